@@ -91,7 +91,7 @@ def _compared(able: Sequence[Result], best: Result, base: Result, with_limit: bo
 
 
 def _none_faster(others: Sequence[Result], best: Result, base: Result) -> str:
-    """Return how the others stand to a baseline that none was found to be faster than."""
+    """Return how the others compare with a baseline that none was found to be faster than."""
     baseline = base.variant
     single = [result for result in others if result.speedup.value is not None and result.speedup.ci95 is None]
     if best is not base and best in single:

@@ -107,13 +107,13 @@ def _efficiencies(before: Session, after: Session) -> Iterator[str]:
         if then is None:
             continue
         was, became = then.efficiency, now.efficiency
-        told = ""
+        remark = ""
         if was.ci95 is not None and became.ci95 is not None:
             apart = became.ci95[0] > was.ci95[1] or became.ci95[1] < was.ci95[0]
-            told = "; the intervals are apart" if apart else "; no difference found, the intervals overlap"
+            remark = "; the intervals are apart" if apart else "; no difference found, the intervals overlap"
         yield (
             f"{now.variant} on {now.hosts} hosts: efficiency {units.share_interval(was.value, was.ci95)} → "
-            f"{units.share_interval(became.value, became.ci95)}{told}; {then.kind} → {now.kind}"
+            f"{units.share_interval(became.value, became.ci95)}{remark}; {then.kind} → {now.kind}"
         )
 
 

@@ -291,7 +291,7 @@ def _half_width(ci95: Interval | None) -> float:
 
 
 def _state(session: Session, precision: Precision) -> State:
-    """Return where the session stands between two rounds."""
+    """Return the session's state between two rounds."""
     if rounds(session) < NEEDED_ROUNDS:
         return "unfinished"
     reached = _decided(session) if precision.goal is None else _narrowed(session, precision.goal)
@@ -328,7 +328,7 @@ def _next_round_s(session: Session) -> float:
 
 
 def _text(session: Session, precision: Precision, state: State) -> str:
-    """Return what ended the adding of repeats, or how it stands, and what is known: one line in plain words."""
+    """Return what ended the adding of repeats, or the state so far, and what is known: one line in plain words."""
     after = f"after {units.count(precision.repeats, 'repeat')}"
     if precision.goal is None:
         return _decided_text(session, precision)

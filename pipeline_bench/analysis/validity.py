@@ -138,12 +138,12 @@ def _whole_epochs(work: Work) -> Iterator[tuple[int, str]]:
 
 
 def _proof(works: Sequence[Work]) -> str:
-    """Return what was looked at, and what it showed."""
+    """Return which samples were checked, and the result."""
     samples = sum(work.samples for work in works)
     checked, steps = sum(work.checked_steps for work in works), sum(work.steps for work in works)
-    looked = f"in {units.count(len(works), 'trial')}"
+    scope = f"in {units.count(len(works), 'trial')}"
     if checked < steps:
-        looked = f"in {checked:,} of {steps:,} steps"
+        scope = f"in {checked:,} of {steps:,} steps"
     numbered = [work.numbered for work in works if work.numbered is not None]
     if numbered:
         whole = sum(found.whole_epochs for found in numbered)
@@ -154,12 +154,12 @@ def _proof(works: Sequence[Work]) -> str:
         left_out = f", {records} skipped" if skipped else ""
         if damaged := max(work.damaged_files for work in works):
             left_out += f", {units.count(damaged, 'file')} read up to some damage"
-        return f"{samples:,} samples {looked}{epochs}: none lost, repeated or invented{left_out}"
+        return f"{samples:,} samples {scope}{epochs}: none lost, repeated or invented{left_out}"
     found = works[-1].random
     if found is None:
-        return f"{samples:,} samples {looked}"
+        return f"{samples:,} samples {scope}"
     moments = f"mean {round(found.mean, 3) + 0.0:.3f}, standard deviation {found.std:.3f}"
-    return f"{samples:,} random samples {looked}: {moments}, no batch twice"
+    return f"{samples:,} random samples {scope}: {moments}, no batch twice"
 
 
 def _number(value: float) -> str:

@@ -121,7 +121,7 @@ class Diagnosis(_Part):
     """``grpc://HOST:PORT`` of a tf.data service that fixes may use; None where there is none."""
     budget_s: Annotated[float, Field(gt=0)]
     inspection: Inspection | None = None
-    """None until the pipeline was looked at; see `failure` where that did not succeed."""
+    """None until the pipeline was inspected; see `failure` where that did not succeed."""
     bottleneck: Bottleneck | None = None
     attempts: tuple[Attempt, ...] = ()
     """Best first once the search has ended."""

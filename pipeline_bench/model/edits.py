@@ -107,7 +107,7 @@ class MoveBefore(EditOfCalls):
         at = plan.single_input(moved)
         while at != other.id:
             if len(plan.consumers(at)) != 1:
-                raise PipelineBenchError(f"{moved.label} does not stand in one chain behind {other.label}")
+                raise PipelineBenchError(f"{moved.label} is not in one chain behind {other.label}")
             at = plan.single_input(plan.nodes[at])
         if len(plan.consumers(other.id)) != 1:
             raise PipelineBenchError(f"{other.label} feeds several stages")

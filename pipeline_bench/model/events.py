@@ -103,7 +103,7 @@ class NumberedSamples(_Event):
 
     `in_flight` were made before others that reached the model, and may still have been on their way when the trial
     ended: held by another thread of the input, for one. `lost` are those that this cannot explain; where only some
-    steps were looked at, at least so many.
+    steps were checked, at least so many.
     """
 
     epoch_samples: int
@@ -120,7 +120,7 @@ class NumberedSamples(_Event):
 
 
 class RandomSamples(_Event):
-    """The samples of a source of random numbers: mean and standard deviation of all features that were looked at."""
+    """The samples of a source of random numbers: mean and standard deviation of all features that were checked."""
 
     values: int
     mean: float
@@ -132,14 +132,14 @@ class RandomSamples(_Event):
 
 
 class Work(_Event):
-    """Which samples reached the model in a trial, from the steps that were looked at; `reason` where none was."""
+    """Which samples reached the model in a trial, from the steps that were checked; `reason` where none was."""
 
     event: Literal["work"] = "work"
     checked_steps: int = 0
     steps: int = 0
     """All of the trial's."""
     every: int = 1
-    """After the first ones, one step in so many was looked at."""
+    """After the first ones, one step in so many was checked."""
     samples: int = 0
     """In the checked steps."""
     batch_size: int = 0
@@ -186,7 +186,7 @@ class Storage(_Event):
 
 
 class Stack(_Event):
-    """Where a Python thread stands: its frames, outermost first, each as ``file:line in function``."""
+    """The stack of a Python thread: its frames, outermost first, each as ``file:line in function``."""
 
     event: Literal["stack"] = "stack"
     thread: Line

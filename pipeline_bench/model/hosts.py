@@ -164,7 +164,7 @@ class VariantPlan(Record):
     answer: Line
     """How many feed how many, in one or two plain sentences."""
     assumption: Line
-    """What the answer stands on beyond what was measured."""
+    """What the answer assumes beyond what was measured."""
 
 
 class Plan(Record):

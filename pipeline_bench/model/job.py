@@ -72,7 +72,7 @@ _Percents = Annotated[tuple[float | None, ...], Field(max_length=HISTORY)]
 
 
 class JobStatus(Record):
-    """A training as it stands. Of each of its last seconds, the newest last, None where nothing was measured.
+    """The current state of a training. Of each of its last seconds, the newest last, None where nothing was measured.
 
     A field that a newer version tells and this one does not know is left out.
     """

@@ -76,7 +76,7 @@ class Target(_Part):
 
 
 class Location(_Part):
-    """Where a call stands in the user's source. Lines count from 1, columns from 0 in bytes of UTF-8, as in `ast`.
+    """The location of a call in the user's source. Lines count from 1, columns from 0 in bytes of UTF-8, as in `ast`.
 
     The columns are None where the interpreter does not have them.
     """
@@ -87,7 +87,7 @@ class Location(_Part):
     column: int | None = None
     end_column: int | None = None
     function: Line | None = None
-    """The function that the call stands in; None at module level."""
+    """The function that contains the call; None at module level."""
     text: Line = ""
     """The source line, stripped."""
 
@@ -196,7 +196,7 @@ class ScriptTraining(_Part):
     model: bool = False
     """Whether a Keras model's own step takes the batches; else the pipeline is read alone."""
     dataset: Line = ""
-    """The one that is looked at, as it is listed: ``train_ds, train.py:12``."""
+    """The one that is inspected, as it is listed: ``train_ds, train.py:12``."""
     datasets: tuple[Line, ...] = ()
     """All that had a name by then, in the order of their numbers."""
     epochs: int | None = None

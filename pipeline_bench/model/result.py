@@ -194,7 +194,7 @@ class Verdict(Record):
     text: Line
     """The verdict, its doubt and its reason in one plain sentence."""
     reason: Line = ""
-    """The figures or the cause that it stands on: a clause, for where the verdict itself and its doubt are shown."""
+    """The figures or the cause behind it: a clause, for where the verdict itself and its doubt are shown."""
 
     @model_validator(mode="before")
     @classmethod

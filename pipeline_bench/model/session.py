@@ -218,7 +218,7 @@ def _verify(session: Session, file: Path, most_bytes: int) -> None:
     Raises:
         SessionError: one cannot or is not, or they are more.
     """
-    # Each trial by itself: two may have the same name, as two looks at a pipeline have.
+    # Each trial by itself: two may have the same name, as two inspections of a pipeline have.
     parts = [(f"{trial.label}: ", tuple(_columns(trial))) for trial in session.trials]
     parts.append(("", tuple(_columns(session.model_copy(update={"trials": ()})))))
     unpacked_bytes = sum(column.unpacked_bytes for _, columns in parts for _, column in columns)
@@ -244,7 +244,7 @@ def _verify(session: Session, file: Path, most_bytes: int) -> None:
 
 
 def _columns(value: object, *place: str | int) -> Iterator[tuple[str, Series]]:
-    """Yield every packed column within a value, with the place where it stands: ``steps.end_ns``."""
+    """Yield every packed column within a value, with its path: ``steps.end_ns``."""
     if isinstance(value, Series):
         yield ".".join(map(str, place)), value
     elif isinstance(value, BaseModel):

@@ -144,7 +144,7 @@ class TrialRecord(Record):
     placement: Placement | None = None
     """Which op ran on which device, in a trial that was asked for it."""
     inspection: Inspection | None = None
-    """Of a user's own pipeline, in the trial that looked at it."""
+    """Of a user's own pipeline, in the trial that inspected it."""
     fingerprint: Fingerprint | None = None
     """Which samples a user's own pipeline gave, in the trial that was asked for it."""
     queues: tuple[QueueState, ...] = ()

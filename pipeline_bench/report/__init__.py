@@ -203,7 +203,7 @@ PLACEMENT_METHOD = (
     "what passes values on. In a loop that runs several steps per call it is one separate step."
 )
 
-_NOT_TOLD = Placement(reason="its first trial ended before it was recorded")
+_NOT_RECORDED = Placement(reason="its first trial ended before it was recorded")
 _MOST_TYPES = 8
 _OF_ONEDNN = re.compile(r"^_(?:MklNative|Mkl)?(?=[A-Z])")
 
@@ -232,7 +232,7 @@ def placements(session: Session) -> list[Placed]:
 
     A ceiling's is left out, since its model is placed like its variants'; but where there are only ceilings.
     """
-    first = {trial.variant: trial.placement or _NOT_TOLD for trial in session.trials if trial.repeat == 0}
+    first = {trial.variant: trial.placement or _NOT_RECORDED for trial in session.trials if trial.repeat == 0}
     asked = [variant for variant in session.scenario.variants if variant.runtime.log_placement]
     variants = [variant for variant in asked if variant.name in first]
     shown = [variant for variant in variants if variant.ceiling is not None] or variants

@@ -1,4 +1,4 @@
-"""What every report says of a diagnosis, in the same words: where it stands, what was tried, how far it can go."""
+"""What every report says of a diagnosis, in the same words: the conclusion, what was tried, how far it can go."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def captions(drawn: Sequence[Row]) -> Iterator[str]:
 
 
 def rows(diagnosis: Diagnosis) -> list[Row]:
-    """Return the tree from source to sink; empty before the pipeline was looked at."""
+    """Return the tree from source to sink; empty before the pipeline was inspected."""
     inspection = diagnosis.inspection
     if inspection is None or not inspection.stages:
         return []

@@ -208,7 +208,7 @@ def _limit(result: Result, room: int) -> Text:
     """Return what limits a variant behind its mark, in as many words as there is room for."""
     verdict = result.verdict
     colour, label = VERDICT_STYLES[verdict.kind], verdicts.label(verdict)
-    said = next((each for each in _said(result, label) if Text(each).cell_len <= room - 2), "")
+    said = next((each for each in _verdict_texts(result, label) if Text(each).cell_len <= room - 2), "")
     mark = "■ " if verdict.severe else "● "
     text = Text.assemble((mark, colour), said or label.replace("severely ", ""), justify="left")
     text.stylize(f"bold {colour}", 2, 2 + (len(label) if said else len(text)))
@@ -216,7 +216,7 @@ def _limit(result: Result, room: int) -> Text:
     return text
 
 
-def _said(result: Result, label: str) -> Iterator[str]:
+def _verdict_texts(result: Result, label: str) -> Iterator[str]:
     """Yield a verdict with its figure and its doubt, in fewer and fewer words; a doubt goes last, and whole."""
     verdict = result.verdict
     if figures := _figures(result):
@@ -244,7 +244,7 @@ def _in_few_words(result: Result) -> Iterator[str]:
 
 
 def _figures(result: Result) -> list[str]:
-    """Return the figure that a verdict stands on, in many words and in few; empty where it stands on none."""
+    """Return the figure that decides a verdict, in many words and in few; empty where none does."""
     ms, step = units.milliseconds, result.step_ms.mean
     of = f" of {ms(step)}" if step is not None else ""
     match result.verdict.kind:

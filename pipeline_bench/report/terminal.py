@@ -238,13 +238,13 @@ def failures(session: Session, besides: Collection[str] = (), most: int | None =
         besides: the variants whose failed ones are left out.
         most: how many there may be, if these are to have a line each and no evidence.
     """
-    untold = [
+    unreported = [
         record
         for record in session.trials
         if (record.variant not in besides or record.status == "interrupted") and not _is_in_conclusion(session, record)
     ]
     parts: list[RenderableType] = []
-    troubles = list(facts.troubles(untold, brief=True))
+    troubles = list(facts.troubles(unreported, brief=True))
     for record, lines in troubles[:most]:
         head = f"{variant_name(record.variant)}, repeat {record.repeat + 1}: "
         reason = one_line(record.reason or "no reason is known", REASON)

@@ -1,4 +1,4 @@
-"""A diagnosis as a terminal shows it: where it stands, the tree, what to do, how far it can go."""
+"""A diagnosis as a terminal shows it: the conclusion, the tree, what to do, how far it can go."""
 
 from __future__ import annotations
 

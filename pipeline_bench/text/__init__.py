@@ -149,7 +149,7 @@ def _harmless(char: str) -> str:
 
 
 class MadeSafe:
-    """Has pydantic make a string safe before it looks at it, so that no lone surrogate is refused."""
+    """Has pydantic make a string safe before it validates it, so that no lone surrogate is refused."""
 
     def __init__(self, *, line: bool = False) -> None:
         self._line = line

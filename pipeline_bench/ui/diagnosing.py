@@ -37,7 +37,7 @@ _STYLES = {"faster": "green", "slower": "yellow", "refused": "red", "failed": "r
 
 
 def screen(state: SessionProgress, elapsed_s: float, width: int, height: int, note: str) -> RenderableType:
-    """Return the screen as it stands: always of the same number of lines and with columns of the same width.
+    """Return the current screen: always of the same number of lines and with columns of the same width.
 
     Args:
         state: of a session with a diagnosis.

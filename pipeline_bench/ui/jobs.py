@@ -24,7 +24,7 @@ _SPARK_GAP = 3
 
 
 def screen(jobs: Sequence[Job], problems: Sequence[str], width: int, height: int, clock: str) -> RenderableType:
-    """Return the screen as it stands, of exactly so many lines at most.
+    """Return the current screen, of exactly so many lines at most.
 
     Args:
         jobs: those that were found.
@@ -118,7 +118,7 @@ def _cells(job: Job) -> dict[str, Text]:
 
 
 def state_text(job: Job) -> str:
-    """Return how the job stands, in a few words."""
+    """Return the job's state, in a few words."""
     if job.state == "gone":
         return "killed"
     if job.is_late:

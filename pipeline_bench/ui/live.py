@@ -106,7 +106,7 @@ class LiveView(Observer):
         self._draw()
 
     def render(self) -> RenderableType:
-        """Return the screen as it stands."""
+        """Return the current screen."""
         state = self._state
         if state is None:
             return cut(Text(self._preparing, style="dim"), self._console.width)

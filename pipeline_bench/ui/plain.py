@@ -92,7 +92,7 @@ class PlainView(Observer):
         self._line(f"{self._named(trial)}: {', '.join(_outcome(record))}")
         if session.precision is not None and session.precision.repeats > self._rounds:
             self._rounds = session.precision.repeats
-            self._line(_standing(session, session.precision))
+            self._line(_state_after_round(session, session.precision))
 
     def _diagnosed(self, trial: Trial, record: TrialRecord, session: Session, diagnosis: Diagnosis) -> None:
         """Write what a finished trial of a diagnosis tried, the gain so far, and what is left of the budget."""
@@ -124,7 +124,7 @@ class PlainView(Observer):
         self.stream.flush()
 
 
-def _standing(session: Session, goal: Precision) -> str:
+def _state_after_round(session: Session, goal: Precision) -> str:
     """After a round: how well the least known ratio is known, and how much of the budget is left."""
     after = f"after {units.count(goal.repeats, 'repeat')}"
     left_s = max(0.0, goal.budget_s - precision.elapsed_s(session))

@@ -67,7 +67,7 @@ def verdicts(session: Session) -> list[VerdictLine]:
 
 
 def _reason(verdict: Verdict) -> str:
-    """Return what a verdict stands on, and what keeps it from being certain."""
+    """Return the reason of a verdict, and what keeps it from being certain."""
     reasons = [verdict.reason]
     if verdict.doubt is not None and verdict.certainty == "probable":
         reasons.append(doubt_text(verdict.doubt))

@@ -156,7 +156,7 @@ _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 
 
 @dataclass(frozen=True)
 class Legend:
-    """What a colour stands for, said beside the plot in plain HTML: ``mark`` names the shape of its sample."""
+    """An entry of a plot's legend in plain HTML: ``mark`` names the shape of its sample."""
 
     text: str
     colour: str

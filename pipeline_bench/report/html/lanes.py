@@ -173,7 +173,7 @@ def _points(x: list[float], texts: list[str], symbol: str, size: int, colour: st
 def legend(
     records: Sequence[TrialRecord], order: Mapping[str, int], has_lanes: bool, is_disturbed: bool
 ) -> tuple[Legend, ...]:
-    """Return what the colours stand for, of those that are drawn."""
+    """Return the legend of the colours that are drawn."""
     used = sorted({record.variant for record in records}, key=lambda variant: order.get(variant, len(order)))
     met = {phase for record in records for phase, _, _ in phases(record)} if len(records) <= PHASED_TRIALS else set()
     shown = [Legend(name(variant), colour_of(variant, order)[0], colour_of(variant, order)[1]) for variant in used]
