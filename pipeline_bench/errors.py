@@ -64,5 +64,6 @@ def did_you_mean(given: str, allowed: Iterable[str]) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return the text with its first letter a capital one and the others as they are."""
-    return text[:1].upper() + text[1:]
+    """Return the text with its first letter a capital one, if it is no file's name, and the others as they are."""
+    is_name = "." in text.partition(" ")[0].rstrip(".")
+    return text if is_name else text[:1].upper() + text[1:]

@@ -31,6 +31,12 @@ class Hello(_Event):
     at_ns: int
 
 
+IMPORT = "import"
+LONGEST_IMPORT_S = 120.0
+"""TensorFlow's import, in a fresh interpreter, takes some seconds, and a minute beside other work: until then it is no
+stall."""
+
+
 class Phase(_Event):
     """A part of the trial begins: ``import``, ``build``, ``evaluate``, ``storage``, ``train``.
 

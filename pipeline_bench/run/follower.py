@@ -11,7 +11,19 @@ from collections.abc import Callable, Sequence
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model import pipeline
-from pipeline_bench.model.events import Device, Done, Event, Failed, Phase, QueueDepths, QueueState, Stack, Stalled
+from pipeline_bench.model.events import (
+    IMPORT,
+    LONGEST_IMPORT_S,
+    Device,
+    Done,
+    Event,
+    Failed,
+    Phase,
+    QueueDepths,
+    QueueState,
+    Stack,
+    Stalled,
+)
 from pipeline_bench.model.trial import TrialStatus
 from pipeline_bench.run.launcher import Child, explain_exit
 from pipeline_bench.run.observer import Observer
@@ -81,7 +93,6 @@ def _follow(
     on_device: DeviceFound,
     clock_ns: ClockNs,
 ) -> None:
-    patience_s = log.trial.variant.run.stall_timeout_s + STALL_GRACE_S
     next_ns = clock_ns()
     while not (child.ended or log.over):
         interrupts.check()
@@ -103,8 +114,18 @@ def _follow(
             if not events and child.wait(0) is not None:
                 _drain(log, child)
                 return  # it has ended, and a process that it started holds its pipe open
-        if log.silent_s(now_ns) > patience_s:
+        if log.silent_s(now_ns) > _patience_s(log) + STALL_GRACE_S:
             return
+
+
+def _patience_s(log: TrialLog) -> float:
+    """Return how long a trial may be silent. While it loads TensorFlow's library no thread of it may run."""
+    stall_timeout_s = log.trial.variant.run.stall_timeout_s
+    return max(stall_timeout_s, LONGEST_IMPORT_S) if _phase(log) == IMPORT else stall_timeout_s
+
+
+def _phase(log: TrialLog) -> str:
+    return log.phases[-1].name if log.phases else "start"
 
 
 def _moves(events: Sequence[Event], heard: bool) -> bool:
@@ -143,7 +164,7 @@ def reason(log: TrialLog, status: TrialStatus) -> str | None:
 def _stall_reason(log: TrialLog) -> str:
     """Return which backend made no step, how full its queues were, and where its threads stood."""
     variant, stalled = log.trial.variant, log.latest(Stalled)
-    phase = log.phases[-1].name if log.phases else "start"
+    phase = _phase(log)
     doing = f"after step {log.count}" if phase == "train" else f"in its phase {phase!r}"
     own = variant.source.kind == pipeline.KIND
     who = "your pipeline gave no element" if own else f"the backend {variant.backend} made no step"
@@ -155,6 +176,8 @@ def _stall_reason(log: TrialLog) -> str:
         ]
     if stalled is not None and stalled.phase == pipeline.REBUILDING:
         parts = [f"with this change the pipeline was not made within {variant.run.stall_timeout_s:g} s"]
+    elif phase == IMPORT:
+        parts = [f"TensorFlow was not imported within {_patience_s(log):g} s"]
     elif own and phase == "build":
         target = pipeline.Target.model_validate(variant.source.options["target"])
         what = "your script did not reach its training" if target.is_script else "your function did not return"

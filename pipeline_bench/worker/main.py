@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from pipeline_bench import plugins, replication
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model import pipeline
-from pipeline_bench.model.events import Failed, Hello
+from pipeline_bench.model.events import IMPORT, Failed, Hello
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.system import main_thread
 from pipeline_bench.system.processes import leave
@@ -35,7 +35,7 @@ def run_trial(trial: Trial, channel: Channel) -> NoReturn:
     recorder = Recorder(channel, trial.variant.run)
     with _failures_sent(channel, recorder):
         engine = _engine(trial, channel, recorder)
-        recorder.phase("import")
+        recorder.phase(IMPORT)
         engine.start_processes()  # before the process has another thread
         recorder.start()
 

@@ -23,6 +23,8 @@ import numpy as np
 from pipeline_bench.loops import SamplingRule, StepRecorder
 from pipeline_bench.model import Series
 from pipeline_bench.model.events import (
+    IMPORT,
+    LONGEST_IMPORT_S,
     Event,
     Failed,
     Phase,
@@ -46,10 +48,6 @@ _BLOCK_STEPS = 4096
 _FRAMES_KEPT = 12
 # How many times in a stall timeout a long phase says that it goes on.
 _SIGNS_OF_LIFE = 4
-_IMPORT = "import"
-_LONGEST_IMPORT_S = 120.0
-"""TensorFlow's import, in a fresh interpreter, takes some seconds, and a minute beside other work: until then it is no
-stall."""
 _LONGEST_STEP_S = 300.0
 """A model's step that computes is no stall until then: the first one compiles, and a large model on a CPU takes half a
 minute for every one."""
@@ -285,8 +283,8 @@ class Recorder(StepRecorder):
         now_ns, cpu_ns = monotonic_ns(), process_time_ns()
         computes = cpu_ns - self._cpu_ns > _COMPUTES * (now_ns - self._looked_ns)
         self._looked_ns, self._cpu_ns = now_ns, cpu_ns
-        if self._phase == _IMPORT:
-            return now_ns - self._begun_ns < _LONGEST_IMPORT_S * 1e9
+        if self._phase == IMPORT:
+            return now_ns - self._begun_ns < LONGEST_IMPORT_S * 1e9
         return self._doing == MODEL_STEP and computes and now_ns - self._doing_since_ns < _LONGEST_STEP_S * 1e9
 
     def _ship(self) -> None:

@@ -9,6 +9,7 @@ from pipeline_bench.errors import (
     SessionError,
     UsageError,
     did_you_mean,
+    sentence,
 )
 
 
@@ -32,3 +33,10 @@ def test_without_a_near_name_all_are_told() -> None:
 
 def test_nothing_allowed_is_told() -> None:
     assert did_you_mean("x", []) == "none is allowed here"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("it failed.", "It failed."), ("train.py failed", "train.py failed"), ("no.", "No."), ("", "")]
+)
+def test_a_sentence_begins_with_a_capital_letter_or_a_files_name(text: str, expected: str) -> None:
+    assert sentence(text) == expected

@@ -12,6 +12,7 @@ import pytest
 from pipeline_bench.errors import ProtocolError
 from pipeline_bench.model import Series
 from pipeline_bench.model.events import (
+    IMPORT,
     Device,
     Done,
     Evaluated,
@@ -159,6 +160,18 @@ def test_silence_for_longer_than_the_stall_timeout_is_a_stall(trial: Trial, monk
     assert follow(log, child, clock) == "stalled"
     # The step at 50 s counts: the stall timeout of 60 s and its grace run from there.
     assert clock.now_ns / NS_PER_S == pytest.approx(50 + 60 + follower.STALL_GRACE_S, abs=2 * follower.SAMPLE_EVERY_S)
+
+
+def test_an_import_that_lets_no_thread_speak_has_its_own_time(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "_ask_for_stacks", lambda child: None)
+    clock = Clock()
+    imports: list[tuple[float, Event | Exception | None]] = [(0.0, Phase(name=IMPORT, at_ns=0))]
+    log = TrialLog(trial, 0)
+    in_time = [*imports, (100.0, Phase(name="train", at_ns=1)), (101.0, steps(0, [101.0])), (102.0, Done(at_ns=2))]
+    assert follow(log, MadeUpChild(clock, in_time), clock) == "ok"
+    clock, log = Clock(), TrialLog(trial, 0)
+    assert follow(log, MadeUpChild.hanging(clock, imports), clock) == "stalled"
+    assert str(reason(log, "stalled")).startswith("TensorFlow was not imported within 120 s")
 
 
 def test_signs_of_life_without_a_step_are_a_stall(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:

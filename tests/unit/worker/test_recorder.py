@@ -132,7 +132,7 @@ def test_an_import_that_takes_longer_than_an_element_may_is_no_stall(
 
 def test_an_import_that_hangs_is_one(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.002)
-    monkeypatch.setattr(recorders, "_LONGEST_IMPORT_S", 0.05)
+    monkeypatch.setattr(recorders, "LONGEST_IMPORT_S", 0.05)
     recorder = Recorder(pipe.channel, Run(stall_timeout_s=0.05))
     recorder.phase("import")
     recorder.start()
