@@ -147,10 +147,9 @@ def _seen(session: Session, excess: _Excess) -> str:
     claim = stats.typical_ratio_interval(ratios, CLAIM_CONFIDENCE)
     if interval is None or claim is None:
         return f"{shown} in one trial each, which may be chance: use --repeats 3 or more."
-    low, high = (units.ratio(end) for end in interval)
     threads = _asked(reference, kind, cores)
     said = _claimed(claim, kind) if threads == cores else _claimed_over_fewer(claim, kind, threads, cores)
-    return f"{shown} ({low} to {high}). {said}"
+    return f"{shown}{units.ends(units.ratio, interval)}. {said}"
 
 
 def _claimed_over_fewer(claim: Interval, kind: Kind, threads: int, cores: int) -> str:

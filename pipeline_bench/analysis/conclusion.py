@@ -106,10 +106,12 @@ def _none_faster(others: Sequence[Result], best: Result, base: Result) -> str:
     # A high figure alone is no hint: its 95 % interval has to leave out 1. "Faster" needs more than that.
     if best in unsure and may_gain(best.speedup) and best.speedup.ci95 is not None and best.speedup.ci95[0] > 1:
         times = units.ratio(best.speedup.value)
-        said.append(f"{best.variant} may be faster than {baseline}: {times}{_between(best.speedup)}")
+        said.append(
+            f"{best.variant} may be faster than {baseline}: {times}{units.ends(units.ratio, best.speedup.ci95)}"
+        )
         unsure.remove(best)
     if unsure:
-        shown = _between(unsure[0].speedup) if len(unsure) == 1 else ""
+        shown = units.ends(units.ratio, unsure[0].speedup.ci95) if len(unsure) == 1 else ""
         named = joined([each.variant for each in unsure], "or")
         said.append(f"it is not decided whether {named} is faster or slower than {baseline}{shown}")
     if slower:
@@ -118,11 +120,6 @@ def _none_faster(others: Sequence[Result], best: Result, base: Result) -> str:
         said.append(f"{joined([each.variant for each in slower], 'and')} {verb} {probably}slower")
     text = "; ".join(said)
     return text.replace("it is", "It is", 1) if text.startswith("it is") else text  # a variant's name stays as it is
-
-
-def _between(speedup: Speedup) -> str:
-    """Return the interval in brackets behind a space, `` (1.73× to 2.00×)``; nothing of one trial."""
-    return f" ({units.ratio(speedup.ci95[0])} to {units.ratio(speedup.ci95[1])})" if speedup.ci95 else ""
 
 
 def _is(speedup: Speedup, difference: Literal["faster", "slower"]) -> bool:
@@ -136,7 +133,7 @@ def _gain(others: Sequence[Result], leader: Result, baseline: str) -> str:
     """Return by how much the fastest one is faster than the baseline, and who may be as fast."""
     speedup = leader.speedup
     ties, unsure = _rivals(others, leader)
-    times = f"{units.ratio(speedup.value)} the throughput of {baseline}{_between(speedup)}"
+    times = f"{units.ratio(speedup.value)} the throughput of {baseline}{units.ends(units.ratio, speedup.ci95)}"
     probably = "probably " if speedup.certainty == "probable" else ""
     if ties:
         said = f"{joined([leader.variant, *ties], 'and')} tie: {probably}about {times}"
@@ -153,8 +150,7 @@ def overlap(copy: DeviceCopy) -> str:
     word = "overlaps" if share >= thresholds.OVERLAPPED_SHARE else "overlaps in part"
     if share <= 1 - thresholds.OVERLAPPED_SHARE:
         word = "is not seen to overlap"
-    ends = f", {units.share(ci95[0])} to {units.share(ci95[1])}" if ci95 is not None else ""
-    said = f"it {word} (at least {units.share(share)}{ends})"
+    said = f"it {word} (at least {units.share(share)}{units.ends(units.share, ci95, ', {}')})"
     if gain.value is None or gain.over is None:
         return said
     over = one_line(gain.over, NAME)

@@ -203,7 +203,7 @@ def _au(result: Result, limit: float) -> tuple[Outcome, str]:
         if au.value < limit:
             return "failed", f"{shown}, below {line}; decided without an interval: {reason}"
         return "passed", f"{shown}, not below {line}; decided without an interval: {reason}"
-    shown += f" ({units.fraction(au.ci95[0])} to {units.fraction(au.ci95[1])})"
+    shown += units.ends(units.fraction, au.ci95)
     if au.ci95[1] < limit:
         return "failed", f"{shown}, below {line}"
     if au.ci95[0] >= limit:

@@ -305,7 +305,7 @@ def doubt_text(doubt: Doubt) -> str:
 
 def doubt_interval(doubt: Doubt) -> str:
     """Return the figure in doubt with its interval: ``input wait is 8 % to 14 %``."""
-    return f"{doubt.figure} is {_show(doubt)(doubt.low)} to {_show(doubt)(doubt.high)}"
+    return doubt.figure + units.ends(_show(doubt), (doubt.low, doubt.high), " is {}")
 
 
 def _show(doubt: Doubt) -> Callable[[float], str]:

@@ -337,10 +337,8 @@ def _opening(text: str, labels: tuple[str, ...]) -> str:
 
 
 def _interval(speedup: Speedup) -> str:
-    if speedup.ci95 is None:
-        return ""
-    low, high = map(units.ratio, speedup.ci95)
-    return "interval too wide" if too_wide(speedup.ci95) else f"{low} to {high}"
+    is_too_wide = speedup.ci95 is not None and too_wide(speedup.ci95)
+    return "interval too wide" if is_too_wide else units.ends(units.ratio, speedup.ci95, "{}")
 
 
 def too_wide(interval: tuple[float, float]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -14,8 +13,8 @@ from pipeline_bench.analysis.difference import change_text, only_beside
 from pipeline_bench.analysis.gates import limit_text
 from pipeline_bench.model.difference import Condition, Difference, Gate, Outcome, Ratio, Shift, Side, VariantChange
 from pipeline_bench.report import VERDICT_STYLES, facts
+from pipeline_bench.report.layout import beside, group, headed, spaced
 from pipeline_bench.report.markdown import escape, joined, table
-from pipeline_bench.report.terminal import spaced
 from pipeline_bench.report.terminal_table import variant_name
 from pipeline_bench.text import NAME, TEXT, one_line, units
 
@@ -199,16 +198,14 @@ def _notes(difference: Difference, width: int) -> list[str]:
 
 
 def _heading(difference: Difference) -> RenderableType:
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_row(Text("before", style="bold"), Text(side(difference.before), overflow="fold"))
-    grid.add_row(Text("after", style="bold"), Text(side(difference.after), overflow="fold"))
-    return grid
+    sides = (("before", difference.before), ("after", difference.after))
+    return beside(*((Text(word, style="bold"), Text(side(each))) for word, each in sides))
 
 
 def _lines(head: str, lines: Iterable[str], style: str) -> RenderableType | None:
     shown = [Text(line, style=style) for line in lines]
     if not shown or not head:
-        return Group(*shown) if shown else None
+        return group(shown)
     # What does not fit its line goes on further in, so that it is not taken for another one.
     grid = Table.grid(padding=0)
     grid.add_column(width=2)
@@ -264,10 +261,7 @@ def _cells(change: VariantChange, between: str, gap: str, points: bool) -> list[
 
 
 def _grid(*heads: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column(heads[0], overflow="fold")
-    for head in heads[1:-1]:
-        table.add_column(head, justify="right", no_wrap=True)
+    table = headed(*heads[:-1])
     table.add_column(heads[-1], overflow="fold")
     return table
 
@@ -300,13 +294,12 @@ def _verdict(change: VariantChange, gap: str) -> Text:
 def _gates_grid(difference: Difference) -> RenderableType | None:
     if not difference.gates:
         return None
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for gate in difference.gates:
-        text = f"{demand(gate)}: {one_line(gate.text, TEXT)}"
-        grid.add_row(Text(outcome(gate), style=_OUTCOMES[gate.outcome]), Text(text))
-    return grid
+    return beside(
+        *(
+            (Text(outcome(gate), style=_OUTCOMES[gate.outcome]), Text(f"{demand(gate)}: {one_line(gate.text, TEXT)}"))
+            for gate in difference.gates
+        )
+    )
 
 
 def markdown(difference: Difference) -> str:

@@ -23,6 +23,7 @@ from pipeline_bench.model.result import InconclusiveCause, Result, Verdict
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import VERDICT_STYLES, ceilings, diagnosis, facts, pipeline_tree, terminal
 from pipeline_bench.report import terminal_diagnosis as of_pipeline
+from pipeline_bench.report.layout import headline
 from pipeline_bench.report.terminal_table import figures_table, variant_name
 from pipeline_bench.text import units
 
@@ -179,7 +180,7 @@ def _compared(
     together = terminal.hosts_table(session)
     return [
         *_heading(session, width),
-        terminal.conclusion(conclusion.conclude(session, with_limit=False)),
+        headline(conclusion.conclude(session, with_limit=False)),
         figures,
         *([together] if together is not None else []),
         *([Text(f"  and {units.count(left, 'more variant')} (--details)", style="dim")] if left else []),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pipeline_bench.analysis import conclusion
-from pipeline_bench.model.result import Interval, Result
+from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import NAME, one_line, units
 
@@ -46,13 +46,8 @@ def _text(result: Result) -> str:
     copy = result.device_copy
     takes = units.milliseconds(copy.ms.value)
     if copy.share.value is not None:
-        return (
-            f"{takes} of each step, {units.share(copy.share.value)} of it{_between(copy.share.ci95)}; nothing overlaps"
-        )
+        share = f"{units.share(copy.share.value)} of it{units.ends(units.share, copy.share.ci95)}"
+        return f"{takes} of each step, {share}; nothing overlaps"
     if copy.overlapped_share.value is None:
         return f"{takes} a batch, ahead of the step; {copy.overlapped_share.reason}"
     return f"{takes} a batch, ahead of the step; {conclusion.overlap(copy)}"
-
-
-def _between(ci95: Interval | None) -> str:
-    return "" if ci95 is None else f" ({units.share(ci95[0])} to {units.share(ci95[1])})"

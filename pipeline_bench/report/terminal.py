@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -27,6 +26,7 @@ from pipeline_bench.report import (
     terminal_diagnosis,
 )
 from pipeline_bench.report import selftest as selftest_report
+from pipeline_bench.report.layout import beside, group, headed, headline, spaced
 from pipeline_bench.report.terminal_table import NAME_LIMIT, variant_name, variants_table
 from pipeline_bench.text import NAME, REASON, one_line, safe, units
 
@@ -51,7 +51,7 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
         sections += terminal_diagnosis.sections(session, found, width)
     else:
         sections += [
-            conclusion(diagnosis.headline(session)),
+            headline(diagnosis.headline(session)),
             variants_table(session, width),
             hosts_table(session),
             _verdicts(session),
@@ -64,7 +64,7 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
         _published(session, width),
         _disturbances(session),
         failures(session),
-        _group(Text(f"note: {note}", style="yellow") for note in session.notes),
+        group(Text(f"note: {note}", style="yellow") for note in session.notes),
     ]
     if folder is not None:
         sections.append(Group(Text("Session saved in"), Text(_shorter(folder), style="bold", overflow="fold")))
@@ -73,31 +73,7 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
 
 def selftest(session: Session, found: Selftest) -> RenderableType:
     """Return a selftest: the machine, what it came to, and every check."""
-    return spaced([_heading(session), conclusion(diagnosis.headline(session)), selftest_report.table(found)])
-
-
-def spaced(sections: Iterable[RenderableType | None]) -> Group:
-    """Return the sections with an empty line between them; None is left out."""
-    parts = [part for section in sections if section is not None for part in (section, Text())]
-    return Group(*parts[:-1])
-
-
-def conclusion(text: str) -> RenderableType:
-    """Return the sentence that every report begins with."""
-    return beside("→", Text(text, style="bold"))
-
-
-def beside(mark: RenderableType, text: Text) -> RenderableType:
-    """Return a text whose further lines stand below its first, behind a mark."""
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_row(mark, text)
-    return grid
-
-
-def _group(lines: Iterable[RenderableType]) -> RenderableType | None:
-    """Return lines one below the other; None where there is none."""
-    shown = list(lines)
-    return Group(*shown) if shown else None
+    return spaced([_heading(session), headline(diagnosis.headline(session)), selftest_report.table(found)])
 
 
 def title(session: Session) -> Text:
@@ -117,9 +93,7 @@ def _heading(session: Session) -> RenderableType:
 
 def _verdicts(session: Session) -> RenderableType:
     references = ceilings(session)
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column()
+    rows = []
     for result in in_order(session):
         verdict = result.verdict
         colour = VERDICT_STYLES[verdict.kind]
@@ -131,8 +105,8 @@ def _verdicts(session: Session) -> RenderableType:
                 over = one_line(result.speedup.over or "the baseline", NAME_LIMIT)
                 text.append(f" Against {over}: {found}.")
             text.highlight_words([verdict.kind], style=f"bold {colour}")
-        grid.add_row(Text("■" if verdict.severe else "●", style=colour), text)
-    return grid
+        rows.append((Text("■" if verdict.severe else "●", style=colour), text))
+    return beside(*rows)
 
 
 def _work(session: Session) -> RenderableType | None:
@@ -149,15 +123,13 @@ def _work(session: Session) -> RenderableType | None:
         if result.work.status == "not-checked" and result.work.text:
             text = f"{variant_name(result.variant)}; {result.work.text}"
             lines.append(Text.assemble(("work not checked: ", "bold yellow"), (text, "dim")))
-    return _group(lines)
+    return group(lines)
 
 
 def hosts_table(session: Session) -> RenderableType | None:
     """Return what several hosts reached at once, a row a number of hosts; None where nothing ran so."""
     found = machines.together(session)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for head in machines.TOGETHER:
-        table.add_column(head, justify="right" if table.columns else "left", overflow="fold")
+    table = headed(*machines.TOGETHER, fold=True)
     for name, figures in found:
         table.add_row(Text(name, style="bold"), *map(Text, figures))
     return table if found else None
@@ -169,8 +141,8 @@ def _facts(session: Session) -> Iterator[RenderableType | None]:
         [Text.assemble((section.lead.format(name), "bold"), text) for name, text in section.facts(session)]
         for section in facts.SECTIONS
     ]
-    yield _group([*lines[0], *lines[1]])
-    yield from map(_group, lines[2:])
+    yield group([*lines[0], *lines[1]])
+    yield from map(group, lines[2:])
 
 
 def _placement(session: Session) -> RenderableType | None:
@@ -209,10 +181,8 @@ def _published(session: Session, width: int) -> RenderableType | None:
     if found is None:
         return None
     small = width < 78  # noqa: PLR2004 - below the table's own middle layout
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("published" if small else "against the published", overflow="fold", ratio=None)
-    for head in ("time", "ours", "ratio", "util." if small else "device util.", "ours", "ratio"):
-        table.add_column(head, justify="right", no_wrap=True)
+    name, used = ("published", "util.") if small else ("against the published", "device util.")
+    table = headed(name, "time", "ours", "ratio", used, "ours", "ratio")
     for variant, figures in found.rows:
         cells = [Text(cell) for cell in figures]
         cells[2].style = cells[5].style = "bold"
@@ -224,7 +194,7 @@ def _published(session: Session, width: int) -> RenderableType | None:
 def _disturbances(session: Session) -> RenderableType | None:
     """Return what disturbed the trials, the costliest first."""
     by_kind = session.diagnosis is not None
-    return _group(
+    return group(
         Text.assemble((f"{where}: ", "bold"), *([(kind, "bold yellow"), f": {text}"] if kind else [(text, "dim")]))
         for where, kind, text in facts.disturbances(session.disturbances, _DISTURBANCES, by_kind=by_kind)
     )
@@ -254,7 +224,7 @@ def failures(session: Session, besides: Collection[str] = (), most: int | None =
     if most is not None and troubles:
         more = f"{units.count(len(troubles) - most, 'more trial')}, and " if len(troubles) > most else ""
         parts.append(Text(f"{more}what they left: --details", style="dim"))
-    return _group(parts)
+    return group(parts)
 
 
 def _is_in_conclusion(session: Session, record: TrialRecord) -> bool:

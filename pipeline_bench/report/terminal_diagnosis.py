@@ -13,8 +13,9 @@ from rich.text import Text
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis as words
-from pipeline_bench.report import pipeline_tree
+from pipeline_bench.report import layout, pipeline_tree
 from pipeline_bench.report.diagnosis import LimitLine, Section, Tried
+from pipeline_bench.report.layout import beside
 from pipeline_bench.report.pipeline_tree import Row
 from pipeline_bench.text import units
 
@@ -39,9 +40,7 @@ def sections(session: Session, diagnosis: Diagnosis, width: int) -> list[Rendera
 
 def headline(session: Session, diagnosis: Diagnosis) -> RenderableType:
     """Return the sentence that the report begins with."""
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_row("→", Text(words.headline(session), style="bold", overflow="fold"))
-    return grid
+    return layout.headline(words.headline(session))
 
 
 def _section(section: Section, width: int) -> RenderableType:
@@ -57,7 +56,8 @@ def _section(section: Section, width: int) -> RenderableType:
     for head, tries in section.tries:
         parts += [*([Text()] if len(parts) > 1 else []), Text(f"{head}:", "dim"), *map(_attempt, tries)]
     if section.left_out:
-        parts += [Text(), Text("Not tried:", "dim"), *(_point(Text(f"{text}.", "dim")) for text in section.left_out)]
+        points = (("·", Text(f"{text}.", "dim")) for text in section.left_out)
+        parts += [Text(), Text("Not tried:", "dim"), *map(beside, points)]
     return Group(*parts, *([_limits(section.limits, width)] if section.limits else []))
 
 
@@ -161,17 +161,11 @@ def _below(row: Row, width: int) -> list[Text]:
 
 
 def _attempt(each: Tried) -> RenderableType:
-    return _point(_lead(each).append(". ").append(each.text, style="dim"))
+    return beside(("·", _lead(each).append(". ").append(each.text, style="dim")))
 
 
 def _lead(each: Tried) -> Text:
     return Text.assemble((each.variant, "bold"), ": ", (each.lead, _OUTCOME_STYLES.get(each.attempt.outcome, "")))
-
-
-def _point(text: Text) -> RenderableType:
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_row("·", text)
-    return grid
 
 
 def _diff_style(line: str, section: Section) -> str:

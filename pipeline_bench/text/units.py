@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 NOT_MEASURED = "–"
 
@@ -56,6 +56,11 @@ def share_interval(value: float | None, ci95: tuple[float, float] | None) -> str
     """Return a share with its interval, where there is one: ``62 % (48 to 80 %)``."""
     between = f" ({100 * ci95[0]:.0f} to {100 * ci95[1]:.0f} %)" if ci95 else ""
     return f"{share(value)}{between}"
+
+
+def ends(show: Callable[[float], str], interval: tuple[float, float] | None, form: str = " ({})") -> str:
+    """Return an interval as it follows its figure, `` (1.73× to 2.00×)``; empty where there is none."""
+    return "" if interval is None else form.format(" to ".join(map(show, interval)))
 
 
 def percent(value_percent: float | None) -> str:

@@ -146,9 +146,8 @@ def _gains(state: SessionProgress, diagnosis: Diagnosis, rows: int, width: int) 
 
 def _cells(result: Result, said: str) -> Sequence[Text]:
     gain, interval = result.speedup.value, result.speedup.ci95
-    ends = units.NOT_MEASURED
-    if interval is not None and not too_wide(interval):
-        ends = " to ".join(units.ratio(end) for end in interval)
+    is_known = interval is not None and not too_wide(interval)
+    ends = units.ends(units.ratio, interval, "{}") if is_known else units.NOT_MEASURED
     is_base = result.variant == AS_WRITTEN
     return [
         Text(units.plain_milliseconds(result.step_ms.mean)),

@@ -150,9 +150,7 @@ def _tried(trial: Trial, record: TrialRecord, session: Session) -> list[str]:
     result = next((result for result in session.results if result.variant == trial.variant.name), None)
     if result is not None and result.speedup.value is not None and result.variant != CEILING:
         ends = result.speedup.ci95
-        interval = (
-            f" ({units.ratio(ends[0])} to {units.ratio(ends[1])})" if ends is not None and not too_wide(ends) else ""
-        )
+        interval = "" if ends is None or too_wide(ends) else units.ends(units.ratio, ends)
         said = diagnosing.outcome(session, result)
         parts.append(f"{units.ratio(result.speedup.value)}{interval} so far{f', {said}' if said else ''}")
     return parts
