@@ -7,9 +7,11 @@ that Keras makes a step, and the model's own function is back at the end.
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.model.session import Session
+from pipeline_bench.monitoring import guard, summaries
 from pipeline_bench.monitoring.fit import BatchTiming, Course, GraphTiming, PlainTiming, age_s
+from pipeline_bench.monitoring.guard import harmless
 from pipeline_bench.monitoring.record import JobRecord, SavedJob, write_line
 from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import NO_WAIT_NS, StepLog, Totals
@@ -73,14 +77,21 @@ class AnyKerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         return False
 
 
+def _nothing() -> None:
+    """Do nothing; unlike a lambda, this can be pickled."""
+
+
 class StarvationMonitor(AnyKerasCallback):
     """Prints the input wait of the steps after each epoch, and saves a session of the training.
+
+    What goes wrong in it is told, and the training goes on without it. A copy of it watches trainings of its own.
 
     Attributes:
         session: the session of the last training that ended; None before.
         folder: the session's folder; None if it was not saved.
         figures: the figures of that training; None before.
         on_kept: is called, from the next training on, when a session was saved, in whichever thread did it.
+        on_problem: is given what went wrong in the watching, which then ends; None: it is written to stderr.
     """
 
     def __init__(
@@ -103,29 +114,41 @@ class StarvationMonitor(AnyKerasCallback):
         self.folder: Path | None = None
         self.figures: JobSummary | None = None
         self._writer = writer
+        self._opened: Any = None
+        """The writer, once something was written to it."""
         self._out = None if out is None else Path(out)
         self._quiet = quiet
         self._name = name
         self.counts_start_up = False
         """Whether the session also keeps how long the process had run before the training."""
-        self.on_kept: Callable[[], None] = lambda: None
+        self.on_kept: Callable[[], None] = _nothing
+        self.on_problem: Callable[[Exception], None] | None = None
         self._record: JobRecord | None = None
         self._watch: _Watch | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy has, as `copy.deepcopy` and `pickle` make one: nothing of a training that runs here."""
+        return {**self.__dict__, "_opened": None, "_record": None, "_watch": None}
+
+    def give_up(self, error: Exception) -> None:
+        """End the watching of a training without a session, because of what went wrong in it."""
+        watch, self._watch = self._watch, None
+        with suppress(Exception):
+            if watch is not None:
+                watch.abandon()
+        (self.on_problem or functools.partial(guard.tell, self._name))(error)
+
+    @harmless
     def on_train_begin(self, logs: Any = None) -> None:
         if self._watch is not None:  # an earlier training ended without saying so
             self._end(_NOT_ENDED)
-        if isinstance(self._writer, str | Path):
-            import tensorflow as tf
-
-            self._writer = tf.summary.create_file_writer(str(self._writer))
         watch = self._watch = _Watch(self.model, self.params or {}, self._name, self._out, _timing_of(self.model))
         if self.counts_start_up:
             watch.course.before_s = age_s()
         self._record = watch.record
         watch.record.on_kept = self.on_kept
         # Keras tells nobody that another callback raised: the session is kept when this one goes, or the program ends.
-        weakref.finalize(self, watch.finish, _NOT_ENDED)
+        weakref.finalize(self, watch.finish_quietly, _NOT_ENDED)
 
     @property
     def kept(self) -> SavedJob | None:
@@ -137,19 +160,23 @@ class StarvationMonitor(AnyKerasCallback):
         """The course of the training that runs; None otherwise."""
         return self._watch.course if self._watch is not None else None
 
+    @harmless
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if self._watch is not None:
             self._watch.begin_epoch()
 
+    @harmless
     def on_test_begin(self, logs: Any = None) -> None:
         if self._watch is not None:  # validation is no part of a step
             self._watch.flush()
             self._watch.course.begin_validation()
 
+    @harmless
     def on_test_end(self, logs: Any = None) -> None:
         if self._watch is not None:
             self._watch.course.end_validation()
 
+    @harmless
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self._watch is None:
             return
@@ -158,11 +185,13 @@ class StarvationMonitor(AnyKerasCallback):
             write_line(figures, f"epoch {epoch + 1}")
         if self._writer is not None:
             try:
-                _write(self._writer, figures, epoch)
+                self._opened = self._opened or summaries.opened(self._writer)
+                summaries.write(self._opened, figures, epoch)
             except Exception as error:  # a full disk, a closed writer: that is no reason to end a training
-                self._writer = None
+                self._writer = self._opened = None
                 self._watch.record.notes.append(f"the summary writer failed: {line_of(error)}")
 
+    @harmless
     def on_train_end(self, logs: Any = None) -> None:
         if self._watch is not None:
             self._end(None)
@@ -172,15 +201,17 @@ class StarvationMonitor(AnyKerasCallback):
         """The figures of the training so far; None before it begins and after it has ended."""
         return self._watch.record.summary() if self._watch is not None else None
 
+    @harmless
     def close(self) -> None:
         """End a training that Keras did not end; do nothing if it has ended."""
         if self._watch is not None:
             self._end(_NOT_ENDED)
 
     def _end(self, reason: str | None) -> None:
-        assert self._watch is not None
-        watch, self._watch = self._watch, None
+        watch = self._watch
+        assert watch is not None
         kept = watch.finish(reason)
+        self._watch = None
         self.session, self.folder, self.figures = kept.session, kept.folder, kept.figures
         if not self._quiet and self._out is not None:
             write_line(kept.figures, self._name, self.folder, watch.record.problem)
@@ -201,29 +232,6 @@ def _timing_of(model: Any) -> PlainTiming:
 
 def _backend_of(model: Any) -> str:
     return "tensorflow" if legacy_keras.is_model(model) else str(keras.backend.backend())
-
-
-def _write(writer: Any, figures: JobSummary, epoch: int) -> None:
-    """Write the figures that were measured as scalars of the epoch, in the units that their names say."""
-    import tensorflow as tf
-
-    scalars = {
-        "step_ms": figures.step_ms,
-        "input_wait_ms": figures.input_wait_ms,
-        "input_wait_share": figures.input_wait_share,
-        "utilization_at_most": figures.utilization_at_most,
-        "device_utilization_percent": figures.device_utilization_percent,
-    }
-    # As `tf.summary.scalar` writes them, which refuses to where TensorBoard is not installed on the training's machine.
-    metadata = tf.compat.v1.SummaryMetadata(data_class="DATA_CLASS_SCALAR")
-    metadata.plugin_data.plugin_name = "scalars"
-    with writer.as_default():
-        for name, value in scalars.items():
-            if value is not None:
-                tf.summary.write(
-                    f"pipeline_bench/{name}", tf.constant(value, tf.float32), step=epoch, metadata=metadata
-                )
-    writer.flush()
 
 
 def _steps_a_call(model: Any) -> int:
@@ -249,6 +257,7 @@ class _Watch:
         self._model = weakref.ref(model)
         self._original = model.train_function
         self._finished: SavedJob | None = None
+        self._over = False
         self._lock = ForkedLock()
         self._steps_a_call = _steps_a_call(model)
         self._rows_a_call = self._steps_a_call if legacy_keras.is_model(model) else 1
@@ -288,7 +297,7 @@ class _Watch:
 
     def _step(self, *arguments: Any, **named: Any) -> Any:
         """Take a step, or several at once: what Keras calls in place of the model's training function."""
-        if self._finished is not None:
+        if self._over:
             return self._original(*arguments, **named)
         if len(self._starts) * self._rows_a_call >= _BLOCK:
             self.flush(more=True)
@@ -304,7 +313,7 @@ class _Watch:
             self.flush()
             raise
         except BaseException as error:
-            self.finish(f"the training was ended by {type(error).__name__}")
+            self.finish_quietly(f"the training was ended by {type(error).__name__}")
             raise
         self._starts.append(start_ns)
         self._ends.append(monotonic_ns())
@@ -394,11 +403,27 @@ class _Watch:
         with self._lock:
             if self._finished is not None:
                 return self._finished
+            self._let_go()
             self.flush()
             self.course.end(self.record.log.totals.since(self._before))
-            model = self._model()
-            if model is not None and getattr(model.train_function, "__self__", None) is self:
-                model.train_function = self._original
-            self._timing.forget()
             self._finished = self.record.finish(reason)
             return self._finished
+
+    def finish_quietly(self, reason: str | None) -> None:
+        """Do the same where nobody is to hear of what goes wrong."""
+        try:
+            self.finish(reason)
+        except Exception:
+            self.record.drop()
+
+    def abandon(self) -> None:
+        """Give the model its own function back, and keep nothing."""
+        self._let_go()
+        self.record.drop()
+
+    def _let_go(self) -> None:
+        self._over = True
+        model = self._model()
+        if model is not None and getattr(model.train_function, "__self__", None) is self:
+            model.train_function = self._original
+        self._timing.forget()

@@ -26,7 +26,7 @@ from pipeline_bench.cli.measuring import compare, diagnose, selftest
 from pipeline_bench.cli.measuring import run as run_command
 from pipeline_bench.cli.options import INTERRUPTED, show_help
 from pipeline_bench.cli.saved import diff, report, sessions, top
-from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.text import safe_message
 
 BUG = 70
@@ -114,7 +114,7 @@ def run(arguments: Sequence[str]) -> int:
     except output.StdoutError as error:
         return _unwritable(error)
     except Exception as error:
-        return _usage_error(error) or _out_of_memory(error) or _bug()
+        return _usage_error(error) or _out_of_memory(error) or _refused(error) or _bug()
     return code if isinstance(code, int) else 0
 
 
@@ -134,6 +134,15 @@ def _out_of_memory(error: Exception) -> int | None:
         return None
     _say("Error: there is not enough memory.", "Free some, or raise the limit that `ulimit -v` shows.")
     return 1
+
+
+def _refused(error: Exception) -> int | None:
+    """Say which file this user may not even ask for, where that is so: it lies in a folder of another user's."""
+    if not isinstance(error, PermissionError) or error.filename is None:
+        return None
+    name = safe_message(os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "a file")
+    _say(f"Error: {name}: {error.strerror}.", "Make it accessible to this user, or give another.")
+    return UsageError.exit_code
 
 
 def _has_no_room(error: BaseException | None) -> bool:

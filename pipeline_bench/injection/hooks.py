@@ -102,8 +102,8 @@ class Watched:
                 return given
             monitor = StarvationMonitor(out=self._out, quiet=True, name=entries.program())
             monitor.counts_start_up = not self._trainings
-            callbacks = around(given, monitor, self.problem)
-            monitor.on_kept = self._write
+            callbacks = around(given, monitor)
+            monitor.on_kept, monitor.on_problem = self._write, self.problem
             self._trainings.append((self._fits, monitor))
         except Exception as error:
             self.problem(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
@@ -34,60 +34,52 @@ class BeginOfSteps(Begin):
 class Marks(AnyKerasCallback):
     """Behind the program's own callbacks: has a monitor measure, and tells it how long these took.
 
-    A step costs it nothing, and nothing that the monitor raises reaches the program.
+    A step costs it nothing.
     """
 
-    def __init__(self, monitor: StarvationMonitor, begin: Begin, problem: Callable[[Exception], None]) -> None:
+    def __init__(self, monitor: StarvationMonitor, begin: Begin) -> None:
         """Make one.
 
         Args:
             monitor: measures.
             begin: stands before the program's callbacks.
-            problem: takes what the monitor raises.
         """
         super().__init__()
         self._monitor = monitor
         self._begin = begin
-        self._problem = problem
 
     def set_model(self, model: Any) -> None:
         super().set_model(model)
-        self._guarded(self._monitor.set_model, model)
+        self._monitor.set_model(model)
 
     def set_params(self, params: Any) -> None:
         super().set_params(params)
-        self._guarded(self._monitor.set_params, params)
+        self._monitor.set_params(params)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._guarded(self._monitor.on_train_begin, logs)
+        self._monitor.on_train_begin(logs)
 
     def on_train_end(self, logs: Any = None) -> None:
         self._spent("callbacks_ns")
-        self._guarded(self._monitor.on_train_end, logs)
+        self._monitor.on_train_end(logs)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._guarded(self._monitor.on_epoch_begin, epoch, logs)
+        self._monitor.on_epoch_begin(epoch, logs)
 
     def on_test_begin(self, logs: Any = None) -> None:
-        self._guarded(self._monitor.on_test_begin, logs)
+        self._monitor.on_test_begin(logs)
 
     def on_test_end(self, logs: Any = None) -> None:
-        self._guarded(self._monitor.on_test_end, logs)
+        self._monitor.on_test_end(logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._spent("callbacks_ns")
-        self._guarded(self._monitor.on_epoch_end, epoch, logs)
+        self._monitor.on_epoch_end(epoch, logs)
 
     def _spent(self, part: str) -> None:
         course = self._monitor.course
         if course is not None and self._begin.at_ns:
             course.spend(part, monotonic_ns() - self._begin.at_ns)
-
-    def _guarded(self, method: Callable[..., None], *arguments: Any) -> None:
-        try:
-            method(*arguments)
-        except Exception as error:
-            self._problem(error)
 
 
 class MarksOfSteps(Marks):
@@ -97,11 +89,11 @@ class MarksOfSteps(Marks):
         self._spent("step_callbacks_ns")
 
 
-def around(callbacks: Sequence[Any], monitor: StarvationMonitor, problem: Callable[[Exception], None]) -> list[Any]:
+def around(callbacks: Sequence[Any], monitor: StarvationMonitor) -> list[Any]:
     """Return a program's callbacks with what measures around them.
 
     Keras calls a callback in each step only where one has a method for that; none is added where there was none.
     """
     in_steps = any(is_called_in_steps(type(each)) for each in callbacks)
     begin = BeginOfSteps() if in_steps else Begin()
-    return [begin, *callbacks, (MarksOfSteps if in_steps else Marks)(monitor, begin, problem)]
+    return [begin, *callbacks, (MarksOfSteps if in_steps else Marks)(monitor, begin)]

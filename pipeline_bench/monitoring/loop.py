@@ -15,6 +15,7 @@ from pipeline_bench.analysis import wall_time
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Session
+from pipeline_bench.monitoring import guard
 from pipeline_bench.monitoring.record import JobRecord, SavedJob, write_line
 from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import ENDED, LEFT, JobSummary, LoopSteps
@@ -269,8 +270,12 @@ class Monitor:
         """Begin; return the dataset to loop over, a `tf.data.Dataset` with the same elements."""
         if self._watch is not None:
             raise UsageError("This monitor was entered before.", "Make one with pipeline_bench.monitor for each block.")
-        self._watch = DatasetMonitor(self._name, self._out, _NOTHING_TAKEN)
-        return self._watch.probed(self._dataset)
+        try:
+            self._watch = DatasetMonitor(self._name, self._out, _NOTHING_TAKEN)
+            return self._watch.probed(self._dataset)
+        except Exception as error:  # that is no reason to end a job
+            guard.tell(self._name, error)
+            return self._dataset
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -278,7 +283,12 @@ class Monitor:
         """End; what the block raised passes through."""
         if self._watch is None:
             return
-        kept = self._watch.close(None if kind is None else f"the job was ended by {kind.__name__}")
+        try:
+            kept = self._watch.close(None if kind is None else f"the job was ended by {kind.__name__}")
+        except Exception as failed:  # likewise
+            guard.tell(self._name, failed)
+            self._watch.record.drop()
+            return
         if not self._quiet and self.session is None:
             write_line(kept.figures, self._name, kept.folder, self._watch.record.problem)
         self.session, self.folder = kept.session, kept.folder

@@ -214,7 +214,7 @@ def compare(
             prepare_data(scenario, observer)
         except KeyboardInterrupt:
             return Outcome(session, folder, interrupted=True)
-        except PipelineBenchError:
+        except (PipelineBenchError, OSError):
             with suppress(OSError):
                 folder.rmdir()  # an empty folder says nothing
             raise

@@ -43,7 +43,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     if path.exists() and not path.is_file():
         _write_as_it_is(path, data)
         return
-    target = path.resolve()
+    try:
+        target = path.resolve()
+    except RuntimeError:  # as Python before 3.13 has it
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
     temporary = target.with_name(f".{target.name[:32]}-{secrets.token_hex(4)}.part")
     try:
         with temporary.open("xb") as file:

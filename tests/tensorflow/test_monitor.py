@@ -269,6 +269,15 @@ def test_the_dataset_outlives_its_monitor() -> None:
     assert by_closure(batches) == sum(range(BATCHES))
 
 
+def test_what_goes_wrong_in_the_watching_is_told_and_the_job_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    name: Any = 3  # no session can have that name
+    taken = []
+    with pipeline_bench.monitor(produced(0.0), out=None, name=name) as batches:
+        taken += list(batches)
+    assert len(taken) == BATCHES
+    assert capsys.readouterr().err.startswith("3 is not watched: ")
+
+
 class SlowEnd:
     """What takes a while to be let go of."""
 

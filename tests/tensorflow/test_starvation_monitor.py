@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import signal
 import time
 import weakref
@@ -291,6 +293,39 @@ def test_another_callback_that_raises_leaves_a_session_once_the_monitor_goes(tmp
     assert session.trials[0].steps.count == STEPS
     assert any("outside of its steps" in note for note in session.notes)
     assert model.predict(np.ones((1, 4)), verbose=0).shape == (1, 1)
+
+
+def test_what_goes_wrong_in_it_is_told_and_the_training_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    name: Any = 3  # no session can have that name
+    model = network()
+    model.fit(slowly(0.0), verbose=0, callbacks=[StarvationMonitor(out=None, name=name)])
+    assert "3 is not watched: " in capsys.readouterr().err
+    assert getattr(model.train_function, "__self__", None) is None
+
+
+def test_a_folder_for_tensorboard_that_cannot_be_made_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    callback = StarvationMonitor(writer=tmp_path / "file" / "logs", out=None, quiet=True)
+    network().fit(slowly(0.0), verbose=0, callbacks=[callback])
+    assert callback.session is not None
+    assert any("the summary writer failed" in note for note in callback.session.notes)
+
+
+def test_a_copy_watches_trainings_of_its_own(tmp_path: Path) -> None:
+    """Tuners and scikit-learn's `clone` copy the callbacks that they are given, before a training and after one."""
+    copies = []
+
+    class Copying(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            copies.append(copy.deepcopy(callback))
+
+    callback = StarvationMonitor(out=None, quiet=True)
+    copies += [copy.deepcopy(callback), pickle.loads(pickle.dumps(callback))]
+    network().fit(slowly(0.0), verbose=0, callbacks=[callback, Copying()])
+    for each in (*copies, copy.deepcopy(callback)):
+        network().fit(slowly(0.0), verbose=0, callbacks=[each])
+        assert each.session is not None
+        assert each.session is not callback.session
 
 
 class SlowEnd:

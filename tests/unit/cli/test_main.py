@@ -1,6 +1,7 @@
 """The command line as a whole: help, versions, exit codes, and what becomes of an exception."""
 
 import io
+import os
 import resource
 import subprocess
 import sys
@@ -102,6 +103,33 @@ def test_a_bug_keeps_its_traceback_and_ends_with_what_to_send(
     assert "ZeroDivisionError: of ours" in err
     assert "bug of pipeline-bench" in err.splitlines()[-2]
     assert "doctor --json" in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["sessions"], ["merge"], ["compare", "two_layer", "--json"], ["data", "make", "csv", "--size", "20kB", "--out"]],
+    ids=" ".join,
+)
+def test_what_lies_in_a_folder_of_another_user_is_one_message(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There, to ask whether a file exists is an error already."""
+    theirs = tmp_path / "theirs"
+    (theirs / "reports").mkdir(parents=True)
+    cli.run([*command, "/dev/null/reports"])  # what is imported first may not be readable below
+    theirs.chmod(0o700 if os.geteuid() == 0 else 0)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        capsys.readouterr()
+        code = cli.run([*command, str(theirs / "reports")])
+    finally:
+        os.seteuid(user)
+        theirs.chmod(0o700)
+    error = capsys.readouterr().err
+    assert code == 2
+    assert error.startswith(f"Error: {theirs}/reports: Permission denied.")
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:

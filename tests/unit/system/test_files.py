@@ -56,6 +56,12 @@ def test_a_link_keeps_pointing_where_it_did(tmp_path: Path) -> None:
     assert (tmp_path / "target").read_text() == "new"
 
 
+def test_a_link_to_itself_is_no_file_to_write(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match="symbolic links"):
+        write_atomically(tmp_path / "loop", "new")
+
+
 @pytest.mark.parametrize("read", [False, True], ids=["opens it", "reads it"])
 def test_a_pipe_that_nobody_reads_is_given_up(read: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody opens it, or whoever does takes nothing."""

@@ -1,0 +1,32 @@
+"""Keeps from a job what goes wrong in the watching of it: that is told, and the job goes on unwatched."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Concatenate, ParamSpec
+
+from pipeline_bench.text import line_of
+
+_Given = ParamSpec("_Given")
+
+
+def harmless(method: Callable[Concatenate[Any, _Given], None]) -> Callable[Concatenate[Any, _Given], None]:
+    """Return a method of what watches a job: where it would raise, `give_up` of its object is given the error."""
+
+    @functools.wraps(method)
+    def guarded(self: Any, /, *arguments: _Given.args, **named: _Given.kwargs) -> None:
+        try:
+            method(self, *arguments, **named)
+        except Exception as error:
+            self.give_up(error)
+
+    return guarded
+
+
+def tell(name: str, error: Exception) -> None:
+    """Say on stderr that a job is not watched, and why."""
+    with suppress(Exception):  # a full disk, a closed stream: likewise
+        sys.stderr.write(f"{name} is not watched: {line_of(error)}\n")
