@@ -36,7 +36,8 @@ def test_nothing_allowed_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("it failed.", "It failed."), ("train.py failed", "train.py failed"), ("no.", "No."), ("", "")]
+    ("text", "expected"),
+    [("it failed.", "It failed."), ("train.py failed", "train.py failed"), ("no.", "No."), ("", "")],
 )
 def test_a_sentence_begins_with_a_capital_letter_or_a_files_name(text: str, expected: str) -> None:
     assert sentence(text) == expected
