@@ -16,7 +16,7 @@ from pipeline_bench import graph_ops
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.plugins import Plugin
 from pipeline_bench.sources import Batch, SampleSource, Source
-from pipeline_bench.sources.datasets import Auto, PipelineOptions, Resources, endless, reorder_window
+from pipeline_bench.sources.datasets import PipelineOptions, Resources, endless, reorder_window
 
 _JOIN_GRACE_S = 2
 
@@ -369,31 +369,6 @@ class DatasetBackend(Backend):
             dataset = self.batches(self.endless(source, resources, finished), source)
         ahead = self.to_device(dataset, device) if device else None
         return (dataset, "/cpu:0") if ahead is None else (ahead, str(device))
-
-
-def prefetched(batches: Any, ahead: int | Auto, *, one_call: bool = False, deterministic: bool | None = None) -> Any:
-    """Return the dataset with a prefetch, which does what its options say and nothing of its own accord.
-
-    Args:
-        batches: what is prefetched.
-        ahead: how many of them are ready.
-        one_call: whether a map without parallel calls is to stay so.
-        deterministic: the option of that name, where it is set.
-    """
-    import tensorflow as tf
-
-    settings = tf.data.Options()
-    if deterministic is not None:
-        settings.deterministic = deterministic
-    if one_call:
-        # TensorFlow 2.21 runs a stateless map in parallel unless told not to, and "1 call" must mean one.
-        settings.experimental_optimization.map_parallelization = False
-    if ahead == 0:
-        # Likewise it adds a prefetch of its own, and "none" must mean none.
-        settings.experimental_optimization.inject_prefetch = False
-    else:
-        batches = batches.prefetch(tf.data.AUTOTUNE if ahead == "auto" else ahead)
-    return batches.with_options(settings)
 
 
 def _batch(source: Source, tensors: Sequence[Any]) -> Batch:

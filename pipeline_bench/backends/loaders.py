@@ -16,9 +16,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from pipeline_bench import plugins
-from pipeline_bench.backends import DatasetBackend, prefetched, require_numbers
+from pipeline_bench.backends import DatasetBackend, require_numbers
 from pipeline_bench.sources import SampleSource, Source
-from pipeline_bench.sources.datasets import Resources, built
+from pipeline_bench.sources.datasets import Resources, built, prefetched
 from pipeline_bench.system.processes import end_soon_after_parent
 from pipeline_bench.text import units
 

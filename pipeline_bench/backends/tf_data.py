@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from pipeline_bench.backends import DatasetBackend, prefetched
+from pipeline_bench.backends import DatasetBackend
 from pipeline_bench.errors import UsageError
 from pipeline_bench.sources import SampleSource, Source
-from pipeline_bench.sources.datasets import Auto, PipelineOptions
+from pipeline_bench.sources.datasets import Auto, PipelineOptions, prefetched
 from pipeline_bench.sources.records import RecordSource
 
 # What means nothing for batches that are made in the graph, and what nothing for samples that come out of Python.

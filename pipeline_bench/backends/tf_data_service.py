@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from pipeline_bench import plugins
-from pipeline_bench.backends import DatasetBackend, prefetched
+from pipeline_bench.backends import DatasetBackend
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.sources import Source
 from pipeline_bench.sources.datasets import (
@@ -18,6 +18,7 @@ from pipeline_bench.sources.datasets import (
     built,
     calls_of,
     most,
+    prefetched,
     turns_of_files,
 )
 from pipeline_bench.sources.records import RecordSource

@@ -314,3 +314,28 @@ def batched(samples: Any, source: SampleSource) -> Any:
         return samples.batch(source.batch_size, drop_remainder=True)
     shapes = ([], *(list(spec.shape) for spec in source.sample_specs))
     return samples.padded_batch(source.batch_size, padded_shapes=shapes, drop_remainder=True)
+
+
+def prefetched(batches: Any, ahead: int | Auto, *, one_call: bool = False, deterministic: bool | None = None) -> Any:
+    """Return the dataset with a prefetch, which does what its options say and nothing of its own accord.
+
+    Args:
+        batches: what is prefetched.
+        ahead: how many of them are ready.
+        one_call: whether a map without parallel calls is to stay so.
+        deterministic: the option of that name, where it is set.
+    """
+    import tensorflow as tf
+
+    settings = tf.data.Options()
+    if deterministic is not None:
+        settings.deterministic = deterministic
+    if one_call:
+        # TensorFlow 2.21 runs a stateless map in parallel unless told not to, and "1 call" must mean one.
+        settings.experimental_optimization.map_parallelization = False
+    if ahead == 0:
+        # Likewise it adds a prefetch of its own, and "none" must mean none.
+        settings.experimental_optimization.inject_prefetch = False
+    else:
+        batches = batches.prefetch(tf.data.AUTOTUNE if ahead == "auto" else ahead)
+    return batches.with_options(settings)

@@ -167,10 +167,10 @@ def test_several_epochs_leave_the_pauses_between_them_out() -> None:
         for _ in range(3):
             for _ in batches:
                 pass
-            time.sleep(0.2)
+            time.sleep(1)
     assert watch.summary.steps == 54  # of 60, without the warm-up
     assert watch.summary.step_ms is not None
-    assert watch.summary.step_ms * 54 < 200
+    assert watch.summary.step_ms * 54 < 1000  # with a pause among them it would be more
 
 
 def test_elements_of_any_structure_pass_through() -> None:

@@ -1,0 +1,242 @@
+"""Watches one call of Keras' `fit`, in the place of the model's training function (`pipeline_bench.keras`)."""
+
+from __future__ import annotations
+
+import weakref
+from pathlib import Path
+from time import monotonic_ns
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline_bench.monitoring.fit import BatchTiming, Course, GraphTiming, PlainTiming
+from pipeline_bench.monitoring.record import JobRecord, SavedJob
+from pipeline_bench.monitoring.sampling import device_of
+from pipeline_bench.monitoring.steps import NO_WAIT_NS, JobSummary, StepLog, Totals
+from pipeline_bench.system.forks import ForkedLock
+from pipeline_bench.tfdata import legacy_keras
+
+_ASYNCHRONOUS = (
+    "Keras on JAX hands a step over and does not wait for it: while the next batch is waited for, the device may still "
+    "be at work, so that it is idle for at most that long."
+)
+_NOT_TIMED = "the model's training function takes its batches in a way that is not known here"
+_BLOCK = 4096
+"""Steps whose waits are read at once; the ring holds four times as many."""
+
+_timings: weakref.WeakKeyDictionary[Any, GraphTiming] = weakref.WeakKeyDictionary()
+"""Of each model one, for all who watch it: its training function is traced with that."""
+
+
+def timing_of(model: Any) -> PlainTiming:
+    """Return what times the batches of a model's steps, by the backend of its Keras."""
+    backend = _backend_of(model)
+    if backend != "tensorflow":
+        return BatchTiming() if backend == "torch" else PlainTiming()
+    if model not in _timings:
+        _timings[model] = GraphTiming()
+    return _timings[model]
+
+
+def _backend_of(model: Any) -> str:
+    if legacy_keras.is_model(model):
+        return "tensorflow"
+    import keras  # the model's own, imported already
+
+    return str(keras.backend.backend())
+
+
+def _steps_a_call(model: Any) -> int:
+    """Return how many steps one call of the training function takes; Keras 2 keeps it in a variable."""
+    if legacy_keras.is_model(model):
+        variable = model._steps_per_execution
+        return 1 if variable is None else int(variable.numpy())
+    return int(getattr(model, "steps_per_execution", 1) or 1)
+
+
+class FitWatch:
+    """One call of `fit`: stands in the place of the model's training function, and keeps what it sees."""
+
+    def __init__(self, model: Any, params: dict[str, Any], name: str, out: Path | None, timing: PlainTiming) -> None:
+        # On TensorFlow, Keras 3 reads each step's losses for its callbacks, and so waits for the step. Keras 2 leaves
+        # them on the device unless a callback asks.
+        backend = _backend_of(model)
+        waits = None if legacy_keras.is_model(model) else {"tensorflow": True, "jax": False}.get(backend)
+        self.record = JobRecord(name, device_of(backend), out, waits_for_device=waits)
+        if backend == "jax":
+            self.record.notes.append(_ASYNCHRONOUS)
+        self._timing = timing
+        self._model = weakref.ref(model)
+        self._original = model.train_function
+        self._finished: SavedJob | None = None
+        self._over = False
+        self._lock = ForkedLock()
+        self._steps_a_call = _steps_a_call(model)
+        self._rows_a_call = self._steps_a_call if legacy_keras.is_model(model) else 1
+        """Rows that a call leaves in the ring: Keras 2 takes the batches of one in a loop of the graph."""
+        self._steps_an_epoch: int | None = params.get("steps")
+        self._calls = 0
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._waits: list[int] = []
+        self._before = Totals()
+        self._first = False
+        """Whether the next step is the first one of its epoch."""
+        self.course = self.record.course = Course()
+        self._epoch_ns = monotonic_ns()
+        self._ends_of_data = timing.ends_of_data
+        self.record.so_far = self.so_far
+        timing.read()
+        if self._original is None:
+            self.record.reason = "the model has no training function"
+        else:
+            model.train_function = self._step
+
+    def begin_epoch(self) -> None:
+        """Take in that an epoch begins."""
+        self.flush()
+        self._calls, self._first = 0, True
+        self.course.begin_epoch()
+        self._timing.ends_ns()
+        self._before, self._epoch_ns = self.record.log.totals, monotonic_ns()
+
+    def end_epoch(self) -> JobSummary:
+        """Return the figures of the epoch."""
+        self.flush()
+        self._timing.forget()  # Keras lets go of its iterator now, where it makes another one for the next epoch
+        self.course.end_epoch(self.record.log.totals.since(self._before))
+        return self.record.summary(self._before, self._epoch_ns)
+
+    def _step(self, *arguments: Any, **named: Any) -> Any:
+        """Take a step, or several at once: what Keras calls in place of the model's training function."""
+        if self._over:
+            return self._original(*arguments, **named)
+        if len(self._starts) * self._rows_a_call >= _BLOCK:
+            self.flush(more=True)
+        timing = self._timing
+        if not self._calls:
+            self.course.spend("iterator_end_ns", timing.ends_ns())
+        start_ns = timing.asked(monotonic_ns())
+        try:
+            result = timing.call(self._original, arguments, named)
+        except self._ends_of_data:  # the step before this one ended as this one began
+            if self._ends:
+                self._ends[-1] = start_ns
+            self.flush()
+            raise
+        except BaseException as error:
+            self.finish_quietly(f"the training was ended by {type(error).__name__}")
+            raise
+        self._starts.append(start_ns)
+        self._ends.append(monotonic_ns())
+        self._waits.append(timing.eager_wait_ns)
+        self._calls += 1
+        return result
+
+    def so_far(self) -> tuple[StepLog, Course]:
+        """Return the steps so far, with those that wait for the log, and the course; from another thread."""
+        log, first = self.record.log.copy(), None
+        if self._rows_a_call == 1 and self._lock.acquire(blocking=False):  # else they are on their way there
+            try:
+                log = self.record.log.copy()
+                count = len(self._waits)  # what a step appends last
+                if count:
+                    starts = np.array(self._starts[:count], dtype=np.int64)
+                    ends = np.append(starts[1:], self._ends[count - 1])
+                    waits = np.minimum(self._waits_so_far(count), ends - starts)
+                    log.extend(starts, ends, waits, self._steps_a_call)
+                    first = (int(ends[0]), int(waits[0])) if self._first else None
+            finally:
+                self._lock.release()
+        return log, self.course.so_far(log.totals.since(self._before), first)
+
+    def _waits_so_far(self, count: int) -> npt.NDArray[np.int64]:
+        """Return the waits of the first `count` calls in ns, without taking them; none is known where some is not."""
+        eager = np.array(self._waits[:count], dtype=np.int64)
+        if (eager >= 0).all():
+            return eager
+        rows = self._timing.peek(count)
+        return eager if rows is None else rows
+
+    def flush(self, more: bool = False) -> None:
+        """Bring the steps so far into the log.
+
+        Args:
+            more: whether another step follows at once, so that the last one ends as that begins.
+        """
+        with self._lock:
+            count = len(self._starts)
+            starts = np.array(self._starts, dtype=np.int64)
+            waits = self._read_waits(starts)
+            if not count:
+                return
+            ends = np.append(starts[1:], monotonic_ns() if more else self._ends[-1])
+            self._starts, self._ends, self._waits = [], [], []
+            # Waits are of another clock, and a microsecond too long beside a step that is nothing but waiting.
+            waits = np.where(waits < 0, waits, np.minimum(waits, ends - starts))
+            if self._first:
+                self._first = False
+                self.course.first_step(int(ends[0]), int(waits[0]))
+            size, last = self._steps_a_call, self._last_size(more)
+            self.record.log.extend(starts[:-1], ends[:-1], waits[:-1], size)
+            self.record.log.extend(starts[-1:], ends[-1:], waits[-1:], last)
+
+    def _last_size(self, more: bool) -> int:
+        """Return how many steps the last call took: fewer than the others where an epoch's steps are no multiple."""
+        size = self._steps_a_call
+        if more or not self._steps_an_epoch or self._calls * size <= self._steps_an_epoch:
+            return size
+        return max(1, self._steps_an_epoch - (self._calls - 1) * size)
+
+    def _read_waits(self, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the waits of the calls that began then, in ns; none is known where they cannot be told apart."""
+        count = len(starts)
+        eager = np.array(self._waits, dtype=np.int64)
+        try:
+            rows = self._timing.read()
+        except Exception as error:  # TensorFlow may be gone: the program ends
+            self.record.reason = f"what was measured could not be read: {type(error).__name__}"
+            return eager
+        if not count or (eager >= 0).all():
+            return eager
+        found = 0 if rows is None or rows.lost else len(rows.wait_ns)
+        if rows is not None and found >= count and self._rows_a_call > 1:
+            calls = np.searchsorted(starts, rows.at_ns, side="right") - 1
+            return np.bincount(np.maximum(calls, 0), rows.wait_ns, count).astype(np.int64)
+        # A call that found no data, or that raised, may have left one more.
+        if rows is not None and found in (count, count + 1):
+            waits: npt.NDArray[np.int64] = rows.wait_ns[:count]
+            return waits
+        self.record.reason = _NOT_TIMED
+        return np.full(count, NO_WAIT_NS, dtype=np.int64)
+
+    def finish(self, reason: str | None) -> SavedJob:
+        """Give the model its own function back, and keep the session; a second call returns the first one's."""
+        with self._lock:
+            if self._finished is not None:
+                return self._finished
+            self._let_go()
+            self.flush()
+            self.course.end(self.record.log.totals.since(self._before))
+            self._finished = self.record.finish(reason)
+            return self._finished
+
+    def finish_quietly(self, reason: str | None) -> None:
+        """Do the same where nobody is to hear of what goes wrong."""
+        try:
+            self.finish(reason)
+        except Exception:
+            self.record.drop()
+
+    def abandon(self) -> None:
+        """Give the model its own function back, and keep nothing."""
+        self._let_go()
+        self.record.drop()
+
+    def _let_go(self) -> None:
+        self._over = True
+        model = self._model()
+        if model is not None and getattr(model.train_function, "__self__", None) is self:
+            model.train_function = self._original
+        self._timing.forget()
