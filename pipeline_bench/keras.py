@@ -71,7 +71,8 @@ def _nothing() -> None:
 class StarvationMonitor(AnyKerasCallback):
     """Prints the input wait of the steps after each epoch, and saves a session of the training.
 
-    What goes wrong in it is told, and the training goes on without it. A copy of it watches trainings of its own.
+    What goes wrong in it is told, and the training goes on without it. A copy of it watches trainings of its own,
+    and has no writer unless that is a folder.
 
     Attributes:
         session: the session of the last training that ended; None before.
@@ -115,7 +116,9 @@ class StarvationMonitor(AnyKerasCallback):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy has, as `copy.deepcopy` and `pickle` make one: nothing of a training that runs here."""
-        return {**self.__dict__, "_opened": None, "_record": None, "_watch": None}
+        writer = self._writer if isinstance(self._writer, str | Path) else None
+        own = {"_writer": writer, "_opened": None, "_record": None, "_watch": None}
+        return {**self.__dict__, **own, "on_kept": _nothing, "on_problem": None}
 
     def give_up(self, error: Exception) -> None:
         """End the watching of a training without a session, because of what went wrong in it."""

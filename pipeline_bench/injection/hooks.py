@@ -30,7 +30,7 @@ WATCHED_LOOPS = 4
 
 _ASYNCHRONOUS = (
     "a tf.function, or eager code, that trains on a GPU on what no tf.data pipeline, DataLoader or grain gives it: its "
-    "calls end before its step does, so that the time between two steps is no wait"
+    "calls return before the GPU has finished, so the time between two steps cannot be taken for input wait"
 )
 
 
@@ -62,6 +62,8 @@ class Watched:
         """The `tf.function`s in which a gradient was taken as they were traced."""
         self._more = 0
         self._problem: str | None = None
+        self._tapes_untold = False
+        """Whether eager code on a GPU entered a GradientTape: it may have trained, or only taken a gradient."""
         self._ended = False
         atexit.register(self.end)
         util = sys.modules.get("multiprocessing.util")
@@ -187,6 +189,8 @@ class Watched:
             return plain()
         trains, thread.function = function in self._training_functions, function
         try:
+            if trains and self._is_asynchronous:
+                self._problem = self._problem or _ASYNCHRONOUS
             if not trains or self._is_asynchronous or self._training_calls is None:
                 self.ends_step(id(function))
                 return plain()
@@ -201,13 +205,17 @@ class Watched:
         function = getattr(self._in_library, "function", None)
         if function is not None and not self._is_in_library:
             self._training_functions.add(function)
-        elif self._is_told_by_calls and tf.executing_eagerly() and not self._is_asynchronous and self._training_calls:
-            self._training_calls.enter_tape()
+        elif self._is_told_by_calls and tf.executing_eagerly():
+            if self._is_asynchronous:
+                self._tapes_untold = True
+            elif self._training_calls:
+                self._training_calls.enter_tape()
 
     def eager_step(self, leaves_tape: bool = False) -> None:
         """Take in that a part of a step in eager code has ended: a tape is left, a gradient or a variable is there."""
         calls = self.__dict__.get("_training_calls")
-        if calls is not None and not self._is_in_library:
+        in_function = getattr(self._in_library, "function", None) is not None  # which is traced, and a step of its own
+        if calls is not None and not self._is_in_library and not in_function:
             calls.leave_tape() if leaves_tape else calls.goes_on()
 
     def calls_model(self, model: Any) -> None:
@@ -217,13 +225,11 @@ class Watched:
 
     @functools.cached_property
     def _is_asynchronous(self) -> bool:
-        """Whether a call of a function that trains may end before its step does, as on a GPU; it is then told."""
+        """Whether a call of a function that trains may end before its step does, as on a GPU."""
         from pipeline_bench.monitoring.sampling import device_of
 
         try:
-            if device_of("tensorflow").kind == "cpu":
-                return False
-            self._problem = _ASYNCHRONOUS
+            return bool(device_of("tensorflow").kind != "cpu")
         except Exception as error:
             self.problem(error)
         return True
@@ -319,14 +325,22 @@ class Watched:
 
         No handler does it at a TERM: a program that is in a call in C would never come to it, and not end.
         """
+        trainings = [
+            each
+            for each in (
+                *map(entries.of_fit, list(self._trainings)),
+                *map(entries.of_loop, list(self._loops.items())),
+            )
+            if each is not None
+        ]
+        untold = _ASYNCHRONOUS if self._tapes_untold and not trainings else None
         record = {
             "pid": self._pid,
             "program": entries.program(),
             "executable": sys.executable,
-            "trainings": [each for each in map(entries.of_fit, list(self._trainings)) if each is not None]
-            + [each for each in map(entries.of_loop, list(self._loops.items())) if each is not None],
+            "trainings": trainings,
             "more": self._more,
-            "problem": self._problem,
+            "problem": self._problem or untold,
             "ended": self._ended,
         }
         path = self._folder / f"{self._pid}.json"

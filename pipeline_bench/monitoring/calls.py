@@ -19,8 +19,8 @@ from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import ENDED
 
 _FED = (
-    "input wait is the time between two {name}, in which the next batch is made, and whatever else the loop does; "
-    "tf.data, or a PyDataset with workers, makes it during the step (pipeline-bench compare)"
+    "input wait is the time between two {name}: the loop makes its next batch then, and whatever else it does counts "
+    "too; tf.data, or a PyDataset with workers, makes the batch during the step (pipeline-bench compare)"
 )
 
 
@@ -196,6 +196,10 @@ class TrainingCalls(Calls):
             framework: what it runs on, as `device_of` takes it.
             plain: makes the call.
         """
+        if self._thread.tapes:  # a part of a step in eager code, such as a penalty with a gradient of its own
+            given = plain()
+            self.goes_on()
+            return given
         wait_ns = self._begin(f"calls of {name}", framework)
         self._thread.by_tape = False
         return plain() if wait_ns is None else self._timed(wait_ns, lambda: (plain(), 0.0))
@@ -211,7 +215,7 @@ class TrainingCalls(Calls):
             self._ran(wait_ns)
 
     def leave_tape(self) -> None:
-        """Take in that a GradientTape of eager code is left, which was entered in any case."""
+        """Take in that a GradientTape of eager code is left."""
         self._thread.tapes = max(0, self._thread.tapes - 1)
         self.goes_on()
 

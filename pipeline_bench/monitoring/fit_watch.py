@@ -62,6 +62,8 @@ class FitWatch:
         # On TensorFlow, Keras 3 reads each step's losses for its callbacks, and so waits for the step. Keras 2 leaves
         # them on the device unless a callback asks.
         backend = _backend_of(model)
+        self._steps_a_call = _steps_a_call(model)
+        timing.read()  # what is left of a training before
         waits = None if legacy_keras.is_model(model) else {"tensorflow": True, "jax": False}.get(backend)
         self.record = JobRecord(name, device_of(backend), out, waits_for_device=waits)
         if backend == "jax":
@@ -72,7 +74,6 @@ class FitWatch:
         self._finished: SavedJob | None = None
         self._over = False
         self._lock = ForkedLock()
-        self._steps_a_call = _steps_a_call(model)
         self._rows_a_call = self._steps_a_call if legacy_keras.is_model(model) else 1
         """Rows that a call leaves in the ring: Keras 2 takes the batches of one in a loop of the graph."""
         self._steps_an_epoch: int | None = params.get("steps")
@@ -87,7 +88,6 @@ class FitWatch:
         self._epoch_ns = monotonic_ns()
         self._ends_of_data = timing.ends_of_data
         self.record.so_far = self.so_far
-        timing.read()
         if self._original is None:
             self.record.reason = "the model has no training function"
         else:

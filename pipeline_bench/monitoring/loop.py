@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,7 +19,7 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.monitoring import guard
 from pipeline_bench.monitoring.record import JobRecord, SavedJob, write_line
 from pipeline_bench.monitoring.sampling import device_of
-from pipeline_bench.monitoring.steps import ENDED, LEFT, JobSummary, LoopSteps
+from pipeline_bench.monitoring.steps import ENDED, LEFT, JobSummary, LoopSteps, Totals, summarise
 from pipeline_bench.system.forks import ForkedLock
 
 _NOTHING_TAKEN = (
@@ -265,6 +266,7 @@ class Monitor:
         self._quiet = quiet
         self._name = name
         self._watch: DatasetMonitor | None = None
+        self._failed = False
 
     def __enter__(self) -> Any:
         """Begin; return the dataset to loop over, a `tf.data.Dataset` with the same elements."""
@@ -275,6 +277,10 @@ class Monitor:
             return self._watch.probed(self._dataset)
         except Exception as error:  # that is no reason to end a job
             guard.tell(self._name, error)
+            watch, self._watch, self._failed = self._watch, None, True
+            with suppress(Exception):
+                if watch is not None:
+                    watch.record.drop()
             return self._dataset
 
     def __exit__(
@@ -296,6 +302,8 @@ class Monitor:
     @property
     def summary(self) -> JobSummary:
         """The figures so far, of whole steps; while the block runs they grow."""
+        if self._failed:
+            return summarise(Totals(), (None, None), "its monitor failed")
         if self._watch is None:
             raise UsageError("The monitor was not entered yet.", "Use it as `with pipeline_bench.monitor(...)`.")
         return self._watch.summary

@@ -104,7 +104,7 @@ class SamplerThread:
         """Poll now, in the caller's thread; after `close` it does nothing."""
         with self._lock:
             if not self._stop.is_set():
-                self._poll()
+                self._take(lambda sampler: sampler.poll())
 
     def close(self) -> None:
         """Poll a last time, end the thread and close the samplers; safe to call twice."""
@@ -112,9 +112,8 @@ class SamplerThread:
             if self._stop.is_set():
                 return
             self._stop.set()
-            self._poll()
-            for sampler in self._samplers:
-                self._readings.add(sampler.end())
+            self._take(lambda sampler: sampler.poll())
+            self._take(lambda sampler: sampler.end())
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout=2.0)
         for sampler in self._samplers:
@@ -129,11 +128,11 @@ class SamplerThread:
             except Exception as error:
                 self.problem = error
 
-    def _poll(self) -> None:
-        """Poll each sampler; what one raises is no reason to end a job, in whose thread this may be."""
+    def _take(self, ask: Callable[[Sampler], Sequence[Reading]]) -> None:
+        """Ask each sampler; what one raises is no reason to end a job, in whose thread this may be."""
         for sampler in self._samplers:
             try:
-                self._readings.add(sampler.poll())
+                self._readings.add(ask(sampler))
             except Exception as error:
                 self.problem = error
 

@@ -218,11 +218,11 @@ def speed_lines(session: Session, diagnosis: Diagnosis) -> list[str]:
 
 
 def _why_missing(result: Result) -> Iterator[str]:
-    """Yield why a share of the step is a dash, each reason once."""
+    """Yield why a share of the step is a dash, each reason once; not again what the verdict says."""
     shares = (result.input_wait_share, result.host_slowdown_share, result.accelerator_utilization)
     for reason in dict.fromkeys(share.reason for share in shares if share.value is None):
-        if reason:
-            yield f"{units.NOT_MEASURED}: {reason.rstrip('.')}."
+        if reason and reason.rstrip(".") not in result.verdict.reason:
+            yield f"Not known: {reason.rstrip('.')}."
 
 
 def _as_written(session: Session) -> Result | None:

@@ -241,7 +241,7 @@ def _in_few_words(result: Result) -> Iterator[str]:
     elif verdict.kind == "unequal-work":
         yield result.work.text
     elif verdict.kind == "not-measured":
-        yield result.status
+        yield result.status if result.status != "ok" else _IN_FEW_WORDS["no-wait"]
 
 
 def _figures(result: Result) -> list[str]:

@@ -177,7 +177,7 @@ def _stall_reason(log: TrialLog) -> str:
     if stalled is not None and stalled.phase == pipeline.REBUILDING:
         parts = [f"with this change the pipeline was not made within {variant.run.stall_timeout_s:g} s"]
     elif phase == IMPORT:
-        parts = [f"TensorFlow was not imported within {_patience_s(log):g} s"]
+        parts = [f"TensorFlow, or a process that the trial needs, did not start within {_patience_s(log):g} s"]
     elif own and phase == "build":
         target = pipeline.Target.model_validate(variant.source.options["target"])
         what = "your script did not reach its training" if target.is_script else "your function did not return"

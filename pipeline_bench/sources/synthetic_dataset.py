@@ -111,7 +111,7 @@ def datasets_root() -> Path:
         folder = Path(cache).expanduser()
     except RuntimeError:
         raise UsageError(
-            f"The synthetic datasets have no folder to be kept in: there is no home for {cache}.",
+            f"The synthetic datasets have no folder to be kept in: the home folder in {cache} is not known.",
             f"Set {FOLDER_VARIABLE} to a folder that can be written to.",
         ) from None
     return folder.absolute() if given else folder / "pipeline-bench" / "data"

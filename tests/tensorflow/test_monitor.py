@@ -272,9 +272,12 @@ def test_the_dataset_outlives_its_monitor() -> None:
 def test_what_goes_wrong_in_the_watching_is_told_and_the_job_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     name: Any = 3  # no session can have that name
     taken = []
-    with pipeline_bench.monitor(produced(0.0), out=None, name=name) as batches:
+    watch = pipeline_bench.monitor(produced(0.0), out=None, name=name)
+    with watch as batches:
         taken += list(batches)
+        assert watch.summary.steps == 0
     assert len(taken) == BATCHES
+    assert "failed" in str(watch.summary.reason)
     assert capsys.readouterr().err.startswith("3 is not watched: ")
 
 

@@ -451,7 +451,7 @@ def test_the_one_epoch_of_a_fit_is_measured_without_its_cache(epochs: int, expec
     assert limiting(found) == expected
     tasks = [Task.model_validate(trial.variant.source.options) for trial in ran.ran]
     assert any(task.cold for task in tasks) is (epochs == 1)
-    assert ("one epoch: its cache is filled" in str(said(found).bottleneck)) is (epochs == 1)
+    assert ("one epoch, which fills the cache" in str(said(found).bottleneck)) is (epochs == 1)
 
 
 def test_what_trials_take_to_start_is_not_charged() -> None:

@@ -171,7 +171,7 @@ def test_an_import_that_lets_no_thread_speak_has_its_own_time(trial: Trial, monk
     assert follow(log, MadeUpChild(clock, in_time), clock) == "ok"
     clock, log = Clock(), TrialLog(trial, 0)
     assert follow(log, MadeUpChild.hanging(clock, imports), clock) == "stalled"
-    assert str(reason(log, "stalled")).startswith("TensorFlow was not imported within 120 s")
+    assert "or a process that the trial needs, did not start within 120 s" in str(reason(log, "stalled"))
 
 
 def test_signs_of_life_without_a_step_are_a_stall(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
