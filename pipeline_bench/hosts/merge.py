@@ -21,6 +21,7 @@ from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import SESSION_FILE, Session, load
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
+from pipeline_bench.system.files import matching
 from pipeline_bench.text import NAME, one_line, units
 
 _MOST_CLOCKS_APART_S = 1.0
@@ -35,7 +36,7 @@ def read(folder: Path) -> list[Session]:
         UsageError: there is none.
         SessionError: one is damaged.
     """
-    files = sorted(folder.glob(f"rank-*/{SESSION_FILE}")) or sorted(folder.glob(f"rank-*/*/{SESSION_FILE}"))
+    files = matching(folder, f"rank-*/{SESSION_FILE}") or matching(folder, f"rank-*/*/{SESSION_FILE}")
     sessions = sorted((load(file) for file in files), key=_rank)
     if not sessions or any(session.host is None for session in sessions):
         raise UsageError(

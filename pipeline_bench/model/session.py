@@ -56,7 +56,7 @@ from pipeline_bench.model.result import EMULATED_LABEL, Disturbance, Precision, 
 from pipeline_bench.model.selftest import Checked, Selftest
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.system.files import write_atomically
+from pipeline_bench.system.files import matching, write_atomically
 from pipeline_bench.text import Line, Text, read_text, units, unreadable
 
 SCHEMA_VERSION = 14
@@ -276,7 +276,9 @@ def kept_sessions(folder: Path = REPORTS) -> list[SessionFolder]:
 
     Only the head of each file is read.
     """
-    found = [SessionFolder(file.parent, began) for file in folder.glob(f"*/{SESSION_FILE}") if (began := _began(file))]
+    found = [
+        SessionFolder(file.parent, began) for file in matching(folder, f"*/{SESSION_FILE}") if (began := _began(file))
+    ]
     return sorted(found, key=lambda each: (each.began, each.folder.name), reverse=True)
 
 

@@ -27,6 +27,21 @@ _PIECE_BYTES = 4096
 """A pipe that can be written to takes that much at once, whole (POSIX: PIPE_BUF on Linux)."""
 
 
+def matching(folder: Path, pattern: str) -> list[Path]:
+    """Return what matches in a folder; nothing where there is none.
+
+    Raises:
+        PermissionError: it may not be listed, of which `Path.glob` says nothing from Python 3.13 on.
+    """
+    try:
+        os.scandir(os.fspath(folder)).close()
+    except PermissionError:
+        raise
+    except OSError:  # there is none
+        return []
+    return sorted(folder.glob(pattern))
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace the file in one step: a reader sees what was there before or all of the new content, never a part.
 
@@ -45,8 +60,11 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         return
     try:
         target = path.resolve()
+        leads_to_itself = target.is_symlink()
     except RuntimeError:  # as Python before 3.13 has it
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
+        leads_to_itself = True
+    if leads_to_itself:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     temporary = target.with_name(f".{target.name[:32]}-{secrets.token_hex(4)}.part")
     try:
         with temporary.open("xb") as file:
