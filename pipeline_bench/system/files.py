@@ -34,7 +34,7 @@ def matching(folder: Path, pattern: str) -> list[Path]:
         PermissionError: it may not be listed, of which `Path.glob` says nothing from Python 3.13 on.
     """
     try:
-        os.scandir(os.fspath(folder)).close()
+        os.scandir(folder).close()
     except PermissionError:
         raise
     except OSError:  # there is none

@@ -11,7 +11,7 @@ from pipeline_bench.diagnosis.chain import segments_of
 from pipeline_bench.diagnosis.search import Search
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, SetArgument, SetOptions
-from pipeline_bench.model.pipeline import Fingerprint, ScriptTraining, Task
+from pipeline_bench.model.pipeline import Fingerprint, Inspection, ScriptTraining, Task
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
@@ -415,7 +415,8 @@ def test_nothing_is_ruled_out_by_costs_that_do_not_explain_the_time() -> None:
     assert said(found).proposal == PARALLEL
 
 
-def test_where_a_cache_cannot_be_filled_every_trial_is_of_a_first_epoch() -> None:
+def in_front_of_a_cache() -> Inspection:
+    """A pipeline whose map computes in the first epoch only: its result is cached."""
     stages = (
         stage(0, "range"),
         stage(1, "map", 0, of=function("decode", python=True)),
@@ -423,7 +424,11 @@ def test_where_a_cache_cannot_be_filled_every_trial_is_of_a_first_epoch() -> Non
         stage(3, "batch", 2, batch_size=32),
     )
     first = cost(1, 0.0).model_copy(update={"first_epoch_ns": 60e6, "first_epoch_cpu_ns": 60e6})
-    looked = inspection(stages, (cost(0, 0.0), first, cost(2, 0.1), cost(3, 1.0)))
+    return inspection(stages, (cost(0, 0.0), first, cost(2, 0.1), cost(3, 1.0)))
+
+
+def test_where_a_cache_cannot_be_filled_every_trial_is_of_a_first_epoch() -> None:
+    looked = in_front_of_a_cache()
     ran = Machine(looked, lambda edits: 61.0 / (4.0 if PARALLEL in map(kind_of, edits) else 1.0), cold=True)
     found = diagnose(ran, allow_threads=True)
     assert limiting(found) == 1
@@ -437,16 +442,8 @@ def test_where_a_cache_cannot_be_filled_every_trial_is_of_a_first_epoch() -> Non
 
 @pytest.mark.parametrize(("epochs", "expected", "period_ms"), [(1, 1, 61.0), (2, 3, 1.1)])
 def test_the_one_epoch_of_a_fit_is_measured_without_its_cache(epochs: int, expected: int, period_ms: float) -> None:
-    stages = (
-        stage(0, "range"),
-        stage(1, "map", 0, of=function("decode", python=True)),
-        stage(2, "cache", 1),
-        stage(3, "batch", 2, batch_size=32),
-    )
-    first = cost(1, 0.0).model_copy(update={"first_epoch_ns": 60e6, "first_epoch_cpu_ns": 60e6})
-    looked = inspection(stages, (cost(0, 0.0), first, cost(2, 0.1), cost(3, 1.0)))
     trained = ScriptTraining(line="train.py:9", model=False, dataset="ds", datasets=("ds",), epochs=epochs)
-    ran = Machine(looked.model_copy(update={"training": trained}), lambda _edits: period_ms)
+    ran = Machine(in_front_of_a_cache().model_copy(update={"training": trained}), lambda _edits: period_ms)
     found = diagnose(ran)
     assert limiting(found) == expected
     tasks = [Task.model_validate(trial.variant.source.options) for trial in ran.ran]
