@@ -218,10 +218,17 @@ class Watched:
         if calls is not None and not self._is_in_library and not in_function:
             calls.leave_tape() if leaves_tape else calls.goes_on()
 
-    def calls_model(self, model: Any) -> None:
-        """Take in that a model of Keras is called; in a step that is a function it is a part of that."""
-        if getattr(self._in_library, "function", None) is None:
+    def model_call(self, model: Any, plain: Callable[[], Any]) -> Any:
+        """Call a model of Keras by `plain`; within another one, or a step that is a function, it is a part of that."""
+        thread = self._in_library
+        if getattr(thread, "model", None) is not None or getattr(thread, "function", None) is not None:
+            return plain()
+        thread.model = model
+        try:
             self.ends_step(id(model))
+            return plain()
+        finally:
+            thread.model = None
 
     @functools.cached_property
     def _is_asynchronous(self) -> bool:

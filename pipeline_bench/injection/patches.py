@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -40,18 +39,11 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
     keras.Model.fit = fit
     for name in ("evaluate", "predict", "test_on_batch", "predict_on_batch"):
         setattr(keras.Model, name, _inside(getattr(keras.Model, name), watched))
-    plain_call, within = keras.Model.__call__, threading.local()
+    plain_call = keras.Model.__call__
 
     @functools.wraps(plain_call)
     def __call__(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: N807 - it stands in the place of that method
-        if getattr(within, "a_model", False):  # a part of the model that is called, once or more
-            return plain_call(self, *arguments, **named)
-        within.a_model = True
-        try:
-            watched.calls_model(self)
-            return plain_call(self, *arguments, **named)
-        finally:
-            within.a_model = False
+        return watched.model_call(self, lambda: plain_call(self, *arguments, **named))
 
     keras.Model.__call__ = __call__
     plain_step = keras.Model.train_on_batch
