@@ -9,22 +9,19 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from pipeline_bench import plugins
-from pipeline_bench.analysis import stats
+from pipeline_bench.analysis import measured, stats
 from pipeline_bench.analysis.gates import Limits, gates
 from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.difference import Condition, Difference, Noise, Ratio, Shift, Side, VariantChange
 from pipeline_bench.model.result import Estimate, Result
 from pipeline_bench.model.session import Environment, Session
-from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Variant
 from pipeline_bench.text import NAME, REASON, one_line, units
 
 _NAMES_LIMIT = 8
-_NS_PER_MS = 1e6
+_SHORTEST_MS = 1e-6
 _TOO_FEW_TRIALS = "an interval needs at least 2 trials in each session"
 
 _CEILING_PARTS = {"source", "model", "loop", "runtime"}
@@ -251,22 +248,20 @@ class _Trials(NamedTuple):
 
 
 def _trials(session: Session, name: str) -> _Trials:
-    ceiling = session.scenario.variant(name).ceiling
-    measured = {(record.variant, record.repeat): _means(record) for record in session.trials if record.measured}
-    own = [(repeat, *means) for (variant, repeat), means in sorted(measured.items()) if variant == name]
-    tops = {repeat: step_ms for (variant, repeat), (step_ms, _) in measured.items() if variant == ceiling}
+    variant = session.scenario.variant(name)
+    found = measured.of(session.scenario, session.trials, session.environment.cores)
+    own = [found[name][repeat] for repeat in sorted(found[name])]
+    waits = [(run.mean_wait_ms, run) for run in own]
     return _Trials(
-        step_ms=[step_ms for _, step_ms, _ in own],
-        in_ceilings=[step_ms / tops[repeat] for repeat, step_ms, _ in own if repeat in tops],
-        wait_shares=[wait_ms / step_ms for _, step_ms, wait_ms in own if wait_ms is not None],
+        step_ms=[_mean_ms(run) for run in own],
+        in_ceilings=[_mean_ms(run) / _mean_ms(top) for run, top in measured.pairs(found, variant)],
+        wait_shares=[wait_ms / _mean_ms(run) for wait_ms, run in waits if wait_ms is not None],
     )
 
 
-def _means(record: TrialRecord) -> tuple[float, float | None]:
-    """Return the mean step time and the mean input wait in ms, warm-up left out; a step takes at least a nanosecond."""
-    wait_ns = record.after_warmup("wait_ns")
-    wait_ms = None if wait_ns is None or wait_ns.size == 0 else float(np.mean(wait_ns)) / _NS_PER_MS
-    return max(float(record.step_ns.mean()), 1.0) / _NS_PER_MS, wait_ms
+def _mean_ms(run: measured.Measured) -> float:
+    """Return the mean step time in ms, which two sessions can be divided by: a step takes at least a nanosecond."""
+    return max(run.mean_ms, _SHORTEST_MS)
 
 
 def change(before: Session, after: Session, name: str) -> VariantChange:

@@ -79,6 +79,7 @@ def _result(
     loss, accuracy = _last_loss(runs[-1]), runs[-1].record.accuracy
     batch_ms = speedups.batch_size(variant) * 1e3
     means = [run.mean_ms for run in runs]
+    per_second = batch_ms / float(np.mean(means))
     return Result(
         variant=variant.name,
         backend=variant.backend,
@@ -89,8 +90,8 @@ def _result(
         steps=sum(len(run.step_ms) for run in runs),
         warmup_steps=tuple(run.record.warmup_steps for run in runs),
         step_ms=step_time(runs),
-        samples_per_second=batch_ms / float(np.mean(means)),
-        samples_per_second_ci95=stats.ratio_interval([batch_ms / mean for mean in means]),
+        samples_per_second=per_second,
+        samples_per_second_ci95=stats.ratio_interval([batch_ms / mean for mean in means], holding=per_second),
         **split.parts,
         device_copy=device_copy,
         device_utilization=used,

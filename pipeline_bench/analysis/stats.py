@@ -203,17 +203,24 @@ def median_interval(values: Sequence[float]) -> Interval | None:
     """
     if len(values) >= BOOTSTRAP_FROM_TRIALS:
         return _bootstrap_interval(np.asarray(values, dtype=np.float64), np.median, CONFIDENCE)
-    interval = ratio_interval(values)
+    return ratio_interval(values, holding=float(np.median(values)))
+
+
+def ratio_interval(
+    ratios: Sequence[float], confidence: float = CONFIDENCE, *, holding: float | None = None
+) -> Interval | None:
+    """Return the interval of a ratio over trials, taken on its logarithm; None for fewer than two.
+
+    Args:
+        ratios: one a trial, above 0.
+        confidence: with which the interval holds the true ratio.
+        holding: the figure that is shown, where that is not their geometric mean; the interval is stretched to it.
+    """
+    interval = mean_interval([math.log(ratio) for ratio in ratios], confidence)
     if interval is None:
         return None
-    median = float(np.median(values))
-    return (min(interval[0], median), max(interval[1], median))
-
-
-def ratio_interval(ratios: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
-    """Return the interval of a ratio over trials, taken on its logarithm; None for fewer than two."""
-    interval = mean_interval([math.log(ratio) for ratio in ratios], confidence)
-    return None if interval is None else (math.exp(interval[0]), math.exp(interval[1]))
+    ends = (math.exp(interval[0]), math.exp(interval[1]))
+    return ends if holding is None else (min(ends[0], holding), max(ends[1], holding))
 
 
 def typical_ratio(ratios: Sequence[float]) -> float:

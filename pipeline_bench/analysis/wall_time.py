@@ -79,7 +79,8 @@ def remarks(time: WallTime, memory_bytes: int) -> Iterator[str]:
 
 
 def _first_batch(epochs: Sequence[Epoch]) -> Iterator[str]:
-    waited_s = (epochs[0].first_wait_ns or 0) / 1e9 if epochs else 0.0
+    # One that stands for several epochs has the first waits of them all.
+    waited_s = (epochs[0].first_wait_ns or 0) / 1e9 if epochs and epochs[0].count == 1 else 0.0
     if waited_s > LONG_FIRST_BATCH_S:
         yield f"the first batch was waited for {waited_s:.0f} s: is a large shuffle buffer filled first?"
 

@@ -22,8 +22,8 @@ from pipeline_bench.model.result import Result, Verdict
 from pipeline_bench.text import units
 
 MAX_ROWS = 100_000
-"""When there are more, neighbours are merged in pairs: from 50,000 to 100,000 rows stay, about 3 MB, however long the
-job is."""
+"""When there are more, each that is kept stands for twice as many of those that came in: from 50,000 to 100,000 stay,
+about 4 MB, however long the job is."""
 _BLOCK = 1024
 NO_WAIT_NS = -1
 """The wait of a step that was not measured."""
@@ -99,10 +99,11 @@ class StepLog:
 
     def __init__(self, max_rows: int = MAX_ROWS) -> None:
         self._max_rows = max_rows
-        # Blocks of start, duration, wait or NO_WAIT_NS, steps. Who takes steps in appends or puts another list in its
-        # place, so that another thread can look at any time.
+        # Blocks of start, duration, wait or NO_WAIT_NS, steps, rows that came in. Who takes steps in appends or puts
+        # another list in its place, so that another thread can look at any time.
         self._blocks: list[_Integers] = []
         self._rows = 0
+        self._width = 1
         self._begun = False
         self.totals = Totals()
 
@@ -127,16 +128,21 @@ class StepLog:
             return
         first, self._begun = 0 if self._begun else 1, True
         self.totals = self.totals.plus(durations[first:], waits[first:], count)
-        self._blocks.append(np.stack([starts, durations, waits, np.full_like(starts, count)], axis=1))
+        same = np.ones_like(starts)
+        self._blocks.append(np.stack([starts, durations, waits, same * count, same], axis=1))
         self._rows += starts.size
         if self._rows > self._max_rows:
-            columns = self._columns()
+            columns, self._width = self._columns()
             self._blocks, self._rows = [columns], len(columns)
 
     def rows(self) -> Rows:
-        """Return the steps as they are kept; means over their blocks where they were too many to be kept singly."""
-        columns = self._columns()
-        start, duration, wait, count = columns[np.argsort(columns[:, 0], kind="stable")].T
+        """Return the steps as they are kept; means over their blocks where they were too many to be kept singly.
+
+        Each row but the last then stands for as many as the others do, so that the mean of the rows is that of the
+        steps.
+        """
+        columns, _ = self._columns()
+        start, duration, wait, count, _ = columns[np.argsort(columns[:, 0], kind="stable")].T
         return Rows(start, start + duration // count, None if (wait < 0).any() else wait // count, count)
 
     def copy(self) -> StepLog:
@@ -145,21 +151,26 @@ class StepLog:
         other._blocks = list(self._blocks)
         return other
 
-    def _columns(self) -> _Integers:
-        columns = np.concatenate([np.empty((0, 4), dtype=np.int64), *self._blocks])
+    def _columns(self) -> tuple[_Integers, int]:
+        """Return the rows to keep, and of how many that came in each is made, but the last."""
+        width = self._width
+        columns = _grouped(np.concatenate([np.empty((0, 5), dtype=np.int64), *self._blocks]), width)
         while len(columns) > self._max_rows:
-            columns = _merge_pairs(columns)
+            width *= 2
+            columns = _grouped(columns, width)
+        return columns, width
+
+
+def _grouped(columns: _Integers, width: int) -> _Integers:
+    """Return rows of `width` of those that came in each, in order; the last one of what is left."""
+    if width == 1:
         return columns
-
-
-def _merge_pairs(columns: _Integers) -> _Integers:
-    """Return rows 0 and 1 as one, 2 and 3 as one …; the last one alone where their number is odd."""
-    even = len(columns) // 2 * 2
-    first, second = columns[0:even:2], columns[1:even:2]
-    merged = first + second
-    merged[:, 0] = first[:, 0]
-    merged[(first[:, 2] < 0) | (second[:, 2] < 0), 2] = NO_WAIT_NS
-    return np.concatenate([merged, columns[even:]])
+    begins = np.cumsum(columns[:, 4]) - columns[:, 4]
+    firsts = np.flatnonzero(np.diff(begins // width, prepend=-1))
+    grouped = np.add.reduceat(columns, firsts, axis=0)
+    grouped[:, 0] = columns[firsts, 0]
+    grouped[np.minimum.reduceat(columns[:, 2], firsts) < 0, 2] = NO_WAIT_NS
+    return grouped
 
 
 class LoopSteps:

@@ -34,6 +34,7 @@ from pipeline_bench.system import interrupts
 from pipeline_bench.text import units
 
 SAMPLE_EVERY_S = 0.1
+"""How often a trial's samplers are polled; the selftest of a GPU polls as often."""
 EXIT_WITHIN_S = 5.0
 
 # The child's own watch speaks first, and needs up to a second for a queue that does not answer.

@@ -20,6 +20,7 @@ from pipeline_bench.model.selftest import Check, Copy, GpuRun, Part, Selftest, W
 from pipeline_bench.model.trial import ACTIVITY, SAMPLES_SOURCE
 from pipeline_bench.planted import gpu_loads
 from pipeline_bench.run.child import Answer, call
+from pipeline_bench.run.follower import SAMPLE_EVERY_S
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.trial_log import tracks
 from pipeline_bench.samplers import Reading
@@ -29,8 +30,6 @@ from pipeline_bench.selftest import cases, judge
 from pipeline_bench.selftest.windows import fit, mean_of, spoken_of
 
 Change = Callable[[Selftest], Selftest]
-_POLL_S = 0.2
-"""As often as a trial is sampled (`run.follower`)."""
 _LATE_NS = 1_500_000_000
 """A reading is kept with a run up to so long after its end: the longest window, and what a sample may come late."""
 _SHARES, _QUICK_SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0), (0.0, 0.25, 1.0)
@@ -242,7 +241,7 @@ def _ran(sampler: NvmlSampler, loads: Sequence[dict[str, Any]]) -> tuple[list[Gp
 
     with _sampled(sampler) as readings:
         answer = call(gpu_loads.run, {"loads": list(loads)}, limit_s=_LIMIT_S, progress=take)
-        time.sleep(2 * _POLL_S)
+        time.sleep(2 * SAMPLE_EVERY_S)
     runs = [_with_readings(load, readings) for load in ended]
     failed = _failure(answer) if len(ended) < len(loads) else ""
     return [*runs, _broken(loads[len(ended)], failed)] if failed else runs, facts, failed
@@ -268,7 +267,7 @@ def _sampled(sampler: NvmlSampler) -> Iterator[list[Reading]]:
     over = threading.Event()
 
     def poll() -> None:
-        while not over.wait(_POLL_S):
+        while not over.wait(SAMPLE_EVERY_S):
             readings.extend(sampler.poll())
 
     thread = threading.Thread(target=poll, daemon=True)

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from pipeline_bench.analysis import measured
+from pipeline_bench.analysis.difference import between
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model import Series
 from pipeline_bench.model.trial import Track, TrialRecord
 from pipeline_bench.run.comparison import load_note
-from tests.unit.records import NS_PER_MS, record, scenario
+from tests.unit.records import NS_PER_MS, record, scenario, session
+from tests.unit.sessions import CPU
 
 WINDOW_MS = 100
 
@@ -48,6 +50,17 @@ def test_steps_in_windows_that_others_took_are_left_out() -> None:
     assert np.max(found.step_ms) == pytest.approx(10.0)
     assert found.taken < 0.05
     assert 50 < found.step_ms.size < 90
+
+
+def test_a_difference_of_two_sessions_is_of_the_steps_that_their_figures_are_of() -> None:
+    of = scenario("feed_dict")
+    before, after = (session(of, trials(disturbed), environment=CPU) for disturbed in (None, (200.0, 400.0)))
+    changed = between(before, after).variants[0]
+    utilization = changed.accelerator_utilization
+    assert utilization.change is not None
+    assert utilization.ci95 is not None
+    assert utilization.ci95[0] <= utilization.change <= utilization.ci95[1]
+    assert changed.step_ms_after == pytest.approx(10.0)
 
 
 def test_without_other_work_every_step_counts() -> None:

@@ -68,6 +68,16 @@ def test_speedup_is_of_throughput_over_the_first_variant() -> None:
     assert found["feed_dict"].speedup.reason
 
 
+def test_a_slow_trial_among_many_leaves_the_throughput_within_its_interval() -> None:
+    """The throughput is of the mean step, and its interval of the trials' own throughputs, most of which are higher."""
+    of = scenario("feed_dict", repeats=30)
+    trials = [record("feed_dict", repeat, 10.0 if repeat == 29 else 1.0, noise=0.001) for repeat in range(30)]
+    found = summarise(of, trials, cores=2)[0]
+    assert found.samples_per_second is not None
+    assert found.samples_per_second_ci95 is not None
+    assert found.samples_per_second_ci95[0] <= found.samples_per_second <= found.samples_per_second_ci95[1]
+
+
 def test_speedup_counts_samples_where_batches_differ_in_size() -> None:
     sizes = resolve(
         {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_ind
 
 from pipeline_bench.analysis import stats
-from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE
+from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE, SHARE_SCATTER
 
 steps = st.lists(st.integers(min_value=1, max_value=10**12), min_size=0, max_size=400)
 values = st.lists(st.floats(0.01, 1e6), min_size=2, max_size=6)
@@ -320,3 +320,18 @@ def test_the_usual_scatter_of_many_figures_is_theirs_whatever_one_of_them_does(w
 
 def test_figures_of_one_round_say_nothing_of_scatter() -> None:
     assert stats.usual_scatter([[1.0], [], [-4.0]], 0.05) == 0.05
+
+
+@pytest.mark.parametrize(
+    ("scatter", "of_few", "of_five"),
+    [(1.0, 0.95, 0.95), (2.5, 0.85, 0.93), (5.0, 0.74, 0.93)],
+)
+def test_a_belief_holds_the_truth_where_rounds_scatter_as_is_usual_and_less_often_where_they_scatter_more(
+    scatter: float, of_few: float, of_five: float
+) -> None:
+    """docs/method.md, "Statistics", says how often: shares that scatter by 1, 2.5 and 5 times what is usual."""
+    rng = np.random.default_rng(20)
+    for rounds, least in ((2, of_few), (3, of_few), (4, of_few), (5, of_five), (8, of_five)):
+        drawn = rng.normal(0.0, scatter * SHARE_SCATTER, (2000, rounds))
+        intervals = [stats.believe(values, SHARE_SCATTER).interval() for values in drawn]
+        assert np.mean([low <= 0 <= high for low, high in intervals]) >= least

@@ -114,6 +114,12 @@ def test_a_first_batch_of_minutes_is_told_of() -> None:
     assert remark.startswith("the first batch was waited for 90 s")
 
 
+def test_the_first_waits_of_several_epochs_are_not_told_as_one() -> None:
+    several = training([1000.0], first_wait_ns=90 * SECOND)
+    first = several.epochs[0].model_copy(update={"count": 256})
+    assert told(several.model_copy(update={"epochs": (first,)})) == []
+
+
 def test_buffers_that_are_filled_anew_in_each_epoch_are_told_of() -> None:
     (remark,) = told(training([11.0, 10.0, 10.0], first_wait_ns=3 * SECOND))
     assert remark.startswith("6.0 s of the later epochs waited for their first batches")

@@ -38,6 +38,7 @@ def test_rows_are_bounded_and_stand_for_all_steps(steps: list[tuple[int, int]], 
     rows = filled(steps, max_rows).rows()
     assert len(rows.count) <= max_rows
     assert rows.count.sum() == len(steps)
+    assert len(set(rows.count[:-1].tolist())) <= 1, "the mean of the rows would not be that of the steps"
     assert (np.diff(rows.start_ns) > 0).all()
     whole = sum(duration for duration, _ in steps)
     # Each row's mean is rounded down to a nanosecond.
