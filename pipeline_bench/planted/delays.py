@@ -229,7 +229,8 @@ def _ceiling_ms(device_ms: float, steps: int) -> float:
     import tensorflow as tf
 
     v1 = tf.compat.v1
-    with tf.Graph().as_default(), v1.Session() as session:
+    host_only = v1.ConfigProto(device_count={"GPU": 0})  # a session takes nearly all of each GPU that it sees
+    with tf.Graph().as_default(), v1.Session(config=host_only) as session:
         resident = v1.get_variable("resident", initializer=tf.zeros([16, 8]), trainable=False)
         with tf.control_dependencies([resident.read_value()]):
             took_s = graph_ops.steady_delay(device_ms * 1000, "bare_overshoot")

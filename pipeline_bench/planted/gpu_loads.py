@@ -11,6 +11,8 @@ from pipeline_bench.planted.cuda import Gpu, elapsed_ms
 
 _IN_FLIGHT = 2
 """Kernels of a load without pauses that are queued at a time, so that one follows the other at once."""
+_LONGEST_KERNEL_NS = 200_000_000
+"""A longer busy time is several kernels in a row: a driver that watches over a display ends one after 2 s."""
 _COPY_BYTES = 256 << 20
 _GAP_S = 0.4
 """Between two loads, so that what is sampled of the one is not of the other."""
@@ -89,6 +91,7 @@ def _duty(gpu: Gpu, load: Mapping[str, Any]) -> dict[str, Any]:
     """Run a kernel for its share of each period."""
     period_ns = round(load["period_ms"] * 1e6)
     busy_ns = round(load["share"] * period_ns)
+    kernels = -(-busy_ns // _LONGEST_KERNEL_NS)
     blocks = max(1, round(load["sm_share"] * gpu.sm_count))
     kernel = "tensor" if load["kernel"] == "tensor" else "spin"
     stream = gpu.stream()
@@ -98,7 +101,8 @@ def _duty(gpu: Gpu, load: Mapping[str, Any]) -> dict[str, Any]:
     for number in range(1, periods + 1):
         if busy_ns:
             begun = gpu.event(stream)
-            gpu.launch(stream, busy_ns, blocks, kernel)  # type: ignore[arg-type]
+            for _ in range(kernels):
+                gpu.launch(stream, busy_ns // kernels, blocks, kernel)  # type: ignore[arg-type]
             events.append((begun, gpu.event(stream)))
         if load["share"] < 1:
             time.sleep(max(0.0, (start_ns + number * period_ns - time.monotonic_ns()) / 1e9))

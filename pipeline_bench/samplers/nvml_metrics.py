@@ -72,6 +72,7 @@ class Gauge:
         calls: names of the function, the first of which that pynvml and the driver know is called with the GPU.
         constant: the name of pynvml's constant that is the call's second argument.
         value: gives the value for what the call returns.
+        of_whole_gpu: whether it counts what every instance of a GPU has, where MIG divides it.
     """
 
     metric: str
@@ -82,6 +83,7 @@ class Gauge:
     calls: tuple[str, ...]
     constant: str = ""
     value: Callable[[Any], Any] = lambda result: result
+    of_whole_gpu: bool = False
 
     def read(self, nvml: Any, gpu: Any) -> Any:
         """Return what NVML gives; raises what pynvml raises."""
@@ -118,7 +120,9 @@ RATES = _gauge(
     value=_get_gpu,
 )
 GAUGES = (
-    _gauge("memory_bytes", "memory info", "amount of memory", 0, 1 << 50, "MemoryInfo", value=_get_used),
+    _gauge(
+        "memory_bytes", "memory info", "amount of memory", 0, 1 << 50, "MemoryInfo", value=_get_used, of_whole_gpu=True
+    ),
     _gauge("sm_clock_mhz", "clock info", "clock rate", 0, 100_000, "ClockInfo", constant="NVML_CLOCK_SM"),
     _gauge(  # the bit mask nvmlClocksEventReasons (nvml.h); drivers before 535 have it under its older name
         "throttle_reasons",
@@ -129,14 +133,18 @@ GAUGES = (
         "CurrentClocksEventReasons",
         "CurrentClocksThrottleReasons",
     ),
-    _gauge(  # the trial's own among them; a number, because inside a container their ids are the host's
+    # The trial's own among them; a number, because inside a container their ids are the host's. pynvml's call without a
+    # version knows the newest one alone, which drivers before 510 lack.
+    _gauge(
         "processes",
         "compute processes",
         "number of processes",
         0,
         1 << 22,  # PID_MAX_LIMIT of Linux
-        "ComputeRunningProcesses",
+        "ComputeRunningProcesses_v3",
+        "ComputeRunningProcesses_v2",
         value=len,
+        of_whole_gpu=True,
     ),
     _gauge("power_watts", "power usage", "power", 0, 100_000, "PowerUsage", value=lambda milliwatts: milliwatts / 1000),
     _gauge(  # by the call that NVML is to drop in CUDA 14, or by its successor where it is gone

@@ -242,16 +242,18 @@ class NvmlReader(Sampler):
 
     def _poll_gauge(self, gauge: Gauge, now_ns: int) -> list[Reading]:
         reason: str | None
+        mig_enabled = self.selected is not None and self.selected.mig_enabled
         try:
             value = gauge.read(self._nvml, self._handle)
-            reason = gauge.implausible(value)
+            of_others = "while MIG is enabled on this GPU, NVML counts all of its instances"
+            reason = of_others if gauge.of_whole_gpu and mig_enabled else gauge.implausible(value)
         except Exception as error:
             if code_of(error) in LOST:
                 self._absence = explain(error)
                 return []
             if code_of(error) in NOTHING_NEW:
                 return []
-            under_mig = code_of(error) == NOT_SUPPORTED and self.selected is not None and self.selected.mig_enabled
+            under_mig = code_of(error) == NOT_SUPPORTED and mig_enabled
             reason = "NVML does not report it while MIG is enabled on this GPU" if under_mig else explain(error)
         if reason is None:
             return (

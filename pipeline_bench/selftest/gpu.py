@@ -26,13 +26,20 @@ from pipeline_bench.run.trial_log import tracks
 from pipeline_bench.samplers import Reading
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.samplers.nvml_metrics import RATES, UTILIZATION
-from pipeline_bench.selftest import cases, judge
+from pipeline_bench.selftest import cases, judge, windows
 from pipeline_bench.selftest.windows import fit, mean_of, spoken_of
+from pipeline_bench.text import units
 
 Change = Callable[[Selftest], Selftest]
 _LATE_NS = 1_500_000_000
 """A reading is kept with a run up to so long after its end: the longest window, and what a sample may come late."""
+_IDLE_PERCENT = 2.0
+"""A GPU that is read as busier than this without a kernel is used by others: then its windows cannot be found."""
+_SETTLED_NS = 1_200_000_000
+"""From then on a figure speaks of nothing before a run: a rate's window is a second, and comes with the next poll."""
 _SHARES, _QUICK_SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0), (0.0, 0.25, 1.0)
+_LONG_MS, _SHARES_OF_LONG = 2000.0, (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Fewer shares of a period whose runs take long."""
 _PERIODS_S, _QUICK_PERIODS_S = {5.0: 2.0, 20.0: 2.0, 100.0: 3.0, 500.0: 4.0, 2000.0: 8.0}, {20.0: 1.5, 1100.0: 3.3}
 """How long the runs of a period, in ms, last. If it is a whole number of polls, each poll sees one of few places:
 a quick selftest, which has no other, could then not tell the windows of rates apart."""
@@ -72,7 +79,7 @@ def _duty(period_ms: float, seconds: float, quick: bool) -> list[dict[str, Any]]
             "seconds": seconds,
         }
         for kernel, sm_share in _KERNELS.items()
-        for share in (_QUICK_SHARES if quick else _SHARES)
+        for share in (_QUICK_SHARES if quick else _SHARES_OF_LONG if period_ms >= _LONG_MS else _SHARES)
     ]
 
 
@@ -86,11 +93,23 @@ def _duty_cycles(
     observer.preparing(f"kernels of known busy time, every {loads[0]['period_ms']:g} ms")
     runs = (*selftest.gpu_runs, *_ran(sampler, loads)[0])
     cycles = [run for run in runs if run.asked_share is not None and run.kernel in _KERNELS]
+    used_percent = max((_idle_percent(run) for run in cycles if run.asked_share == 0), default=0.0)
+    if used_percent > _IDLE_PERCENT:
+        reason = f"others used the GPU: it was busy for {units.percent(used_percent)} of a time without a kernel"
+        part = judge.not_run(cases.UTILIZATION, reason)
+        return judge.with_parts(selftest.model_copy(update={"gpu_runs": runs, "windows": ()}), [part])
     found = tuple(fit(cycles, UTILIZATION, source) for source in INSTRUMENTS)
     checks = [check for window in found for check in _utilization_checks(cycles, window)]
     broken = [_broke_off(run.name, run.reason) for run in cycles if run.reason]
     part = _part(cases.UTILIZATION, checks, broken, whole=len(cycles) - len(broken))
     return judge.with_parts(selftest.model_copy(update={"gpu_runs": runs, "windows": found}), [part])
+
+
+def _idle_percent(run: GpuRun) -> float:
+    """Return what NVML read in a run without a kernel, once its figures no longer speak of the time before it."""
+    values = [windows.readings(run, UTILIZATION, source) for source in INSTRUMENTS]
+    quiet = [found[(at_ns > run.start_ns + _SETTLED_NS) & (at_ns <= run.end_ns)] for at_ns, found in values]
+    return max((float(found.mean()) for found in quiet if found.size), default=0.0)
 
 
 def _utilization_checks(runs: Sequence[GpuRun], window: Window) -> Iterator[Check]:

@@ -49,6 +49,8 @@ class WorkerGraph(NamedTuple):
 
 def settings(variant: Variant, index: int) -> Settings:
     """Return how a worker sees the machine: GPUs are given out one to each, where there are enough."""
+    import tensorflow as tf
+
     model = plugins.make("models", variant.model.kind, variant.model.options)
     found = runtime.of_model(model, variant.runtime)
     device = runtime.accelerator(found)
@@ -58,6 +60,8 @@ def settings(variant: Variant, index: int) -> Settings:
     if device is None:
         config.device_count["GPU"] = 0
     else:
+        # The runtime of eager execution starts as well, when a function is traced, and refuses GPUs of other numbers.
+        tf.config.set_visible_devices([tf.config.list_physical_devices("GPU")[index]], "GPU")
         config.gpu_options.visible_device_list = str(index)
     return Settings(config, device and "/gpu:0", runtime.describe(device and "/gpu:0", config))
 

@@ -36,7 +36,8 @@ def blocks(width: int, rounds: int) -> dict[str, list[float]]:
     v1.disable_eager_execution()
     queue, runner = _queue(width)
     steps = _steps(queue, width)
-    with v1.Session() as session:
+    growing = v1.ConfigProto(gpu_options=v1.GPUOptions(allow_growth=True))  # others may use the GPU
+    with v1.Session(config=growing) as session:
         session.run(v1.global_variables_initializer())
         runner.create_threads(session, start=True)
         found = _measured(session, steps, rounds)

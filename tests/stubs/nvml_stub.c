@@ -276,6 +276,9 @@ int nvmlDeviceGetCurrentClocksEventReasons(Device *device, u64 *reasons) {
     return device_state();
 }
 
+#ifdef NVML_STUB_OLD_NAMES
+#define nvmlDeviceGetComputeRunningProcesses_v3 nvmlDeviceGetComputeRunningProcesses_v2 /* before 510 */
+#endif
 int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, ProcessInfo *processes) {
     unsigned room = *count, found = number("NVML_STUB_PROCESSES", 1);
     double now_ns = (double)clock_ns(CLOCK_MONOTONIC);

@@ -399,6 +399,18 @@ def test_the_processes_on_the_gpu_are_counted(nvml_stub: Path, count: int) -> No
     assert figures("device_processes", readings) == [(S, count)]
 
 
+def test_a_driver_that_lacks_the_newest_call_is_asked_for_its_processes_by_an_older_one(old_nvml_stub: Path) -> None:
+    _, readings = polled(old_nvml_stub, None, NVML_STUB_PROCESSES="2")
+    assert figures("device_processes", readings) == [(S, 2)]
+
+
+def test_under_mig_what_nvml_counts_of_the_whole_gpu_is_not_taken_for_the_instances(nvml_stub: Path) -> None:
+    _, readings = polled(nvml_stub, None, NVML_STUB_MODE="mig", NVML_STUB_PROCESSES="3")
+    why = "while MIG is enabled on this GPU, NVML counts all of its instances"
+    told = reasons(readings)
+    assert (told["device_processes"], told["device_memory_bytes"]) == (why, why)
+
+
 def test_processes_that_may_not_be_listed_are_a_reason_and_not_none_at_all(nvml_stub: Path) -> None:
     _, readings = polled(nvml_stub, None, NVML_STUB_MODE="refused_processes")
     assert reasons(readings) == {"device_processes": "the NVIDIA driver refused: no permission"}
@@ -427,8 +439,8 @@ def test_a_refusal_that_passes_costs_only_the_readings_it_hit(nvml_stub: Path) -
 def test_under_mig_utilization_is_absent_with_the_reason(nvml_stub: Path) -> None:
     opened, first, second = polled(nvml_stub, None, None, NVML_STUB_MODE="mig")
     assert opened["devices"][0]["mig_enabled"]
-    assert reasons(first) == {UTILIZATION: "NVML does not report it while MIG is enabled on this GPU"}
-    assert figures("device_memory_bytes", first) == [(S, 1 << 30)]
+    assert reasons(first)[UTILIZATION] == "NVML does not report it while MIG is enabled on this GPU"
+    assert figures("device_power_watts", first) == [(S, 250.5)]
     assert only(UTILIZATION, second) == []
 
 

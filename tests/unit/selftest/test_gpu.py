@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -106,6 +107,20 @@ def test_runs_without_a_whole_window_are_counted() -> None:
     found = list(gpu._utilization_checks([*long, short.model_copy(update={"tracks": (track,)})], window))
     assert [check.what for check in found] == ["3 of 3 runs, wide, every 20 ms", "1 of 1 runs, wide, every 100 ms"]
     assert all(check.passed is None and check.reason for check in found)
+
+
+def test_on_a_gpu_that_others_use_no_window_is_found(sampler: NvmlSampler) -> None:
+    """A run without a kernel whose late figures are above 0; the early ones still speak of the time before it."""
+    idle = cycles(20, 0.0, 0)
+    at_ns = Series.pack(np.arange(0, 4000, 100) * 10**6)
+    early = np.where(np.arange(40) < 11, 80.0, 0.0)
+    for figures, used in ((early, False), (early + 30.0, True)):
+        track = Track(metric=UTILIZATION, source="NVML samples", at_ns=at_ns, values=Series.pack(figures))
+        before = Selftest(gpu_runs=(idle.model_copy(update={"tracks": (track,)}),))
+        found = gpu._duty_cycles(sampler, Observer(), [{**loads(0.5)[0], "seconds": 0.1}], before)
+        (part,) = found.parts
+        assert "used the GPU" in (part.reason or "") or not used
+        assert (part.status == "not-run", bool(found.windows)) == (used, not used)
 
 
 def test_a_driver_that_refuses_is_a_reason(sampler: NvmlSampler, monkeypatch: pytest.MonkeyPatch) -> None:
