@@ -86,7 +86,7 @@ def of(session: Session, diagnosis: Diagnosis) -> list[AttemptStatistics]:
 
 
 def ruled(session: Session, diagnosis: Diagnosis) -> Diagnosis:
-    """The diagnosis with the attempts that failed, and those that are refused for their samples, told as such."""
+    """Return the diagnosis with those attempts marked that failed, or that are refused for their samples."""
     written = fingerprint(session, AS_WRITTEN)
     attempts = []
     for attempt in diagnosis.attempts:
@@ -101,13 +101,13 @@ def ruled(session: Session, diagnosis: Diagnosis) -> Diagnosis:
 
 
 def fingerprint(session: Session, variant: str) -> Fingerprint | None:
-    """Return what the variant's trials told of its samples: the first that came to its end, else the last."""
+    """Return the fingerprint of the variant's samples: the first complete one, else the last."""
     fingerprints = [trial.fingerprint for trial in session.trials if trial.variant == variant and trial.fingerprint]
     return next((found for found in fingerprints if found.reason is None), fingerprints[-1] if fingerprints else None)
 
 
 def reproducible(session: Session) -> bool | None:
-    """Return whether another run of the user's code gives the samples of the first; None where no trial has told."""
+    """Return whether another run of the user's code gives the samples of the first; None where no trial shows it."""
     first = fingerprint(session, AS_WRITTEN)
     again = [trial.fingerprint.as_written for trial in session.trials if trial.fingerprint is not None]
     statuses = [equality.compare(first, each, True).status for each in again if each is not None]
@@ -180,9 +180,7 @@ def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None
             kept |= {stage.id for stage in chain.maps_before(inspection, inspection.stage(edit.stage))}
     for number in sorted(kept):
         stage = inspection.stage(number)
-        function = stage.function
-        keeps = function is not None and (function.python or (function.stateful and not function.random))
-        if stage.method == "from_generator" or keeps:
+        if stage.method == "from_generator" or (stage.function is not None and stage.function.keeps_state):
             name = one_line(stage.label, NAME)
             return f"The samples are random, and {name} may draw them: it must run as often as it does now."
     return None

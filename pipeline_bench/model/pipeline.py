@@ -6,6 +6,7 @@ The parent decides what to try, and the child tries it (`pipeline_bench.tfdata`)
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Annotated, Literal
 
@@ -118,6 +119,11 @@ class UserFunction(_Part):
     """How many statements of a random function come before it draws, where both parts were proven to do the same."""
     undivided: Line = ""
     """Why a random function cannot be divided so, as the end of a sentence."""
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether it may go on from pass to pass where it was, whatever the seed: Python, a variable, a table."""
+        return self.python or (self.stateful and not self.random)
 
 
 class Stage(_Part):
@@ -260,6 +266,11 @@ class Inspection(_Part):
     def cost(self, number: int) -> StageCost | None:
         """Return what the stage costs, where it was measured."""
         return next((cost for cost in self.costs if cost.stage == number), None)
+
+    def measured(self, numbers: Iterable[int]) -> list[int]:
+        """Return those of some stages whose cost was measured."""
+        known = {cost.stage for cost in self.costs if cost.elapsed_ns is not None}
+        return [number for number in numbers if number in known]
 
     @property
     def once(self) -> bool:

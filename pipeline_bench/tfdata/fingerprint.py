@@ -171,7 +171,8 @@ def of(
     """
     padding = _padding(stages)
     dropped = [stage.arguments.get("batch_size") for stage in stages if stage.arguments.get("drop_remainder") is True]
-    suspect = any(map(_may_keep_state, stages)) and not any(map(_draws_in_parallel, stages))
+    keeps_state = any(stage.function is not None and stage.function.keeps_state for stage in stages)
+    suspect = keeps_state and not any(map(_draws_in_parallel, stages))
     pass_s = limit_s / (3 if suspect else 2)
     with user_code.element_errors():
         dataset = make(SEEDS[0])
@@ -196,12 +197,6 @@ def of(
             for name, tally in first.tallies.items()
         ),
     )
-
-
-def _may_keep_state(stage: Stage) -> bool:
-    """Whether a stage may go on from pass to pass where it was, whatever the seed: Python, a variable, a table."""
-    function = stage.function
-    return function is not None and (function.python or (function.stateful and not function.random))
 
 
 def _draws_in_parallel(stage: Stage) -> bool:

@@ -121,7 +121,7 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
         f"Keep {where} what {named} computes before it draws random numbers, in a map of its own",
         divide,
         InsertAfter(stage=fixed[-1].id, method="cache", arguments=arguments),
-        stages=[number for number in ids if _is_measured(inspection, number)],
+        stages=inspection.measured(ids),
         caveat=f"{_price(inspection, ids[:-1], size_bytes, where)}{as_large}",
     )
 
@@ -178,7 +178,7 @@ def _cached(
         f"Keep what {short(stage)} gives {where}{ahead}{instead}, so that only the first epoch computes it",
         *edits,
         InsertAfter(stage=stage.id, method="cache", arguments=arguments),
-        stages=[number for number in kept if _is_measured(inspection, number)],
+        stages=inspection.measured(kept),
         caveat=_price(inspection, ids, size_bytes, where),
     )
 
@@ -188,11 +188,6 @@ def _place(size_bytes: float | None, context: Context) -> tuple[str, dict[str, V
     free_bytes = context.free_memory_bytes
     on_disk = size_bytes is not None and free_bytes is not None and size_bytes > free_bytes
     return ("on disk", {"filename": "disk"}) if on_disk else ("in memory", {})
-
-
-def _is_measured(inspection: Inspection, number: int) -> bool:
-    cost = inspection.cost(number)
-    return cost is not None and cost.elapsed_ns is not None
 
 
 def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:

@@ -37,7 +37,6 @@ def data_service(inspection: Inspection, context: Context) -> Iterator[Fix]:
     for mode, reorders in (("OFF", False), ("DYNAMIC", True)):
         cut = last if mode == "OFF" or last is None else _before_batches(inspection, last)
         moved = () if cut is None else chain.upstream(inspection, cut)
-        costs = {number: inspection.cost(number) for number in moved}
         how = "each sample by whichever is free" if reorders else "by one worker"
         behind = "" if cut is None else f", up to {short(cut)}"
         yield fix(
@@ -48,7 +47,7 @@ def data_service(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 dispatcher=context.data_service,
                 processing_mode="DYNAMIC" if reorders else "OFF",
             ),
-            stages=[number for number, cost in costs.items() if cost is not None and cost.elapsed_ns is not None],
+            stages=inspection.measured(moved),
             reorders=reorders,
             caveat="" if reorders else "with more workers each would give every sample",
         )
@@ -91,7 +90,7 @@ def _of_function(stage: Stage) -> str | None:
     function = stage.function
     if stage.method == "from_generator" or (function is not None and function.python):
         return f"{stage.label} runs Python, which its workers do not have"
-    if function is not None and function.stateful and not function.random:
+    if function is not None and function.keeps_state:
         return f"{stage.label} keeps a state in this process"
     return None
 
