@@ -71,8 +71,8 @@ def _nothing() -> None:
 class StarvationMonitor(AnyKerasCallback):
     """Prints the input wait of the steps after each epoch, and saves a session of the training.
 
-    What goes wrong in it is told, and the training goes on without it. A copy of it watches trainings of its own,
-    and has no writer unless that is a folder.
+    Its own errors are written to stderr, and the training goes on without it. A copy of it watches trainings of its
+    own, and has no writer unless that is a folder.
 
     Attributes:
         session: the session of the last training that ended; None before.

@@ -18,11 +18,11 @@ NOT_THE_LIMIT = 0.97
 _HINTED = 0.3
 """Of the time: where all stages were measured and explain less, none is named; below a half, one as probable."""
 _HARDLY = 0.1
-"""Of a training step: no more is told from what differs between trials of it."""
+"""Of a training step: trials of the same step differ by more than a smaller share."""
 _FEW_STEPS = 16
 """Of fewer, one that is slower than usual moves a small share by its half."""
 _DEARER_ALONE = 1.25
-"""A stage that alone takes so many times the whole pipeline's time is told: trials a moment apart differ by less."""
+"""A stage that alone takes so many times the whole pipeline's time is mentioned: trials in a row differ by less."""
 _WAITS = 0.5
 """Less CPU time than this part of the elapsed time: it mostly waits."""
 _MANY_ELEMENTS = 16
@@ -34,7 +34,7 @@ _HANDS_ON = frozenset({"range", "from_tensors", "zip", "prefetch", "repeat", "ta
 _OF_BEGINNINGS = 0.5
 """A median wait below this part of the mean: most of the wait lies in few steps."""
 _FILLING = 0.25
-"""A first element that takes this part of a whole pass is told."""
+"""A first element that takes this part of a whole pass is mentioned."""
 
 
 class StepTimes(NamedTuple):

@@ -81,7 +81,7 @@ class Search:
         return conclusion.SPENT if NextTrial(after, _of(after)).spent else _DONE
 
     def _inspected(self, session: Session, diagnosis: Diagnosis) -> Diagnosis:
-        """Return the diagnosis with the inspection, the bottleneck, and the candidates, as soon as each can be told."""
+        """Return the diagnosis with the inspection, the bottleneck, and the candidates, as soon as each is known."""
         if diagnosis.failure is not None or not session.trials:
             return diagnosis
         inspected = next((trial for trial in session.trials if trial.variant == variants.INSPECTION), None)

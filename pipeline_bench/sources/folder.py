@@ -23,7 +23,7 @@ _ASKED = 1000
 class FolderOptions(FileOptions):
     """What every source has that a dataset can be made for."""
 
-    samples: Annotated[int, Field(ge=1, le=2**26, description="of made data: samples")] = 1024
+    samples: Annotated[int, Field(ge=1, le=2**26, description="of synthetic data: samples")] = 1024
 
 
 class FolderSource(RecordSource):
