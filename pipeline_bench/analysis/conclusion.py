@@ -64,8 +64,8 @@ def _found(session: Session, with_limit: bool) -> str:
     best, baseline = fastest(session), session.scenario.baseline.name
     if best is None:
         return "No variant was measured that can be compared."
-    base = next((result for result in session.results if result.variant == baseline and result.trials), None)
-    if base is None:
+    base = session.find_result(baseline)
+    if base is None or not base.trials:
         return f"{best.variant} was measured, but the baseline {baseline} was not."
     emulating = [result for result in able_to_compare(session.scenario, session.results) if result.emulated]
     if base.emulated is not None and len({result.emulated for result in emulating}) > 1:

@@ -66,10 +66,10 @@ class AttemptStatistics:
 def of(session: Session, diagnosis: Diagnosis) -> list[AttemptStatistics]:
     """Return how every attempt stands, in the diagnosis' order."""
     results = {result.variant: result for result in session.results}
-    measured = {trial.repeat for trial in session.trials if trial.variant == AS_WRITTEN and trial.measured}
+    measured = {trial.repeat for trial in session.trials_of(AS_WRITTEN) if trial.measured}
     found = []
     for attempt in diagnosis.attempts:
-        own = [trial for trial in session.trials if trial.variant == attempt.fix.variant]
+        own = session.trials_of(attempt.fix.variant)
         result = results.get(attempt.fix.variant)
         speedup = result.speedup if result is not None else None
         found.append(
@@ -90,7 +90,7 @@ def ruled(session: Session, diagnosis: Diagnosis) -> Diagnosis:
     written = fingerprint(session, AS_WRITTEN)
     attempts = []
     for attempt in diagnosis.attempts:
-        own = [trial for trial in session.trials if trial.variant == attempt.fix.variant]
+        own = session.trials_of(attempt.fix.variant)
         if not own or attempt.outcome in ("refused", "failed", "not-tried"):
             attempts.append(attempt)
         else:
@@ -102,7 +102,7 @@ def ruled(session: Session, diagnosis: Diagnosis) -> Diagnosis:
 
 def fingerprint(session: Session, variant: str) -> Fingerprint | None:
     """Return the fingerprint of the variant's samples: the first complete one, else the last."""
-    fingerprints = [trial.fingerprint for trial in session.trials if trial.variant == variant and trial.fingerprint]
+    fingerprints = [trial.fingerprint for trial in session.trials_of(variant) if trial.fingerprint]
     return next((found for found in fingerprints if found.reason is None), fingerprints[-1] if fingerprints else None)
 
 
@@ -118,8 +118,7 @@ def reproducible(session: Session) -> bool | None:
 def wants_fingerprint(session: Session, variant: str) -> bool:
     """Return whether the next trial of the variant should tell which samples arrive."""
     found = fingerprint(session, variant)
-    asked = sum(trial.variant == variant for trial in session.trials)
-    return (found is None or found.reason is not None) and asked < FINGERPRINT_TRIALS
+    return (found is None or found.reason is not None) and len(session.trials_of(variant)) < FINGERPRINT_TRIALS
 
 
 def asked(session: Session, variant: str) -> variants.Asked:
@@ -206,18 +205,19 @@ def _bad(own: list[TrialRecord]) -> Iterator[str]:
 
 def mean_ms(session: Session, variant: str) -> float | None:
     """Return the mean step of a variant in ms; None where it was not measured."""
-    return next((result.step_ms.mean for result in session.results if result.variant == variant), None)
+    result = session.find_result(variant)
+    return None if result is None else result.step_ms.mean
 
 
 def step_times(session: Session) -> StepTimes:
     """Return what a step takes as written. The first step of an epoch does not move the median wait."""
-    wait_ms = next((each.input_wait_ms.value for each in session.results if each.variant == AS_WRITTEN), None)
-    trials = [trial for trial in session.trials if trial.variant == AS_WRITTEN and trial.measured]
+    written = session.find_result(AS_WRITTEN)
+    trials = [trial for trial in session.trials_of(AS_WRITTEN) if trial.measured]
     waits = [wait_ns for trial in trials if (wait_ns := trial.after_warmup("wait_ns")) is not None]
     return StepTimes(
         mean_ms(session, AS_WRITTEN),
         mean_ms(session, CEILING),
-        wait_ms,
+        None if written is None else written.input_wait_ms.value,
         float(np.median(np.concatenate(waits))) / NS_PER_MS if waits else None,
         sum(trial.steps.count - trial.warmup_steps for trial in trials if trial.steps is not None),
     )

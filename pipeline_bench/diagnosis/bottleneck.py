@@ -360,7 +360,7 @@ def limits(session: Session, diagnosis: Diagnosis) -> tuple[Limit, ...]:
 def _model_limit(session: Session, diagnosis: Diagnosis) -> Limit:
     if diagnosis.model is None:
         return Limit(name="the model", text="no --model was given")
-    found = next((result for result in session.results if result.variant == CEILING), None)
+    found = session.find_result(CEILING)
     if found is None or found.step_ms.mean is None:
         reason = found.reason if found is not None and found.reason else "its trial has not run"
         return Limit(name="the model", text=f"not measured: {reason}")

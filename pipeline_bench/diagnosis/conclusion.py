@@ -234,7 +234,7 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
 
 def _trial_means_ms(session: Session) -> tuple[float, float]:
     """Return the mean step of the fastest and of the slowest trial as written."""
-    trials = [Measured(AllSteps(each)) for each in session.trials if each.variant == AS_WRITTEN and each.measured]
+    trials = [Measured(AllSteps(each)) for each in session.trials_of(AS_WRITTEN) if each.measured]
     means_ms = [each.mean_ms for each in trials]
     return min(means_ms), max(means_ms)
 

@@ -9,10 +9,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipeline_bench.model.result import Result
 from pipeline_bench.model.selftest import Check, Part
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
@@ -106,7 +104,7 @@ def parts_of_every_way(session: Session, device: str) -> list[Part]:
 def _trained(session: Session, variant: str, device: str) -> Iterator[Check]:
     """Yield whether it trained on the device, and on the samples that it should."""
     expected = _kind(device)
-    trial, result = _trial(session, variant), _result(session, variant)
+    trial, result = next(iter(session.trials_of(variant)), None), session.find_result(variant)
     if trial is None or result is None:
         yield Check(what=variant, figure="device", unit="word", planted_word=expected, reason=_NO_TIME)
         return
@@ -118,7 +116,7 @@ def _trained(session: Session, variant: str, device: str) -> Iterator[Check]:
 
 def _au(session: Session, variant: str) -> Check:
     """Return its AU, to be shown: the ceiling is another loop's, which may be the slower one on a GPU."""
-    result = _result(session, variant)
+    result = session.find_result(variant)
     value = result.accelerator_utilization.value if result is not None else None
     reason = result.accelerator_utilization.reason if result is not None else _NO_TIME
     return Check(what=variant, figure="AU", unit="share", measured=value, reason=None if value is not None else reason)
@@ -126,7 +124,7 @@ def _au(session: Session, variant: str) -> Check:
 
 def _placed(session: Session, variant: str, device: str) -> Iterator[Check]:
     """Yield where its matrix products were; nothing of a trial that failed, or was not asked."""
-    trial = _trial(session, variant)
+    trial = next(iter(session.trials_of(variant)), None)
     if trial is None or trial.status != "ok" or trial.placement is None:
         return
     replicas = session.scenario.variant(variant).runtime.replicas
@@ -138,7 +136,7 @@ def _placed(session: Session, variant: str, device: str) -> Iterator[Check]:
 
 def _beside(session: Session) -> Iterator[Check]:
     """Yield whether the other process was noticed, and what it cost."""
-    alone, beside = _result(session, ALONE), _result(session, BESIDE)
+    alone, beside = session.find_result(ALONE), session.find_result(BESIDE)
     if beside is None or beside.status != "ok":
         return
     noticed = {each.variant for each in session.disturbances if each.kind == "gpu-contention"}
@@ -152,7 +150,7 @@ def _beside(session: Session) -> Iterator[Check]:
 
 
 def _why_unnoticed(session: Session) -> str:
-    trial = _trial(session, BESIDE)
+    trial = next(iter(session.trials_of(BESIDE)), None)
     tracks = trial.samples if trial is not None else ()
     reason = next((track.reason for track in tracks if track.metric == "device_processes" and track.reason), None)
     return reason or "NVML listed no second process"
@@ -184,7 +182,7 @@ def _checks_of_tutorial(session: Session, device: str) -> Iterator[Check]:
     feed = _percent(session, FEED)
     for name in names:
         yield _busy(session, name, feed if name == QUEUE else None)
-    found = {name: result.speedup.value for name in names if (result := _result(session, name)) is not None}
+    found = {name: result.speedup.value for name in names if (result := session.find_result(name)) is not None}
     for name in names[1:]:
         yield _above(name, "speed-up", "ratio", 1.0 if name == QUEUE else None, found.get(name))
 
@@ -213,7 +211,7 @@ def utilizations(session: Session) -> dict[int, float]:
     """Return what the search has found: the GPU's utilization by width; 100 % of one that did not fit on the GPU."""
     found: dict[int, float] = {}
     for variant in session.scenario.variants:
-        result = _result(session, variant.name)
+        result = session.find_result(variant.name)
         if result is None or result.status == "pending":
             continue
         percent = result.device_utilization.mean_percent
@@ -269,22 +267,14 @@ def _kind(device: str) -> str:
     return "cpu" if device == "cpu" else "gpu"
 
 
-def _trial(session: Session, variant: str) -> TrialRecord | None:
-    return next((trial for trial in session.trials if trial.variant == variant), None)
-
-
-def _result(session: Session, variant: str) -> Result | None:
-    return next((result for result in session.results if result.variant == variant), None)
-
-
 def _percent(session: Session, variant: str) -> float | None:
-    result = _result(session, variant)
+    result = session.find_result(variant)
     return result.device_utilization.mean_percent if result is not None else None
 
 
 def _busy(session: Session, variant: str, above: float | None) -> Check:
     """Return the GPU's utilization, which is to be above a line; shown where there is none."""
-    result = _result(session, variant)
+    result = session.find_result(variant)
     reason = result.device_utilization.reason if result is not None else None
     return _above(variant, "utilization", "percent", above, _percent(session, variant), reason)
 
