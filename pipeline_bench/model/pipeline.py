@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from pipeline_bench.model import Series
+from pipeline_bench.model import Data, Series
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.text import Line, Text, safe
@@ -27,11 +27,7 @@ INFINITE = -1
 """`tf.data.INFINITE_CARDINALITY`: the pipeline never ends."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Target(_Part):
+class Target(Data):
     """Where a function of the user's is: in a file, in an importable module, or pickled by value; or a whole script.
 
     Exactly one of `file`, `module` and `pickled` is given. They are data, kept as they are; `text` and `label` are to
@@ -76,7 +72,7 @@ class Target(_Part):
         return safe(PurePath(self.file).name if self.is_script else f"{PurePath(self.file).name}:{self.name}")
 
 
-class Location(_Part):
+class Location(Data):
     """The location of a call in the user's source. Lines count from 1, columns from 0 in bytes of UTF-8, as in `ast`.
 
     The columns are None where the interpreter does not have them.
@@ -98,7 +94,7 @@ OnBatches = Literal["as-is", "parse-example", "vectorized-map", "not"]
 `tf.io.parse_single_example`, through `tf.vectorized_map`, or not at all."""
 
 
-class UserFunction(_Part):
+class UserFunction(Data):
     """A function that the user gave to a stage."""
 
     name: Line
@@ -126,7 +122,7 @@ class UserFunction(_Part):
         return self.python or (self.stateful and not self.random)
 
 
-class Stage(_Part):
+class Stage(Data):
     """One call that made the pipeline: `Dataset.map`, `TFRecordDataset`, ….
 
     `id` counts the calls in the order in which they were made; the same user's function gives the same ids in every
@@ -140,7 +136,7 @@ class Stage(_Part):
     ``opaque`` for a dataset that came from elsewhere and cannot be made again.
     """
     inputs: tuple[int, ...] = ()
-    arguments: dict[Text, Value] = {}
+    arguments: dict[Text, Value] = Field(default_factory=dict)
     """The arguments as given, by parameter name, as far as they are data; a long text is cut."""
     function: UserFunction | None = None
     place: Location | None = None
@@ -155,7 +151,7 @@ class Stage(_Part):
         return f"{self.method}({self.function.name})" if self.function else self.method
 
 
-class StageCost(_Part):
+class StageCost(Data):
     """What a stage costs for one element of the sink (a batch), measured alone: fed from memory, nothing after it.
 
     `elapsed_ns` is wall time with the stage's own parallelism as written, `cpu_ns` the CPU time over all threads; both
@@ -181,7 +177,7 @@ class StageCost(_Part):
     """The same of its CPU time."""
 
 
-class Tuned(_Part):
+class Tuned(Data):
     """What AUTOTUNE set over time for a stage of the pipeline as written."""
 
     stage: int | None
@@ -194,7 +190,7 @@ class Tuned(_Part):
     values: Series
 
 
-class ScriptTraining(_Part):
+class ScriptTraining(Data):
     """Where a script began to train, and what it trains."""
 
     line: Line
@@ -216,7 +212,7 @@ class ScriptTraining(_Part):
         return self.epochs == 1 and not self.in_loop
 
 
-class Inspection(_Part):
+class Inspection(Data):
     """What a child found out about a pipeline, and how far it got."""
 
     stages: tuple[Stage, ...] = ()
@@ -294,7 +290,7 @@ def _of_first_epoch(cost: StageCost) -> StageCost:
 Activity = Literal["inspect", "drain", "train", "ceiling"]
 
 
-class Task(_Part):
+class Task(Data):
     """What a child is to do with a user's pipeline. It is the options of a variant's source, see `KIND`.
 
     inspect: send the stages, then measure each alone. drain: take elements as fast as they come, with no model.
@@ -320,7 +316,7 @@ class Task(_Part):
     """The most time for inspecting, for filling a cache, or for a fingerprint; what was found by then is sent."""
 
 
-class Component(_Part):
+class Component(Data):
     """Which samples arrived in one component (tensor) of the elements, by hash."""
 
     name: Line
@@ -347,7 +343,7 @@ class Component(_Part):
     """The Euclidean norm of the values that went into each projection."""
 
 
-class Fingerprint(_Part):
+class Fingerprint(Data):
     """Which samples a pipeline gives on a small part of its input, with fixed seeds; the same part for every edit.
 
     The part: of each source the first elements or files, of what an interleave opens the first elements, an endless
