@@ -13,7 +13,7 @@ from pipeline_bench.diagnosis.bottleneck import StepTimes
 from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Fix
 from pipeline_bench.model.edits import InsertAfter, MoveBefore, Remove
-from pipeline_bench.model.pipeline import Fingerprint, Inspection
+from pipeline_bench.model.pipeline import Fingerprint, Inspection, Stage
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.text import NAME, REASON, one_line
@@ -166,20 +166,19 @@ def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None
     """
     if inspection is None or written is None or not any(each.random for each in written.components):
         return None
-    drawn = any(stage.function is not None and stage.function.random for stage in inspection.stages)
+    drawn = any(stage.draws for stage in inspection.stages)
     if drawn and not any(each.kept_state for each in written.components):
         return None
-    kept: set[int] = set()
+    kept: list[Stage] = []
     for edit in fix.edits:
         if isinstance(edit, Remove) and inspection.stage(edit.stage).method == "cache":
-            kept |= set(chain.upstream(inspection, inspection.stage(edit.stage)))
+            kept += chain.upstream(inspection, inspection.stage(edit.stage))
         if isinstance(edit, InsertAfter) and edit.method == "cache":
-            kept |= {edit.stage, *chain.upstream(inspection, inspection.stage(edit.stage))}
+            kept += chain.upstream(inspection, inspection.stage(edit.stage))
         if isinstance(edit, MoveBefore) and inspection.stage(edit.stage).method == "batch":
-            kept |= {stage.id for stage in chain.maps_before(inspection, inspection.stage(edit.stage))}
-    for number in sorted(kept):
-        stage = inspection.stage(number)
-        if stage.method == "from_generator" or (stage.function is not None and stage.function.keeps_state):
+            kept += chain.maps_before(inspection, inspection.stage(edit.stage))
+    for stage in sorted(kept, key=lambda stage: stage.id):
+        if stage.method == "from_generator" or stage.keeps_state:
             name = one_line(stage.label, NAME)
             return f"The samples are random, and {name} may draw them: it must run as often as it does now."
     return None

@@ -247,7 +247,7 @@ def _cause(inspection: Inspection, stage: Stage, cost: StageCost) -> Cause:
     parallel = chain.hands_over(stage, inspection.default_parallelised)
     if waits(cost) and not (parallel and stage.method == "prefetch"):
         return "reading" if chain.reads_files(stage) else "waiting"
-    if stage.method == "from_generator" or (stage.function is not None and stage.function.python):
+    if stage.runs_python:
         return "python"
     tiny = cost.elapsed_ns is not None and cost.elements and cost.elapsed_ns / cost.elements < _TINY_NS
     if tiny and (cost.elements or 0) >= _MANY_ELEMENTS:

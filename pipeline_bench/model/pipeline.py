@@ -6,7 +6,7 @@ The parent decides what to try, and the child tries it (`pipeline_bench.tfdata`)
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import Annotated, Literal
 
@@ -149,6 +149,27 @@ class Stage(Data):
     def label(self) -> str:
         """The stage as a reader names it: ``map(decode)``."""
         return f"{self.method}({self.function.name})" if self.function else self.method
+
+    @property
+    def runs_python(self) -> bool:
+        """Whether Python makes its elements: a generator does, and a function that leaves the graph."""
+        return self.method == "from_generator" or (self.function is not None and self.function.python)
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether it may go on from pass to pass where it was; see `UserFunction.keeps_state`."""
+        return self.function is not None and self.function.keeps_state
+
+    @property
+    def draws(self) -> bool:
+        """Whether its function draws random numbers."""
+        return self.function is not None and self.function.random
+
+    def with_inner(self) -> Iterator[Stage]:
+        """Yield the stage, then all that its function builds, outer ones first."""
+        yield self
+        for each in self.inner:
+            yield from each.with_inner()
 
 
 class StageCost(Data):

@@ -171,7 +171,7 @@ def of(
     """
     padding = _padding(stages)
     dropped = [stage.arguments.get("batch_size") for stage in stages if stage.arguments.get("drop_remainder") is True]
-    keeps_state = any(stage.function is not None and stage.function.keeps_state for stage in stages)
+    keeps_state = any(stage.keeps_state for stage in stages)
     suspect = keeps_state and not any(map(_draws_in_parallel, stages))
     pass_s = limit_s / (3 if suspect else 2)
     with user_code.element_errors():
@@ -202,7 +202,7 @@ def of(
 def _draws_in_parallel(stage: Stage) -> bool:
     """Whether random ops run beside each other: they draw in any order, so that one seed gives several passes."""
     calls = stage.arguments.get("num_parallel_calls")
-    return stage.function is not None and stage.function.random and calls not in (None, 1)
+    return stage.draws and calls not in (None, 1)
 
 
 def _padding(stages: Sequence[Stage]) -> float | None:
