@@ -224,9 +224,11 @@ def count(number: int, singular: str, plural: str = "") -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
-def signal_name(number: int) -> str:
-    """``SIGKILL``; ``signal 99`` of a number that has no name."""
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+def ending(code: int) -> str:
+    """Return how a process ended, by its exit code: ``was killed by SIGSEGV``, ``ended with exit code 1``."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    return f"was killed by {signal.Signals(-code).name if -code in set(signal.Signals) else f'signal {-code}'}"
 
 
 def without_shared_start(names: Sequence[str]) -> list[str]:
