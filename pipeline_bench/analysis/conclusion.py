@@ -163,7 +163,7 @@ def overlap(copy: DeviceCopy) -> str:
 
 
 def _overlaps(session: Session) -> str:
-    """Return of each variant that was compared with one whose step copies whether its copy overlaps."""
+    """Return whether the copy overlaps, for each variant that was compared with one whose step copies the batch."""
     said = [
         f"{result.variant}: {overlap(result.device_copy)}"
         for result in session.results
@@ -173,7 +173,7 @@ def _overlaps(session: Session) -> str:
 
 
 def _kept_busy(able: Sequence[Result]) -> str:
-    """Return of several emulated devices which ones the host kept busy: who is fastest is then no question."""
+    """Return which of several emulated devices the host kept busy; which one is fastest is then not asked."""
     said: dict[str, list[str]] = {"kept busy": [], "not kept busy": [], "not known": []}
     devices = list(dict.fromkeys(str(result.emulated) for result in able))
     for device, name in zip(devices, units.without_shared_start(devices), strict=True):

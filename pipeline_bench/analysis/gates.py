@@ -179,7 +179,7 @@ def _au_gates(after: Session, limit: float | None) -> Iterator[Gate]:
 
 
 def _unreliable(result: Result) -> tuple[Outcome, str] | None:
-    """Return why the AU is not to be relied on: what the verdict says where it refuses one; None where it does not.
+    """Return why the AU cannot be relied on, in the words of a verdict that was refused; None where it can.
 
     Where nothing but the width of an interval leaves the limit open, the AU is as good as that interval, which decides.
     """

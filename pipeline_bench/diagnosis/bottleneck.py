@@ -148,7 +148,7 @@ def at_the_model(inspection: Inspection, times: StepTimes) -> str:
 
 
 def _taken_ms(inspection: Inspection, *, elapsed: bool) -> float | None:
-    """Return what all stages together compute for an element, or take, where that is more; None: not all is known."""
+    """Return the CPU time of all stages for an element; `elapsed`: of each stage its wall time where that is more."""
     if len(inspection.costs) < len(inspection.stages):
         return None
     taken_ns = 0.0

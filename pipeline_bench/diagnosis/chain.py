@@ -112,7 +112,7 @@ def random(stage: Stage) -> bool:
 
 
 def pairs(inspection: Inspection, first: str, second: str) -> Iterator[tuple[Stage, Stage]]:
-    """Yield each stage of the one method with one of the other right behind it."""
+    """Yield each pair of neighbouring stages of these two methods."""
     for stage in inspection.stages:
         behind = after(inspection, stage)
         if stage.method == first and behind is not None and behind.method == second:

@@ -189,7 +189,7 @@ def _ended(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | N
 
 
 def _none_helps(diagnosis: Diagnosis) -> str:
-    """Return that no fix is proposed, and why: none was tried, none may be used, or none is proven to gain."""
+    """Return the sentence that no fix is proposed, and why: none was tried, may be used, or is proven to gain."""
     tried = [each for each in diagnosis.attempts if each.outcome not in ("not-tried", "pending")]
     if not tried:
         reasons = {each.reason for each in diagnosis.attempts if not diagnosis.options_for(each.fix)}

@@ -128,7 +128,7 @@ def _rounded(one: Component, two: Component) -> bool:
 def _same(
     exact: list[tuple[Component, Component]], some_random: bool, samples: int, reorders_allowed: bool
 ) -> Equality:
-    """Return the same samples: in which order."""
+    """Return whether the same samples also come in the same order."""
     compared_samples = units.count(samples, "sample")
     if any(one.ordered != two.ordered for one, two in exact):
         if not _still_together(exact):
@@ -192,7 +192,7 @@ def _others(one: Component, two: Component) -> int:
 
 
 def _as_far_as_known(pairs: list[tuple[Component, Component]]) -> Equality:
-    """Return one of the small pipelines was cut off: the first samples are compared one by one."""
+    """Compare the first samples one by one, where one of the two passes had to end early."""
     exact = [(one, two) for one, two in pairs if not (one.random or two.random)]
     compared = [min(len(one.sample_hashes), len(two.sample_hashes)) for one, two in exact]
     if not exact or not min(compared):

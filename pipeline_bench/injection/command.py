@@ -307,7 +307,7 @@ def _of_process(record: ProcessRecord) -> Iterator[str]:
 
 
 def _kept(training: Training) -> str:
-    """Return where the training's page is, which is made now; where its session is, if it cannot be made."""
+    """Make a training's page and return where it is, as the end of a line; where its session is if that fails."""
     if training.folder is None:
         return ""
     from pipeline_bench.report import html

@@ -131,7 +131,7 @@ class Watched:
         return dataset if self._is_in_library else self._probed(dataset, _traced)
 
     def distributed_probe(self) -> Any:
-        """Return what times the loop over a distributed dataset that runs, or is traced; None: it is not watched."""
+        """Return the probe of the running or traced loop over a distributed dataset; None: it is not watched."""
         import tensorflow as tf
 
         eager = tf.executing_eagerly()
@@ -262,7 +262,7 @@ class Watched:
         return self._calls("calls", "TrainingCalls")
 
     def _calls(self, module: str, kind: str) -> Any:
-        """Return one of the kinds of `monitoring.calls.Calls`, made now; None where that cannot be."""
+        """Make one of the kinds of `monitoring.calls.Calls`; return None where that fails."""
         try:
             with _no_collection():
                 from pipeline_bench.injection import lines

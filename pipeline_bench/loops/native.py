@@ -200,7 +200,7 @@ def _plan_of_input(training: Training) -> Iterator[tuple[str, Any]]:
 
 
 def _plan_of_steps(training: Training, fetched: _Fetched, record: StepRecorder) -> Iterator[tuple[str, Any]]:
-    """Yield the same of the steps: what is fetched, for how long, and which of them are sampled."""
+    """Yield the program's arguments about the steps: what is fetched, for how long, and which steps are sampled."""
     yield "train", _op_name(training.graph.train)
     yield "plain", fetched.plain.name
     if fetched.save is not None:

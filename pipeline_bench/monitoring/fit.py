@@ -189,11 +189,11 @@ class PlainTiming:
         return 0
 
     def read(self) -> Rows | None:
-        """Return nothing: every batch is taken in Python."""
+        """Return None: every batch is taken in Python."""
         return None
 
     def peek(self, count: int) -> npt.NDArray[np.int64] | None:
-        """Return nothing, likewise."""
+        """Return None, for the same reason."""
         return None
 
 

@@ -123,7 +123,7 @@ def _au(session: Session, variant: str) -> Check:
 
 
 def _placed(session: Session, variant: str, device: str) -> Iterator[Check]:
-    """Yield where its matrix products were; nothing of a trial that failed, or was not asked."""
+    """Yield the check of the device of its matrix products; nothing for a trial that failed, or did not record it."""
     trial = next(iter(session.trials_of(variant)), None)
     if trial is None or trial.status != "ok" or trial.placement is None:
         return
@@ -175,7 +175,7 @@ def part_of_tutorial(name: str, session: Session, device: str, before: Sequence[
 
 
 def _checks_of_tutorial(session: Session, device: str) -> Iterator[Check]:
-    """Yield that every variant trained, and whether the queue raised the GPU's utilization and the speed."""
+    """Yield the checks that every variant trained, and that the queue raised the GPU's utilization and the speed."""
     names = [variant.name for variant in session.scenario.variants if not variant.is_ceiling]
     for name in names:
         yield from _trained(session, name, device)
@@ -208,7 +208,7 @@ def with_width(scenario: Scenario, width: int) -> Scenario:
 
 
 def utilizations(session: Session) -> dict[int, float]:
-    """Return what the search has found: the GPU's utilization by width; 100 % of one that did not fit on the GPU."""
+    """Return the GPU's utilization by width, as searched so far; 100 % for a width that did not fit on the GPU."""
     found: dict[int, float] = {}
     for variant in session.scenario.variants:
         result = session.find_result(variant.name)

@@ -100,7 +100,7 @@ class FolderSource(RecordSource):
         return found
 
     def walk(self) -> Iterator[Path]:
-        """Yield the same in whichever order the file system gives; the file itself where `path` is one.
+        """Yield the files in the order of the file system; the file itself where `path` is one.
 
         Raises:
             UsageError: there is no such file or folder, or it may not be read.

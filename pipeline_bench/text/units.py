@@ -123,7 +123,7 @@ def percent_margin(value_percent: float | None, interval: tuple[float, float] | 
 
 
 def share_margin(value: float | None, interval: tuple[float, float] | None) -> str:
-    """Return the same of a share of 1."""
+    """Return `percent_margin` for a share of 1."""
     return percent_margin(value and 100 * value, interval and (100 * interval[0], 100 * interval[1]))
 
 

@@ -164,7 +164,7 @@ class Recording:
         return Recipe(self._calls, self._maker(dataset), notes)
 
     def place(self, value: object) -> Location | None:
-        """Return where the last call stands that made a dataset; None where that is not known."""
+        """Return the line of the last call that made a dataset; None where that is not known."""
         found = self._dataset_of(value)
         call = None if found is None else self._calls.get(self._makers.get(id(_plain(found[0])), -1))
         return None if call is None else call.location

@@ -138,7 +138,7 @@ def _with_split(recipe: Recipe, stage: Stage, call: Call) -> Stage:
 
 
 def _fixed_statements(recipe: Recipe, call: Call) -> int:
-    """Return after how many statements a random map's function can be divided.
+    """Return the number of statements after which a random map's function can be divided.
 
     Raises:
         CannotSplitError: nowhere.

@@ -196,7 +196,7 @@ NO_ARGUMENTS_HINT = "give them defaults, or name a function without arguments th
 
 
 def by_keyword(name: str, needed: Sequence[str]) -> str:
-    """Return that a function has arguments that have to be named, which are never given."""
+    """Return the error that a function has keyword-only arguments without defaults, which are never given."""
     return f"{name} needs {' and '.join(needed)} by keyword, which no option gives"
 
 

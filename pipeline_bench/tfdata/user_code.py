@@ -84,7 +84,7 @@ def location(depth: int = 1) -> Location | None:
 
 
 def calls() -> Iterator[Location]:
-    """Yield where the calls that are under way stand in the user's code, the innermost first."""
+    """Yield the lines of the user's code that are being executed, the innermost first."""
     for frame in outward(sys._getframe(1)):
         if origin(frame.f_code.co_filename) == "user" and (place := _location_of(frame)) is not None:
             yield place

@@ -183,7 +183,7 @@ def _cached(
 
 
 def _place(size_bytes: float | None, context: Context) -> tuple[str, dict[str, Value]]:
-    """Return where a cache of that size has room, and its arguments."""
+    """Return the place that has room for a cache of that size, and the arguments of `cache`."""
     free_bytes = context.free_memory_bytes
     on_disk = size_bytes is not None and free_bytes is not None and size_bytes > free_bytes
     return ("on disk", {"filename": "disk"}) if on_disk else ("in memory", {})
@@ -243,7 +243,7 @@ def _price(stages: Sequence[Stage], size_bytes: float | None, where: str) -> str
 
 
 def _middle(inspection: Inspection, parts: Segments) -> tuple[int, tuple[int, ...]] | None:
-    """Return where a buffer cuts the longest segment best: the stage in front of it, and the part that it hides."""
+    """Return where a buffer helps the longest segment most: the stage in front of it, and the stages that it hides."""
     run = [stage.id for stage in chain.trunk(inspection) if stage.id in parts.longest]
     if len(run) != len(parts.longest):
         return None  # it branches: no one place cuts it
