@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline_bench.model.session import Session
-from pipeline_bench.monitoring import guard, summaries
+from pipeline_bench.monitoring import guard
 from pipeline_bench.monitoring.fit import Course, age_s
 from pipeline_bench.monitoring.fit_watch import FitWatch, timing_of
 from pipeline_bench.monitoring.guard import harmless
@@ -68,11 +68,41 @@ def _nothing() -> None:
     """Do nothing; unlike a lambda, this can be pickled."""
 
 
+def _opened(writer: Any) -> Any:
+    """Return the `tf.summary` writer, which may be given as the folder of TensorBoard's logs."""
+    import tensorflow as tf
+
+    return tf.summary.create_file_writer(str(writer)) if isinstance(writer, str | Path) else writer
+
+
+def _write_scalars(writer: Any, figures: JobSummary, epoch: int) -> None:
+    """Write the figures that were measured as scalars of the epoch, in the units that their names say."""
+    import tensorflow as tf
+
+    scalars = {
+        "step_ms": figures.step_ms,
+        "input_wait_ms": figures.input_wait_ms,
+        "input_wait_share": figures.input_wait_share,
+        "utilization_at_most": figures.utilization_at_most,
+        "device_utilization_percent": figures.device_utilization_percent,
+    }
+    # As `tf.summary.scalar` writes them, which refuses to where TensorBoard is not installed on the training's machine.
+    metadata = tf.compat.v1.SummaryMetadata(data_class="DATA_CLASS_SCALAR")
+    metadata.plugin_data.plugin_name = "scalars"
+    with writer.as_default():
+        for name, value in scalars.items():
+            if value is not None:
+                tf.summary.write(
+                    f"pipeline_bench/{name}", tf.constant(value, tf.float32), step=epoch, metadata=metadata
+                )
+    writer.flush()
+
+
 class StarvationMonitor(AnyKerasCallback):
     """Prints the input wait of the steps after each epoch, and saves a session of the training.
 
-    What goes wrong in it is told, and the training goes on without it. A copy of it watches trainings of its own,
-    and has no writer unless that is a folder.
+    Its own errors are written to stderr, and the training goes on without it. A copy of it watches trainings of its
+    own, and has no writer unless that is a folder.
 
     Attributes:
         session: the session of the last training that ended; None before.
@@ -175,8 +205,8 @@ class StarvationMonitor(AnyKerasCallback):
             write_line(figures, f"epoch {epoch + 1}")
         if self._writer is not None:
             try:
-                self._opened = self._opened or summaries.opened(self._writer)
-                summaries.write(self._opened, figures, epoch)
+                self._opened = self._opened or _opened(self._writer)
+                _write_scalars(self._opened, figures, epoch)
             except Exception as error:  # a full disk, a closed writer: that is no reason to end a training
                 self._writer = self._opened = None
                 self._watch.record.notes.append(f"the summary writer failed: {line_of(error)}")

@@ -104,7 +104,7 @@ def build(model: Model, batch: Batch, evaluation: Batch, runtime: Runtime, devic
 
 
 def train_on(model: Model, batch: Batch, runtime: Runtime, device: str | None) -> TrainingGraph:
-    """Return the same without an accuracy, with the variables that `build` has made.
+    """Build the training as `build` does, without an accuracy, with the variables that `build` has made.
 
     Raises:
         PipelineBenchError: the model cannot be built a second time.

@@ -241,7 +241,7 @@ def feeds(given: Range, step: Step, samples: float) -> Range:
 
 
 def total_from(supply: Supply, step: Step, samples: float) -> Range | None:
-    """Return from how many on the total is what limits; None where it was never reached."""
+    """Return the smallest count at which the total is the limit; None where it never is."""
     total = supply.total
     if total.value is None:
         return None

@@ -64,8 +64,8 @@ def _found(session: Session, with_limit: bool) -> str:
     best, baseline = fastest(session), session.scenario.baseline.name
     if best is None:
         return "No variant was measured that can be compared."
-    base = next((result for result in session.results if result.variant == baseline and result.trials), None)
-    if base is None:
+    base = session.find_result(baseline)
+    if base is None or not base.trials:
         return f"{best.variant} was measured, but the baseline {baseline} was not."
     emulating = [result for result in able_to_compare(session.scenario, session.results) if result.emulated]
     if base.emulated is not None and len({result.emulated for result in emulating}) > 1:
@@ -163,7 +163,7 @@ def overlap(copy: DeviceCopy) -> str:
 
 
 def _overlaps(session: Session) -> str:
-    """Return of each variant that was compared with one whose step copies whether its copy overlaps."""
+    """Return whether the copy overlaps, for each variant that was compared with one whose step copies the batch."""
     said = [
         f"{result.variant}: {overlap(result.device_copy)}"
         for result in session.results
@@ -173,7 +173,7 @@ def _overlaps(session: Session) -> str:
 
 
 def _kept_busy(able: Sequence[Result]) -> str:
-    """Return of several emulated devices which ones the host kept busy: who is fastest is then no question."""
+    """Return which of several emulated devices the host kept busy; which one is fastest is then not asked."""
     said: dict[str, list[str]] = {"kept busy": [], "not kept busy": [], "not known": []}
     devices = list(dict.fromkeys(str(result.emulated) for result in able))
     for device, name in zip(devices, units.without_shared_start(devices), strict=True):

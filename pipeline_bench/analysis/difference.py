@@ -181,7 +181,7 @@ def _jobs(before: Session, after: Session) -> Iterator[Condition]:
 
 
 def ceilings_differ_in(before: Session, after: Session, variant: str) -> tuple[str, ...]:
-    """Return in which keys the ceiling job of a variant differs; of a ceiling, its own job. Empty for the same job.
+    """Return the keys in which the job of a variant's ceiling differs, or a ceiling's own job; empty for the same job.
 
     A ceiling's step time is that of its source's batch, model, loop and runtime. How long the source takes to make a
     batch is no part of it: a ceiling has no input.
@@ -298,7 +298,7 @@ def change(before: Session, after: Session, name: str) -> VariantChange:
 
 
 def _missing(before: Result, after: Result) -> str:
-    """Return in which of the sessions a variant was not measured, and why."""
+    """Return which of the sessions did not measure a variant, and why."""
     parts = [
         f"it was not measured {side}: {result.reason or 'no trial of it has ended'}"
         for side, result in (("before", before), ("after", after))

@@ -159,7 +159,7 @@ def _disturbed(session: Session, variant: str) -> tuple[float, Disturbance | Non
 
     Of several in one trial the largest counts: a burst and the processes that caused it cost their time once.
     """
-    repeats = {t.repeat for t in session.trials if t.variant == variant and t.status == "ok"}
+    repeats = {trial.repeat for trial in session.trials_of(variant) if trial.status == "ok"}
     own = [each for each in session.disturbances if each.variant == variant and each.repeat in repeats]
     own = sorted((each for each in own if each.cost_share), key=lambda each: each.cost_share or 0.0)
     if not own:
@@ -179,7 +179,7 @@ def _au_gates(after: Session, limit: float | None) -> Iterator[Gate]:
 
 
 def _unreliable(result: Result) -> tuple[Outcome, str] | None:
-    """Return why the AU is not to be relied on: what the verdict says where it refuses one; None where it does not.
+    """Return why the AU cannot be relied on, in the words of a verdict that was refused; None where it can.
 
     Where nothing but the width of an interval leaves the limit open, the AU is as good as that interval, which decides.
     """

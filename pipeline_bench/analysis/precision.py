@@ -274,12 +274,12 @@ def open_words(session: Session) -> str:
 
 
 def judged_from(scenario: Scenario) -> int:
-    """Return after how many repeats the precision counts: all that the scenario asks for, and enough of them."""
+    """Return the number of repeats from which on the precision counts: those of the scenario, and never too few."""
     return max(planned_rounds(scenario), JUDGED_FROM_REPEATS)
 
 
 def _compared(scenario: Scenario) -> list[Variant]:
-    """Return the variants whose speed-ups count: no ceilings, unless there are only such; not the baseline."""
+    """Return the variants whose speed-ups count: not the baseline, and no ceilings unless there is nothing else."""
     some = [variant for variant in scenario.variants if not variant.is_ceiling] or list(scenario.variants)
     return [variant for variant in some if variant.name != scenario.baseline.name]
 

@@ -228,7 +228,7 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
     beyond = (utilization.value or 0.0) - 1 if host.value is None else -host.value
     least = [utilization.ci95[0] - 1 if utilization.ci95 else beyond, *([-host.ci95[1]] if host.ci95 else [])]
     is_noise = max(least) <= CEILING_TOLERANCE
-    if beyond <= CEILING_TOLERANCE or (is_noise and _is_known_to(BOUND_SHARE, host, utilization)):
+    if beyond <= CEILING_TOLERANCE or (is_noise and _are_known(host, utilization)):
         most = 1.0 if wait.value is None else 1 - wait.value
         return wait, _within(host, 0.0, 1.0), _within(utilization, 0.0, most)
     why = "its rounds differ too much" if is_noise else "the ceiling was disturbed, or this variant does less work"
@@ -240,10 +240,10 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
     return wait, (unknown if no_wait else impossible), reaching
 
 
-def _is_known_to(share: float, *estimates: Estimate) -> bool:
-    """Return whether each figure that there is has an interval of at most so much to either side."""
+def _are_known(*estimates: Estimate) -> bool:
+    """Return whether each figure that there is has an interval of at most `BOUND_SHARE` to either side."""
     return all(
-        each.ci95 is not None and each.ci95[1] - each.ci95[0] <= 2 * share
+        each.ci95 is not None and each.ci95[1] - each.ci95[0] <= 2 * BOUND_SHARE
         for each in estimates
         if each.value is not None
     )

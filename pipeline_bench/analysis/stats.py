@@ -105,11 +105,11 @@ class Belief:
         return (self.value - reach, self.value + reach)
 
     def widened(self, systematic: float) -> Belief:
-        """Return the same where all rounds may be off in one direction by that much, one standard deviation."""
+        """Return the belief with a further error that all rounds share, given as one standard deviation."""
         return replace(self, scale=math.hypot(self.scale, systematic))
 
     def times(self, factor: float) -> Belief:
-        """Return the same of the figure times a factor above 0."""
+        """Return the belief for the figure times a factor above 0."""
         return replace(self, value=self.value * factor, scale=self.scale * factor)
 
 

@@ -136,7 +136,7 @@ def _doubt(split: StepSplit, kind: VerdictKind, chances: dict[VerdictKind, float
 
 
 def _between(pair: set[VerdictKind], split: StepSplit) -> tuple[ShareName, float | None]:
-    """Return which figure decides between two kinds, and the line that it decides at; None: the other part's share."""
+    """Return the figure that decides between two kinds, and its threshold; None: the share of the other part."""
     if pair == {"input-bound", "host-bound"}:
         is_wait = _width(split.input_wait_share) >= _width(split.host_slowdown_share)
         return ("input wait" if is_wait else "host slowdown"), None

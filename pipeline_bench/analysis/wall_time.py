@@ -86,7 +86,7 @@ def _first_batch(epochs: Sequence[Epoch]) -> Iterator[str]:
 
 
 def _slower(epochs: Sequence[Epoch]) -> Iterator[str]:
-    """Yield that every later epoch took longer than the first one without its first step, and which part grew most."""
+    """Yield a remark where all later epochs took longer than the first without its first step: which part grew most."""
     if len(epochs) < 2 or epochs[0].count > 1:  # noqa: PLR2004 - a first one and a later one
         return
     first, later = epochs[0], epochs[1:]

@@ -253,7 +253,7 @@ class Backend(Plugin):
         return None
 
     def connect_eagerly(self, source: Source, device: str | None) -> EagerInput:
-        """Return the same as `connect` where TensorFlow runs eagerly, without a graph or a session."""
+        """Connect as `connect` does, where TensorFlow runs eagerly, without a graph or a session."""
         raise PipelineBenchError(f"The backend {self.name} needs a graph and a session.")
 
     @abstractmethod

@@ -20,7 +20,7 @@ class Ceiling(Backend):
     eager = True
 
     def home(self, device: str | None) -> str:
-        """Return where the batch lies, of a model on that accelerator."""
+        """Return the device that holds the batch, for a model on that accelerator."""
         return device or "/cpu:0"
 
     def connect(self, source: Source, device: str | None) -> Input:

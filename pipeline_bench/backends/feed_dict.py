@@ -18,10 +18,7 @@ class FeedDict(Backend):
     name = "feed_dict"
     summary = "NumPy arrays, read in Python or fetched with a session.run, fed to the step; synchronous, with copies"
     carries_samples = True
-
-    @property
-    def works_ahead(self) -> bool:
-        return False
+    works_ahead = False
 
     def python_part(self, source: Source) -> str:
         return "feeds every batch"

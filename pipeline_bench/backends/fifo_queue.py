@@ -39,10 +39,7 @@ class FifoQueue(Backend):
     Options = FifoQueueOptions
     carries_samples = True
     in_loops = True
-
-    @property
-    def works_ahead(self) -> bool:
-        return True
+    works_ahead = True
 
     def python_part(self, source: Source) -> str | None:
         return "reads and decodes the samples" if isinstance(source, SampleSource) else None

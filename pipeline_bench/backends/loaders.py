@@ -93,8 +93,7 @@ class LoaderBackend(DatasetBackend):
             # One that has ended well may have had its turn; if nothing comes after it, it has not.
             if code is None or (code == 0 and stalled_s is None):
                 continue
-            ended = f"was killed by {units.signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-            return f"{self.workers_are} {place} {ended}"
+            return f"{self.workers_are} {place} {units.ending(code)}"
         return None
 
     def end_processes(self) -> None:

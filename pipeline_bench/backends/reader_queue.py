@@ -42,10 +42,7 @@ class ReaderQueue(Backend):
     Options = ReaderQueueOptions
     carries_samples = True
     in_loops = True
-
-    @property
-    def works_ahead(self) -> bool:
-        return True
+    works_ahead = True
 
     def check(self, source: Source) -> None:
         if not isinstance(source, RecordSource) or not source.has_reader:

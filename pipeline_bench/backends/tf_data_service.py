@@ -81,12 +81,9 @@ class TfDataService(DatasetBackend):
     summary = "tf.data service: worker processes read, decode and batch, and send what they made to the trial"
     Options = TfDataServiceOptions
     has_processes = True
+    works_ahead = True  # the workers do, whatever the trial's own prefetch
     _processes: ServiceProcesses | None = None
     _cluster: service_cluster.Watch | None = None
-
-    @property
-    def works_ahead(self) -> bool:
-        return True  # the workers do, whatever the trial's own prefetch
 
     @property
     def starts_servers(self) -> bool:

@@ -129,7 +129,7 @@ def _usage_error(error: Exception) -> int | None:
 
 
 def _out_of_memory(error: Exception) -> int | None:
-    """Say that memory ran out, where it did."""
+    """Print that memory ran out, where it did."""
     if not isinstance(error, MemoryError) and not (isinstance(error, ImportError) and _has_no_room(error)):
         return None
     _say("Error: there is not enough memory.", "Free some, or raise the limit that `ulimit -v` shows.")

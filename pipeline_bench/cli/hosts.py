@@ -182,7 +182,7 @@ def _merge(
         )
     console, code = Console(stderr=shown.json_to == STDOUT, highlight=False), 0
     for number, sessions in enumerate(found, start=1):
-        session = merging.merge(sessions, lost or {}, ahead_s or {})
+        session = merging.merge(sessions, lost, ahead_s)
         where = folder if len(found) == 1 else folder / f"training-{number}"
         where.mkdir(exist_ok=True)
         save(session, where)

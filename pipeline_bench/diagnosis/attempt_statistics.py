@@ -13,7 +13,7 @@ from pipeline_bench.diagnosis.bottleneck import StepTimes
 from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Fix
 from pipeline_bench.model.edits import InsertAfter, MoveBefore, Remove
-from pipeline_bench.model.pipeline import Fingerprint, Inspection
+from pipeline_bench.model.pipeline import Fingerprint, Inspection, Stage
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.text import NAME, REASON, one_line
@@ -66,10 +66,10 @@ class AttemptStatistics:
 def of(session: Session, diagnosis: Diagnosis) -> list[AttemptStatistics]:
     """Return how every attempt stands, in the diagnosis' order."""
     results = {result.variant: result for result in session.results}
-    measured = {trial.repeat for trial in session.trials if trial.variant == AS_WRITTEN and trial.measured}
+    measured = {trial.repeat for trial in session.trials_of(AS_WRITTEN) if trial.measured}
     found = []
     for attempt in diagnosis.attempts:
-        own = [trial for trial in session.trials if trial.variant == attempt.fix.variant]
+        own = session.trials_of(attempt.fix.variant)
         result = results.get(attempt.fix.variant)
         speedup = result.speedup if result is not None else None
         found.append(
@@ -86,11 +86,11 @@ def of(session: Session, diagnosis: Diagnosis) -> list[AttemptStatistics]:
 
 
 def ruled(session: Session, diagnosis: Diagnosis) -> Diagnosis:
-    """The diagnosis with the attempts that failed, and those that are refused for their samples, told as such."""
+    """Return the diagnosis with those attempts marked that failed, or that are refused for their samples."""
     written = fingerprint(session, AS_WRITTEN)
     attempts = []
     for attempt in diagnosis.attempts:
-        own = [trial for trial in session.trials if trial.variant == attempt.fix.variant]
+        own = session.trials_of(attempt.fix.variant)
         if not own or attempt.outcome in ("refused", "failed", "not-tried"):
             attempts.append(attempt)
         else:
@@ -101,13 +101,13 @@ def ruled(session: Session, diagnosis: Diagnosis) -> Diagnosis:
 
 
 def fingerprint(session: Session, variant: str) -> Fingerprint | None:
-    """Return what the variant's trials told of its samples: the first that came to its end, else the last."""
-    fingerprints = [trial.fingerprint for trial in session.trials if trial.variant == variant and trial.fingerprint]
+    """Return the fingerprint of the variant's samples: the first complete one, else the last."""
+    fingerprints = [trial.fingerprint for trial in session.trials_of(variant) if trial.fingerprint]
     return next((found for found in fingerprints if found.reason is None), fingerprints[-1] if fingerprints else None)
 
 
 def reproducible(session: Session) -> bool | None:
-    """Return whether another run of the user's code gives the samples of the first; None where no trial has told."""
+    """Return whether another run of the user's code gives the samples of the first; None where no trial shows it."""
     first = fingerprint(session, AS_WRITTEN)
     again = [trial.fingerprint.as_written for trial in session.trials if trial.fingerprint is not None]
     statuses = [equality.compare(first, each, True).status for each in again if each is not None]
@@ -118,8 +118,7 @@ def reproducible(session: Session) -> bool | None:
 def wants_fingerprint(session: Session, variant: str) -> bool:
     """Return whether the next trial of the variant should tell which samples arrive."""
     found = fingerprint(session, variant)
-    asked = sum(trial.variant == variant for trial in session.trials)
-    return (found is None or found.reason is not None) and asked < FINGERPRINT_TRIALS
+    return (found is None or found.reason is not None) and len(session.trials_of(variant)) < FINGERPRINT_TRIALS
 
 
 def asked(session: Session, variant: str) -> variants.Asked:
@@ -167,22 +166,19 @@ def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None
     """
     if inspection is None or written is None or not any(each.random for each in written.components):
         return None
-    drawn = any(stage.function is not None and stage.function.random for stage in inspection.stages)
+    drawn = any(stage.draws for stage in inspection.stages)
     if drawn and not any(each.kept_state for each in written.components):
         return None
-    kept: set[int] = set()
+    kept: list[Stage] = []
     for edit in fix.edits:
         if isinstance(edit, Remove) and inspection.stage(edit.stage).method == "cache":
-            kept |= set(chain.upstream(inspection, inspection.stage(edit.stage)))
+            kept += chain.upstream(inspection, inspection.stage(edit.stage))
         if isinstance(edit, InsertAfter) and edit.method == "cache":
-            kept |= {edit.stage, *chain.upstream(inspection, inspection.stage(edit.stage))}
+            kept += chain.upstream(inspection, inspection.stage(edit.stage))
         if isinstance(edit, MoveBefore) and inspection.stage(edit.stage).method == "batch":
-            kept |= {stage.id for stage in chain.maps_before(inspection, inspection.stage(edit.stage))}
-    for number in sorted(kept):
-        stage = inspection.stage(number)
-        function = stage.function
-        keeps = function is not None and (function.python or (function.stateful and not function.random))
-        if stage.method == "from_generator" or keeps:
+            kept += chain.maps_before(inspection, inspection.stage(edit.stage))
+    for stage in sorted(kept, key=lambda stage: stage.id):
+        if stage.method == "from_generator" or stage.keeps_state:
             name = one_line(stage.label, NAME)
             return f"The samples are random, and {name} may draw them: it must run as often as it does now."
     return None
@@ -208,18 +204,19 @@ def _bad(own: list[TrialRecord]) -> Iterator[str]:
 
 def mean_ms(session: Session, variant: str) -> float | None:
     """Return the mean step of a variant in ms; None where it was not measured."""
-    return next((result.step_ms.mean for result in session.results if result.variant == variant), None)
+    result = session.find_result(variant)
+    return None if result is None else result.step_ms.mean
 
 
 def step_times(session: Session) -> StepTimes:
     """Return what a step takes as written. The first step of an epoch does not move the median wait."""
-    wait_ms = next((each.input_wait_ms.value for each in session.results if each.variant == AS_WRITTEN), None)
-    trials = [trial for trial in session.trials if trial.variant == AS_WRITTEN and trial.measured]
+    written = session.find_result(AS_WRITTEN)
+    trials = [trial for trial in session.trials_of(AS_WRITTEN) if trial.measured]
     waits = [wait_ns for trial in trials if (wait_ns := trial.after_warmup("wait_ns")) is not None]
     return StepTimes(
         mean_ms(session, AS_WRITTEN),
         mean_ms(session, CEILING),
-        wait_ms,
+        None if written is None else written.input_wait_ms.value,
         float(np.median(np.concatenate(waits))) / NS_PER_MS if waits else None,
         sum(trial.steps.count - trial.warmup_steps for trial in trials if trial.steps is not None),
     )

@@ -100,13 +100,13 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
 
 
 def _of_whole_arrays(inspection: Inspection, trunk: Sequence[Stage]) -> Iterator[_Idea]:
-    """Yield that samples are cut one by one from arrays that each position is given whole: Keras' time series are."""
+    """Yield the idea to gather whole batches, where a map cuts each sample from an array (Keras' time series do)."""
     batch = next((stage for stage in trunk if stage.method in ("batch", "padded_batch")), None)
-    above = [] if batch is None else [inspection.stage(number) for number in chain.upstream(inspection, batch)]
+    above = [] if batch is None else chain.upstream(inspection, batch)
     cutting = [stage for stage in above if stage.method == "map" and _takes_whole_array(inspection, stage)]
     if cutting:
         yield _Idea(
-            tuple({number for stage in cutting for number in chain.upstream(inspection, stage)}),
+            tuple({each.id for stage in cutting for each in chain.upstream(inspection, stage)}),
             f"{named(cutting[-1])}, cuts one sample a call from an array that is passed along whole. Keep the array in "
             "a tensor and batch the positions: one tf.gather in a map then makes a whole batch.",
         )

@@ -18,11 +18,11 @@ NOT_THE_LIMIT = 0.97
 _HINTED = 0.3
 """Of the time: where all stages were measured and explain less, none is named; below a half, one as probable."""
 _HARDLY = 0.1
-"""Of a training step: no more is told from what differs between trials of it."""
+"""Of a training step: trials of the same step differ by more than a smaller share."""
 _FEW_STEPS = 16
 """Of fewer, one that is slower than usual moves a small share by its half."""
 _DEARER_ALONE = 1.25
-"""A stage that alone takes so many times the whole pipeline's time is told: trials a moment apart differ by less."""
+"""A stage that alone takes so many times the whole pipeline's time is mentioned: trials in a row differ by less."""
 _WAITS = 0.5
 """Less CPU time than this part of the elapsed time: it mostly waits."""
 _MANY_ELEMENTS = 16
@@ -34,7 +34,7 @@ _HANDS_ON = frozenset({"range", "from_tensors", "zip", "prefetch", "repeat", "ta
 _OF_BEGINNINGS = 0.5
 """A median wait below this part of the mean: most of the wait lies in few steps."""
 _FILLING = 0.25
-"""A first element that takes this part of a whole pass is told."""
+"""A first element that takes this part of a whole pass is mentioned."""
 
 
 class StepTimes(NamedTuple):
@@ -148,7 +148,7 @@ def at_the_model(inspection: Inspection, times: StepTimes) -> str:
 
 
 def _taken_ms(inspection: Inspection, *, elapsed: bool) -> float | None:
-    """Return what all stages together compute for an element, or take, where that is more; None: not all is known."""
+    """Return the CPU time of all stages for an element; `elapsed`: of each stage its wall time where that is more."""
     if len(inspection.costs) < len(inspection.stages):
         return None
     taken_ns = 0.0
@@ -247,7 +247,7 @@ def _cause(inspection: Inspection, stage: Stage, cost: StageCost) -> Cause:
     parallel = chain.hands_over(stage, inspection.default_parallelised)
     if waits(cost) and not (parallel and stage.method == "prefetch"):
         return "reading" if chain.reads_files(stage) else "waiting"
-    if stage.method == "from_generator" or (stage.function is not None and stage.function.python):
+    if stage.runs_python:
         return "python"
     tiny = cost.elapsed_ns is not None and cost.elements and cost.elapsed_ns / cost.elements < _TINY_NS
     if tiny and (cost.elements or 0) >= _MANY_ELEMENTS:
@@ -360,7 +360,7 @@ def limits(session: Session, diagnosis: Diagnosis) -> tuple[Limit, ...]:
 def _model_limit(session: Session, diagnosis: Diagnosis) -> Limit:
     if diagnosis.model is None:
         return Limit(name="the model", text="no --model was given")
-    found = next((result for result in session.results if result.variant == CEILING), None)
+    found = session.find_result(CEILING)
     if found is None or found.step_ms.mean is None:
         reason = found.reason if found is not None and found.reason else "its trial has not run"
         return Limit(name="the model", text=f"not measured: {reason}")

@@ -69,17 +69,16 @@ def any_order(inspection: Inspection, stage: Stage) -> bool:
     return stage.arguments.get("deterministic", options[-1] if options else None) is False
 
 
-def upstream(inspection: Inspection, stage: Stage) -> tuple[int, ...]:
-    """Return the ids of a stage and of all that it depends on."""
-    found: list[int] = []
+def upstream(inspection: Inspection, stage: Stage) -> list[Stage]:
+    """Return a stage and all that it depends on, in the order of their ids."""
+    found: dict[int, Stage] = {}
     waiting = [stage.id]
     while waiting:
-        number = waiting.pop()
-        known = _known(inspection, number)
-        if known is not None and number not in found:
-            found.append(number)
+        known = _known(inspection, waiting.pop())
+        if known is not None and known.id not in found:
+            found[known.id] = known
             waiting += known.inputs
-    return tuple(sorted(found))
+    return [found[number] for number in sorted(found)]
 
 
 def trunk(inspection: Inspection) -> list[Stage]:
@@ -99,20 +98,21 @@ def endless(inspection: Inspection, stage: Stage) -> bool:
 
 def reads_files(stage: Stage) -> bool:
     """Return whether the stage reads files itself, or what it opens for each element does."""
-    return stage.method in READERS or any(reads_files(inner) for inner in stage.inner)
+    return any(each.method in READERS for each in stage.with_inner())
 
 
 def random(stage: Stage) -> bool:
     """Whether what the stage gives, or its order, may differ from epoch to epoch, by what its graph and method tell."""
-    if stage.function is not None and stage.function.random:
-        return True
-    if stage.method == "list_files":
-        return stage.arguments.get("shuffle") is not False
-    return stage.method in RANDOM or any(random(inner) for inner in stage.inner)
+    return any(
+        each.draws
+        or each.method in RANDOM
+        or (each.method == "list_files" and each.arguments.get("shuffle") is not False)
+        for each in stage.with_inner()
+    )
 
 
 def pairs(inspection: Inspection, first: str, second: str) -> Iterator[tuple[Stage, Stage]]:
-    """Yield each stage of the one method with one of the other right behind it."""
+    """Yield each pair of neighbouring stages of these two methods."""
     for stage in inspection.stages:
         behind = after(inspection, stage)
         if stage.method == first and behind is not None and behind.method == second:

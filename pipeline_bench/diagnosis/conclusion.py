@@ -189,7 +189,7 @@ def _ended(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | N
 
 
 def _none_helps(diagnosis: Diagnosis) -> str:
-    """Return that no fix is proposed, and why: none was tried, none may be used, or none is proven to gain."""
+    """Return the sentence that no fix is proposed, and why: none was tried, may be used, or is proven to gain."""
     tried = [each for each in diagnosis.attempts if each.outcome not in ("not-tried", "pending")]
     if not tried:
         reasons = {each.reason for each in diagnosis.attempts if not diagnosis.options_for(each.fix)}
@@ -234,7 +234,7 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
 
 def _trial_means_ms(session: Session) -> tuple[float, float]:
     """Return the mean step of the fastest and of the slowest trial as written."""
-    trials = [Measured(AllSteps(each)) for each in session.trials if each.variant == AS_WRITTEN and each.measured]
+    trials = [Measured(AllSteps(each)) for each in session.trials_of(AS_WRITTEN) if each.measured]
     means_ms = [each.mean_ms for each in trials]
     return min(means_ms), max(means_ms)
 

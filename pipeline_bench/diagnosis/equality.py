@@ -128,16 +128,20 @@ def _rounded(one: Component, two: Component) -> bool:
 def _same(
     exact: list[tuple[Component, Component]], some_random: bool, samples: int, reorders_allowed: bool
 ) -> Equality:
-    """Return the same samples: in which order."""
+    """Return whether the same samples also come in the same order."""
     compared_samples = units.count(samples, "sample")
     if any(one.ordered != two.ordered for one, two in exact):
         if not _still_together(exact):
             return Equality(status="unequal", text=_APART)
         note = "" if reorders_allowed else ", which --allow-reordering accepts"
         return Equality(status="reordered", text=f"{_REORDERED} ({compared_samples} compared{note})")
+    return _in_order(some_random, compared_samples)
+
+
+def _in_order(some_random: bool, compared: str) -> Equality:
     if some_random:
-        return Equality(status="random", text=f"the same apart from random content ({compared_samples} compared)")
-    return Equality(status="identical", text=f"the same samples in the same order ({compared_samples} compared)")
+        return Equality(status="random", text=f"the same apart from random content ({compared} compared)")
+    return Equality(status="identical", text=f"the same samples in the same order ({compared} compared)")
 
 
 def _still_together(exact: list[tuple[Component, Component]]) -> bool:
@@ -188,16 +192,13 @@ def _others(one: Component, two: Component) -> int:
 
 
 def _as_far_as_known(pairs: list[tuple[Component, Component]]) -> Equality:
-    """Return one of the small pipelines was cut off: the first samples are compared one by one."""
+    """Compare the first samples one by one, where one of the two passes had to end early."""
     exact = [(one, two) for one, two in pairs if not (one.random or two.random)]
     compared = [min(len(one.sample_hashes), len(two.sample_hashes)) for one, two in exact]
     if not exact or not min(compared):
         return Equality(text="there was no time left to compare samples")
     if all(one.sample_hashes[:n] == two.sample_hashes[:n] for (one, two), n in zip(exact, compared, strict=True)):
-        first_samples = f"the first {units.count(min(compared), 'sample')} compared"
-        if len(exact) < len(pairs):
-            return Equality(status="random", text=f"the same apart from random content ({first_samples})")
-        return Equality(status="identical", text=f"the same samples in the same order ({first_samples})")
+        return _in_order(len(exact) < len(pairs), f"the first {units.count(min(compared), 'sample')}")
     return Equality(text="the first samples differ, and there was no time left to compare all")
 
 

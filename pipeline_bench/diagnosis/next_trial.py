@@ -82,7 +82,7 @@ class NextTrial:
                 if nothing and not self._has_time_for([name]):  # a large model: it is known without its ceiling
                     return self._session, None
                 return self._session, self._trial(name, 0)
-        written = [trial for trial in self._session.trials if trial.variant == AS_WRITTEN]
+        written = self._session.trials_of(AS_WRITTEN)
         if sum(not trial.measured for trial in written) >= _MOST_BASELINE_FAILURES:
             return self._session, None
         if nothing or not self._diagnosis.attempts:
@@ -296,10 +296,8 @@ class NextTrial:
         return [*self._base, name] * (CONFIRMED_TRIALS - trials)
 
     def _base_failed(self) -> bool:
-        return any(
-            trial.repeat == self._round and trial.variant == AS_WRITTEN and not trial.measured
-            for trial in self._session.trials
-        )
+        written = self._session.trials_of(AS_WRITTEN)
+        return any(trial.repeat == self._round and not trial.measured for trial in written)
 
     def _trial(self, name: str, number: int) -> Trial:
         is_known = name != AS_WRITTEN or not attempt_statistics.wants_fingerprint(self._session, name)

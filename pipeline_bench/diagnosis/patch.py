@@ -54,7 +54,7 @@ def change(
             its name alone.
     """
     patch = Patch(source_texts, inspection, names or {})
-    stages = {each.id: each for each in every_stage(inspection.stages)}
+    stages = _every_stage(inspection)
     files = any(isinstance(edit, InsertAfter) and "filename" in edit.arguments for edit in fix.edits)
     of_files = [_OF_CACHE_FILES] if files else []
     edits = _in_order(fix.edits)
@@ -70,9 +70,9 @@ def change(
     return CodeChange(diff=diff or None, root=root, text=" ".join(of_files))
 
 
-def every_stage(stages: tuple[Stage, ...]) -> list[Stage]:
-    """Return the stages with those that they build for each element."""
-    return [each for stage in stages for each in (stage, *every_stage(stage.inner))]
+def _every_stage(inspection: Inspection) -> dict[int, Stage]:
+    """Return the stages by id, with those that they build for each element."""
+    return {each.id: each for stage in inspection.stages for each in stage.with_inner()}
 
 
 def _in_order(edits: tuple[Edit, ...]) -> list[Edit]:
@@ -94,7 +94,7 @@ class Patch:
         self.names = names
         self.roots: set[str | None] = set()
         self.sink = inspection.sink
-        self.stages = {stage.id: stage for stage in every_stage(inspection.stages)}
+        self.stages = _every_stage(inspection)
         self._texts = texts
         self._files: dict[str, SourceFile] = {}
         self._calls: dict[int, tuple[SourceFile, cst.Call]] = {}

@@ -39,7 +39,7 @@ class Search:
         diagnosis = _of(session)
         if diagnosis.failure is not None:
             return session, None
-        if not any(trial.variant == variants.INSPECTION for trial in session.trials):
+        if not session.trials_of(variants.INSPECTION):
             return session, variants.inspection_trial(session, diagnosis)
         if diagnosis.inspection is None:
             return session, None
@@ -81,10 +81,10 @@ class Search:
         return conclusion.SPENT if NextTrial(after, _of(after)).spent else _DONE
 
     def _inspected(self, session: Session, diagnosis: Diagnosis) -> Diagnosis:
-        """Return the diagnosis with the inspection, the bottleneck, and the candidates, as soon as each can be told."""
+        """Return the diagnosis with the inspection, the bottleneck, and the candidates, as soon as each is known."""
         if diagnosis.failure is not None or not session.trials:
             return diagnosis
-        inspected = next((trial for trial in session.trials if trial.variant == variants.INSPECTION), None)
+        inspected = next(iter(session.trials_of(variants.INSPECTION)), None)
         if inspected is not None and diagnosis.inspection is None:
             if (inspection := _usable(inspected)) is None:
                 return _failed(diagnosis, inspected)
@@ -94,10 +94,10 @@ class Search:
         if diagnosis.inspection is None:
             return diagnosis
         diagnosis = diagnosis.model_copy(update={"inspection": _best_look(session, diagnosis.inspection)})
-        written = [trial for trial in session.trials if trial.variant == AS_WRITTEN]
+        written = session.trials_of(AS_WRITTEN)
         if len(written) == 1 and not written[0].measured and written[0].status != "interrupted":
             return _failed(diagnosis, written[0])
-        tops = [trial for trial in session.trials if trial.variant == CEILING]
+        tops = session.trials_of(CEILING)
         if len(tops) == 1 and tops[0].status in ("failed", "stalled"):
             return _failed(diagnosis, tops[0])
         return self._judged(session, diagnosis)
@@ -139,11 +139,11 @@ def _best_look(session: Session, known: Inspection) -> Inspection:
     Where a trial of the pipeline as written could not fill its cache, all that is measured is a first epoch; so it is
     where the training has one epoch, to which its own cache gives nothing.
     """
-    looks = [trial.inspection for trial in session.trials if trial.variant == variants.INSPECTION]
+    looks = [trial.inspection for trial in session.trials_of(variants.INSPECTION)]
     for look in filter(None, looks[1:]):
         if _measured(look) > _measured(known):
             known = look
-    cold = any(trial.variant == AS_WRITTEN and trial.inspection and trial.inspection.cold for trial in session.trials)
+    cold = any(trial.inspection and trial.inspection.cold for trial in session.trials_of(AS_WRITTEN))
     cold |= known.once and any(stage.method == "cache" for stage in known.stages)
     return known.of_first_epoch() if cold and not known.cold else known
 

@@ -205,7 +205,7 @@ def _host_ms(steps: Sequence[tuple[float, float | None, float]]) -> Range:
 
 
 def works_ahead(session: Session, own: MeasuredInput, inputs: Sequence[MeasuredInput]) -> tuple[bool | None, bool]:
-    """Return whether the next batch is made during the step, None: nobody has said; and whether that was seen here.
+    """Return whether the next batch is made during the step (None: not known), and whether that was measured here.
 
     It is seen where the session has the same input beside models of several lengths, and they wait for it.
     """

@@ -28,6 +28,9 @@ _MOST_CLOCKS_APART_S = 1.0
 """Hosts whose clocks differ by more cannot be laid side by side; NTP keeps them within some milliseconds."""
 _ONE_VERSION = ("package", "tensorflow")
 
+_Ranked = Sequence[tuple[Host, Session]]
+"""Each rank's host with its session, by rank."""
+
 
 def read(folder: Path) -> list[Session]:
     """Return the sessions of the ranks below a folder, by rank.
@@ -81,9 +84,12 @@ def merge(
         SessionError: they cannot be compared.
     """
     ahead_s = ahead_s or {}
-    hosts = [_described(each.host, each, ahead_s.get(each.host.rank)) for each in sessions if each.host is not None]
+    ranked = [
+        (_described(each.host, each, ahead_s.get(each.host.rank)), each) for each in sessions if each.host is not None
+    ]
+    hosts = tuple(host for host, _ in ranked)
     who = _names(hosts)
-    _see_that_they_compare(sessions, hosts, who)
+    _see_that_they_compare(ranked, who)
     size = hosts[0].size
     missing = tuple(sorted(set(range(size)) - {host.rank for host in hosts}))
     first = sessions[0]
@@ -95,21 +101,17 @@ def merge(
     merged = first.model_copy(
         update={
             "host": None,
-            "hosts": Hosts(hosts=tuple(hosts), missing=missing, results=tuple(_results(sessions, size, who))),
+            "hosts": Hosts(hosts=hosts, missing=missing, results=tuple(_results(ranked, size, who))),
             "notes": tuple(notes),
             "precision": None,
             "disturbances": tuple(
                 found.model_copy(update={"variant": _named(found.variant, host)})
-                for session, host in zip(sessions, hosts, strict=True)
+                for host, session in ranked
                 for found in session.disturbances
             ),
-            "scenario": _scenario(sessions, hosts),
-            "trials": tuple(_trials(sessions, hosts)),
-            "results": tuple(
-                _result(result, host)
-                for session, host in zip(sessions, hosts, strict=True)
-                for result in session.results
-            ),
+            "scenario": _scenario(ranked),
+            "trials": tuple(_trials(ranked)),
+            "results": tuple(_result(result, host) for host, session in ranked for result in session.results),
         }
     )
     return Session.model_validate(merged.model_dump())
@@ -135,16 +137,16 @@ def _names(hosts: Sequence[Host]) -> dict[int, str]:
     return {host.rank: f"{host.label} ({one_line(host.name, NAME)})" if several else host.label for host in hosts}
 
 
-def _see_that_they_compare(sessions: Sequence[Session], hosts: Sequence[Host], who: Mapping[int, str]) -> None:
-    first = sessions[0]
-    for session, host in zip(sessions[1:], hosts[1:], strict=True):
+def _see_that_they_compare(ranked: _Ranked, who: Mapping[int, str]) -> None:
+    first_host, first = ranked[0]
+    for host, session in ranked[1:]:
         problem = _difference(first, session)
         if problem is not None:
             raise SessionError(
-                f"R{who[hosts[0].rank][1:]} and {who[host.rank]} cannot be compared: {problem}.",
+                f"R{who[first_host.rank][1:]} and {who[host.rank]} cannot be compared: {problem}.",
                 "Start every rank with the same command, program and scenario.",
             )
-    offsets = {host.rank: host.clock_offset_s for host in hosts if host.clock_offset_s is not None}
+    offsets = {host.rank: host.clock_offset_s for host, _ in ranked if host.clock_offset_s is not None}
     if offsets and max(offsets.values()) - min(offsets.values()) > _MOST_CLOCKS_APART_S:
         ahead, behind = max(offsets, key=lambda r: offsets[r]), min(offsets, key=lambda r: offsets[r])
         apart = units.seconds(offsets[ahead] - offsets[behind])
@@ -177,17 +179,13 @@ def _named(name: str, host: Host) -> str:
     return f"{name} · {host.label}"
 
 
-def _scenario(sessions: Sequence[Session], hosts: Sequence[Host]) -> Scenario:
+def _scenario(ranked: _Ranked) -> Scenario:
     def of(variant: Variant, host: Host) -> Variant:
         ceiling = variant.ceiling and _named(variant.ceiling, host)
         return variant.model_copy(update={"name": _named(variant.name, host), "ceiling": ceiling})
 
-    variants = [
-        of(variant, host)
-        for session, host in zip(sessions, hosts, strict=True)
-        for variant in session.scenario.variants
-    ]
-    return sessions[0].scenario.model_copy(update={"variants": tuple(variants)})
+    variants = tuple(of(variant, host) for host, session in ranked for variant in session.scenario.variants)
+    return ranked[0][1].scenario.model_copy(update={"variants": variants})
 
 
 def _result(result: Result, host: Host) -> Result:
@@ -198,13 +196,13 @@ def _result(result: Result, host: Host) -> Result:
     return result.model_copy(update=update | {"against_fastest": of(result.against_fastest)})
 
 
-def _trials(sessions: Sequence[Session], hosts: Sequence[Host]) -> Iterator[TrialRecord]:
+def _trials(ranked: _Ranked) -> Iterator[TrialRecord]:
     """Yield the trials on the first host's monotonic clock, in the order in which they began."""
     records = [
-        shifted(record, host.wall_minus_monotonic_ns - hosts[0].wall_minus_monotonic_ns).model_copy(
+        shifted(record, host.wall_minus_monotonic_ns - ranked[0][0].wall_minus_monotonic_ns).model_copy(
             update={"variant": _named(record.variant, host), "stderr_file": _stderr(record, host)}
         )
-        for session, host in zip(sessions, hosts, strict=True)
+        for host, session in ranked
         for record in session.trials
     ]
     for index, record in enumerate(sorted(records, key=lambda record: record.started_ns)):
@@ -238,13 +236,14 @@ def shifted(value: Any, by_ns: int) -> Any:
 _STAMPS = frozenset({"at_ns", "start_ns", "end_ns", "started_ns", "ended_ns"})
 
 
-def _results(sessions: Sequence[Session], size: int, who: Mapping[int, str]) -> Iterator[HostsResult]:
-    if sessions[0].watched:
-        yield _watched(sessions, size, who)
+def _results(ranked: _Ranked, size: int, who: Mapping[int, str]) -> Iterator[HostsResult]:
+    first = ranked[0][1]
+    if first.watched:
+        yield _watched(ranked, size, who)
         return
-    by_rank = {session.host.rank: session for session in sessions if session.host is not None}
+    by_rank = {host.rank: session for host, session in ranked}
     found = {rank: measured.of(each.scenario, each.trials, each.environment.cores) for rank, each in by_rank.items()}
-    for base, variant in _bases(sessions[0].scenario):
+    for base, variant in _bases(first.scenario):
         for hosts in ranks.widths(size):
             if any(rank not in by_rank for rank in range(hosts)):
                 continue
@@ -301,18 +300,17 @@ def _rounds(of: Mapping[int, Session], alone: str, together: str, batch: int) ->
     return {repeat: (rate, singles[repeat]) for repeat, rate in rates.items() if repeat in singles}
 
 
-def _watched(sessions: Sequence[Session], size: int, who: Mapping[int, str]) -> HostsResult:
+def _watched(ranked: _Ranked, size: int, who: Mapping[int, str]) -> HostsResult:
     """Return the results of a training that every rank watched itself: nothing of it ran alone."""
-    hosts = {session.host: session for session in sessions if session.host is not None}
-    parts = efficiency.training([_worker(who[host.rank], host, session) for host, session in hosts.items()])
+    parts = efficiency.training([_worker(who[host.rank], host, session) for host, session in ranked])
     waits = {
-        host.rank: session.results[0].input_wait_share.value if session.results else None
-        for host, session in hosts.items()
+        host.rank: session.results[0].input_wait_share.value if session.results else None for host, session in ranked
     }
     together = ({} if (wait := waits.get(rank)) is None else {0: wait} for rank in range(size))
     figures = [HostFigures(rank, who.get(rank, ""), together=each) for rank, each in enumerate(together)]
-    name = sessions[0].results[0].variant if sessions[0].results else sessions[0].scenario.name
-    found = efficiency.result(name, len(sessions), {}, figures, scatter=0.0)
+    first = ranked[0][1]
+    name = first.results[0].variant if first.results else first.scenario.name
+    found = efficiency.result(name, len(ranked), {}, figures, scatter=0.0)
     if parts is not None:
         update = {"kind": parts.kind, "host": parts.named[0], "named": parts.named, "text": parts.text}
         return found.model_copy(update=update)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pipeline_bench.analysis import thresholds
 from pipeline_bench.analysis.capacity import Step
 from pipeline_bench.model.hosts import Range, VariantPlan
@@ -15,23 +17,20 @@ def number(value: float) -> str:
 
 def between(figure: Range, words: str = "") -> str:
     """Return a number with its ends: ``3.2 (2.9 to 3.5)``, ``at least 2.9``, ``2.9 to 3.5``."""
-    low = number(figure.low)
-    if figure.high is None:
-        return f"at least {low}{words}"
-    high = number(figure.high)
-    if figure.value is None:
-        return f"{low} to {high}{words}"
-    value = number(figure.value)
-    return f"{value}{words}" if low == high == value else f"{value}{words} ({low} to {high})"
+    return f"at least {number(figure.low)}{words}" if figure.high is None else _with_ends(figure, number, words)
 
 
 def utilization(figure: Range) -> str:
     """Return an accelerator utilization with its ends: ``0.61 (0.58 to 0.64)``, ``0.08 to 1.00``."""
-    low, high = _fraction(figure.low), _fraction(figure.high or 0.0)
+    return _with_ends(figure, _fraction)
+
+
+def _with_ends(figure: Range, write: Callable[[float], str], words: str = "") -> str:
+    low, high = write(figure.low), write(figure.high or 0.0)
     if figure.value is None:
-        return f"{low} to {high}"
-    value = _fraction(figure.value)
-    return value if low == high == value else f"{value} ({low} to {high})"
+        return f"{low} to {high}{words}"
+    value = write(figure.value)
+    return f"{value}{words}" if low == high == value else f"{value}{words} ({low} to {high})"
 
 
 def _fraction(value: float) -> str:
@@ -93,7 +92,7 @@ def _of_total(plan: VariantPlan) -> str:
         enough = between(plan.total_feeds, " accelerators")
         return (
             f"{what} saturates at {rate(plan.total)} samples/s, enough for {enough}: "
-            f"it is the limit from {_whole(plan.total_from)} {plan.unit}s on."
+            f"it is the limit from {_with_ends(plan.total_from, '{:.0f}'.format)} {plan.unit}s on."
         )
     if len(plan.measured_counts) == 1:
         return ""
@@ -101,13 +100,6 @@ def _of_total(plan: VariantPlan) -> str:
     what = "Storage was not saturated" if plan.unit == "host" else "The workers' total was not saturated"
     enough = number(plan.total_feeds.low)
     return f"{what} with {most}: {units.rate(plan.total.low)} samples/s, enough for {enough} accelerators."
-
-
-def _whole(figure: Range) -> str:
-    low, high = round(figure.low), round(figure.high or 0)
-    if figure.value is None:
-        return f"{low} to {high}"
-    return f"{figure.value:.0f}" if low == high else f"{figure.value:.0f} ({low} to {high})"
 
 
 def assumption(plan: VariantPlan) -> str:

@@ -87,7 +87,7 @@ def _chosen(every: Sequence[MeasuredInput], session: Session, name: str | None) 
 
 
 def _most_waiting(every: Sequence[MeasuredInput]) -> Iterator[MeasuredInput]:
-    """Yield of each input that was measured beside several models the one that waits most: it is nearest to its end."""
+    """Yield each input once: of one measured with several models where it waits most, which is nearest its limit."""
     for each in every:
         if max(inputs.same_input(each, every), key=lambda one: one.points[0].wait) is each:
             yield each

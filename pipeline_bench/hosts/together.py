@@ -113,7 +113,7 @@ class Meeting:
         self._say(Position(self._own[index], 1))
 
     def close(self) -> None:
-        """Say that this rank takes part in no further trial."""
+        """Tell the other ranks that this one takes part in no further trial."""
         self._say(Position(len(self._slots), 1))
         self._ended.set()
         self._beating.join()

@@ -90,7 +90,7 @@ class Ended:
         records: of its Python processes that imported a framework, in the order of their numbers.
         problems: why others could not be watched.
         gpu_percent: the GPU's utilization meanwhile, 0 to 100, and the source of that; None without a GPU.
-        killed: what those of its trainings told last whose processes were killed, a line each.
+        killed: the last report of each training whose process was killed, a line each.
         cpu_percent: CPU time of the command with all that it started, over wall time and cores, 0 to 100.
     """
 
@@ -192,8 +192,8 @@ def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str,
 def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     """Leave INT and QUIT to the command, which the terminal sends them to as well, and pass TERM and HUP on.
 
-    Once the command has ended they change nothing, so that one that comes late costs neither what is told of the
-    command nor its exit code; only QUIT ends this process at once.
+    Once the command has ended they change nothing, so that a late one costs neither the lines about the command
+    nor its exit code; only QUIT ends this process at once.
 
     Yields a function that is given the command's process once it runs; a signal that came before is passed on then.
     """
@@ -244,7 +244,7 @@ def _records(folder: Path) -> Iterator[ProcessRecord]:
 
 
 def lines(ended: Ended, command: Sequence[str]) -> list[str]:
-    """Return what is told at the end: a line a training, then the device and the host."""
+    """Return the lines to print at the end: one for each training, then the device and the host."""
     said = [line for record in ended.records for line in _of_process(record)]
     said += ended.killed
     more = sum(record.more for record in ended.records)
@@ -307,7 +307,7 @@ def _of_process(record: ProcessRecord) -> Iterator[str]:
 
 
 def _kept(training: Training) -> str:
-    """Return where the training's page is, which is made now; where its session is, if it cannot be made."""
+    """Make a training's page and return where it is, as the end of a line; where its session is if that fails."""
     if training.folder is None:
         return ""
     from pipeline_bench.report import html

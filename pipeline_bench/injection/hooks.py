@@ -62,7 +62,7 @@ class Watched:
         """The `tf.function`s in which a gradient was taken as they were traced."""
         self._more = 0
         self._problem: str | None = None
-        self._tapes_untold = False
+        self._tapes_unwatched = False
         """Whether eager code on a GPU entered a GradientTape: it may have trained, or only taken a gradient."""
         self._ended = False
         atexit.register(self.end)
@@ -131,7 +131,7 @@ class Watched:
         return dataset if self._is_in_library else self._probed(dataset, _traced)
 
     def distributed_probe(self) -> Any:
-        """Return what times the loop over a distributed dataset that runs, or is traced; None: it is not watched."""
+        """Return the probe of the running or traced loop over a distributed dataset; None: it is not watched."""
         import tensorflow as tf
 
         eager = tf.executing_eagerly()
@@ -161,31 +161,31 @@ class Watched:
             return dataset
 
     def session_run(self, session: Any, fetches: Any, feed: Any, plain: Callable[[Any], Any]) -> Any:
-        """Run a graph of TensorFlow 1, and tell its waits where its loop is watched; `plain` runs what it is given."""
+        """Run a graph of TensorFlow 1, and record its waits where its loop is watched; `plain` runs it."""
         if self._is_in_library or self._session_runs is None:
             return plain(fetches)
         return self._session_runs.run(session, fetches, feed, plain)
 
     @functools.cached_property
     def _session_runs(self) -> Any:
-        """Where the program's calls of `Session.run` are told; None where that cannot be."""
+        """What watches the program's calls of `Session.run`; None where it could not be made."""
         return self._calls("session_runs", "SessionRuns")
 
     def trains_on_batch(self, framework: str, plain: Callable[[], Any]) -> Any:
-        """Call Keras' `train_on_batch` by `plain`, and tell what the loop waited for that calls it."""
+        """Call Keras' `train_on_batch` by `plain`, and record how long the loop that calls it waited for the batch."""
 
         def call() -> Any:
             with self.inside_library():
                 return plain()
 
-        if not self._is_told_by_calls or self._training_calls is None:
+        if not self._watches_calls or self._training_calls is None:
             return call()
         return self._training_calls.on_batch("train_on_batch", framework, call)
 
     def function_call(self, function: Any, plain: Callable[[], Any]) -> Any:
-        """Call a `tf.function` by `plain`, and tell what the loop waited for that calls it, if it trains."""
+        """Call a `tf.function` by `plain`; if it trains, record how long the loop around it waited for the batch."""
         thread = self._in_library
-        if not self._is_told_by_calls or getattr(thread, "function", None) is not None:
+        if not self._watches_calls or getattr(thread, "function", None) is not None:
             return plain()
         trains, thread.function = function in self._training_functions, function
         try:
@@ -205,9 +205,9 @@ class Watched:
         function = getattr(self._in_library, "function", None)
         if function is not None and not self._is_in_library:
             self._training_functions.add(function)
-        elif self._is_told_by_calls and tf.executing_eagerly():
+        elif self._watches_calls and tf.executing_eagerly():
             if self._is_asynchronous:
-                self._tapes_untold = True
+                self._tapes_unwatched = True
             elif self._training_calls:
                 self._training_calls.enter_tape()
 
@@ -252,17 +252,17 @@ class Watched:
             calls.leave() if name is None else calls.other(name)
 
     @property
-    def _is_told_by_calls(self) -> bool:
+    def _watches_calls(self) -> bool:
         """Whether a call that trains is looked at: not within a library, nor where a loop over batches is watched."""
         return not self._is_in_library and all(loop.by_calls for loop in list(self._loops.values()))
 
     @functools.cached_property
     def _training_calls(self) -> Any:
-        """Where the program's calls are told that train on what they are handed; None where that cannot be."""
+        """What watches the calls that train on a batch that they are given; None where it could not be made."""
         return self._calls("calls", "TrainingCalls")
 
     def _calls(self, module: str, kind: str) -> Any:
-        """Return one of the kinds of `monitoring.calls.Calls`, made now; None where that cannot be."""
+        """Make one of the kinds of `monitoring.calls.Calls`; return None where that fails."""
         try:
             with _no_collection():
                 from pipeline_bench.injection import lines
@@ -274,7 +274,7 @@ class Watched:
             return None
 
     def batches(self, iterator: Any, framework: str) -> Any:
-        """Return an iterator of a DataLoader or of grain, which tells its waits where its loop is watched."""
+        """Return an iterator of a DataLoader or of grain, whose waits are recorded where its loop is watched."""
         if self._is_in_library:
             return iterator
         try:
@@ -340,7 +340,7 @@ class Watched:
             )
             if each is not None
         ]
-        untold = _ASYNCHRONOUS if self._tapes_untold and not trainings else None
+        untold = _ASYNCHRONOUS if self._tapes_unwatched and not trainings else None
         record = {
             "pid": self._pid,
             "program": entries.program(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
 from pipeline_bench.tfdata import user_code
 
@@ -31,23 +31,18 @@ def of_traced(by_itself: bool) -> str | None:
     """
     if by_itself and _taker() is None:
         return None
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename.endswith(_OF_PIPELINES):
-            return None
-        frame = frame.f_back
+    if any(frame.f_code.co_filename.endswith(_OF_PIPELINES) for frame in user_code.outward(sys._getframe(1))):
+        return None
     place = user_code.location()
     return None if place is None else f"{Path(place.file).name}:{place.line}"
 
 
-def _taker() -> Any:
+def _taker() -> FrameType | None:
     """Return the frame that takes an iterator, where that is the user's own code; None where a library does."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
+    for frame in user_code.outward(sys._getframe(1)):
         file = frame.f_code.co_filename
         if not file.startswith((_PACKAGE, "<")) and _AUTOGRAPH not in file:
             return frame if user_code.origin(file) == "user" else None
-        frame = frame.f_back
     return None
 
 
@@ -56,15 +51,13 @@ def of_user() -> str | None:
 
     None where there is no code of the user's: in a worker of the loader's own.
     """
-    frame: Any = sys._getframe(1)
     library = ""
-    while frame is not None:
+    for frame in user_code.outward(sys._getframe(1)):
         file = frame.f_code.co_filename
         if user_code.origin(file) == "user" and not file.startswith((_PACKAGE, "<")):
             return f"{Path(file).name}:{frame.f_lineno}{library}"
         if not library and user_code.origin(file) == "library" and not _is_loader(file):
             library = f", by {Path(file).name}:{frame.f_lineno}"
-        frame = frame.f_back
     return None
 
 

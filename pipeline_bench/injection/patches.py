@@ -25,7 +25,7 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
     def fit(*arguments: Any, **named: Any) -> Any:
         try:
             bound = signature.bind(*arguments, **named)
-        except TypeError:  # as it is told without this
+        except TypeError:  # Keras itself says what is wrong
             return plain_fit(*arguments, **named)
         given = bound.arguments.get("callbacks")
         # A CallbackList is taken as it is: what is added to it here would never be given the model.
@@ -186,7 +186,7 @@ def _patch_data_loader(module: Any, watched: Watched) -> None:
 
 
 def _patch_grain(module: Any, watched: Watched) -> None:
-    """Patch every kind of grain's datasets, those too that are defined later: the last of a pipeline is told of."""
+    """Patch every kind of grain's datasets, also those that are defined later; of a pipeline the last one is timed."""
 
     def framework() -> str:
         return "torch" if "torch" in sys.modules else "jax"

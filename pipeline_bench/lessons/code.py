@@ -22,7 +22,7 @@ _Place = tuple[int, int, int]
 
 
 def fitted(source: str, columns: int) -> str:
-    """Return the same code in lines of at most so many columns, its docstring cut to the first line.
+    """Return the code with lines of at most that many columns, and its docstring cut to the first line.
 
     A line is broken inside brackets only, so the result is the same program; one that offers no place stays long.
 

@@ -65,11 +65,11 @@ class Played:
     answers: Mapping[str, Answer] = field(default_factory=dict)
 
     def with_result(self, key: str, result: Session | Mapping[str, Any]) -> Played:
-        """Return the same with one more result: the session of a `Compare`, or what the exercise of a `Run` gave."""
+        """Return a copy with one more result: the session of a `Compare`, or the mapping that a `Run` returned."""
         return replace(self, results={**self.results, key: result})
 
     def with_answer(self, key: str, answer: Answer | None) -> Played:
-        """Return the same with one more prediction; the same where there is none."""
+        """Return a copy with one more prediction; itself where there is none."""
         return self if answer is None else replace(self, answers={**self.answers, key: answer})
 
 

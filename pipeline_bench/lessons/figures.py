@@ -156,7 +156,7 @@ class VariantFigures:
 
     @property
     def _any_result(self) -> Result | None:
-        return next((each for each in self.session.results if each.variant == self.name), None)
+        return self.session.find_result(self.name)
 
     @property
     def outcome(self) -> Outcome:
@@ -262,7 +262,7 @@ class VariantFigures:
 
     @property
     def _placement(self) -> Placement | None:
-        placements = (trial.placement for trial in self.session.trials if trial.variant == self.name)
+        placements = (trial.placement for trial in self.session.trials_of(self.name))
         return next((each for each in placements if each is not None), None)
 
     @property

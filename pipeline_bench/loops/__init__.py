@@ -88,7 +88,7 @@ class StepRecorder(ABC):
         return None
 
     def heartbeat(self) -> None:  # noqa: B027 - where nobody watches, it says nothing
-        """Say that the loop is still preparing its first step, to the watches that would take it for a stall."""
+        """Report that the loop still prepares its first step, so that this is not taken for a stall."""
 
 
 class Step(NamedTuple):

@@ -16,7 +16,7 @@ from pipeline_bench.graph_ops import PYTHON_OPS
 from pipeline_bench.loops import Job, Loop, StepFigures, StepRecorder, Training
 from pipeline_bench.model.events import QueueState
 from pipeline_bench.system.files import ScratchFolder
-from pipeline_bench.text import NAME, REASON, one_line
+from pipeline_bench.text import NAME, REASON, one_line, units
 
 _ASK_EVERY_S = 0.25
 _MOST_START_S = 300.0
@@ -152,7 +152,7 @@ class NativeLoop(Loop):
                 process.kill()
             code = process.wait()
         if not done:
-            raise PipelineBenchError(f"the native program {native.how_ended(code)}")
+            raise PipelineBenchError(f"the native program {units.ending(code)}")
 
     def _take(self, read: int, record: StepRecorder) -> bool:
         """Give every step to `record`; whether the program came to its end."""
@@ -200,7 +200,7 @@ def _plan_of_input(training: Training) -> Iterator[tuple[str, Any]]:
 
 
 def _plan_of_steps(training: Training, fetched: _Fetched, record: StepRecorder) -> Iterator[tuple[str, Any]]:
-    """Yield the same of the steps: what is fetched, for how long, and which of them are sampled."""
+    """Yield the program's arguments about the steps: what is fetched, for how long, and which steps are sampled."""
     yield "train", _op_name(training.graph.train)
     yield "plain", fetched.plain.name
     if fetched.save is not None:

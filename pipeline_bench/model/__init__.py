@@ -13,10 +13,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from pipeline_bench.text import to_json
 
 
-class Record(BaseModel):
-    """Immutable data that a file may hold: no field that is not declared, and no number that JSON lacks."""
+class Data(BaseModel):
+    """Immutable data with no field that is not declared."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Record(Data):
+    """Data that a file may hold: no number that JSON lacks."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     def to_json(self) -> str:
         """Return the content of a file that holds it."""

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict
-
+from pipeline_bench.model import Data
 from pipeline_bench.text import Text
 
 if TYPE_CHECKING:
@@ -109,10 +108,8 @@ WHOLE = "*"
 """The claim to all of a stage: no other edit of it fits."""
 
 
-class EditOfCalls(BaseModel, ABC):
+class EditOfCalls(Data, ABC):
     """A change to a pipeline's calls."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     order: ClassVar[int] = 1
     """Of edits that are made together: what changes a call (0), what moves it (1), what stands behind others (2) and

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from pipeline_bench.model import Record
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.pipeline import Inspection, Target
 from pipeline_bench.text import Line, Text
@@ -26,11 +27,7 @@ Cause = Literal["python", "cpu", "reading", "waiting", "filling", "handing-over"
 Outcome = Literal["proposed", "faster", "no-gain", "slower", "refused", "failed", "not-tried", "pending"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Bottleneck(_Part):
+class Bottleneck(Record):
     """The stage that limits the pipeline, and by how much."""
 
     stage: int | None = None
@@ -47,7 +44,7 @@ class Bottleneck(_Part):
     """What it does to the pipeline, in one plain sentence."""
 
 
-class Fix(_Part):
+class Fix(Record):
     """A change to a pipeline that may make it faster: what to try."""
 
     kind: Line
@@ -69,7 +66,7 @@ class Fix(_Part):
     """The variants of the fixes that it consists of, of a combination."""
 
 
-class Equality(_Part):
+class Equality(Record):
     """Whether a fix left the samples as they were."""
 
     status: Literal["identical", "reordered", "random", "unequal", "not-told"] = "not-told"
@@ -78,7 +75,7 @@ class Equality(_Part):
     text: Line = ""
 
 
-class CodeChange(_Part):
+class CodeChange(Record):
     """The code to write for a fix."""
 
     diff: str | None = None
@@ -89,7 +86,7 @@ class CodeChange(_Part):
     """What to write, in words and code, where there is no diff, or what to add to it."""
 
 
-class Attempt(_Part):
+class Attempt(Record):
     """A fix and what became of it. Its gain is the speed-up of the session's result of that variant."""
 
     fix: Fix
@@ -100,7 +97,7 @@ class Attempt(_Part):
     code: CodeChange | None = None
 
 
-class Limit(_Part):
+class Limit(Record):
     """How fast the pipeline could be if only one thing limited it."""
 
     name: Line
@@ -110,7 +107,7 @@ class Limit(_Part):
     text: Line = ""
 
 
-class Diagnosis(_Part):
+class Diagnosis(Record):
     """What was found out about a user's pipeline."""
 
     target: Target

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from pipeline_bench.errors import ProtocolError
-from pipeline_bench.model import Series
+from pipeline_bench.model import Data, Series
 from pipeline_bench.model.pipeline import Fingerprint, Inspection
 from pipeline_bench.text import Line, Text, to_json
 
 EVENTS_VERSION = 5
 
 
-class _Event(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Hello(_Event):
+class Hello(Data):
     """The first event: who speaks, and which version of this protocol."""
 
     event: Literal["hello"] = "hello"
@@ -37,7 +33,7 @@ LONGEST_IMPORT_S = 120.0
 stall."""
 
 
-class Phase(_Event):
+class Phase(Data):
     """A part of the trial begins: ``import``, ``build``, ``evaluate``, ``storage``, ``train``.
 
     A training that failed is followed by ``inspect``.
@@ -48,7 +44,7 @@ class Phase(_Event):
     at_ns: int
 
 
-class Device(_Event):
+class Device(Data):
     """The device that the model was put on, as TensorFlow names it, or the one that it emulates."""
 
     event: Literal["device"] = "device"
@@ -57,7 +53,7 @@ class Device(_Event):
     pci_bus_id: Line | None = None
 
 
-class Steps(_Event):
+class Steps(Data):
     """Steps that ended since the last such event, in order; `first` is the index of the first one.
 
     `start_ns` is when a step asked for its batch, `end_ns` when it had its loss. `wait_ns` is how long the consumer
@@ -74,7 +70,7 @@ class Steps(_Event):
     loss: Series
 
 
-class QueueState(_Event):
+class QueueState(Data):
     """How full a queue of the input is. `size` is None when the queue did not answer."""
 
     event: Literal["queue"] = "queue"
@@ -83,7 +79,7 @@ class QueueState(_Event):
     capacity: int
 
 
-class QueueDepths(_Event):
+class QueueDepths(Data):
     """How full the input's queues were at one time, while the model trained."""
 
     event: Literal["depths"] = "depths"
@@ -91,7 +87,7 @@ class QueueDepths(_Event):
     queues: tuple[QueueState, ...]
 
 
-class Epoch(_Event):
+class Epoch(Data):
     """One pass over a source's samples, as far as the model has seen it.
 
     `digest` is the sum, modulo 2**64, of a hash of each sample's place in the epoch, as 16 hexadecimal digits: the same
@@ -104,7 +100,7 @@ class Epoch(_Event):
     digest: Line
 
 
-class NumberedSamples(_Event):
+class NumberedSamples(Data):
     """What became of the samples of a source that numbers them.
 
     `in_flight` were made before others that reached the model, and may still have been on their way when the trial
@@ -125,7 +121,7 @@ class NumberedSamples(_Event):
     """The first ones of them all."""
 
 
-class RandomSamples(_Event):
+class RandomSamples(Data):
     """The samples of a source of random numbers: mean and standard deviation of all features that were checked."""
 
     values: int
@@ -137,7 +133,7 @@ class RandomSamples(_Event):
     """Batches with exactly the moments of an earlier one: no new samples."""
 
 
-class Work(_Event):
+class Work(Data):
     """Which samples reached the model in a trial, from the steps that were checked; `reason` where none was."""
 
     event: Literal["work"] = "work"
@@ -161,7 +157,7 @@ class Work(_Event):
     reason: Line | None = None
 
 
-class StorageEpoch(_Event):
+class StorageEpoch(Data):
     """What was seen of a source's files in one epoch, from 0, as far as the model consumed it."""
 
     index: int
@@ -173,7 +169,7 @@ class StorageEpoch(_Event):
     """How much of what was next to be read was in the page cache, 0 to 1."""
 
 
-class Storage(_Event):
+class Storage(Data):
     """Whether a source's files were in the page cache, before the training and in each of its epochs."""
 
     event: Literal["storage"] = "storage"
@@ -191,7 +187,7 @@ class Storage(_Event):
     """Why it is not known what was read from storage."""
 
 
-class Stack(_Event):
+class Stack(Data):
     """The stack of a Python thread: its frames, outermost first, each as ``file:line in function``."""
 
     event: Literal["stack"] = "stack"
@@ -199,7 +195,7 @@ class Stack(_Event):
     frames: tuple[Line, ...]
 
 
-class Stalled(_Event):
+class Stalled(Data):
     """No step and no phase for the stall timeout; sent by the child's own watch, while its training thread hangs."""
 
     event: Literal["stalled"] = "stalled"
@@ -209,7 +205,7 @@ class Stalled(_Event):
     stacks: tuple[Stack, ...]
 
 
-class Evaluated(_Event):
+class Evaluated(Data):
     """The share of right answers on the evaluation batch, 0 to 1."""
 
     event: Literal["evaluated"] = "evaluated"
@@ -217,7 +213,7 @@ class Evaluated(_Event):
     accuracy: float
 
 
-class PlacedOp(_Event):
+class PlacedOp(Data):
     """An op as it ran: its name in the graph, its type, and the device, as ``/job:worker/task:1/device:CPU:0``.
 
     The job and the task are left out where there is one process only: ``CPU:0``.
@@ -228,7 +224,7 @@ class PlacedOp(_Event):
     device: Line
 
 
-class Placement(_Event):
+class Placement(Data):
     """Which op of a training step ran on which device, after the graph was pruned and optimised.
 
     `op_count` is of all, also where only the first are kept; `reason` why it is not known.
@@ -240,21 +236,21 @@ class Placement(_Event):
     reason: Line | None = None
 
 
-class Inspected(_Event):
+class Inspected(Data):
     """What is known of a user's pipeline by now; each one replaces the one before."""
 
     event: Literal["inspected"] = "inspected"
     inspection: Inspection
 
 
-class Fingerprinted(_Event):
+class Fingerprinted(Data):
     """Which samples a user's pipeline gives."""
 
     event: Literal["fingerprinted"] = "fingerprinted"
     fingerprint: Fingerprint
 
 
-class Failed(_Event):
+class Failed(Data):
     """The trial raised; the traceback is on stderr."""
 
     event: Literal["failed"] = "failed"
@@ -263,7 +259,7 @@ class Failed(_Event):
     """Of an exception in the user's own code: its traceback from the user's first frame down."""
 
 
-class Done(_Event):
+class Done(Data):
     """The last event of a trial that went through."""
 
     event: Literal["done"] = "done"

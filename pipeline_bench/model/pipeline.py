@@ -6,12 +6,13 @@ The parent decides what to try, and the child tries it (`pipeline_bench.tfdata`)
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from pipeline_bench.model import Series
+from pipeline_bench.model import Data, Series
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.text import Line, Text, safe
@@ -26,11 +27,7 @@ INFINITE = -1
 """`tf.data.INFINITE_CARDINALITY`: the pipeline never ends."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Target(_Part):
+class Target(Data):
     """Where a function of the user's is: in a file, in an importable module, or pickled by value; or a whole script.
 
     Exactly one of `file`, `module` and `pickled` is given. They are data, kept as they are; `text` and `label` are to
@@ -75,7 +72,7 @@ class Target(_Part):
         return safe(PurePath(self.file).name if self.is_script else f"{PurePath(self.file).name}:{self.name}")
 
 
-class Location(_Part):
+class Location(Data):
     """The location of a call in the user's source. Lines count from 1, columns from 0 in bytes of UTF-8, as in `ast`.
 
     The columns are None where the interpreter does not have them.
@@ -97,7 +94,7 @@ OnBatches = Literal["as-is", "parse-example", "vectorized-map", "not"]
 `tf.io.parse_single_example`, through `tf.vectorized_map`, or not at all."""
 
 
-class UserFunction(_Part):
+class UserFunction(Data):
     """A function that the user gave to a stage."""
 
     name: Line
@@ -119,8 +116,13 @@ class UserFunction(_Part):
     undivided: Line = ""
     """Why a random function cannot be divided so, as the end of a sentence."""
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether it may go on from pass to pass where it was, whatever the seed: Python, a variable, a table."""
+        return self.python or (self.stateful and not self.random)
 
-class Stage(_Part):
+
+class Stage(Data):
     """One call that made the pipeline: `Dataset.map`, `TFRecordDataset`, ….
 
     `id` counts the calls in the order in which they were made; the same user's function gives the same ids in every
@@ -134,7 +136,7 @@ class Stage(_Part):
     ``opaque`` for a dataset that came from elsewhere and cannot be made again.
     """
     inputs: tuple[int, ...] = ()
-    arguments: dict[Text, Value] = {}
+    arguments: dict[Text, Value] = Field(default_factory=dict)
     """The arguments as given, by parameter name, as far as they are data; a long text is cut."""
     function: UserFunction | None = None
     place: Location | None = None
@@ -148,8 +150,29 @@ class Stage(_Part):
         """The stage as a reader names it: ``map(decode)``."""
         return f"{self.method}({self.function.name})" if self.function else self.method
 
+    @property
+    def runs_python(self) -> bool:
+        """Whether Python makes its elements: a generator does, and a function that leaves the graph."""
+        return self.method == "from_generator" or (self.function is not None and self.function.python)
 
-class StageCost(_Part):
+    @property
+    def keeps_state(self) -> bool:
+        """Whether it may go on from pass to pass where it was; see `UserFunction.keeps_state`."""
+        return self.function is not None and self.function.keeps_state
+
+    @property
+    def draws(self) -> bool:
+        """Whether its function draws random numbers."""
+        return self.function is not None and self.function.random
+
+    def with_inner(self) -> Iterator[Stage]:
+        """Yield the stage, then all that its function builds, outer ones first."""
+        yield self
+        for each in self.inner:
+            yield from each.with_inner()
+
+
+class StageCost(Data):
     """What a stage costs for one element of the sink (a batch), measured alone: fed from memory, nothing after it.
 
     `elapsed_ns` is wall time with the stage's own parallelism as written, `cpu_ns` the CPU time over all threads; both
@@ -175,7 +198,7 @@ class StageCost(_Part):
     """The same of its CPU time."""
 
 
-class Tuned(_Part):
+class Tuned(Data):
     """What AUTOTUNE set over time for a stage of the pipeline as written."""
 
     stage: int | None
@@ -188,7 +211,7 @@ class Tuned(_Part):
     values: Series
 
 
-class ScriptTraining(_Part):
+class ScriptTraining(Data):
     """Where a script began to train, and what it trains."""
 
     line: Line
@@ -210,7 +233,7 @@ class ScriptTraining(_Part):
         return self.epochs == 1 and not self.in_loop
 
 
-class Inspection(_Part):
+class Inspection(Data):
     """What a child found out about a pipeline, and how far it got."""
 
     stages: tuple[Stage, ...] = ()
@@ -261,6 +284,11 @@ class Inspection(_Part):
         """Return what the stage costs, where it was measured."""
         return next((cost for cost in self.costs if cost.stage == number), None)
 
+    def measured(self, numbers: Iterable[int]) -> list[int]:
+        """Return those of some stages whose cost was measured."""
+        known = {cost.stage for cost in self.costs if cost.elapsed_ns is not None}
+        return [number for number in numbers if number in known]
+
     @property
     def once(self) -> bool:
         """Whether each element is known to be computed only once: the training has one epoch, and nothing repeats."""
@@ -283,7 +311,7 @@ def _of_first_epoch(cost: StageCost) -> StageCost:
 Activity = Literal["inspect", "drain", "train", "ceiling"]
 
 
-class Task(_Part):
+class Task(Data):
     """What a child is to do with a user's pipeline. It is the options of a variant's source, see `KIND`.
 
     inspect: send the stages, then measure each alone. drain: take elements as fast as they come, with no model.
@@ -309,7 +337,7 @@ class Task(_Part):
     """The most time for inspecting, for filling a cache, or for a fingerprint; what was found by then is sent."""
 
 
-class Component(_Part):
+class Component(Data):
     """Which samples arrived in one component (tensor) of the elements, by hash."""
 
     name: Line
@@ -336,7 +364,7 @@ class Component(_Part):
     """The Euclidean norm of the values that went into each projection."""
 
 
-class Fingerprint(_Part):
+class Fingerprint(Data):
     """Which samples a pipeline gives on a small part of its input, with fixed seeds; the same part for every edit.
 
     The part: of each source the first elements or files, of what an interleave opens the first elements, an endless

@@ -145,6 +145,14 @@ class Session(Record):
         name = variant if isinstance(variant, str) else variant.name
         return {result.variant: result for result in self.results}[name]
 
+    def find_result(self, variant: str) -> Result | None:
+        """Return the result of a variant; None where the session has none."""
+        return next((result for result in self.results if result.variant == variant), None)
+
+    def trials_of(self, variant: str) -> list[TrialRecord]:
+        """Return the trials of a variant that have ended, in their order."""
+        return [trial for trial in self.trials if trial.variant == variant]
+
     @property
     def device_label(self) -> str:
         """The device at the head of a column: ``CPU``, ``GPU``, ``emul.``; ``mixed`` where some emulate it only."""

@@ -165,12 +165,12 @@ class TrialRecord(Record):
         return self.status == "ok" and self.steps is not None and self.steps.count > self.warmup_steps
 
     def phase_s(self, name: str) -> float:
-        """Return for how many seconds it was in a phase."""
+        """Return how many seconds it was in a phase."""
         ends_ns = [*(mark.at_ns for mark in self.phases), self.ended_ns][1:]
         return sum(end - mark.at_ns for mark, end in zip(self.phases, ends_ns, strict=True) if mark.name == name) / 1e9
 
     def start_s(self, with_build: bool) -> float:
-        """Return for how many seconds it started: its process, its imports and, if so asked, its phase build."""
+        """Return how many seconds its start took: process, imports and, if asked for, the phase build."""
         build_ns = next((mark.at_ns for mark in self.phases if mark.name == "build"), self.started_ns)
         return (build_ns - self.started_ns) / 1e9 + (self.phase_s("build") if with_build else 0.0)
 

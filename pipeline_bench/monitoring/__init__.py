@@ -1,1 +1,1 @@
-"""Watching a training job from within: how long its steps wait for input, told while it runs and kept as a session."""
+"""Watching a training job from within: how long its steps wait for input, shown while it runs, saved as a session."""

@@ -118,7 +118,7 @@ class Calls:
             line: gives the line of the program that is being run; None where it is not known.
             watch: given a line of the program and what begins a monitor, returns the line's monitor; None where the
                 line is to be left alone.
-            problem: told of what goes wrong in here; the program goes on as without it.
+            problem: called with what goes wrong in here; the program goes on as without it.
             out: the folder in which each session's own folder is made; None keeps no file.
         """
         self._line = line

@@ -32,7 +32,7 @@ class Course:
     """Begins with the training.
 
     Attributes:
-        before_s: what the process had run before; None where that is not to be told.
+        before_s: how long the process had run before; None where that is not reported.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Course:
 
         Args:
             totals: of the steps of the epoch that runs.
-            first: when the epoch's first step ended and how long it waited, where `first_step` was not told of it yet.
+            first: when the epoch's first step ended and how long it waited, if `first_step` was not called yet.
         """
         other = copy.copy(self)
         other._epochs, other._spent = list(self._epochs), dict(self._spent)
@@ -189,11 +189,11 @@ class PlainTiming:
         return 0
 
     def read(self) -> Rows | None:
-        """Return nothing: every batch is taken in Python."""
+        """Return None: every batch is taken in Python."""
         return None
 
     def peek(self, count: int) -> npt.NDArray[np.int64] | None:
-        """Return nothing, likewise."""
+        """Return None, for the same reason."""
         return None
 
 

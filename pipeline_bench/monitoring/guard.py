@@ -1,4 +1,4 @@
-"""Keeps from a job what goes wrong in the watching of it: that is told, and the job goes on unwatched."""
+"""Keeps errors of the monitoring out of the job: they are written to stderr, and the job goes on without it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Given = ParamSpec("_Given")
 
 
 def harmless(method: Callable[Concatenate[Any, _Given], None]) -> Callable[Concatenate[Any, _Given], None]:
-    """Return a method of what watches a job: where it would raise, `give_up` of its object is given the error."""
+    """Return a monitor's method that raises nothing: the error is passed to `give_up` of the same object."""
 
     @functools.wraps(method)
     def guarded(self: Any, /, *arguments: _Given.args, **named: _Given.kwargs) -> None:

@@ -158,9 +158,13 @@ def jax_is_at_work() -> bool:
 def _of_tensorflow() -> Device:
     import tensorflow as tf
 
-    gpus = tf.config.list_logical_devices("GPU")
-    if not gpus:
-        return _CPU
+    return gpu_of_tensorflow() if tf.config.list_logical_devices("GPU") else _CPU
+
+
+def gpu_of_tensorflow() -> Device:
+    """Return the first GPU that TensorFlow sees."""
+    import tensorflow as tf
+
     physical = tf.config.list_physical_devices("GPU")
     details = tf.config.experimental.get_device_details(physical[0]) if physical else {}
     return Device(kind="gpu", name=str(details.get("device_name", "GPU")))

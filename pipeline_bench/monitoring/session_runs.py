@@ -16,6 +16,7 @@ from typing import Any
 
 from pipeline_bench.model.events import Device
 from pipeline_bench.monitoring.calls import CallMonitor, Calls
+from pipeline_bench.monitoring.sampling import gpu_of_tensorflow
 
 _TAKES = ("IteratorGetNext", "QueueDequeue", "Unstage")
 """How the types of ops begin that take a batch and wait for it."""
@@ -39,14 +40,12 @@ class _Kind:
     Attributes:
         trains: whether they change what is trained.
         feeds: whether they are fed batches, not only numbers such as a learning rate.
-        takes: whether the graph takes a batch.
         stamps: when the run began, and when each of its batches was there, in s since 1970; None where it takes none.
         given: the fetches and feeds, kept so that no others get their addresses.
     """
 
     trains: bool
     feeds: bool
-    takes: bool
     stamps: tuple[Any, list[Any]] | None
     given: tuple[Any, ...]
 
@@ -141,7 +140,7 @@ def _kind_of(graph: Any, flat: list[Any], feed: Mapping[Any, Any]) -> _Kind:
     )
     stamps = _stamps(graph, takes) if trains and takes else None
     feeds = any(each.shape.rank != 0 for each in fed)
-    return _Kind(trains, feeds, bool(takes), stamps, (*flat, *feed))
+    return _Kind(trains, feeds, stamps, (*flat, *feed))
 
 
 def _needed(graph: Any, flat: list[Any], fed: set[str]) -> Iterator[Any]:
@@ -189,8 +188,4 @@ def _device(session: Any) -> Device:
     """Return the device that a session of TensorFlow's trains on: its first GPU, if it has one."""
     if all(each.device_type != "GPU" for each in session.list_devices()):
         return Device(kind="cpu", name="CPU")
-    import tensorflow as tf
-
-    (first, *_) = tf.config.list_physical_devices("GPU")
-    details = tf.config.experimental.get_device_details(first)
-    return Device(kind="gpu", name=str(details.get("device_name", "GPU")))
+    return gpu_of_tensorflow()

@@ -211,7 +211,7 @@ def first_error(text: str, code: int | None) -> str:
     """What a compiler complains of: its first line that speaks of an error, else its first line, else how it ended."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     found = next((line for line in lines if "error" in line.lower() or "cannot" in line), None)
-    ended = f"it did not end within {_MOST_S:.0f} s" if code is None else f"it ended with the exit code {code}"
+    ended = f"it did not end within {_MOST_S:.0f} s" if code is None else f"it {units.ending(code)}"
     return found or (lines[0] if lines else ended)
 
 
@@ -285,10 +285,3 @@ def _message(kind: int, content: bytes) -> Message:
         case 5:
             return Done()
     raise PipelineBenchError(f"The native program wrote a message of the kind {kind}, which there is not.")
-
-
-def how_ended(code: int) -> str:
-    """An exit code in words: ``was killed by SIGKILL``, ``ended with the exit code 2``."""
-    if code >= 0:
-        return f"ended with the exit code {code}"
-    return f"was killed by {units.signal_name(-code)}"

@@ -48,10 +48,6 @@ class Planted(Source):
     timing_options = frozenset({"read_ms", "decode_ms", "copy_ms"})
 
     @property
-    def batch_size(self) -> int:
-        return int(self.options.batch_size)
-
-    @property
     def identity(self) -> Identity:
         return Identity(EPOCH_SAMPLES, lambda numbers: (numbers % EPOCH_SAMPLES).astype(np.float32))
 
@@ -164,7 +160,7 @@ class PlantedDevice(Mlp):
     listed = False
 
     def loss(self, batch: Batch) -> Any:
-        waited = held([tensor for tensor in batch if tensor is not None], 1000 * self.options.step_ms, "planted_device")
+        waited = held(batch.tensors, 1000 * self.options.step_ms, "planted_device")
         return super().loss(Batch(*waited))
 
 

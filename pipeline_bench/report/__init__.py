@@ -93,12 +93,12 @@ class Column:
     """Whether it is of what the model learned, not of time."""
 
 
-def _of(name: str) -> Callable[[Result], Figure]:
-    """Return the reader of an estimate."""
+def estimate(name: str) -> Callable[[Result], Figure]:
+    """Return the reader of an estimate, by the name of its field."""
 
     def read(result: Result) -> Figure:
-        estimate: Estimate = getattr(result, name)
-        return Figure(estimate.value, estimate.ci95, estimate.reason)
+        found: Estimate = getattr(result, name)
+        return Figure(found.value, found.ci95, found.reason)
 
     return read
 
@@ -107,13 +107,14 @@ def mean_step(result: Result) -> Figure:
     """Return the mean step, which the shares and the throughput are of; the median of a session without means."""
     step, rate, ci95 = result.step_ms, result.samples_per_second, result.samples_per_second_ci95
     if step.mean is None:
-        return _median_step(result)
+        return median_step(result)
     # The throughput is over the mean step, and so are the ends of its interval.
     ends = (step.mean * rate / ci95[1], step.mean * rate / ci95[0]) if rate and ci95 else None
     return Figure(step.mean, ends, step.reason)
 
 
-def _median_step(result: Result) -> Figure:
+def median_step(result: Result) -> Figure:
+    """Return the median step."""
     return Figure(result.step_ms.median, result.step_ms.ci95, result.step_ms.reason)
 
 
@@ -122,7 +123,8 @@ def _rate(result: Result) -> Figure:
     return Figure(result.samples_per_second, result.samples_per_second_ci95, reason)
 
 
-def _device(result: Result) -> Figure:
+def device_utilization(result: Result) -> Figure:
+    """Return the utilization of the variant's device, in percent."""
     used = result.device_utilization
     return Figure(used.mean_percent, used.ci95, used.reason)
 
@@ -150,14 +152,14 @@ def _accuracy_after(result: Result) -> Figure:
 COLUMNS = (
     *(Column(name, attrgetter(name)) for name in ("variant", "backend", "status", "reason", "trials", "steps")),
     Column("step_ms_mean", mean_step, "ms/step", MS, "\nms/step", 7),
-    Column("step_ms_median", _median_step, unit=MS),
+    Column("step_ms_median", median_step, unit=MS),
     *(Column(f"step_ms_{name}", attrgetter(f"step_ms.{name}")) for name in ("p05", "p95")),
     Column("samples_per_second", _rate, "samples/s", RATE, "samples\n/s", 7),
-    Column("input_wait_share", _of("input_wait_share"), "input wait", SHARE, "input\nwait", 5),
-    Column("", _of("accelerator_utilization"), "compute", SHARE),
-    Column("host_slowdown_share", _of("host_slowdown_share"), "host slowdown", SHARE, "host\nslowdown", 8),
-    Column("accelerator_utilization", _of("accelerator_utilization"), "AU", FRACTION, "\nAU", 5),
-    Column("device_utilization_percent", _device, "{device} util.", PERCENT, "{device}\nutil.", 5),
+    Column("input_wait_share", estimate("input_wait_share"), "input wait", SHARE, "input\nwait", 5),
+    Column("", estimate("accelerator_utilization"), "compute", SHARE),
+    Column("host_slowdown_share", estimate("host_slowdown_share"), "host slowdown", SHARE, "host\nslowdown", 8),
+    Column("accelerator_utilization", estimate("accelerator_utilization"), "AU", FRACTION, "\nAU", 5),
+    Column("device_utilization_percent", device_utilization, "{device} util.", PERCENT, "{device}\nutil.", 5),
     Column("device_utilization_source", attrgetter("device_utilization.source")),
     Column("speedup", _speedup, "speed-up", RATIO, "speed-\nup", 9),
     *(Column(f"speedup_{name}", attrgetter(f"speedup.{name}")) for name in ("difference", "smallest", "over")),

@@ -188,7 +188,7 @@ def element_noun(diagnosis: Diagnosis) -> str:
 
 def speed_lines(session: Session, diagnosis: Diagnosis) -> list[str]:
     """Return how fast the pipeline is, a sentence or figures a line; empty where nothing was measured."""
-    result = _as_written(session)
+    result = session.find_result(AS_WRITTEN)
     reached_ms = _reached_ms(diagnosis, result)
     if reached_ms is None or reached_ms <= 0:
         return []
@@ -223,11 +223,6 @@ def _why_missing(result: Result) -> Iterator[str]:
     for reason in dict.fromkeys(share.reason for share in shares if share.value is None):
         if reason and reason.rstrip(".") not in result.verdict.reason:
             yield f"Not known: {reason.rstrip('.')}."
-
-
-def _as_written(session: Session) -> Result | None:
-    """Return the result of the pipeline as the user wrote it."""
-    return next((result for result in session.results if result.variant == AS_WRITTEN), None)
 
 
 def _reached_ms(diagnosis: Diagnosis, result: Result | None) -> float | None:
@@ -351,9 +346,9 @@ def limits(session: Session, diagnosis: Diagnosis) -> list[LimitLine]:
     """Return the limits, the nearest first, with what was reached as it is written and with the fix among them."""
     if not diagnosis.limits:
         return []
-    reached_ms = _reached_ms(diagnosis, _as_written(session))
+    reached_ms = _reached_ms(diagnosis, session.find_result(AS_WRITTEN))
     lines = [LimitLine("as written", reached_ms, "reached", True)] if reached_ms else []
-    proposed = next((r for r in session.results if r.variant == diagnosis.proposal), None)
+    proposed = session.find_result(diagnosis.proposal or "")
     if proposed is not None and proposed.step_ms.mean is not None:
         name = one_line(proposed.variant, NAME)
         lines.append(LimitLine(f"with {name}", proposed.step_ms.mean, "reached, with the proposed fix", True))

@@ -51,7 +51,7 @@ def machine(session: Session) -> str:
 
 
 def busy_time(session: Session) -> str | None:
-    """Return how the utilization of emulated devices was had, and of which variants it is; None where there is none."""
+    """Return how the utilization of emulated devices was measured, and of which variants; None where there is none."""
     emulated = [result for result in session.results if result.device_utilization.source == BUSY_TIME]
     if not emulated:
         return None
@@ -75,7 +75,7 @@ def overruns(session: Session) -> list[tuple[str, str]]:
 
 
 def other_device(session: Session) -> str | None:
-    """Whose our utilization is where it is of another kind than an author's, which is a GPU's; None where it is not."""
+    """Return what our utilization is of, ``the CPU's``, where an author's is a GPU's; None where ours is one too."""
     kinds: dict[str, str | None] = {"cpu": "the CPU's", "emulated": "an emulated device's", "gpu": None}
     return kinds[session.environment.accelerator_kind]
 
@@ -294,7 +294,7 @@ def _gain(show: Callable[[float], str], before: float | None, after: float | Non
 
 
 def instrument(session: Session, source: str) -> str:
-    """Return how a device utilization was had; the CPU's needs saying, because it is not what a GPU's is."""
+    """Return how a device utilization was measured; of a CPU the formula: it is not what a GPU's means."""
     if source != CPU_TIME:
         return source
     return f"the trial's CPU time ÷ (wall time × {units.count(session.environment.cores, 'core')})"

@@ -85,7 +85,7 @@ def _machine(host: Host) -> list[str]:
 
 
 def _remarks(every: Sequence[Host]) -> Iterator[str]:
-    """Yield what makes that hosts are not as many machines, or no machines of one kind."""
+    """Yield which ranks shared a machine, and which hosts are other machines than the first."""
     names: dict[str, list[str]] = {}
     for host in every:
         names.setdefault(host.name, []).append(str(host.rank))

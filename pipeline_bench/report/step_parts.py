@@ -14,7 +14,7 @@ NAMES = ("input wait", "compute", "host slowdown", "copy")
 
 
 def of(result: Result) -> list[tuple[float, float]]:
-    """Return each part of the step as measured and as its length, of 1; empty where one was not measured.
+    """Return each part of the step: its share as measured, and its length, of 1; empty where one was not measured.
 
     A part below nothing, which noise can make, has no length.
     """

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import Track, TrialRecord, TrialSteps
+from pipeline_bench.model.trial import TrialRecord, TrialSteps
 from pipeline_bench.text import NAME, TEXT, one_line
 
 Event = dict[str, Any]
@@ -242,7 +242,7 @@ def _counters(record: TrialRecord, place: Place, cores: int) -> Iterator[Event]:
         if track.metric == _CPU_SECONDS:
             name, unit = "CPU utilization, this trial", "percent"
             at_ns, values = _cpu_percent(at_ns, values, cores)
-        yield from _counter(f"{name} ({_instrument(track)})", unit, at_ns, values, place)
+        yield from _counter(f"{name} ({one_line(track.source, NAME)})", unit, at_ns, values, place)
     for depth in record.queue_depths:
         name = f"queue {one_line(depth.name, NAME)}, elements of {depth.capacity}"
         yield from _counter(name, "elements", depth.at_ns.unpack(), depth.size.unpack(), place)
@@ -253,10 +253,6 @@ def _name_and_unit(metric: str) -> tuple[str, str]:
     unit = _UNITS.get(ending)
     name = _NAMES.get(metric) or (stem if unit else metric).replace("_", " ")
     return one_line(name, NAME), unit or "value"
-
-
-def _instrument(track: Track) -> str:
-    return one_line(track.source, NAME)
 
 
 def _cpu_percent(at_ns: Stamps, cpu_seconds: npt.NDArray[Any], cores: int) -> tuple[Stamps, npt.NDArray[Any]]:

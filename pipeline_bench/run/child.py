@@ -42,8 +42,7 @@ class Answer:
     @property
     def ending(self) -> str:
         """How the process ended, in words: ``was killed by SIGSEGV``, ``ended with exit code 1``."""
-        code = self.exit_code
-        return f"was killed by {units.signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        return units.ending(self.exit_code)
 
 
 def call(

@@ -84,7 +84,7 @@ class Outcome:
 
 
 def prepare_data(scenario: Scenario, observer: Observer) -> None:
-    """See that what the scenario's sources read is there, and make what is missing of made data.
+    """See that what the scenario's sources read is there, and make what is missing of synthetic datasets.
 
     Raises:
         UsageError: a source cannot read what it is to read, or its data cannot be made.

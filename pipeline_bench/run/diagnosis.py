@@ -12,7 +12,7 @@ from pipeline_bench.diagnosis import search
 from pipeline_bench.errors import SessionError
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.session import save
-from pipeline_bench.run import launcher, machine
+from pipeline_bench.run import machine
 from pipeline_bench.run.comparison import Outcome, new_session, run
 from pipeline_bench.run.observer import Guarded, Observer
 from pipeline_bench.run.side_effects import side_effects, trackers_off
@@ -29,7 +29,6 @@ def run_diagnosis(
     observer: Observer,
     *,
     command: str = "",
-    launcher: launcher.LauncherName = "forkserver",
     expose_servers: bool = False,
 ) -> Outcome:
     """Diagnose a user's pipeline into a folder that exists, telling `observer` how it goes.
@@ -40,7 +39,6 @@ def run_diagnosis(
         folder: where the session and what its trials write to stderr are kept.
         observer: hears of every trial; called in this thread.
         command: the command line, for the record; by default this process's own.
-        launcher: ``fresh`` starts an interpreter for each trial where the fork server is not wanted.
         expose_servers: let servers of TensorFlow's be reached from other machines where that cannot be prevented.
 
     Raises:
@@ -60,7 +58,7 @@ def run_diagnosis(
         if expose_servers:
             observer.note(machine.EXPOSED_FIXES)
             session = session.model_copy(update={"notes": (*session.notes, machine.EXPOSED_FIXES)})
-        outcome = run(session, folder, observer, gpu, launcher, planner, expose_servers=expose_servers)
+        outcome = run(session, folder, observer, gpu, "forkserver", planner, expose_servers=expose_servers)
         return _with_code(outcome, observer)
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-
-from pydantic import ValidationError
 
 from pipeline_bench.model.job import JobStatus
 from pipeline_bench.system import files
@@ -75,7 +73,7 @@ def _jobs(folder: Path) -> Iterator[Job]:
         try:
             status = JobStatus.model_validate_json(read_text(path, _LARGEST_BYTES, regular=True))
             silent_s = max(0.0, time.time() - path.stat().st_mtime)
-        except (OSError, ValueError, ValidationError):
+        except (OSError, ValueError):
             continue
         state: Literal["running", "ended", "gone"] = "ended" if status.ended else "running" if alive else "gone"
         yield Job(status, state, silent_s)
@@ -132,18 +130,13 @@ def _age_s(*paths: Path) -> float:
 
 
 def _listed(folder: Path, ending: str) -> list[Path]:
-    """Return the files of a folder with that ending; none where it cannot be listed."""
+    """Return the regular files of a folder with that ending; none where it cannot be listed."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(_regular(entries, ending))
+            found = [each for each in entries if each.name.endswith(ending) and each.is_file(follow_symlinks=False)]
     except OSError:
         return []
-
-
-def _regular(entries: Iterable[os.DirEntry[str]], ending: str) -> Iterator[Path]:
-    for entry in entries:
-        if entry.name.endswith(ending) and entry.is_file(follow_symlinks=False):
-            yield Path(entry.path)
+    return sorted(Path(each.path) for each in found)
 
 
 def _is_locked(path: Path) -> bool:

@@ -9,6 +9,7 @@ import re
 import secrets
 import select
 import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -285,11 +286,8 @@ def explain_exit(code: int | None) -> str:
         return "lost its connection: its code closed files that it did not open (os.closerange?)"
     if code == NOT_BEGUN_EXIT_CODE:
         return "could not start; its stderr has the reason"
-    if code >= 0:
-        return f"ended with exit code {code} before its last step"
-    name = units.signal_name(-code)
-    hint = {"SIGKILL": " (by hand, or because memory ran out)", "SIGSEGV": " (a crash in native code)"}.get(name, "")
-    return f"was killed by {name}{hint}"
+    hints = {-signal.SIGKILL: " (by hand, or because memory ran out)", -signal.SIGSEGV: " (a crash in native code)"}
+    return units.ending(code) + (" before its last step" if code >= 0 else hints.get(code, ""))
 
 
 _BEGINNING = re.compile(r'^  File "[^"]*worker/server\.py", line \d+ in _become_trial\n(?:  File .*\n?)*', re.MULTILINE)

@@ -80,7 +80,7 @@ def run_probe(limit_s: float = LIMIT_S) -> Probed:
 
 
 class MainJob(NamedTuple):
-    """The scenario that is run, and what a reader is told of the choice; None where there is nothing to tell."""
+    """The scenario that is run, and a note on the choice; None where none is needed."""
 
     scenario: str
     note: str | None = None

@@ -51,7 +51,7 @@ def trackers_off() -> Iterator[None]:
 
 
 def side_effects(text: str) -> str:
-    """Return what calls in a script's text do, `` It downloads: get_file (line 12).``; empty where none is known."""
+    """Return the side effects of a script's calls, `` It downloads: get_file (line 12).``; empty if none is known."""
     calls = _calls(text)
     found = {does: [f"{name} (line {line})" for name, line in calls if name in names] for does, names in _EFFECTS}
     parts = [f"{does}: {', '.join(places[:_MOST])}" for does, places in found.items() if places]

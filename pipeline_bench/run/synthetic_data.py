@@ -21,7 +21,7 @@ _WORDS_KEPT = 400
 
 @dataclass(frozen=True)
 class Kept:
-    """A folder of made data in the user's cache."""
+    """The folder of a synthetic dataset in the user's cache."""
 
     folder: Path
     data: SyntheticDataset
@@ -77,7 +77,7 @@ def make(
 
 
 def kept() -> list[Kept]:
-    """Return the made data in the user's cache, by name."""
+    """Return the synthetic datasets in the user's cache, by name."""
     found = []
     root = synthetic_dataset.datasets_root()
     for folder in sorted(root.iterdir()) if root.is_dir() else ():

@@ -223,9 +223,7 @@ class NvmlSampler(Sampler):
             code = self._process.wait(self._limits.end_s)
         except subprocess.TimeoutExpired:
             return STOPPED
-        if code < 0:
-            return f"NVML's process was killed by {units.signal_name(-code)}"
-        return f"NVML's process ended with exit code {code}"
+        return f"NVML's process {units.ending(code)}"
 
     # --- requests and answers ----------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ _REFUSED: Mapping[int, str] = {
 
 
 def explain(error: Exception) -> str:
-    """Return in one plain line what an exception of pynvml's means to a user."""
+    """Return one line on an exception of pynvml, in words for a user."""
     message = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, ImportError):
         return f"the module pynvml (of nvidia-ml-py) cannot be imported: {message}"

@@ -190,7 +190,7 @@ def _ceiling_of(variant: Variant, name: str, run: Run) -> Variant:
 
 
 def _longest_run(users: Sequence[Variant]) -> Run:
-    """Return as many repeats and steps as any of the ceiling's variants has: each of their trials needs one."""
+    """Return the longest run of the ceiling's variants, with the most repeats: each of their trials needs one of it."""
     longest = max((variant.run for variant in users), key=lambda run: (run.time_s or 0.0, run.steps or 0))
     return longest.model_copy(update={"repeats": max(variant.run.repeats for variant in users)})
 

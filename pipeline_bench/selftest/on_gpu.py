@@ -9,10 +9,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipeline_bench.model.result import Result
 from pipeline_bench.model.selftest import Check, Part
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
@@ -106,7 +104,7 @@ def parts_of_every_way(session: Session, device: str) -> list[Part]:
 def _trained(session: Session, variant: str, device: str) -> Iterator[Check]:
     """Yield whether it trained on the device, and on the samples that it should."""
     expected = _kind(device)
-    trial, result = _trial(session, variant), _result(session, variant)
+    trial, result = next(iter(session.trials_of(variant)), None), session.find_result(variant)
     if trial is None or result is None:
         yield Check(what=variant, figure="device", unit="word", planted_word=expected, reason=_NO_TIME)
         return
@@ -118,15 +116,15 @@ def _trained(session: Session, variant: str, device: str) -> Iterator[Check]:
 
 def _au(session: Session, variant: str) -> Check:
     """Return its AU, to be shown: the ceiling is another loop's, which may be the slower one on a GPU."""
-    result = _result(session, variant)
+    result = session.find_result(variant)
     value = result.accelerator_utilization.value if result is not None else None
     reason = result.accelerator_utilization.reason if result is not None else _NO_TIME
     return Check(what=variant, figure="AU", unit="share", measured=value, reason=None if value is not None else reason)
 
 
 def _placed(session: Session, variant: str, device: str) -> Iterator[Check]:
-    """Yield where its matrix products were; nothing of a trial that failed, or was not asked."""
-    trial = _trial(session, variant)
+    """Yield the check of the device of its matrix products; nothing for a trial that failed, or did not record it."""
+    trial = next(iter(session.trials_of(variant)), None)
     if trial is None or trial.status != "ok" or trial.placement is None:
         return
     replicas = session.scenario.variant(variant).runtime.replicas
@@ -138,7 +136,7 @@ def _placed(session: Session, variant: str, device: str) -> Iterator[Check]:
 
 def _beside(session: Session) -> Iterator[Check]:
     """Yield whether the other process was noticed, and what it cost."""
-    alone, beside = _result(session, ALONE), _result(session, BESIDE)
+    alone, beside = session.find_result(ALONE), session.find_result(BESIDE)
     if beside is None or beside.status != "ok":
         return
     noticed = {each.variant for each in session.disturbances if each.kind == "gpu-contention"}
@@ -155,7 +153,7 @@ def _beside(session: Session) -> Iterator[Check]:
 
 def _why_unlisted(session: Session) -> str | None:
     """Return why NVML listed no process at all beside the other process; None where it listed some."""
-    trial = _trial(session, BESIDE)
+    trial = next(iter(session.trials_of(BESIDE)), None)
     tracks = [track for track in (trial.samples if trial is not None else ()) if track.metric == "device_processes"]
     if any(track.values is not None and track.values.unpack().max(initial=0) > 0 for track in tracks):
         return None
@@ -181,14 +179,14 @@ def part_of_tutorial(name: str, session: Session, device: str, before: Sequence[
 
 
 def _checks_of_tutorial(session: Session, device: str) -> Iterator[Check]:
-    """Yield that every variant trained, and whether the queue raised the GPU's utilization and the speed."""
+    """Yield the checks that every variant trained, and that the queue raised the GPU's utilization and the speed."""
     names = [variant.name for variant in session.scenario.variants if not variant.is_ceiling]
     for name in names:
         yield from _trained(session, name, device)
     feed = _percent(session, FEED)
     for name in names:
         yield _busy(session, name, feed if name == QUEUE else None)
-    found = {name: result.speedup.value for name in names if (result := _result(session, name)) is not None}
+    found = {name: result.speedup.value for name in names if (result := session.find_result(name)) is not None}
     for name in names[1:]:
         yield _above(name, "speed-up", "ratio", 1.0 if name == QUEUE else None, found.get(name))
 
@@ -214,10 +212,10 @@ def with_width(scenario: Scenario, width: int) -> Scenario:
 
 
 def utilizations(session: Session) -> dict[int, float]:
-    """Return what the search has found: the GPU's utilization by width; 100 % of one that did not fit on the GPU."""
+    """Return the GPU's utilization by width, as searched so far; 100 % for a width that did not fit on the GPU."""
     found: dict[int, float] = {}
     for variant in session.scenario.variants:
-        result = _result(session, variant.name)
+        result = session.find_result(variant.name)
         if result is None or result.status == "pending":
             continue
         percent = result.device_utilization.mean_percent
@@ -273,22 +271,14 @@ def _kind(device: str) -> str:
     return "cpu" if device == "cpu" else "gpu"
 
 
-def _trial(session: Session, variant: str) -> TrialRecord | None:
-    return next((trial for trial in session.trials if trial.variant == variant), None)
-
-
-def _result(session: Session, variant: str) -> Result | None:
-    return next((result for result in session.results if result.variant == variant), None)
-
-
 def _percent(session: Session, variant: str) -> float | None:
-    result = _result(session, variant)
+    result = session.find_result(variant)
     return result.device_utilization.mean_percent if result is not None else None
 
 
 def _busy(session: Session, variant: str, above: float | None) -> Check:
     """Return the GPU's utilization, which is to be above a line; shown where there is none."""
-    result = _result(session, variant)
+    result = session.find_result(variant)
     reason = result.device_utilization.reason if result is not None else None
     return _above(variant, "utilization", "percent", above, _percent(session, variant), reason)
 

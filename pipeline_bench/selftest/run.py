@@ -127,9 +127,7 @@ def _compared(outcome: Outcome, plan: Plan, observer: Observer, sampler: NvmlSam
     if answer.result is None:
         return _not_compared(outcome, plan, f"a bare step could not be timed: {answer.failed or answer.ending}")
     bare_ms = {f"{ms:g}": took for ms, took in zip(devices, answer.result["ceiling_ms"], strict=True)}
-    session = outcome.session
-    assert session.selftest is not None
-    session = session.model_copy(update={"selftest": session.selftest.model_copy(update={"bare_ms": bare_ms})})
+    session = changed(outcome, lambda selftest: selftest.model_copy(update={"bare_ms": bare_ms})).session
     cpu_s, began_s = _own_cpu_s(sampler), time.monotonic()
     ran = comparison.run(session, outcome.folder, observer, sampler, "forkserver", _Judging(plan.planted))
     if not ran.session.trials or ran.interrupted:

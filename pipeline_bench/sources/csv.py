@@ -46,8 +46,8 @@ class CsvOptions(FolderOptions):
         Literal["auto", "yes", "no"],
         Field(description="whether every file begins with a line of names; auto: if the first line is not all numbers"),
     ] = "auto"
-    made_columns: Annotated[int, Field(ge=1, le=2**16, description="of made data: features of a line")] = 64
-    files: Annotated[int, Field(ge=1, le=2**16, description="of made data: files that the samples are in")] = 4
+    made_columns: Annotated[int, Field(ge=1, le=2**16, description="of synthetic data: features of a line")] = 64
+    files: Annotated[int, Field(ge=1, le=2**16, description="of synthetic data: files that the samples are in")] = 4
 
 
 class Csv(FolderSource):

@@ -274,7 +274,7 @@ def turns_of_files(source: RecordSource, files_at_a_time: int | Auto) -> Any:
 
 
 def _columns(source: RecordSource) -> tuple[Any, Any, Any]:
-    """Return of every file its path, string [files], and its first record and how many it has, int64 [files]."""
+    """Return the files' paths, string [files], their first records and their numbers of records, int64 [files]."""
     import tensorflow as tf
 
     numbers = [tf.constant([getattr(file, name) for file in source.files], tf.int64) for name in ("first", "records")]

@@ -23,7 +23,7 @@ _ASKED = 1000
 class FolderOptions(FileOptions):
     """What every source has that a dataset can be made for."""
 
-    samples: Annotated[int, Field(ge=1, le=2**26, description="of made data: samples")] = 1024
+    samples: Annotated[int, Field(ge=1, le=2**26, description="of synthetic data: samples")] = 1024
 
 
 class FolderSource(RecordSource):
@@ -100,7 +100,7 @@ class FolderSource(RecordSource):
         return found
 
     def walk(self) -> Iterator[Path]:
-        """Yield the same in whichever order the file system gives; the file itself where `path` is one.
+        """Yield the files in the order of the file system; the file itself where `path` is one.
 
         Raises:
             UsageError: there is no such file or folder, or it may not be read.

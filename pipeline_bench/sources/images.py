@@ -41,7 +41,7 @@ class ImageOptions(FolderOptions):
     ] = "resize"
     made_size: Annotated[
         int | None,
-        Field(ge=8, le=4096, description="of made data: pixels of a side; unset: image_size"),
+        Field(ge=8, le=4096, description="of synthetic data: pixels of a side; unset: image_size"),
     ] = None
 
 

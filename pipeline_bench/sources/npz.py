@@ -45,8 +45,8 @@ class NpzOptions(FolderOptions):
     labels: Annotated[
         str | None, Field(description=f"the array of the classes; unset: the first of {', '.join(_USUAL_LABELS)}")
     ] = None
-    image_size: Annotated[int, Field(ge=8, le=4096, description="of made data: pixels of a side")] = 96
-    files: Annotated[int, Field(ge=1, le=2**16, description="of made data: files that the samples are in")] = 4
+    image_size: Annotated[int, Field(ge=8, le=4096, description="of synthetic data: pixels of a side")] = 96
+    files: Annotated[int, Field(ge=1, le=2**16, description="of synthetic data: files that the samples are in")] = 4
 
 
 class Npz(FolderSource):

@@ -54,7 +54,7 @@ class TfrecordOptions(images.ImageOptions):
         IMAGE_KEY
     )
     label_key: Annotated[str, Field(min_length=1, description="the class's key, an int64")] = LABEL_KEY
-    files: Annotated[int, Field(ge=1, le=2**16, description="of made data: files that the samples are in")] = 8
+    files: Annotated[int, Field(ge=1, le=2**16, description="of synthetic data: files that the samples are in")] = 8
 
 
 class Tfrecord(images.ImageSource):

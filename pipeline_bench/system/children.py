@@ -162,8 +162,8 @@ def why_ended(processes: Sequence[Process], first: Process, error: str = "") -> 
             break
         time.sleep(_LOOK_EVERY_S)
     if killed:
-        return f"{killed[0].label} was killed by {units.signal_name(-(killed[0].exit_code or 0))}"
+        return f"{killed[0].label} {units.ending(killed[0].exit_code or 0)}"
     if error:
         return f"{first.label} failed: {error}"
     code = first.look()
-    return f"{first.label} closed its pipe" if code is None else f"{first.label} ended with exit code {code}"
+    return f"{first.label} {'closed its pipe' if code is None else units.ending(code)}"

@@ -20,7 +20,7 @@ class ForkedLock:
         return self._lock.acquire(blocking=blocking)
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         self._lock.release()
 
     def __enter__(self) -> None:

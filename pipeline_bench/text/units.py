@@ -123,7 +123,7 @@ def percent_margin(value_percent: float | None, interval: tuple[float, float] | 
 
 
 def share_margin(value: float | None, interval: tuple[float, float] | None) -> str:
-    """Return the same of a share of 1."""
+    """Return `percent_margin` for a share of 1."""
     return percent_margin(value and 100 * value, interval and (100 * interval[0], 100 * interval[1]))
 
 
@@ -224,9 +224,11 @@ def count(number: int, singular: str, plural: str = "") -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
-def signal_name(number: int) -> str:
-    """``SIGKILL``; ``signal 99`` of a number that has no name."""
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+def ending(code: int) -> str:
+    """Return how a process ended, by its exit code: ``was killed by SIGSEGV``, ``ended with exit code 1``."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    return f"was killed by {signal.Signals(-code).name if -code in set(signal.Signals) else f'signal {-code}'}"
 
 
 def without_shared_start(names: Sequence[str]) -> list[str]:

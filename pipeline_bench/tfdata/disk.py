@@ -27,7 +27,7 @@ _LEAST_BYTES = 4 << 20
 """Less is over before the disk is at its pace."""
 _AT_ONCE = 4
 """Reads at the same time, as a parallel interleave makes them; one alone leaves many disks idle."""
-_FILES_KEPT = 32
+_FILES_KEPT, _LOOK_EVERY_S = 32, 0.01
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "proc", "sysfs"})
 
 
@@ -39,7 +39,7 @@ class Bandwidth(NamedTuple):
 
 
 @contextmanager
-def opened_files(apart_from: Iterable[Path] = (), every_s: float = 0.01) -> Iterator[Mapping[str, None]]:
+def opened_files(apart_from: Iterable[Path] = ()) -> Iterator[Mapping[str, None]]:
     """For the block, collect the regular files that this process has open, as far as they are seen in passing.
 
     The first ones are the keys of the mapping, in their order. Files of the interpreter and the folders of `apart_from`
@@ -52,7 +52,7 @@ def opened_files(apart_from: Iterable[Path] = (), every_s: float = 0.01) -> Iter
     ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(every_s) and len(seen) < _FILES_KEPT:
+        while not ended.wait(_LOOK_EVERY_S) and len(seen) < _FILES_KEPT:
             for path in _open_now():
                 is_new = path not in before and not path.startswith(left_out)
                 if is_new and len(seen) < _FILES_KEPT and Path(path).is_file():

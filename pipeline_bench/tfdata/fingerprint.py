@@ -171,7 +171,8 @@ def of(
     """
     padding = _padding(stages)
     dropped = [stage.arguments.get("batch_size") for stage in stages if stage.arguments.get("drop_remainder") is True]
-    suspect = any(map(_may_keep_state, stages)) and not any(map(_draws_in_parallel, stages))
+    keeps_state = any(stage.keeps_state for stage in stages)
+    suspect = keeps_state and not any(map(_draws_in_parallel, stages))
     pass_s = limit_s / (3 if suspect else 2)
     with user_code.element_errors():
         dataset = make(SEEDS[0])
@@ -198,16 +199,10 @@ def of(
     )
 
 
-def _may_keep_state(stage: Stage) -> bool:
-    """Whether a stage may go on from pass to pass where it was, whatever the seed: Python, a variable, a table."""
-    function = stage.function
-    return function is not None and (function.python or (function.stateful and not function.random))
-
-
 def _draws_in_parallel(stage: Stage) -> bool:
     """Whether random ops run beside each other: they draw in any order, so that one seed gives several passes."""
     calls = stage.arguments.get("num_parallel_calls")
-    return stage.function is not None and stage.function.random and calls not in (None, 1)
+    return stage.draws and calls not in (None, 1)
 
 
 def _padding(stages: Sequence[Stage]) -> float | None:

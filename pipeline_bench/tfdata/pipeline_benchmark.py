@@ -241,7 +241,7 @@ def _nearest(stage: Stage, at: int, nodes: Mapping[int, Node]) -> int | None:
 
 
 def _upstream(stage: Stage, found: int, nodes: Mapping[int, Node], by_id: Mapping[int, Stage]) -> list[tuple[int, int]]:
-    """Where to go on: a node that two stages share stays for the next; an interleave's inner nodes are not taken."""
+    """Return the pairs to go on with: a node that two stages share is left to the next; inner nodes are left out."""
     node = nodes[found]
     if len(stage.inputs) != 1:
         return list(zip(stage.inputs, node.inputs, strict=False))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,17 +87,22 @@ def writes_files(method: str, given: Mapping[str, Any]) -> bool:
     return method == "snapshot" or (method == "cache" and not (isinstance(name, str | bytes) and not name))
 
 
+def upstream(calls: Mapping[int, Call], numbers: Iterable[int]) -> set[int]:
+    """Return some calls, by id, with all that they depend on."""
+    found: set[int] = set()
+    waiting = list(numbers)
+    while waiting:
+        number = waiting.pop()
+        waiting += () if number in found else calls[number].inputs
+        found.add(number)
+    return found
+
+
 class Recipe:
     """How a pipeline was made: the calls that its sink depends on."""
 
     def __init__(self, calls: Mapping[int, Call], sink: int, notes: tuple[str, ...] = ()) -> None:
-        needed: set[int] = set()
-        waiting = [sink]
-        while waiting:
-            number = waiting.pop()
-            waiting += () if number in needed else calls[number].inputs
-            needed.add(number)
-        self.calls: dict[int, Call] = {number: calls[number] for number in sorted(needed)}
+        self.calls: dict[int, Call] = {number: calls[number] for number in sorted(upstream(calls, [sink]))}
         self.sink = sink
         own_files = any(call.needs_own_files() for call in self.calls.values())
         self.notes = (*notes, OWN_FILE_NOTE) if own_files else notes
@@ -159,7 +164,7 @@ class Recording:
         return Recipe(self._calls, self._maker(dataset), notes)
 
     def place(self, value: object) -> Location | None:
-        """Return where the last call stands that made a dataset; None where that is not known."""
+        """Return the line of the last call that made a dataset; None where that is not known."""
         found = self._dataset_of(value)
         call = None if found is None else self._calls.get(self._makers.get(id(_plain(found[0])), -1))
         return None if call is None else call.location

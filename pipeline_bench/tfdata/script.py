@@ -306,7 +306,7 @@ class _Watch:
 
 
 def _end_threads() -> None:
-    """Wait for the script's threads, as the interpreter does at a script's end: pools are told first to end theirs."""
+    """Wait for the script's threads, as the interpreter does at a script's end; pools end theirs first."""
     for end in reversed(getattr(threading, "_threading_atexits", ())):
         end()
     for thread in threading.enumerate():

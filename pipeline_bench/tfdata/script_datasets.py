@@ -107,13 +107,9 @@ def named(frame: FrameType | None, *first: Any) -> tuple[Named, ...]:
 
 def _held(frame: FrameType | None) -> Iterator[Named]:
     """Yield the outermost name of each, as the user knows it."""
-    frames: list[FrameType] = []
-    while frame is not None:
-        if user_code.origin(frame.f_code.co_filename) == "user":
-            frames.insert(0, frame)
-        frame = frame.f_back
+    frames = [each for each in user_code.outward(frame) if user_code.origin(each.f_code.co_filename) == "user"]
     seen: set[int] = set()
-    for each in frames:
+    for each in reversed(frames):
         scopes = [each.f_globals] if each.f_globals.get("__name__") == "__main__" else []
         for scope in (*scopes, each.f_locals):
             for name, value in list(scope.items()):

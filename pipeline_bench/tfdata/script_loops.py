@@ -230,15 +230,13 @@ def _is_short(dataset: Any) -> bool:
 
 def _by_user() -> bool:
     """Return whether code of the user's takes the iterator, by itself or by a library such as a progress bar's."""
-    frame: Any = sys._getframe(2)
-    while frame is not None:
+    for frame in user_code.outward(sys._getframe(2)):
         file = frame.f_code.co_filename
         origin = user_code.origin(file)
         if origin == "user":
             return True
         if origin == "tensorflow" and _DATA_OPS not in file:
             return False
-        frame = frame.f_back
     return False
 
 
@@ -250,13 +248,11 @@ def _eager_one(dataset: Any) -> Any:
     found = dataset
     if not is_symbolic(dataset):
         return dataset
-    frame: Any = sys._getframe(2)
-    while frame is not None:
+    for frame in user_code.outward(sys._getframe(2)):
         for name in ("args", "kwds"):
             for each in _parts(frame.f_locals.get(name)):
                 if isinstance(each, kinds) and not is_symbolic(each) and each.element_spec == dataset.element_spec:
                     found = each
-        frame = frame.f_back
     return found
 
 

@@ -16,7 +16,7 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,16 +25,13 @@ from pipeline_bench.model.calls import TAKE_ANY
 from pipeline_bench.model.pipeline import Stage, UserFunction
 from pipeline_bench.text import REASON, one_line
 from pipeline_bench.tfdata import user_code
-
-if TYPE_CHECKING:
-    from pipeline_bench.tfdata.record import Call, Recipe
+from pipeline_bench.tfdata.record import Call, Recipe, upstream
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _LOOKS_INTO_ITSELF = frozenset({"locals", "vars", "globals", "eval", "exec", "dir", "super", "__class__"})
 _COMPARED = 2
 """Elements that both ways are run on: their random numbers come from one seed, so that one bit would show."""
 _SEED = 17
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 class CannotSplitError(Exception):
@@ -85,7 +82,7 @@ def splits(text: str, name: str, line: int) -> list[Split]:
     found = []
     for count in range(1, len(body)):
         first, last = body[:count], body[count:]
-        if any(isinstance(each, ast.Return) for each in _own_nodes(first)):
+        if any(isinstance(each, ast.Return) for each in user_code.own_nodes(first)):
             break
         bounds = (function.lineno, body[0].lineno - 1, first[-1].end_lineno or 0, last[-1].end_lineno or 0)
         if bounds[0] > bounds[1] or bounds[2] >= last[0].lineno:
@@ -119,13 +116,8 @@ def halves(function: Any, statements: int) -> tuple[Callable[..., Any], Callable
 
 def with_splits(recipe: Recipe) -> tuple[Stage, ...]:
     """Return the stages, of each random map with what is known of dividing its function; not of one that is cached."""
-    cached: set[int] = set()
-    waiting = [before for stage in recipe.stages if stage.method in ("cache", "snapshot") for before in stage.inputs]
-    while waiting:
-        number = waiting.pop()
-        if number not in cached:
-            cached.add(number)
-            waiting += recipe.calls[number].inputs
+    caches = [stage for stage in recipe.stages if stage.method in ("cache", "snapshot")]
+    cached = upstream(recipe.calls, [before for stage in caches for before in stage.inputs])
     return tuple(
         stage if stage.id in cached or stage.method != "map" else _with_split(recipe, stage, recipe.calls[stage.id])
         for stage in recipe.stages
@@ -146,7 +138,7 @@ def _with_split(recipe: Recipe, stage: Stage, call: Call) -> Stage:
 
 
 def _fixed_statements(recipe: Recipe, call: Call) -> int:
-    """Return after how many statements a random map's function can be divided.
+    """Return the number of statements after which a random map's function can be divided.
 
     Raises:
         CannotSplitError: nowhere.
@@ -341,16 +333,6 @@ def _check(function: ast.FunctionDef) -> None:
     reason = next((each for each, applies in reasons.items() if applies), None)
     if reason is not None:
         raise CannotSplitError(reason)
-
-
-def _own_nodes(statements: list[ast.stmt]) -> Iterator[ast.AST]:
-    """Yield what is in statements, without what is in functions and classes within."""
-    waiting: list[ast.AST] = list(statements)
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, _FUNCTIONS):
-            waiting += ast.iter_child_nodes(node)
 
 
 def _bound(statements: list[ast.stmt], parameters: tuple[str, ...]) -> list[str]:

@@ -196,7 +196,7 @@ NO_ARGUMENTS_HINT = "give them defaults, or name a function without arguments th
 
 
 def by_keyword(name: str, needed: Sequence[str]) -> str:
-    """Return that a function has arguments that have to be named, which are never given."""
+    """Return the error that a function has keyword-only arguments without defaults, which are never given."""
     return f"{name} needs {' and '.join(needed)} by keyword, which no option gives"
 
 
@@ -229,7 +229,7 @@ def _check_returns(definition: ast.AST | None, name: str, what: str) -> None:
     """
     if not isinstance(definition, ast.FunctionDef) or definition.decorator_list or _is_empty(definition):
         return
-    own = list(_own_nodes(definition))
+    own = list(user_code.own_nodes(definition.body))
     if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in own):
         hint = f"name the function that makes the {what} of it: tf.data.Dataset.from_generator({name}, …)"
         raise UsageError(f"{name} is a generator, which returns no {what}", hint)
@@ -245,16 +245,6 @@ def _is_empty(definition: ast.FunctionDef) -> bool:
     """Return whether it is a stub, which something else may take the place of."""
     stubs = [isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) for each in definition.body]
     return all(stub or isinstance(each, ast.Pass) for stub, each in zip(stubs, definition.body, strict=True))
-
-
-def _own_nodes(definition: ast.FunctionDef) -> Iterator[ast.AST]:
-    """Yield the nodes of a function without those of functions in it."""
-    waiting: list[ast.AST] = list(definition.body)
-    while waiting:
-        node = waiting.pop()
-        if not isinstance(node, (*_DEFINITIONS, ast.Lambda)):
-            yield node
-            waiting += ast.iter_child_nodes(node)
 
 
 def check_arguments(definition: ast.AST | None, name: str, given: Mapping[str, Any]) -> None:

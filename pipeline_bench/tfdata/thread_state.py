@@ -22,14 +22,14 @@ class ThreadState:
     """
 
     def __init__(self) -> None:
-        """Take it."""
+        """Copy the state of the calling thread."""
         self._variables = contextvars.copy_context()
         self._of_keras = dict(_of_keras())
         context = sys.modules.get("tensorflow.python.eager.context")
         self._device = "" if context is None else str(context.context().device_name or "")
 
     def take_over(self, model: Any) -> None:
-        """Set it for this thread, but for the device, which is that of the model's steps alone; None: there is none."""
+        """Set it for this thread; the device is kept for the steps of `model` alone, None if there is no model."""
         for variable, value in self._variables.items():
             variable.set(value)
         _of_keras().update(self._of_keras)

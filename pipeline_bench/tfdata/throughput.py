@@ -292,7 +292,7 @@ def _cpu_s() -> float:
 
 
 def _queued_s() -> float:
-    """Return for how many seconds threads of this process could have run and had no core; 0 where it is not known.
+    """Return how many seconds threads of this process could have run and had no core; 0 where that is not known.
 
     Other processes had it, which the kernel counts for each thread (``schedstat``, the second number), or the
     hypervisor, which it counts for the whole machine (``steal`` of /proc/stat).

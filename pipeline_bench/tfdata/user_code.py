@@ -19,7 +19,7 @@ import textwrap
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
@@ -73,7 +73,7 @@ def location(depth: int = 1) -> Location | None:
 
     `depth` counts the frames to leave out, the caller's own being 0.
     """
-    frames = list(_outward(sys._getframe(depth + 1)))
+    frames = list(outward(sys._getframe(depth + 1)))
     for whose in ("user", "library"):
         for frame in frames:
             if origin(frame.f_code.co_filename) == whose:
@@ -84,8 +84,8 @@ def location(depth: int = 1) -> Location | None:
 
 
 def calls() -> Iterator[Location]:
-    """Yield where the calls that are under way stand in the user's code, the innermost first."""
-    for frame in _outward(sys._getframe(1)):
+    """Yield the lines of the user's code that are being executed, the innermost first."""
+    for frame in outward(sys._getframe(1)):
         if origin(frame.f_code.co_filename) == "user" and (place := _location_of(frame)) is not None:
             yield place
 
@@ -98,7 +98,7 @@ def line() -> str:
 
 def in_a_loop() -> bool:
     """Return whether a call of the user's code, or of a library, that led here stands in a loop, as its text says."""
-    for frame in _outward(sys._getframe(1)):
+    for frame in outward(sys._getframe(1)):
         code = frame.f_code
         # Of code without a file, as that of `-c`, Python has the text from 3.13 on; it is none of the script's.
         if code.co_filename.startswith("<") or origin(code.co_filename) not in ("user", "library"):
@@ -114,9 +114,19 @@ def in_a_loop() -> bool:
     return False
 
 
+def own_nodes(statements: Iterable[ast.stmt]) -> Iterator[ast.AST]:
+    """Yield what is in statements, without what is in functions and classes within."""
+    waiting: list[ast.AST] = list(statements)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            waiting += ast.iter_child_nodes(node)
+
+
 def called_by_other_code(depth: int, until: Container[CodeType]) -> bool:
     """Return whether code that is not TensorFlow's runs between here and the nearest frame that runs one of `until`."""
-    for frame in _outward(sys._getframe(depth + 1)):
+    for frame in outward(sys._getframe(depth + 1)):
         if frame.f_code in until:
             return False
         if origin(frame.f_code.co_filename) in ("user", "library"):
@@ -124,7 +134,8 @@ def called_by_other_code(depth: int, until: Container[CodeType]) -> bool:
     return False
 
 
-def _outward(frame: FrameType | None) -> Iterator[FrameType]:
+def outward(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame, then those that called it, the innermost first."""
     while frame is not None:
         yield frame
         frame = frame.f_back
@@ -150,7 +161,7 @@ def _location_of(frame: FrameType) -> Location | None:
 
 def _location_before_conversion(frame: FrameType) -> Location | None:
     """Return the location that a line of a converted function came from: AutoGraph keeps a map beside the function."""
-    for outer in _outward(frame.f_back):
+    for outer in outward(frame.f_back):
         converted: Any = outer.f_locals.get("converted_f") if outer.f_code.co_name == "converted_call" else None
         for generated, source in getattr(converted, "ag_source_map", {}).items():
             if (generated.filename, generated.lineno) == (frame.f_code.co_filename, frame.f_lineno):

@@ -147,7 +147,7 @@ def _tried(trial: Trial, record: TrialRecord, session: Session) -> list[str]:
         return [record.status if record.reason is None else f"{record.status}: {record.reason.rstrip('.')}"]
     # A gain is a ratio of means.
     parts = [units.milliseconds(float(record.step_ns.mean()) / 1e6)] if record.step_ns.size else ["ok"]
-    result = next((result for result in session.results if result.variant == trial.variant.name), None)
+    result = session.find_result(trial.variant.name)
     if result is not None and result.speedup.value is not None and result.variant != CEILING:
         ends = result.speedup.ci95
         interval = "" if ends is None or too_wide(ends) else units.ends(units.ratio, ends)

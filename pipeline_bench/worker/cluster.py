@@ -144,7 +144,7 @@ class ClusterEngine(Engine):
         return found
 
     def _waited_for(self) -> tuple[Stack, ...]:
-        """Return where the processes are that the trial waits for; nothing is known of one that is silent."""
+        """Return the stacks of the processes that the trial waits for; a silent one has none."""
         stacks: list[Stack] = []
         for process, heard_s in self._last_message_s.copy().items():
             silent = time.monotonic() - heard_s > _SILENT_S
@@ -179,7 +179,7 @@ class _WorkersAudit(RandomAudit):
 
 
 def _of_worker(process: Process, states: Sequence[_State], named: str) -> tuple[_State, ...]:
-    """Return the same states with the worker in the name."""
+    """Return the states with the worker's name before each queue's."""
     return tuple(state.model_copy(update={named: f"{getattr(state, named)} of {process.label}"}) for state in states)
 
 

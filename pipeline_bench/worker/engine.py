@@ -118,10 +118,8 @@ class TrainingEngine(Engine):
 
     def start_processes(self) -> None:
         """Start those that the backend has beside the trial's own; the trial fails when one of them does."""
-        backend = plugins.make("backends", self.variant.backend, self.variant.options)
-        self.backend = backend
-        source = plugins.make("sources", self.variant.source.kind, self.variant.source.options)
-        self.source = source
+        self.backend = plugins.make("backends", self.variant.backend, self.variant.options)
+        self.source = plugins.make("sources", self.variant.source.kind, self.variant.source.options)
         if self.backend.has_processes:
             self.backend.start_processes(self.source, can_fork=can_fork())
             self.recorder.guard(self.backend.why_dead, self.backend.why_silent)

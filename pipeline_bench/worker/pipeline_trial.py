@@ -325,7 +325,7 @@ class PipelineEngine(Engine):
             kept = max(1, kept // 2)
 
     def _fingerprint(self, edits: Sequence[Edit]) -> Fingerprint:
-        """Which samples arrive with the edits; why not, where that fails: the steps are none the worse for it."""
+        """Return which samples arrive with the edits, or why that is not known; the steps count all the same."""
         task, recorder = self._task, self.recorder
         recorder.phase("fingerprint")
         numbers = itertools.count()

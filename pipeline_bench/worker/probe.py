@@ -10,8 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from pipeline_bench.model import Data
 from pipeline_bench.text import Text, line_of
 
 # What TensorFlow logs when it does not use a GPU; each line names the cause.
@@ -23,11 +22,7 @@ REASON_MARKS = (
 )
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ProbedDevice(_Part):
+class ProbedDevice(Data):
     """A physical device that TensorFlow lists."""
 
     kind: Literal["cpu", "gpu"]
@@ -36,7 +31,7 @@ class ProbedDevice(_Part):
     pci_bus_id: Text | None = None
 
 
-class Matmul(_Part):
+class Matmul(Data):
     """Whether a small product came out right on the device; `error` says why not."""
 
     device: Text
@@ -44,7 +39,7 @@ class Matmul(_Part):
     error: Text | None = None
 
 
-class ProbeReport(_Part):
+class ProbeReport(Data):
     """TensorFlow as it is on this machine."""
 
     tensorflow: Text

@@ -1,8 +1,8 @@
 """What the probe of the input wait and the proof of equal work cost: steps with and without, by turns, in one process.
 
 Both kinds of step dequeue from the same queue and train the same variables; one more, again without the probe, shows
-the measurement's own error. A step that is looked at fetches its samples' numbers or the moments of its features beside
-the rest; a trial looks at as many steps as that costs 1 % of (`worker.sample_audit`).
+the measurement's own error. A sampled step fetches its samples' numbers or the moments of its features beside the
+rest; a trial samples as many steps as keep that below 1 % of its time (`worker.sample_audit`).
 """
 
 from __future__ import annotations

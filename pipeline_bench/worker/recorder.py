@@ -133,7 +133,7 @@ class Recorder(StepRecorder):
         self._thread.start()
 
     def phase(self, name: str) -> None:
-        """Say that a part of the trial begins."""
+        """Report that a phase of the trial begins."""
         if name != self._phase:
             self._begun_ns = monotonic_ns()
         self._phase = name
@@ -141,7 +141,7 @@ class Recorder(StepRecorder):
         self._channel.send(Phase(name=name, at_ns=self._alive_ns))
 
     def heartbeat(self) -> None:
-        """Say that the phase goes on, to the watches that would take it for a stall; may be called often."""
+        """Report that the phase goes on, so that it is not taken for a stall; may be called often."""
         if monotonic_ns() - self._alive_ns > self._run.stall_timeout_s * 1e9 / _SIGNS_OF_LIFE:
             self.phase(self._phase)
 
@@ -336,7 +336,7 @@ class Recorder(StepRecorder):
 
 
 def thread_stacks() -> tuple[Stack, ...]:
-    """Return where every thread that runs Python but the calling one stands, the main thread first.
+    """Return the stacks of all Python threads but the calling one, the main thread first.
 
     One that stands in `main_thread` only waits: for the user's script to train, or behind that for the process to end.
     """

@@ -20,7 +20,7 @@ from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import one_line, units
 
 WORTH = 0.03
-"""A fix that cannot gain more than this share of the time is not tried: it could hardly be told from none."""
+"""A fix that cannot gain more than this share of the time is not tried: it could hardly be distinguished from none."""
 _NAME_CHARACTERS = 40
 _VARIANT_CHARACTERS = 60
 _UNKNOWN_SHARE = 0.1
@@ -190,7 +190,7 @@ def _rank(kind: Kind, fix: Fix, parts: Segments, context: Context) -> float:
 
 
 def _named_apart(found: list[Attempt], inspection: Inspection) -> tuple[Attempt, ...]:
-    """The attempts with names that differ: the same function in two places is told by its line, else by a number."""
+    """Return the attempts under unique names: a function that is used in two places gets its line, else a number."""
     names = [attempt.fix.variant for attempt in found]
     used: set[str] = set()
     apart = []

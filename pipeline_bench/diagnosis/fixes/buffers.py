@@ -114,15 +114,15 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     divide = DivideMap(stage=stage.id, after=fixed[-1].id, statements=stage.function.fixed_statements)
     size_bytes, named = _size_bytes(inspection, stage), short(stage)
     where, arguments = _place(size_bytes, context)
-    ids = [*chain.upstream(inspection, fixed[-1]), stage.id]
+    above = chain.upstream(inspection, fixed[-1])
     as_large = f", if it is as large as what {named} gives" if size_bytes is not None else ""
     yield fix(
         f"cache within {stage.label}",
         f"Keep {where} what {named} computes before it draws random numbers, in a map of its own",
         divide,
         InsertAfter(stage=fixed[-1].id, method="cache", arguments=arguments),
-        stages=[number for number in ids if _is_measured(inspection, number)],
-        caveat=f"{_price(inspection, ids[:-1], size_bytes, where)}{as_large}",
+        stages=inspection.measured(each.id for each in (*above, stage)),
+        caveat=f"{_price(above, size_bytes, where)}{as_large}",
     )
 
 
@@ -169,8 +169,7 @@ def _cached(
     """Return a cache behind a stage; `passed` are those that were behind it and now come later."""
     size_bytes = _size_bytes(inspection, stage)
     where, arguments = _place(size_bytes, context)
-    ids = chain.upstream(inspection, stage)
-    kept = [number for number in ids if all(number != each.id for each in passed)]
+    above = chain.upstream(inspection, stage)
     instead = " in place of what is cached now" if any(isinstance(edit, Remove) for edit in edits) else ""
     ahead = f" before the {passed[0].method}" if passed else ""
     return fix(
@@ -178,21 +177,16 @@ def _cached(
         f"Keep what {short(stage)} gives {where}{ahead}{instead}, so that only the first epoch computes it",
         *edits,
         InsertAfter(stage=stage.id, method="cache", arguments=arguments),
-        stages=[number for number in kept if _is_measured(inspection, number)],
-        caveat=_price(inspection, ids, size_bytes, where),
+        stages=inspection.measured(each.id for each in above if each not in passed),
+        caveat=_price(above, size_bytes, where),
     )
 
 
 def _place(size_bytes: float | None, context: Context) -> tuple[str, dict[str, Value]]:
-    """Return where a cache of that size has room, and its arguments."""
+    """Return the place that has room for a cache of that size, and the arguments of `cache`."""
     free_bytes = context.free_memory_bytes
     on_disk = size_bytes is not None and free_bytes is not None and size_bytes > free_bytes
     return ("on disk", {"filename": "disk"}) if on_disk else ("in memory", {})
-
-
-def _is_measured(inspection: Inspection, number: int) -> bool:
-    cost = inspection.cost(number)
-    return cost is not None and cost.elapsed_ns is not None
 
 
 def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:
@@ -202,7 +196,7 @@ def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:
         if stage.method in _ENDS_THE_FIXED_PART or _draws(stage) or chain.endless(inspection, stage):
             break
         fixed.append(stage)
-    before = [inspection.stage(number) for number in chain.upstream(inspection, fixed[0])] if fixed else []
+    before = chain.upstream(inspection, fixed[0]) if fixed else []
     return [] if any(_draws(each) or each.method in chain.RANDOM for each in before) else fixed
 
 
@@ -220,13 +214,12 @@ def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
 
 def _draws(stage: Stage) -> bool:
     """Return whether a function in the stage draws random numbers."""
-    return (stage.function is not None and stage.function.random) or any(_draws(inner) for inner in stage.inner)
+    return any(each.draws for each in stage.with_inner())
 
 
 def _holds_a_draw(inspection: Inspection, stage: Stage) -> bool:
     """Return whether a cache keeps one order, or one draw, for all epochs: without it each would have its own."""
-    before = (inspection.stage(number) for number in chain.upstream(inspection, stage))
-    return stage.method == "cache" and any(chain.random(each) for each in before)
+    return stage.method == "cache" and any(chain.random(each) for each in chain.upstream(inspection, stage))
 
 
 def _size_bytes(inspection: Inspection, stage: Stage) -> float | None:
@@ -236,12 +229,11 @@ def _size_bytes(inspection: Inspection, stage: Stage) -> float | None:
     return cost.element_bytes * cost.elements * count
 
 
-def _price(inspection: Inspection, upstream: Sequence[int], size_bytes: float | None, where: str) -> str:
+def _price(stages: Sequence[Stage], size_bytes: float | None, where: str) -> str:
     if size_bytes is None:
         text = f"takes an unknown size {where}, in which the whole dataset must fit"
     else:
         text = f"takes about {units.size(size_bytes)} {where}"
-    stages = [inspection.stage(number) for number in upstream]
     python = [stage for stage in stages if stage.function is not None and stage.function.python]
     if python:
         text += f"; right only if {short(python[-1])} gives the same in each epoch"
@@ -251,7 +243,7 @@ def _price(inspection: Inspection, upstream: Sequence[int], size_bytes: float | 
 
 
 def _middle(inspection: Inspection, parts: Segments) -> tuple[int, tuple[int, ...]] | None:
-    """Return where a buffer cuts the longest segment best: the stage in front of it, and the part that it hides."""
+    """Return where a buffer helps the longest segment most: the stage in front of it, and the stages that it hides."""
     run = [stage.id for stage in chain.trunk(inspection) if stage.id in parts.longest]
     if len(run) != len(parts.longest):
         return None  # it branches: no one place cuts it

@@ -36,8 +36,7 @@ def data_service(inspection: Inspection, context: Context) -> Iterator[Fix]:
     last = _last(inspection)
     for mode, reorders in (("OFF", False), ("DYNAMIC", True)):
         cut = last if mode == "OFF" or last is None else _before_batches(inspection, last)
-        moved = () if cut is None else chain.upstream(inspection, cut)
-        costs = {number: inspection.cost(number) for number in moved}
+        moved = [] if cut is None else chain.upstream(inspection, cut)
         how = "each sample by whichever is free" if reorders else "by one worker"
         behind = "" if cut is None else f", up to {short(cut)}"
         yield fix(
@@ -48,7 +47,7 @@ def data_service(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 dispatcher=context.data_service,
                 processing_mode="DYNAMIC" if reorders else "OFF",
             ),
-            stages=[number for number, cost in costs.items() if cost is not None and cost.elapsed_ns is not None],
+            stages=inspection.measured(stage.id for stage in moved),
             reorders=reorders,
             caveat="" if reorders else "with more workers each would give every sample",
         )
@@ -59,7 +58,7 @@ def _last(inspection: Inspection) -> Stage | None:
     run = chain.trunk(inspection)
     while len(run) > 1 and run[0].method in _STAY_BEHIND:
         run = run[1:]
-    return next((stage for stage in run if not any(map(_why_not, _all(inspection, stage)))), None)
+    return next((stage for stage in run if not any(map(_why_not, chain.upstream(inspection, stage)))), None)
 
 
 def _before_batches(inspection: Inspection, last: Stage) -> Stage:
@@ -74,29 +73,18 @@ def _before_batches(inspection: Inspection, last: Stage) -> Stage:
     return cut
 
 
-def _all(inspection: Inspection, stage: Stage) -> list[Stage]:
-    return [inspection.stage(number) for number in chain.upstream(inspection, stage)]
-
-
 def _why_not(stage: Stage) -> str | None:
     """Why a worker cannot run a stage, or must not; None where it can."""
     if stage.method == "opaque":
         return "what a dataset is made of is not known"
     if stage.method in _KEPT:
         return f"{stage.label} would be filled anew by each job"
-    return next(filter(None, map(_of_function, (stage, *_inner(stage)))), None)
+    return next(filter(None, map(_of_function, stage.with_inner())), None)
 
 
 def _of_function(stage: Stage) -> str | None:
-    function = stage.function
-    if stage.method == "from_generator" or (function is not None and function.python):
+    if stage.runs_python:
         return f"{stage.label} runs Python, which its workers do not have"
-    if function is not None and function.stateful and not function.random:
+    if stage.keeps_state:
         return f"{stage.label} keeps a state in this process"
     return None
-
-
-def _inner(stage: Stage) -> Iterator[Stage]:
-    for each in stage.inner:
-        yield each
-        yield from _inner(each)

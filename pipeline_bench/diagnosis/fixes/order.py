@@ -195,7 +195,7 @@ def order(inspection: Inspection, context: Context) -> Iterator[Fix]:
             reorders=True,
         )
     for repeat, cache in chain.pairs(inspection, "repeat", "cache"):
-        before = [inspection.stage(number) for number in chain.upstream(inspection, repeat)]
+        before = chain.upstream(inspection, repeat)
         if chain.endless(inspection, repeat) and not any(chain.random(each) for each in before):
             yield fix(
                 "cache before repeat",

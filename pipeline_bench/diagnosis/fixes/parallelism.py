@@ -180,7 +180,7 @@ def _no_service(inspection: Inspection, context: Context) -> str | None:
         return "a worker on this machine has the same cores, and without a model nothing competes for them"
     if context.no_servers is not None:
         return context.no_servers
-    python = next((stage for stage in inspection.stages if _runs_python(stage)), None)
+    python = next((stage for stage in inspection.stages if any(each.runs_python for each in stage.with_inner())), None)
     return None if python is None else f"a tf.data service worker cannot run the Python of {short(python)}"
 
 
@@ -250,8 +250,3 @@ def _waits_for_its_turn(stage: Stage, inspection: Inspection) -> bool:
     if stage.method == "map" and stage.arguments.get("num_parallel_calls") is None:
         return False  # tf.data made it parallel by itself: its calls compute, and are ready about in turn
     return chain.hands_over(stage, inspection.default_parallelised)
-
-
-def _runs_python(stage: Stage) -> bool:
-    own = stage.method == "from_generator" or (stage.function is not None and stage.function.python)
-    return own or any(_runs_python(inner) for inner in stage.inner)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -122,9 +122,7 @@ def _figure(column: Column, unit: Unit, result: Result) -> Cell:
     figure = column.read(result)
     if figure.is_baseline:
         return Cell("1×", "the baseline")
-    text = unit.show(figure.value)
-    reason = result.reason if figure.reason is None else figure.reason
-    return Cell(text, unit.between(figure.ci95), reason if text == units.NOT_MEASURED else None, figure.remark)
+    return elements.figure_cell(unit, figure if figure.reason is not None else replace(figure, reason=result.reason))
 
 
 def published(session: Session) -> tuple[Table, list[str]] | None:

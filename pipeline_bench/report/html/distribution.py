@@ -19,20 +19,7 @@ from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import facts, pipeline_tree
 from pipeline_bench.report.html import elements
-from pipeline_bench.report.html.elements import (
-    Figure,
-    Json,
-    Legend,
-    Table,
-    axis,
-    label,
-    layout,
-    name,
-    row_labels,
-    rows_layout,
-    scatter,
-    table,
-)
+from pipeline_bench.report.html.elements import Figure, Json, Legend
 from pipeline_bench.report.html.lanes import Floats
 from pipeline_bench.text import NAME, one_line, units
 
@@ -70,13 +57,13 @@ def distribution(results: Sequence[Result], measured: Mapping[str, Floats]) -> F
     edges = np.geomspace(lower, upper, _BINS + 1) if logarithmic else np.linspace(lower, upper, _BINS + 1)
     names = [result.variant for result in shown]
     texts = [_said(median, steps) for median, steps in zip(medians, all_steps, strict=True)]
-    plot = rows_layout(len(shown), "step time, ms", upper)
+    plot = elements.rows_layout(len(shown), "step time, ms", upper)
     limits = [float(np.log10(lower)), float(np.log10(upper))] if logarithmic else [lower, upper]
     plot["xaxis"] |= {"type": "log" if logarithmic else "linear", "range": limits, "zeroline": False}
     if logarithmic:
         ticks = _ticks(lower, upper)
         plot["xaxis"] |= {"tickmode": "array", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
-    plot["annotations"] = row_labels(names, texts)
+    plot["annotations"] = elements.row_labels(names, texts)
     data = [_histogram(row, steps, edges, names[row], texts[row]) for row, steps in enumerate(all_steps)]
     data += [_marks(row, steps, medians[row]) for row, steps in enumerate(all_steps)]
     method = (
@@ -85,7 +72,7 @@ def distribution(results: Sequence[Result], measured: Mapping[str, Floats]) -> F
         f"0.5 % do not widen the axis{', which is logarithmic' if logarithmic else ''}; the table has the slowest step."
     )
     alt = "Distribution of step times. " + " ".join(
-        f"{name(variant)}: {text}." for variant, text in zip(names, texts, strict=True)
+        f"{elements.name(variant)}: {text}." for variant, text in zip(names, texts, strict=True)
     )
     return Figure("distribution", "Step times", alt, method, data, plot, _table(shown, all_steps))
 
@@ -130,7 +117,7 @@ def _histogram(row: int, steps: Floats, edges: Floats, variant: str, text: str) 
     base = -row - 0.4
     x = np.concatenate([[edges[0]], np.repeat(edges[1:-1], 2), [edges[-1]], [edges[-1], edges[0]]])
     y = np.concatenate([np.repeat(heights, 2), [base, base]])
-    said = f"{label(variant)}<br>{text}"
+    said = f"{elements.label(variant)}<br>{text}"
     return elements.filled(x.tolist(), y.tolist(), said, "rgba(63,127,208,0.45)", color=elements.DEVICE, width=1)
 
 
@@ -141,17 +128,17 @@ def _marks(row: int, steps: Floats, median_ms: float | None) -> Json:
     at, symbols, sizes, widths = (list(column) for column in zip(*marks, strict=True))
     colour = elements.VERDICTS["inconclusive"]
     marker = {"symbol": symbols, "size": sizes, "color": colour, "line": {"width": widths, "color": colour}}
-    return scatter("markers", at, [-row - 0.4] * len(marks), marker=marker, hoverinfo="skip", cliponaxis=False)
+    return elements.scatter("markers", at, [-row - 0.4] * len(marks), marker=marker, hoverinfo="skip", cliponaxis=False)
 
 
-def _table(shown: Sequence[Result], all_steps: Sequence[Floats]) -> Table:
+def _table(shown: Sequence[Result], all_steps: Sequence[Floats]) -> elements.Table:
     def percentile(index: int) -> str:
         return f"{100 * _QUANTILES[index]:.0f} %"
 
-    return table(
+    return elements.table(
         "Step times in ms: the median of the trials' medians, and percentiles over all steps",
         list(zip(shown, all_steps, map(_quantiles, all_steps), strict=True)),
-        ("variant", lambda row: name(row[0].variant)),
+        ("variant", lambda row: elements.name(row[0].variant)),
         ("steps", lambda row: str(len(row[1]))),
         ("median", lambda row: units.plain_milliseconds(row[0].step_ms.median)),
         *((percentile(i), lambda row, i=i: units.plain_milliseconds(row[2][i])) for i in range(len(_QUANTILES))),
@@ -181,11 +168,11 @@ def autotune(diagnosis: Diagnosis | None) -> Figure | None:
         kept = np.unique(np.linspace(0, values.size - 1, min(values.size, _MOST_POINTS)).astype(int))
         colour, dash = elements.of_variant(len(lines))
         lines.append(
-            scatter(
+            elements.scatter(
                 "lines",
                 at_s[kept].tolist(),
                 values[kept].tolist(),
-                name=label(stage.label, 40),
+                name=elements.label(stage.label, 40),
                 line={"color": colour, "dash": dash, "width": 2, "shape": "hv"},
                 hovertemplate="%{fullData.name}<br>%{x:.3~g} s: %{y:.3~g}<extra></extra>",
             )
@@ -202,7 +189,7 @@ def autotune(diagnosis: Diagnosis | None) -> Figure | None:
         method="Parallelism that AUTOTUNE set while the whole pipeline ran as it is written.",
         data=lines,
         layout=_autotune_layout(upper, span_s),
-        table=table(
+        table=elements.table(
             "Parallelism",
             rows,
             ("stage", lambda row: row[0]),
@@ -215,9 +202,9 @@ def autotune(diagnosis: Diagnosis | None) -> Figure | None:
 
 
 def _autotune_layout(upper: float, span_s: float) -> Json:
-    plot = layout(_HEIGHT_PX)
+    plot = elements.layout(_HEIGHT_PX)
     plot["margin"] = {"l": 34, "r": 10, "t": 8, "b": 40}
-    plot["xaxis"] = axis("seconds since its first value", span_s, fixedrange=True, zeroline=False)
+    plot["xaxis"] = elements.axis("seconds since its first value", span_s, fixedrange=True, zeroline=False)
     plot["yaxis"] = {"range": [0, 1.1 * upper], "fixedrange": True, "rangemode": "tozero", "nticks": 5}
     return plot
 
@@ -296,6 +283,6 @@ def _bar(part: str, values: Sequence[float], names: Sequence[str]) -> Json:
         (colour, shape),
         values,
         [f"epoch {name}" for name in names],
-        customdata=[label(units.seconds(value)) for value in values],
+        customdata=[elements.label(units.seconds(value)) for value in values],
         hovertemplate="%{y}<br>%{fullData.name}: %{customdata}<extra></extra>",
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pipeline_bench import report
-from pipeline_bench.model.result import Estimate, Interval, Result, VerdictKind
+from pipeline_bench.model.result import Result, VerdictKind
 from pipeline_bench.report import Unit
 from pipeline_bench.text import NAME, one_line, units
 
@@ -134,20 +134,16 @@ def table(caption: str, items: Iterable[T], *columns: tuple[str, Callable[[T], C
     return Table(caption, tuple(head for head, _ in columns), rows)
 
 
-def figure_cell(unit: Unit, value: float | None, ci95: Interval | None = None, reason: str | None = None) -> Cell:
+def figure_cell(unit: Unit, figure: report.Figure) -> Cell:
     """Return a figure over its interval; a dash with the reason where there is none."""
-    text = unit.show(value)
-    return Cell(text, unit.between(ci95), reason if text == units.NOT_MEASURED else None)
+    text = unit.show(figure.value)
+    return Cell(text, unit.between(figure.ci95), figure.reason if text == units.NOT_MEASURED else None, figure.remark)
 
 
 def estimate_cell(unit: Unit, name: str) -> Callable[[Result], Cell]:
     """Return what makes the cell of an estimate, by the name of its field."""
-
-    def cell(result: Result) -> Cell:
-        estimate: Estimate = getattr(result, name)
-        return figure_cell(unit, estimate.value, estimate.ci95, estimate.reason)
-
-    return cell
+    read = report.estimate(name)
+    return lambda result: figure_cell(unit, read(result))
 
 
 ROW_PX = 58

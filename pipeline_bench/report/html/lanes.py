@@ -273,7 +273,7 @@ def means(values: Floats, starts: npt.NDArray[np.intp]) -> Floats:
 
 
 def quantiles(values: Floats, starts: npt.NDArray[np.intp], share: float) -> Floats:
-    """Return that quantile of each bin."""
+    """Return the quantile of each bin."""
     return np.asarray([np.quantile(part, share) for part in np.split(values, starts[1:])], dtype=np.float64)
 
 

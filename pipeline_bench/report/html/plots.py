@@ -9,21 +9,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from pipeline_bench import report
 from pipeline_bench.model.result import BUSY_TIME, EMULATED_LABEL, Interval, Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import FRACTION, MS, PERCENT, SHARE, facts, mean_step, step_parts
+from pipeline_bench.report import FRACTION, MS, PERCENT, SHARE, facts, step_parts
 from pipeline_bench.report.html import elements
-from pipeline_bench.report.html.elements import (
-    Figure,
-    Json,
-    Legend,
-    estimate_cell,
-    label,
-    name,
-    row_labels,
-    rows_layout,
-    scatter,
-)
+from pipeline_bench.report.html.elements import Figure, Json, Legend
 from pipeline_bench.text import units
 
 CUT_REMARK = " An interval that reaches beyond the axis ends in an arrow there; the table has its ends."
@@ -38,7 +29,7 @@ Intervals = Sequence[Interval | None]
 
 def step_time(results: Sequence[Result]) -> Figure | None:
     """Return the mean step of each variant, as the table of figures has it; None where no variant has one."""
-    found = [(result, step) for result in results if (step := mean_step(result)).value is not None]
+    found = [(result, step) for result in results if (step := report.mean_step(result)).value is not None]
     if not found:
         return None
     shown, steps = [result for result, _ in found], [step for _, step in found]
@@ -47,8 +38,8 @@ def step_time(results: Sequence[Result]) -> Figure | None:
     names = [result.variant for result in shown]
     end = _upper(values, ci95s, _WIDEST_INTERVAL * max(values))
     what = facts.middle_step(results)
-    plot = rows_layout(len(shown), f"{what} step time, ms", end)
-    plot["annotations"] = row_labels(names, texts)
+    plot = elements.rows_layout(len(shown), f"{what} step time, ms", end)
+    plot["annotations"] = elements.row_labels(names, texts)
     data = [
         _points(values, ci95s, -0.08, elements.NEUTRAL, "circle", names, texts),
         *_arrows(ci95s, end, -0.08, elements.NEUTRAL),
@@ -60,9 +51,9 @@ def step_time(results: Sequence[Result]) -> Figure | None:
     table = elements.table(
         "Step time",
         results,
-        ("variant", lambda result: name(result.variant)),
-        ("mean, ms", _mean),
-        ("median, ms", _median),
+        ("variant", lambda result: elements.name(result.variant)),
+        ("mean, ms", lambda result: elements.figure_cell(MS, _mean(result))),
+        ("median, ms", lambda result: elements.figure_cell(MS, report.median_step(result))),
         ("5th percentile, ms", lambda result: units.plain_milliseconds(result.step_ms.p05)),
         ("95th percentile, ms", lambda result: units.plain_milliseconds(result.step_ms.p95)),
         ("steps", lambda result: str(result.steps)),
@@ -73,14 +64,10 @@ def step_time(results: Sequence[Result]) -> Figure | None:
     return Figure("step-time", "Time", alt, method, data, plot, table, legend)
 
 
-def _mean(result: Result) -> elements.Cell:
-    mean, step = result.step_ms.mean, mean_step(result)
-    return elements.figure_cell(MS, mean, step.ci95 if mean is not None else None, step.reason)
-
-
-def _median(result: Result) -> elements.Cell:
+def _mean(result: Result) -> report.Figure:
+    """Return the mean step; no figure, and no median in its place, of a session without means."""
     step = result.step_ms
-    return elements.figure_cell(MS, step.median, step.ci95, step.reason)
+    return report.Figure(reason=step.reason) if step.mean is None else report.mean_step(result)
 
 
 def utilization(session: Session, results: Sequence[Result]) -> Figure | None:
@@ -103,8 +90,8 @@ def utilization(session: Session, results: Sequence[Result]) -> Figure | None:
     texts = [_utilizations(result, EMULATED_LABEL if result.emulated else computed) for result in shown]
     known = [value for value in (*au, *device) if value is not None]
     end = max(104.0, _upper(known, (*au_ci, *device_ci), _WIDEST_PERCENT))
-    plot = rows_layout(len(shown), "utilization, %", end, dtick=25)
-    plot["annotations"] = row_labels(names, texts)
+    plot = elements.rows_layout(len(shown), "utilization, %", end, dtick=25)
+    plot["annotations"] = elements.row_labels(names, texts)
     data = [
         _points(au, au_ci, 0.0, elements.UTILIZATION, "circle", names, texts),
         _points(device, device_ci, -0.2, elements.DEVICE, "diamond", names, texts),
@@ -118,8 +105,8 @@ def utilization(session: Session, results: Sequence[Result]) -> Figure | None:
     table = elements.table(
         "Utilization",
         results,
-        ("variant", lambda result: name(result.variant)),
-        ("AU", estimate_cell(FRACTION, "accelerator_utilization")),
+        ("variant", lambda result: elements.name(result.variant)),
+        ("AU", elements.estimate_cell(FRACTION, "accelerator_utilization")),
         (f"{kind} utilization and its source", lambda result: _with_source(session, result)),
         ("samples", lambda result: str(result.device_utilization.samples)),
     )
@@ -133,9 +120,8 @@ def utilization(session: Session, results: Sequence[Result]) -> Figure | None:
 
 
 def _with_source(session: Session, result: Result) -> elements.Cell:
-    used = result.device_utilization
-    cell = elements.figure_cell(PERCENT, used.mean_percent, used.ci95, used.reason)
-    return replace(cell, remark=_source(session, result) or "")
+    used = replace(report.device_utilization(result), remark=_source(session, result) or "")
+    return elements.figure_cell(PERCENT, used)
 
 
 def _source(session: Session, result: Result) -> str | None:
@@ -177,9 +163,9 @@ def split(results: Sequence[Result]) -> Figure | None:
     parts = [[max(0.0, ms or 0.0) for ms, _ in _parts(result)[: len(drawn)]] for result in shown]
     names = [result.variant for result in shown]
     totals = [result.step_ms.mean or sum(ms or 0.0 for ms, _ in _parts(result)) for result in shown]
-    plot = rows_layout(len(shown), "ms of a mean step", (max(map(sum, parts)) or 1.0) * _AXIS_MARGIN)
+    plot = elements.rows_layout(len(shown), "ms of a mean step", (max(map(sum, parts)) or 1.0) * _AXIS_MARGIN)
     plot |= {"barmode": "stack", "uniformtext": {"mode": "hide", "minsize": 10}}
-    plot["annotations"] = row_labels(names, [f"mean {units.milliseconds(total)} a step" for total in totals])
+    plot["annotations"] = elements.row_labels(names, [f"mean {units.milliseconds(total)} a step" for total in totals])
     texts = [_texts(result, len(drawn)) for result in shown]
     data = [
         _bar(index, [part[index] for part in parts], [text[index] for text in texts], names)
@@ -202,14 +188,14 @@ def split(results: Sequence[Result]) -> Figure | None:
     table = elements.table(
         "The parts of a mean step, with 95 % intervals",
         results,
-        ("variant", lambda result: name(result.variant)),
-        ("mean step, ms", lambda result: elements.figure_cell(MS, result.step_ms.mean, None, result.step_ms.reason)),
-        ("input wait, ms", estimate_cell(MS, "input_wait_ms")),
-        ("share", estimate_cell(SHARE, "input_wait_share")),
-        ("compute, ms", estimate_cell(MS, "ceiling_ms")),
-        ("share", estimate_cell(SHARE, "accelerator_utilization")),
-        ("host slowdown, ms", estimate_cell(MS, "host_slowdown_ms")),
-        ("share", estimate_cell(SHARE, "host_slowdown_share")),
+        ("variant", lambda result: elements.name(result.variant)),
+        ("mean step, ms", lambda result: elements.figure_cell(MS, replace(_mean(result), ci95=None))),
+        ("input wait, ms", elements.estimate_cell(MS, "input_wait_ms")),
+        ("share", elements.estimate_cell(SHARE, "input_wait_share")),
+        ("compute, ms", elements.estimate_cell(MS, "ceiling_ms")),
+        ("share", elements.estimate_cell(SHARE, "accelerator_utilization")),
+        ("host slowdown, ms", elements.estimate_cell(MS, "host_slowdown_ms")),
+        ("share", elements.estimate_cell(SHARE, "host_slowdown_share")),
     )
     return Figure("split", "Where a step's time goes", alt, method, data, plot, table, legend)
 
@@ -247,7 +233,7 @@ def _bar(index: int, values: Sequence[float], texts: Sequence[str], names: Seque
         insidetextanchor="middle",
         textangle=0,
         textfont={"color": elements.ON_COLOUR, "size": 12},
-        customdata=[label(name) for name in names],
+        customdata=[elements.label(name) for name in names],
         hovertemplate="%{customdata}<br>%{fullData.name}: %{text}<extra></extra>",
     )
 
@@ -271,7 +257,7 @@ def _utilizations(result: Result, kind: str) -> str:
 
 
 def _sentences(results: Sequence[Result], texts: Sequence[str]) -> str:
-    return " ".join(f"{name(result.variant)}: {text}." for result, text in zip(results, texts, strict=True))
+    return " ".join(f"{elements.name(result.variant)}: {text}." for result, text in zip(results, texts, strict=True))
 
 
 def _upper(values: Iterable[float], intervals: Iterable[Interval | None], most: float) -> float:
@@ -306,13 +292,13 @@ def _points(
         "thickness": 2,
         "width": 5,
     }
-    return scatter(
+    return elements.scatter(
         "markers",
         values,
         [-row + offset for row in range(len(pairs))],
         error_x=error,
         marker={"color": colour, "size": 11, "symbol": symbol},
-        text=[f"{label(name)}<br>{label(text, 60)}" for name, text in zip(names, texts, strict=True)],
+        text=[f"{elements.label(name)}<br>{elements.label(text, 60)}" for name, text in zip(names, texts, strict=True)],
         hovertemplate="%{text}<extra></extra>",
     )
 
@@ -326,7 +312,7 @@ def _arrows(intervals: Intervals, end: float, offset: float, colour: str) -> lis
     rows, symbols, ends = (list(column) for column in zip(*cut, strict=True))
     marker = {"symbol": symbols, "size": 11, "color": colour}
     more = {"hoverinfo": "skip", "name": "beyond the axis", "cliponaxis": False}
-    return [scatter("markers", ends, [-row + offset for row in rows], marker=marker, **more)]
+    return [elements.scatter("markers", ends, [-row + offset for row in rows], marker=marker, **more)]
 
 
 def _reach(value: float | None, end: float | None, side: int) -> float:

@@ -14,25 +14,8 @@ import numpy as np
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report.html import elements, lanes
-from pipeline_bench.report.html.elements import Figure, Json, Table, axis, label, layout, scatter
-from pipeline_bench.report.html.lanes import (
-    STEP_TIME,
-    Clock,
-    Floats,
-    Lane,
-    Line,
-    Lines,
-    Steps,
-    ascending,
-    bins,
-    full,
-    means,
-    quantiles,
-    read_track,
-    said_of_limit,
-    step_limit,
-    wait_limit,
-)
+from pipeline_bench.report.html.elements import Figure, Json, Table
+from pipeline_bench.report.html.lanes import Clock, Floats, Lane, Line, Lines, Steps
 from pipeline_bench.text import units
 
 POINTS = 1500
@@ -74,8 +57,8 @@ def timeline(session: Session, clock: Clock, steps: Mapping[int, Steps], table: 
     said = ", ".join(lane.title for lane in drawn) or "nothing but its phases"
     method = (
         f"All trials on one clock, in the order they ran{narrow}{shaded}. Lines are thinned out to about a point per "
-        f"{clock.span_s / POINTS:.2g} s.{said_of_limit(drawn)} Drag across the plot or use its buttons to zoom; a "
-        "double-click leads back."
+        f"{clock.span_s / POINTS:.2g} s.{lanes.said_of_limit(drawn)} Drag across the plot or use its buttons to zoom; "
+        "a double-click leads back."
     )
     alt = (
         f"The session over {units.seconds(clock.span_s)}, {units.count(len(session.trials), 'trial')}: {said}. "
@@ -108,16 +91,16 @@ def _lanes(session: Session, records: Sequence[TrialRecord], clock: Clock, steps
         _add(device[key, "device"], _device(session, record, clock, steps.get(index)), points)
         _add(machine[key, "machine"], _track(record, "machine_cpu_percent", clock), points)
         for queue in record.queue_depths:
-            read = read_track(queue.at_ns, queue.size, clock)
+            read = lanes.read_track(queue.at_ns, queue.size, clock)
             share = read and (read[0], 100 * read[1] / max(queue.capacity, 1))
             _add(depth[key, queue.name], share, points)
         if index in steps:
             _add_steps(step_ms, wait, key, steps[index], points)
     return [
-        Lane(f"{_kinds(session, records)} utilization, %", {**full(device), **full(machine)}, 105.0),
-        Lane(STEP_TIME, full(step_ms), step_limit(records, steps)),
-        Lane("input wait, % of the step", full(wait), wait_limit(wait)),
-        Lane("queue depth, % of its capacity", full(depth), 105.0),
+        Lane(f"{_kinds(session, records)} utilization, %", {**lanes.full(device), **lanes.full(machine)}, 105.0),
+        Lane(lanes.STEP_TIME, lanes.full(step_ms), lanes.step_limit(records, steps)),
+        Lane("input wait, % of the step", lanes.full(wait), lanes.wait_limit(wait)),
+        Lane("queue depth, % of its capacity", lanes.full(depth), 105.0),
     ]
 
 
@@ -125,24 +108,24 @@ def _add(line: Line, read: tuple[Floats, Floats] | None, points: int) -> None:
     """Add the mean of each bin, at the mean time of what is in it."""
     if read is None or not len(read[0]):
         return
-    at_s, values = ascending(*read)
-    starts = bins(at_s, points)
-    line.add(means(at_s, starts), means(values, starts))
+    at_s, values = lanes.ascending(*read)
+    starts = lanes.bins(at_s, points)
+    line.add(lanes.means(at_s, starts), lanes.means(values, starts))
 
 
 def _add_steps(step_ms: Lines, wait: Lines, key: str, steps: Steps, points: int) -> None:
     if steps.wait_ms is None:
-        at_s, took = ascending(steps.at_s, steps.step_ms)
+        at_s, took = lanes.ascending(steps.at_s, steps.step_ms)
         waited = None
     else:
-        at_s, took, waited = ascending(steps.at_s, steps.step_ms, steps.wait_ms)
-    starts = bins(at_s, points)
-    middle = means(at_s, starts)
-    step_ms[key, "median"].add(middle, quantiles(took, starts, 0.5))
-    step_ms[key, "95th percentile"].add(middle, quantiles(took, starts, 0.95))
+        at_s, took, waited = lanes.ascending(steps.at_s, steps.step_ms, steps.wait_ms)
+    starts = lanes.bins(at_s, points)
+    middle = lanes.means(at_s, starts)
+    step_ms[key, "median"].add(middle, lanes.quantiles(took, starts, 0.5))
+    step_ms[key, "95th percentile"].add(middle, lanes.quantiles(took, starts, 0.95))
     if waited is not None:
-        mean = means(took, starts)
-        wait[key, "share"].add(middle, np.clip(100 * means(waited, starts) / np.maximum(mean, 1e-9), 0, 100))
+        mean = lanes.means(took, starts)
+        wait[key, "share"].add(middle, np.clip(100 * lanes.means(waited, starts) / np.maximum(mean, 1e-9), 0, 100))
 
 
 def _kind(session: Session, record: TrialRecord) -> str:
@@ -168,7 +151,7 @@ def _device(session: Session, record: TrialRecord, clock: Clock, steps: Steps | 
     read = _track(record, "cpu_seconds", clock)
     if read is None or len(read[0]) < 2:  # noqa: PLR2004 - a rate is between two
         return None
-    at_s, cpu_s = ascending(*read)
+    at_s, cpu_s = lanes.ascending(*read)
     wall_s = np.diff(at_s)
     apart = wall_s > 0
     percent = 100 * np.diff(cpu_s)[apart] / (wall_s[apart] * max(session.environment.cores, 1))
@@ -179,15 +162,15 @@ def _track(record: TrialRecord, metric: str, clock: Clock) -> tuple[Floats, Floa
     """Return the metric's samples; where two instruments took some, those of the one that took more."""
     tracks = [track for track in record.samples if track.metric == metric and track.at_ns is not None]
     best = max(tracks, key=lambda track: track.at_ns.count if track.at_ns else 0, default=None)
-    return read_track(best.at_ns, best.values, clock) if best is not None else None
+    return lanes.read_track(best.at_ns, best.values, clock) if best is not None else None
 
 
 def _layout(drawn: Sequence[Lane], height: int, clock: Clock) -> Json:
-    plot = layout(height, dragmode="zoom", hovermode="closest")
+    plot = elements.layout(height, dragmode="zoom", hovermode="closest")
     plot["margin"] = {"l": 38, "r": 8, "t": _ABOVE_PX, "b": _BELOW_PX}
     span_s, anchor = clock.span_s, f"y{len(drawn) + 1}" if drawn else "y"
     ends = {"minallowed": -0.02 * span_s, "maxallowed": 1.02 * span_s}
-    plot["xaxis"] = axis("seconds since the session began", span_s, zeroline=False, anchor=anchor, **ends)
+    plot["xaxis"] = elements.axis("seconds since the session began", span_s, zeroline=False, anchor=anchor, **ends)
     inner = height - _ABOVE_PX - _BELOW_PX
     strip_ends = {"domain": [1 - _STRIP_PX / inner, 1], "range": [lanes.BELOW, 1]}
     plot["yaxis"] = {**strip_ends, "fixedrange": True, "visible": False}
@@ -200,7 +183,7 @@ def _layout(drawn: Sequence[Lane], height: int, clock: Clock) -> Json:
         lower = -_UNDER_ZERO * upper
         plot[f"yaxis{place}"] = {"domain": domain, "range": [lower, upper], "minallowed": lower, "nticks": 5}
         style = {"yref": "paper", "yshift": 12, "xanchor": "left", "font": {"size": 12}}
-        plot["annotations"].append(elements.note(f"<b>{label(lane.title, 60)}</b>", 0, domain[1], **style))
+        plot["annotations"].append(elements.note(f"<b>{elements.label(lane.title, 60)}</b>", 0, domain[1], **style))
         top -= _LANE_PX
     return plot
 
@@ -210,18 +193,18 @@ def _traces(key: tuple[str, str], line: Line, place: int, order: Mapping[str, in
     variant, what = key
     colour, dash = lanes.colour_of(variant, order)
     faint = what in ("machine", "95th percentile")
-    said = {"device": "", "machine": ", whole machine's CPU"}.get(what, f", {label(what)}")
+    said = {"device": "", "machine": ", whole machine's CPU"}.get(what, f", {elements.label(what)}")
     colour = elements.NEUTRAL if what == "machine" else colour
     common = {
         "yaxis": f"y{place}",
         "opacity": 0.75 if faint else 1,
-        "name": f"{label(variant)}{said}",
+        "name": f"{elements.label(variant)}{said}",
         "hovertemplate": "%{fullData.name}<br>%{x:.4~g} s: %{y:.3~g}<extra></extra>",
     }
     drawn = {"color": colour, "width": 1 if faint else 1.8, "dash": "dot" if faint else dash}
-    made = [scatter("lines", line.x, line.y, line=drawn, **common)]
+    made = [elements.scatter("lines", line.x, line.y, line=drawn, **common)]
     alone = line.alone()
     if alone.x:
         marker = {"color": colour, "size": 4 if faint else 6}
-        made.append(scatter("markers", alone.x, alone.y, marker=marker, **common))
+        made.append(elements.scatter("markers", alone.x, alone.y, marker=marker, **common))
     return made

@@ -223,7 +223,7 @@ def test_a_user_without_a_home_is_told_what_to_set(machine: Path, monkeypatch: p
         ("a.c: In function 'f':\na.c:1: error: no\nb", 1, "a.c:1: error: no"),
         ("/usr/bin/ld: cannot find -lm\ncollect2: error: ld returned 1", 1, "/usr/bin/ld: cannot find -lm"),
         ("something else\n", 1, "something else"),
-        ("", 4, "it ended with the exit code 4"),
+        ("", 4, "it ended with exit code 4"),
         ("", None, "it did not end within 120 s"),
     ],
 )

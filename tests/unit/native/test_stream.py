@@ -71,11 +71,3 @@ def test_every_message_comes_back_and_an_unfinished_one_is_dropped(
 def test_a_message_that_there_is_not_is_refused() -> None:
     with pytest.raises(PipelineBenchError, match="of the kind 9"):
         read_back(struct.pack("=ii", 9, 0))
-
-
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [(-9, "was killed by SIGKILL"), (-250, "was killed by signal 250"), (2, "ended with the exit code 2")],
-)
-def test_how_a_program_ended(code: int, words: str) -> None:
-    assert native.how_ended(code) == words
