@@ -102,13 +102,22 @@ def reads_files(stage: Stage) -> bool:
     return stage.method in READERS or any(reads_files(inner) for inner in stage.inner)
 
 
+def draws(stage: Stage) -> bool:
+    """Return whether a function in the stage draws random numbers."""
+    return (stage.function is not None and stage.function.random) or any(map(draws, stage.inner))
+
+
 def random(stage: Stage) -> bool:
     """Whether what the stage gives, or its order, may differ from epoch to epoch, by what its graph and method tell."""
-    if stage.function is not None and stage.function.random:
-        return True
     if stage.method == "list_files":
         return stage.arguments.get("shuffle") is not False
-    return stage.method in RANDOM or any(random(inner) for inner in stage.inner)
+    return stage.method in RANDOM or draws(stage) or any(map(random, stage.inner))
+
+
+def zipped(inspection: Inspection) -> frozenset[int]:
+    """Return the ids of the stages whose elements a `zip` joins with others, by their places in the order."""
+    zips = (stage for stage in inspection.stages if stage.method == "zip")
+    return frozenset(number for stage in zips for number in upstream(inspection, stage) if number != stage.id)
 
 
 def pairs(inspection: Inspection, first: str, second: str) -> Iterator[tuple[Stage, Stage]]:

@@ -15,7 +15,7 @@ from functools import cache
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
-from pipeline_bench.model.edits import Edit
+from pipeline_bench.model.edits import Edit, InsertAfter
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import one_line, units
 
@@ -147,6 +147,8 @@ def short(stage: Stage) -> str:
 def _not_tried(kind: Kind, fix: Fix, inspection: Inspection, context: Context, parts: Segments) -> str | None:
     if (blocker := kind.blocker(inspection, context)) is not None:
         return f"{blocker}."
+    if _comes_apart(fix, inspection):
+        return "what zip joins by its place in the order would no longer belong together."
     if (missing := _not_allowed(fix, context)) is not None:
         return missing
     share = could_save(fix.stages, parts, context.as_written_ms)
@@ -166,6 +168,19 @@ def _not_tried(kind: Kind, fix: Fix, inspection: Inspection, context: Context, p
 def _is_explained(parts: Segments, context: Context) -> bool:
     """Return whether the stages' costs make up enough of the time, so that a stage of little cost is no gain."""
     return context.as_written_ms is None or parts.explained(context.as_written_ms) >= chain.EXPLAINED
+
+
+def _comes_apart(fix: Fix, inspection: Inspection) -> bool:
+    """Return whether a fix may change the order of one branch of a `zip`, or of the random numbers that it draws.
+
+    Two branches with one seed draw alike, a picture and its mask for example. The small part of the input does not
+    show either: there a buffer may hold everything, and random values are not compared one by one.
+    """
+    claims = (claim for edit in fix.edits if not isinstance(edit, InsertAfter) for claim in edit.claims())
+    changed = {number for number, _ in claims}
+    drawing = {stage.id for stage in inspection.stages if chain.draws(stage)}
+    moved = {*changed, *fix.stages} if fix.reorders else changed & drawing
+    return not moved.isdisjoint(chain.zipped(inspection))
 
 
 def _not_allowed(fix: Fix, context: Context) -> str | None:

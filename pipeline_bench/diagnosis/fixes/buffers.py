@@ -40,11 +40,16 @@ def prefetch(inspection: Inspection, context: Context) -> Iterator[Fix]:
     if middle is not None:
         number, smaller = middle
         stage = inspection.stage(number)
+        in_front = chain.upstream(inspection, stage)
+        sides = [[each for each in inspection.stages if (each.id in in_front) == side] for side in (True, False)]
+        threads = all(any(map(chain.may_differ, side)) for side in sides)
         yield fix(
             f"prefetch after {stage.label}",
             f"Have {short(stage)} work ahead of the stages behind it",
             InsertAfter(stage=number, method="prefetch", arguments=ahead),
             stages=smaller,
+            threads=threads,
+            caveat="functions with Python or state then run beside each other" if threads else "",
         )
 
 
@@ -75,11 +80,18 @@ def read_size(inspection: Inspection, context: Context) -> Iterator[Fix]:
             )
 
 
-def _one_epoch(inspection: Inspection, context: Context) -> str | None:
-    return "the fit has one epoch, in which nothing would be read from a cache" if inspection.once else None
+def _never_read(inspection: Inspection, context: Context) -> str | None:
+    """Return why nothing would be read from a cache behind the fixed part."""
+    if inspection.once:
+        return "the fit has one epoch, in which nothing would be read from a cache"
+    run = list(reversed(chain.trunk(inspection)))
+    for stage in run[len(_fixed_part(inspection, run)) :]:
+        if stage.method == "take_while" or (stage.method == "take" and stage.arguments.get("count") != -1):
+            return f"{stage.label} behind it may end a pass before the cache is full, and then nothing is read from it"
+    return None
 
 
-@kind(saving=0.9, blocker=_one_epoch)
+@kind(saving=0.9, blocker=_never_read)
 def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what was computed once: in memory, on disk where it does not fit; always before the first random stage."""
     run = list(reversed(chain.trunk(inspection)))
@@ -98,7 +110,7 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
         yield _cached(inspection, context, moved[-1], out, passed)
 
 
-@kind(saving=0.85, blocker=_one_epoch)
+@kind(saving=0.85, blocker=_never_read)
 def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what a map computes before it draws random numbers: two maps, and a cache between them."""
     run = list(reversed(chain.trunk(inspection)))
@@ -199,11 +211,11 @@ def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:
     """Return the stages from the source on that give the same in each epoch, and end."""
     fixed: list[Stage] = []
     for stage in run:
-        if stage.method in _ENDS_THE_FIXED_PART or _draws(stage) or chain.endless(inspection, stage):
+        if stage.method in _ENDS_THE_FIXED_PART or chain.draws(stage) or chain.endless(inspection, stage):
             break
         fixed.append(stage)
     before = [inspection.stage(number) for number in chain.upstream(inspection, fixed[0])] if fixed else []
-    return [] if any(_draws(each) or each.method in chain.RANDOM for each in before) else fixed
+    return [] if any(chain.draws(each) or each.method in chain.RANDOM for each in before) else fixed
 
 
 def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
@@ -214,13 +226,8 @@ def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
     """
     passed = list(itertools.takewhile(lambda stage: stage.method in ("shuffle", "repeat"), rest))
     methods = ("map",) if any(stage.method == "shuffle" for stage in passed) else ("map", "filter")
-    moved = itertools.takewhile(lambda stage: stage.method in methods and not _draws(stage), rest[len(passed) :])
+    moved = itertools.takewhile(lambda stage: stage.method in methods and not chain.draws(stage), rest[len(passed) :])
     return passed, list(moved) if passed else []
-
-
-def _draws(stage: Stage) -> bool:
-    """Return whether a function in the stage draws random numbers."""
-    return (stage.function is not None and stage.function.random) or any(_draws(inner) for inner in stage.inner)
 
 
 def _holds_a_draw(inspection: Inspection, stage: Stage) -> bool:
@@ -242,9 +249,9 @@ def _price(inspection: Inspection, upstream: Sequence[int], size_bytes: float | 
     else:
         text = f"takes about {units.size(size_bytes)} {where}"
     stages = [inspection.stage(number) for number in upstream]
-    python = [stage for stage in stages if stage.function is not None and stage.function.python]
-    if python:
-        text += f"; right only if {short(python[-1])} gives the same in each epoch"
+    keeping = [stage for stage in stages if any(map(chain.may_differ, (stage, *stage.inner)))]
+    if keeping:
+        text += f"; right only if {short(keeping[-1])} gives the same in each epoch"
     if any(stage.method == "list_files" and stage.arguments.get("shuffle") is not False for stage in stages):
         text += "; the files then keep the order of the first epoch"
     return text

@@ -187,6 +187,8 @@ def order(inspection: Inspection, context: Context) -> Iterator[Fix]:
     yield from _shuffles(inspection)
     yield from _filters(inspection)
     for repeat, shuffle in chain.pairs(inspection, "repeat", "shuffle"):
+        if shuffle.arguments.get("reshuffle_each_iteration") is False:
+            continue  # each pass would have the order of the first
         yield fix(
             "shuffle before repeat",
             "Shuffle before repeating, so that epochs do not mix",

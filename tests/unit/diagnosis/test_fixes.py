@@ -533,3 +533,74 @@ def test_a_random_map_that_can_be_divided_is_cached_within_behind_what_does_not_
     (fix,) = of_kind(tried(behind_one), "cache_within_map")
     assert fix.edits[0] == DivideMap(stage=3, after=1, statements=3)
     assert not of_kind(tried(behind_one.model_copy(update={"cold": True})), "cache_within_map")
+
+
+def branches(*of_pictures: Stage) -> Inspection:
+    """Masks, pictures, and a zip of the two behind their last stages."""
+    behind = of_pictures[-1].id + 1
+    joined = (stage(behind, "zip", 0, behind - 1), stage(behind + 1, "batch", behind))
+    return chain_of(source("from_tensor_slices"), stage(1, "TFRecordDataset"), *of_pictures, *joined)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stages"),
+    [
+        ("parallel_interleave", ()),
+        ("parallel_map", (mapped(2, "flip", random=True),)),
+        ("fuse", (mapped(2, "flip", random=True), mapped(3, "turn", random=True))),
+        ("deterministic", (mapped(2, "decode", num_parallel_calls=AUTOTUNE),)),
+        ("superfluous", (stage(2, "shuffle", 1, buffer_size=10**6),)),
+    ],
+)
+def test_what_zip_joins_by_its_place_is_not_put_into_another_order(kind: str, stages: tuple[Stage, ...]) -> None:
+    allowed = {"allow_reordering": True, "allow_threads": True}
+    joined = branches(*stages) if stages else branches(stage(2, "batch", 1))
+    found = [each for each in tried(joined, **allowed) if each.fix.kind == kind and each.fix.stages != (0,)]
+    assert found
+    assert all("would no longer belong together" in each.reason for each in found)
+
+
+def test_a_prefetch_in_a_branch_of_a_zip_moves_nothing() -> None:
+    joined = branches(mapped(2, "flip", random=True))
+    found = [each for each in tried(joined) if each.fix.kind in ("prefetch", "read_size")]
+    assert len(found) == 2
+    assert not any("belong together" in each.reason for each in found)
+
+
+def test_a_shuffle_that_does_not_reshuffle_stays_behind_the_repeat() -> None:
+    stages = (source(), stage(1, "repeat", 0), stage(2, "shuffle", 1, buffer_size=10, reshuffle_each_iteration=False))
+    assert not of_kind(tried(chain_of(*stages)), "order")
+
+
+@pytest.mark.parametrize(("count", "is_tried"), [(8, False), (-1, True)])
+def test_nothing_is_cached_in_front_of_what_may_end_a_pass_early(count: int, is_tried: bool) -> None:
+    stages = (source(), mapped(1, "decode"), stage(2, "shuffle", 1), stage(3, "take", 2, count=count))
+    found = [each for each in tried(chain_of(*stages)) if each.fix.kind == "cache"]
+    assert [each.outcome == "pending" for each in found] == [is_tried]
+    assert is_tried or "take behind it may end a pass before the cache is full" in found[0].reason
+
+
+@pytest.mark.parametrize(
+    "keeping",
+    [
+        mapped(1, "scale", stateful=True),
+        stage(
+            1, "interleave", 0, of=function("open"), inner=(stage(9, "from_generator", of=function("g", python=True)),)
+        ),
+    ],
+)
+def test_a_cache_behind_what_reads_a_variable_or_runs_python_within_is_said_to_keep_its_first_epoch(
+    keeping: Stage,
+) -> None:
+    (fix, *_) = of_kind(tried(chain_of(source(), keeping, mapped(2, "double"))), "cache")
+    assert "right only if" in fix.because
+    assert "gives the same in each epoch" in fix.because
+
+
+def test_a_prefetch_between_two_functions_with_python_runs_them_beside_each_other() -> None:
+    generator = source("from_generator").model_copy(update={"function": function("rows", python=True)})
+    stages = (generator, mapped(1, "decode", python=True))
+    (fix,) = (fix for fix in of_kind(tried(chain_of(*stages)), "prefetch") if "after" in fix.variant)
+    assert fix.threads
+    plain = chain_of(generator, mapped(1, "decode", num_parallel_calls=1), default_parallelised=False)
+    assert not any(fix.threads for fix in of_kind(tried(plain), "prefetch"))
