@@ -12,7 +12,7 @@ import numpy as np
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import BATCH_AS_IS, TAKE_ANY
 from pipeline_bench.model.pipeline import OnBatches, Stage
-from pipeline_bench.tfdata import public_api
+from pipeline_bench.tfdata import dataflow, public_api
 
 if TYPE_CHECKING:
     from pipeline_bench.tfdata.record import Recipe
@@ -120,7 +120,8 @@ def _on_batches(
         batches, wanted = (getattr(each, batch)(_SOME) for each in (samples, mapped))
         for way, changed in ways.items():
             with contextlib.suppress(Exception):  # of the user's code, which was not written for batches
-                if _are_batches(batches.map(changed).element_spec, wanted.element_spec):
+                are_batches = _are_batches(batches.map(changed).element_spec, wanted.element_spec)
+                if are_batches and not (way == "as-is" and dataflow.mixes_rows(function, samples.element_spec)):
                     return way
     return "not"
 

@@ -604,3 +604,10 @@ def test_a_prefetch_between_two_functions_with_python_runs_them_beside_each_othe
     assert fix.threads
     plain = chain_of(generator, mapped(1, "decode", num_parallel_calls=1), default_parallelised=False)
     assert not any(fix.threads for fix in of_kind(tried(plain), "prefetch"))
+
+
+@pytest.mark.parametrize("python", [False, True])
+def test_that_python_treats_each_sample_of_a_batch_by_itself_is_said_to_be_the_users_to_know(python: bool) -> None:
+    stages = (source(), mapped(1, "decode", python=python), stage(2, "batch", 1))
+    (fix,) = of_kind(tried(chain_of(*stages)), "batch_before_map")
+    assert ("right only if decode does to each sample of any batch what it does to one" in fix.because) == python
