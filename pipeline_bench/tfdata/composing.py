@@ -24,31 +24,31 @@ _SOME = 2
 def composed(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     """Return one function for `map` that does what maps of these functions one after another do.
 
-    As tf.data does between two maps: a tuple is spread over the next one's parameters, a list becomes a tuple, and
-    numbers and arrays become tensors.
+    As tf.data does between two maps: a tuple is spread over the next one's parameters, and a list becomes a tuple. The
+    function raises `PipelineBenchError` where one gives a number or an array, which between maps becomes a tensor: the
+    code that is written hands it over as it is, and ``[x, x] * 2`` is another thing of a list than of a tensor.
     """
     first, following = functions[0], tuple(functions[1:])
 
     def fused(*args: Any) -> Any:
         value = first(*args)
         for function in following:
-            value = _as_element(value)
+            value = tuple(value) if type(value) is list else value
+            _check_tensors(value)
             value = function(*value) if type(value) is tuple else function(value)
         return value
 
     return fused
 
 
-def _as_element(value: Any) -> Any:
-    return tuple(_tensors(part) for part in value) if type(value) is list else _tensors(value)
-
-
-def _tensors(value: Any) -> Any:
+def _check_tensors(value: Any) -> None:
     import tensorflow as tf
     from tensorflow.python.data.util import nest  # where a list is one tensor, as in elements
 
     kinds = (bool, int, float, str, bytes, list, np.ndarray, np.generic, tf.Variable)
-    return nest.map_structure(lambda part: tf.convert_to_tensor(part) if isinstance(part, kinds) else part, value)
+    for part in nest.flatten(value):
+        if isinstance(part, kinds):
+            raise PipelineBenchError(f"a map gives a {type(part).__name__}, which is a tensor only behind a map")
 
 
 def parsing_batches(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 
 from pipeline_bench.diagnosis import chain
@@ -18,6 +19,8 @@ _LARGE_READ_BYTES = 8 * 2**20
 """tf.data reads 256 KiB at a time by default."""
 _HUGE_BUFFER_BYTES = 512 * 2**20
 """A shuffle that keeps more than this is tried with a quarter of it: filling it delays the first element."""
+_LEADING_SIZE = re.compile(r"\[([^],]*)")
+"""In the structure of elements: ``(float32[32, 224, 224, 3], int64[?])``."""
 _ENDS_THE_FIXED_PART = frozenset(
     {"shuffle", "repeat", "prefetch", "snapshot", "with_options", "sample_from_datasets", "rejection_resample"}
 )
@@ -153,6 +156,8 @@ def superfluous(inspection: Inspection, context: Context) -> Iterator[Fix]:
     for one, other in itertools.chain.from_iterable(chain.pairs(inspection, *methods) for methods in pairs):
         if any(stage.arguments.get("drop_remainder") is True for stage in (one, other)):
             continue  # without it the last samples would arrive too
+        if other.method == "batch" and not _all_of(chain.before(inspection, one), other.arguments.get("batch_size")):
+            continue  # shorter ones, as at the end of each file, would stay as they are
         yield fix(
             f"no {one.method} and {other.method}",
             f"Leave out {one.method} and the {other.method} that undoes it",
@@ -234,6 +239,11 @@ def _holds_a_draw(inspection: Inspection, stage: Stage) -> bool:
     """Return whether a cache keeps one order, or one draw, for all epochs: without it each would have its own."""
     before = (inspection.stage(number) for number in chain.upstream(inspection, stage))
     return stage.method == "cache" and any(chain.random(each) for each in before)
+
+
+def _all_of(stage: Stage | None, size: Value) -> bool:
+    """Return whether each part of a stage's elements has that leading size, by what is known of them all."""
+    return stage is not None and set(_LEADING_SIZE.findall(stage.element)) == {str(size)}
 
 
 def _size_bytes(inspection: Inspection, stage: Stage) -> float | None:

@@ -400,7 +400,8 @@ def test_a_private_pool_of_the_users_grows_with_the_calls_that_wait() -> None:
 
 
 def test_a_batch_that_is_taken_apart_again_is_left_out() -> None:
-    stages = (stage(0, "range"), stage(1, "unbatch", 0), stage(2, "batch", 1))
+    batches = stage(0, "from_generator").model_copy(update={"element": "int64[8]"})
+    stages = (batches, stage(1, "unbatch", 0), stage(2, "batch", 1, batch_size=8))
     edits = [fix.edits for fix in of_kind(tried(chain_of(*stages)), "superfluous")]
     assert (Remove(stage=1), Remove(stage=2)) in edits
 
@@ -611,3 +612,13 @@ def test_that_python_treats_each_sample_of_a_batch_by_itself_is_said_to_be_the_u
     stages = (source(), mapped(1, "decode", python=python), stage(2, "batch", 1))
     (fix,) = of_kind(tried(chain_of(*stages)), "batch_before_map")
     assert ("right only if decode does to each sample of any batch what it does to one" in fix.because) == python
+
+
+@pytest.mark.parametrize(
+    ("element", "is_left_out"),
+    [("(float32[32, 8], int64[32])", True), ("(float32[?, 8], int64[?])", False), ("(float32[32], int64[?])", False)],
+)
+def test_batches_are_not_left_as_they_are_where_some_may_be_shorter(element: str, is_left_out: bool) -> None:
+    batches = source("interleave").model_copy(update={"element": element})
+    stages = (batches, stage(1, "unbatch", 0), stage(2, "batch", 1, batch_size=32))
+    assert bool(of_kind(tried(chain_of(*stages)), "superfluous")) is is_left_out
