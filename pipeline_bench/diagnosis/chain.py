@@ -114,10 +114,10 @@ def random(stage: Stage) -> bool:
     return stage.method in RANDOM or draws(stage) or any(map(random, stage.inner))
 
 
-def zipped(inspection: Inspection) -> frozenset[int]:
-    """Return the ids of the stages whose elements a `zip` joins with others, by their places in the order."""
-    zips = (stage for stage in inspection.stages if stage.method == "zip")
-    return frozenset(number for stage in zips for number in upstream(inspection, stage) if number != stage.id)
+def in_front_of(inspection: Inspection, *methods: str) -> frozenset[int]:
+    """Return the ids of the stages that give elements to a stage of these methods, directly or through others."""
+    found = [stage for stage in inspection.stages if stage.method in methods]
+    return frozenset(number for stage in found for number in upstream(inspection, stage) if number != stage.id)
 
 
 def pairs(inspection: Inspection, first: str, second: str) -> Iterator[tuple[Stage, Stage]]:

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import BATCH_AS_IS, TAKE_ANY
 from pipeline_bench.model.pipeline import OnBatches, Stage
-from pipeline_bench.tfdata import dataflow, public_api
+from pipeline_bench.tfdata import dataflow, describe, public_api
 
 if TYPE_CHECKING:
     from pipeline_bench.tfdata.record import Recipe
@@ -80,7 +80,7 @@ def vectorized(function: Callable[..., Any], fallback: bool = True) -> Callable[
 def with_batches(recipe: Recipe, stages: Sequence[Stage]) -> tuple[Stage, ...]:
     """Return the stages, of each map that single samples pass before they are batched with how it can be given batches.
 
-    A function that draws, keeps a state or runs Python is not traced for that.
+    A function that draws or runs Python is not traced for that; one that changes a state would do so once a batch.
     """
     batched: dict[int, str] = {}
     for batch in (stage for stage in stages if stage.method in BATCH_AS_IS):
@@ -94,9 +94,12 @@ def with_batches(recipe: Recipe, stages: Sequence[Stage]) -> tuple[Stage, ...]:
 
 def _with_batches(recipe: Recipe, stage: Stage, batch: str) -> Stage:
     function, call = stage.function, recipe.calls[stage.id]
-    if function is None or call.function is None or function.python or function.stateful or function.random:
+    if function is None or call.function is None or function.python or function.random:
         return stage
-    found = _on_batches(call.function, function.parses_examples, recipe.dataset(stage.inputs[0]), call.result, batch)
+    found: OnBatches = "not"
+    if not describe.changes_state(call.result):
+        before = recipe.dataset(stage.inputs[0])
+        found = _on_batches(call.function, function.parses_examples, before, call.result, batch)
     return stage.model_copy(update={"function": function.model_copy(update={"on_batches": found})})
 
 
@@ -106,7 +109,7 @@ def _on_batches(
     """Return how a map's function can be given whole batches, by the shapes of what it gives when it is traced so.
 
     Args:
-        function: the map's, of which no op keeps a state.
+        function: the map's, of which no op changes a state.
         parses_examples: whether it calls a parser of examples.
         samples: the dataset that it is mapped over.
         mapped: the dataset of the map.

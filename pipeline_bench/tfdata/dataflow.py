@@ -42,7 +42,7 @@ def mixes_rows(function: Any, element_spec: Any) -> bool:
     What a few usual samples do not reach may decide for a whole batch: ``if tf.reduce_max(image) > 1: image /= 255``.
 
     Args:
-        function: of which no op keeps a state.
+        function: of which no op changes a state.
         element_spec: of one sample.
     """
     import tensorflow as tf

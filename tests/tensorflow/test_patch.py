@@ -351,15 +351,31 @@ def limit(image):
 def whiten(image):
     return tf.image.per_image_standardization(image)
 
+seen = tf.Variable(0)
+names = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0, 1], [3, 4]), 0)
+
+def count(image):
+    return image * tf.cast(seen.assign_add(1) > 90, tf.float32)  # as a curriculum does
+
+def look_up(image):
+    return names.lookup(tf.cast(image, tf.int32)) + seen
+
 def make_dataset():
     return tf.data.Dataset.from_tensor_slices(tf.random.uniform([99, 4, 4, 3], seed=1)).map({}).batch(8)
 """
 
 
 @pytest.mark.parametrize(
-    ("function", "on_batches"), [("scale", "vectorized-map"), ("limit", "vectorized-map"), ("whiten", "as-is")]
+    ("function", "on_batches"),
+    [
+        ("scale", "vectorized-map"),
+        ("limit", "vectorized-map"),
+        ("whiten", "as-is"),
+        ("count", "not"),
+        ("look_up", "as-is"),
+    ],
 )
-def test_a_function_in_which_one_sample_may_decide_for_a_batch_gets_samples(
+def test_a_function_in_which_one_sample_may_decide_for_others_gets_samples(
     function: str, on_batches: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "branches.py"

@@ -21,6 +21,8 @@ from pipeline_bench.text import one_line, units
 
 WORTH = 0.03
 """A fix that cannot gain more than this share of the time is not tried: it could hardly be told from none."""
+_BY_PLACE = ("take", "skip", "shard", "take_while", "window", "enumerate", "scan")
+"""Methods for which it matters where in the order an element stands."""
 _NAME_CHARACTERS = 40
 _VARIANT_CHARACTERS = 60
 _UNKNOWN_SHARE = 0.1
@@ -147,8 +149,8 @@ def short(stage: Stage) -> str:
 def _not_tried(kind: Kind, fix: Fix, inspection: Inspection, context: Context, parts: Segments) -> str | None:
     if (blocker := kind.blocker(inspection, context)) is not None:
         return f"{blocker}."
-    if _comes_apart(fix, inspection):
-        return "what zip joins by its place in the order would no longer belong together."
+    if (spoiled := _spoils(fix, inspection)) is not None:
+        return f"{spoiled}, and the small part of the input need not show it."
     if (missing := _not_allowed(fix, context)) is not None:
         return missing
     share = could_save(fix.stages, parts, context.as_written_ms)
@@ -170,17 +172,25 @@ def _is_explained(parts: Segments, context: Context) -> bool:
     return context.as_written_ms is None or parts.explained(context.as_written_ms) >= chain.EXPLAINED
 
 
-def _comes_apart(fix: Fix, inspection: Inspection) -> bool:
-    """Return whether a fix may change the order of one branch of a `zip`, or of the random numbers that it draws.
+def _spoils(fix: Fix, inspection: Inspection) -> str | None:
+    """Return what a fix would do to which samples arrive, or to what belongs together, beside their order.
 
-    Two branches with one seed draw alike, a picture and its mask for example. The small part of the input does not
-    show either: there a buffer may hold everything, and random values are not compared one by one.
+    In the small part a buffer may hold everything, a `take` may take all, and no element may fail; random values are
+    not compared one by one there: two branches of a `zip` with one seed, pictures and their masks, draw alike.
     """
     claims = (claim for edit in fix.edits if not isinstance(edit, InsertAfter) for claim in edit.claims())
     changed = {number for number, _ in claims}
     drawing = {stage.id for stage in inspection.stages if chain.draws(stage)}
-    moved = {*changed, *fix.stages} if fix.reorders else changed & drawing
-    return not moved.isdisjoint(chain.zipped(inspection))
+    moved = {*changed, *fix.stages} if fix.reorders else set()
+    if (moved | changed & drawing) & chain.in_front_of(inspection, "zip"):
+        return "what zip joins by its place in the order would no longer belong together"
+    for method in _BY_PLACE:
+        if moved & chain.in_front_of(inspection, method):
+            return f"{method} goes by an element's place in the order, and would do it to others"
+    failing = chain.in_front_of(inspection, "ignore_errors")
+    if changed & failing and any(inspection.stage(number).method == "batch" for number in failing):
+        return "with an element that fails ignore_errors drops its batch, and would drop other samples"
+    return None
 
 
 def _not_allowed(fix: Fix, context: Context) -> str | None:

@@ -622,3 +622,20 @@ def test_batches_are_not_left_as_they_are_where_some_may_be_shorter(element: str
     batches = source("interleave").model_copy(update={"element": element})
     stages = (batches, stage(1, "unbatch", 0), stage(2, "batch", 1, batch_size=32))
     assert bool(of_kind(tried(chain_of(*stages)), "superfluous")) is is_left_out
+
+
+@pytest.mark.parametrize("method", ["take", "skip", "shard", "window"])
+def test_the_order_does_not_change_in_front_of_what_goes_by_the_place_in_it(method: str) -> None:
+    stages = (source("TFRecordDataset"), stage(1, "shuffle", 0, buffer_size=10**6), stage(2, method, 1))
+    for kind in ("parallel_interleave", "superfluous"):
+        for behind in (stages, stages[:2]):
+            found = tried(chain_of(*behind), allow_reordering=True)
+            assert (f"{method} goes by an element's place" in reason(found, kind)) == (behind is stages)
+
+
+def test_what_fails_within_a_batch_drops_the_samples_that_it_did() -> None:
+    stages = (source(), mapped(1), stage(2, "batch", 1), stage(3, "ignore_errors", 2), mapped(4, num_parallel_calls=1))
+    found = tried(chain_of(*stages))
+    for kind in ("parallel_batch", "batch_before_map"):
+        assert "ignore_errors drops its batch" in reason(found, kind)
+    assert "ignore_errors" not in reason(found, "parallel_map")
