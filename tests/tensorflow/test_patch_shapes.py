@@ -13,8 +13,9 @@ from pipeline_bench.diagnosis import fixes
 from pipeline_bench.diagnosis.fixes import Context
 from pipeline_bench.diagnosis.patch import change
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import OffloadToService, PrefetchToDevice
+from pipeline_bench.model.edits import PrefetchToDevice
 from pipeline_bench.model.pipeline import Inspection
+from pipeline_bench.model.service_edits import OffloadToService
 from pipeline_bench.tfdata import composing, describe, rebuild, splitting
 from pipeline_bench.tfdata.plan import Plan
 from pipeline_bench.tfdata.record import Recipe

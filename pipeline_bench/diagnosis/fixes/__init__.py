@@ -125,7 +125,10 @@ def attempts(inspection: Inspection, context: Context) -> tuple[Attempt, ...]:
     for kind in (each for each in kinds() if each.api == inspection.api):
         for found in kind.candidates(inspection, context):
             fix = found.model_copy(update={"kind": kind.name})
-            reason = _not_tried(kind, fix, inspection, context, parts)
+            if (reason := _spoils(fix, inspection)) is not None:
+                fix = fix.model_copy(update={"reorders": False, "threads": False})  # it needs more than an option
+            else:
+                reason = _not_tried(kind, fix, inspection, context, parts)
             attempt = Attempt(fix=fix, outcome="not-tried" if reason else "pending", reason=reason or "")
             ranked.append((_rank(kind, fix, parts, context), attempt))
     ranked.sort(key=lambda each: -each[0])
@@ -149,8 +152,6 @@ def short(stage: Stage) -> str:
 def _not_tried(kind: Kind, fix: Fix, inspection: Inspection, context: Context, parts: Segments) -> str | None:
     if (blocker := kind.blocker(inspection, context)) is not None:
         return f"{blocker}."
-    if (spoiled := _spoils(fix, inspection)) is not None:
-        return f"{spoiled}, and the small part of the input need not show it."
     if (missing := _not_allowed(fix, context)) is not None:
         return missing
     share = could_save(fix.stages, parts, context.as_written_ms)
@@ -173,7 +174,7 @@ def _is_explained(parts: Segments, context: Context) -> bool:
 
 
 def _spoils(fix: Fix, inspection: Inspection) -> str | None:
-    """Return what a fix would do to which samples arrive, or to what belongs together, beside their order.
+    """Return why a fix must not be tried, which would do more than change the order of the samples; None where not.
 
     In the small part a buffer may hold everything, a `take` may take all, and no element may fail; random values are
     not compared one by one there: two branches of a `zip` with one seed, pictures and their masks, draw alike.
@@ -183,13 +184,13 @@ def _spoils(fix: Fix, inspection: Inspection) -> str | None:
     drawing = {stage.id for stage in inspection.stages if chain.draws(stage)}
     moved = {*changed, *fix.stages} if fix.reorders else set()
     if (moved | changed & drawing) & chain.in_front_of(inspection, "zip"):
-        return "what zip joins by its place in the order would no longer belong together"
+        return "what zip joins by its place in the order would no longer belong together."
     for method in _BY_PLACE:
         if moved & chain.in_front_of(inspection, method):
-            return f"{method} goes by an element's place in the order, and would do it to others"
+            return f"{method} goes by an element's place in the order, and would do it to others."
     failing = chain.in_front_of(inspection, "ignore_errors")
     if changed & failing and any(inspection.stage(number).method == "batch" for number in failing):
-        return "with an element that fails ignore_errors drops its batch, and would drop other samples"
+        return "with an element that fails ignore_errors drops its batch, and would drop other samples."
     return None
 
 

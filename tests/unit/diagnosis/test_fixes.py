@@ -631,6 +631,7 @@ def test_the_order_does_not_change_in_front_of_what_goes_by_the_place_in_it(meth
         for behind in (stages, stages[:2]):
             found = tried(chain_of(*behind), allow_reordering=True)
             assert (f"{method} goes by an element's place" in reason(found, kind)) == (behind is stages)
+            assert of_kind(found, kind)[0].reorders == (behind is not stages), "no option would permit it"
 
 
 def test_what_fails_within_a_batch_drops_the_samples_that_it_did() -> None:
