@@ -311,10 +311,10 @@ class Patch:
         place = stage.place
         if place is None:
             raise CannotPatchError(f"where {stage.label} is called is not known")
-        if stage.shared:
-            raise CannotPatchError(f"the call of {stage.label} also makes another dataset, with which it was not tried")
         if place.file not in self._texts:
             raise CannotPatchError(f"{stage.label} is called in a file that is not yours or has changed meanwhile")
+        if stage.shared:
+            raise CannotPatchError(f"the call of {stage.label} also makes another dataset, with which it was not tried")
         try:
             if place.file not in self._files:
                 self._files[place.file] = SourceFile(self._texts[place.file])

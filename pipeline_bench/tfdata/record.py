@@ -137,12 +137,14 @@ def _stage(calls: Mapping[int, Call], call: Call, others: Sequence[Call]) -> Sta
 
 def _is_random(calls: Mapping[int, Call], call: Call) -> bool:
     """Return whether a call or one in front of it draws random numbers, or mixes."""
-    before = (calls[number] for number in _upstream(calls, call.id))
-    return any(each.method in _MIX or _draws(each.stage()) for each in before)
+    return any(_draws(calls[number].stage()) for number in _upstream(calls, call.id))
 
 
 def _draws(stage: Stage) -> bool:
-    return (stage.function is not None and stage.function.random) or any(map(_draws, stage.inner))
+    if stage.method == "list_files":
+        return stage.arguments.get("shuffle") is not False
+    function = stage.function
+    return stage.method in _MIX or (function is not None and function.random) or any(map(_draws, stage.inner))
 
 
 @dataclass

@@ -65,7 +65,12 @@ def _no_device(inspection: Inspection, context: Context) -> str | None:
 @kind(saving=0.7, blocker=_no_device)
 def device_prefetch(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Copy batches to the GPU while it still computes on the one before."""
-    yield fix("prefetch to the GPU", "Copy batches to the GPU ahead of the model", PrefetchToDevice())
+    yield fix(
+        "prefetch to the GPU",
+        "Copy batches to the GPU ahead of the model",
+        PrefetchToDevice(),
+        caveat="nothing may come behind it, neither a call nor a tf.distribute strategy",
+    )
 
 
 @kind(saving=0.5)
