@@ -464,13 +464,38 @@ def test_the_files_own_name_of_tensorflow_is_used(line: str, written_as: str) ->
     source = written(f"""
         def unused():
             {line}
-        if False:
+        try:
+            raise ImportError
             {line}
+        except ImportError:
+            pass
         def make_dataset():
             return Dataset.range(9).map(f)
         """)
     code, _ = changed(source, SetArgument(stage=1, argument="num_parallel_calls", value=-1))
     assert f"num_parallel_calls={written_as})" in str(code.diff)
+
+
+def test_a_name_of_tensorflow_that_is_something_else_where_the_call_stands_is_not_used() -> None:
+    source = written("""
+        if False:
+            import tensorflow.compat.v1 as v1
+        try:
+            raise ImportError
+            from tensorflow import data
+        except ImportError:
+            pass
+        def made(data):
+            return data.map(f)
+        def make_dataset():
+            return made(Dataset.range(9))
+        """)
+    edit = SetArgument(stage=1, argument="num_parallel_calls", value=-1)
+    inspection = (recorder := Recorder()).inspection(recorder.run(source))
+    fix = Fix(kind="k", variant="v", title="t", edits=(edit,))
+    code = change({FILE: source}, inspection, fix)
+    assert code.diff is None
+    assert "the file has no name for tf.data itself" in code.text
 
 
 def test_fused_maps_compute_what_they_did_apart() -> None:
