@@ -101,6 +101,11 @@ def reads_files(stage: Stage) -> bool:
     return any(each.method in READERS for each in stage.with_inner())
 
 
+def draws(stage: Stage) -> bool:
+    """Return whether a function in the stage draws random numbers."""
+    return any(each.draws for each in stage.with_inner())
+
+
 def random(stage: Stage) -> bool:
     """Whether what the stage gives, or its order, may differ from epoch to epoch, by what its graph and method tell."""
     return any(
@@ -109,6 +114,12 @@ def random(stage: Stage) -> bool:
         or (each.method == "list_files" and each.arguments.get("shuffle") is not False)
         for each in stage.with_inner()
     )
+
+
+def in_front_of(inspection: Inspection, *methods: str) -> frozenset[int]:
+    """Return the ids of the stages that give elements to a stage of these methods, directly or through others."""
+    found = [stage for stage in inspection.stages if stage.method in methods]
+    return frozenset(each.id for stage in found for each in upstream(inspection, stage) if each is not stage)
 
 
 def pairs(inspection: Inspection, first: str, second: str) -> Iterator[tuple[Stage, Stage]]:

@@ -23,7 +23,7 @@ from pipeline_bench.diagnosis.source_file import (
 )
 from pipeline_bench.model.calls import KEPT_WHEN_FUSED, PARAMETERS, CannotPatchError
 from pipeline_bench.model.diagnosis import CodeChange, Fix
-from pipeline_bench.model.edits import Edit, InsertAfter, PrefetchToDevice, SetOptions
+from pipeline_bench.model.edits import Edit, PrefetchToDevice, SetOptions
 from pipeline_bench.model.pipeline import WORKERS, Inspection, Stage
 from pipeline_bench.tfdata import splitting
 
@@ -31,7 +31,7 @@ _STATIC = {"zip", "sample_from_datasets", "choose_from_datasets"}
 """Calls on the class, with their inputs as arguments: a chain can only begin with one."""
 _UNDONE = {"batch", "unbatch"}
 """Without the one, samples that have the shape of a batch would reach others than the one that undoes it."""
-_OF_CACHE_FILES = "Give the cache a path of its own with room on the disk; delete the files when the pipeline changes."
+_OF_CACHE_FILES = "Its path must be no other pipeline's, even of the same lines; delete its files when the data change."
 _HALVES = [("_fixed", "_random"), ("_fixed_part", "_random_part"), ("_before_random", "_from_random_on")]
 """What the names of a function's halves end with; the first ones that are free."""
 
@@ -55,8 +55,7 @@ def change(
     """
     patch = Patch(source_texts, inspection, names or {})
     stages = _every_stage(inspection)
-    files = any(isinstance(edit, InsertAfter) and "filename" in edit.arguments for edit in fix.edits)
-    of_files = [_OF_CACHE_FILES] if files else []
+    of_files = [_OF_CACHE_FILES] * any("filename" in getattr(edit, "arguments", ()) for edit in fix.edits)
     edits = _in_order(fix.edits)
     edit = edits[-1]
     try:
@@ -313,7 +312,9 @@ class Patch:
         if place is None:
             raise CannotPatchError(f"where {stage.label} is called is not known")
         if place.file not in self._texts:
-            raise CannotPatchError(f"{stage.label} is called in a file that is not yours")
+            raise CannotPatchError(f"{stage.label} is called in a file that is not yours or has changed meanwhile")
+        if stage.shared:
+            raise CannotPatchError(f"the call of {stage.label} also makes another dataset, with which it was not tried")
         try:
             if place.file not in self._files:
                 self._files[place.file] = SourceFile(self._texts[place.file])

@@ -17,7 +17,7 @@ from typing import Any
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
-from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper, ScopeProvider
+from libcst.metadata import ByteSpanPositionProvider, ImportAssignment, MetadataWrapper, ScopeProvider
 
 from pipeline_bench.model.calls import CannotPatchError
 
@@ -286,12 +286,16 @@ class SourceFile:
         for node in self.nodes:
             if not isinstance(node, cst.Import | cst.ImportFrom) or self.function(node) not in places:
                 continue
+            if any(isinstance(each, cst.If) for each in self.around(node)):  # as for type checkers only
+                continue
             start = (
                 f"{get_full_name_for_node(node.module)}." if isinstance(node, cst.ImportFrom) and node.module else ""
             )
             for alias in node.names if not isinstance(node.names, cst.ImportStar) else ():
                 used = alias.evaluated_alias or alias.evaluated_name.split(".")[0]
                 whole = f"{start}{alias.evaluated_name}"
+                if not self._is_imported(used, call):
+                    continue
                 if whole in _TENSORFLOW:
                     return f"{used}.data."
                 if whole == "tensorflow.data" and (alias.asname or start):
@@ -301,6 +305,11 @@ class SourceFile:
         if "tf" not in self._names:
             raise CannotPatchError("the file has no name for tf.data itself")
         return "tf.data."
+
+    def _is_imported(self, name: str, call: cst.Call) -> bool:
+        """Return whether a name is nothing but what an import makes it, where a call stands."""
+        scope = self._wrapper.resolve(ScopeProvider)[call]
+        return scope is not None and all(isinstance(each, ImportAssignment) for each in scope[name])
 
     def _behind(self, top: cst.BaseExpression) -> str:
         """Return the comment behind an expression on its line, where it can be moved."""

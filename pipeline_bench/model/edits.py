@@ -57,6 +57,8 @@ class InsertAfter(EditOfCalls):
         return [(self.stage, self.method), *([("cache", "place")] if self.method == "cache" else [])]
 
     def write(self, patch: Patch) -> None:
+        if "filename" in self.arguments:  # what another run or another pipeline has left there would be read
+            super().write(patch)
         patch.insert_after(self.stage, self._call())
 
     def describe(self, stage: Callable[[int], str]) -> str:

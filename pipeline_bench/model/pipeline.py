@@ -144,6 +144,8 @@ class Stage(Data):
     """The elements in words: ``(float32[32, 224, 224, 3], int64[32])``."""
     inner: tuple[Stage, ...] = ()
     """What the function itself builds for each element (`interleave`, `flat_map`); listed, not measured one by one."""
+    shared: bool = False
+    """Whether its call also makes a stage of another pipeline that is not alike: of another function, or random."""
 
     @property
     def label(self) -> str:

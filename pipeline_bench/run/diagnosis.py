@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 
 import psutil
@@ -11,6 +12,7 @@ import psutil
 from pipeline_bench.diagnosis import search
 from pipeline_bench.errors import SessionError
 from pipeline_bench.model.diagnosis import Diagnosis
+from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import save
 from pipeline_bench.run import machine
 from pipeline_bench.run.comparison import Outcome, new_session, run
@@ -73,7 +75,7 @@ def _with_code(outcome: Outcome, observer: Observer) -> Outcome:
     session, diagnosis = outcome.session, outcome.session.diagnosis
     if diagnosis is None or diagnosis.inspection is None:
         return outcome
-    texts = _source_texts(diagnosis)
+    texts = source_texts(diagnosis.inspection, datetime.fromisoformat(session.started_at))
     names = {file: patched_from(file, Path.cwd()) for file in texts}
     attempts = tuple(
         attempt.model_copy(update={"code": change(texts, diagnosis.inspection, attempt.fix, names)})
@@ -91,13 +93,16 @@ def _with_code(outcome: Outcome, observer: Observer) -> Outcome:
     return dataclasses.replace(outcome, session=session, unsaved=unsaved)
 
 
-def _source_texts(diagnosis: Diagnosis) -> dict[str, str]:
-    """Return what the files hold that the pipeline's stages stand in; one that cannot be read has no code to change."""
-    assert diagnosis.inspection is not None
+def source_texts(inspection: Inspection, began: datetime) -> dict[str, str]:
+    """Return what the files hold that the pipeline's stages stand in.
+
+    One that cannot be read, or that was written since then, has no code to change: it is not what was measured.
+    """
     texts = {}
-    for file in {stage.place.file for stage in diagnosis.inspection.stages if stage.place is not None}:
+    for file in {stage.place.file for stage in inspection.stages if stage.place is not None}:
         try:
-            texts[file] = Path(file).read_bytes().decode("utf-8")  # as it is: line ends belong to the diff
+            if int(Path(file).stat().st_mtime) <= int(began.timestamp()):
+                texts[file] = Path(file).read_bytes().decode("utf-8")  # as it is: line ends belong to the diff
         except (OSError, UnicodeDecodeError):
             continue
     return texts

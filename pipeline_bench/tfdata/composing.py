@@ -12,7 +12,7 @@ import numpy as np
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import BATCH_AS_IS, TAKE_ANY
 from pipeline_bench.model.pipeline import OnBatches, Stage
-from pipeline_bench.tfdata import public_api
+from pipeline_bench.tfdata import dataflow, describe, public_api
 
 if TYPE_CHECKING:
     from pipeline_bench.tfdata.record import Recipe
@@ -24,31 +24,31 @@ _SOME = 2
 def composed(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     """Return one function for `map` that does what maps of these functions one after another do.
 
-    As tf.data does between two maps: a tuple is spread over the next one's parameters, a list becomes a tuple, and
-    numbers and arrays become tensors.
+    As tf.data does between two maps: a tuple is spread over the next one's parameters, and a list becomes a tuple. The
+    function raises `PipelineBenchError` where one gives a number or an array, which between maps becomes a tensor: the
+    code that is written hands it over as it is, and ``[x, x] * 2`` is another thing of a list than of a tensor.
     """
     first, following = functions[0], tuple(functions[1:])
 
     def fused(*args: Any) -> Any:
         value = first(*args)
         for function in following:
-            value = _as_element(value)
+            value = tuple(value) if type(value) is list else value
+            _check_tensors(value)
             value = function(*value) if type(value) is tuple else function(value)
         return value
 
     return fused
 
 
-def _as_element(value: Any) -> Any:
-    return tuple(_tensors(part) for part in value) if type(value) is list else _tensors(value)
-
-
-def _tensors(value: Any) -> Any:
+def _check_tensors(value: Any) -> None:
     import tensorflow as tf
     from tensorflow.python.data.util import nest  # where a list is one tensor, as in elements
 
     kinds = (bool, int, float, str, bytes, list, np.ndarray, np.generic, tf.Variable)
-    return nest.map_structure(lambda part: tf.convert_to_tensor(part) if isinstance(part, kinds) else part, value)
+    for part in nest.flatten(value):
+        if isinstance(part, kinds):
+            raise PipelineBenchError(f"a map gives a {type(part).__name__}, which is a tensor only behind a map")
 
 
 def parsing_batches(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,7 +80,7 @@ def vectorized(function: Callable[..., Any], fallback: bool = True) -> Callable[
 def with_batches(recipe: Recipe, stages: Sequence[Stage]) -> tuple[Stage, ...]:
     """Return the stages, of each map that single samples pass before they are batched with how it can be given batches.
 
-    A function that draws, keeps a state or runs Python is not traced for that.
+    A function that draws or runs Python is not traced for that; one that changes a state would do so once a batch.
     """
     batched: dict[int, str] = {}
     for batch in (stage for stage in stages if stage.method in BATCH_AS_IS):
@@ -94,9 +94,12 @@ def with_batches(recipe: Recipe, stages: Sequence[Stage]) -> tuple[Stage, ...]:
 
 def _with_batches(recipe: Recipe, stage: Stage, batch: str) -> Stage:
     function, call = stage.function, recipe.calls[stage.id]
-    if function is None or call.function is None or function.python or function.stateful or function.random:
+    if function is None or call.function is None or function.python or function.random:
         return stage
-    found = _on_batches(call.function, function.parses_examples, recipe.dataset(stage.inputs[0]), call.result, batch)
+    found: OnBatches = "not"
+    if not describe.changes_state(call.result):
+        before = recipe.dataset(stage.inputs[0])
+        found = _on_batches(call.function, function.parses_examples, before, call.result, batch)
     return stage.model_copy(update={"function": function.model_copy(update={"on_batches": found})})
 
 
@@ -106,7 +109,7 @@ def _on_batches(
     """Return how a map's function can be given whole batches, by the shapes of what it gives when it is traced so.
 
     Args:
-        function: the map's, of which no op keeps a state.
+        function: the map's, of which no op changes a state.
         parses_examples: whether it calls a parser of examples.
         samples: the dataset that it is mapped over.
         mapped: the dataset of the map.
@@ -120,7 +123,8 @@ def _on_batches(
         batches, wanted = (getattr(each, batch)(_SOME) for each in (samples, mapped))
         for way, changed in ways.items():
             with contextlib.suppress(Exception):  # of the user's code, which was not written for batches
-                if _are_batches(batches.map(changed).element_spec, wanted.element_spec):
+                are_batches = _are_batches(batches.map(changed).element_spec, wanted.element_spec)
+                if are_batches and not (way == "as-is" and dataflow.mixes_rows(function, samples.element_spec)):
                     return way
     return "not"
 

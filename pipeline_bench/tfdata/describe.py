@@ -23,6 +23,21 @@ _RANDOM_OPS = re.compile(r"Random|TruncatedNormal|Multinomial|SampleDistorted|^R
 # What is_stateful says of these is not what tf.data goes by when it decides whether to parallelise a map: it looks into
 # the functions that control flow calls, and skips assertions (tensorflow/core/grappler/optimizers/data/function_utils).
 _NOT_COUNTED = {"Assert", "If", "While", "Case", "For", "StatefulPartitionedCall", "PartitionedCall"}
+_READING_OPS = frozenset(
+    {
+        "VarHandleOp",
+        "ReadVariableOp",
+        "ResourceGather",
+        "ResourceGatherNd",
+        "HashTableV2",
+        "AnonymousHashTable",
+        "MutableHashTableV2",
+        "AnonymousMutableHashTable",
+        "LookupTableFindV2",
+        "LookupTableSizeV2",
+    }
+)
+"""Stateful ops that change no state."""
 _PARSING_OPS = {"ParseExampleV2", "ParseSingleExample"}
 _DATASET_OP = re.compile(r"Dataset(V\d+)?$")
 
@@ -107,6 +122,11 @@ def function(given: Any, dataset: Any, generator: bool = False) -> UserFunction:
         random=stateful and any(_RANDOM_OPS.search(op) for op in ops),
         parses_examples=not ops.isdisjoint(_PARSING_OPS),
     )
+
+
+def changes_state(dataset: Any) -> bool:
+    """Return whether a function of a dataset may change a state, of a variable or of a table for example."""
+    return any(_is_stateful(op) for op in _ops(dataset) - _NOT_COUNTED - _READING_OPS)
 
 
 def name(given: Any) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import AUTOTUNE, Value
 from pipeline_bench.model.edits import Edit, MoveBefore
-from pipeline_bench.tfdata import composing, stage_benchmark, subsample, user_code
+from pipeline_bench.tfdata import composing, dataflow, stage_benchmark, subsample, user_code
 from pipeline_bench.tfdata.plan import Node, Plan, Ref
 from pipeline_bench.tfdata.public_api import Entry, Run, intercepted, replaced
 from pipeline_bench.tfdata.record import Call, Recipe, writes_files
@@ -95,40 +95,33 @@ def subsampled(recipe: Recipe, edits: Iterable[Edit], scratch: Path, seed: int) 
     of an edit are kept; a service and a device, which change no sample, are left out.
 
     Raises:
-        PipelineBenchError: an edit does not fit, or moves a filter that leaves nothing out of the small part, so that
-            equal samples would prove nothing.
+        PipelineBenchError: an edit does not fit, or moves a filter in front of a map that may change what it looks at.
     """
     plan, edits = Plan(recipe), tuple(edits)
-    moved = [edit.stage for edit in edits if isinstance(edit, MoveBefore) and _may_filter_otherwise(plan, edit)]
+    for edit in edits:
+        if isinstance(edit, MoveBefore):
+            _check_filter(recipe, edit)
     subsample.shrink(plan)
     for edit in edits:
         edit.apply(plan)
     plan.service_workers = plan.device_buffer = None
-    maker = _Maker(plan, scratch, seed)
-    dataset = maker.dataset(plan.sink)
-    for node in map(plan.node, moved):
-        given, kept = (_count(maker.dataset(each)) for each in (plan.single_input(node), node.id))
-        if given == kept:
-            raise PipelineBenchError(f"{node.label} leaves none of the first {given} elements out, which shows nothing")
-    return _finished(plan, dataset)
+    return _finished(plan, _Maker(plan, scratch, seed).dataset(plan.sink))
 
 
-def _may_filter_otherwise(plan: Plan, edit: MoveBefore) -> bool:
-    """Return whether a filter that is moved may see other elements than before: not where it only passes repeats."""
-    node = plan.node(edit.stage)
-    if node.method != "filter":
-        return False
-    while len(node.inputs) == 1:
-        node = plan.node(node.inputs[0])
-        if node.method not in ("repeat", "filter"):
-            return True
-        if node.id == edit.other:
-            return False
-    return True
+def _check_filter(recipe: Recipe, edit: MoveBefore) -> None:
+    """Check that a filter that moves decides on each element as it did: a few equal samples would not prove that.
 
-
-def _count(dataset: Any) -> int:
-    return sum(1 for _ in dataset.take(subsample.MOST_ELEMENTS))
+    Raises:
+        PipelineBenchError: it may look at what a map changes that it moves in front of.
+    """
+    moved = at = recipe.calls[edit.stage]
+    read = dataflow.reads(moved.result) if moved.method == "filter" else set()
+    while read != set() and at.id != edit.other:
+        at = recipe.calls[at.inputs[0]]
+        if at.method == "map":
+            kept = dataflow.hands_on(at.result, recipe.dataset(at.inputs[0]).element_spec)
+            if read is None or not read <= kept:
+                raise PipelineBenchError(f"{moved.label} may look at what {at.label} changes")
 
 
 def _finished(plan: Plan, dataset: Any) -> Any:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +30,7 @@ _DISTRIBUTED_NOTE = (
     "diagnosed, in one process and with its own batch size."
 )
 _ALLOWED = "it must return a tf.data.Dataset, or a tuple, list or dict whose first dataset is to be diagnosed"
+_MIX = ("shuffle", "sample_from_datasets", "rejection_resample", "random")
 _DISTRIBUTING = ("experimental_distribute_dataset", "distribute_datasets_from_function")
 """Methods of a `tf.distribute` strategy: what the user's function returns after one is no tf.data dataset."""
 
@@ -102,11 +103,18 @@ class Recipe:
     """How a pipeline was made: the calls that its sink depends on."""
 
     def __init__(self, calls: Mapping[int, Call], sink: int, notes: tuple[str, ...] = ()) -> None:
-        self.calls: dict[int, Call] = {number: calls[number] for number in sorted(upstream(calls, [sink]))}
+        needed = upstream(calls, [sink])
+        self.calls: dict[int, Call] = {number: calls[number] for number in sorted(needed)}
         self.sink = sink
         own_files = any(call.needs_own_files() for call in self.calls.values())
         self.notes = (*notes, OWN_FILE_NOTE) if own_files else notes
-        self.stages: tuple[Stage, ...] = tuple(call.stage() for call in self.calls.values())
+        elsewhere: dict[Location | None, list[Call]] = {}
+        for number, call in calls.items():
+            if number not in needed and call.location is not None:
+                elsewhere.setdefault(call.location, []).append(call)
+        self.stages: tuple[Stage, ...] = tuple(
+            _stage(calls, call, elsewhere.get(call.location, ())) for call in self.calls.values()
+        )
         """Upstream first, by id."""
 
     def dataset(self, number: int) -> Any:
@@ -116,6 +124,27 @@ class Recipe:
         user's cache files; `rebuild.rebuild` and `rebuild.stage` give one that does not.
         """
         return self.calls[number].result
+
+
+def _stage(calls: Mapping[int, Call], call: Call, others: Sequence[Call]) -> Stage:
+    """Return a call as plain data, with whether other calls from its place in the source are not like it."""
+    stage = call.stage()
+    alike = [each for each in others if each.stage().function == stage.function]
+    is_random = _is_random(calls, call) if others else False
+    shared = len(alike) < len(others) or any(_is_random(calls, each) != is_random for each in alike)
+    return stage.model_copy(update={"shared": True}) if shared else stage
+
+
+def _is_random(calls: Mapping[int, Call], call: Call) -> bool:
+    """Return whether a call or one in front of it draws random numbers, or mixes."""
+    return any(_draws(calls[number].stage()) for number in upstream(calls, [call.id]))
+
+
+def _draws(stage: Stage) -> bool:
+    if stage.method == "list_files":
+        return stage.arguments.get("shuffle") is not False
+    function = stage.function
+    return stage.method in _MIX or (function is not None and function.random) or any(map(_draws, stage.inner))
 
 
 @dataclass

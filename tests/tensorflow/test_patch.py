@@ -335,3 +335,52 @@ def test_a_function_of_one_sample_runs_on_batches_in_a_trial_and_as_it_is_writte
     changed = tmp_path / "changed.py"  # a file: AutoGraph reads the source
     changed.write_text(new)
     assert recorded.values(recorded.call("make_dataset", file=changed)) == as_written
+
+
+BRANCHES = """
+import tensorflow as tf
+
+def scale(image):
+    if tf.reduce_max(image) > 1.0:  # no picture of the first ones
+        image = image / 255.0
+    return image
+
+def limit(image):
+    return tf.clip_by_norm(image, 10.0)
+
+def whiten(image):
+    return tf.image.per_image_standardization(image)
+
+seen = tf.Variable(0)
+names = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0, 1], [3, 4]), 0)
+
+def count(image):
+    return image * tf.cast(seen.assign_add(1) > 90, tf.float32)  # as a curriculum does
+
+def look_up(image):
+    return names.lookup(tf.cast(image, tf.int32)) + seen
+
+def make_dataset():
+    return tf.data.Dataset.from_tensor_slices(tf.random.uniform([99, 4, 4, 3], seed=1)).map({}).batch(8)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "on_batches"),
+    [
+        ("scale", "vectorized-map"),
+        ("limit", "vectorized-map"),
+        ("whiten", "as-is"),
+        ("count", "not"),
+        ("look_up", "as-is"),
+    ],
+)
+def test_a_function_in_which_one_sample_may_decide_for_others_gets_samples(
+    function: str, on_batches: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "branches.py"
+    file.write_text(BRANCHES.format(function))
+    recipe = recorded.recipe("make_dataset", file=file)
+    of_map = composing.with_batches(recipe, recipe.stages)[1].function
+    assert of_map is not None
+    assert of_map.on_batches == on_batches

@@ -105,7 +105,7 @@ def test_a_fused_map_is_one_op_with_the_arguments_of_both(tmp_path: Path) -> Non
     import tensorflow as tf
 
     def listed(x: Any) -> Any:
-        return [x, 3]  # a list becomes a tuple, and a number a tensor
+        return [x, x]  # a list becomes a tuple
 
     def branched(x: Any, y: Any) -> Any:
         if x > 2:  # AutoGraph converts a function that is called by another
@@ -117,6 +117,17 @@ def test_a_fused_map_is_one_op_with_the_arguments_of_both(tmp_path: Path) -> Non
     assert type(fused).__name__ == "_ParallelMapDataset"
     assert fused._input_dataset is recipe.dataset(0)
     assert values(fused) == values(recipe.dataset(2))
+
+
+@pytest.mark.parametrize("part", [3, [1, 2], np.arange(2)], ids=["number", "list", "array"])
+def test_maps_are_not_fused_where_what_is_no_tensor_yet_would_pass_between_their_functions(
+    part: Any, tmp_path: Path
+) -> None:
+    import tensorflow as tf
+
+    recipe = recipe_of(lambda: tf.data.Dataset.range(5).map(lambda x: (x, part)).map(lambda x, y: (x, y * 2)))
+    with pytest.raises(PipelineBenchError, match="which is a tensor only behind a map"):
+        rebuilt(recipe, [Fuse(stages=(1, 2))], tmp_path)
 
 
 def test_inserted_calls_stand_in_the_order_of_the_edits(tmp_path: Path) -> None:

@@ -305,3 +305,46 @@ def test_the_methods_that_make_datasets_are_found_in_the_class() -> None:
     assert not {"reduce", "cardinality", "options", "save", "as_numpy_iterator"} & set(found)
     assert found["range"].kind == "static"
     assert found["TFRecordDataset"].kind == "class"
+
+
+SHARED = """
+import tensorflow as tf
+
+def double(x):
+    return x * 2
+
+def augment(x):
+    return x + tf.random.uniform([], 0, 9, tf.int64)
+
+def prepare(ds, function, training):
+    ds = ds.map(double)
+    if training:
+        ds = ds.shuffle(9)
+    ds = ds.map(function)
+    return ds.batch(2)
+
+def make_dataset():
+    training = prepare(tf.data.Dataset.range(9), double, True)
+    validation = {}
+    return training
+"""
+
+
+@pytest.mark.parametrize(
+    ("validation", "shared"),
+    [
+        ("prepare(tf.data.Dataset.range(4), double, True)", []),
+        ("tf.data.Dataset.range(4).map(augment).batch(2)", []),
+        ("prepare(tf.data.Dataset.range(4), double, False)", [3, 4]),
+        ("prepare(tf.data.Dataset.range(4), augment, True)", [3]),
+        ("prepare(tf.data.Dataset.range(4).map(augment), double, True)", [1]),
+    ],
+    ids=["the same", "other lines", "not shuffled", "another function", "random in front"],
+)
+def test_a_call_that_makes_a_stage_of_another_pipeline_otherwise_is_told(
+    validation: str, shared: list[int], tmp_path: Path
+) -> None:
+    file = tmp_path / "shared.py"
+    file.write_text(SHARED.format(validation))
+    recipe = recorded.recipe("make_dataset", file=file)
+    assert [number for number, stage in enumerate(recipe.stages) if stage.shared] == shared

@@ -15,12 +15,14 @@ from functools import cache
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
-from pipeline_bench.model.edits import Edit
+from pipeline_bench.model.edits import Edit, InsertAfter
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import one_line, units
 
 WORTH = 0.03
 """A fix that cannot gain more than this share of the time is not tried: it could hardly be distinguished from none."""
+_BY_PLACE = ("take", "skip", "shard", "take_while", "window", "enumerate", "scan")
+"""Methods for which it matters where in the order an element stands."""
 _NAME_CHARACTERS = 40
 _VARIANT_CHARACTERS = 60
 _UNKNOWN_SHARE = 0.1
@@ -123,7 +125,10 @@ def attempts(inspection: Inspection, context: Context) -> tuple[Attempt, ...]:
     for kind in (each for each in kinds() if each.api == inspection.api):
         for found in kind.candidates(inspection, context):
             fix = found.model_copy(update={"kind": kind.name})
-            reason = _not_tried(kind, fix, inspection, context, parts)
+            if (reason := _spoils(fix, inspection)) is not None:
+                fix = fix.model_copy(update={"reorders": False, "threads": False})  # it needs more than an option
+            else:
+                reason = _not_tried(kind, fix, inspection, context, parts)
             attempt = Attempt(fix=fix, outcome="not-tried" if reason else "pending", reason=reason or "")
             ranked.append((_rank(kind, fix, parts, context), attempt))
     ranked.sort(key=lambda each: -each[0])
@@ -166,6 +171,27 @@ def _not_tried(kind: Kind, fix: Fix, inspection: Inspection, context: Context, p
 def _is_explained(parts: Segments, context: Context) -> bool:
     """Return whether the stages' costs make up enough of the time, so that a stage of little cost is no gain."""
     return context.as_written_ms is None or parts.explained(context.as_written_ms) >= chain.EXPLAINED
+
+
+def _spoils(fix: Fix, inspection: Inspection) -> str | None:
+    """Return why a fix must not be tried, which would do more than change the order of the samples; None where not.
+
+    In the small part a buffer may hold everything, a `take` may take all, and no element may fail; random values are
+    not compared one by one there: two branches of a `zip` with one seed, pictures and their masks, draw alike.
+    """
+    claims = (claim for edit in fix.edits if not isinstance(edit, InsertAfter) for claim in edit.claims())
+    changed = {number for number, _ in claims}
+    drawing = {stage.id for stage in inspection.stages if chain.draws(stage)}
+    moved = {*changed, *fix.stages} if fix.reorders else set()
+    if (moved | changed & drawing) & chain.in_front_of(inspection, "zip"):
+        return "what zip joins by its place in the order would no longer belong together."
+    for method in _BY_PLACE:
+        if moved & chain.in_front_of(inspection, method):
+            return f"{method} goes by an element's place in the order, and would do it to others."
+    failing = chain.in_front_of(inspection, "ignore_errors")
+    if changed & failing and any(inspection.stage(number).method == "batch" for number in failing):
+        return "with an element that fails ignore_errors drops its batch, and would drop other samples."
+    return None
 
 
 def _not_allowed(fix: Fix, context: Context) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 
 from pipeline_bench.diagnosis import chain
@@ -18,6 +19,8 @@ _LARGE_READ_BYTES = 8 * 2**20
 """tf.data reads 256 KiB at a time by default."""
 _HUGE_BUFFER_BYTES = 512 * 2**20
 """A shuffle that keeps more than this is tried with a quarter of it: filling it delays the first element."""
+_LEADING_SIZE = re.compile(r"\[([^],]*)")
+"""In the structure of elements: ``(float32[32, 224, 224, 3], int64[?])``."""
 _ENDS_THE_FIXED_PART = frozenset(
     {"shuffle", "repeat", "prefetch", "snapshot", "with_options", "sample_from_datasets", "rejection_resample"}
 )
@@ -40,11 +43,16 @@ def prefetch(inspection: Inspection, context: Context) -> Iterator[Fix]:
     if middle is not None:
         number, smaller = middle
         stage = inspection.stage(number)
+        in_front = {each.id for each in chain.upstream(inspection, stage)}
+        sides = [[each for each in inspection.stages if (each.id in in_front) == side] for side in (True, False)]
+        threads = all(any(map(chain.may_differ, side)) for side in sides)
         yield fix(
             f"prefetch after {stage.label}",
             f"Have {short(stage)} work ahead of the stages behind it",
             InsertAfter(stage=number, method="prefetch", arguments=ahead),
             stages=smaller,
+            threads=threads,
+            caveat="functions with Python or state then run beside each other" if threads else "",
         )
 
 
@@ -57,7 +65,12 @@ def _no_device(inspection: Inspection, context: Context) -> str | None:
 @kind(saving=0.7, blocker=_no_device)
 def device_prefetch(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Copy batches to the GPU while it still computes on the one before."""
-    yield fix("prefetch to the GPU", "Copy batches to the GPU ahead of the model", PrefetchToDevice())
+    yield fix(
+        "prefetch to the GPU",
+        "Copy batches to the GPU ahead of the model",
+        PrefetchToDevice(),
+        caveat="nothing may come behind it, neither a call nor a tf.distribute strategy",
+    )
 
 
 @kind(saving=0.5)
@@ -75,11 +88,18 @@ def read_size(inspection: Inspection, context: Context) -> Iterator[Fix]:
             )
 
 
-def _one_epoch(inspection: Inspection, context: Context) -> str | None:
-    return "the fit has one epoch, in which nothing would be read from a cache" if inspection.once else None
+def _never_read(inspection: Inspection, context: Context) -> str | None:
+    """Return why nothing would be read from a cache behind the fixed part."""
+    if inspection.once:
+        return "the fit has one epoch, in which nothing would be read from a cache"
+    run = list(reversed(chain.trunk(inspection)))
+    for stage in run[len(_fixed_part(inspection, run)) :]:
+        if stage.method == "take_while" or (stage.method == "take" and stage.arguments.get("count") != -1):
+            return f"{stage.label} behind it may end a pass before the cache is full, and then nothing is read from it"
+    return None
 
 
-@kind(saving=0.9, blocker=_one_epoch)
+@kind(saving=0.9, blocker=_never_read)
 def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what was computed once: in memory, on disk where it does not fit; always before the first random stage."""
     run = list(reversed(chain.trunk(inspection)))
@@ -98,7 +118,7 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
         yield _cached(inspection, context, moved[-1], out, passed)
 
 
-@kind(saving=0.85, blocker=_one_epoch)
+@kind(saving=0.85, blocker=_never_read)
 def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what a map computes before it draws random numbers: two maps, and a cache between them."""
     run = list(reversed(chain.trunk(inspection)))
@@ -141,6 +161,8 @@ def superfluous(inspection: Inspection, context: Context) -> Iterator[Fix]:
     for one, other in itertools.chain.from_iterable(chain.pairs(inspection, *methods) for methods in pairs):
         if any(stage.arguments.get("drop_remainder") is True for stage in (one, other)):
             continue  # without it the last samples would arrive too
+        if other.method == "batch" and not _all_of(chain.before(inspection, one), other.arguments.get("batch_size")):
+            continue  # shorter ones, as at the end of each file, would stay as they are
         yield fix(
             f"no {one.method} and {other.method}",
             f"Leave out {one.method} and the {other.method} that undoes it",
@@ -193,11 +215,11 @@ def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:
     """Return the stages from the source on that give the same in each epoch, and end."""
     fixed: list[Stage] = []
     for stage in run:
-        if stage.method in _ENDS_THE_FIXED_PART or _draws(stage) or chain.endless(inspection, stage):
+        if stage.method in _ENDS_THE_FIXED_PART or chain.draws(stage) or chain.endless(inspection, stage):
             break
         fixed.append(stage)
     before = chain.upstream(inspection, fixed[0]) if fixed else []
-    return [] if any(_draws(each) or each.method in chain.RANDOM for each in before) else fixed
+    return [] if any(chain.draws(each) or each.method in chain.RANDOM for each in before) else fixed
 
 
 def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
@@ -208,18 +230,18 @@ def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
     """
     passed = list(itertools.takewhile(lambda stage: stage.method in ("shuffle", "repeat"), rest))
     methods = ("map",) if any(stage.method == "shuffle" for stage in passed) else ("map", "filter")
-    moved = itertools.takewhile(lambda stage: stage.method in methods and not _draws(stage), rest[len(passed) :])
+    moved = itertools.takewhile(lambda stage: stage.method in methods and not chain.draws(stage), rest[len(passed) :])
     return passed, list(moved) if passed else []
-
-
-def _draws(stage: Stage) -> bool:
-    """Return whether a function in the stage draws random numbers."""
-    return any(each.draws for each in stage.with_inner())
 
 
 def _holds_a_draw(inspection: Inspection, stage: Stage) -> bool:
     """Return whether a cache keeps one order, or one draw, for all epochs: without it each would have its own."""
     return stage.method == "cache" and any(chain.random(each) for each in chain.upstream(inspection, stage))
+
+
+def _all_of(stage: Stage | None, size: Value) -> bool:
+    """Return whether each part of a stage's elements has that leading size, by what is known of them all."""
+    return stage is not None and set(_LEADING_SIZE.findall(stage.element)) == {str(size)}
 
 
 def _size_bytes(inspection: Inspection, stage: Stage) -> float | None:
@@ -234,9 +256,9 @@ def _price(stages: Sequence[Stage], size_bytes: float | None, where: str) -> str
         text = f"takes an unknown size {where}, in which the whole dataset must fit"
     else:
         text = f"takes about {units.size(size_bytes)} {where}"
-    python = [stage for stage in stages if stage.function is not None and stage.function.python]
-    if python:
-        text += f"; right only if {short(python[-1])} gives the same in each epoch"
+    keeping = [stage for stage in stages if any(map(chain.may_differ, stage.with_inner()))]
+    if keeping:
+        text += f"; right only if {short(keeping[-1])} gives the same in each epoch"
     if any(stage.method == "list_files" and stage.arguments.get("shuffle") is not False for stage in stages):
         text += "; the files then keep the order of the first epoch"
     return text

@@ -48,6 +48,7 @@ def batch_before_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 *changes,
                 stages=[stage.id for stage in part],
                 reorders=_mixes(passed, part),
+                caveat=_by_itself(part),
             )
 
 
@@ -66,6 +67,12 @@ def _on_batches(maps: Sequence[Stage]) -> list[Edit] | None:
         elif function.on_batches == "parse-example" or (function.on_batches is None and function.parses_examples):
             changes.append(ParseBatch(stage=stage.id))
     return changes
+
+
+def _by_itself(maps: Sequence[Stage]) -> str:
+    """Return what must be so of functions in Python, into which nothing looks."""
+    python = [stage for stage in maps if stage.function is not None and stage.function.python]
+    return f"right only if {_names(python)} does to each sample of any batch what it does to one" if python else ""
 
 
 def _names(maps: Sequence[Stage]) -> str:
@@ -127,6 +134,7 @@ def gather_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
             GatherBatches(source=source.id, batch=each.batch.id),
             stages=[source.id, *each.ids],
             reorders=_mixes(each.passed, maps),
+            caveat=_by_itself(maps),
         )
 
 
@@ -155,6 +163,7 @@ def gather_windows(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 edit,
                 stages=[*ids, *each.ids],
                 reorders=_mixes(moved, each.maps),
+                caveat=_by_itself(each.maps),
             )
 
 
@@ -187,6 +196,8 @@ def order(inspection: Inspection, context: Context) -> Iterator[Fix]:
     yield from _shuffles(inspection)
     yield from _filters(inspection)
     for repeat, shuffle in chain.pairs(inspection, "repeat", "shuffle"):
+        if shuffle.arguments.get("reshuffle_each_iteration") is False:
+            continue  # each pass would have the order of the first
         yield fix(
             "shuffle before repeat",
             "Shuffle before repeating, so that epochs do not mix",

@@ -400,7 +400,8 @@ def test_a_private_pool_of_the_users_grows_with_the_calls_that_wait() -> None:
 
 
 def test_a_batch_that_is_taken_apart_again_is_left_out() -> None:
-    stages = (stage(0, "range"), stage(1, "unbatch", 0), stage(2, "batch", 1))
+    batches = stage(0, "from_generator").model_copy(update={"element": "int64[8]"})
+    stages = (batches, stage(1, "unbatch", 0), stage(2, "batch", 1, batch_size=8))
     edits = [fix.edits for fix in of_kind(tried(chain_of(*stages)), "superfluous")]
     assert (Remove(stage=1), Remove(stage=2)) in edits
 
@@ -533,3 +534,109 @@ def test_a_random_map_that_can_be_divided_is_cached_within_behind_what_does_not_
     (fix,) = of_kind(tried(behind_one), "cache_within_map")
     assert fix.edits[0] == DivideMap(stage=3, after=1, statements=3)
     assert not of_kind(tried(behind_one.model_copy(update={"cold": True})), "cache_within_map")
+
+
+def branches(*of_pictures: Stage) -> Inspection:
+    """Masks, pictures, and a zip of the two behind their last stages."""
+    behind = of_pictures[-1].id + 1
+    joined = (stage(behind, "zip", 0, behind - 1), stage(behind + 1, "batch", behind))
+    return chain_of(source("from_tensor_slices"), stage(1, "TFRecordDataset"), *of_pictures, *joined)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stages"),
+    [
+        ("parallel_interleave", ()),
+        ("parallel_map", (mapped(2, "flip", random=True),)),
+        ("fuse", (mapped(2, "flip", random=True), mapped(3, "turn", random=True))),
+        ("deterministic", (mapped(2, "decode", num_parallel_calls=AUTOTUNE),)),
+        ("superfluous", (stage(2, "shuffle", 1, buffer_size=10**6),)),
+    ],
+)
+def test_what_zip_joins_by_its_place_is_not_put_into_another_order(kind: str, stages: tuple[Stage, ...]) -> None:
+    allowed = {"allow_reordering": True, "allow_threads": True}
+    joined = branches(*stages) if stages else branches(stage(2, "batch", 1))
+    found = [each for each in tried(joined, **allowed) if each.fix.kind == kind and each.fix.stages != (0,)]
+    assert found
+    assert all("would no longer belong together" in each.reason for each in found)
+
+
+def test_a_prefetch_in_a_branch_of_a_zip_moves_nothing() -> None:
+    joined = branches(mapped(2, "flip", random=True))
+    found = [each for each in tried(joined) if each.fix.kind in ("prefetch", "read_size")]
+    assert len(found) == 2
+    assert not any("belong together" in each.reason for each in found)
+
+
+def test_a_shuffle_that_does_not_reshuffle_stays_behind_the_repeat() -> None:
+    stages = (source(), stage(1, "repeat", 0), stage(2, "shuffle", 1, buffer_size=10, reshuffle_each_iteration=False))
+    assert not of_kind(tried(chain_of(*stages)), "order")
+
+
+@pytest.mark.parametrize(("count", "is_tried"), [(8, False), (-1, True)])
+def test_nothing_is_cached_in_front_of_what_may_end_a_pass_early(count: int, is_tried: bool) -> None:
+    stages = (source(), mapped(1, "decode"), stage(2, "shuffle", 1), stage(3, "take", 2, count=count))
+    found = [each for each in tried(chain_of(*stages)) if each.fix.kind == "cache"]
+    assert [each.outcome == "pending" for each in found] == [is_tried]
+    assert is_tried or "take behind it may end a pass before the cache is full" in found[0].reason
+
+
+@pytest.mark.parametrize(
+    "keeping",
+    [
+        mapped(1, "scale", stateful=True),
+        stage(
+            1, "interleave", 0, of=function("open"), inner=(stage(9, "from_generator", of=function("g", python=True)),)
+        ),
+    ],
+)
+def test_a_cache_behind_what_reads_a_variable_or_runs_python_within_is_said_to_keep_its_first_epoch(
+    keeping: Stage,
+) -> None:
+    (fix, *_) = of_kind(tried(chain_of(source(), keeping, mapped(2, "double"))), "cache")
+    assert "right only if" in fix.because
+    assert "gives the same in each epoch" in fix.because
+
+
+def test_a_prefetch_between_two_functions_with_python_runs_them_beside_each_other() -> None:
+    generator = source("from_generator").model_copy(update={"function": function("rows", python=True)})
+    stages = (generator, mapped(1, "decode", python=True))
+    (fix,) = (fix for fix in of_kind(tried(chain_of(*stages)), "prefetch") if "after" in fix.variant)
+    assert fix.threads
+    plain = chain_of(generator, mapped(1, "decode", num_parallel_calls=1), default_parallelised=False)
+    assert not any(fix.threads for fix in of_kind(tried(plain), "prefetch"))
+
+
+@pytest.mark.parametrize("python", [False, True])
+def test_that_python_treats_each_sample_of_a_batch_by_itself_is_said_to_be_the_users_to_know(python: bool) -> None:
+    stages = (source(), mapped(1, "decode", python=python), stage(2, "batch", 1))
+    (fix,) = of_kind(tried(chain_of(*stages)), "batch_before_map")
+    assert ("right only if decode does to each sample of any batch what it does to one" in fix.because) == python
+
+
+@pytest.mark.parametrize(
+    ("element", "is_left_out"),
+    [("(float32[32, 8], int64[32])", True), ("(float32[?, 8], int64[?])", False), ("(float32[32], int64[?])", False)],
+)
+def test_batches_are_not_left_as_they_are_where_some_may_be_shorter(element: str, is_left_out: bool) -> None:
+    batches = source("interleave").model_copy(update={"element": element})
+    stages = (batches, stage(1, "unbatch", 0), stage(2, "batch", 1, batch_size=32))
+    assert bool(of_kind(tried(chain_of(*stages)), "superfluous")) is is_left_out
+
+
+@pytest.mark.parametrize("method", ["take", "skip", "shard", "window"])
+def test_the_order_does_not_change_in_front_of_what_goes_by_the_place_in_it(method: str) -> None:
+    stages = (source("TFRecordDataset"), stage(1, "shuffle", 0, buffer_size=10**6), stage(2, method, 1))
+    for kind in ("parallel_interleave", "superfluous"):
+        for behind in (stages, stages[:2]):
+            found = tried(chain_of(*behind), allow_reordering=True)
+            assert (f"{method} goes by an element's place" in reason(found, kind)) == (behind is stages)
+            assert of_kind(found, kind)[0].reorders == (behind is not stages), "no option would permit it"
+
+
+def test_what_fails_within_a_batch_drops_the_samples_that_it_did() -> None:
+    stages = (source(), mapped(1), stage(2, "batch", 1), stage(3, "ignore_errors", 2), mapped(4, num_parallel_calls=1))
+    found = tried(chain_of(*stages))
+    for kind in ("parallel_batch", "batch_before_map"):
+        assert "ignore_errors drops its batch" in reason(found, kind)
+    assert "ignore_errors" not in reason(found, "parallel_map")

@@ -464,13 +464,38 @@ def test_the_files_own_name_of_tensorflow_is_used(line: str, written_as: str) ->
     source = written(f"""
         def unused():
             {line}
-        if False:
+        try:
+            raise ImportError
             {line}
+        except ImportError:
+            pass
         def make_dataset():
             return Dataset.range(9).map(f)
         """)
     code, _ = changed(source, SetArgument(stage=1, argument="num_parallel_calls", value=-1))
     assert f"num_parallel_calls={written_as})" in str(code.diff)
+
+
+def test_a_name_of_tensorflow_that_is_something_else_where_the_call_stands_is_not_used() -> None:
+    source = written("""
+        if False:
+            import tensorflow.compat.v1 as v1
+        try:
+            raise ImportError
+            from tensorflow import data
+        except ImportError:
+            pass
+        def made(data):
+            return data.map(f)
+        def make_dataset():
+            return made(Dataset.range(9))
+        """)
+    edit = SetArgument(stage=1, argument="num_parallel_calls", value=-1)
+    inspection = (recorder := Recorder()).inspection(recorder.run(source))
+    fix = Fix(kind="k", variant="v", title="t", edits=(edit,))
+    code = change({FILE: source}, inspection, fix)
+    assert code.diff is None
+    assert "the file has no name for tf.data itself" in code.text
 
 
 def test_fused_maps_compute_what_they_did_apart() -> None:
@@ -510,11 +535,11 @@ def test_a_source_that_python_warns_of_is_no_trouble() -> None:
     assert ".cache()" in str(change({FILE: source}, inspection, fix).diff)
 
 
-def test_a_cache_on_disk_is_told_to_need_a_path_of_its_own() -> None:
+def test_a_cache_on_disk_is_told_in_words_because_no_path_is_known_that_nothing_else_uses() -> None:
     source = written("def make_dataset():\n    return tf.data.Dataset.range(9).batch(2)\n")
-    code, new = changed(source, InsertAfter(stage=1, method="cache", arguments={"filename": "disk"}))
-    assert calls(new)[-1] == ("cache", "disk")
-    assert "a path of its own" in code.text
+    code, _ = changed(source, InsertAfter(stage=1, method="cache", arguments={"filename": "disk"}))
+    assert code.diff is None
+    assert "Its path must be no other pipeline's" in code.text
 
 
 def test_several_options_are_set_on_one_object() -> None:
@@ -864,3 +889,15 @@ def test_a_function_that_parses_nothing_itself_is_changed_in_words() -> None:
     code, _ = changed(written(source), ParseBatch(stage=1))
     assert code.diff is None
     assert "write `tf.io.parse_example` for `tf.io.parse_single_example` (no diff: " in code.text
+
+
+def test_a_call_that_makes_another_dataset_otherwise_too_is_changed_in_words() -> None:
+    source = written("def make_dataset():\n    return tf.data.Dataset.range(9).map(f).batch(2)\n")
+    inspection = (recorder := Recorder()).inspection(recorder.run(source))
+    shared = inspection.stages[2].model_copy(update={"shared": True})
+    inspection = inspection.model_copy(update={"stages": (*inspection.stages[:2], shared)})
+    for stage, is_diff in ((2, False), (1, True)):
+        fix = Fix(kind="k", variant="v", title="t", edits=(InsertAfter(stage=stage, method="cache"),))
+        code = change({FILE: source}, inspection, fix)
+        assert (code.diff is not None) == is_diff
+        assert is_diff or "the call of batch also makes another dataset, with which it was not tried" in code.text

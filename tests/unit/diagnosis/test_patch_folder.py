@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ import pytest
 from pipeline_bench.diagnosis.patch import change
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import InsertAfter
-from pipeline_bench.run.diagnosis import patched_from
+from pipeline_bench.model.pipeline import Inspection, Location, Stage
+from pipeline_bench.run.diagnosis import patched_from, source_texts
 from tests.unit.diagnosis.recorded import FILE, Recorder
 
 SOURCE = "import os\n\ndef make_dataset():\n    data = tf.data.Dataset.range(9)\n    return data.batch(2)\n"
@@ -74,3 +77,14 @@ def test_files_without_a_folder_in_common_have_no_patch() -> None:
     code = change({FILE: SOURCE}, inspection, fix)
     assert code.diff is not None
     assert code.root is None
+
+
+@pytest.mark.parametrize(("seconds", "is_known"), [(-5, True), (0, True), (5, False)])
+def test_a_file_that_was_written_while_it_was_measured_is_not_changed(
+    seconds: int, is_known: bool, tmp_path: Path
+) -> None:
+    file, began = tmp_path / "train.py", datetime.fromisoformat("2024-05-06T07:08:09+00:00")
+    file.write_text(SOURCE)
+    os.utime(file, (0, began.timestamp() + seconds))
+    stage = Stage(id=0, method="range", place=Location(file=str(file), line=4))
+    assert source_texts(Inspection(stages=(stage,)), began) == ({str(file): SOURCE} if is_known else {})

@@ -1,0 +1,107 @@
+"""What a user's functions look at: parts of an element, by the traced graphs; other rows of a batch, by trying."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_LARGEST = 1e30
+"""Of floating values: its square still is a float64."""
+_MOST_VALUES = 1 << 22
+"""In a row that is tried."""
+
+
+def reads(filtered: Any) -> set[str] | None:
+    """Return the paths of the parts that the predicate of a `filter` looks at; None where that is not known."""
+    given = _inputs(filtered, filtered.element_spec)
+    return None if given is None else {path for path, tensor in given.items() if tensor.consumers()}
+
+
+def hands_on(mapped: Any, element_spec: Any) -> set[str]:
+    """Return the paths of the parts that a `map` gives as it got them, under the same path.
+
+    Args:
+        mapped: the dataset of the map.
+        element_spec: of the elements that it gets.
+    """
+    given, paths = _inputs(mapped, element_spec), _paths(mapped.element_spec)
+    outputs = [] if given is None else _graph(mapped).outputs
+    if given is None or len(outputs) != len(paths):
+        return set()
+    return {
+        path for path, tensor in zip(paths, outputs, strict=True) if path in given and _origin(tensor) is given[path]
+    }
+
+
+def mixes_rows(function: Any, element_spec: Any) -> bool:
+    """Return whether extreme values in one row of a batch change what a map's function gives for another row.
+
+    What a few usual samples do not reach may decide for a whole batch: ``if tf.reduce_max(image) > 1: image /= 255``.
+
+    Args:
+        function: of which no op changes a state.
+        element_spec: of one sample.
+    """
+    import tensorflow as tf
+    from tensorflow.python.data.util import nest
+
+    try:
+        rows = [_rows(spec) for spec in nest.flatten(element_spec)]
+        batches = tf.data.Dataset.from_tensor_slices(nest.pack_sequence_as(element_spec, rows))
+        # What the function raises of an extreme value shows nothing.
+        made = batches.map(function).ignore_errors()
+        first_rows = [[np.asarray(part)[0] for part in nest.flatten(each)] for each in made.as_numpy_iterator()]
+        return any(not _alike(*parts) for each in first_rows[1:] for parts in zip(first_rows[0], each, strict=True))
+    except Exception:  # of the user's code, or a kind of tensor that has no rows
+        return False
+
+
+def _rows(spec: Any) -> npt.NDArray[Any]:
+    """Return batches of two rows, of which the second is another in each."""
+    dtype = np.dtype(spec.dtype.as_numpy_dtype)
+    shape = tuple(size or 2 for size in spec.shape.as_list())
+    if math.prod(shape) > _MOST_VALUES:
+        raise ValueError("a row is too large to be tried")
+    values: tuple[Any, ...] = (b"1", b"", b"a", b"0", b"1 2")
+    if dtype.kind in "iu":
+        values = (1, 0, 2, np.iinfo(dtype).min, np.iinfo(dtype).max)
+    elif dtype.kind != "O":
+        values = (1, 0, _LARGEST, -_LARGEST, math.nan)
+    rows = [np.stack([np.full(shape, values[0], dtype), np.full(shape, value, dtype)]) for value in values]
+    return np.stack(rows)
+
+
+def _alike(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
+    if one.dtype.kind == "f" and one.shape == other.shape:
+        return bool(np.allclose(one, other, rtol=1e-3, equal_nan=True))
+    return bool(np.array_equal(one, other))
+
+
+def _inputs(dataset: Any, element_spec: Any) -> dict[str, Any] | None:
+    """Return what the function of a dataset gets in its graph, by the paths of the element's parts."""
+    graph, paths = _graph(dataset), _paths(element_spec)
+    return None if graph is None or len(graph.inputs) < len(paths) else dict(zip(paths, graph.inputs, strict=False))
+
+
+def _graph(dataset: Any) -> Any:
+    """Return the graph of a dataset's only function; None where it has none that is known."""
+    try:
+        (wrapper,) = dataset._functions()
+        return wrapper.function.graph
+    except (AttributeError, NotImplementedError, ValueError):
+        return None
+
+
+def _paths(element_spec: Any) -> list[str]:
+    from tensorflow.python.util import nest
+
+    return [path for path, _ in nest.flatten_with_joined_string_paths(element_spec)]
+
+
+def _origin(tensor: Any) -> Any:
+    while tensor.op.type == "Identity":
+        (tensor,) = tensor.op.inputs
+    return tensor
