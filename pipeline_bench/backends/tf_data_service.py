@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -104,12 +105,14 @@ class TfDataService(DatasetBackend):
     def why_dead(self, stalled_s: float | None) -> str | None:
         if self._processes is not None:
             return self._processes.why_dead(stalled_s)
-        dispatcher = self.options.dispatcher
-        return None if dispatcher is None else service_cluster.why_dead(dispatcher, stalled_s)
+        return None if self._cluster is None else self._cluster.why_dead(stalled_s)
 
     def why_silent(self, limit_s: float) -> str | None:
         watched = self._processes or self._cluster
         return None if watched is None else watched.why_silent(limit_s)
+
+    def was_silent(self) -> Sequence[str]:
+        return () if self._cluster is None else self._cluster.was_silent()
 
     def end_processes(self) -> None:
         if self._processes is not None:
