@@ -97,7 +97,7 @@ class TfDataService(DatasetBackend):
         dispatcher = self.options.dispatcher
         if dispatcher is None:
             self._processes = ServiceProcesses(self.options.workers or 1, can_fork=can_fork)
-        elif not service.answers(dispatcher):
+        elif not service_cluster.is_dispatcher(dispatcher):
             raise PipelineBenchError(f"No tf.data service answers at options.dispatcher = {dispatcher!r}.")
         else:
             self._cluster = service_cluster.Watch(dispatcher)
@@ -112,7 +112,8 @@ class TfDataService(DatasetBackend):
         return None if watched is None else watched.why_silent(limit_s)
 
     def was_silent(self) -> Sequence[str]:
-        return () if self._cluster is None else self._cluster.was_silent()
+        watched = self._processes or self._cluster
+        return () if watched is None else watched.was_silent()
 
     def end_processes(self) -> None:
         if self._processes is not None:

@@ -134,6 +134,10 @@ class ServiceProcesses:
                 return f"{process.label} has been stopped for {limit_s:g} s"
         return None
 
+    def was_silent(self) -> list[str]:
+        """Return a sentence on each process that is stopped: what it holds is not on its way."""
+        return [f"{process.label} was stopped" for process in self._processes if process.stopped_s is not None]
+
     @property
     def pids(self) -> list[int]:
         """The process ids, the dispatcher's first."""

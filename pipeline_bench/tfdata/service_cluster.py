@@ -38,7 +38,7 @@ def crossing(dispatcher: str, processing_mode: str) -> Callable[[Any], Any]:
     """
 
     def cross(dataset: Any) -> Any:
-        if not answers(dispatcher):
+        if not is_dispatcher(dispatcher):
             raise PipelineBenchError(f"No tf.data service answers at {dispatcher}")
         found = workers(dispatcher)
         if found is not None and not found:
@@ -107,17 +107,37 @@ class Watch:
             time.sleep(_ASK_EVERY_S)
 
 
+def is_dispatcher(address: str) -> bool:
+    """Return whether a dispatcher answers there; other gRPC servers, and proxies, do not know what it is asked."""
+    import grpc
+
+    if not answers(address):
+        return False
+    try:
+        _ask_for_workers(address)
+    except grpc.RpcError as error:
+        return bool(error.code() != grpc.StatusCode.UNIMPLEMENTED)  # one that is busy may be slow to answer
+    return True
+
+
 def workers(dispatcher: str) -> list[str] | None:
     """Return host and port of each worker that the dispatcher knows; None where it does not say."""
     import grpc  # TensorFlow brings it, and protobuf
     from google.protobuf.message import DecodeError
 
     try:
-        with grpc.insecure_channel(dispatcher.removeprefix(SCHEME)) as channel:
-            answer = channel.unary_unary(_GET_WORKERS)(b"", timeout=_ANSWER_S)
+        answer = _ask_for_workers(dispatcher)
         return [address.decode() for worker in _first_fields(answer) for address in _first_fields(worker)]
     except (grpc.RpcError, DecodeError, ValueError):
         return None
+
+
+def _ask_for_workers(dispatcher: str) -> bytes:
+    import grpc
+
+    with grpc.insecure_channel(dispatcher.removeprefix(SCHEME)) as channel:
+        answer: bytes = channel.unary_unary(_GET_WORKERS)(b"", timeout=_ANSWER_S)
+        return answer
 
 
 def _silent(addresses: list[str] | None) -> str | None:

@@ -6,8 +6,10 @@ import os
 import signal
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import grpc
 import pytest
 
 from pipeline_bench import plugins
@@ -19,7 +21,7 @@ from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.system import children
 from pipeline_bench.system.children import Process
-from pipeline_bench.tfdata import service
+from pipeline_bench.tfdata import service, service_cluster
 from pipeline_bench.tfdata.service import answers
 
 
@@ -91,6 +93,33 @@ def test_a_dispatcher_that_is_stopped_before_it_serves_is_named(monkeypatch: pyt
     with pytest.raises(PipelineBenchError) as refused:
         service.ServiceProcesses(1, can_fork=False)
     assert refused.value.message == "the dispatcher of the tf.data service has been stopped for 0.1 s"
+
+
+def test_a_worker_that_is_stopped_when_the_trial_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stall timeout has not passed, and the other worker went on to the end."""
+    monkeypatch.setattr(service.ServiceProcesses, "start_servers", lambda _: None)
+    processes = service.ServiceProcesses(1, can_fork=False)
+    try:
+        assert processes.was_silent() == []
+        (pid,) = processes.pids[1:]
+        os.kill(pid, signal.SIGSTOP)
+        while not processes.was_silent():
+            assert processes.why_silent(60.0) is None
+        assert processes.was_silent() == ["tf.data service worker 0 was stopped"]
+    finally:
+        processes.end()
+
+
+def test_a_grpc_server_of_another_kind_is_no_dispatcher() -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    address = f"grpc://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        assert answers(address)
+        assert not service_cluster.is_dispatcher(address)
+    finally:
+        server.stop(None).wait()
+    assert not service_cluster.is_dispatcher(address)
 
 
 @pytest.mark.parametrize(("reply", "alive"), [(b"\0\0\0\4\0\0\0\0\0", True), (b"HTTP/1.1 400", False), (b"", False)])
