@@ -57,8 +57,25 @@ def check_work(
     others = list(_other_records_skipped(able, same)) or list(_other_epochs(able, same))
     faults = list(dict.fromkeys([*_faults(able), *others]))
     if faults:
-        return WorkCheck(status="unequal", text="; ".join(faults))
+        silent = [each for work in able for each in work.silent]
+        return WorkCheck(status="unequal", text="; ".join(dict.fromkeys([*faults, *silent])))
+    if unsure := [found for work in able if work.silent and (found := missing(work))]:
+        return WorkCheck(text=unsure[0])
     return WorkCheck(status="equal", text=_proof(able))
+
+
+def missing(work: Work) -> str | None:
+    """Return what did not come of the samples of a trial in which a process of the input fell silent, and who did.
+
+    None where none did, where every sample came once, and where nobody can tell them apart.
+    """
+    found = work.numbered
+    if not work.silent or found is None or not (absent := found.lost + found.in_flight) + found.repeated:
+        return None
+    least = _at_least([work])
+    again = f", and {least}{found.repeated:,} came twice" if found.repeated else ""
+    came = f"the last of the {_all_samples([work]):,} that came"
+    return f"{work.silent[0]}: {least}{absent:,} samples before {came} are lost or were on their way{again}"
 
 
 def _faults(works: Sequence[Work]) -> Iterator[str]:

@@ -230,6 +230,10 @@ class Backend(Plugin):
         """
         return None
 
+    def was_silent(self) -> Sequence[str]:
+        """Return which of the processes did not answer for a while, also where they do again; asked from a thread."""
+        return ()
+
     def end_processes(self) -> None:
         """End them; safe to call twice, and where none was started."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -93,7 +94,7 @@ class TfDataService(DatasetBackend):
         dispatcher = self.options.dispatcher
         if dispatcher is None:
             self._processes = ServiceProcesses(self.options.workers or 1, can_fork=can_fork)
-        elif not service.answers(dispatcher):
+        elif not service_cluster.is_dispatcher(dispatcher):
             raise PipelineBenchError(f"No tf.data service answers at options.dispatcher = {dispatcher!r}.")
         else:
             self._cluster = service_cluster.Watch(dispatcher)
@@ -101,12 +102,15 @@ class TfDataService(DatasetBackend):
     def why_dead(self, stalled_s: float | None) -> str | None:
         if self._processes is not None:
             return self._processes.why_dead(stalled_s)
-        dispatcher = self.options.dispatcher
-        return None if dispatcher is None else service_cluster.why_dead(dispatcher, stalled_s)
+        return None if self._cluster is None else self._cluster.why_dead(stalled_s)
 
     def why_silent(self, limit_s: float) -> str | None:
         watched = self._processes or self._cluster
         return None if watched is None else watched.why_silent(limit_s)
+
+    def was_silent(self) -> Sequence[str]:
+        watched = self._processes or self._cluster
+        return () if watched is None else watched.was_silent()
 
     def end_processes(self) -> None:
         if self._processes is not None:

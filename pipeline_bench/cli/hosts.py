@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import pipeline_bench
 from pipeline_bench.cli.options import INTERRUPTED, STDOUT, Details, JsonTo, Presentation, SavedSession
 from pipeline_bench.cli.output import write
 from pipeline_bench.errors import UsageError
@@ -37,6 +38,21 @@ def folder_of(rank: Rank, out: Path) -> Path:
     if held:
         raise UsageError(f"--out {out}: {folder} is not empty.", "Give each run of the ranks an --out of its own.")
     return folder
+
+
+def refuse_contradiction(environment: Mapping[str, str]) -> None:
+    """Refuse to measure alone beside others that do so as well, each as if it was the only one.
+
+    Raises:
+        UsageError: the variables of what started this process contradict each other.
+    """
+    from pipeline_bench.hosts.ranks import contradiction, find_rank
+
+    if find_rank(environment) is None and (found := contradiction(environment)) is not None:
+        raise UsageError(
+            f"{found}: this process is none of so many ranks.",
+            "Start every rank with srun or mpirun, or unset these variables to measure this host alone.",
+        )
 
 
 def refuse_goal(precision: str | None, budget_s: float | None) -> None:
@@ -87,7 +103,8 @@ def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers
         )
     slots = ranks.slots(scenario, rank.size)
     on_ray = rank.launcher == "ray"  # its session is fetched from there
-    with interruptible(), closing(Meeting(out, rank, slots, notify, gone_s(scenario))) as meeting:
+    plan = ranks.fingerprint(scenario, rank.size, pipeline_bench.__version__)
+    with interruptible(), closing(Meeting(out, rank, slots, notify, gone_s(scenario), plan=plan)) as meeting:
         outcome = compare(
             ranks.of_rank(scenario, rank.size, rank.number),
             folder,

@@ -101,7 +101,13 @@ def compare(
 ) -> None:
     """Train one model with every variant of a scenario; show times, waits and utilization side by side."""
     from pipeline_bench.analysis.precision import check
-    from pipeline_bench.cli.hosts import compare_as_rank, compare_on_ray, refuse_goal, refuse_shown
+    from pipeline_bench.cli.hosts import (
+        compare_as_rank,
+        compare_on_ray,
+        refuse_contradiction,
+        refuse_goal,
+        refuse_shown,
+    )
     from pipeline_bench.cli.running import run_and_show
     from pipeline_bench.hosts.ranks import find_rank
     from pipeline_bench.run.comparison import compare as run_comparison
@@ -117,6 +123,7 @@ def compare(
     if hosts is not None or on is not None:
         refuse_goal(precision, budget)
         raise typer.Exit(compare_on_ray(resolved, hosts, on, out, shown, expose_servers=expose_servers))
+    refuse_contradiction(os.environ)
     if (rank := find_rank(os.environ)) is not None:
         refuse_goal(precision, budget)
         refuse_shown(dataclasses.replace(shown, details=details), out)

@@ -19,13 +19,14 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.hosts import Host, Hosts, HostsResult
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import SESSION_FILE, Session, load
-from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.model.trial import TrialRecord, plan
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system.files import matching
 from pipeline_bench.text import NAME, one_line, units
 
 _MOST_CLOCKS_APART_S = 1.0
 """Hosts whose clocks differ by more cannot be laid side by side; NTP keeps them within some milliseconds."""
+_MOST_LISTED = 16
 _ONE_VERSION = ("package", "tensorflow")
 
 _Ranked = Sequence[tuple[Host, Session]]
@@ -37,16 +38,26 @@ def read(folder: Path) -> list[Session]:
 
     Raises:
         UsageError: there is none.
-        SessionError: one is damaged.
+        SessionError: one is damaged, or is not of the rank whose folder it lies in.
     """
     files = matching(folder, f"rank-*/{SESSION_FILE}") or matching(folder, f"rank-*/*/{SESSION_FILE}")
-    sessions = sorted((load(file) for file in files), key=_rank)
-    if not sessions or any(session.host is None for session in sessions):
+    if not files:
         raise UsageError(
             f"{folder} holds no sessions of ranks.",
             "Give what --out named under srun or mpirun: the folder that holds rank-000 and the others.",
         )
-    return sessions
+    return sorted((_of_its_folder(file, file.relative_to(folder).parts[0]) for file in files), key=_rank)
+
+
+def _of_its_folder(file: Path, folder: str) -> Session:
+    """Return the session of a file; a copy of another rank's would count twice."""
+    session = load(file)
+    if session.host is None or ranks.folder_name(session.host.rank) != folder:
+        of = "of no rank" if session.host is None else f"of {session.host.label}"
+        raise SessionError(
+            f"{file} is {of}, and lies in {folder}.", "Leave in each folder what its own rank has saved there."
+        )
+    return session
 
 
 def trainings(sessions: Sequence[Session]) -> list[list[Session]]:
@@ -95,8 +106,9 @@ def merge(
     first = sessions[0]
     notes = dict.fromkeys(note for session in sessions for note in session.notes)
     if missing:
-        listed = ", ".join(map(str, missing))
+        listed = ", ".join(map(str, missing[:_MOST_LISTED])) + (" …" if len(missing) > _MOST_LISTED else "")
         notes[f"{units.count(len(missing), 'rank')} of {size} left no session: {listed}"] = None
+    notes |= dict.fromkeys(_cut_short(sessions, who))
     notes |= dict.fromkeys(f"{who.get(rank, f'rank {rank}')} was lost: {why}" for rank, why in (lost or {}).items())
     merged = first.model_copy(
         update={
@@ -115,6 +127,14 @@ def merge(
         }
     )
     return Session.model_validate(merged.model_dump())
+
+
+def _cut_short(sessions: Sequence[Session], who: Mapping[int, str]) -> Iterator[str]:
+    """Yield which ranks ended before their last trial, as one does that is killed."""
+    for session in sessions:
+        planned = () if session.watched else plan(session.scenario)
+        if (ran := len(session.trials)) < len(planned):
+            yield f"{who[_rank(session)]} ended after {ran} of {len(planned)} trials; the next was {planned[ran].label}"
 
 
 def _described(host: Host, session: Session, ahead_s: float | None) -> Host:
@@ -170,9 +190,10 @@ def _difference(first: Session, other: Session) -> str | None:
     if first.watched != other.watched or first.scenario.name != other.scenario.name:
         return f"their scenarios are {first.scenario.name!r} and {other.scenario.name!r}"
     ours, theirs = ({v.name: v for v in session.scenario.variants} for session in (first, other))
-    if not first.watched and (unlike := [name for name in ours if name in theirs and ours[name] != theirs[name]]):
-        return f"their variants {unlike[0]!r} differ"
-    return None
+    everyones = {name: v for name, v in ours.items() if v.is_ceiling or ranks.base_name(name) is not None}
+    # A later rank is not among few hosts, and has no such variant.
+    unlike = [name for name in {**everyones, **theirs} if ours.get(name) != theirs.get(name)]
+    return f"their variants {unlike[0]!r} differ" if unlike and not first.watched else None
 
 
 def _named(name: str, host: Host) -> str:

@@ -23,6 +23,7 @@ from pipeline_bench.system import interrupts
 from pipeline_bench.system.files import ScratchFolder, write_atomically
 from pipeline_bench.system.processes import module_command
 from pipeline_bench.text import line_of, units
+from pipeline_bench.tfdata.service import answers
 
 _RUNNER = "pipeline_bench.cli.placed_rank"
 """What each node runs, as a module: reads the scenario from stdin, and ends when that is closed."""
@@ -348,9 +349,13 @@ def _see_that_it_answers(address: str) -> None:
     Raises:
         UsageError: nobody is there.
     """
-    where = urlsplit(address if "://" in address else f"ray://{address}")
     try:
-        socket.create_connection((where.hostname or "", where.port or 10001), _REACHED_WITHIN_S).close()
+        where = urlsplit(address if "://" in address else f"ray://{address}")
+        host, port = where.hostname or "", where.port or 10001
+        socket.create_connection((host, port), _REACHED_WITHIN_S).close()
+        has_tls = os.environ.get("RAY_USE_TLS", "0") != "0"
+        if not has_tls and not answers(f"{host}:{port}"):  # both of Ray's ports are gRPC's
+            raise OSError("what listens there does not answer as Ray does")
     except (OSError, ValueError) as error:
         raise UsageError(
             f"--on {address}: no Ray answers there: {line_of(error)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import time
@@ -11,6 +12,7 @@ from typing import NamedTuple
 from pipeline_bench.model.hosts import Host
 from pipeline_bench.model.trial import plan
 from pipeline_bench.scenario import Scenario, Variant
+from pipeline_bench.text import NAME, one_line
 
 
 def folder_name(rank: int) -> str:
@@ -70,7 +72,8 @@ def of_training(environment: Mapping[str, str]) -> Rank | None:
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     size = chiefs + workers
-    return Rank(number, size, "tf-config") if task["type"] in ("chief", "worker") and number < size != 1 else None
+    is_one = task["type"] in ("chief", "worker") and 0 <= number < size != 1
+    return Rank(number, size, "tf-config") if is_one else None
 
 
 def find_rank(environment: Mapping[str, str]) -> Rank | None:
@@ -81,6 +84,22 @@ def find_rank(environment: Mapping[str, str]) -> Rank | None:
         if given.isdecimal() and size.isdecimal() and int(given) < int(size) != 1:
             return Rank(int(given), int(size), launcher)
     return None
+
+
+def contradiction(environment: Mapping[str, str]) -> str | None:
+    """Return the variables that make this process no rank because its number is none of so many; None where none do."""
+    for number, sizes in _VARIABLES.values():
+        name = next((name for name in sizes if name in environment), "")
+        given, size = environment.get(number, ""), environment.get(name, "")
+        if given.isdecimal() and size.isdecimal() and int(given) >= int(size):
+            return f"{number} is {one_line(given, NAME)}, and {name} {one_line(size, NAME)}"
+    return None
+
+
+def fingerprint(scenario: Scenario, size: int, version: str) -> str:
+    """Return what is the same in all ranks that run the same trials with the same version of this program."""
+    told = "\n".join([version, str(size), *(variant.model_dump_json() for variant in scenario.variants)])
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def is_batch_shell(rank: Rank, environment: Mapping[str, str]) -> bool:

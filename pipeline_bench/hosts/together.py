@@ -59,6 +59,7 @@ class Meeting:
         notify: takes a line for the user.
         gone_s: without a sign of life for so long a rank is gone.
         start_s: how long the first slot waits for ranks that were never seen.
+        plan: what every rank has that runs the same trials; one that has another than rank 0 runs none.
 
     Raises:
         UsageError: the folder cannot be written.
@@ -72,9 +73,10 @@ class Meeting:
         notify: Callable[[str], None],
         gone_s: float = _GONE_S,
         start_s: float = _START_S,
+        plan: str = "",
     ) -> None:
         self._folder, self._rank, self._slots, self._notify = folder / FOLDER, rank, slots, notify
-        self._gone_s, self._start_s = gone_s, start_s
+        self._gone_s, self._start_s, self._plan = gone_s, start_s, plan
         self._own = [number for number, slot in enumerate(slots) if rank.number in slot.ranks]
         self._gone: set[int] = set()
         self._ended = threading.Event()
@@ -95,7 +97,7 @@ class Meeting:
         """Wait until every rank is where the trial of that index may begin, or is gone.
 
         Raises:
-            PipelineBenchError: a rank without which the trial means nothing is gone.
+            PipelineBenchError: a rank without which the trial means nothing is gone, or this one runs other trials.
             KeyboardInterrupt: the user interrupted.
         """
         slot = self._own[index]
@@ -103,6 +105,7 @@ class Meeting:
         while waited_for := [rank for rank in self._others() if not self._is_there(rank, slot)]:
             interrupts.check()
             for rank in waited_for:
+                self._see_that_it_runs_the_same(rank)
                 self._note_gone(rank)
             time.sleep(_LOOK_S)
         if self._slots[slot].together and (gone := sorted(self._gone.intersection(self._slots[slot].ranks))):
@@ -126,14 +129,28 @@ class Meeting:
         if rank not in self._slots[slot].ranks:
             before = ranks.before(self._slots, slot, rank)
             needed = Position(-1, 0) if before is None else Position(before, 1)
-        at = self._position(rank)
-        return at is not None and at >= needed
+        at, plan = self._said(rank)
+        return at is not None and at >= needed and plan == self._plan
 
-    def _position(self, rank: int) -> Position | None:
+    def _said(self, rank: int) -> tuple[Position | None, str]:
+        """Return where a rank is, and the plan that it follows; the position is None where it cannot be read."""
         try:
-            return Position(*json.loads(self._path(rank).read_text(encoding="ascii")))
+            *at, plan = json.loads(self._path(rank).read_text(encoding="ascii"))
+            return Position(*at), plan
         except (OSError, ValueError, TypeError):
-            return None
+            return None, self._plan
+
+    def _see_that_it_runs_the_same(self, rank: int) -> None:
+        if self._said(rank)[1] == self._plan:
+            return
+        if rank == 0:
+            raise PipelineBenchError(
+                f"rank {self._rank.number} has other trials, or another version of this program, than rank 0: start "
+                "every rank with the same command"
+            )
+        if self._rank.number == 0:
+            self._notify(f"rank {rank} has other trials, or another version; the others continue without it")
+        self._gone.add(rank)
 
     def _note_gone(self, rank: int) -> None:
         """Wait no more for a rank that shows no sign of life; both stamps are of the folder's own clock."""
@@ -153,7 +170,7 @@ class Meeting:
             )
 
     def _say(self, position: Position) -> None:
-        write_atomically(self._path(self._rank.number), json.dumps(position))
+        write_atomically(self._path(self._rank.number), json.dumps([*position, self._plan]))
 
     def _beat(self) -> None:
         while not self._ended.wait(_BEAT_S):

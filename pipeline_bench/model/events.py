@@ -152,6 +152,8 @@ class Work(Data):
     """The first of them, after the damaged files, each with its file, which record of it, and why."""
     damaged_files: int = 0
     """Files that were read up to some damage; how many records lay behind it is not known."""
+    silent: tuple[Line, ...] = ()
+    """Which processes of the input died, or did not answer for a while: what they held may be lost."""
     numbered: NumberedSamples | None = None
     random: RandomSamples | None = None
     reason: Line | None = None

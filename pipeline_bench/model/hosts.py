@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from pipeline_bench.model import Record
+from pipeline_bench.model import Count, Record
 from pipeline_bench.model.result import Estimate
 from pipeline_bench.text import Line, Text
 
@@ -30,9 +30,9 @@ HostsKind = Literal[
 class Host(Record):
     """Which of several hosts a session is of."""
 
-    rank: int
-    """From 0."""
-    size: int
+    rank: Count
+    """From 0, below `size`."""
+    size: Annotated[int, Field(ge=1, le=1_000_000)]
     """How many ranks there are."""
     name: Line
     launcher: Line
@@ -48,6 +48,12 @@ class Host(Record):
     """Of a merged session, as are the next two: what its own session says of the machine."""
     cpu: Line | None = None
     cores: int | None = None
+
+    @model_validator(mode="after")
+    def _is_one_of_them(self) -> Host:
+        if self.rank >= self.size:
+            raise ValueError(f"the rank {self.rank} is none of {self.size}")
+        return self
 
     @property
     def label(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline_bench.analysis import advice, wall_time
+from pipeline_bench.analysis import advice, validity, wall_time
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.result import (
     BUSY_TIME,
@@ -210,6 +210,8 @@ def evidence(record: TrialRecord, *, brief: bool) -> Iterator[str]:
         brief: for a terminal: the ends only, and no stderr where the stacks or the traceback say it better.
     """
     limit, mark = (None, "│ ") if brief else (1200, "  ")
+    if record.work is not None and (missing := validity.missing(record.work)):
+        yield f"equal work: {one_line(missing, limit)}"
     for queue in record.queues:
         size = "did not answer" if queue.size is None else f"held {queue.size} of {queue.capacity} elements"
         yield f"queue {one_line(queue.name, limit)} {size}"

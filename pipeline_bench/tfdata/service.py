@@ -26,6 +26,8 @@ SCHEME = "grpc://"
 WORKER = "tf.data service worker"
 _READY_S = 60.0
 """A fresh interpreter imports TensorFlow first."""
+_STOPPED_S = 5.0
+"""For how long one may be stopped before all of them serve."""
 _ANSWER_S = 2.0
 _HEARTBEAT_MS = 200
 # RFC 9113: the preface of a client and an empty SETTINGS frame; a server answers with its own, whose type is 4.
@@ -104,6 +106,8 @@ class ServiceProcesses:
         end_s = time.monotonic() + _READY_S
         waiting = set(processes)
         while waiting:
+            if (silent := self.why_silent(_STOPPED_S)) is not None:  # the workers wait for a dispatcher that is stopped
+                raise PipelineBenchError(silent)
             if not any(process.connection.poll(0.05) for process in waiting) and time.monotonic() > end_s:
                 raise PipelineBenchError(f"{min(p.label for p in waiting)} did not start in {units.seconds(_READY_S)}.")
             if any(process.connection.poll() for process in self._processes):
@@ -129,6 +133,10 @@ class ServiceProcesses:
             if process.stopped_s is not None and time.monotonic() - process.stopped_s >= limit_s:
                 return f"{process.label} has been stopped for {limit_s:g} s"
         return None
+
+    def was_silent(self) -> list[str]:
+        """Return a sentence on each process that is stopped: what it holds is not on its way."""
+        return [f"{process.label} was stopped" for process in self._processes if process.stopped_s is not None]
 
     @property
     def pids(self) -> list[int]:

@@ -38,7 +38,7 @@ def crossing(dispatcher: str, processing_mode: str) -> Callable[[Any], Any]:
     """
 
     def cross(dataset: Any) -> Any:
-        if not answers(dispatcher):
+        if not is_dispatcher(dispatcher):
             raise PipelineBenchError(f"No tf.data service answers at {dispatcher}")
         found = workers(dispatcher)
         if found is not None and not found:
@@ -55,18 +55,6 @@ def crossing(dispatcher: str, processing_mode: str) -> Callable[[Any], Any]:
     return cross
 
 
-def why_dead(dispatcher: str, stalled_s: float | None) -> str | None:
-    """Return who is silent where no step came for so long; None before that, and where all answer."""
-    if stalled_s is None:
-        return None
-    if not answers(dispatcher):
-        reason = f"the dispatcher {dispatcher} does not answer"
-    else:
-        found = workers(dispatcher)
-        reason = f"the dispatcher {dispatcher} has no workers" if found == [] else _silent(found) or ""
-    return f"{reason}, and no step came for {stalled_s:g} s" if reason else None
-
-
 class Watch:
     """Asks a cluster's workers about once a second whether they answer, in a thread: to ask may take seconds.
 
@@ -78,7 +66,25 @@ class Watch:
         self._dispatcher = dispatcher
         self._silent_since_s: dict[str, float | None] = {}
         """By each worker that was ever seen; None of one that answers."""
+        self._ever_silent: set[str] = set()
         self._thread: threading.Thread | None = None
+
+    def why_dead(self, stalled_s: float | None) -> str | None:
+        """Return who is silent where no step came for so long; None before that, and where all answer."""
+        if stalled_s is None:
+            return None
+        if not answers(self._dispatcher):
+            reason = f"the dispatcher {self._dispatcher} does not answer"
+        else:  # it forgets a worker that is gone, or may be too slow to say
+            found = workers(self._dispatcher)
+            known = list(dict.fromkeys((*self._silent_since_s, *(found or ()))))
+            none = found == [] and not known
+            reason = f"the dispatcher {self._dispatcher} has no workers" if none else _silent(known) or ""
+        return f"{reason}, and no step came for {stalled_s:g} s" if reason else None
+
+    def was_silent(self) -> list[str]:
+        """Return a sentence on each worker that once did not answer, also if it does again."""
+        return [f"the tf.data service worker {each} did not answer for a while" for each in sorted(self._ever_silent)]
 
     def why_silent(self, limit_s: float) -> str | None:
         """Return which worker has not answered for so long; None where all do. The first call begins the watch."""
@@ -94,8 +100,24 @@ class Watch:
         while True:
             for address in dict.fromkeys((*self._silent_since_s, *(workers(self._dispatcher) or ()))):
                 asked_s, known_s = time.monotonic(), self._silent_since_s.get(address)
-                self._silent_since_s[address] = None if answers(address) else known_s or asked_s
+                alive = answers(address)
+                self._silent_since_s[address] = None if alive else known_s or asked_s
+                if not alive:
+                    self._ever_silent.add(address)
             time.sleep(_ASK_EVERY_S)
+
+
+def is_dispatcher(address: str) -> bool:
+    """Return whether a dispatcher answers there; other gRPC servers, and proxies, do not know what it is asked."""
+    import grpc
+
+    if not answers(address):
+        return False
+    try:
+        _ask_for_workers(address)
+    except grpc.RpcError as error:
+        return bool(error.code() != grpc.StatusCode.UNIMPLEMENTED)  # one that is busy may be slow to answer
+    return True
 
 
 def workers(dispatcher: str) -> list[str] | None:
@@ -104,11 +126,18 @@ def workers(dispatcher: str) -> list[str] | None:
     from google.protobuf.message import DecodeError
 
     try:
-        with grpc.insecure_channel(dispatcher.removeprefix(SCHEME)) as channel:
-            answer = channel.unary_unary(_GET_WORKERS)(b"", timeout=_ANSWER_S)
+        answer = _ask_for_workers(dispatcher)
         return [address.decode() for worker in _first_fields(answer) for address in _first_fields(worker)]
     except (grpc.RpcError, DecodeError, ValueError):
         return None
+
+
+def _ask_for_workers(dispatcher: str) -> bytes:
+    import grpc
+
+    with grpc.insecure_channel(dispatcher.removeprefix(SCHEME)) as channel:
+        answer: bytes = channel.unary_unary(_GET_WORKERS)(b"", timeout=_ANSWER_S)
+        return answer
 
 
 def _silent(addresses: list[str] | None) -> str | None:

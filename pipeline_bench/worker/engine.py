@@ -122,7 +122,7 @@ class TrainingEngine(Engine):
         self.source = plugins.make("sources", self.variant.source.kind, self.variant.source.options)
         if self.backend.has_processes:
             self.backend.start_processes(self.source, can_fork=can_fork())
-            self.recorder.guard(self.backend.why_dead, self.backend.why_silent)
+            self.recorder.guard(self.backend.why_dead, self.backend.why_silent, self.backend.was_silent)
 
     @abstractmethod
     def accuracy(self) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import sys
 import time
@@ -99,7 +98,7 @@ class PipelineEngine(Engine):
         for edit in self._task.edits:
             if isinstance(edit, DistributeToService):
                 watch = service_cluster.Watch(edit.dispatcher)
-                self.recorder.guard(functools.partial(service_cluster.why_dead, edit.dispatcher), watch.why_silent)
+                self.recorder.guard(watch.why_dead, watch.why_silent)
         self._scratch = ScratchFolder()
         self._scratch.take_temporary_files()
         start_ns = time.perf_counter_ns()

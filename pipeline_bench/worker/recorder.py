@@ -60,6 +60,7 @@ QueueStates = Callable[[], Sequence[QueueState]]
 Stacks = Callable[[], tuple[Stack, ...]]
 WhyDead = Callable[[float | None], str | None]
 WhySilent = Callable[[float], str | None]
+WasSilent = Callable[[], Sequence[str]]
 
 
 class Channel:
@@ -119,6 +120,7 @@ class Recorder(StepRecorder):
         self._stacks: Stacks = thread_stacks
         self._why_dead: WhyDead = lambda _: None
         self._why_silent: WhySilent = lambda _: None
+        self._was_silent: WasSilent = tuple
         self._doing, self._doing_since_ns = "", self._begun_ns
         self._looked_ns, self._cpu_ns = self._begun_ns, process_time_ns()
         self.should_sample = False
@@ -153,14 +155,15 @@ class Recorder(StepRecorder):
         """Say how the watch learns how full the queues are, and where the threads are that make the steps."""
         self._queue_states, self._stacks = queue_states, stacks or thread_stacks
 
-    def guard(self, why_dead: WhyDead, why_silent: WhySilent = lambda _: None) -> None:
+    def guard(self, why_dead: WhyDead, why_silent: WhySilent = lambda _: None, was_silent: WasSilent = tuple) -> None:
         """Say how the watch learns that the trial cannot go on: it then fails with that.
 
         Args:
             why_dead: see `Backend.why_dead`.
             why_silent: see `Backend.why_silent`.
+            was_silent: see `Backend.was_silent`.
         """
-        self._why_dead, self._why_silent = why_dead, why_silent
+        self._why_dead, self._why_silent, self._was_silent = why_dead, why_silent, was_silent
 
     def why_dead(self) -> str | None:
         """Return which process of the trial is dead, and of what; None where all are well."""
@@ -240,19 +243,25 @@ class Recorder(StepRecorder):
         """The mean length of the steps that have ended; 0 where there are none."""
         return (self._end_ns[self._steps - 1] - self._start_ns[0]) / 1e9 / self._steps if self._steps else 0.0
 
-    def finish(self) -> None:
-        """Ship what is left and end the thread."""
+    def finish(self, dead: str | None = None) -> None:
+        """Ship what is left and end the thread.
+
+        Args:
+            dead: which process of the trial is dead, where one is.
+        """
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
-        self._settle()
+        self._settle(dead)
 
-    def _settle(self) -> None:
-        """Ship what is left, and what the audit has found."""
+    def _settle(self, dead: str | None) -> None:
+        """Ship what is left, and what the audit has found, with who fell silent: what that held is not in flight."""
         self._ship()
         self._audit_digests()
         if self._audit is not None:
-            self._channel.send(self._audit.close(self._sampling.every, self._steps))
+            work = self._audit.close(self._sampling.every, self._steps)
+            silent = tuple(dict.fromkeys([*([] if dead is None else [dead]), *self._was_silent()]))
+            self._channel.send(work.model_copy(update={"silent": silent}))
             self._audit = None
 
     def _audit_digests(self) -> None:
@@ -321,7 +330,7 @@ class Recorder(StepRecorder):
         limit_s = self._run.stall_timeout_s
         reason = self._why_dead(limit_s if stalled else None) or self._why_silent(limit_s)
         if reason is not None:
-            self._settle()
+            self._settle(reason)
             self._channel.send(Failed(error=reason))
             leave(False)  # the steps may wait for ever in TensorFlow
         if self._stall_sent or not stalled:

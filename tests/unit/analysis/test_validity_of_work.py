@@ -12,6 +12,7 @@ from pipeline_bench.analysis.speedups import fastest
 from pipeline_bench.model.events import Epoch, NumberedSamples, RandomSamples, Work
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.report.facts import evidence
 from pipeline_bench.scenario import Component
 from tests.unit import records
 from tests.unit.records import record, scenario
@@ -52,6 +53,45 @@ def test_every_sample_once_is_equal_work_and_says_what_was_looked_at() -> None:
     status, text = check(numbered(), numbered(), baseline=numbered())
     assert status == "equal"
     assert text == "25,600 samples in 2 trials, 2 whole epochs of 1,000: none lost, repeated or invented"
+
+
+@pytest.mark.parametrize(
+    ("silent", "changes", "status", "words"),
+    [
+        ((), {"in_flight": 300}, "equal", "none lost"),
+        (("worker 1 was silent",), {}, "equal", "none lost"),
+        (
+            ("worker 1 was silent",),
+            {"in_flight": 300},
+            "not-checked",
+            "worker 1 was silent: 300 samples before the last of the 12,800 that came are lost or were on their way",
+        ),
+        (
+            ("worker 1 was silent",),
+            {"repeated": 8},
+            "unequal",
+            "it repeated 8 of 12,800 samples; worker 1 was silent",
+        ),
+    ],
+)
+def test_what_a_process_held_that_fell_silent_is_not_taken_to_be_on_its_way(
+    silent: tuple[str, ...], changes: dict[str, int], status: str, words: str
+) -> None:
+    """Else a worker that is killed and comes again in time would cost nothing."""
+    found = check(numbered(**changes).model_copy(update={"silent": silent}))
+    assert found[0] == status
+    assert words in found[1]
+
+
+def test_a_trial_that_failed_by_a_silent_process_says_what_it_cost() -> None:
+    work = numbered(in_flight=300, repeated=8).model_copy(update={"silent": ("worker 1 was killed",)})
+    failed = trial(work).model_copy(update={"status": "failed", "reason": "worker 1 was killed"})
+    for brief in (True, False):
+        (line,) = evidence(failed, brief=brief)
+        assert line == (
+            "equal work: worker 1 was killed: 300 samples before the last of the 12,800 that came are lost or were on "
+            "their way, and 8 came twice"
+        )
 
 
 def test_a_sampled_account_says_so() -> None:

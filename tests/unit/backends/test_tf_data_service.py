@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import grpc
 import pytest
 
 from pipeline_bench import plugins
-from pipeline_bench.errors import ScenarioError, UsageError
+from pipeline_bench.errors import PipelineBenchError, ScenarioError, UsageError
 from pipeline_bench.run import machine
 from pipeline_bench.run.comparison import prepare_data
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.system import children
+from pipeline_bench.system.children import Process
+from pipeline_bench.tfdata import service, service_cluster
 from pipeline_bench.tfdata.service import answers
 
 
@@ -69,6 +76,50 @@ def test_nothing_is_sent_to_a_process_that_was_not_started() -> None:
     backend: Any = plugins.find("backends", "tf_data_service")({"workers": 2})
     assert backend.why_dead(1.0) is None
     backend.end_processes()
+
+
+def test_a_dispatcher_that_is_stopped_before_it_serves_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers look for it: one of them seemed not to have started, after a minute."""
+    monkeypatch.setattr(service, "_STOPPED_S", 0.1)
+    started = children.start
+
+    def start(job: str, *arguments: Any) -> Process:
+        process = started(job, *arguments)
+        if job == "dispatcher":
+            os.kill(process.pid, signal.SIGSTOP)
+        return process
+
+    monkeypatch.setattr(children, "start", start)
+    with pytest.raises(PipelineBenchError) as refused:
+        service.ServiceProcesses(1, can_fork=False)
+    assert refused.value.message == "the dispatcher of the tf.data service has been stopped for 0.1 s"
+
+
+def test_a_worker_that_is_stopped_when_the_trial_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stall timeout has not passed, and the other worker went on to the end."""
+    monkeypatch.setattr(service.ServiceProcesses, "start_servers", lambda _: None)
+    processes = service.ServiceProcesses(1, can_fork=False)
+    try:
+        assert processes.was_silent() == []
+        (pid,) = processes.pids[1:]
+        os.kill(pid, signal.SIGSTOP)
+        while not processes.was_silent():
+            assert processes.why_silent(60.0) is None
+        assert processes.was_silent() == ["tf.data service worker 0 was stopped"]
+    finally:
+        processes.end()
+
+
+def test_a_grpc_server_of_another_kind_is_no_dispatcher() -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    address = f"grpc://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        assert answers(address)
+        assert not service_cluster.is_dispatcher(address)
+    finally:
+        server.stop(None).wait()
+    assert not service_cluster.is_dispatcher(address)
 
 
 @pytest.mark.parametrize(("reply", "alive"), [(b"\0\0\0\4\0\0\0\0\0", True), (b"HTTP/1.1 400", False), (b"", False)])

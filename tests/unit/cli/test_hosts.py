@@ -53,6 +53,17 @@ def test_the_plan_is_shown_and_written_as_json(tmp_path: Path, capsys: pytest.Ca
     assert made.variants[0].answer[:20] in capsys.readouterr().out
 
 
+def test_a_process_that_is_none_of_so_many_ranks_measures_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the only host it would measure beside the others, in the same folder."""
+    monkeypatch.setenv("PMI_RANK", "2")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    assert run(["compare", "tutorial", "--out", str(tmp_path)]) == 2
+    assert "PMI_RANK is 2, and PMI_SIZE 2" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("option", ["--json=-", "--details", "--open"])
 def test_a_rank_refuses_what_only_all_of_them_can_show(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

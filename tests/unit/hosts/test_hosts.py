@@ -35,6 +35,23 @@ def test_a_rank_is_known_by_the_variables_of_what_started_it(environment: dict[s
 
 
 @pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"PMI_RANK": "4", "PMI_SIZE": "4"}, "PMI_RANK is 4, and PMI_SIZE 4"),
+        ({"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "8"}, "SLURM_STEP_NUM_TASKS 2"),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, None),
+        ({"SLURM_PROCID": "5"}, None),
+        ({"PMI_RANK": "one", "PMI_SIZE": "4"}, None),
+    ],
+)
+def test_a_number_that_is_none_of_so_many_ranks_is_told_with_its_variables(
+    environment: dict[str, str], words: str | None
+) -> None:
+    found = ranks.contradiction(environment)
+    assert found is None if words is None else words in (found or "")
+
+
+@pytest.mark.parametrize(
     ("variables", "is_shell"),
     [
         ({"SLURM_JOB_ID": "7"}, True),
@@ -70,6 +87,7 @@ def tf_config(cluster: dict[str, list[str]], kind: str, index: int) -> dict[str,
     [
         (tf_config({"worker": ["a:1", "b:1"]}, "worker", 1), Rank(1, 2, "tf-config")),
         (tf_config({"chief": ["c:1"], "worker": ["a:1"]}, "worker", 0), Rank(1, 2, "tf-config")),
+        (tf_config({"worker": ["a:1", "b:1"]}, "worker", -1), None),
         (tf_config({"chief": ["c:1"], "worker": ["a:1"]}, "chief", 0), Rank(0, 2, "tf-config")),
         (tf_config({"worker": ["a:1"], "ps": ["p:1"]}, "ps", 0), None),
         (tf_config({"worker": ["a:1"]}, "worker", 0), None),

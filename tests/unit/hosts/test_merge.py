@@ -193,6 +193,44 @@ def test_a_rank_that_is_missing_is_named() -> None:
     assert "1 rank of 3 left no session: 1" in merged.notes
 
 
+def test_a_rank_that_was_killed_between_its_trials_is_said_to_have_ended_early() -> None:
+    """Its last trials, the ceilings', need no other rank, of whose trials none fails."""
+    killed = session(1)
+    merged = merge.merge([session(0), killed.model_copy(update={"trials": killed.trials[:-1]})])
+    (note,) = merged.notes
+    assert note == "rank 1 ended after 8 of 9 trials; the next was ceiling, repeat 3"
+    assert merge.merge([session(0), session(1)]).notes == ()
+
+
+@pytest.mark.parametrize(("whose", "words"), [(0, "is of rank 0, and lies in rank-001"), (None, "is of no rank")])
+def test_a_session_in_the_folder_of_another_rank_is_refused(tmp_path: Path, whose: int | None, words: str) -> None:
+    """A copy of one rank's would count as a second training of it."""
+    other = session(0).model_copy(update={} if whose == 0 else {"host": None})
+    for rank, whole in enumerate((session(0), other)):
+        folder = tmp_path / f"rank-{rank:03}"
+        folder.mkdir()
+        save(whole, folder)
+    with pytest.raises(SessionError) as refused:
+        merge.read(tmp_path)
+    assert words in refused.value.message
+
+
+@pytest.mark.parametrize("host", [{"rank": 2}, {"rank": -1}, {"size": 0}, {"size": 10**9}])
+def test_a_rank_that_is_none_of_so_many_is_a_damaged_session(tmp_path: Path, host: dict[str, int]) -> None:
+    folder = tmp_path / "rank-001"
+    folder.mkdir()
+    whole = session(1)
+    assert whole.host is not None
+    save(whole.model_copy(update={"host": whole.host.model_copy(update=host)}), folder)
+    with pytest.raises(SessionError, match=r"damaged one: host"):
+        merge.read(tmp_path)
+
+
+def test_of_very_many_missing_ranks_the_first_are_listed() -> None:
+    (note,) = merge.merge([session(0, 100)]).notes
+    assert note == "99 ranks of 100 left no session: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 …"
+
+
 @pytest.mark.parametrize(
     ("other", "words"),
     [
@@ -214,6 +252,11 @@ def test_variants_that_differ_are_refused() -> None:
     changed = changed.model_copy(update={"scenario": changed.scenario.model_copy(update={"variants": tuple(variants)})})
     with pytest.raises(SessionError, match="variants 'a, alone' differ"):
         merge.merge([session(0), changed])
+    first = session(1).scenario
+    fewer = session(1).model_copy(update={"scenario": first.model_copy(update={"variants": first.variants[:2]})})
+    with pytest.raises(SessionError, match="variants 'ceiling' differ"):
+        merge.merge([session(0), fewer])
+    merge.merge([session(0, 3), session(2, 3)])  # rank 2 is not among 2 hosts
 
 
 def watched(rank: int, wait_ms: float, collective_ms: float | None, size: int = 2) -> Session:

@@ -94,6 +94,34 @@ def test_a_rank_whose_end_somebody_saw_is_not_waited_for(tmp_path: Path) -> None
             meeting.leave(index)
 
 
+def test_of_ranks_with_other_trials_those_of_rank_0_go_on_and_the_others_run_none(tmp_path: Path) -> None:
+    """Rank 2 was started with another scenario: it says so at its first trial, and nobody waits for it."""
+    events: list[tuple[str, int, int]] = []
+    told: list[str] = []
+    with ExitStack() as stack:
+        threads = []
+        for rank, plan in enumerate(("same", "same", "other")):
+            meeting = Meeting(tmp_path, Rank(rank, 3, "pmi"), SLOTS, told.append, 600.0, 600.0, plan)
+            stack.enter_context(closing(meeting))
+            threads.append(threading.Thread(target=run, args=(meeting, rank, events)))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), "it waits for ever"
+    assert told == ["rank 2 has other trials, or another version; the others continue without it"]
+    assert {rank for what, _, rank in events if what == "in"} == {0, 1}
+    (words,) = {what for what, _, rank in events if rank == 2}
+    assert words.startswith("rank 2 has other trials, or another version of this program, than rank 0")
+
+
+def test_what_the_ranks_run_is_told_by_their_variants_number_and_version() -> None:
+    fewer = WANTED.model_copy(update={"variants": WANTED.variants[:1]})
+    runs = ((WANTED, 2, "1.0"), (WANTED, 3, "1.0"), (WANTED, 2, "2.0"), (fewer, 2, "1.0"))
+    assert len({ranks.fingerprint(*each) for each in runs}) == len(runs)
+    assert ranks.fingerprint(WANTED.model_copy(), 2, "1.0") == ranks.fingerprint(WANTED, 2, "1.0")
+
+
 def test_a_rank_is_given_up_no_later_than_a_step_would_be() -> None:
     hasty = variant("a")
     hasty = hasty.model_copy(update={"run": hasty.run.model_copy(update={"stall_timeout_s": 3.0})})
