@@ -8,8 +8,9 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from statistics import fmean
+from time import monotonic_ns, process_time_ns
 
-from pipeline_bench.model.events import Device
+from pipeline_bench.model.events import STOPPED_NS, Device
 from pipeline_bench.model.result import CPU_TIME
 from pipeline_bench.run.trial_log import used_percent
 from pipeline_bench.samplers import Reading, Sampler
@@ -19,15 +20,22 @@ from pipeline_bench.system.forks import ForkedLock
 PERIOD_S = 0.2
 _LATEST = 6
 """Readings of a second and a bit."""
+_IDLE = 0.01
+"""Of the time in which no thread of the process ran Python: the CPU time that a process that was stopped has used."""
 MAX_READINGS = 20_000
 """Of one metric; when there are more, every second one is dropped, and from then on every second one is not kept."""
 
 
 class Readings:
-    """The samplers' readings, in bounded memory."""
+    """The samplers' readings, in bounded memory.
+
+    Attributes:
+        stops: from when to when the process of the `SamplerThread` was stopped, in ns.
+    """
 
     def __init__(self, max_readings: int = MAX_READINGS) -> None:
         self._max = max_readings
+        self.stops: list[tuple[int, int]] = []
         self._latest: dict[str, deque[Reading]] = {}
         self._kept: dict[tuple[str, str], list[Reading]] = {}
         self._every: dict[tuple[str, str], int] = {}
@@ -120,13 +128,25 @@ class SamplerThread:
             sampler.close()
 
     def _run(self) -> None:
-        while not self._stop.wait(PERIOD_S):
+        while not self._waited():
             try:
                 self.poll()
                 if self._after_poll is not None:
                     self._after_poll()
             except Exception as error:
                 self.problem = error
+
+    def _waited(self) -> bool:
+        """Wait for the time of the next poll, and note where that took so long that the process was stopped meanwhile.
+
+        Where something held Python's lock for so long, it has computed or the process' other threads have.
+        """
+        from_ns, used_ns = monotonic_ns(), process_time_ns()
+        ended = self._stop.wait(PERIOD_S)
+        to_ns = monotonic_ns()
+        if to_ns - from_ns > STOPPED_NS and process_time_ns() - used_ns < _IDLE * (to_ns - from_ns):
+            self._readings.stops.append((from_ns, to_ns))
+        return ended
 
     def _take(self, ask: Callable[[Sampler], Sequence[Reading]]) -> None:
         """Ask each sampler; what one raises is no reason to end a job, in whose thread this may be."""

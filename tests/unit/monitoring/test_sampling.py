@@ -7,6 +7,9 @@ import signal
 import sys
 import threading
 
+import pytest
+
+from pipeline_bench.monitoring import sampling
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread
 from pipeline_bench.samplers import Reading, Sampler
 
@@ -68,3 +71,22 @@ def test_the_thread_goes_on_after_what_is_done_after_a_poll_raised_and_keeps_wha
     assert again.wait(timeout=60)
     thread.close()
     assert str(thread.problem) == "the graph's rows cannot be read"
+
+
+@pytest.mark.parametrize(("used", "stops"), [(0.0, 1), (0.5, 0)])
+def test_a_process_that_ran_no_thread_and_used_no_cpu_was_stopped(
+    monkeypatch: pytest.MonkeyPatch, used: float, stops: int
+) -> None:
+    stopped_ns = [0]
+    polled = threading.Event()
+    monkeypatch.setattr(sampling, "monotonic_ns", lambda: stopped_ns[0])
+    monkeypatch.setattr(sampling, "process_time_ns", lambda: used * stopped_ns[0])
+    readings = Readings()
+    thread = SamplerThread([], readings, polled.set)
+    assert polled.wait(timeout=60)
+    stopped_ns[0] = 3600 * 10**9
+    for _ in range(2):
+        polled.clear()
+        assert polled.wait(timeout=60)
+    thread.close()
+    assert readings.stops == [(0, stopped_ns[0])] * stops
