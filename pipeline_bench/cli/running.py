@@ -12,7 +12,7 @@ import signal
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -94,6 +94,9 @@ def run_and_show(
         finally:  # a signal that came during the reports takes effect before this, and is no answer to the question
             if outcome is not None and outcome.measured:
                 rescue(outcome, shown.json_to)
+            if outcome is None:
+                with suppress(OSError):
+                    folder.rmdir()  # an empty folder says nothing
     if outcome.interrupted:
         return UNREAD if unread else INTERRUPTED
     return 0 if outcome.all_ok and not problems else TRIAL_FAILED
