@@ -9,6 +9,7 @@ import select
 import shlex
 import shutil
 import signal
+import stat
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator
@@ -131,9 +132,15 @@ class UntilUnread(PlainView):
 
 
 def _nobody_reads(stream: TextIO) -> bool:
-    """Return whether the stream is a pipe or a socket whose other end is closed, without writing to it."""
+    """Return whether the stream is a pipe or a socket whose other end is closed, without writing to it.
+
+    A terminal that is gone is no reason to end: what is to end with it gets a SIGHUP, and what was disowned goes on.
+    """
     asked = select.poll()
     try:
+        mode = os.fstat(stream.fileno()).st_mode
+        if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+            return False
         asked.register(stream.fileno(), 0)  # errors are reported whatever is asked for
         return any(event & select.POLLERR for _, event in asked.poll(0))
     except (OSError, ValueError):  # it is no file at all
