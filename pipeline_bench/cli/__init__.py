@@ -134,8 +134,17 @@ def run(arguments: Sequence[str]) -> int:
     except output.StdoutError as error:
         return _unwritable(error)
     except Exception as error:
-        return _usage_error(error) or _out_of_memory(error) or _refused(error) or _bug()
+        return _interrupt(error) or _usage_error(error) or _out_of_memory(error) or _refused(error) or _bug()
     return code if isinstance(code, int) else 0
+
+
+def _interrupt(error: BaseException | None) -> int | None:
+    """Return the code of an interrupt that a library put in other words, as pydantic does where a class is made."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt) or KeyboardInterrupt.__name__ in str(error):
+            return INTERRUPTED
+        error = error.__cause__
+    return None
 
 
 def _usage_error(error: Exception) -> int | None:

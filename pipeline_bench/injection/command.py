@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -188,6 +189,15 @@ def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str,
     }
 
 
+class _QuitError(BaseException):
+    """QUIT came when the command had ended."""
+
+
+def _quit_alone(children: Sequence[subprocess.Popen[bytes]], *_: object) -> None:
+    if children and all(child.returncode is not None for child in children):
+        raise _QuitError
+
+
 @contextmanager
 def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     """Leave INT and QUIT to the command, which the terminal sends them to as well, and pass TERM and HUP on.
@@ -214,14 +224,9 @@ def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     def leave(_number: int, _frame: FrameType | None) -> None:
         """Nothing: the command decides. A function, and not SIG_IGN, which the command would inherit."""
 
-    def quit_alone(number: int, _frame: FrameType | None) -> None:
-        if children and all(child.returncode is not None for child in children):
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
     handlers: dict[int, Any] = {
         signal.SIGINT: leave,
-        signal.SIGQUIT: quit_alone,
+        signal.SIGQUIT: partial(_quit_alone, children),
         signal.SIGTERM: pass_on,
         signal.SIGHUP: pass_on,
     }
@@ -229,13 +234,16 @@ def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     kept = {n: signal.signal(n, h) for n, h in handlers.items() if signal.getsignal(n) is not signal.SIG_IGN}
     try:
         yield pass_on_to
+    except _QuitError:  # its folder for temporary files is gone by now
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGQUIT)
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
 
 
 def _records(folder: Path) -> Iterator[ProcessRecord]:
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.glob("*.json"), key=lambda path: (len(path.name), path.name)):  # 999 before 1000
         try:
             # Not by pydantic's own reader of JSON, which refuses a path that is no UTF-8.
             yield ProcessRecord.model_validate(json.loads(path.read_bytes()))

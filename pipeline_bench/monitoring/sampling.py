@@ -20,8 +20,8 @@ from pipeline_bench.system.forks import ForkedLock
 PERIOD_S = 0.2
 _LATEST = 6
 """Readings of a second and a bit."""
-_IDLE = 0.01
-"""Of the time in which no thread of the process ran Python: the CPU time that a process that was stopped has used."""
+_IDLE, _AT_WORK = 0.02, 0.5
+"""CPU time over wall time: of a process that is stopped or as good as that, and at the least of one that computes."""
 MAX_READINGS = 20_000
 """Of one metric; when there are more, every second one is dropped, and from then on every second one is not kept."""
 
@@ -86,6 +86,20 @@ class Readings:
         return kept[bisect_left(kept, since_ns, key=lambda each: each.at_ns) :]
 
 
+def was_stopped(took_ns: int, used_ns: int, usual_ns: int) -> bool:
+    """Return whether a process was stopped while a period took so long.
+
+    Until the stop it went on as before, for a period at most. Where rather something held Python's lock for so long,
+    that has computed, or other threads have.
+
+    Args:
+        took_ns: the period.
+        used_ns: the CPU time of the process in it.
+        usual_ns: the same, of the period before.
+    """
+    return took_ns > STOPPED_NS and used_ns < min(_IDLE * took_ns + 2 * usual_ns, _AT_WORK * took_ns)
+
+
 class SamplerThread:
     """Polls samplers every `PERIOD_S` in a daemon thread, which never keeps the job's process from ending.
 
@@ -100,6 +114,8 @@ class SamplerThread:
         self._readings = readings
         self._after_poll = after_poll
         self.problem: Exception | None = None
+        self._usual_ns = 0
+        """CPU time of the process in the last period."""
         self._stop = threading.Event()
         self._lock = ForkedLock()
         self._thread = threading.Thread(target=self._run, name="pipeline-bench sampler", daemon=True)
@@ -137,15 +153,14 @@ class SamplerThread:
                 self.problem = error
 
     def _waited(self) -> bool:
-        """Wait for the time of the next poll, and note where that took so long that the process was stopped meanwhile.
-
-        Where something held Python's lock for so long, it has computed or the process' other threads have.
-        """
-        from_ns, used_ns = monotonic_ns(), process_time_ns()
+        """Wait for the time of the next poll, and note where the process was stopped meanwhile."""
+        from_ns, cpu_ns = monotonic_ns(), process_time_ns()
         ended = self._stop.wait(PERIOD_S)
-        to_ns = monotonic_ns()
-        if to_ns - from_ns > STOPPED_NS and process_time_ns() - used_ns < _IDLE * (to_ns - from_ns):
-            self._readings.stops.append((from_ns, to_ns))
+        took_ns, used_ns = monotonic_ns() - from_ns, process_time_ns() - cpu_ns
+        if was_stopped(took_ns, used_ns, self._usual_ns):
+            self._readings.stops.append((from_ns, from_ns + took_ns))
+        else:
+            self._usual_ns = used_ns
         return ended
 
     def _take(self, ask: Callable[[Sampler], Sequence[Reading]]) -> None:

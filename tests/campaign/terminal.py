@@ -67,9 +67,9 @@ class Terminal:
         os.close(self._master)
         wrong = [] if same else ["the terminal's modes are others than before"]
         ends = [end.start() for end in re.finditer(re.escape(STOPPED), self._drawn)]
-        for end, when in ((None, "at the end"), *((end, "while it was stopped") for end in ends)):
+        for end, when in ((None, ""), *((end, " while it was stopped") for end in ends)):
             drawn = self._drawn[:end]
-            wrong += [f"the terminal {when}: {what}" for what, (on, off) in _PAIRS.items() if _is_last(drawn, on, off)]
+            wrong += [f"the terminal{when}: {what}" for what, (on, off) in _PAIRS.items() if _is_last(drawn, on, off)]
         wrong += [f"the terminal: a traceback of ours: {found[0]!r}" for found in [_OURS.search(self._drawn)] if found]
         return wrong
 

@@ -13,6 +13,7 @@ from tests.campaign.kinds import Case
 from tests.campaign.outcome import SOFT_SIGNALS, Outcome
 from tests.campaign.processes import REAL, Program, send
 from tests.campaign.terminal import Terminal
+from tests.unit import sessions
 
 COUNT = 40
 WAITS = True
@@ -22,21 +23,24 @@ _HANG_UP = "the terminal is closed"
 _STOP = "Ctrl-Z, then fg or bg"
 _CTRL_Z, _CTRL_C = b"\x1a", b"\x03"
 _STOPPED_S = 1.5
+_LONG = ("top", "data")
+"""Commands that are ended after they were stopped."""
 _COMMANDS: dict[str, tuple[list[str], str]] = {
     "data": (["data", "make", "csv", "--out", "made", "--size", "300MB"], "making"),
     "run": (["run", "--out", "reports", "--", "sh", "-c", "echo ready; sleep 0.5; exit 7"], "ready"),
     "top": (["top"], "q ends"),
+    "report": (["report", "session.json", "-o", "report.html"], ""),
     "diagnose": (["diagnose", "theirs.py:make", "--budget", "20", "--out", "reports"], "theirs.py"),
 }
 """The command line of each, and what it says as soon as it does what it is to do."""
-_ENDS = {"data": (0,), "run": (7,), "top": (), "diagnose": (0, 1)}
+_ENDS = {"data": (0,), "run": (7,), "top": (), "report": (0,), "diagnose": (0, 1)}
 """The exit codes of each where a signal comes too late."""
 _PIPELINE = "import tensorflow as tf\n\ndef make():\n    return tf.data.Dataset.range(1000).repeat().batch(8)\n"
 
 
 def plan(random: Random, number: int) -> Case:
     """Draw a command, where it runs, and the signals."""
-    command = "diagnose" if number % _DIAGNOSE_EVERY == 0 else random.choice(("data", "run", "top"))
+    command = "diagnose" if number % _DIAGNOSE_EVERY == 0 else random.choice(("data", "run", "top", "report"))
     terminal = command == "top" or random.random() < 0.5
     signals = [
         *SOFT_SIGNALS,
@@ -47,7 +51,7 @@ def plan(random: Random, number: int) -> Case:
     return {
         "command": command,
         "terminal": terminal,
-        "moment": random.choice(("start", "runs", "runs")),
+        "moment": "start" if command == "report" else random.choice(("start", "runs", "runs")),
         "signal": random.choice(signals),
         "way": random.choice(("fg", "bg")),
         "delay_s": random.random() * (15.0 if command == "diagnose" else random.choice((0.05, 1.2))),
@@ -59,9 +63,10 @@ def plan(random: Random, number: int) -> Case:
 def attempt(case: Case, bench: Bench) -> list[Outcome]:
     """Start the command, send the signals, and see what is left."""
     (bench.folder / "theirs.py").write_text(_PIPELINE, "utf-8")
+    (bench.folder / "session.json").write_text(sessions.normal().to_json(), "utf-8")
     arguments, words = _COMMANDS[case["command"]]
     terminal = Terminal() if case["terminal"] else None
-    more = [] if terminal or case["command"] in ("top", "data", "run") else ["--no-live"]
+    more = [] if terminal or case["command"] in ("top", "data", "run", "report") else ["--no-live"]
     options: dict[str, Any] = terminal.options if terminal else {}
     environment = {"XDG_RUNTIME_DIR": str(bench.folder), "TERM": "xterm"}
     shell = ("-m", "tests.shell", case["way"], sys.executable) if case["signal"] == _STOP else ()
@@ -74,7 +79,7 @@ def attempt(case: Case, bench: Bench) -> list[Outcome]:
     time.sleep(case["delay_s"])
     if case["signal"] == _STOP and terminal is not None:
         _stop(case, terminal)
-        case = {**case, "signal": None, "second": "SIGINT" if case["command"] == "top" else None}
+        case = {**case, "signal": None, "second": "SIGINT" if case["command"] in _LONG else None}
     else:
         _send(case, program, terminal)
     found = program.outcome(
@@ -95,7 +100,7 @@ def _stop(case: Case, terminal: Terminal) -> None:
     """Stop the command, which the shell has go on; end it where it does not end by itself."""
     terminal.type(_CTRL_Z)
     time.sleep(_STOPPED_S)
-    if case["command"] == "top":
+    if case["command"] in _LONG:
         terminal.type(_CTRL_C)
 
 
@@ -128,5 +133,5 @@ def _allowed(case: Case) -> tuple[int, ...]:
         else:
             codes += (130,)
         if case["moment"] == "start":  # before any of this program ran; Python itself ends with 1
-            codes += (-number, 256 - number, 1, 130)
+            codes += (-number, 256 - number, 1, 130, -signal.SIGINT)  # as Python ends where an import was interrupted
     return codes

@@ -95,6 +95,17 @@ def test_a_library_that_has_no_room_is_no_bug(
     assert capsys.readouterr().err.startswith("Error: there is not enough memory.") == limited
 
 
+def test_an_interrupt_that_a_library_puts_in_other_words_is_one(
+    raising: list[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrapped = ImportError("numpy could not be loaded")
+    wrapped.__cause__ = KeyboardInterrupt()
+    for each in (ValueError("Error building `literal` serializer:\n  KeyboardInterrupt: "), wrapped):
+        raising[:] = [each]
+        assert cli.run([]) == INTERRUPTED
+    assert not capsys.readouterr().err
+
+
 def test_a_bug_keeps_its_traceback_and_ends_with_what_to_send(
     raising: list[BaseException], capsys: pytest.CaptureFixture[str]
 ) -> None:
