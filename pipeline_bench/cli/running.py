@@ -32,7 +32,7 @@ from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
-from pipeline_bench.system.files import write_atomically
+from pipeline_bench.system.files import remove_own, write_atomically
 from pipeline_bench.system.interrupts import Handler
 from pipeline_bench.text import safe
 from pipeline_bench.ui import job_control
@@ -187,6 +187,7 @@ def interruptible(leave: bytes = b"") -> Iterator[None]:
 
     def leave_at_once(number: int, _: object) -> None:
         job_control.give_back(leave, modes)
+        remove_own()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 

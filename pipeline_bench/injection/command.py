@@ -33,7 +33,7 @@ from pipeline_bench.monitoring.sampling import Readings, SamplerThread
 from pipeline_bench.run import jobs
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.system.files import RUN_VARIABLE, ScratchFolder, write_atomically
+from pipeline_bench.system.files import RUN_VARIABLE, ScratchFolder, remove_own, write_atomically
 from pipeline_bench.text import Text
 
 PAGE = "report.html"
@@ -189,13 +189,11 @@ def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str,
     }
 
 
-class _QuitError(BaseException):
-    """QUIT came when the command had ended."""
-
-
-def _quit_alone(children: Sequence[subprocess.Popen[bytes]], *_: object) -> None:
+def _quit_alone(children: Sequence[subprocess.Popen[bytes]], number: int, _frame: FrameType | None) -> None:
     if children and all(child.returncode is not None for child in children):
-        raise _QuitError
+        remove_own()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
 
 @contextmanager
@@ -234,9 +232,6 @@ def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     kept = {n: signal.signal(n, h) for n, h in handlers.items() if signal.getsignal(n) is not signal.SIG_IGN}
     try:
         yield pass_on_to
-    except _QuitError:  # its folder for temporary files is gone by now
-        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGQUIT)
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
