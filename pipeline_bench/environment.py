@@ -15,6 +15,7 @@ import psutil
 from pipeline_bench import __version__
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Environment
+from pipeline_bench.system.processes import see_that_proc_is_there
 from pipeline_bench.text import units
 
 # The names under which TensorFlow is distributed; all of them install the module `tensorflow`.
@@ -35,7 +36,12 @@ class Accelerator:
 
 
 def describe(accelerator: Accelerator) -> Environment:
-    """Return the machine as a session records it. Where there is no GPU, the CPU is the accelerator."""
+    """Return the machine as a session records it. Where there is no GPU, the CPU is the accelerator.
+
+    Raises:
+        UsageError: the kernel's view of its processes is not there.
+    """
+    see_that_proc_is_there()
     cpu = cpu_model()
     return Environment(
         accelerator_kind="gpu" if accelerator.name else "cpu",

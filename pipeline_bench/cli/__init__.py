@@ -5,8 +5,10 @@ Nothing heavier than typer is imported before a command runs, so that ``--help``
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -27,9 +29,24 @@ from pipeline_bench.cli.measuring import run as run_command
 from pipeline_bench.cli.options import INTERRUPTED, show_help
 from pipeline_bench.cli.saved import diff, report, sessions, top
 from pipeline_bench.errors import PipelineBenchError, UsageError
-from pipeline_bench.text import safe_message
+from pipeline_bench.text import one_line, safe_message
 
 BUG = 70
+_OF_A_NAME = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.ENOTDIR,
+    errno.EIO,
+    errno.ENODEV,
+    errno.ENOTCONN,
+    errno.ESTALE,
+    errno.EROFS,
+    errno.ENOSPC,
+    errno.EDQUOT,
+)
+"""What may be wrong with a file's name, its folder, or the disk that it lies on, which may be gone or full."""
 _NO_ROOM = ("failed to map segment", "Cannot allocate memory")
 """What the C library says of a file that it can load no more; the first also of one that may not be executed."""
 
@@ -88,6 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows a ? for a ×, not a traceback
     sys.stdout = output.named(sys.stdout)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # no command leaves a part of a file behind
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     code = run(sys.argv[1:] if arguments is None else arguments)
     try:
         sys.stdout.flush()
@@ -114,8 +134,17 @@ def run(arguments: Sequence[str]) -> int:
     except output.StdoutError as error:
         return _unwritable(error)
     except Exception as error:
-        return _usage_error(error) or _out_of_memory(error) or _refused(error) or _bug()
+        return _interrupt(error) or _usage_error(error) or _out_of_memory(error) or _refused(error) or _bug()
     return code if isinstance(code, int) else 0
+
+
+def _interrupt(error: BaseException | None) -> int | None:
+    """Return the code of an interrupt that a library put in other words, as pydantic does where a class is made."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt) or KeyboardInterrupt.__name__ in str(error):
+            return INTERRUPTED
+        error = error.__cause__
+    return None
 
 
 def _usage_error(error: Exception) -> int | None:
@@ -137,11 +166,11 @@ def _out_of_memory(error: Exception) -> int | None:
 
 
 def _refused(error: Exception) -> int | None:
-    """Say which file this user may not even ask for, where that is so: it lies in a folder of another user's."""
-    if not isinstance(error, PermissionError) or error.filename is None:
+    """Say which file cannot even be asked for, where that is so: it lies in a folder of another user's, for one."""
+    if not isinstance(error, OSError) or error.errno not in _OF_A_NAME or error.filename is None:
         return None
-    name = safe_message(os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "a file")
-    _say(f"Error: {name}: {error.strerror}.", "Make it accessible to this user, or give another.")
+    name = one_line(os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "a file", 300)
+    _say(f"Error: {name}: {error.strerror}.", "Make it accessible to this user, on a disk with room, or give another.")
     return UsageError.exit_code
 
 

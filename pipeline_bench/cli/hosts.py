@@ -287,4 +287,4 @@ def plan(
     console = Console(stderr=json_to == STDOUT, highlight=False)
     console.print(report.render(made, console.width))
     if json_to is not None:
-        write(made.to_json(), None if json_to == STDOUT else Path(json_to))
+        write(made.to_json(), None if json_to == STDOUT else Path(json_to), "--json")

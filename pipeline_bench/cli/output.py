@@ -102,8 +102,8 @@ def form_of(output: Path | None, forms: type[_Form]) -> _Form:
     return endings[ending.lower()]
 
 
-def write(text: str, output: Path | None) -> None:
-    """Write to the file, whole or not at all, or to stdout where there is none.
+def write(text: str, output: Path | None, option: str = "--output") -> None:
+    """Write to the file, which the option names, whole or not at all, or to stdout where there is none.
 
     Raises:
         UsageError: the file cannot be written.
@@ -117,7 +117,7 @@ def write(text: str, output: Path | None) -> None:
     try:
         write_atomically(output, content)
     except OSError as error:
-        raise UsageError(f"--output {output} cannot be written: {error.strerror}.", "Choose another file.") from None
+        raise UsageError(f"{option} {output} cannot be written: {error.strerror}.", "Choose another file.") from None
 
 
 def as_text(render: Callable[[int], RenderableType], output: Path | None) -> str:

@@ -9,13 +9,13 @@ import select
 import shlex
 import shutil
 import signal
+import stat
 import sys
-import termios
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import typer
 from rich.console import Console
@@ -32,20 +32,16 @@ from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
-from pipeline_bench.system.files import write_atomically
+from pipeline_bench.system.files import remove_own, write_atomically
 from pipeline_bench.system.interrupts import Handler
 from pipeline_bench.text import safe
+from pipeline_bench.ui import job_control
 from pipeline_bench.ui.live import LiveView
 from pipeline_bench.ui.plain import PlainView
 
 TRIAL_FAILED = 1
 UNREAD = 128 + signal.SIGPIPE
 """What a shell says of a program that SIGPIPE ended: its lines have no reader any more."""
-SHOW_CURSOR = b"\x1b[?25h"
-"""DECTCEM, "set": what a live screen has hidden (ECMA-48 private mode 25)."""
-LEAVE_SCREEN = b"\x1b[?1049l"
-"""Shows what was there before a program's own screen (xterm's private mode 1049)."""
-_TERMINAL = Path("/dev/tty")
 PAGE, PATCH = "report.html", "fix.patch"
 _NOBODY_READS = (errno.EPIPE, errno.EIO)
 """The pipe's reader has left, or the terminal is gone: that is no reason to fail once the session is saved."""
@@ -99,14 +95,17 @@ def run_and_show(
         finally:  # a signal that came during the reports takes effect before this, and is no answer to the question
             if outcome is not None and outcome.measured:
                 rescue(outcome, shown.json_to)
+            if outcome is None:
+                with suppress(OSError):
+                    folder.rmdir()  # an empty folder says nothing
     if outcome.interrupted:
         return UNREAD if unread else INTERRUPTED
     return 0 if outcome.all_ok and not problems else TRIAL_FAILED
 
 
 def view(console: Console, folder: Path, live: bool) -> AbstractContextManager[Observer]:
-    """Return the live screen on a terminal, plain lines elsewhere."""
-    if live and console.is_terminal and not console.is_dumb_terminal:
+    """Return the live screen on a terminal, plain lines elsewhere, and in the background (``compare &``)."""
+    if live and console.is_terminal and not console.is_dumb_terminal and not job_control.in_background():
         return LiveView(console)
     return nullcontext(UntilUnread(sys.stderr if console.stderr else sys.stdout, folder))
 
@@ -133,9 +132,15 @@ class UntilUnread(PlainView):
 
 
 def _nobody_reads(stream: TextIO) -> bool:
-    """Return whether the stream is a pipe or a socket whose other end is closed, without writing to it."""
+    """Return whether the stream is a pipe or a socket whose other end is closed, without writing to it.
+
+    A terminal that is gone is no reason to end: what is to end with it gets a SIGHUP, and what was disowned goes on.
+    """
     asked = select.poll()
     try:
+        mode = os.fstat(stream.fileno()).st_mode
+        if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+            return False
         asked.register(stream.fileno(), 0)  # errors are reported whatever is asked for
         return any(event & select.POLLERR for _, event in asked.poll(0))
     except (OSError, ValueError):  # it is no file at all
@@ -168,29 +173,33 @@ def check_export(json_to: str | None) -> None:
 def interruptible(leave: bytes = b"") -> Iterator[None]:
     """Let SIGTERM and a closed terminal end a session as Ctrl-C does, with what was measured saved.
 
-    A signal that is ignored, as SIGHUP is under ``nohup``, stays ignored. SIGQUIT ends the program at once, after it
-    has shown the terminal's cursor again and given the terminal the modes that it has now.
+    A signal that is ignored, as SIGHUP is under ``nohup``, stays ignored. SIGQUIT ends the program at once and SIGTSTP
+    stops it, after it has shown the terminal's cursor again and given the terminal the modes that it has now.
 
     Args:
-        leave: what SIGQUIT writes to the terminal besides: `LEAVE_SCREEN` of a program with a screen of its own.
+        leave: what these two write to the terminal besides: `job_control.LEAVE_SCREEN` of a program with a screen of
+            its own.
     """
-    modes = _terminal_modes()
+    modes = job_control.modes()
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     def leave_at_once(number: int, _: object) -> None:
-        with suppress(OSError, termios.error), _TERMINAL.open("wb", buffering=0) as terminal:
-            terminal.write(leave + SHOW_CURSOR)
-            if modes is not None and os.tcgetpgrp(terminal.fileno()) == os.getpgrp():  # else it would be stopped
-                termios.tcsetattr(terminal.fileno(), termios.TCSADRAIN, modes)
+        job_control.give_back(leave, modes)
+        remove_own()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
+
+    def stop(*_: object) -> None:
+        job_control.give_back(leave, modes)
+        job_control.stop()
 
     handlers: dict[signal.Signals, Handler] = {
         signal.SIGTERM: interrupt,
         signal.SIGHUP: interrupt,
         signal.SIGQUIT: leave_at_once,
+        signal.SIGTSTP: stop,
     }
     before = {number: signal.getsignal(number) for number in handlers}
     for number, handler in handlers.items():
@@ -201,13 +210,6 @@ def interruptible(leave: bytes = b"") -> Iterator[None]:
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
-
-
-def _terminal_modes() -> list[Any] | None:
-    """Return what `termios.tcgetattr` says of this process's terminal; None where it has none."""
-    with suppress(OSError, termios.error), _TERMINAL.open("rb", buffering=0) as terminal:
-        return termios.tcgetattr(terminal.fileno())
-    return None
 
 
 def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Outcome, list[str]]:

@@ -215,17 +215,26 @@ def _watch(console: Console) -> None:
     """Draw the screen anew each second, in a screen of its own, until q or Ctrl-C."""
     from rich.live import Live
 
-    from pipeline_bench.cli.running import LEAVE_SCREEN, interruptible
+    from pipeline_bench.cli.running import interruptible
     from pipeline_bench.run import jobs
+    from pipeline_bench.ui import job_control
     from pipeline_bench.ui.jobs import screen
 
+    def again() -> None:
+        if sys.stdin is not None and sys.stdin.isatty():
+            tty.setcbreak(sys.stdin.fileno())
+        live.console.set_alt_screen(True)
+        live.console.show_cursor(False)
+
     def draw() -> None:
+        if not job_control.may_draw(again):
+            return
         found, problems = jobs.find_jobs()
         clock = f"{datetime.now():%H:%M:%S}"
         live.update(screen(found, problems, console.width, console.height, clock), refresh=True)
 
     live = Live(console=console, auto_refresh=False, screen=True, vertical_overflow="crop")
-    with suppress(KeyboardInterrupt), interruptible(LEAVE_SCREEN), _unbuffered_keys(), live:
+    with suppress(KeyboardInterrupt), interruptible(job_control.LEAVE_SCREEN), _unbuffered_keys(), live:
         draw()
         while not _quit_within(_PERIOD_S):
             draw()
@@ -237,14 +246,17 @@ def _unbuffered_keys() -> Iterator[None]:
     if sys.stdin is None or not sys.stdin.isatty():
         yield
         return
+    from pipeline_bench.ui import job_control
+
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:
         tty.setcbreak(descriptor)
         yield
     finally:
-        with suppress(termios.error):  # the terminal is gone
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        if not job_control.in_background():  # else it was given back, and to change it would stop this process
+            with suppress(termios.error):  # the terminal is gone
+                termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
 def _quit_within(seconds: float) -> bool:

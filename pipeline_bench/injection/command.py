@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,7 +33,7 @@ from pipeline_bench.monitoring.sampling import Readings, SamplerThread
 from pipeline_bench.run import jobs
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.system.files import RUN_VARIABLE, ScratchFolder, write_atomically
+from pipeline_bench.system.files import RUN_VARIABLE, ScratchFolder, remove_own, write_atomically
 from pipeline_bench.text import Text
 
 PAGE = "report.html"
@@ -188,6 +189,13 @@ def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str,
     }
 
 
+def _quit_alone(children: Sequence[subprocess.Popen[bytes]], number: int, _frame: FrameType | None) -> None:
+    if children and all(child.returncode is not None for child in children):
+        remove_own()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
 @contextmanager
 def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     """Leave INT and QUIT to the command, which the terminal sends them to as well, and pass TERM and HUP on.
@@ -214,14 +222,9 @@ def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     def leave(_number: int, _frame: FrameType | None) -> None:
         """Nothing: the command decides. A function, and not SIG_IGN, which the command would inherit."""
 
-    def quit_alone(number: int, _frame: FrameType | None) -> None:
-        if children and all(child.returncode is not None for child in children):
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
     handlers: dict[int, Any] = {
         signal.SIGINT: leave,
-        signal.SIGQUIT: quit_alone,
+        signal.SIGQUIT: partial(_quit_alone, children),
         signal.SIGTERM: pass_on,
         signal.SIGHUP: pass_on,
     }
@@ -235,7 +238,7 @@ def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
 
 
 def _records(folder: Path) -> Iterator[ProcessRecord]:
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.glob("*.json"), key=lambda path: (len(path.name), path.name)):  # 999 before 1000
         try:
             # Not by pydantic's own reader of JSON, which refuses a path that is no UTF-8.
             yield ProcessRecord.model_validate(json.loads(path.read_bytes()))

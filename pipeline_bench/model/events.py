@@ -87,6 +87,18 @@ class QueueDepths(Data):
     queues: tuple[QueueState, ...]
 
 
+STOPPED_NS = 5_000_000_000
+"""Who looks several times a second, and did not for so long, was stopped: no load of a machine takes that long."""
+
+
+class Stopped(Data):
+    """No thread of the trial ran Python from then to then: its process was stopped, or something held Python's lock."""
+
+    event: Literal["stopped"] = "stopped"
+    from_ns: int
+    to_ns: int
+
+
 class Epoch(Data):
     """One pass over a source's samples, as far as the model has seen it.
 
@@ -274,6 +286,7 @@ Event = (
     | Device
     | Steps
     | QueueDepths
+    | Stopped
     | Work
     | Storage
     | Stalled

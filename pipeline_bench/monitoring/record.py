@@ -112,7 +112,8 @@ class JobRecord:
                 idle while the next one waits; None: where it is a CPU and JAX is not at work.
         """
         self._waits_for_device = waits_for_device
-        self.log = StepLog()
+        self._readings = Readings()
+        self.log = StepLog(stops=self._readings.stops)
         self.so_far: Callable[[], tuple[StepLog, Course | None]] = lambda: (self.log, None)
         self.buffered: Callable[[], tuple[float, float] | None] = lambda: None
         self.course: Course | None = None
@@ -135,7 +136,6 @@ class JobRecord:
         self._gpu = NvmlSampler.open()
         if device.pci_bus_id is not None:
             self._gpu.select(device.pci_bus_id)
-        self._readings = Readings()
         host = HostSampler(os.getpid(), helper=self._gpu)
         samplers = [host, *([self._gpu] if device.kind == "gpu" else [])]
         self._publisher = Publisher(name, device.kind.upper(), self._readings.latest)
@@ -258,6 +258,12 @@ class JobRecord:
         most = int(np.max(rows.count, initial=1))
         if reason is not None:
             notes.append(reason)
+        if log.left_out:
+            stopped_s = sum(to_ns - from_ns for from_ns, to_ns in self._readings.stops) / 1e9
+            notes.append(
+                f"the job was stopped for {units.seconds(stopped_s)}, as by Ctrl-Z or a paused container: "
+                f"{units.count(log.left_out, 'step')} under way then are left out"
+            )
         if self._sampler.problem is not None:
             notes.append(f"the sampler failed at least once: {line_of(self._sampler.problem)}")
         if most > 1:

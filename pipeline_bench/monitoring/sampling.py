@@ -8,8 +8,9 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from statistics import fmean
+from time import monotonic_ns, process_time_ns
 
-from pipeline_bench.model.events import Device
+from pipeline_bench.model.events import STOPPED_NS, Device
 from pipeline_bench.model.result import CPU_TIME
 from pipeline_bench.run.trial_log import used_percent
 from pipeline_bench.samplers import Reading, Sampler
@@ -19,15 +20,22 @@ from pipeline_bench.system.forks import ForkedLock
 PERIOD_S = 0.2
 _LATEST = 6
 """Readings of a second and a bit."""
+_IDLE, _AT_WORK = 0.02, 0.5
+"""CPU time over wall time: of a process that is stopped or as good as that, and at the least of one that computes."""
 MAX_READINGS = 20_000
 """Of one metric; when there are more, every second one is dropped, and from then on every second one is not kept."""
 
 
 class Readings:
-    """The samplers' readings, in bounded memory."""
+    """The samplers' readings, in bounded memory.
+
+    Attributes:
+        stops: from when to when the process of the `SamplerThread` was stopped, in ns.
+    """
 
     def __init__(self, max_readings: int = MAX_READINGS) -> None:
         self._max = max_readings
+        self.stops: list[tuple[int, int]] = []
         self._latest: dict[str, deque[Reading]] = {}
         self._kept: dict[tuple[str, str], list[Reading]] = {}
         self._every: dict[tuple[str, str], int] = {}
@@ -78,6 +86,20 @@ class Readings:
         return kept[bisect_left(kept, since_ns, key=lambda each: each.at_ns) :]
 
 
+def was_stopped(took_ns: int, used_ns: int, usual_ns: int) -> bool:
+    """Return whether a process was stopped while a period took so long.
+
+    Until the stop it went on as before, for a period at most. Where rather something held Python's lock for so long,
+    that has computed, or other threads have.
+
+    Args:
+        took_ns: the period.
+        used_ns: the CPU time of the process in it.
+        usual_ns: the same, of the period before.
+    """
+    return took_ns > STOPPED_NS and used_ns < min(_IDLE * took_ns + 2 * usual_ns, _AT_WORK * took_ns)
+
+
 class SamplerThread:
     """Polls samplers every `PERIOD_S` in a daemon thread, which never keeps the job's process from ending.
 
@@ -92,6 +114,8 @@ class SamplerThread:
         self._readings = readings
         self._after_poll = after_poll
         self.problem: Exception | None = None
+        self._usual_ns = 0
+        """CPU time of the process in the last period."""
         self._stop = threading.Event()
         self._lock = ForkedLock()
         self._thread = threading.Thread(target=self._run, name="pipeline-bench sampler", daemon=True)
@@ -120,13 +144,24 @@ class SamplerThread:
             sampler.close()
 
     def _run(self) -> None:
-        while not self._stop.wait(PERIOD_S):
+        while not self._waited():
             try:
                 self.poll()
                 if self._after_poll is not None:
                     self._after_poll()
             except Exception as error:
                 self.problem = error
+
+    def _waited(self) -> bool:
+        """Wait for the time of the next poll, and note where the process was stopped meanwhile."""
+        from_ns, cpu_ns = monotonic_ns(), process_time_ns()
+        ended = self._stop.wait(PERIOD_S)
+        took_ns, used_ns = monotonic_ns() - from_ns, process_time_ns() - cpu_ns
+        if was_stopped(took_ns, used_ns, self._usual_ns):
+            self._readings.stops.append((from_ns, from_ns + took_ns))
+        else:
+            self._usual_ns = used_ns
+        return ended
 
     def _take(self, ask: Callable[[Sampler], Sequence[Reading]]) -> None:
         """Ask each sampler; what one raises is no reason to end a job, in whose thread this may be."""

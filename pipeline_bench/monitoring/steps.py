@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -95,10 +96,21 @@ class StepLog:
     """Takes in steps, and keeps what a session and a summary need of them.
 
     The first row is kept, and is no part of the totals: its step traces and compiles, for as long as a hundred others.
+
+    Attributes:
+        left_out: how many steps were left out, since the process was stopped while they were under way.
     """
 
-    def __init__(self, max_rows: int = MAX_ROWS) -> None:
+    def __init__(self, max_rows: int = MAX_ROWS, stops: Sequence[tuple[int, int]] = ()) -> None:
+        """Make an empty log.
+
+        Args:
+            max_rows: how many rows are kept.
+            stops: from when to when the process was stopped, in ns; may grow.
+        """
         self._max_rows = max_rows
+        self._stops = stops
+        self.left_out = 0
         # Blocks of start, duration, wait or NO_WAIT_NS, steps, rows that came in. Who takes steps in appends or puts
         # another list in its place, so that another thread can look at any time.
         self._blocks: list[_Integers] = []
@@ -124,6 +136,10 @@ class StepLog:
         starts = np.asarray(start_ns, dtype=np.int64)
         durations = np.asarray(end_ns, dtype=np.int64) - starts
         waits = np.broadcast_to(np.asarray(wait_ns, dtype=np.int64), starts.shape)
+        if self._stops:
+            whole = self._whole(starts, starts + durations)
+            self.left_out += count * int((~whole).sum())
+            starts, durations, waits = starts[whole], durations[whole], waits[whole]
         if not starts.size:
             return
         first, self._begun = 0 if self._begun else 1, True
@@ -134,6 +150,12 @@ class StepLog:
         if self._rows > self._max_rows:
             columns, self._width = self._columns()
             self._blocks, self._rows = [columns], len(columns)
+
+    def _whole(self, starts: _Integers, ends: _Integers) -> npt.NDArray[np.bool_]:
+        """Return which steps have no stop of the process within them: no more than half of one."""
+        from_ns, to_ns = np.array(self._stops, dtype=np.int64).T[:, :, None]
+        within_ns = np.minimum(ends, to_ns) - np.maximum(starts, from_ns)
+        return np.asarray((2 * within_ns <= to_ns - from_ns).all(axis=0))
 
     def rows(self) -> Rows:
         """Return the steps as they are kept; means over their blocks where they were too many to be kept singly.

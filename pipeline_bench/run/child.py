@@ -9,7 +9,6 @@ import select
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
@@ -17,7 +16,7 @@ from typing import IO, Any
 import psutil
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.system import interrupts
+from pipeline_bench.system import files, interrupts
 from pipeline_bench.system.processes import CLEANED_WITHIN_S, module_command, removes_shared_memory
 from pipeline_bench.text import safe, units
 
@@ -146,6 +145,7 @@ def _end(process: subprocess.Popen[bytes], within_s: float) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    files.sweep()
 
 
 def _lines(answers: int, limit_s: float | None) -> Iterator[bytes]:
@@ -154,11 +154,10 @@ def _lines(answers: int, limit_s: float | None) -> Iterator[bytes]:
     Raises:
         TimeoutError: it took longer than `limit_s` seconds.
     """
-    ends_s = None if limit_s is None else time.monotonic() + limit_s
-    rest = b""
+    waited, rest = interrupts.Waited(), b""
     while True:
         interrupts.check()
-        if ends_s is not None and time.monotonic() > ends_s:
+        if limit_s is not None and waited.seconds() > limit_s:
             raise TimeoutError
         if not select.select([answers], [], [], interrupts.CHECK_EVERY_S)[0]:
             continue

@@ -23,6 +23,7 @@ from pipeline_bench.model.events import (
     QueueState,
     Stack,
     Stalled,
+    Stopped,
 )
 from pipeline_bench.model.trial import TrialStatus
 from pipeline_bench.run.launcher import Child, explain_exit
@@ -74,7 +75,9 @@ def watch(
             return "stalled"
         code = child.wait(EXIT_WITHIN_S)
         if log.latest(Done) is not None:
-            return "ok"
+            if not log.frozen_s:
+                return "ok"
+            log.apply(Failed(error=_frozen(log.frozen_s)))
         if log.latest(Failed) is None:
             log.apply(Failed(error=f"its process {explain_exit(code)}"))
         return "failed"
@@ -95,11 +98,13 @@ def _follow(
     clock_ns: ClockNs,
 ) -> None:
     next_ns = clock_ns()
+    silent = interrupts.Waited(lambda: clock_ns() / 1e9)
     while not (child.ended or log.over):
         interrupts.check()
         events = child.read((next_ns - clock_ns()) / 1e9)
+        log.look(clock_ns())
         if _moves(events, child.heard):
-            log.moved_ns = clock_ns()
+            silent.restart()
         for event in events:
             log.apply(event)
             if isinstance(event, Device):
@@ -115,8 +120,15 @@ def _follow(
             if not events and child.wait(0) is not None:
                 _drain(log, child)
                 return  # it has ended, and a process that it started holds its pipe open
-        if log.silent_s(now_ns) > _patience_s(log) + STALL_GRACE_S:
+        if silent.seconds() > _patience_s(log) + STALL_GRACE_S:
             return
+
+
+def _frozen(seconds: float) -> str:
+    return (
+        f"it was stopped for {units.seconds(seconds)}, and this program with it, as by a paused container: what it "
+        "measured is no figure"
+    )
 
 
 def _patience_s(log: TrialLog) -> float:
@@ -132,10 +144,10 @@ def _phase(log: TrialLog) -> str:
 def _moves(events: Sequence[Event], heard: bool) -> bool:
     """Whether what came says that the trial moves: events, or a part of one.
 
-    Depths of queues do not: the child's recorder sends them as long as it lives, whether or not a step ends, and its
-    own watch may be kept from telling of a stall by what the user's code does.
+    Depths of queues and silences do not: the child's recorder sends them as long as it lives, whether or not a step
+    ends, and its own watch may be kept from telling of a stall by what the user's code does.
     """
-    return any(not isinstance(event, QueueDepths) for event in events) or (heard and not events)
+    return any(not isinstance(event, QueueDepths | Stopped) for event in events) or (heard and not events)
 
 
 def _drain(log: TrialLog, child: Child) -> None:

@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -87,9 +86,10 @@ class Child:
 
     def wait(self, timeout_s: float) -> int | None:
         """Return the exit code, negative for a signal; None when it has not ended in time."""
-        deadline_s = time.monotonic() + timeout_s
-        while self.pid not in self._server.exit_codes:
-            if self._server.receive(deadline_s - time.monotonic()) is None:
+        waited = interrupts.Waited()
+        while self.pid not in self._server.exit_codes and not self._server.lost:
+            left_s = timeout_s - waited.seconds()
+            if self._server.receive(min(left_s, interrupts.CHECK_EVERY_S)) is None and left_s <= 0:
                 break
         return self._server.exit_codes.get(self.pid)
 
@@ -140,7 +140,7 @@ class TrialServer:
             raise
         self.exit_codes: dict[int, int] = {}
         self._ready = False
-        self._lost = False
+        self.lost = False
         """Whether it has closed its end of the socket: it has ended."""
 
     @property
@@ -160,7 +160,7 @@ class TrialServer:
             self._ready = bool(message.get("ready"))
             return None if self._ready else str(message["refused"])
         tail = stderr_tail(self._log, lines=3)
-        return f"the server ended: {tail}" if self._lost else "the server did not answer"
+        return f"the server ended: {tail}" if self.lost else "the server did not answer"
 
     def start(self, trial: Trial, stderr: Path, *, private_network: bool = False) -> Child:
         """Start the trial's process; what it writes to stdout and stderr goes to the file `stderr`.
@@ -206,7 +206,7 @@ class TrialServer:
         except ConnectionError:
             data = b""
         if not data:
-            self._lost = True
+            self.lost = True
             return None
         message: dict[str, Any] = json.loads(data)
         if "exited" in message:
@@ -219,8 +219,8 @@ class TrialServer:
         Raises:
             KeyboardInterrupt: the user interrupted.
         """
-        deadline_s = time.monotonic() + timeout_s
-        while not self._lost and (left_s := deadline_s - time.monotonic()) > 0:
+        waited = interrupts.Waited()
+        while not self.lost and (left_s := timeout_s - waited.seconds()) > 0:
             interrupts.check()
             message = self.receive(min(left_s, interrupts.CHECK_EVERY_S))
             if message is not None:

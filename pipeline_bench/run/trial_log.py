@@ -30,6 +30,8 @@ from pipeline_bench.samplers.nvml_metrics import POWER, POWER_WINDOW_NS
 from pipeline_bench.text import units
 
 _RECENT_STEPS = 200
+_TOGETHER = 0.9
+"""Of the time in which no thread of a trial ran: else something held Python's lock while this process was stopped."""
 _Kind = TypeVar("_Kind", bound=events.Event)
 
 
@@ -46,8 +48,10 @@ class TrialLog:
     depths: list[events.QueueDepths] = field(default_factory=list)
     count: int = 0
     """Steps that have ended."""
-    moved_ns: int = 0
-    """When it was last heard that the trial moves, by the parent's clock: the child's may be the user's code's."""
+    silences: list[events.Stopped] = field(default_factory=list)
+    _stops: list[tuple[int, int]] = field(default_factory=list)
+    """From when to when this process did not look, in ns: it was stopped."""
+    _looked_ns: int | None = None
     _latest: dict[type[Any], Any] = field(default_factory=dict)
 
     def apply(self, event: events.Event) -> None:
@@ -63,6 +67,8 @@ class TrialLog:
                 self.accuracy = self.accuracy.model_copy(update={event.when: event.accuracy})
             case events.QueueDepths():
                 self.depths.append(event)
+            case events.Stopped():
+                self.silences.append(event)
 
     def latest(self, kind: type[_Kind]) -> _Kind | None:
         """Return the latest event of a kind; None where none came."""
@@ -79,9 +85,21 @@ class TrialLog:
         """Whether the trial has said its last word."""
         return not self._latest.keys().isdisjoint((events.Done, events.Failed, events.Stalled))
 
-    def silent_s(self, now_ns: int) -> float:
-        """Return seconds since it was heard that anything moves: a parent that was suspended first has to catch up."""
-        return (now_ns - max(self.moved_ns, self.started_ns)) / 1e9
+    def look(self, now_ns: int) -> None:
+        """Note that this process looks after the trial, as it does several times a second."""
+        if self._looked_ns is not None and now_ns - self._looked_ns > events.STOPPED_NS:
+            self._stops.append((self._looked_ns, now_ns))
+        self._looked_ns = now_ns
+
+    @property
+    def frozen_s(self) -> float:
+        """For how long the trial's process was stopped together with this one."""
+        both_ns = (
+            (min(end_ns, silence.to_ns) - max(start_ns, silence.from_ns), silence.to_ns - silence.from_ns)
+            for start_ns, end_ns in self._stops
+            for silence in self.silences
+        )
+        return sum(together_ns for together_ns, whole_ns in both_ns if together_ns > _TOGETHER * whole_ns) / 1e9
 
     def progress(self, now_ns: int, cores: int) -> Progress:
         """Return how far the trial is; means are over about its last 200 steps."""

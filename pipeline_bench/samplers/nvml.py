@@ -69,7 +69,7 @@ class NvmlSampler(Sampler):
         self._owner = os.getpid()
         self._buffer = b""
         self._pending: deque[Ask] = deque()
-        self._pending_since_ns = 0
+        self._waited = interrupts.Waited()
         self._readings: list[Reading] = []
         self._seen: set[str] = set()
         """The metrics that had a value in this trial, and those whose absence was explained."""
@@ -237,7 +237,7 @@ class NvmlSampler(Sampler):
 
     def _expect(self, ask: Ask) -> None:
         if not self._pending:
-            self._pending_since_ns = time.monotonic_ns()
+            self._waited.restart()
         self._pending.append(ask)
 
     def _forget_trial(self) -> None:
@@ -272,7 +272,7 @@ class NvmlSampler(Sampler):
     def _patience_s(self) -> float:
         """Return how much longer the answer that is due may take; 0 or less when it has taken too long."""
         limit_s = self._limits.opening_s if self._pending[0] == "open" else self._limits.answer_s
-        return limit_s - (time.monotonic_ns() - self._pending_since_ns) / 1e9
+        return limit_s - self._waited.seconds()
 
     def _lose_patience(self) -> None:
         if self._running and self._pending and self._patience_s() <= 0:
@@ -310,7 +310,7 @@ class NvmlSampler(Sampler):
             KeyError, TypeError, IndexError: it is none.
         """
         ask = self._pending.popleft()
-        self._pending_since_ns = time.monotonic_ns()
+        self._waited.restart()
         self._cpu_s = answer["cpu_s"]
         if ask == "poll":
             self._readings += [Reading(**reading) for reading in answer["readings"]]

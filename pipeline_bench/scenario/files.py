@@ -21,6 +21,8 @@ DEFAULT_SCENARIO = "two_layer"
 _PARTS = (*COMPONENTS, "runtime", "run")
 _LARGEST_BYTES = 1 << 20
 """A scenario is written by hand, and has a few thousand bytes."""
+_MOST_LEVELS = 50
+"""Of its tables and lists: its own keys need six, and a plug-in's options some more."""
 
 
 def shipped() -> dict[str, Path]:
@@ -59,6 +61,21 @@ def locate(name_or_path: str) -> Path:
     raise ScenarioError(f"There is no scenario {name_or_path!r}.", sentence(did_you_mean(name_or_path, known)))
 
 
+def within_depth(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document, where it is nested no deeper than any key of a scenario needs.
+
+    Raises:
+        RecursionError: it is: what copies, compares and shows it calls itself a level.
+    """
+    level: list[Any] = [document]
+    for _ in range(_MOST_LEVELS):
+        inner = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [value for values in inner for value in values if isinstance(value, dict | list)]
+        if not level:
+            return document
+    raise RecursionError(f"it is nested deeper than {_MOST_LEVELS} levels")
+
+
 def read(path: Path) -> dict[str, Any]:
     """Return the mapping that a TOML file holds.
 
@@ -72,7 +89,7 @@ def read(path: Path) -> dict[str, Any]:
             f"{path} cannot be read: {unreadable(error)}.", "A scenario is a UTF-8 text file."
         ) from error
     try:
-        return tomllib.loads(text)
+        return within_depth(tomllib.loads(text))
     except (ValueError, RecursionError) as error:  # beside TOMLDecodeError: a number too long, a nesting too deep
         raise ScenarioError(
             f"{path} is not valid TOML: {error}.", "Correct the named line; see docs/scenarios.md."

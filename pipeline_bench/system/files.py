@@ -12,7 +12,8 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -143,6 +144,7 @@ class ScratchFolder:
             free_bytes = shutil.disk_usage(root).free
             if needed_bytes <= free_bytes:
                 self.path, self._lock = _locked_folder()
+                _own.add(self)
                 return
         except OSError as error:
             raise PipelineBenchError(
@@ -171,21 +173,53 @@ class ScratchFolder:
         A process that ends by `os._exit` leaves them: AutoGraph's, the folder of a `with` that never ends. `gettempdir`
         stays as it is: what others put there under a name of their own, such as downloads, is to be found again.
         """
-        plain = tempfile._sanitize_params  # type: ignore[attr-defined]  # all that `tempfile` makes asks it where
-
-        def sanitized(prefix: Any, suffix: Any, folder: Any) -> tuple[Any, Any, Any, type]:
-            prefix, suffix, where, kind = plain(prefix, suffix, folder)
-            if folder is None:
-                self.path.mkdir(exist_ok=True)
-                where = os.fsencode(self.path) if kind is bytes else str(self.path)
-            return prefix, suffix, where, kind
-
-        tempfile._sanitize_params = sanitized  # type: ignore[attr-defined]
+        _take_temporary_files(lambda: self.path)
 
     def remove(self) -> None:
         """Remove it with all that it holds; also while something still writes there, which then fails."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
+
+
+_own: weakref.WeakSet[ScratchFolder] = weakref.WeakSet()
+
+
+def remove_own() -> None:
+    """Remove the folders of this process, which is about to end by a signal."""
+    for folder in list(_own):
+        shutil.rmtree(folder.path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def own_temporary_files() -> Iterator[None]:
+    """Have a folder hold what this process makes under a random name, as `take_temporary_files` does, once it does."""
+    made: list[ScratchFolder] = []
+
+    def folder() -> Path:
+        if not made:
+            made.append(ScratchFolder())
+        return made[0].path
+
+    _take_temporary_files(folder)
+    try:
+        yield
+    finally:
+        for each in made:
+            each.remove()
+
+
+def _take_temporary_files(folder: Callable[[], Path]) -> None:
+    plain = tempfile._sanitize_params  # type: ignore[attr-defined]  # all that `tempfile` makes asks it where
+
+    def sanitized(prefix: Any, suffix: Any, given: Any) -> tuple[Any, Any, Any, type]:
+        prefix, suffix, where, kind = plain(prefix, suffix, given)
+        if given is None:
+            path = folder()
+            path.mkdir(exist_ok=True)
+            where = os.fsencode(path) if kind is bytes else str(path)
+        return prefix, suffix, where, kind
+
+    tempfile._sanitize_params = sanitized  # type: ignore[attr-defined]
 
 
 def sweep() -> None:
@@ -207,7 +241,7 @@ def sweep() -> None:
 def _locked_folder() -> tuple[Path, int]:
     """Return a new folder and the descriptor of its lock."""
     while True:
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=tempfile.gettempdir()))
         # Until it is locked, somebody's sweep takes it for one that is left.
         with contextlib.suppress(FileNotFoundError):
             lock = os.open(path, os.O_RDONLY)

@@ -17,6 +17,8 @@ from types import FrameType
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CHECK_EVERY_S = 0.2
 """How long a wait may last until it calls `check` again."""
+LONGEST_LOOK_S = 1.0
+"""What passes between two looks of a wait counts for so much at most; see `Waited`."""
 INSIST_AFTER_S = 10.0
 """A further signal so long after one that is still kept back takes effect at once: nothing may be uninterruptible."""
 
@@ -63,6 +65,28 @@ class _Deferral:
 
 
 _active: _Deferral | None = None
+
+
+class Waited:
+    """How long something was waited for, as the sum of what passed between the looks, `LONGEST_LOOK_S` each at most.
+
+    While this process is stopped, by Ctrl-Z or with its container, it does not wait: what came is still unread.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin to wait, from now on."""
+        self._looked_s, self._waited_s = self._clock(), 0.0
+
+    def seconds(self) -> float:
+        """Look, and return the seconds so far."""
+        now_s = self._clock()
+        self._waited_s += min(now_s - self._looked_s, LONGEST_LOOK_S)
+        self._looked_s = now_s
+        return self._waited_s
 
 
 @contextmanager

@@ -87,6 +87,27 @@ def removes_shared_memory(pid: int) -> bool:
     return False
 
 
+def see_that_proc_is_there(proc: Path = Path("/proc")) -> None:
+    """See that ``/proc`` shows the processes that this one can see (Linux): what is measured and ended is found there.
+
+    Raises:
+        UsageError: it is not mounted, or is that of another namespace, in which other processes have the numbers.
+    """
+    if sys.platform != "linux":
+        return
+    shown = None
+    with contextlib.suppress(OSError):
+        shown = str((proc / "self").readlink())
+    if shown != str(os.getpid()):
+        from pipeline_bench.errors import UsageError  # noqa: PLC0415 - as a script this begins before what is slow
+
+        what = "is not mounted" if shown is None else "is that of another namespace of processes"
+        raise UsageError(
+            f"/proc {what}: processes, memory and CPU time cannot be read.",
+            "Mount it (mount -t proc proc /proc); with unshare --pid, add --mount-proc.",
+        )
+
+
 def leave(ok: bool) -> NoReturn:
     """End the process at once: TensorFlow's threads may be blocked for ever, and nothing is left to tear down."""
     for stream in (sys.stdout, sys.stderr):

@@ -22,7 +22,7 @@ from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.report import VERDICT_STYLES
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.text import NAME, one_line, units
-from pipeline_bench.ui import cut, diagnosing, figure_table, overall_bar, sparkline
+from pipeline_bench.ui import cut, diagnosing, figure_table, job_control, overall_bar, sparkline
 from pipeline_bench.ui.progress import Row, SessionProgress, stage
 
 REFRESH_S = 0.25
@@ -68,6 +68,8 @@ class LiveView(Observer):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if not job_control.may_draw(self._afresh):
+            self._forget()
         with suppress(OSError):  # the terminal was closed: there is nothing to restore
             self._live.stop()
 
@@ -129,8 +131,17 @@ class LiveView(Observer):
 
     def _draw(self) -> None:
         self._drawn_s = self._clock()
-        if self._live.is_started:
+        if self._live.is_started and job_control.may_draw(self._afresh):
             self._live.refresh()
+
+    def _afresh(self) -> None:
+        """Draw below what the shell has written since the program was stopped, and not over it."""
+        self._console.show_cursor(False)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Take what is drawn for gone: it is not to be drawn over, or erased."""
+        self._live._live_render._shape = None
 
 
 def _window(state: SessionProgress, lines: int) -> tuple[list[Row], int]:

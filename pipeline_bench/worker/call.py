@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.system.files import own_temporary_files
 from pipeline_bench.system.processes import leave
 from pipeline_bench.text import line_of
 
@@ -56,7 +57,7 @@ def main(descriptor: int) -> None:
     """Read the request, answer it, and leave without waiting for threads that the function left behind."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     request = Request.model_validate(json.loads(sys.stdin.read()))  # pydantic's reader refuses a path that is no UTF-8
-    with os.fdopen(descriptor, "w", encoding="utf-8", buffering=1) as file:
+    with own_temporary_files(), os.fdopen(descriptor, "w", encoding="utf-8", buffering=1) as file:
         perform(request, lambda message: file.write(json.dumps(message) + "\n"))
     leave(True)
 

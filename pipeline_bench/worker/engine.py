@@ -16,6 +16,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Done, Evaluated, Placement, Work
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.sources import Source
+from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.system.processes import threads, why_not_forkable
 from pipeline_bench.worker import bad_record, runtime, sample_audit
 from pipeline_bench.worker.page_cache_controller import PageCacheController, open_controller
@@ -31,11 +32,16 @@ class Engine(ABC):
         trial: what to run.
         channel: takes the events.
         recorder: takes the phases and the steps.
+
+    Attributes:
+        scratch: the folder of the temporary files that this process, its forks and the libraries in them make.
     """
 
     def __init__(self, trial: Trial, channel: Channel, recorder: Recorder) -> None:
         self.trial, self.variant = trial, trial.variant
         self.channel, self.recorder = channel, recorder
+        self.scratch = ScratchFolder()
+        self.scratch.take_temporary_files()
 
     @property
     def runs_script(self) -> bool:
@@ -56,6 +62,7 @@ class Engine(ABC):
             self.finish()
         finally:
             self.stop()
+            self.scratch.remove()
 
     def start_processes(self) -> None:  # noqa: B027 - most engines have none
         """Start processes that this one has to fork while it has a single thread; most engines have none."""

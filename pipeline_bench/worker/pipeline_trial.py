@@ -23,7 +23,6 @@ from pipeline_bench.model.pipeline import (
     Task,
 )
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
-from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.text import line_of, units
 from pipeline_bench.tfdata import (
     composing,
@@ -99,8 +98,6 @@ class PipelineEngine(Engine):
             if isinstance(edit, DistributeToService):
                 watch = service_cluster.Watch(edit.dispatcher)
                 self.recorder.guard(watch.why_dead, watch.why_silent)
-        self._scratch = ScratchFolder()
-        self._scratch.take_temporary_files()
         start_ns = time.perf_counter_ns()
         user_code.seed(self.variant.run.seed)
         with Recording() as recording, keras_input.places_recorded():
@@ -145,14 +142,9 @@ class PipelineEngine(Engine):
                 found = found.model_copy(update={"as_written": self._fingerprint(())})
             self.channel.send(Fingerprinted(fingerprint=found))
 
-    def stop(self) -> None:
-        """Remove the temporary files."""
-        if hasattr(self, "_scratch"):
-            self._scratch.remove()
-
     def _folder(self, name: str) -> Path:
         """Return a folder for files; the user's code may have cleared the folder for temporary files."""
-        folder = self._scratch.path / name
+        folder = self.scratch.path / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -171,7 +163,7 @@ class PipelineEngine(Engine):
         self._send(inspection)
         whole = rebuild.rebuild(recipe, (), self._folder("whole")).dataset
         whole_s = min(_WHOLE_S, limit_s * _WHOLE_SHARE)
-        inspection = pipeline_benchmark.run(whole, inspection, whole_s, self._scratch.path, recorder.heartbeat)
+        inspection = pipeline_benchmark.run(whole, inspection, whole_s, self.scratch.path, recorder.heartbeat)
         del whole
         stages = composing.with_batches(recipe, splitting.with_splits(recipe))
         inspection = inspection.model_copy(update={"stages": stages})
@@ -263,7 +255,7 @@ class PipelineEngine(Engine):
         if self._task.activity == "ceiling":  # it takes one batch, and any will do
             left_out.append("shuffle")
         self.recorder.doing(REBUILDING)
-        made = rebuild.rebuild(self._recipe, self._task.edits, self._scratch.path, without=left_out)
+        made = rebuild.rebuild(self._recipe, self._task.edits, self.scratch.path, without=left_out)
         self.recorder.doing()
         return made
 

@@ -25,6 +25,7 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.events import (
     IMPORT,
     LONGEST_IMPORT_S,
+    STOPPED_NS,
     Event,
     Failed,
     Phase,
@@ -33,6 +34,7 @@ from pipeline_bench.model.events import (
     Stack,
     Stalled,
     Steps,
+    Stopped,
     Work,
     encode,
 )
@@ -132,6 +134,7 @@ class Recorder(StepRecorder):
 
     def start(self) -> None:
         """Start the shipping thread."""
+        self._looked_ns = monotonic_ns()
         self._thread.start()
 
     def phase(self, name: str) -> None:
@@ -280,6 +283,9 @@ class Recorder(StepRecorder):
 
     def _keep_shipping(self) -> None:
         while not self._ended.wait(SHIP_EVERY_S):
+            if (now_ns := monotonic_ns()) - self._looked_ns > STOPPED_NS:
+                self._channel.send(Stopped(from_ns=self._looked_ns, to_ns=now_ns))
+                self._alive_ns = now_ns  # the steps were stopped as well; if not, the parent's watch sees to it
             self._ship()
             self._audit_digests()
             self._ship_depths()

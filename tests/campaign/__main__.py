@@ -23,8 +23,9 @@ def main() -> int:
     arguments = _arguments()
     # What is started is to be interrupted as in a terminal, also where this runs in the background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nor is what nohup has this ignore
-        signal.signal(signal.SIGHUP, lambda *_: None)
+    for number in (signal.SIGHUP, signal.SIGQUIT):  # nor is what nohup has this ignore
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
     if arguments.replay:
         return _replay(arguments.replay)
     seed = _seed(arguments)

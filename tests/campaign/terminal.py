@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.shell import STOPPED
+
 _OURS = re.compile(rb'File "[^"]*pipeline_bench/[^"]*", line \d+')
 _PAIRS = {
     "the cursor is hidden": (b"\x1b[?25l", b"\x1b[?25h"),
@@ -43,6 +45,10 @@ class Terminal:
         while words not in self._drawn and not ended() and time.monotonic() < ends_s:
             time.sleep(0.005)
 
+    def type(self, keys: bytes) -> None:
+        """Press keys, as a user does."""
+        os.write(self._master, keys)
+
     def hang_up(self) -> None:
         """Close it, as a user closes the window: whoever leads its session gets a SIGHUP."""
         if self._open:
@@ -60,12 +66,12 @@ class Terminal:
         self._reader.join(5)  # what is drawn by now is read, and then the other end is gone
         os.close(self._master)
         wrong = [] if same else ["the terminal's modes are others than before"]
-        wrong += [f"the terminal: {what}" for what, (on, off) in _PAIRS.items() if self._is_last(on, off)]
+        ends = [end.start() for end in re.finditer(re.escape(STOPPED), self._drawn)]
+        for end, when in ((None, ""), *((end, " while it was stopped") for end in ends)):
+            drawn = self._drawn[:end]
+            wrong += [f"the terminal{when}: {what}" for what, (on, off) in _PAIRS.items() if _is_last(drawn, on, off)]
         wrong += [f"the terminal: a traceback of ours: {found[0]!r}" for found in [_OURS.search(self._drawn)] if found]
         return wrong
-
-    def _is_last(self, on: bytes, off: bytes) -> bool:
-        return self._drawn.rfind(on) > self._drawn.rfind(off)
 
     def _read(self) -> None:
         while True:
@@ -76,3 +82,7 @@ class Terminal:
             if not piece:
                 return
             self._drawn += piece
+
+
+def _is_last(drawn: bytes, on: bytes, off: bytes) -> bool:
+    return drawn.rfind(on) > drawn.rfind(off)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -61,7 +62,8 @@ if __name__ == "__main__":
 def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "train.py").write_text(script)
     command = [sys.executable, "-m", "pipeline_bench", "run", "--", sys.executable, "train.py", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+    variables = {**os.environ, "TMPDIR": str(folder)}  # who is killed does not remove AutoGraph's files
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False, env=variables)
 
 
 def test_a_fit_a_loop_and_a_spawned_worker_are_measured_without_an_edit_until_a_signal_ends_them(

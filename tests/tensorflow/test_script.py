@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -310,7 +311,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     )
     (folder / "imported.py").write_text(HEAD + "model.fit(data)")
     (folder / "beside.py").write_text("def train(model, data):\n    model.fit(data)\n")
-    subprocess.run([sys.executable, "-c", RUN, *SCRIPTS], cwd=folder, check=True, timeout=600)
+    variables = {**os.environ, "TMPDIR": str(folder)}  # the forks end without removing AutoGraph's files
+    subprocess.run([sys.executable, "-c", RUN, *SCRIPTS], cwd=folder, check=True, timeout=600, env=variables)
     assert not (folder / "after").exists(), "the script went on behind its training"
     assert (folder / "freed").exists(), "the buffers of its loop go on filling"
     assert not (folder / "stepped").exists(), "a step of the training was run"

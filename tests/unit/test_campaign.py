@@ -127,6 +127,10 @@ def test_a_process_that_carries_the_mark_is_found_and_ended() -> None:
         ("pass", []),
         ("import sys; sys.stdout.write('\\x1b[?25l\\x1b[?1049h\\x1b[?1049l')", ["the terminal: the cursor is hidden"]),
         ("import sys; sys.stdout.write('\\x1b[?1049h')", ["the terminal: its own screen is left"]),
+        (
+            "import sys; sys.stdout.write('\\x1b[?25l(stopped)\\x1b[?25h')",
+            ["the terminal while it was stopped: the cursor is hidden"],
+        ),
         ("import tty; tty.setcbreak(0)", ["the terminal's modes are others than before"]),
     ],
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import sys
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -11,7 +14,7 @@ from typing import Any
 from tests.campaign.bench import Bench
 from tests.campaign.kinds import Case
 from tests.campaign.outcome import Outcome
-from tests.campaign.processes import Program
+from tests.campaign.processes import REAL, Program
 from tests.campaign.words import NUMBERS, TEXTS, lines, values
 from tests.unit import sessions
 
@@ -24,6 +27,12 @@ _WORDS = lines("words.txt")
 _AROUND = values("around.jsonl")
 """What is around a real process: its environment, its streams, and whether its arguments are no UTF-8."""
 _MEASURES = ("compare", "diagnose", "lesson", "doctor", "data", "selftest", "run")
+_PROC = {
+    "none": ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc; exec "$0" "$@"'],
+    "anothers": ["unshare", "-p", "-f"],
+}
+"""How what is behind it is started with a /proc that is empty, or of another namespace."""
+_WITHIN = "import json, os, sys; words = json.loads(sys.argv[1]); os.execvp(words[0], [*words, *sys.argv[2:]])"
 _OF_A_COMMAND = (126, 127)
 """Exit codes of `run` where its command cannot be started."""
 
@@ -64,7 +73,7 @@ def _real(arguments: list[Any], case: Case, folder: Path) -> Outcome:
             read, options[name] = os.pipe()
             os.close(read)
     bad_stdout, lost = "stdout" in case, case.get("stderr")
-    program = Program(folder, arguments, environment=case.get("env"), **options)
+    program = Program(folder, arguments, _module(case), environment=case.get("env"), **options)
     for descriptor in (value for value in options.values() if isinstance(value, int)):
         os.close(descriptor)
     full = case.get("stdout") == "/dev/full" and "-o" not in arguments
@@ -74,6 +83,13 @@ def _real(arguments: list[Any], case: Case, folder: Path) -> Outcome:
     if full and "cannot be written" not in found.stderr and found.code == 1:
         found.more.append("stdout was full, and nothing was said")
     return found
+
+
+def _module(case: Case) -> tuple[str, ...]:
+    """Return how Python runs the program: in namespaces of its own where the case asks for them."""
+    if "proc" not in case or os.geteuid() != 0 or shutil.which("unshare") is None:
+        return REAL
+    return ("-c", _WITHIN, json.dumps([*_PROC[case["proc"]], sys.executable]), *REAL)
 
 
 def _change(arguments: list[str], random: Random) -> None:

@@ -99,4 +99,5 @@ def test_a_mistake_is_one_message_and_exit_2(arguments: list[str], capsys: pytes
     assert run(["plan", *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.err.strip()
+    assert [*arguments, "nowhere"][1] in captured.err, "what was given"
     assert "Traceback" not in captured.err

@@ -3,6 +3,7 @@
 import io
 import os
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from pipeline_bench import __version__, cli
 from pipeline_bench.cli import output, running
-from pipeline_bench.cli.options import Presentation
+from pipeline_bench.cli.options import INTERRUPTED, Presentation
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.model import session as saved
 from pipeline_bench.report import screen
@@ -94,6 +95,17 @@ def test_a_library_that_has_no_room_is_no_bug(
     assert capsys.readouterr().err.startswith("Error: there is not enough memory.") == limited
 
 
+def test_an_interrupt_that_a_library_puts_in_other_words_is_one(
+    raising: list[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrapped = ImportError("numpy could not be loaded")
+    wrapped.__cause__ = KeyboardInterrupt()
+    for each in (ValueError("Error building `literal` serializer:\n  KeyboardInterrupt: "), wrapped):
+        raising[:] = [each]
+        assert cli.run([]) == INTERRUPTED
+    assert not capsys.readouterr().err
+
+
 def test_a_bug_keeps_its_traceback_and_ends_with_what_to_send(
     raising: list[BaseException], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,6 +142,50 @@ def test_what_lies_in_a_folder_of_another_user_is_one_message(
     error = capsys.readouterr().err
     assert code == 2
     assert error.startswith(f"Error: {theirs}/reports: Permission denied.")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["merge", ".", "--json"],
+        ["compare", "two_layer", "--json"],
+        ["diagnose"],
+        ["data", "make", "csv", "--size", "20kB", "--out"],
+    ],
+    ids=" ".join,
+)
+def test_a_name_that_is_too_long_is_one_message(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([*command, "a" * 5000]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("Error: aaa")
+    assert error.count(": File name too long.\n") == 1
+    assert len(error) < 500
+
+
+def test_a_folder_in_which_a_link_leads_to_itself_is_one_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    source = ["--set", "source.kind=csv", "--set", f"source.path={tmp_path}"]
+    assert cli.run(["compare", "two_layer", "--no-live", "--out", str(tmp_path / "out"), *source]) == 2
+    assert f"Error: {tmp_path}/loop: Too many levels of symbolic links." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_report_that_is_ended_while_it_is_written_leaves_no_part_of_a_file(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    (tmp_path / "session.json").write_text(sessions.normal().to_json())
+    program = (
+        "import os, signal; from pipeline_bench import cli\n"
+        f"signal.signal({signal.SIGINT:d}, signal.default_int_handler)\n"
+        f"os.fsync = lambda _: os.kill(os.getpid(), {number:d})\n"
+        "cli.main(['report', 'session.json', '-o', 'report.md'])\n"
+    )
+    words = [sys.executable, "-c", program]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (INTERRUPTED, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["session.json"]
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:

@@ -16,11 +16,12 @@ import pytest
 
 from pipeline_bench.cli import run
 from pipeline_bench.cli.options import INTERRUPTED
-from pipeline_bench.cli.running import SHOW_CURSOR, interruptible
+from pipeline_bench.cli.running import interruptible
 from pipeline_bench.injection import command
 from pipeline_bench.model.session import load
 from pipeline_bench.run import comparison
 from pipeline_bench.run.comparison import Outcome
+from pipeline_bench.ui.job_control import SHOW_CURSOR
 from tests.unit import sessions
 
 

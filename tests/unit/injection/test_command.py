@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from pipeline_bench.injection.command import Ended, ProcessRecord, Training, isolated_by, next_command
+from pipeline_bench.injection.command import Ended, ProcessRecord, Training, _records, isolated_by, next_command
 
 
 def ended(program: str, verdict: str = "input-bound", number: int | None = 1) -> Ended:
@@ -71,3 +76,28 @@ def test_what_does_not_starve_needs_no_diagnosis() -> None:
 )
 def test_the_option_that_isolates_python_is_found_among_others(command: str, expected: str) -> None:
     assert isolated_by(shlex.split(command)) == expected
+
+
+def test_a_quit_after_the_command_leaves_no_temporary_files(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, subprocess\n"
+        "from pipeline_bench.injection.command import signals_passed_on\n"
+        "from pipeline_bench.system.files import ScratchFolder\n"
+        "with signals_passed_on() as pass_on_to, ScratchFolder():\n"
+        "    child = subprocess.Popen(['true'])\n"
+        "    pass_on_to(child)\n"
+        "    os.kill(os.getpid(), signal.SIGQUIT)\n"
+        "    child.wait()\n"
+        "    os.kill(os.getpid(), signal.SIGQUIT)\n"
+    )
+    variables = {**os.environ, "TMPDIR": str(tmp_path)}
+    ended = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGQUIT, b"")
+    assert not list(tmp_path.iterdir())
+
+
+def test_records_are_in_the_order_of_the_processes_numbers(tmp_path: Path) -> None:
+    for pid in (1000, 999, 20000):
+        record = ProcessRecord(pid=pid, program="x.py", executable="python", trainings=(), more=0, problem=None)
+        (tmp_path / f"{pid}.json").write_text(record.model_dump_json())
+    assert [record.pid for record in _records(tmp_path)] == [999, 1000, 20000]

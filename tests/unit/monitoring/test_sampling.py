@@ -7,7 +7,10 @@ import signal
 import sys
 import threading
 
-from pipeline_bench.monitoring.sampling import Readings, SamplerThread
+import pytest
+
+from pipeline_bench.monitoring import sampling
+from pipeline_bench.monitoring.sampling import Readings, SamplerThread, was_stopped
 from pipeline_bench.samplers import Reading, Sampler
 
 
@@ -68,3 +71,27 @@ def test_the_thread_goes_on_after_what_is_done_after_a_poll_raised_and_keeps_wha
     assert again.wait(timeout=60)
     thread.close()
     assert str(thread.problem) == "the graph's rows cannot be read"
+
+
+@pytest.mark.parametrize(
+    ("took_s", "used_s", "usual_s", "stopped"),
+    [(30, 0.1, 0.0, True), (30, 3.0, 2.0, True), (30, 7.0, 0.2, False), (30, 17.0, 9.0, False), (2, 0.0, 0.2, False)],
+)
+def test_a_process_that_used_no_more_than_until_then_was_stopped(
+    took_s: float, used_s: float, usual_s: float, stopped: bool
+) -> None:
+    assert was_stopped(*(round(1e9 * each) for each in (took_s, used_s, usual_s))) is stopped
+
+
+def test_the_thread_notes_when_the_process_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns, polled, readings = [0], threading.Event(), Readings()
+    monkeypatch.setattr(sampling, "monotonic_ns", lambda: now_ns[0])
+    monkeypatch.setattr(sampling, "process_time_ns", lambda: 0)
+    thread = SamplerThread([], readings, polled.set)
+    assert polled.wait(timeout=60)
+    now_ns[0] = 3600 * 10**9
+    for _ in range(2):
+        polled.clear()
+        assert polled.wait(timeout=60)
+    thread.close()
+    assert readings.stops == [(0, now_ns[0])]

@@ -80,6 +80,20 @@ def test_merging_a_measured_wait_with_one_that_was_not_leaves_none() -> None:
     assert log.rows().wait_ns is None
 
 
+def test_steps_within_which_the_process_was_stopped_are_left_out() -> None:
+    """The sampler looked last a little before that, and after it a little late."""
+    stops: list[tuple[int, int]] = []
+    log = StepLog(stops=stops)
+    log.extend([0], [100], [1])
+    stops.append((95, 2150))
+    log.extend([100, 2000, 2150], [2000, 2050, 2250], [1900, 1, 3], count=2)
+    stops.append((9000, 9900))
+    log.extend([2250], [9950], [3], count=2)
+    assert log.rows().start_ns.tolist() == [0, 2000, 2150]
+    assert log.totals == Totals(steps=4, time_ns=150, waits=4, wait_ns=4, waited_ns=150)
+    assert log.left_out == 4
+
+
 def test_an_epochs_totals_are_what_came_after_its_beginning() -> None:
     log = filled([(10, 1)] * 5)
     before = log.totals

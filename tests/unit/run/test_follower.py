@@ -24,6 +24,7 @@ from pipeline_bench.model.events import (
     Stack,
     Stalled,
     Steps,
+    Stopped,
     Storage,
     Work,
 )
@@ -294,12 +295,33 @@ def test_a_stall_of_a_loop_that_trains_many_steps_a_call_says_so() -> None:
     assert "after step 0 (the loop reports 70 at a time, " in follower._stall_reason(log)
 
 
-def test_a_parent_that_was_suspended_catches_up_before_it_calls_a_trial_stalled(trial: Trial) -> None:
+class StoppedOnce(MadeUpChild):
+    """A child; while this process waits for the event at 2 s, it is stopped for an hour, and finds nothing at first."""
+
+    def read(self, timeout_s: float) -> list[Event]:
+        if NS_PER_S < self._clock.now_ns < 2 * NS_PER_S:
+            self._clock.now_ns += 3600 * NS_PER_S
+            return []
+        return super().read(timeout_s)
+
+
+def test_a_parent_that_was_stopped_catches_up_before_it_calls_a_trial_stalled(trial: Trial) -> None:
+    clock = Clock()
+    child = StoppedOnce(clock, [(0.5, Phase(name="train", at_ns=0)), (2.0, steps(0, [2.0])), (2.1, Done(at_ns=6))])
+    assert follow(TrialLog(trial, 0), child, clock) == "ok"
+
+
+@pytest.mark.parametrize(("silence_s", "status"), [((1, 3602), "failed"), ((3595, 3700), "ok")])
+def test_a_trial_that_was_stopped_together_with_its_parent_is_no_figure(
+    trial: Trial, silence_s: tuple[int, int], status: str
+) -> None:
+    """One in which something held Python's lock about when the parent was stopped is one."""
+    clock = Clock()
+    silence = Stopped(from_ns=silence_s[0] * NS_PER_S, to_ns=silence_s[1] * NS_PER_S)
     log = TrialLog(trial, 0)
-    hour_ns = 3600 * NS_PER_S
-    log.apply(steps(0, [1.0]))
-    log.moved_ns = hour_ns
-    assert log.silent_s(hour_ns + NS_PER_S) == pytest.approx(1)
+    child = StoppedOnce(clock, [(0.5, Phase(name="train", at_ns=0)), (2.0, silence), (2.1, Done(at_ns=6))])
+    assert follow(log, child, clock) == status
+    assert ("and this program with it" in str(reason(log, "failed"))) is (status == "failed")
 
 
 def test_an_event_that_takes_longer_to_arrive_than_a_stall_is_no_stall(trial: Trial) -> None:

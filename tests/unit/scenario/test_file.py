@@ -221,7 +221,8 @@ class TestFiles:
             load(str(tmp_path))
 
     @pytest.mark.parametrize(
-        "text", ["x = [", "name = 'a\n", "[run\n", "run.steps = " + "9" * 5000, "x = " + "[" * 100_000]
+        "text",
+        ["x = [", "name = 'a\n", "[run\n", "run.steps = " + "9" * 5000, "x = " + "[" * 100_000, "a." * 5000 + "b = 1"],
     )
     def test_broken_toml_names_the_file(self, text: str, tmp_path: Path) -> None:
         file = write(tmp_path, text)

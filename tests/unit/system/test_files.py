@@ -13,7 +13,7 @@ import pytest
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.system import files
-from pipeline_bench.system.files import ScratchFolder, sweep, write_atomically
+from pipeline_bench.system.files import ScratchFolder, own_temporary_files, sweep, write_atomically
 
 
 def test_text_and_bytes_arrive(tmp_path: Path) -> None:
@@ -156,3 +156,16 @@ def test_of_two_at_once_neither_sweeps_the_others(temporary: Path) -> None:
         thread.join()
     assert not lost
     assert not list(temporary.iterdir())
+
+
+def test_temporary_files_have_a_folder_once_there_is_one_and_it_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "_sanitize_params", tempfile._sanitize_params)  # type: ignore[attr-defined]
+    with own_temporary_files():
+        assert not list(tmp_path.iterdir())
+        made = [Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp(prefix=b"x").decode())]
+        assert {path.parent.parent for path in made} == {tmp_path}
+        assert len(list(tmp_path.iterdir())) == 1
+    assert not list(tmp_path.iterdir())

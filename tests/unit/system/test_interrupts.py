@@ -118,3 +118,14 @@ def test_in_another_thread_nothing_is_kept_back() -> None:
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+def test_what_was_waited_is_no_longer_for_a_time_in_which_the_process_was_stopped() -> None:
+    now_s = [0.0]
+    waited = interrupts.Waited(lambda: now_s[0])
+    looks = []
+    for now_s[0] in (0.25, 0.5, 3600.0, 3600.25):
+        looks.append(waited.seconds())
+    assert looks == [0.25, 0.5, 0.5 + interrupts.LONGEST_LOOK_S, 0.75 + interrupts.LONGEST_LOOK_S]
+    waited.restart()
+    assert waited.seconds() == 0

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_bench.errors import UsageError
 from pipeline_bench.system import processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
@@ -37,6 +38,7 @@ def test_a_thread_that_the_import_started_forbids_forking() -> None:
 NATIVE = """
 import sys
 sys.path.insert(0, {folder!r})
+from pipeline_bench.errors import UsageError
 from pipeline_bench.system import processes
 before = processes.threads()
 with processes.thread_starts() as started_by:
@@ -105,3 +107,12 @@ def test_an_open_accelerator_forbids_forking(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_open_files_are_this_processes(tmp_path: Path) -> None:
     with (tmp_path / "opened").open("w"):
         assert str(tmp_path / "opened") in processes._open_files()
+
+
+def test_a_proc_that_is_missing_or_anothers_is_one_message(tmp_path: Path) -> None:
+    processes.see_that_proc_is_there()
+    with pytest.raises(UsageError, match="is not mounted"):
+        processes.see_that_proc_is_there(tmp_path)
+    (tmp_path / "self").symlink_to(str(os.getppid()))
+    with pytest.raises(UsageError, match="is that of another namespace"):
+        processes.see_that_proc_is_there(tmp_path)

@@ -11,7 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline_bench.model.events import Event, Failed, Phase, QueueDepths, QueueState, Stalled, Steps, Work, decode
+from pipeline_bench.model.events import (
+    Event,
+    Failed,
+    Phase,
+    QueueDepths,
+    QueueState,
+    Stalled,
+    Steps,
+    Stopped,
+    Work,
+    decode,
+)
 from pipeline_bench.model.pipeline import MODEL_STEP
 from pipeline_bench.scenario import Run
 from pipeline_bench.sources import Identity
@@ -116,6 +127,24 @@ def test_a_stall_is_told_once_with_queues_and_threads(pipe: Pipe, monkeypatch: p
     assert stalled.queues[0].size == 0
     assert stalled.stacks[0].thread == "MainThread"
     assert any("test_recorder.py" in frame for frame in stalled.stacks[0].frames)
+
+
+def test_a_process_that_was_stopped_says_so_and_calls_that_no_stall(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ns, slept_ns = time.monotonic_ns(), [0]
+    monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.005)
+    monkeypatch.setattr(recorders, "monotonic_ns", lambda: now_ns + slept_ns[0])
+    recorder = Recorder(pipe.channel, Run(stall_timeout_s=60))
+    recorder.phase("train")
+    recorder.start()
+    time.sleep(0.1)
+    slept_ns[0] = 3600 * 1000 * MS
+    time.sleep(0.1)
+    recorder.finish()
+    train, stopped = pipe.events()
+    assert train == Phase(name="train", at_ns=now_ns)
+    assert stopped == Stopped(from_ns=now_ns, to_ns=now_ns + slept_ns[0])
 
 
 def test_an_import_that_takes_longer_than_an_element_may_is_no_stall(
