@@ -9,6 +9,7 @@ import signal
 import time
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +310,32 @@ def test_a_folder_for_tensorboard_that_cannot_be_made_is_noted(tmp_path: Path) -
     network().fit(slowly(0.0), verbose=0, callbacks=[callback])
     assert callback.session is not None
     assert any("the summary writer failed" in note for note in callback.session.notes)
+
+
+def test_a_monitor_keeps_no_model_of_the_trainings_that_have_ended() -> None:
+    """One that ended as it should, one that said nothing of its end, and one whose watching failed."""
+
+    class Raises(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            raise ValueError("another callback")
+
+    gc.freeze()  # see above
+    callback = StarvationMonitor(out=None, quiet=True)
+    callback.on_problem = lambda _: None
+    held: list[weakref.ref[Any]] = []
+    for beside in ([], [Raises()], []):
+        model = network()
+        held.append(weakref.ref(model))
+        with suppress(ValueError):
+            model.fit(slowly(0.0, steps=3), verbose=0, callbacks=[callback, *beside])
+    callback.on_train_begin()
+    callback.give_up(RuntimeError("the watching failed"))
+    callback.set_model(network())
+    del model, beside
+    gc.collect()
+    gc.unfreeze()
+    assert [each() for each in held] == [None, None, None]
+    assert callback.session is not None
 
 
 def test_a_copy_watches_trainings_of_its_own(tmp_path: Path) -> None:
