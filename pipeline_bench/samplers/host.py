@@ -282,8 +282,8 @@ class MachineCpu:
 class Throttling:
     """Reads how long the CPU quota of a control group has kept this process, and a trial it starts, from running.
 
-    Cumulative, and summed over the cores on which the group had to wait. A group counts what its own quota took, so
-    those above it are read as well.
+    Cumulative, and summed over the CPUs on which the group had to wait, see `analysis.measured.throttled_cpus`. A group
+    counts what its own quota took, so those above it are read as well.
     """
 
     def __init__(self, groups: Iterable[Path]) -> None:
