@@ -159,36 +159,52 @@ class Children:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._running: dict[int, psutil.Process] = {}
-        self._last: dict[tuple[str, psutil.Process], float] = {}
+        # By process, which is its number and when it began: a number may be given to another process.
+        self._running: set[psutil.Process] = set()
+        self._last: dict[str, dict[psutil.Process, float]] = {}
+        self._ended: dict[str, float] = {}
+        """The sum of what was last read of those that have ended, by metric: a job may start any number of them."""
 
     def find(self, without: int | None = None) -> None:
         """Find those that run now, all but the process of that number."""
-        running: dict[int, psutil.Process] = {}
-        waiting = _started_by(self._pid)
+        running: set[psutil.Process] = set()
+        waiting, seen = _started_by(self._pid), {without}
         while waiting:
             pid = waiting.pop()
-            if pid == without or pid in running:
+            if pid in seen:
                 continue
+            seen.add(pid)
             try:
-                running[pid] = self._running.get(pid) or psutil.Process(pid)
+                running.add(psutil.Process(pid))
             except (psutil.Error, OSError):  # it has just ended, or this process may open no more files
                 continue
             waiting += _started_by(pid)
-        self._running = running
+        # What is on no list any more, because its parent has ended, is one of them all the same.
+        self._running = running | {process for process in self._running - running if _may_run(process)}
 
     def sum(self, metric: str, read: Callable[[psutil.Process], float], cumulative: bool) -> float:
         """Return the metric of all of them; of a cumulative one those that have ended keep what was last read."""
         now = {}
-        for process in self._running.values():
+        for process in self._running:
             try:
-                now[metric, process] = float(read(process))
+                now[process] = float(read(process))
             except (psutil.Error, OSError):  # likewise
                 continue
         if not cumulative:
             return sum(now.values())
-        self._last.update(now)
-        return sum(value for (name, _), value in self._last.items() if name == metric)
+        last = self._last.setdefault(metric, {})
+        last |= now
+        ended = [last.pop(process) for process in last.keys() - self._running]
+        self._ended[metric] = self._ended.get(metric, 0.0) + sum(ended)
+        return self._ended[metric] + sum(last.values())
+
+
+def _may_run(process: psutil.Process) -> bool:
+    """Return whether a process runs still, as far as that can be known."""
+    try:
+        return bool(process.is_running()) and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, OSError):
+        return True
 
 
 def _started_by(pid: int) -> list[int]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
 import time
+import weakref
 from collections import namedtuple
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -345,6 +347,64 @@ def test_what_a_child_used_is_kept_when_it_has_ended_but_not_what_it_held(family
     children.find()
     assert children.sum("used", lambda _: 3.0, cumulative=True) == 3
     assert children.sum("held", lambda _: 3.0, cumulative=False) == 0
+
+
+def test_a_child_that_has_ended_is_forgotten_but_for_its_share_of_the_sum(family: subprocess.Popen[bytes]) -> None:
+    children = Children(family.pid)
+    held: list[weakref.ref[psutil.Process]] = []
+
+    def used(process: psutil.Process) -> float:
+        held.append(weakref.ref(process))
+        return 3.0
+
+    children.find()
+    children.sum("used", used, cumulative=True)
+    family.kill()
+    family.wait()
+    (grandchild,) = held
+    psutil.Process(grandchild().pid).kill()  # type: ignore[union-attr]
+    deadline = time.monotonic() + 60
+    while any(each() is not None for each in held):
+        assert time.monotonic() < deadline
+        children.find()
+        assert children.sum("used", used, cumulative=True) == 3
+        gc.collect()
+
+
+def test_a_child_whose_parent_has_ended_is_still_the_trials(family: subprocess.Popen[bytes]) -> None:
+    children = Children(os.getpid())
+    children.find()
+    (grandchild,) = psutil.Process(family.pid).children()
+    family.kill()
+    family.wait()
+    children.find()
+    read = set()
+    children.sum("pid", lambda process: read.add(process.pid) or 0.0, cumulative=False)  # type: ignore[func-returns-value]
+    assert grandchild.pid in read
+    assert family.pid not in read
+
+
+def test_a_number_that_another_child_has_now_ends_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel gives a number anew; what bears it then began at another time."""
+    now = 1.0
+
+    @dataclass(frozen=True)
+    class Numbered:
+        pid: int
+        began: float = field(default_factory=lambda: now)
+
+        def is_running(self) -> bool:
+            return self.began == now
+
+    monkeypatch.setattr(psutil, "Process", Numbered)
+    monkeypatch.setattr("pipeline_bench.samplers.host._started_by", lambda pid: [8] if pid == 7 else [])
+    children = Children(7)
+    children.find()
+    assert children.sum("used", lambda _: 3.0, cumulative=True) == 3
+    now = 2.0
+    children.find()
+    assert children.sum("used", lambda _: 5.0, cumulative=True) == 3 + 5
+    assert children.sum("used", lambda _: 6.0, cumulative=True) == 3 + 6
 
 
 def test_the_host_sampler_counts_them_as_the_trials(family: subprocess.Popen[bytes]) -> None:
