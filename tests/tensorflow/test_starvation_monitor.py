@@ -400,6 +400,25 @@ def test_an_iterator_is_let_go_of_when_keras_does_and_its_end_is_no_part_of_a_st
     assert dict(wall_time.parts(callback.session.wall_time))[wall_time.ITERATOR_END] >= 0.2
 
 
+class Lasting:
+    """What takes some time to end."""
+
+    def __del__(self) -> None:
+        time.sleep(0.02)
+
+
+def test_of_the_ends_of_iterators_that_nobody_asks_for_one_sum_is_kept() -> None:
+    probe.time_ends()
+    probe.ends_ns()
+    for _ in range(5):
+        iterator = iter(tf.data.Dataset.range(3))
+        iterator._components = [Lasting()]
+        del iterator
+    assert len(probe._waited.begun_ns) <= 1
+    assert len(probe._waited.ended_ns) <= 1
+    assert probe.ends_ns() >= 5 * 0.0196e9
+
+
 class RungError(Exception):
     """What the handler of a signal raises, as that of SIGINT raises a KeyboardInterrupt."""
 
