@@ -110,12 +110,16 @@ def cpu_model(root: Path = _ROOT) -> str:
     return platform.processor() or platform.machine() or "unknown"
 
 
+def allowed_cpus() -> int:
+    """Return how many CPUs this process may run on, by its affinity; a CPU quota may leave it a part of their time."""
+    # macOS has no affinity to ask for.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def usable_cores(root: Path = _ROOT) -> int:
     """Return the cores that this process may use: its affinity, and the CPU quota of its control group, rounded up."""
-    # macOS has no affinity to ask for.
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quotas = [math.ceil(quota) for quota in _cpu_quotas(root) if quota > 0]
-    return max(1, min([affinity, *quotas]))
+    return max(1, min([allowed_cpus(), *quotas]))
 
 
 def usable_memory_bytes(root: Path = _ROOT) -> int:

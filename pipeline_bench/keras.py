@@ -168,7 +168,7 @@ class StarvationMonitor(AnyKerasCallback):
         self._record = watch.record
         watch.record.on_kept = self.on_kept
         # Keras tells nobody that another callback raised: the session is kept when this one goes, or the program ends.
-        weakref.finalize(self, watch.finish_quietly, _NOT_ENDED)
+        watch.finalizer = weakref.finalize(self, watch.finish_quietly, _NOT_ENDED)
 
     @property
     def kept(self) -> SavedJob | None:

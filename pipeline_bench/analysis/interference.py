@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from pipeline_bench.analysis import step_interference, thresholds
+from pipeline_bench.analysis.measured import throttled_cpus
 from pipeline_bench.analysis.step_interference import MeasuredTrial, stands_out, without
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.trial import TrialRecord
@@ -101,9 +102,9 @@ def _quota(repeats: Sequence[MeasuredTrial], cores: int) -> Iterator[Disturbance
 
 
 def _throttled_share(trial: MeasuredTrial, cores: int) -> float | None:
-    """Return it as a share of all cores' time; the kernel sums over all cores on which the group had to wait."""
+    """Return it as a share of the time of all CPUs that the trial may run on; None where it was not sampled."""
     grown = trial.grown("cpu_throttled_seconds")
-    return None if grown is None else min(1.0, grown * 1e9 / max(1, cores))
+    return None if grown is None else min(1.0, grown * 1e9 / throttled_cpus(trial.record, cores))
 
 
 # --- the GPU ---------------------------------------------------------------------------------------------------------

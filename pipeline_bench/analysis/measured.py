@@ -79,11 +79,26 @@ def _taken(record: TrialRecord, cores: int, times_ns: Times) -> Floats:
     until_ns, busy = machine
     others = _sampled_at(_known(record, "other_cpu_percent"), until_ns)
     stolen = _sampled_at(_known(record, "steal_percent"), until_ns)
-    held_up = _growth(_known(record, "cpu_throttled_seconds"), until_ns) / max(1, cores)
+    held_up = _growth(_known(record, "cpu_throttled_seconds"), until_ns) / throttled_cpus(record, cores)
     # Only what runs is stolen from: 10 % of the time of a core that is busy half of it is a fifth of its work.
     of_work = stolen / np.maximum(np.maximum(busy, stolen), 1.0)
     share = np.clip(np.where(busy >= thresholds.SATURATED_PERCENT, others, 0.0) / 100 + of_work + held_up, 0.0, 1.0)
     return _sampled_at((until_ns, share), times_ns)
+
+
+def throttled_cpus(record: TrialRecord, cores: int) -> int:
+    """Return by how many CPUs a trial's throttled seconds a second are divided for the share of its time, at least 1.
+
+    The threads of a control group have a queue on each CPU, and its quota throttles each queue by itself. The kernel
+    adds up the time of all queues (`throttled_usec` and `throttled_time`: `unthrottle_cfs_rq`, kernel/sched/fair.c). So
+    these are the CPUs that the trial may run on, however few of them its quota comes to. Since Linux 6.6 a queue counts
+    only while it has a thread that could run. So the share of a trial with fewer threads than CPUs is a lower limit.
+
+    Args:
+        record: the trial.
+        cores: the cores that this process may use, for a record of an older session, which lacks the CPUs.
+    """
+    return max(1, record.allowed_cpus or cores)
 
 
 def _known(record: TrialRecord, metric: str) -> tuple[Times, Floats] | None:

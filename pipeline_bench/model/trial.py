@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from pipeline_bench.model import Count, Record, Series
 from pipeline_bench.model.events import Device, Placement, QueueState, Stack, Storage, Work
@@ -135,6 +136,8 @@ class TrialRecord(Record):
     steps: TrialSteps | None = None
     accuracy: AccuracyPair = AccuracyPair()
     device: Device | None = None
+    allowed_cpus: Annotated[int, Field(ge=1, le=2**20)] | None = None
+    """The CPUs that it may run on, of which a CPU quota may leave it a part of the time; None: in an older session."""
     phases: tuple[PhaseMark, ...] = ()
     samples: tuple[Track, ...] = ()
     queue_depths: tuple[QueueDepth, ...] = ()

@@ -56,7 +56,13 @@ def _steps_a_call(model: Any) -> int:
 
 
 class FitWatch:
-    """One call of `fit`: stands in the place of the model's training function, and keeps what it sees."""
+    """One call of `fit`: stands in the place of the model's training function, and keeps what it sees.
+
+    Attributes:
+        record: of the training.
+        course: of the training.
+        finalizer: ends the watching where nobody else does; it holds the watch, and so the model, until it is over.
+    """
 
     def __init__(self, model: Any, params: dict[str, Any], name: str, out: Path | None, timing: PlainTiming) -> None:
         # On TensorFlow, Keras 3 reads each step's losses for its callbacks, and so waits for the step. Keras 2 leaves
@@ -71,6 +77,7 @@ class FitWatch:
         self._timing = timing
         self._model = weakref.ref(model)
         self._original = model.train_function
+        self.finalizer: weakref.finalize[..., Any] | None = None
         self._finished: SavedJob | None = None
         self._over = False
         self._lock = ForkedLock()
@@ -220,6 +227,7 @@ class FitWatch:
             self.flush()
             self.course.end(self.record.log.totals.since(self._before))
             self._finished = self.record.finish(reason)
+            self._forget()
             return self._finished
 
     def finish_quietly(self, reason: str | None) -> None:
@@ -232,7 +240,15 @@ class FitWatch:
     def abandon(self) -> None:
         """Give the model its own function back, and keep nothing."""
         self._let_go()
+        self._forget()
         self.record.drop()
+
+    def _forget(self) -> None:
+        """Have nothing hold this any more: whoever keeps the record for longer would keep the model with it."""
+        so_far = self.record.log, self.course
+        self.record.so_far = lambda: so_far
+        if self.finalizer is not None:
+            self.finalizer.detach()
 
     def _let_go(self) -> None:
         self._over = True

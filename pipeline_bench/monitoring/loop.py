@@ -156,10 +156,11 @@ class DatasetMonitor(LoopMonitor):
         with self._lock:
             if self._ring.traced:
                 rows = self._ring.read(settled)
+                if rows.lost:  # the step before them has no end that is known
+                    self._steps.receive(0, LEFT, _GRAPH)
+                    self.record.notes.append(f"{rows.lost} steps came too fast to be kept")
                 for at_ns, wait_ns in zip(rows.at_ns.tolist(), rows.wait_ns.tolist(), strict=True):
                     self._steps.receive(at_ns, wait_ns, _GRAPH)
-                if rows.lost:
-                    self.record.notes.append(f"{rows.lost} steps came too fast to be kept")
             super().read(settled)
 
     def _receive(self, at_ns: int, wait_ns: int) -> None:

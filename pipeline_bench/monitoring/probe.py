@@ -133,9 +133,14 @@ class Probe:
 
 
 class _OfThisThread(threading.local):
-    """When TensorFlow's ends of iterators began in this thread, and when they had come, by the mark of each."""
+    """When TensorFlow's ends of iterators began in this thread, and when they had come, by the mark of each.
+
+    Attributes:
+        sum_ns: of those before: nothing else is kept of them, since a thread that is not watched may end any number.
+    """
 
     def __init__(self) -> None:
+        self.sum_ns = 0
         self.begun_ns: dict[Any, int] = {}
         self.ended_ns: defaultdict[Any, int] = defaultdict(time.monotonic_ns)
 
@@ -149,8 +154,18 @@ _waited = _OfThisThread()
 
 def ends_ns() -> int:
     """Return how long this thread has waited since the last call until iterators had ended, in ns. See `time_ends`."""
+    _add_ends()
+    sum_ns, _waited.sum_ns = _waited.sum_ns, 0
+    return sum_ns
+
+
+def _add_ends() -> None:
+    """Bring the ends that have come into the sum; another iterator that ends meanwhile does so too."""
     begun_ns, ended_ns = _waited.begun_ns, _waited.ended_ns
-    return sum(ended_ns.pop(mark) - begun_ns.pop(mark) for mark in list(ended_ns))
+    for mark in list(ended_ns):
+        begun, ended = begun_ns.pop(mark, None), ended_ns.pop(mark, None)
+        if begun is not None and ended is not None:
+            _waited.sum_ns += ended - begun
 
 
 @functools.cache
@@ -168,6 +183,7 @@ def time_ends() -> None:
     waited = _waited
 
     def __del__(self: Any) -> None:  # noqa: N807 - it becomes that method
+        _add_ends()
         mark = _Mark()
         held = [mark, *(self.__dict__.pop(name, None) for name in ("_components", "_iterator_resource"))]
         self.__dict__["_held"] = held

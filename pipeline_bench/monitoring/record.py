@@ -132,7 +132,7 @@ class JobRecord:
         self._device = device
         self._started_at = datetime.now().astimezone().isoformat(timespec="seconds")
         self._started_ns = time.monotonic_ns()
-        self._cores = environment.usable_cores()
+        self._cores, self._allowed_cpus = environment.usable_cores(), environment.allowed_cpus()
         self._gpu = NvmlSampler.open()
         if device.pci_bus_id is not None:
             self._gpu.select(device.pci_bus_id)
@@ -315,6 +315,7 @@ class JobRecord:
             warmup_steps=warmup,
             steps=steps,
             device=self._device,
+            allowed_cpus=self._allowed_cpus,
             phases=(PhaseMark(name="train", at_ns=begin_ns),),
             samples=tracks(self._readings.all()),
         )

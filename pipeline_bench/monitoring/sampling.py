@@ -7,11 +7,13 @@ import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from statistics import fmean
 from time import monotonic_ns, process_time_ns
 
 from pipeline_bench.model.events import STOPPED_NS, Device
 from pipeline_bench.model.result import CPU_TIME
+from pipeline_bench.planted import cuda
 from pipeline_bench.run.trial_log import used_percent
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.nvml_metrics import UTILIZATION
@@ -178,6 +180,8 @@ _CPU = Device(kind="cpu", name="CPU")
 def device_of(framework: str) -> Device:
     """Return the device on which a framework puts its work by default: a GPU only where it has one in use.
 
+    That is TensorFlow's first visible one, PyTorch's current one in this thread, and JAX's first one of this process.
+
     Args:
         framework: ``tensorflow``, ``jax`` or ``torch``, of which the job has loaded the module.
     """
@@ -197,12 +201,14 @@ def _of_tensorflow() -> Device:
 
 
 def gpu_of_tensorflow() -> Device:
-    """Return the first GPU that TensorFlow sees."""
+    """Return the first GPU that TensorFlow uses; each rank may have set its own."""
     import tensorflow as tf
 
-    physical = tf.config.list_physical_devices("GPU")
-    details = tf.config.experimental.get_device_details(physical[0]) if physical else {}
-    return Device(kind="gpu", name=str(details.get("device_name", "GPU")))
+    visible = tf.config.get_visible_devices("GPU")  # in the order of the logical ones
+    if not visible:
+        return _gpu("GPU", None)
+    name = tf.config.experimental.get_device_details(visible[0]).get("device_name", "GPU")
+    return _gpu(name, visible[0].name.rpartition(":")[2])
 
 
 def _of_torch() -> Device:
@@ -210,7 +216,7 @@ def _of_torch() -> Device:
     # Not whether there is a GPU: to ask opens the driver, after which a fork of the job could not use it.
     if torch is None or not torch.cuda.is_initialized():
         return _CPU
-    return Device(kind="gpu", name=str(torch.cuda.get_device_name()))
+    return _gpu(torch.cuda.get_device_name(), torch.cuda.current_device())
 
 
 def _of_jax() -> Device:
@@ -218,5 +224,16 @@ def _of_jax() -> Device:
     # To ask for the devices would open them, before the job has set what it wants of them.
     if jax is None or not jax_is_at_work():
         return _CPU
-    (first, *_) = jax.devices()
-    return Device(kind="gpu", name=str(first.device_kind)) if first.platform == "gpu" else _CPU
+    first = jax.local_devices()[0]
+    return _gpu(first.device_kind, getattr(first, "local_hardware_id", None)) if first.platform == "gpu" else _CPU
+
+
+def _gpu(name: object, number: object) -> Device:
+    """Return a GPU that the job has in use, by the number that CUDA gives it in this process.
+
+    Where it has no PCI address by that, NVML samples the first visible one.
+    """
+    address = None
+    with suppress(Exception):
+        address = cuda.pci_bus_id(int(str(number)))
+    return Device(kind="gpu", name=str(name), pci_bus_id=address)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pipeline_bench import environment
 from pipeline_bench.analysis import stats
 from pipeline_bench.model import Series, events
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME
@@ -154,6 +155,7 @@ class TrialLog:
             steps=steps,
             accuracy=self.accuracy,
             device=self.latest(events.Device),
+            allowed_cpus=environment.allowed_cpus(),  # a trial inherits them
             phases=tuple(self.phases),
             samples=self.tracks(),
             queue_depths=self.queue_depths(),

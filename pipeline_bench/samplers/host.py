@@ -5,6 +5,7 @@ A value that is a text is the reason why there is none.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -22,6 +23,9 @@ THROTTLED = "cpu_throttled_seconds"
 NO_COUNTER = "no control group here counts the time that a CPU quota took"
 _NO_STEAL = "this system does not count the time that a hypervisor gave to others"
 _TRIAL_UNKNOWN = "the trial's own CPU time cannot be read, so the others' is not known"
+
+_ALL_THREADS_EVERY = 5
+"""Looks for children: each thread's list is a file, and a job may have hundreds of threads, few of which start any."""
 
 # The field of `cpu.stat` in version 2 and in version 1 of control groups, and how many of its units are a second
 # (the kernel's Documentation/admin-guide/cgroup-v2.rst and Documentation/scheduler/sched-bwc.rst).
@@ -151,7 +155,7 @@ def _explain(error: Exception) -> str:
 
 
 class Children:
-    """The processes that the main threads of one process and of its children started, found by Linux' own lists.
+    """The processes that one process and its children started, found by Linux' own lists, one of each thread.
 
     Elsewhere there are no such lists, and none is found: a list of all the machine's processes would cost a poll more
     than all else.
@@ -159,44 +163,78 @@ class Children:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._running: dict[int, psutil.Process] = {}
-        self._last: dict[tuple[str, psutil.Process], float] = {}
+        # By process, which is its number and when it began: a number may be given to another process.
+        self._running: set[psutil.Process] = set()
+        self._last: dict[str, dict[psutil.Process, float]] = {}
+        self._ended: dict[str, float] = {}
+        """The sum of what was last read of those that have ended, by metric: a job may start any number of them."""
+        self._looks = itertools.count()
+        self._starters: dict[int, list[int]] = {}
+        """Of each process its main thread, and the others that had children when all were looked at."""
 
     def find(self, without: int | None = None) -> None:
         """Find those that run now, all but the process of that number."""
-        running: dict[int, psutil.Process] = {}
-        waiting = _started_by(self._pid)
+        if next(self._looks) % _ALL_THREADS_EVERY == 0:
+            self._starters.clear()
+        running: set[psutil.Process] = set()
+        waiting, seen = self._started_by(self._pid), {without}
         while waiting:
             pid = waiting.pop()
-            if pid == without or pid in running:
+            if pid in seen:
                 continue
+            seen.add(pid)
             try:
-                running[pid] = self._running.get(pid) or psutil.Process(pid)
+                running.add(psutil.Process(pid))
             except (psutil.Error, OSError):  # it has just ended, or this process may open no more files
                 continue
-            waiting += _started_by(pid)
-        self._running = running
+            waiting += self._started_by(pid)
+        # What is on no list any more, because its parent has ended, is one of them all the same.
+        self._running = running | {process for process in self._running - running if _may_run(process)}
 
     def sum(self, metric: str, read: Callable[[psutil.Process], float], cumulative: bool) -> float:
         """Return the metric of all of them; of a cumulative one those that have ended keep what was last read."""
         now = {}
-        for process in self._running.values():
+        for process in self._running:
             try:
-                now[metric, process] = float(read(process))
+                now[process] = float(read(process))
             except (psutil.Error, OSError):  # likewise
                 continue
         if not cumulative:
             return sum(now.values())
-        self._last.update(now)
-        return sum(value for (name, _), value in self._last.items() if name == metric)
+        last = self._last.setdefault(metric, {})
+        last |= now
+        ended = [last.pop(process) for process in last.keys() - self._running]
+        self._ended[metric] = self._ended.get(metric, 0.0) + sum(ended)
+        return self._ended[metric] + sum(last.values())
+
+    def _started_by(self, pid: int) -> list[int]:
+        """Return the children of a process; one of a thread that had none before may be missing for some looks."""
+        if pid not in self._starters:
+            self._starters[pid] = [thread for thread in _threads(pid) if thread == pid or _started_in(pid, thread)]
+        return [child for thread in self._starters[pid] for child in _started_in(pid, thread)]
 
 
-def _started_by(pid: int) -> list[int]:
+def _may_run(process: psutil.Process) -> bool:
+    """Return whether a process runs still, as far as that can be known."""
     try:
-        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+        return bool(process.is_running()) and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, OSError):
+        return True
+
+
+def _threads(pid: int) -> list[int]:
+    try:
+        return [int(thread) for thread in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208 - a quarter of the time
     except OSError:
         return []
-    return [int(child) for child in listed.split()]
+
+
+def _started_in(pid: int, thread: int) -> list[int]:
+    try:
+        with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as listed:  # noqa: PTH123 - likewise
+            return [int(child) for child in listed.read().split()]
+    except OSError:
+        return []
 
 
 @dataclass(frozen=True)
@@ -282,8 +320,8 @@ class MachineCpu:
 class Throttling:
     """Reads how long the CPU quota of a control group has kept this process, and a trial it starts, from running.
 
-    Cumulative, and summed over the cores on which the group had to wait. A group counts what its own quota took, so
-    those above it are read as well.
+    Cumulative, and summed over the CPUs on which the group had to wait, see `analysis.measured.throttled_cpus`. A group
+    counts what its own quota took, so those above it are read as well.
     """
 
     def __init__(self, groups: Iterable[Path]) -> None:

@@ -59,8 +59,7 @@ int cuGetErrorName(int code, const char **name) {
 }
 int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return OK; }
 int cuDeviceGetPCIBusId(char *text, int length, int device) {
-    (void)device;
-    snprintf(text, (size_t)length, "0000:01:00.0");
+    snprintf(text, (size_t)length, "0000:%02x:00.0", 1 + device);
     return OK;
 }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {

@@ -14,6 +14,9 @@ from pipeline_bench.errors import UsageError
 
 tf = pytest.importorskip("tensorflow")
 
+from pipeline_bench.monitoring import ring  # noqa: E402
+from pipeline_bench.monitoring.loop import DatasetMonitor  # noqa: E402
+
 BATCHES = 40
 DELAY_S = 0.01
 LEAST_NS = 0.98e9 * DELAY_S
@@ -286,6 +289,26 @@ class SlowEnd:
 
     def __del__(self) -> None:
         time.sleep(0.6)
+
+
+def test_rows_that_were_lost_are_no_long_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring, "ROWS", 100)
+    watch = DatasetMonitor("loop")
+    watch.drop()  # nothing reads the rows but this
+    begun_s = time.time()
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def run(first: Any, end: Any) -> None:
+        for number in tf.range(first, end):
+            watch.probe.ring.write(begun_s + tf.cast(number, tf.float64) / 1000, tf.constant(0.0005, tf.float64))
+
+    for first, end in ((0, 100), (100, 300)):
+        run(tf.constant(first), tf.constant(end))
+        watch.read(settled=True)
+    assert watch.record.notes == ["100 steps came too fast to be kept"]
+    figures = watch.summary
+    assert figures.step_ms == pytest.approx(1, rel=0.02)
+    assert figures.input_wait_share == pytest.approx(0.5, rel=0.02)
 
 
 def test_what_the_ends_of_its_iterators_took_is_told() -> None:

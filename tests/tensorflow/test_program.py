@@ -93,7 +93,7 @@ def test_the_session_file_keeps_its_contract(finished: tuple[Path, subprocess.Co
     assert set(result["accuracy"]) == {"before", "after"}
     assert result["speedup"]["over"] == "feed_dict"
     trial = document["trials"][0]
-    assert set(trial) >= {"variant", "repeat", "status", "reason", "warmup_steps", "steps", "samples"}
+    assert set(trial) >= {"variant", "repeat", "status", "reason", "warmup_steps", "steps", "samples", "allowed_cpus"}
     assert trial["launcher"] == "forkserver"
 
 

@@ -9,6 +9,7 @@ import signal
 import time
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -311,6 +312,32 @@ def test_a_folder_for_tensorboard_that_cannot_be_made_is_noted(tmp_path: Path) -
     assert any("the summary writer failed" in note for note in callback.session.notes)
 
 
+def test_a_monitor_keeps_no_model_of_the_trainings_that_have_ended() -> None:
+    """One that ended as it should, one that said nothing of its end, and one whose watching failed."""
+
+    class Raises(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            raise ValueError("another callback")
+
+    gc.freeze()  # see above
+    callback = StarvationMonitor(out=None, quiet=True)
+    callback.on_problem = lambda _: None
+    held: list[weakref.ref[Any]] = []
+    for beside in ([], [Raises()], []):
+        model = network()
+        held.append(weakref.ref(model))
+        with suppress(ValueError):
+            model.fit(slowly(0.0, steps=3), verbose=0, callbacks=[callback, *beside])
+    callback.on_train_begin()
+    callback.give_up(RuntimeError("the watching failed"))
+    callback.set_model(network())
+    del model, beside
+    gc.collect()
+    gc.unfreeze()
+    assert [each() for each in held] == [None, None, None]
+    assert callback.session is not None
+
+
 def test_a_copy_watches_trainings_of_its_own(tmp_path: Path) -> None:
     """Tuners and scikit-learn's `clone` copy the callbacks that they are given, before a training and after one."""
     copies = []
@@ -371,6 +398,25 @@ def test_an_iterator_is_let_go_of_when_keras_does_and_its_end_is_no_part_of_a_st
     ends_s = [epoch.iterator_end_ns / 1e9 for epoch in callback.session.wall_time.epochs]
     assert ends_s[1] >= 0.2
     assert dict(wall_time.parts(callback.session.wall_time))[wall_time.ITERATOR_END] >= 0.2
+
+
+class Lasting:
+    """What takes some time to end."""
+
+    def __del__(self) -> None:
+        time.sleep(0.02)
+
+
+def test_of_the_ends_of_iterators_that_nobody_asks_for_one_sum_is_kept() -> None:
+    probe.time_ends()
+    probe.ends_ns()
+    for _ in range(5):
+        iterator = iter(tf.data.Dataset.range(3))
+        iterator._components = [Lasting()]
+        del iterator
+    assert len(probe._waited.begun_ns) <= 1
+    assert len(probe._waited.ended_ns) <= 1
+    assert probe.ends_ns() >= 5 * 0.0196e9
 
 
 class RungError(Exception):

@@ -43,7 +43,7 @@ METHOD = [
     f"warm-up is {percent(limit.SLOW_START_SHARE)} of the steps, {limit.SLOW_START_FACTOR:.0f} times the siblings'",
     f"took {percent(limit.CONTENTION_SHARE)} of the machine's CPU while {limit.SATURATED_PERCENT:.0f} % of it was busy",
     f"a hypervisor gave {percent(limit.STEAL_SHARE)} of the machine's CPU",
-    f"CPU quota took {percent(limit.QUOTA_SHARE)} of the cores' time",
+    f"CPU quota took {percent(limit.QUOTA_SHARE)} of the time of all CPUs",
     f"held the clock down for {percent(limit.GPU_THROTTLED_SHARE)} of the time",
     f"the SM clock was {percent(limit.GPU_CLOCK_DIFFERENCE)} below",
     f"at work (utilization {limit.GPU_BUSY_PERCENT:.0f} %)",

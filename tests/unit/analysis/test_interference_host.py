@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline_bench.analysis.interference import find
+from pipeline_bench.analysis.measured import AllSteps
 from pipeline_bench.model import Series
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.trial import Track
@@ -111,6 +112,14 @@ def test_throttled_time_is_over_the_cores_and_costs_what_the_other_repeats_were_
 )
 def test_what_a_quota_cost(repeats: list[list[Track]], costs: list[float | None]) -> None:
     assert [each.cost_share for each in found(*repeats)] == pytest.approx(costs, abs=1e-6)
+
+
+def test_throttled_time_is_a_share_of_all_cpus_that_the_trial_may_run_on_and_not_of_the_quota() -> None:
+    """A quota of 2 on 64 CPUs, whose queues are throttled for half of the time."""
+    many = trial(0, steady(0), *throttled(32.0), *cpu(0, 10)).model_copy(update={"allowed_cpus": 64})
+    (disturbance,) = find([many], cores=2)
+    assert "waiting for 50 % of the time" in disturbance.text
+    assert AllSteps(many, cores=2).taken.mean() == pytest.approx(0.5, abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 from pipeline_bench.analysis.conclusion import conclude
 from pipeline_bench.analysis.difference import between
-from pipeline_bench.environment import cpu_model
+from pipeline_bench.environment import allowed_cpus, cpu_model
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.result import CPU_TIME
@@ -219,6 +219,7 @@ def test_a_running_job_is_saved_and_in_the_same_folder_at_its_end(
     (folder,) = tmp_path.iterdir()
     session = sessions.load(folder)
     assert (session.results[0].steps, session.trials[0].status) == (45, "ok")
+    assert session.trials[0].allowed_cpus == allowed_cpus()
     assert "had not ended" in session.notes[0]
     record.log.extend(np.arange(50, 60) * MS, np.arange(51, 61) * MS, 1000)
     ended = record.finish(None)

@@ -6,12 +6,20 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from pipeline_bench.model.events import Device
 from pipeline_bench.monitoring import sampling
-from pipeline_bench.monitoring.sampling import Readings, SamplerThread, was_stopped
+from pipeline_bench.monitoring.sampling import Readings, SamplerThread, device_of, was_stopped
+from pipeline_bench.planted import cuda
 from pipeline_bench.samplers import Reading, Sampler
+from tests.stubs.nvml import gpu_stub
+
+__all__ = ["gpu_stub"]
 
 
 class Failing(Sampler):
@@ -95,3 +103,38 @@ def test_the_thread_notes_when_the_process_was_stopped(monkeypatch: pytest.Monke
         assert polled.wait(timeout=60)
     thread.close()
     assert readings.stops == [(0, now_ns[0])]
+
+
+def ranks_second_gpu() -> dict[str, Any]:
+    """The frameworks in the job of a rank that works on the second GPU of its machine, as they say it."""
+    first, second = (SimpleNamespace(name=f"/physical_device:GPU:{number}") for number in range(2))
+    details = {first.name: {"device_name": "GPU one"}, second.name: {"device_name": "GPU two"}}
+    config = SimpleNamespace(
+        list_logical_devices=lambda kind: [SimpleNamespace(name="/device:GPU:0")],
+        list_physical_devices=lambda kind: [first, second],
+        get_visible_devices=lambda kind: [second],
+        experimental=SimpleNamespace(get_device_details=lambda device: details[device.name]),
+    )
+    named = {0: "GPU one", 1: "GPU two"}
+    of_torch = SimpleNamespace(
+        is_initialized=lambda: True, current_device=lambda: 1, get_device_name=lambda number=None: named[number or 1]
+    )
+    of_jax = [SimpleNamespace(platform="gpu", device_kind=named[each], local_hardware_id=each) for each in named]
+    return {
+        "tensorflow": SimpleNamespace(config=config),
+        "torch": SimpleNamespace(cuda=of_torch),
+        "jax": SimpleNamespace(devices=lambda: of_jax, local_devices=lambda: of_jax[1:]),
+        "jax._src.xla_bridge": SimpleNamespace(backends_are_initialized=lambda: True),
+    }
+
+
+@pytest.mark.parametrize("framework", ["tensorflow", "torch", "jax"])
+def test_the_gpu_of_a_rank_is_the_one_that_it_works_on(
+    gpu_stub: Path, monkeypatch: pytest.MonkeyPatch, framework: str
+) -> None:
+    for name, module in ranks_second_gpu().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(cuda, "LIBRARY", str(gpu_stub / "libcuda.so.1"))
+    assert device_of(framework) == Device(kind="gpu", name="GPU two", pci_bus_id="0000:02:00.0")
+    monkeypatch.setattr(cuda, "LIBRARY", "libcuda_that_is_not_there.so")
+    assert device_of(framework) == Device(kind="gpu", name="GPU two")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
+import threading
 import time
+import weakref
 from collections import namedtuple
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +174,7 @@ def test_the_profiler_and_its_helper_are_taken_off_the_others_once(
     monkeypatch.setattr(psutil.Process, "oneshot", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(psutil.Process, "cpu_times", lambda _: times(own_s, 0, 0))
     monkeypatch.setattr(time, "process_time", lambda: own_s)
-    monkeypatch.setattr("pipeline_bench.samplers.host._started_by", lambda _: [])
+    monkeypatch.setattr(Children, "_started_by", lambda *_: [])
     sampler = HostSampler(os.getpid() if itself else child.pid, helper=helper)
     busy_s = 1
     sampler.poll()
@@ -333,6 +336,36 @@ def test_children_and_theirs_are_found_and_others_are_not(family: subprocess.Pop
     assert only.sum("count", lambda _: 1.0, cumulative=False) == 1
 
 
+def test_a_child_of_another_thread_is_found_whenever_that_starts_it() -> None:
+    """As Keras starts the pool of `use_multiprocessing`: in a thread that lives on."""
+    if sys.platform != "linux":
+        pytest.skip("the kernel's list of children is Linux' own")
+    started, over = threading.Semaphore(0), threading.Event()
+
+    def start() -> None:
+        with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+            pids.append(process.pid)
+            started.release()
+            over.wait(60)
+            process.kill()
+
+    children, pids = Children(os.getpid()), list[int]()
+    threads = [threading.Thread(target=start) for _ in range(2)]
+    try:
+        for thread in threads:
+            thread.start()
+            assert started.acquire(timeout=60)
+            found: set[int] = set()
+            for _ in range(5):
+                children.find()
+                children.sum("pid", lambda process: found.add(process.pid) or 0.0, cumulative=False)  # type: ignore[func-returns-value]  # noqa: B023
+            assert set(pids) <= found
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
 def test_what_a_child_used_is_kept_when_it_has_ended_but_not_what_it_held(family: subprocess.Popen[bytes]) -> None:
     (grandchild,) = psutil.Process(family.pid).children()
     children = Children(family.pid)
@@ -345,6 +378,64 @@ def test_what_a_child_used_is_kept_when_it_has_ended_but_not_what_it_held(family
     children.find()
     assert children.sum("used", lambda _: 3.0, cumulative=True) == 3
     assert children.sum("held", lambda _: 3.0, cumulative=False) == 0
+
+
+def test_a_child_that_has_ended_is_forgotten_but_for_its_share_of_the_sum(family: subprocess.Popen[bytes]) -> None:
+    children = Children(family.pid)
+    held: list[weakref.ref[psutil.Process]] = []
+
+    def used(process: psutil.Process) -> float:
+        held.append(weakref.ref(process))
+        return 3.0
+
+    children.find()
+    children.sum("used", used, cumulative=True)
+    family.kill()
+    family.wait()
+    (grandchild,) = held
+    psutil.Process(grandchild().pid).kill()  # type: ignore[union-attr]
+    deadline = time.monotonic() + 60
+    while any(each() is not None for each in held):
+        assert time.monotonic() < deadline
+        children.find()
+        assert children.sum("used", used, cumulative=True) == 3
+        gc.collect()
+
+
+def test_a_child_whose_parent_has_ended_is_still_the_trials(family: subprocess.Popen[bytes]) -> None:
+    children = Children(os.getpid())
+    children.find()
+    (grandchild,) = psutil.Process(family.pid).children()
+    family.kill()
+    family.wait()
+    children.find()
+    read = set()
+    children.sum("pid", lambda process: read.add(process.pid) or 0.0, cumulative=False)  # type: ignore[func-returns-value]
+    assert grandchild.pid in read
+    assert family.pid not in read
+
+
+def test_a_number_that_another_child_has_now_ends_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel gives a number anew; what bears it then began at another time."""
+    now = 1.0
+
+    @dataclass(frozen=True)
+    class Numbered:
+        pid: int
+        began: float = field(default_factory=lambda: now)
+
+        def is_running(self) -> bool:
+            return self.began == now
+
+    monkeypatch.setattr(psutil, "Process", Numbered)
+    monkeypatch.setattr(Children, "_started_by", lambda _, pid: [8] if pid == 7 else [])
+    children = Children(7)
+    children.find()
+    assert children.sum("used", lambda _: 3.0, cumulative=True) == 3
+    now = 2.0
+    children.find()
+    assert children.sum("used", lambda _: 5.0, cumulative=True) == 3 + 5
+    assert children.sum("used", lambda _: 6.0, cumulative=True) == 3 + 6
 
 
 def test_the_host_sampler_counts_them_as_the_trials(family: subprocess.Popen[bytes]) -> None:
