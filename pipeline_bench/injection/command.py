@@ -32,7 +32,7 @@ from pipeline_bench.monitoring.sampling import Readings, SamplerThread
 from pipeline_bench.run import jobs
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.system.files import RUN_VARIABLE, ScratchFolder, write_atomically
+from pipeline_bench.system.files import RUN_VARIABLE, ScratchFolder, is_python, write_atomically
 from pipeline_bench.text import Text
 
 PAGE = "report.html"
@@ -78,6 +78,10 @@ class ProcessRecord(BaseModel):
     problem: Text | None
     ended: bool = True
     """Whether its last word: else it was killed, or left by `os._exit`."""
+    command: tuple[Text, ...] = ()
+    """What started it, as `sys.orig_argv` has it; empty where a diagnosis could not start it so."""
+    folder: Path | None = None
+    """Where it was started."""
 
 
 @dataclass(frozen=True)
@@ -257,35 +261,45 @@ def lines(ended: Ended, command: Sequence[str]) -> list[str]:
     return [*said, _machine(ended)]
 
 
-def next_command(ended: Ended, command: Sequence[str]) -> str | None:
-    """Return the command that diagnoses what waited for its input; None where none did."""
+def next_command(ended: Ended) -> str | None:
+    """Return the command that diagnoses what waited for its input; None where none did, or none can diagnose it.
+
+    It is made of what started the process that waited, which may be one of many that a job starts.
+    """
     starved = [
         (record, each)
         for record in ended.records
         for each in record.trainings
         if each.verdict == "input-bound" and each.on_tf_data
     ]
-    script = _script_in(command, starved[0][0].program) if starved else None
+    found = ((record, each, _script_in(record)) for record, each in starved)
+    record, training, script = next((each for each in found if each[2] is not None), (None, None, None))
     # A process of its own is no worker of a training of several: it would wait for the others.
-    if script is None or ranks.of_training(os.environ) is not None:
+    if record is None or training is None or script is None or ranks.of_training(os.environ) is not None:
         return None
-    given = shlex.join(command[script.stop :])
-    record, training = starved[0]
+    given = shlex.join(record.command[script.stop :])
     only_fits = all(each.number is not None for each in record.trainings) and not record.more
     is_first = training.number == 1 if only_fits else training.number is None and len(record.trainings) == 1
     which = "" if is_first else f" --training {training.selector}"
-    return f"pipeline-bench diagnose {shlex.join(command[script])}{which}{given and ' -- '}{given}"
+    there = "" if record.folder in (None, _here()) else f"cd {shlex.quote(str(record.folder))} && "
+    return f"{there}pipeline-bench diagnose {shlex.join(record.command[script])}{which}{given and ' -- '}{given}"
 
 
-def _script_in(command: Sequence[str], program: str) -> slice | None:
-    """Return which parts of a command name the script, ``train.py`` or ``-m package.train``; None where none does.
+def _here() -> Path | None:
+    with suppress(OSError):  # the working directory was removed
+        return Path.cwd()
+    return None
 
-    Args:
-        command: the command that was run.
-        program: the name of the file that trained, which tells a script from a launcher's own module.
+
+def _script_in(record: ProcessRecord) -> slice | None:
+    """Return which parts of what started a process name its script, ``train.py`` or ``-m package.train``.
+
+    The name of the file that trained tells it from a launcher's own module, and from what a launcher is given. It may
+    also be a command that a package installed, whose file is Python. None where no part names it.
     """
-    for index, part in enumerate(command):
-        if part.endswith(".py"):
+    command, program = record.command, record.program
+    for index, part in enumerate(command[1:], 1):
+        if Path(part).name == program and is_python(str(Path(record.folder or "") / part)):
             return slice(index, index + 1)
         module = command[index + 1].rpartition(".")[2] if part == "-m" and index + 1 < len(command) else None
         if module is not None and program in (f"{module}.py", "__main__.py"):

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from pipeline_bench.injection.command import Ended, ProcessRecord, Training, isolated_by, next_command
 
 
-def ended(program: str, verdict: str = "input-bound", number: int | None = 1) -> Ended:
+def ended(command: str, program: str, verdict: str = "input-bound", number: int | None = 1) -> Ended:
     name = f"loop of {program}:31, by fast.py:7" if number is None else f"fit of {program}"
     training = Training(
         name=name, steps=100, input_wait_share=0.9, verdict=verdict, line="waits", folder=None, number=number
     )
     record = ProcessRecord(
-        pid=7, program=program, executable="python", trainings=(training,), more=0, problem=None, ended=True
+        pid=7,
+        program=program,
+        executable="python",
+        trainings=(training,),
+        more=0,
+        problem=None,
+        command=tuple(shlex.split(command)),
     )
     return Ended(0, 9.0, (record,), (), (), (None, None), None)
 
@@ -29,30 +36,48 @@ def ended(program: str, verdict: str = "input-bound", number: int | None = 1) ->
         ("python -m package.train --config a.py", "train.py", "-m package.train -- --config a.py"),
         ("python -m package", "__main__.py", "-m package"),
         ("python -m cProfile -o out train.py 3", "train.py", "train.py -- 3"),
-        ("./job.sh", "train.py", None),
         ("python -m", "train.py", None),
+        ("python bin/pytest tests/test_train.py", "pytest", None),
+        ("python launch.py worker.py", "worker.py", "worker.py"),
+        ("python -c 'from multiprocessing.spawn import spawn_main; spawn_main()'", "train.py", None),
+        ("", "train.py", None),
     ],
 )
 def test_the_command_that_diagnoses_takes_the_same_script_and_arguments(
     command: str, program: str, expected: str | None
 ) -> None:
-    told = next_command(ended(program), shlex.split(command))
+    told = next_command(ended(command, program))
     assert told == (expected and f"pipeline-bench diagnose {expected}")
 
 
 def test_the_training_that_starves_is_the_one_to_diagnose() -> None:
-    command = ["python", "train.py", "-v"]
-    assert next_command(ended("train.py", number=3), command) == "pipeline-bench diagnose train.py --training 3 -- -v"
-    assert next_command(ended("train.py", number=None), command) == "pipeline-bench diagnose train.py -- -v"
-    several = ended("train.py", number=None)
+    command = "python train.py -v"
+    third = ended(command, "train.py", number=3)
+    assert next_command(third) == "pipeline-bench diagnose train.py --training 3 -- -v"
+    several = ended(command, "train.py", number=None)
+    assert next_command(several) == "pipeline-bench diagnose train.py -- -v"
     (record,) = several.records
-    well = ended("train.py", "not input-bound").records[0].trainings
+    well = ended(command, "train.py", "not input-bound").records[0].trainings
     several = replace(several, records=(record.model_copy(update={"trainings": (*well, *record.trainings)}),))
-    assert next_command(several, command) == "pipeline-bench diagnose train.py --training 31 -- -v"
+    assert next_command(several) == "pipeline-bench diagnose train.py --training 31 -- -v"
+
+
+def test_of_a_jobs_processes_the_first_that_starves_and_can_be_started_again_is_diagnosed_where_it_ran() -> None:
+    (forked,) = ended("", "prepare.py").records
+    (well,) = ended("python check.py", "check.py", "not input-bound").records
+    (starved,) = ended("python train.py -v", "train.py").records
+    job = replace(ended("", "a.py"), records=(forked, well, starved.model_copy(update={"folder": Path("/some where")})))
+    assert next_command(job) == "cd '/some where' && pipeline-bench diagnose train.py -- -v"
+
+
+def test_a_command_that_a_package_installed_is_diagnosed_as_the_script_that_it_is(tmp_path: Path) -> None:
+    (tmp_path / "train").write_text("#!/env/bin/python\n")
+    told = next_command(ended(f"python {tmp_path}/train --epochs 3", "train"))
+    assert told == f"pipeline-bench diagnose {tmp_path}/train -- --epochs 3"
 
 
 def test_what_does_not_starve_needs_no_diagnosis() -> None:
-    assert next_command(ended("train.py", "not input-bound"), ["python", "train.py"]) is None
+    assert next_command(ended("python train.py", "train.py", "not input-bound")) is None
 
 
 @pytest.mark.parametrize(
