@@ -126,6 +126,13 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "few = data.take(2)\nfor epoch in range(3):\n    for x, y in few:\n        with tf.GradientTape(): pass",
         [2, False, 9],
     ),
+    "zipped": (
+        "import time\ndef wait(y): return [time.sleep(0.1), y][1]\n"
+        "slow = data.take(9).map(lambda x, y: (x, tf.numpy_function(wait, [y], tf.float32)))\n"
+        "for _ in zip(data, slow, data):\n    with tf.GradientTape() as tape: pass",
+        [9, False, 10],
+    ),
+    "reads": ("import json\njson.load(sys.stdin)", "where standard input is empty: have it take a file"),
     "as_numpy": ("for x, y in data.as_numpy_iterator():\n    x + y", [10, False, 7]),
     "adapts": (
         "n = keras.layers.Normalization()\nn.adapt(data.map(lambda x, y: x))\nfor x, y in data.take(9): x + 1",
@@ -310,7 +317,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     )
     (folder / "imported.py").write_text(HEAD + "model.fit(data)")
     (folder / "beside.py").write_text("def train(model, data):\n    model.fit(data)\n")
-    subprocess.run([sys.executable, "-c", RUN, *SCRIPTS], cwd=folder, check=True, timeout=600)
+    subprocess.run([sys.executable, "-c", RUN, *SCRIPTS], cwd=folder, stdin=subprocess.DEVNULL, check=True, timeout=600)
     assert not (folder / "after").exists(), "the script went on behind its training"
     assert (folder / "freed").exists(), "the buffers of its loop go on filling"
     assert not (folder / "stepped").exists(), "a step of the training was run"
