@@ -307,6 +307,7 @@ def run(
     """Run a command unchanged; at its end, report how long its trainings waited for input. Keeps its exit code."""
     from pipeline_bench.cli.hosts import folder_of
     from pipeline_bench.hosts.ranks import of_training
+    from pipeline_bench.injection import closing
     from pipeline_bench.injection import command as commands
 
     rank = of_training(os.environ)
@@ -318,9 +319,9 @@ def run(
             missing = isinstance(error, FileNotFoundError)
             raise typer.Exit(commands.NOT_FOUND if missing else commands.NOT_EXECUTABLE) from None
         with suppress(OSError):  # stderr is full, or nobody reads it: the exit code is the command's all the same
-            for line in commands.lines(ended, command):
+            for line in closing.lines(ended, command):
                 typer.echo(wrapped(f"pipeline-bench: {safe(line)}", sys.stderr), err=True)
-            if following := commands.next_command(ended):  # in one piece, to be copied
+            if following := closing.next_command(ended):  # in one piece, to be copied
                 typer.echo(f"pipeline-bench: next: {safe(following)}", err=True)
     raise typer.Exit(ended.code)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench.injection.command import Ended, ProcessRecord, Training, isolated_by, next_command
+from pipeline_bench.injection.closing import isolated_by, lines, next_command
+from pipeline_bench.injection.command import Ended, ProcessRecord, Training
 
 
 def ended(command: str, program: str, verdict: str = "input-bound", number: int | None = 1) -> Ended:
@@ -96,3 +97,21 @@ def test_what_does_not_starve_needs_no_diagnosis() -> None:
 )
 def test_the_option_that_isolates_python_is_found_among_others(command: str, expected: str) -> None:
     assert isolated_by(shlex.split(command)) == expected
+
+
+def test_many_calls_of_fit_too_short_for_a_verdict_are_one_line_and_of_a_batch_each_have_a_remark() -> None:
+    def told(count: int, steps: int, more: int) -> list[str]:
+        (record,) = ended("python agent.py", "agent.py").records
+        each = record.trainings[0].model_copy(update={"steps": steps})
+        fits = tuple(each.model_copy(update={"number": number}) for number in range(1, count + 1))
+        record = record.model_copy(update={"trainings": fits, "more": more})
+        return [line for line in lines(replace(ended("", ""), records=(record,)), ["python"]) if "fit" in line]
+
+    first, others, remark, more = told(10, 1, 71)
+    assert first == "fit of agent.py: waits"
+    assert others == "9 more calls of fit took 1 step at most: too few for a verdict"
+    assert "train_on_batch in its place" in remark
+    assert more.startswith("71 more calls of fit were not measured")
+    assert len(told(5, 20, 0)) == 2  # as the folds of a validation
+    assert len(told(2, 1, 0)) == 2
+    assert len(told(5, 100, 0)) == 5
