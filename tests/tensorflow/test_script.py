@@ -132,6 +132,10 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "for _ in zip(data, slow, data):\n    with tf.GradientTape() as tape: pass",
         [9, False, 10],
     ),
+    "starts_processes": (
+        "import subprocess\nsubprocess.run([sys.executable, '-c', 'import time\\nwhile time.process_time() < 2.5: 1'])",
+        "trained nothing itself; it started processes, which are not looked into",
+    ),
     "reads": ("import json\njson.load(sys.stdin)", "where standard input is empty: have it take a file"),
     "as_numpy": ("for x, y in data.as_numpy_iterator():\n    x + y", [10, False, 7]),
     "adapts": (
