@@ -13,7 +13,6 @@ import inspect
 import mmap
 import os
 import queue
-import resource
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -75,7 +74,7 @@ def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) 
     if found is None and target.training is not None:
         has = f"it has {'; '.join(watch.passed)}" if watch.passed else name_a_function
         raise UserCodeError(f"{target.text} ran to its end, and has no training {target.training}", has)
-    if found is None and resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime > _TRAINING_PROCESS_S:
+    if found is None and os.times().children_user + os.times().children_system > _TRAINING_PROCESS_S:
         raise UserCodeError(
             f"{target.text} ran to its end and trained nothing itself; it started processes, which are not looked into",
             f"{_RUN_HINT.format(script=target.text)}; where these run a script, it names the command that diagnoses it",
