@@ -75,6 +75,7 @@ def remarks(time: WallTime, memory_bytes: int) -> Iterator[str]:
     yield from _slower(time.epochs)
     yield from _epoch_starts(time.epochs)
     yield from _iterator_ends(time.epochs)
+    yield from _validation(time.epochs)
     yield from _growth(time.epochs, memory_bytes)
 
 
@@ -138,6 +139,17 @@ def iterator_ends(waited_s: float, longest_s: float, seconds: float, how: str = 
             f"{waited_s:.1f} s of the later epochs, up to {longest_s:.1f} s in one, waited for TensorFlow to end the "
             "iterator of the epoch before (its tuning thread may sleep on for a minute); with repeat() on the "
             f"dataset{how}, all epochs share one iterator"
+        )
+
+
+def _validation(epochs: Sequence[Epoch]) -> Iterator[str]:
+    """Yield that validation took longer than the training's steps, of whose input nothing is known."""
+    validation_s = sum(epoch.validation_ns for epoch in epochs) / 1e9
+    steps_s = sum(epoch.steps_ns for epoch in epochs) / 1e9
+    if validation_s > max(steps_s, _LEAST_S):
+        yield (
+            f"validation took {validation_s:.1f} s, and the steps of the training {steps_s:.1f} s: what it waits for "
+            "its input is in no figure; diagnose with --dataset and the name of its dataset measures that"
         )
 
 

@@ -256,6 +256,7 @@ def diagnose(
     from pipeline_bench.diagnosis import variants
     from pipeline_bench.model.diagnosis import Diagnosis
     from pipeline_bench.run.diagnosis import run_diagnosis
+    from pipeline_bench.system.files import is_python
     from pipeline_bench.tfdata.service_cluster import address
     from pipeline_bench.tfdata.targets import is_script, parse, parse_script
 
@@ -264,7 +265,7 @@ def diagnose(
             f"--budget {budget:g}: it is from {_LEAST_BUDGET_S:g} to {_MOST_BUDGET_S:g} seconds.",
             "The default of 120 tries most fixes; a slow pipeline or a large model needs more.",
         )
-    if module and (target.endswith(".py") or not is_script(target)):
+    if module and (is_python(target) or not is_script(target)):
         raise UsageError(f"-m {target}: it is not the name of a module.", "Write -m package.train, or leave out -m.")
     if is_script(target):
         made, network = parse_script(target, arguments or (), model, batch_arg, dataset, training), None
@@ -313,6 +314,7 @@ def run(
     """Run a command unchanged; at its end, report how long its trainings waited for input. Keeps its exit code."""
     from pipeline_bench.cli.hosts import folder_of
     from pipeline_bench.hosts.ranks import of_training
+    from pipeline_bench.injection import closing
     from pipeline_bench.injection import command as commands
 
     rank = of_training(os.environ)
@@ -324,9 +326,9 @@ def run(
             missing = isinstance(error, FileNotFoundError)
             raise typer.Exit(commands.NOT_FOUND if missing else commands.NOT_EXECUTABLE) from None
         with suppress(OSError):  # stderr is full, or nobody reads it: the exit code is the command's all the same
-            for line in commands.lines(ended, command):
+            for line in closing.lines(ended, command):
                 typer.echo(wrapped(f"pipeline-bench: {safe(line)}", sys.stderr), err=True)
-            if following := commands.next_command(ended, command):  # in one piece, to be copied
+            if following := closing.next_command(ended):  # in one piece, to be copied
                 typer.echo(f"pipeline-bench: next: {safe(following)}", err=True)
     raise typer.Exit(ended.code)
 

@@ -19,6 +19,8 @@ _BESIDE = 2.0
 """Beside the model a stage may take so many times as long as alone: they share cores and caches."""
 _MOST = 20.0
 """A larger bound says no more than that the stage takes nearly all of the time."""
+_RECORD = "string[]"
+"""What a record is until it is parsed."""
 
 
 class _Idea(NamedTuple):
@@ -134,4 +136,5 @@ def _on_records(inspection: Inspection, stage: Stage) -> bool:
     before = chain.before(inspection, stage)
     while before is not None and before.method in ("shuffle", "repeat", "prefetch", "skip", "take", "ignore_errors"):
         before = chain.before(inspection, before)
-    return before is not None and chain.reads_files(before)
+    # What Dataset.load or CsvDataset gives is parsed already.
+    return before is not None and chain.reads_files(before) and before.element in (_RECORD, "")

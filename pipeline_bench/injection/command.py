@@ -1,12 +1,10 @@
-"""Runs a command with the watching put into its Python processes, and tells what its trainings waited for."""
+"""Runs a command with the watching put into its Python processes, and keeps what its trainings waited for."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -23,27 +21,18 @@ from typing import Any
 from pydantic import BaseModel
 
 from pipeline_bench import environment
-from pipeline_bench.analysis import wall_time
-from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.hosts import ranks
 from pipeline_bench.injection import OUT_VARIABLE, PACKAGE_VARIABLE
 from pipeline_bench.model.job import WallTime
-from pipeline_bench.model.session import load
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread
 from pipeline_bench.run import jobs
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.system.files import RUN_VARIABLE, ScratchFolder, remove_own, write_atomically
+from pipeline_bench.system.files import RUN_VARIABLE, ScratchFolder, remove_own
 from pipeline_bench.text import Text
 
-PAGE = "report.html"
 SITE = Path(__file__).with_name("site")
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """What a shell exits with where it cannot start a command (POSIX, Shell Command Language, 2.8.2)."""
-_SHOWN_PROBLEMS = 3
-_PYTHON = re.compile(r"python[\d.]*")
-_OPTIONS = re.compile(r"-([^-cmWX]*)([cmWX]?)(.*)", re.DOTALL)
-"""Python's options in one part of a command: flags, and at its end one that takes a value, here or in the next part."""
 
 
 class Training(BaseModel):
@@ -79,6 +68,10 @@ class ProcessRecord(BaseModel):
     problem: Text | None
     ended: bool = True
     """Whether its last word: else it was killed, or left by `os._exit`."""
+    command: tuple[Text, ...] = ()
+    """What started it, as `sys.orig_argv` has it; empty where a diagnosis could not start it so."""
+    folder: Path | None = None
+    """Where it was started."""
 
 
 @dataclass(frozen=True)
@@ -244,137 +237,3 @@ def _records(folder: Path) -> Iterator[ProcessRecord]:
             yield ProcessRecord.model_validate(json.loads(path.read_bytes()))
         except (OSError, ValueError):
             continue
-
-
-def lines(ended: Ended, command: Sequence[str]) -> list[str]:
-    """Return the lines to print at the end: one for each training, then the device and the host."""
-    said = [line for record in ended.records for line in _of_process(record)]
-    said += ended.killed
-    more = sum(record.more for record in ended.records)
-    if more:
-        said.append(f"{more} more calls of fit were not measured: at most ten per process are.")
-    reasons = [*ended.problems, *(record.problem for record in ended.records if record.problem)]
-    said += [f"not watched: {reason}" for reason in reasons[:_SHOWN_PROBLEMS]]
-    if not ended.killed and not any(record.trainings for record in ended.records):
-        said.append(f"no training was found: {_why_none(ended, command)}")
-    return [*said, _machine(ended)]
-
-
-def next_command(ended: Ended, command: Sequence[str]) -> str | None:
-    """Return the command that diagnoses what waited for its input; None where none did."""
-    starved = [
-        (record, each)
-        for record in ended.records
-        for each in record.trainings
-        if each.verdict == "input-bound" and each.on_tf_data
-    ]
-    script = _script_in(command, starved[0][0].program) if starved else None
-    # A process of its own is no worker of a training of several: it would wait for the others.
-    if script is None or ranks.of_training(os.environ) is not None:
-        return None
-    given = shlex.join(command[script.stop :])
-    record, training = starved[0]
-    only_fits = all(each.number is not None for each in record.trainings) and not record.more
-    is_first = training.number == 1 if only_fits else training.number is None and len(record.trainings) == 1
-    which = "" if is_first else f" --training {training.selector}"
-    return f"pipeline-bench diagnose {shlex.join(command[script])}{which}{given and ' -- '}{given}"
-
-
-def _script_in(command: Sequence[str], program: str) -> slice | None:
-    """Return which parts of a command name the script, ``train.py`` or ``-m package.train``; None where none does.
-
-    Args:
-        command: the command that was run.
-        program: the name of the file that trained, which tells a script from a launcher's own module.
-    """
-    for index, part in enumerate(command):
-        if part.endswith(".py"):
-            return slice(index, index + 1)
-        module = command[index + 1].rpartition(".")[2] if part == "-m" and index + 1 < len(command) else None
-        if module is not None and program in (f"{module}.py", "__main__.py"):
-            return slice(index, index + 2)
-    return None
-
-
-def _of_process(record: ProcessRecord) -> Iterator[str]:
-    """Yield a line a training, where its time went, and what of that is unusual."""
-    for training in record.trainings:
-        yield f"{training.name}: {training.line}{_kept(training)}"
-        remarks = list(training.remarks)
-        if training.time is not None:
-            yield f"  {': '.join(wall_time.summary(training.time))}"
-            remarks += wall_time.remarks(training.time, environment.usable_memory_bytes())
-        yield from (f"  {remark}" for remark in remarks)
-    if record.trainings and not record.ended:
-        yield f"process {record.pid} was killed, or ended by os._exit: about its last second may be missing"
-
-
-def _kept(training: Training) -> str:
-    """Make a training's page and return where it is, as the end of a line; where its session is if that fails."""
-    if training.folder is None:
-        return ""
-    from pipeline_bench.report import html
-
-    page = training.folder / PAGE
-    try:
-        write_atomically(page, html.render(load(training.folder)))
-    except (OSError, MemoryError, PipelineBenchError):
-        return f"; session in {_near(training.folder)}"
-    return f"; page {page.as_uri()}"
-
-
-def _near(folder: Path) -> Path:
-    """Return a folder's path from here, where it lies below."""
-    with suppress(OSError, ValueError):  # the working directory was removed, or the folder lies elsewhere
-        return folder.relative_to(Path.cwd())
-    return folder
-
-
-def _why_none(ended: Ended, command: Sequence[str]) -> str:
-    ended_by = _signal_of(ended.code)
-    if ended_by is not None:
-        return f"{ended_by} ended the command before one was recorded: it may still have imported, or taken first steps"
-    if ended.code and ended.records and not ended.problems:
-        return f"the command failed with exit code {ended.code}, and had recorded none by then"
-    if ended.problems or any(record.problem for record in ended.records):
-        return "see above"
-    if ended.records:
-        return (
-            "Keras' fit was not called or made no step, and no loop took three batches from a tf.data.Dataset, a "
-            "DataLoader or grain, or trained by Session.run, train_on_batch, a tf.function or a GradientTape"
-        )
-    isolated = isolated_by(command)
-    if isolated:
-        return f"Python was started with {isolated}, which disables sitecustomize, so its trainings are not watched"
-    return "no Python process of the command imported TensorFlow, Keras, PyTorch or grain, and ended by itself"
-
-
-def isolated_by(command: Sequence[str]) -> str:
-    """Return the option, ``-E``, by which a Python of the command runs no sitecustomize of ours; empty without one."""
-    python = next((index for index, part in enumerate(command) if _PYTHON.fullmatch(Path(part).name)), len(command))
-    options = iter(command[python + 1 :])
-    while (option := _OPTIONS.fullmatch(next(options, ""))) is not None:
-        flags, last, value = option.groups()
-        found = next((flag for flag in flags if flag in "IES"), None)
-        if found is not None:
-            return f"-{found}"
-        if last in ("c", "m"):
-            break
-        if last and not value:
-            next(options, None)
-    return ""
-
-
-def _signal_of(code: int) -> str | None:
-    """Return the name of the signal that an exit code tells of; None where it tells of none."""
-    try:
-        return signal.Signals(code - 128).name
-    except ValueError:
-        return None
-
-
-def _machine(ended: Ended) -> str:
-    percent, source = ended.gpu_percent
-    gpu = f"GPU {percent:.0f} % ({source}), " if percent is not None else ""
-    cpu = "CPU not measured" if ended.cpu_percent is None else f"CPU {ended.cpu_percent:.0f} % of the usable cores"
-    return f"whole command: {ended.seconds:.1f} s, {gpu}{cpu}"

@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+_KERNEL, _NOTEBOOK = "ipykernel_launcher.py", "a notebook"
+"""What runs the cells of a notebook, and what it is called here."""
+
 
 def of_fit(training: tuple[int, Any]) -> dict[str, Any] | None:
     """Return the entry of a call of `fit`, of its number and what watches it; None where nothing was kept."""
@@ -27,7 +30,21 @@ def of_loop(watched: tuple[str, Any]) -> dict[str, Any] | None:
 
 def program() -> str:
     """Return the name of the program's file, as the session is called."""
-    return Path(sys.argv[0]).name if getattr(sys, "argv", None) and sys.argv[0] not in ("", "-c") else "python"
+    name = Path(sys.argv[0]).name if getattr(sys, "argv", None) and sys.argv[0] not in ("", "-c") else "python"
+    return _NOTEBOOK if name == _KERNEL else name
+
+
+def command() -> tuple[str, ...]:
+    """Return what started this process, as `diagnose` can start it again; empty for a notebook's kernel."""
+    return () if program() == _NOTEBOOK else tuple(sys.orig_argv)
+
+
+def folder() -> str | None:
+    """Return the working folder; None where it was removed."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return None
 
 
 def _training(name: str, kept: Any) -> dict[str, Any]:

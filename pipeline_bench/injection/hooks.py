@@ -47,6 +47,7 @@ class Watched:
         self._out = out
         self._in_library = threading.local()
         self._parents: list[Any] = []
+        self._command, self._started_in = entries.command(), entries.folder()
         self._begin()
         os.register_at_fork(after_in_child=self._forked)
 
@@ -73,6 +74,7 @@ class Watched:
     def _forked(self) -> None:
         """Begin anew in a fork of the program; what its parent measures is kept from being ended here."""
         self._parents.append((self._trainings, self._loops))
+        self._command = ()  # a diagnosis of it would not look into what it forks
         self._begin()
 
     @contextmanager
@@ -349,6 +351,8 @@ class Watched:
             "more": self._more,
             "problem": self._problem or untold,
             "ended": self._ended,
+            "command": self._command,
+            "folder": self._started_in,
         }
         path = self._folder / f"{self._pid}.json"
         part = path.with_suffix(f".{threading.get_ident()}")

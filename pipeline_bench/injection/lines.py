@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from pipeline_bench.tfdata import user_code
 
@@ -18,7 +19,7 @@ _AUTOGRAPH = "/tensorflow/python/autograph/"
 def of_loop() -> str | None:
     """Return the file and line of the user's own code that iterates; None where a library does."""
     frame = _taker()
-    return None if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return None if frame is None else f"{_name(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def of_traced(by_itself: bool) -> str | None:
@@ -34,7 +35,7 @@ def of_traced(by_itself: bool) -> str | None:
     if any(frame.f_code.co_filename.endswith(_OF_PIPELINES) for frame in user_code.outward(sys._getframe(1))):
         return None
     place = user_code.location()
-    return None if place is None else f"{Path(place.file).name}:{place.line}"
+    return None if place is None else f"{_name(place.file)}:{place.line}"
 
 
 def _taker() -> FrameType | None:
@@ -55,10 +56,20 @@ def of_user() -> str | None:
     for frame in user_code.outward(sys._getframe(1)):
         file = frame.f_code.co_filename
         if user_code.origin(file) == "user" and not file.startswith((_PACKAGE, "<")):
-            return f"{Path(file).name}:{frame.f_lineno}{library}"
+            return f"{_name(file)}:{frame.f_lineno}{library}"
         if not library and user_code.origin(file) == "library" and not _is_loader(file):
             library = f", by {Path(file).name}:{frame.f_lineno}"
     return None
+
+
+def _name(file: str) -> str:
+    """Return a file's name; of a notebook's cell, which IPython compiles under a name of no meaning, ``In[3]``."""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    try:
+        cell = shell.compile.format_code_name(file)
+    except AttributeError:  # there is no notebook, or another version of it
+        cell = None
+    return Path(file).name if cell is None else str(cell[1])
 
 
 def _is_loader(file: str) -> bool:

@@ -17,7 +17,10 @@ from pipeline_bench.monitoring.loop import LoopMonitor
 from pipeline_bench.monitoring.record import SavedJob
 from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import ENDED
+from pipeline_bench.text import units
 
+_WORTH = 0.2
+"""Of a loop's time, from which on what it did beside its steps is told."""
 _FED = (
     "input wait is the time between two {name}: the loop makes its next batch then, and whatever else it does counts "
     "too; tf.data, or a PyDataset with workers, makes the batch during the step (pipeline-bench compare)"
@@ -44,6 +47,8 @@ class CallMonitor(LoopMonitor):
         """Of each thread: when its step began, and how long that has waited so far, in ns."""
         self._ended_ns: dict[int, int] = {}
         self._feeds = False
+        self.beside_ns = 0
+        """How long it did something else between two steps, as a validation."""
 
     def begin(self, at_ns: int, feeds: bool) -> None:
         """Begin a step of this thread; the one before ends by that."""
@@ -71,8 +76,9 @@ class CallMonitor(LoopMonitor):
         for thread, step in list(self._under_way.items()):
             self._steps.receive(*step, thread)
             self._steps.receive(self._ended_ns.get(thread, 0), ENDED, thread)
+        self.read(settled=True)
         if self._feeds:
-            self.remarks = (self._fed,)
+            self.remarks = (self._fed, *_besides(self.beside_ns, self.record.log.totals.time_ns))
             self.record.notes += self.remarks
         return super().close(reason)
 
@@ -82,6 +88,15 @@ class CallMonitor(LoopMonitor):
         if (step := self._under_way.get(thread)) is not None:
             self._steps.receive(*step, thread)
             self._steps.receive(end_ns, ENDED, thread)
+
+
+def _besides(beside_ns: int, steps_ns: int) -> tuple[str, ...]:
+    """Return how long the loop did something else, where that is worth a word."""
+    share = beside_ns / (beside_ns + steps_ns) if beside_ns else 0.0
+    if share < _WORTH:
+        return ()
+    took = f"{units.seconds(beside_ns / 1e9)} between its steps, {units.share(share)} of the loop,"
+    return (f"{took} went to calls that train nothing, of a validation or of a policy that acts, and are in no figure",)
 
 
 class _Thread(threading.local):
@@ -96,6 +111,8 @@ class _Thread(threading.local):
         self.line: str | None = None
         self.between: set[Any] = set()
         """What trains nothing and was called since the last call that trains."""
+        self.repeats, self.repeated = False, False
+        """Whether such a call came again since then; whether one had between the two calls that train before."""
         self.tapes = 0
         """How many GradientTapes of eager code it is in."""
         self.by_tape = False
@@ -227,6 +244,11 @@ class TrainingCalls(Calls):
     def _begin(self, name: str, framework: str) -> int | None:
         """Begin to train on a batch; return for how long that was waited for, None where its line is not known."""
         thread, asked_ns = self._thread, time.monotonic_ns()
+        if thread.repeats and not thread.repeated:
+            if thread.monitor is not None and thread.free_ns is not None:
+                thread.monitor.beside_ns += asked_ns - thread.free_ns
+            self.leave()
+        thread.repeats, thread.repeated = False, thread.repeats
         thread.between.clear()
         free_ns = asked_ns if thread.free_ns is None else thread.free_ns
         known = False
@@ -238,13 +260,13 @@ class TrainingCalls(Calls):
         return asked_ns - free_ns if known else None
 
     def other(self, what: Any) -> None:
-        """Take in a call that trains nothing: where it comes again before the loop trains, the step has ended.
+        """Take in a call that trains nothing.
 
-        Called once a step it may be part of making the batch; a validation calls it for each of its own.
+        Where it comes again before the loop trains, the step has ended: called once a step it may be part of making the
+        batch, and a validation calls it for each of its own. Where that is so in every step, a policy acts, and makes
+        what the loop trains on.
         """
-        between = self._thread.between
-        if self._thread.tapes:
-            return
-        if what in between:
-            self.leave()
-        between.add(what)
+        thread = self._thread
+        if not thread.tapes:
+            thread.repeats |= what in thread.between
+            thread.between.add(what)

@@ -284,7 +284,7 @@ class GraphTiming(PlainTiming):
         self._probe = probe.Probe(self._receive, self.ring, a_row_a_call=True)
         self._class = probe.ProbedIterator
 
-    def _receive(self, at_ns: int, wait_ns: int) -> None:
+    def _receive(self, at_ns: int, wait_ns: int, iterator: int = 0) -> None:
         if wait_ns >= 0:
             self.eager_wait_ns = max(0, self.eager_wait_ns) + wait_ns
 

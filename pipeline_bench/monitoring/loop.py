@@ -163,10 +163,10 @@ class DatasetMonitor(LoopMonitor):
                     self._steps.receive(at_ns, wait_ns, _GRAPH)
             super().read(settled)
 
-    def _receive(self, at_ns: int, wait_ns: int) -> None:
+    def _receive(self, at_ns: int, wait_ns: int, iterator: int = 0) -> None:
         if wait_ns == LEFT:
             self._begin_pass(self._ends_ns() / 1e9)
-        self._steps.receive(at_ns, wait_ns, threading.get_ident())
+        self._steps.receive(at_ns, wait_ns, threading.get_ident(), iterator)
 
     def _begin_pass(self, end_s: float) -> None:
         if self._passes:
@@ -193,7 +193,7 @@ class IteratorMonitor(LoopMonitor):
         iterator.__class__ = _timed_class(type(iterator))  # type: ignore[arg-type] # a class can be hashed
         iterator._pipeline_bench_steps = self._steps
         self._ready = iterator
-        self._steps.receive(time.monotonic_ns(), LEFT, id(iterator))
+        self._steps.receive(time.monotonic_ns(), LEFT, threading.get_ident())
         return iterator
 
     def close(self, reason: str | None = None) -> SavedJob:
@@ -229,9 +229,9 @@ def _timed_class(plain: type) -> type:
         try:
             batch = plain.__next__(self)  # type: ignore[attr-defined] # it is an iterator's class
         except StopIteration:
-            receive(start_ns, ENDED, id(self))
+            receive(start_ns, ENDED, threading.get_ident(), id(self))
             raise
-        receive(start_ns, time.monotonic_ns() - start_ns, id(self))
+        receive(start_ns, time.monotonic_ns() - start_ns, threading.get_ident(), id(self))
         return batch
 
     named = {"__module__": plain.__module__, "__qualname__": plain.__qualname__}

@@ -81,14 +81,15 @@ class Probe:
 
     Attributes:
         number: by which type specs name it: they hold plain values only.
-        receive: called with when an eager batch was asked for, and its wait in ns or a mark (`ENDED`, `LEFT`).
+        receive: called with when an eager batch was asked for, its wait in ns or a mark (`ENDED`, `LEFT`), and a number
+            of its iterator, where that is known.
         ring: takes the waits of a graph's batches.
     """
 
     _all: ClassVar[weakref.WeakValueDictionary[int, Probe]] = weakref.WeakValueDictionary()
     _numbers = itertools.count()
 
-    def __init__(self, receive: Callable[[int, int], None], ring: Ring, a_row_a_call: bool) -> None:
+    def __init__(self, receive: Callable[..., None], ring: Ring, a_row_a_call: bool) -> None:
         """Make one.
 
         Args:
@@ -234,9 +235,9 @@ class ProbedIterator(iterator_ops.OwnedIterator):  # type: ignore[misc]
         try:
             element = super()._next_internal()
         except tf.errors.OutOfRangeError:
-            probe.receive(start_ns, ENDED)
+            probe.receive(start_ns, ENDED, id(self))
             raise
-        probe.receive(start_ns, time.monotonic_ns() - start_ns)
+        probe.receive(start_ns, time.monotonic_ns() - start_ns, id(self))
         return element
 
     def get_next_as_optional(self) -> Any:
@@ -254,7 +255,7 @@ class ProbedIterator(iterator_ops.OwnedIterator):  # type: ignore[misc]
         start_ns = time.monotonic_ns()
         optional = fetch()
         wait_ns = time.monotonic_ns() - start_ns
-        probe.receive(start_ns, wait_ns if bool(optional.has_value()) else ENDED)
+        probe.receive(start_ns, wait_ns if bool(optional.has_value()) else ENDED, id(self))
         return optional
 
 

@@ -195,6 +195,16 @@ def _grouped(columns: _Integers, width: int) -> _Integers:
     return grouped
 
 
+@dataclass
+class _Asked:
+    """A step that has begun."""
+
+    at_ns: int
+    wait_ns: int
+    iterators: list[int]
+    """Those that it has a batch of."""
+
+
 class LoopSteps:
     """Turns the times at which a loop asked for its batches into steps: one begins as the next batch is asked for.
 
@@ -204,26 +214,35 @@ class LoopSteps:
 
     def __init__(self, log: StepLog) -> None:
         self._log = log
-        self._asked: dict[int, tuple[int, int]] = {}
+        self._asked: dict[int, _Asked] = {}
         self._new: deque[tuple[int, int, int]] = deque()
         self._lock = threading.Lock()
 
-    def receive(self, at_ns: int, wait_ns: int, loop: int = 0) -> None:
+    def receive(self, at_ns: int, wait_ns: int, loop: int = 0, iterator: int = 0) -> None:
         """Take in that a loop asked for a batch.
+
+        A loop may take a batch from each of several iterators, as by `zip`: its step begins with the first of them, and
+        waits for all. One that is asked twice in a step has taken the first one's place.
 
         Args:
             at_ns: when it asked.
             wait_ns: how much later it had the batch, or `ENDED`, or `LEFT`.
             loop: which of the loops of one line did, by any number: each has steps of its own.
+            iterator: which of the loop's iterators it asked, by any number.
         """
-        asked = self._asked.pop(loop, None)
-        if asked is not None and wait_ns != LEFT:
-            start_ns, waited_ns = asked
-            self._new.append((start_ns, at_ns, waited_ns))
+        asked = self._asked.get(loop)
+        is_other = asked is not None and iterator not in asked.iterators
+        if asked is not None and is_other and wait_ns >= 0:
+            asked.iterators.append(iterator)
+            asked.wait_ns += wait_ns
+            return
+        self._asked.pop(loop, None)
+        if asked is not None and wait_ns != LEFT and not is_other:
+            self._new.append((asked.at_ns, at_ns, asked.wait_ns))
             if len(self._new) >= _BLOCK:
                 self.flush()
         if wait_ns >= 0:
-            self._asked[loop] = (at_ns, wait_ns)
+            self._asked[loop] = _Asked(at_ns, wait_ns, [iterator])
 
     def flush(self) -> None:
         """Bring the steps so far into the log: in blocks, because one at a time costs 20 µs."""

@@ -24,6 +24,8 @@ _PREFIX = "pipeline-bench-scratch-"
 _READER_WITHIN_S = 10.0
 """How long a pipe is waited for: for one who reads it at all, and for the next bytes to be taken."""
 _LOOK_EVERY_S = 0.05
+_FIRST_BYTES = 1024
+"""Of a file, which hold its first lines."""
 _PIECE_BYTES = 4096
 """A pipe that can be written to takes that much at once, whole (POSIX: PIPE_BUF on Linux)."""
 
@@ -303,3 +305,17 @@ def _runtime_places() -> Iterator[Path]:
         others.append(tempfile.gettempdir())
     for root in dict.fromkeys(map(Path, others)):
         yield root / f"{_RUNTIME_NAME}-{user}"
+
+
+def is_python(path: str) -> bool:
+    """Return whether a file of Python is named: ``train.py``, or a command such as an installed package has."""
+    if path.endswith(".py"):
+        return True
+    with contextlib.suppress(OSError, ValueError):
+        if Path(path).is_file():  # a pipe would be waited for
+            with Path(path).open("rb") as file:
+                first = file.read(_FIRST_BYTES)
+            lines = [*first.splitlines(), b"", b""]
+            # Where Python's path is too long for a first line, the second one has a shell start it.
+            return lines[0].startswith(b"#!") and (b"python" in lines[0] or lines[1].startswith(b"'''exec'"))
+    return False

@@ -9,6 +9,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -184,6 +185,7 @@ def _hint(error: BaseException) -> str:
         return "name the module instead of the file: package.module, or package.module:FUNCTION"
     if isinstance(error, FileExistsError):
         return "each trial runs it anew: have it accept what it made before, as by exist_ok=True, or remove that first"
-    if isinstance(error, EOFError):
-        return "it cannot ask for input here"
+    lines = (frame.line or "" for frame in traceback.extract_tb(error.__traceback__))
+    if isinstance(error, EOFError) or any("stdin" in line for line in lines):
+        return "it cannot ask for input here, where standard input is empty: have it take a file, or an argument"
     return ""

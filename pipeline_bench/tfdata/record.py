@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline_bench.errors import UserCodeError
@@ -104,16 +105,24 @@ class Recipe:
 
     def __init__(self, calls: Mapping[int, Call], sink: int, notes: tuple[str, ...] = ()) -> None:
         needed = upstream(calls, [sink])
-        self.calls: dict[int, Call] = {number: calls[number] for number in sorted(needed)}
-        self.sink = sink
+        # Numbered anew: what other threads of the user's code make meanwhile is between them by chance.
+        parts = [part for number in needed for part in _with_inner(calls[number])]
+        known = sorted({number for part in parts for number in (part.id, *part.inputs)})
+        numbers = {number: new for new, number in enumerate(known)}
+        self.calls: dict[int, Call] = {numbers[each]: _numbered(calls[each], numbers) for each in sorted(needed)}
+        self.sink = numbers[sink]
         own_files = any(call.needs_own_files() for call in self.calls.values())
         self.notes = (*notes, OWN_FILE_NOTE) if own_files else notes
         elsewhere: dict[Location | None, list[Call]] = {}
         for number, call in calls.items():
             if number not in needed and call.location is not None:
                 elsewhere.setdefault(call.location, []).append(call)
+        made = [(self.calls[numbers[each]].stage(), calls[each]) for each in sorted(needed)]
         self.stages: tuple[Stage, ...] = tuple(
-            _stage(calls, call, elsewhere.get(call.location, ())) for call in self.calls.values()
+            stage.model_copy(update={"shared": True})
+            if _is_shared(calls, call, elsewhere.get(call.location, ()))
+            else stage
+            for stage, call in made
         )
         """Upstream first, by id."""
 
@@ -126,13 +135,22 @@ class Recipe:
         return self.calls[number].result
 
 
-def _stage(calls: Mapping[int, Call], call: Call, others: Sequence[Call]) -> Stage:
-    """Return a call as plain data, with whether other calls from its place in the source are not like it."""
-    stage = call.stage()
-    alike = [each for each in others if each.stage().function == stage.function]
+def _with_inner(call: Call) -> Iterator[Call]:
+    yield call
+    for inner in call.inner:
+        yield from _with_inner(inner)
+
+
+def _numbered(call: Call, numbers: Mapping[int, int]) -> Call:
+    inputs, inner = (numbers[each] for each in call.inputs), (_numbered(each, numbers) for each in call.inner)
+    return replace(call, id=numbers[call.id], inputs=tuple(inputs), inner=tuple(inner))
+
+
+def _is_shared(calls: Mapping[int, Call], call: Call, others: Sequence[Call]) -> bool:
+    """Return whether other calls from a call's place in the source are not like it."""
+    alike = [each for each in others if each.stage().function == call.stage().function]
     is_random = _is_random(calls, call) if others else False
-    shared = len(alike) < len(others) or any(_is_random(calls, each) != is_random for each in alike)
-    return stage.model_copy(update={"shared": True}) if shared else stage
+    return len(alike) < len(others) or any(_is_random(calls, each) != is_random for each in alike)
 
 
 def _is_random(calls: Mapping[int, Call], call: Call) -> bool:
@@ -155,23 +173,33 @@ class _Open:
     inner: list[Call] = field(default_factory=list)
 
 
+class _Thread(threading.local):
+    """Where a thread of the user's code is."""
+
+    def __init__(self) -> None:
+        self.open: list[_Open] = []
+
+
 class Recording:
-    """Records the calls that make datasets on the main thread, in which the user's code runs, until it is left."""
+    """Records the calls that make datasets until it is left, in each thread that the user's code runs in.
+
+    TensorFlow's own threads, which run a function of a pipeline for each of its elements, are left alone.
+    """
 
     def __init__(self) -> None:
         self._calls: dict[int, Call] = {}
         self._makers: dict[int, int] = {}
-        self._count = 0
-        self._open: list[_Open] = []
+        self._numbers = itertools.count()
+        self._thread = _Thread()
         self._distributed: list[tuple[Any, Any]] = []
         """The distributed datasets that were made, each with the dataset that it was made of."""
-        self._thread: int | None = 0
+        self._is_on = False
         self._patches = ExitStack()
 
     def __enter__(self) -> Recording:
         import tensorflow as tf
 
-        self._thread = threading.main_thread().ident
+        self._is_on = True
         self._patches.enter_context(public_api.intercepted(self._handle))
         owner = tf.distribute.Strategy.__mro__[1]  # where the methods are defined, for all strategies
         for name in _DISTRIBUTING:
@@ -181,7 +209,7 @@ class Recording:
 
     def __exit__(self, *exception: object) -> None:
         self._patches.close()
-        self._thread = 0  # a method that the user's code has kept, patched, records no more
+        self._is_on = False  # a method that the user's code has kept, patched, records no more
 
     def recipe(self, value: object) -> Recipe:
         """Return how the dataset that the user's function returned was made.
@@ -244,34 +272,35 @@ class Recording:
 
     def _hidden(self, within: list[_Open], run: Callable[[], Any]) -> Any:
         """Run as if within other calls; within none the calls of a function of the user's are visible."""
-        before, self._open = self._open, within
+        before, self._thread.open = self._thread.open, within
         try:
             return run()
         finally:
-            self._open = before
+            self._thread.open = before
 
     def _handle(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
-        if threading.get_ident() != self._thread:
+        if not self._is_on or isinstance(threading.current_thread(), threading._DummyThread):
             return run(args, kwargs)
+        under_way = self._thread.open
         if entry.method == "apply":
             result = run(args, kwargs)
-            if id(_plain(result)) not in self._makers and not self._open:
+            if id(_plain(result)) not in self._makers and not under_way:
                 self._note(entry, args, kwargs, result, ())
             return result
-        if self._open and not self._is_users(entry):
+        if under_way and not self._is_users(entry):
             return run(args, kwargs)
         given = entry.given(args, kwargs)
-        self._open.append(_Open(given.get(public_api.function_name(given) or "")))
+        under_way.append(_Open(given.get(public_api.function_name(given) or "")))
         try:
             result = run(args, kwargs)
         finally:
-            within = self._open.pop()
+            within = under_way.pop()
         self._note(entry, args, kwargs, result, tuple(within.inner))
         return result
 
     def _is_users(self, entry: Entry) -> bool:
         """Return whether the user's function makes this call, rather than TensorFlow within another one."""
-        function = self._open[-1].function
+        function = self._thread.open[-1].function
         by_itself = function is not None and entry.is_behind(function)
         return by_itself or user_code.called_by_other_code(3, {Recording._handle.__code__})
 
@@ -279,22 +308,21 @@ class Recording:
         self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, inner: tuple[Call, ...]
     ) -> None:
         inputs = public_api.datasets(args, kwargs)
-        if self._open:  # within a traced function, where the datasets of the function's arguments have no maker
+        if self._thread.open:  # within a traced function, where the datasets of the function's arguments have no maker
             numbers = [self._makers[id(_plain(each))] for each in inputs if id(_plain(each)) in self._makers]
         else:
             numbers = [self._maker(each) for each in inputs]
         location = user_code.location(3)
-        call = self._keep(Call(self._count, entry, args, kwargs, result, tuple(numbers), inner, location))
-        if self._open:
-            self._open[-1].inner.append(call)
+        call = self._keep(Call(next(self._numbers), entry, args, kwargs, result, tuple(numbers), inner, location))
+        if self._thread.open:
+            self._thread.open[-1].inner.append(call)
 
     def _maker(self, dataset: Any) -> int:
         """Return the call that made a dataset; a new opaque one where none did."""
         known = self._makers.get(id(_plain(dataset)))
-        return self._keep(Call(self._count, None, (), {}, dataset)).id if known is None else known
+        return self._keep(Call(next(self._numbers), None, (), {}, dataset)).id if known is None else known
 
     def _keep(self, call: Call) -> Call:
-        self._count += 1
         self._makers[id(_plain(call.result))] = call.id
         self._calls[call.id] = call
         return call

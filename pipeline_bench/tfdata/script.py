@@ -34,6 +34,8 @@ from pipeline_bench.tfdata.script_loops import Loops
 from pipeline_bench.tfdata.thread_state import ThreadState
 
 _RUN_HINT = "`pipeline-bench run -- python {script}` says how long each of its trainings waits for its input"
+_TRAINING_PROCESS_S = 2.0
+"""CPU time that an import of TensorFlow alone takes: who starts processes that took less has none of them train."""
 _TRAINS = frozenset({"fit", "train_on_batch", "GradientTape", "apply_gradients", "minimize", "stateless_apply"})
 """What a script calls that trains; a loop before that only prepares something."""
 
@@ -72,6 +74,11 @@ def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) 
     if found is None and target.training is not None:
         has = f"it has {'; '.join(watch.passed)}" if watch.passed else name_a_function
         raise UserCodeError(f"{target.text} ran to its end, and has no training {target.training}", has)
+    if found is None and os.times().children_user + os.times().children_system > _TRAINING_PROCESS_S:
+        raise UserCodeError(
+            f"{target.text} ran to its end and trained nothing itself; it started processes, which are not looked into",
+            f"{_RUN_HINT.format(script=target.text)}; where these run a script, it names the command that diagnoses it",
+        )
     if found is None:
         raise UserCodeError(
             f"{target.text} ran to its end, and no training was found: no fit, and no loop over a tf.data.Dataset",

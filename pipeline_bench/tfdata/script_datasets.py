@@ -184,10 +184,12 @@ def choose(
 def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]:
     """Return what a reader should know of how a script was run, a sentence each; `script` is it with its arguments."""
     took = units.seconds(reached_ns / 1e9)
-    sentences = [
-        f"The script takes {took} until it trains, {training.line}, in each trial; the budget does not count that."
-    ]
-    if not training.model:
+    # A pool may call `fit` itself, with no line of the user's.
+    where = f", {training.line}," if ":" in training.line else ""
+    sentences = [f"The script takes {took} until it trains{where} in each trial; the budget does not count that."]
+    if not training.model and training.epochs is not None:
+        sentences.append("The model is not trained on it: whether what takes it waits for it is not known.")
+    elif not training.model:
         sentences.append(
             "Whether the training waits for its input at all is not known, for a loop's own step is not run here: "
             f"`pipeline-bench run -- python {script}` says it."

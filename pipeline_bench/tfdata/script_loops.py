@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,6 +29,8 @@ class Loop:
     dataset: Any
     line: str
     count: int = 0
+    taken_ns: int = 0
+    """How long its elements took in all."""
     trains: bool = False
     """Whether something that trains was run since its first element."""
 
@@ -122,7 +125,8 @@ class Loops:
         def trains(*arguments: Any, **named: Any) -> Any:
             if self._paused:
                 return plain(*arguments, **named)
-            for loop in list(self._loops.values()):
+            # Of several that it takes a batch from, as by `zip`, the one that it waited for.
+            for loop in sorted(self._loops.values(), key=lambda each: -each.taken_ns):
                 if loop.count and not _is_short(loop.dataset):
                     self._reach(loop.dataset, loop.line)  # before its first step, which may take long
                 if loop.count and not loop.trains:
@@ -198,7 +202,12 @@ class Loops:
                     self._note(loop.dataset, loop.line)
                     if loop.trains or not self._needs_training:
                         self._reach(loop.dataset, loop.line)
-            return plain(iterator, *arguments, **named)
+            start_ns = time.perf_counter_ns()
+            try:
+                return plain(iterator, *arguments, **named)
+            finally:
+                if loop is not None:
+                    loop.taken_ns += time.perf_counter_ns() - start_ns
 
         return take
 

@@ -16,6 +16,7 @@ import cloudpickle
 
 from pipeline_bench.errors import UsageError, did_you_mean
 from pipeline_bench.model.pipeline import Target
+from pipeline_bench.system.files import is_python
 from pipeline_bench.text import is_utf8, safe
 from pipeline_bench.tfdata import user_code
 
@@ -51,7 +52,7 @@ def parse(text: str, argument: int | None = None, what: str = "dataset") -> Targ
 
 def is_script(text: str) -> bool:
     """Return whether a whole script is named, ``train.py`` or ``package.train``, and no function in it."""
-    return text.endswith(".py") or (_is_module_name(text) and not Path(text).is_file())
+    return is_python(text) or (_is_module_name(text) and not Path(text).is_file())
 
 
 def _is_module_name(text: str) -> bool:
@@ -90,7 +91,7 @@ def parse_script(
             f"--training {training}: it is no number", "write which fit it is, from 1, or the line that it is on"
         )
     _require_text(text)
-    is_file = text.endswith(".py")
+    is_file = is_python(text)
     target = Target(
         file=text if is_file else None,
         module=None if is_file else text,
@@ -110,7 +111,8 @@ def script_file(target: Target) -> Path:
         UsageError: there is no such file or module, or the module has no Python source.
     """
     if target.file is not None:
-        return _source_of_file(target.file, "dataset")
+        path = Path(target.file)
+        return path if is_python(target.file) and path.is_file() else _source_of_file(target.file, "dataset")
     module = str(target.module)
     found = _source_of_module(module)
     if found is not None and found.name == "__init__.py":

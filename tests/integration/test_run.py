@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from pipeline_bench.injection import closing
 from pipeline_bench.injection import command as commands
 from pipeline_bench.model import session as saved
 from tests.unit import sessions
@@ -178,7 +179,7 @@ def test_a_training_whose_folder_is_no_utf8_gets_its_page(tmp_path: Path) -> Non
     (tmp_path / "record").write_text(json.dumps(record))
     command = ["sh", "-c", f'cp {tmp_path}/record "$PIPELINE_BENCH_RUN/7.json"']
     with commands.signals_passed_on() as pass_on_to:
-        told = commands.lines(commands.run(command, tmp_path, pass_on_to), command)
+        told = closing.lines(commands.run(command, tmp_path, pass_on_to), command)
     assert told[0].endswith("caf%E9/report.html")
     assert (folder / "report.html").exists()
 

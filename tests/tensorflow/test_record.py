@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +185,7 @@ def test_what_the_pipeline_does_not_depend_on_is_left_out() -> None:
         return tf.data.Dataset.range(5)
 
     recipe = recorded.recipe_of(function)
-    assert [(stage.id, stage.method) for stage in recipe.stages] == [(2, "range")]
+    assert [(stage.id, stage.method) for stage in recipe.stages] == [(0, "range")]
 
 
 def test_a_dataset_from_elsewhere_is_opaque() -> None:
@@ -348,3 +350,19 @@ def test_a_call_that_makes_a_stage_of_another_pipeline_otherwise_is_told(
     file.write_text(SHARED.format(validation))
     recipe = recorded.recipe("make_dataset", file=file)
     assert [number for number, stage in enumerate(recipe.stages) if stage.shared] == shared
+
+
+def test_a_pipeline_is_recorded_in_whatever_thread_it_is_made_and_numbered_by_itself() -> None:
+    import tensorflow as tf
+
+    def make(beside: Callable[[], object]) -> Any:
+        first = tf.data.Dataset.range(9)
+        beside()
+        return first.map(lambda number: number + 1).batch(3)
+
+    with Recording() as recording, ThreadPoolExecutor(2) as pool:
+        alone = pool.submit(make, lambda: None).result()
+        among_others = pool.submit(make, lambda: pool.submit(make, lambda: None).result()).result()
+    assert labels(recording.recipe(alone)) == ["range", "map(<lambda>)", "batch"]
+    stages = [[(each.id, each.inputs) for each in recording.recipe(made).stages] for made in (alone, among_others)]
+    assert stages[0] == stages[1] == [(0, ()), (1, (0,)), (2, (1,))]

@@ -127,6 +127,17 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "few = data.take(2)\nfor epoch in range(3):\n    for x, y in few:\n        with tf.GradientTape(): pass",
         [2, False, 9],
     ),
+    "zipped": (
+        "import time\ndef wait(y): return [time.sleep(0.1), y][1]\n"
+        "slow = data.take(9).map(lambda x, y: (x, tf.numpy_function(wait, [y], tf.float32)))\n"
+        "for _ in zip(data, slow, data):\n    with tf.GradientTape() as tape: pass",
+        [9, False, 10],
+    ),
+    "starts_processes": (
+        "import subprocess\nsubprocess.run([sys.executable, '-c', 'import time\\nwhile time.process_time() < 2.5: 1'])",
+        "trained nothing itself; it started processes, which are not looked into",
+    ),
+    "reads": ("import json\njson.load(sys.stdin)", "where standard input is empty: have it take a file"),
     "as_numpy": ("for x, y in data.as_numpy_iterator():\n    x + y", [10, False, 7]),
     "adapts": (
         "n = keras.layers.Normalization()\nn.adapt(data.map(lambda x, y: x))\nfor x, y in data.take(9): x + 1",
@@ -312,7 +323,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (folder / "imported.py").write_text(HEAD + "model.fit(data)")
     (folder / "beside.py").write_text("def train(model, data):\n    model.fit(data)\n")
     variables = {**os.environ, "TMPDIR": str(folder)}  # the forks end without removing AutoGraph's files
-    subprocess.run([sys.executable, "-c", RUN, *SCRIPTS], cwd=folder, check=True, timeout=600, env=variables)
+    command = [sys.executable, "-c", RUN, *SCRIPTS]
+    subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, check=True, timeout=600, env=variables)
     assert not (folder / "after").exists(), "the script went on behind its training"
     assert (folder / "freed").exists(), "the buffers of its loop go on filling"
     assert not (folder / "stepped").exists(), "a step of the training was run"

@@ -125,6 +125,12 @@ def test_buffers_that_are_filled_anew_in_each_epoch_are_told_of() -> None:
     assert remark.startswith("6.0 s of the later epochs waited for their first batches")
 
 
+def test_a_validation_that_takes_longer_than_the_steps_is_told_of() -> None:
+    (text,) = told(training([14.0, 14.0], steps_ns=6 * SECOND, validation_ns=7 * SECOND))
+    assert text.startswith("validation took 14.0 s, and the steps of the training 12.0 s: what it waits")
+    assert told(training([14.0, 14.0], steps_ns=7 * SECOND, validation_ns=6 * SECOND)) == []
+
+
 def test_waits_for_the_ends_of_iterators_are_told_of() -> None:
     (remark,) = told(training([11.0, 10.0, 10.0], iterator_end_ns=2 * SECOND))
     assert remark.startswith("4.0 s of the later epochs, up to 2.0 s in one, waited for TensorFlow to end the ")

@@ -114,6 +114,18 @@ def test_the_options_arrive_and_the_report_is_printed_and_written(
     assert {path.name for path in found["folder"].iterdir()} >= {"report.md", "report.html"}
 
 
+LONG_PATH = "#!/bin/sh\n'''exec' /long/path/python \"$0\" \"$@\"\n' '''\n"
+
+
+@pytest.mark.parametrize("code", ["#!/env/bin/python3\n", LONG_PATH], ids=["python", "a shell"])
+def test_a_command_that_a_package_installed_is_a_script(code: str, script: Path, found: dict[str, Any]) -> None:
+    (script / "train").write_text(code)
+    assert run(["diagnose", "./train", "--", "--epochs", "3"]) == 0
+    assert (found["asked"].target.file, found["asked"].target.arguments) == ("./train", ("--epochs", "3"))
+    (script / "job").write_text("#!/bin/bash\npython train\n")
+    assert run(["diagnose", "./job"]) == 2
+
+
 def test_a_data_service_arrives_and_what_is_no_address_is_refused(
     script: Path, found: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,6 +61,15 @@ def test_nothing_is_said_that_what_is_proposed_reaches_or_that_the_costs_do_not_
     assert beyond.ideas(augmented(), 1, as_written_ms=90.0, ceiling_ms=None, gained=1.0) == ()
 
 
+def test_a_map_on_what_is_parsed_already_is_not_told_to_parse_whole_batches() -> None:
+    """As on what `Dataset.load` gives."""
+    for element, ideas in (("string[]", 1), ("(float32[512], float32[])", 0)):
+        read = stage(0, "load").model_copy(update={"element": element})
+        stages = (read, stage(1, "map", 0, of=function("f")), stage(2, "batch", 1, batch_size=32))
+        costs = (cost(0, 1.0), cost(1, 20.0), cost(2, 1.0))
+        assert len(beyond.ideas(inspection(stages, costs), 1, 23.0, None, 1.0)) == ideas
+
+
 def test_a_map_on_records_and_windows_are_told_how_to_take_whole_batches() -> None:
     stages = (
         stage(0, "TFRecordDataset"),

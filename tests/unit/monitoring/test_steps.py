@@ -125,6 +125,34 @@ def test_the_step_that_a_loop_leaves_has_no_end_and_the_pause_after_it_is_no_ste
     assert (log.rows().end_ns - log.rows().start_ns).tolist() == [30, 40]
 
 
+def test_a_step_that_takes_from_several_iterators_begins_with_the_first_and_waits_for_all() -> None:
+    log = StepLog()
+    steps = LoopSteps(log)
+    steps.receive(0, LEFT)
+    for start_ns in (100, 200):
+        steps.receive(start_ns, 5, iterator=1)
+        steps.receive(start_ns + 10, 40, iterator=2)
+    steps.receive(300, 5, iterator=1)
+    steps.receive(310, ENDED, iterator=2)  # as zip ends: the last batch of the first one is not used
+    steps.flush()
+    rows = log.rows()
+    assert rows.start_ns.tolist() == [100, 200]
+    assert rows.end_ns.tolist() == [200, 300]
+    assert rows.wait_ns is not None
+    assert rows.wait_ns.tolist() == [45, 45]
+
+
+def test_a_loop_that_goes_on_with_another_iterator_has_its_steps() -> None:
+    log = StepLog()
+    steps = LoopSteps(log)
+    steps.receive(100, 5, iterator=1)
+    for start_ns in (200, 300, 400):
+        steps.receive(start_ns, 5, iterator=2)
+    steps.receive(500, ENDED, iterator=2)
+    steps.flush()
+    assert log.rows().start_ns.tolist() == [100, 300, 400]
+
+
 def totals(steps: int, step_us: int, wait_us: int) -> Totals:
     return Totals(steps, steps * step_us * 1000, steps, steps * wait_us * 1000, steps * step_us * 1000)
 

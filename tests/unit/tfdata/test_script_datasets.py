@@ -9,3 +9,13 @@ from pipeline_bench.tfdata import script_datasets
 def test_the_command_that_measures_a_loop_is_the_scripts_and_not_its_neighbours() -> None:
     sentences = script_datasets.notes(ScriptTraining(line="engine.py:3"), 1e9, "-m pkg.main --n 2000")
     assert "`pipeline-bench run -- python -m pkg.main --n 2000`" in sentences[1]
+
+
+def test_of_another_dataset_than_the_fits_it_is_not_said_that_a_loop_takes_it() -> None:
+    sentences = script_datasets.notes(ScriptTraining(line="train.py:8", epochs=4), 1e9, "train.py")
+    assert sentences[1] == "The model is not trained on it: whether what takes it waits for it is not known."
+
+
+def test_where_no_line_of_the_users_calls_fit_none_is_named() -> None:
+    (sentence,) = script_datasets.notes(ScriptTraining(line="the script", epochs=4, model=True), 1e9, "train.py")
+    assert sentence.startswith("The script takes 1.00 s until it trains in each trial;")

@@ -1,0 +1,190 @@
+"""What is told of a command that has ended: a line a training, or why there is none, and how to diagnose one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from pipeline_bench import environment
+from pipeline_bench.analysis import wall_time
+from pipeline_bench.analysis.thresholds import NEEDED_STEPS
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.hosts import ranks
+from pipeline_bench.injection.command import Ended, ProcessRecord, Training
+from pipeline_bench.model.session import load
+from pipeline_bench.system.files import is_python, write_atomically
+from pipeline_bench.text import units
+
+PAGE = "report.html"
+_SHOWN_PROBLEMS, _SHOWN_SHORT = 3, 2
+_STEPS_OF_A_BATCH = 2
+"""A `fit` of no more is given a batch or two: it is a step of a loop."""
+_PYTHON = re.compile(r"python[\d.]*")
+_OPTIONS = re.compile(r"-([^-cmWX]*)([cmWX]?)(.*)", re.DOTALL)
+"""Python's options in one part of a command: flags, and at its end one that takes a value, here or in the next part."""
+
+
+def lines(ended: Ended, command: Sequence[str]) -> list[str]:
+    """Return the lines to print at the end: one for each training, then the device and the host."""
+    said = [line for record in ended.records for line in _of_process(record)]
+    said += ended.killed
+    more = sum(record.more for record in ended.records)
+    if more:
+        said.append(f"{more} more calls of fit were not measured: at most ten per process are.")
+    reasons = [*ended.problems, *(record.problem for record in ended.records if record.problem)]
+    said += [f"not watched: {reason}" for reason in reasons[:_SHOWN_PROBLEMS]]
+    if not ended.killed and not any(record.trainings for record in ended.records):
+        said.append(f"no training was found: {_why_none(ended, command)}")
+    return [*said, _machine(ended)]
+
+
+def next_command(ended: Ended) -> str | None:
+    """Return the command that diagnoses what waited for its input; None where none did, or none can diagnose it.
+
+    It is made of what started the process that waited, which may be one of many that a job starts.
+    """
+    starved = [
+        (record, each)
+        for record in ended.records
+        for each in record.trainings
+        if each.verdict == "input-bound" and each.on_tf_data
+    ]
+    found = ((record, each, _script_in(record)) for record, each in starved)
+    record, training, script = next((each for each in found if each[2] is not None), (None, None, None))
+    # A process of its own is no worker of a training of several: it would wait for the others.
+    if record is None or training is None or script is None or ranks.of_training(os.environ) is not None:
+        return None
+    given = shlex.join(record.command[script.stop :])
+    only_fits = all(each.number is not None for each in record.trainings) and not record.more
+    is_first = training.number == 1 if only_fits else training.number is None and len(record.trainings) == 1
+    which = "" if is_first else f" --training {training.selector}"
+    there = "" if record.folder in (None, _here()) else f"cd {shlex.quote(str(record.folder))} && "
+    return f"{there}pipeline-bench diagnose {shlex.join(record.command[script])}{which}{given and ' -- '}{given}"
+
+
+def _here() -> Path | None:
+    with suppress(OSError):  # the working directory was removed
+        return Path.cwd()
+    return None
+
+
+def _script_in(record: ProcessRecord) -> slice | None:
+    """Return which parts of what started a process name its script, ``train.py`` or ``-m package.train``.
+
+    The name of the file that trained tells it from a launcher's own module, and from what a launcher is given. It may
+    also be a command that a package installed, whose file is Python. None where no part names it.
+    """
+    command, program = record.command, record.program
+    for index, part in enumerate(command[1:], 1):
+        if Path(part).name == program and is_python(str(Path(record.folder or "") / part)):
+            return slice(index, index + 1)
+        module = command[index + 1].rpartition(".")[2] if part == "-m" and index + 1 < len(command) else None
+        if module is not None and program in (f"{module}.py", "__main__.py"):
+            return slice(index, index + 2)
+    return None
+
+
+def _of_process(record: ProcessRecord) -> Iterator[str]:
+    """Yield a line a training, where its time went, and what of that is unusual."""
+    short = [each for each in record.trainings if each.number is not None and each.steps < NEEDED_STEPS]
+    hidden = short[1:] if len(short) > _SHOWN_SHORT else []
+    for training in record.trainings:
+        if training in hidden:
+            continue
+        yield f"{training.name}: {training.line}{_kept(training)}"
+        remarks = list(training.remarks)
+        if training.time is not None:
+            yield f"  {': '.join(wall_time.summary(training.time))}"
+            remarks += wall_time.remarks(training.time, environment.usable_memory_bytes())
+        yield from (f"  {remark}" for remark in remarks)
+    if hidden:
+        yield from _of_short(hidden, record.more)
+    if record.trainings and not record.ended:
+        yield f"process {record.pid} was killed, or ended by os._exit: about its last second may be missing"
+
+
+def _of_short(fits: Sequence[Training], more: int) -> Iterator[str]:
+    """Yield what calls of `fit` that are too short for a verdict come to, and what shows more of such a loop."""
+    most = max(each.steps for each in fits)
+    yield f"{len(fits)} more calls of fit took {units.count(most, 'step')} at most: too few for a verdict"
+    if most <= _STEPS_OF_A_BATCH and more:
+        yield (
+            "  a loop that calls fit for each batch makes its next batch between two calls, which is in no figure; "
+            "train_on_batch in its place costs less a call, and run measures such a loop"
+        )
+
+
+def _kept(training: Training) -> str:
+    """Make a training's page and return where it is, as the end of a line; where its session is if that fails."""
+    if training.folder is None:
+        return ""
+    from pipeline_bench.report import html
+
+    page = training.folder / PAGE
+    try:
+        write_atomically(page, html.render(load(training.folder)))
+    except (OSError, MemoryError, PipelineBenchError):
+        return f"; session in {_near(training.folder)}"
+    return f"; page {page.as_uri()}"
+
+
+def _near(folder: Path) -> Path:
+    """Return a folder's path from here, where it lies below."""
+    with suppress(OSError, ValueError):  # the working directory was removed, or the folder lies elsewhere
+        return folder.relative_to(Path.cwd())
+    return folder
+
+
+def _why_none(ended: Ended, command: Sequence[str]) -> str:
+    ended_by = _signal_of(ended.code)
+    if ended_by is not None:
+        return f"{ended_by} ended the command before one was recorded: it may still have imported, or taken first steps"
+    if ended.code and ended.records and not ended.problems:
+        return f"the command failed with exit code {ended.code}, and had recorded none by then"
+    if ended.problems or any(record.problem for record in ended.records):
+        return "see above"
+    if ended.records:
+        return (
+            "Keras' fit was not called or made no step, and no loop took three batches from a tf.data.Dataset, a "
+            "DataLoader or grain, or trained by Session.run, train_on_batch, a tf.function or a GradientTape"
+        )
+    isolated = isolated_by(command)
+    if isolated:
+        return f"Python was started with {isolated}, which disables sitecustomize, so its trainings are not watched"
+    return "no Python process of the command imported TensorFlow, Keras, PyTorch or grain, and ended by itself"
+
+
+def isolated_by(command: Sequence[str]) -> str:
+    """Return the option, ``-E``, by which a Python of the command runs no sitecustomize of ours; empty without one."""
+    python = next((index for index, part in enumerate(command) if _PYTHON.fullmatch(Path(part).name)), len(command))
+    options = iter(command[python + 1 :])
+    while (option := _OPTIONS.fullmatch(next(options, ""))) is not None:
+        flags, last, value = option.groups()
+        found = next((flag for flag in flags if flag in "IES"), None)
+        if found is not None:
+            return f"-{found}"
+        if last in ("c", "m"):
+            break
+        if last and not value:
+            next(options, None)
+    return ""
+
+
+def _signal_of(code: int) -> str | None:
+    """Return the name of the signal that an exit code tells of; None where it tells of none."""
+    try:
+        return signal.Signals(code - 128).name
+    except ValueError:
+        return None
+
+
+def _machine(ended: Ended) -> str:
+    percent, source = ended.gpu_percent
+    gpu = f"GPU {percent:.0f} % ({source}), " if percent is not None else ""
+    cpu = "CPU not measured" if ended.cpu_percent is None else f"CPU {ended.cpu_percent:.0f} % of the usable cores"
+    return f"whole command: {ended.seconds:.1f} s, {gpu}{cpu}"

@@ -1,0 +1,117 @@
+"""What is told when a watched command has ended."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline_bench.injection.closing import isolated_by, lines, next_command
+from pipeline_bench.injection.command import Ended, ProcessRecord, Training
+
+
+def ended(command: str, program: str, verdict: str = "input-bound", number: int | None = 1) -> Ended:
+    name = f"loop of {program}:31, by fast.py:7" if number is None else f"fit of {program}"
+    training = Training(
+        name=name, steps=100, input_wait_share=0.9, verdict=verdict, line="waits", folder=None, number=number
+    )
+    record = ProcessRecord(
+        pid=7,
+        program=program,
+        executable="python",
+        trainings=(training,),
+        more=0,
+        problem=None,
+        command=tuple(shlex.split(command)),
+    )
+    return Ended(0, 9.0, (record,), (), (), (None, None), None)
+
+
+@pytest.mark.parametrize(
+    ("command", "program", "expected"),
+    [
+        ("python train.py", "train.py", "train.py"),
+        ("python src/train.py --epochs 3", "train.py", "src/train.py -- --epochs 3"),
+        ("python -m package.train --config a.py", "train.py", "-m package.train -- --config a.py"),
+        ("python -m package", "__main__.py", "-m package"),
+        ("python -m cProfile -o out train.py 3", "train.py", "train.py -- 3"),
+        ("python -m", "train.py", None),
+        ("python bin/pytest tests/test_train.py", "pytest", None),
+        ("python launch.py worker.py", "worker.py", "worker.py"),
+        ("python -c 'from multiprocessing.spawn import spawn_main; spawn_main()'", "train.py", None),
+        ("", "train.py", None),
+    ],
+)
+def test_the_command_that_diagnoses_takes_the_same_script_and_arguments(
+    command: str, program: str, expected: str | None
+) -> None:
+    told = next_command(ended(command, program))
+    assert told == (expected and f"pipeline-bench diagnose {expected}")
+
+
+def test_the_training_that_starves_is_the_one_to_diagnose() -> None:
+    command = "python train.py -v"
+    third = ended(command, "train.py", number=3)
+    assert next_command(third) == "pipeline-bench diagnose train.py --training 3 -- -v"
+    several = ended(command, "train.py", number=None)
+    assert next_command(several) == "pipeline-bench diagnose train.py -- -v"
+    (record,) = several.records
+    well = ended(command, "train.py", "not input-bound").records[0].trainings
+    several = replace(several, records=(record.model_copy(update={"trainings": (*well, *record.trainings)}),))
+    assert next_command(several) == "pipeline-bench diagnose train.py --training 31 -- -v"
+
+
+def test_of_a_jobs_processes_the_first_that_starves_and_can_be_started_again_is_diagnosed_where_it_ran() -> None:
+    (forked,) = ended("", "prepare.py").records
+    (well,) = ended("python check.py", "check.py", "not input-bound").records
+    (starved,) = ended("python train.py -v", "train.py").records
+    job = replace(ended("", "a.py"), records=(forked, well, starved.model_copy(update={"folder": Path("/some where")})))
+    assert next_command(job) == "cd '/some where' && pipeline-bench diagnose train.py -- -v"
+
+
+def test_a_command_that_a_package_installed_is_diagnosed_as_the_script_that_it_is(tmp_path: Path) -> None:
+    (tmp_path / "train").write_text("#!/env/bin/python\n")
+    told = next_command(ended(f"python {tmp_path}/train --epochs 3", "train"))
+    assert told == f"pipeline-bench diagnose {tmp_path}/train -- --epochs 3"
+
+
+def test_what_does_not_starve_needs_no_diagnosis() -> None:
+    assert next_command(ended("python train.py", "train.py", "not input-bound")) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("python -I train.py", "-I"),
+        ("python3.12 -sE train.py", "-E"),
+        ("python -Ec 'import train'", "-E"),
+        ("nice -n 5 /usr/bin/python3 -u -X dev -W ignore -BS train.py", "-S"),
+        ("python -X dev train.py -E", ""),
+        ("python -c -E", ""),
+        ("python -m train -I", ""),
+        ("grep -E train", ""),
+        ("python", ""),
+    ],
+)
+def test_the_option_that_isolates_python_is_found_among_others(command: str, expected: str) -> None:
+    assert isolated_by(shlex.split(command)) == expected
+
+
+def test_many_calls_of_fit_too_short_for_a_verdict_are_one_line_and_of_a_batch_each_have_a_remark() -> None:
+    def told(count: int, steps: int, more: int) -> list[str]:
+        (record,) = ended("python agent.py", "agent.py").records
+        each = record.trainings[0].model_copy(update={"steps": steps})
+        fits = tuple(each.model_copy(update={"number": number}) for number in range(1, count + 1))
+        record = record.model_copy(update={"trainings": fits, "more": more})
+        return [line for line in lines(replace(ended("", ""), records=(record,)), ["python"]) if "fit" in line]
+
+    first, others, remark, more = told(10, 1, 71)
+    assert first == "fit of agent.py: waits"
+    assert others == "9 more calls of fit took 1 step at most: too few for a verdict"
+    assert "train_on_batch in its place" in remark
+    assert more.startswith("71 more calls of fit were not measured")
+    assert len(told(5, 20, 0)) == 2  # as the folds of a validation
+    assert len(told(2, 1, 0)) == 2
+    assert len(told(5, 100, 0)) == 5

@@ -1,0 +1,78 @@
+"""Which calls of a program are the steps of a loop, and what else it does between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from pipeline_bench.model.events import Device
+from pipeline_bench.monitoring import calls
+from pipeline_bench.monitoring.calls import CallMonitor, TrainingCalls
+
+STEP_NS, GAP_NS = 1_000_000, 9_000_000
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The clock of the steps, in ns, as its only item."""
+    now = [1]
+    monkeypatch.setattr(calls, "time", SimpleNamespace(monotonic_ns=lambda: now[0]))
+    monkeypatch.setattr(calls, "device_of", lambda _: Device(kind="cpu", name="CPU"))
+    return now
+
+
+def loop(at: list[int], between: Callable[[TrainingCalls, int], None]) -> CallMonitor:
+    """What was seen of a loop of 40 steps, each of 1 ms and 9 ms after the one before."""
+    made: dict[str, CallMonitor] = {}
+
+    def watch(where: str, begin: Callable[[str], CallMonitor]) -> CallMonitor:
+        return made.setdefault(where, begin(where))
+
+    def step() -> None:
+        at[0] += STEP_NS
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    training = TrainingCalls(lambda: "train.py:7", watch, fail, None)
+    for number in range(40):
+        training.on_batch("train_on_batch", "tensorflow", step)
+        between(training, number)
+        at[0] += GAP_NS
+    (monitor,) = made.values()
+    return monitor
+
+
+def acts(training: TrainingCalls, _: int) -> None:
+    for _ in range(3):
+        training.other("predict")
+
+
+def validates(training: TrainingCalls, number: int) -> None:
+    if number % 10 == 9:
+        acts(training, number)
+
+
+def test_what_a_policy_does_in_every_step_is_a_part_of_the_loop(at: list[int]) -> None:
+    monitor = loop(at, acts)
+    monitor.close()
+    assert monitor.summary.steps >= 30
+    assert len(monitor.remarks) == 1
+    assert monitor.summary.input_wait_share == pytest.approx(0.9, abs=0.01)
+
+
+def test_the_time_of_a_validation_is_no_input_wait_and_told_where_it_is_much(at: list[int]) -> None:
+    monitor = loop(at, validates)
+    assert monitor.beside_ns == 3 * GAP_NS
+    monitor.close()
+    assert len(monitor.remarks) == 1  # 27 of 400 ms
+
+    def validates_long(training: TrainingCalls, number: int) -> None:
+        validates(training, number)
+        at[0] += 10**9 if number % 10 == 9 else 0
+
+    monitor = loop(at, validates_long)
+    monitor.close()
+    assert monitor.remarks[1].startswith("3.03 s between its steps, 9")
