@@ -57,6 +57,27 @@ def test_what_more_hosts_reach_lies_between_the_ends_that_two_of_them_leave(mach
     assert 0.9 * planned.low <= reached <= 1.1 * (planned.high or 0.0)
 
 
+@given(
+    knee=st.floats(1.5, 7),
+    ahead=st.sampled_from([0, 2, 4]),
+    own_ms=st.floats(1, 70),
+    jitter=st.sampled_from([0.0, 0.2]),
+    beside=st.integers(-1, 2),
+)
+def test_where_hosts_just_suffice_the_plan_from_one_to_eight_has_what_is_reached(
+    knee: float, ahead: int, own_ms: float, jitter: float, beside: int
+) -> None:
+    """The storage serves so many hosts in the time that a step takes by itself; those asked for lie around that."""
+    alone_ms = max(60.0, own_ms) if ahead else 60.0 + own_ms
+    machine = Machine(60, own_ms, alone_ms / knee, ahead, jitter)
+    supply, step = supply_of(machine, (1, 2, 4, 8))
+    hosts = max(1, int(knee) + beside)
+    planned = capacity.utilization(supply, step, hosts, SAMPLES)
+    reached = simulate(machine, hosts, seed=7).utilization
+    # Who asks by chance at once waits: some hundredths at the knee itself.
+    assert planned.low - 0.06 <= reached <= (planned.high or 0.0) + 0.02
+
+
 @st.composite
 def exhausted(draw: st.DrawFn) -> Machine:
     """Two turns at the storage take at least 1.33 times what a host takes alone."""
