@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -79,15 +81,31 @@ def test_what_a_data_loaders_workers_have_ready_is_told(tmp_path: Path) -> None:
 
 def test_iterators_that_threads_take_from_on_one_line_have_steps_of_their_own() -> None:
     monitor = IteratorMonitor("loop", "torch")
-    first, second = monitor.timed(Batches(20)), monitor.timed(Batches(20))
-    for _ in range(20):  # in turns, as two threads may come to it
-        next(first)
-        next(second)
-    monitor.timed(first)  # the pass is left: its last step has no end
-    assert list(second) == []
+    both_ask = threading.Barrier(2)
+
+    def take(end: Callable[[Any], object]) -> None:
+        iterator = monitor.timed(Batches(20))
+        for _ in range(20):
+            both_ask.wait()
+            next(iterator)
+        end(iterator)
+
+    with ThreadPoolExecutor(2) as pool:
+        left = pool.submit(take, monitor.timed)  # the pass is left: its last step has no end
+        ended = pool.submit(take, list)
+    assert (left.result(), ended.result()) == (None, None)
     monitor.read(settled=True)
     rows = monitor.record.log.rows()
     assert len(rows.count) == 19 + 20
     # Each step of either lies beside a step of the other.
-    assert (rows.end_ns[:-2] > rows.start_ns[1:-1]).all()
+    assert (rows.end_ns[:-2] >= rows.start_ns[1:-1]).all()
+    monitor.drop()
+
+
+def test_iterators_that_one_loop_takes_from_in_turn_have_steps_in_common() -> None:
+    monitor = IteratorMonitor("loop", "torch")
+    for _ in zip(*(monitor.timed(Batches(20)) for _ in range(3)), strict=True):
+        pass
+    monitor.read(settled=True)
+    assert len(monitor.record.log.rows().count) == 20
     monitor.drop()
