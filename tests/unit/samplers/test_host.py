@@ -318,6 +318,14 @@ def family() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()  # the other one reads the end of its input
 
 
+def runs(process: psutil.Process) -> bool:
+    """Whether a process has not come to its end yet."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_children_and_theirs_are_found_and_others_are_not(family: subprocess.Popen[bytes]) -> None:
     children = Children(os.getpid())
     children.find()
@@ -373,6 +381,8 @@ def test_what_a_child_used_is_kept_when_it_has_ended_but_not_what_it_held(family
     assert children.sum("used", lambda _: 3.0, cumulative=True) == 3
     assert children.sum("held", lambda _: 3.0, cumulative=False) == 3
     grandchild.kill()
+    while runs(grandchild):
+        time.sleep(0.01)
     family.kill()
     family.wait()
     children.find()
