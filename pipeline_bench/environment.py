@@ -15,7 +15,7 @@ import psutil
 from pipeline_bench import __version__
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Environment
-from pipeline_bench.system.processes import see_that_proc_is_there
+from pipeline_bench.system.processes import check_proc_mount
 from pipeline_bench.text import units
 
 # The names under which TensorFlow is distributed; all of them install the module `tensorflow`.
@@ -41,7 +41,7 @@ def describe(accelerator: Accelerator) -> Environment:
     Raises:
         UsageError: the kernel's view of its processes is not there.
     """
-    see_that_proc_is_there()
+    check_proc_mount()
     cpu = cpu_model()
     return Environment(
         accelerator_kind="gpu" if accelerator.name else "cpu",

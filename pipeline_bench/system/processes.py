@@ -87,8 +87,8 @@ def removes_shared_memory(pid: int) -> bool:
     return False
 
 
-def see_that_proc_is_there(proc: Path = Path("/proc")) -> None:
-    """See that ``/proc`` shows the processes that this one can see (Linux): what is measured and ended is found there.
+def check_proc_mount(proc: Path = Path("/proc")) -> None:
+    """Check that ``/proc`` shows this process's own namespace (Linux): processes are measured and ended by it.
 
     Raises:
         UsageError: it is not mounted, or is that of another namespace, in which other processes have the numbers.

@@ -110,9 +110,9 @@ def test_the_open_files_are_this_processes(tmp_path: Path) -> None:
 
 
 def test_a_proc_that_is_missing_or_anothers_is_one_message(tmp_path: Path) -> None:
-    processes.see_that_proc_is_there()
+    processes.check_proc_mount()
     with pytest.raises(UsageError, match="is not mounted"):
-        processes.see_that_proc_is_there(tmp_path)
+        processes.check_proc_mount(tmp_path)
     (tmp_path / "self").symlink_to(str(os.getppid()))
     with pytest.raises(UsageError, match="is that of another namespace"):
-        processes.see_that_proc_is_there(tmp_path)
+        processes.check_proc_mount(tmp_path)
