@@ -189,7 +189,7 @@ def _grouped(columns: _Integers, width: int) -> _Integers:
         return columns
     begins = np.cumsum(columns[:, 4]) - columns[:, 4]
     firsts = np.flatnonzero(np.diff(begins // width, prepend=-1))
-    grouped = np.add.reduceat(columns, firsts, axis=0)
+    grouped: _Integers = np.add.reduceat(columns, firsts, axis=0)
     grouped[:, 0] = columns[firsts, 0]
     grouped[np.minimum.reduceat(columns[:, 2], firsts) < 0, 2] = NO_WAIT_NS
     return grouped

@@ -6,12 +6,14 @@ import contextlib
 import json
 import math
 import os
+import select
+import signal
 import socket
 import subprocess
 import time
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from pipeline_bench.environment import Accelerator
 from pipeline_bench.samplers import Reading, Sampler
@@ -25,6 +27,12 @@ STOPPED = "NVML stopped answering"
 _UNANSWERED = "NVML had not answered when the trial ended"
 _MODULE = "pipeline_bench.samplers.nvml_reader"
 _READ_BYTES = 1 << 16
+# It is no child of this process, which may be a user's: what waits for all of its own, os.wait(), never sees it. A
+# subshell that its own parent leaves behind starts it, and tells its number and how it ended. Where this process is the
+# one that orphans are given to, the first one of a container for one, that subshell is its child all the same.
+_DETACHED = '{ "$@" >/dev/null & echo $!; wait $!; echo $?; } &'
+_SIGNALLED = 128
+"""What a shell adds to the signal that ended a command."""
 
 Ask = Literal["open", "select", "begin", "poll", "outdated poll"]
 """What an answer is outstanding for; an outdated poll was asked for before the trial that runs now began."""
@@ -64,7 +72,12 @@ class NvmlSampler(Sampler):
         self._device = Accelerator()
         self._cpu_s = 0.0
         self._closed = False
-        self._process: subprocess.Popen[bytes] | None = None
+        self._pid: int | None = None
+        self._group = 0
+        self._told: IO[bytes] | None = None
+        """What the subshell tells, see `_DETACHED`."""
+        self._ended: str | None = None
+        """How the process ended, in words, once that is known."""
         self._connection: socket.socket | None = None
         self._owner = os.getpid()
         self._buffer = b""
@@ -92,8 +105,7 @@ class NvmlSampler(Sampler):
     @property
     def pid(self) -> int | None:
         """The number of the process, None when there is none any more."""
-        process = self._process
-        return process.pid if process is not None and process.poll() is None else None
+        return self._pid
 
     @property
     def cpu_s(self) -> float:
@@ -170,16 +182,21 @@ class NvmlSampler(Sampler):
         try:
             self._connection, theirs = socket.socketpair()
             with theirs:
-                self._process = subprocess.Popen(
-                    module_command(_MODULE, theirs.fileno(), os.getpid()),
+                command = module_command(_MODULE, theirs.fileno(), os.getpid(), detached=True)
+                starter = subprocess.Popen(
+                    ["/bin/sh", "-c", _DETACHED, "sh", *command],
                     stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
+                    bufsize=0,  # so that a line is read when it has come, and no other with it
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,  # Ctrl-C in the terminal is not for it
                 )
-        except OSError as error:
-            self._reason = f"NVML's process could not be started: {error.strerror or error}"
+                starter.wait()
+            self._told, self._group = starter.stdout, starter.pid
+            self._pid = int(self._line())
+        except (OSError, ValueError) as error:  # a shell that cannot start it says no number
+            self._reason = f"NVML's process could not be started: {getattr(error, 'strerror', None) or error}"
             if self._connection is not None:
                 self._connection.close()
             return
@@ -189,7 +206,7 @@ class NvmlSampler(Sampler):
     @property
     def _running(self) -> bool:
         """Whether there is a process that answers us; a fork of ours has the same socket, and leaves it alone."""
-        return self._process is not None and self._owner == os.getpid()
+        return self._pid is not None and self._owner == os.getpid()
 
     def _lose(self, reason: str, grace_s: float = 0.0) -> None:
         """NVML gives nothing any more."""
@@ -200,30 +217,43 @@ class NvmlSampler(Sampler):
         """End the process: ask it to, wait so long, kill it. What the kernel does not let go at once is left to it."""
         if not self._running:
             return
-        process, self._process = self._process, None
+        pid, self._pid = self._pid, None
         connection, self._connection = self._connection, None
-        assert process is not None
+        assert pid is not None
         assert connection is not None
+        assert self._told is not None
         self._pending.clear()
-        try:
-            with connection:
+        with connection, self._told:
+            try:
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_WR)
-                process.wait(grace_s)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_KILLED_S)
+                self._wait(grace_s)
+            finally:
+                if self._ended is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                    self._wait(_KILLED_S)
+        if self._ended is not None:
+            with contextlib.suppress(ChildProcessError):  # the subshell, where that is ours, see `_DETACHED`
+                os.waitpid(-self._group, 0)
+
+    def _wait(self, timeout_s: float) -> str | None:
+        """Return how the process ended, in words; None where it has not within the time."""
+        assert self._told is not None
+        if self._ended is None:
+            poller = select.poll()
+            poller.register(self._told, select.POLLIN)
+            if poller.poll(timeout_s * 1e3):
+                self._ended = _in_words(self._line())
+        return self._ended
+
+    def _line(self) -> bytes:
+        """Return the next line that the subshell tells; an empty one where that has ended."""
+        assert self._told is not None
+        return self._told.readline()
 
     def _how_it_ended(self) -> str:
-        assert self._process is not None
-        try:
-            code = self._process.wait(self._limits.end_s)
-        except subprocess.TimeoutExpired:
-            return STOPPED
-        return f"NVML's process {units.ending(code)}"
+        return self._wait(self._limits.end_s) or STOPPED
 
     # --- requests and answers ----------------------------------------------------------------------------------------
 
@@ -318,3 +348,11 @@ class NvmlSampler(Sampler):
             self._device = Accelerator(answer["name"], answer["driver"])
             if answer["reason"] is not None:
                 self._lose(answer["reason"], self._limits.end_s)
+
+
+def _in_words(status: bytes) -> str:
+    """Return how a process ended, of the exit status that a shell tells."""
+    if not status.strip():
+        return "NVML's process has ended"
+    code = int(status)
+    return f"NVML's process {units.ending(_SIGNALLED - code if code > _SIGNALLED else code)}"

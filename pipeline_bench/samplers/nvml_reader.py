@@ -20,6 +20,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import psutil
+
 from pipeline_bench.model.trial import SAMPLES_SOURCE
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.gpm import Gpm
@@ -325,12 +327,16 @@ def _send(connection: socket.socket, message: dict[str, Any]) -> None:
 def _end_with_parent(descriptor: int, parent: int) -> None:
     """End the process when the parent has closed the socket or has ended, also while a call of NVML hangs.
 
-    A process that the parent has forked may hold the socket open, so that its end alone would not do.
+    A process that the parent has forked may hold the socket open, so that its end alone would not do. It is not the
+    parent by which the kernel knows this process, see `nvml._DETACHED`.
     """
     poller = select.poll()
     poller.register(descriptor, 0)  # whatever is registered, the other side's end is reported
-    while os.getppid() == parent and not poller.poll(_CHECK_PARENT_MS):
-        pass
+    with contextlib.suppress(psutil.Error):  # it has ended before
+        process = psutil.Process(parent)
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            if poller.poll(_CHECK_PARENT_MS):
+                break
     os._exit(0)
 
 

@@ -1,7 +1,7 @@
 """How a process of this program begins and ends: what starts it, with whom it ends, and whether it may be forked.
 
 As a script it begins a child: ``python -P processes.py PARENT THREAD MODULE …`` ends with its parent from then on,
-before the module's own imports, which can take many seconds.
+before the module's own imports, which can take many seconds. With the parent 0 it is to be nobody's child.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ CLEANED_WITHIN_S = 2.0
 """How long whoever ends a family waits for the process that removes its shared memory (`removes_shared_memory`)."""
 
 
-def module_command(module: str, *arguments: object) -> list[str]:
+def module_command(module: str, *arguments: object, detached: bool = False) -> list[str]:
     """Return the command that runs a module in a new interpreter, as a child of this process that ends with it.
+
+    If `detached`, it may be anyone's child, and sees to its end by itself.
 
     ``-P`` keeps the working folder out of the module path: a ``random.py`` that lies there is the user's, and must
     neither be taken for Python's nor be executed.
     """
-    parent = (os.getpid(), threading.get_native_id())
+    parent = (0, 0) if detached else (os.getpid(), threading.get_native_id())
     return [sys.executable, "-P", *map(str, (__file__, *parent, module, *arguments))]
 
 
@@ -213,7 +215,8 @@ def _open_files() -> list[str]:
 
 def _begin() -> None:
     """Run the module that is named in the arguments, with those behind its name as its own."""
-    end_with_parent(int(sys.argv[1]), thread=int(sys.argv[2]))
+    if (parent := int(sys.argv[1])) != 0:
+        end_with_parent(parent, thread=int(sys.argv[2]))
     try:
         import pipeline_bench  # noqa: F401, PLC0415 - is it to be found?
     except ImportError:  # the parent runs from a checkout in its working folder, which -P keeps out of the path

@@ -191,7 +191,7 @@ def test_a_diff_makes_of_any_source_the_pipeline_that_was_measured(shape: str, t
             edit.apply(plan)
         sink = made.calls[made.sink].inputs[0] if plan.options else made.sink
         assert tree(made, sink) == tree(plan, plan.sink), code.diff
-        if not any(stage.method == "shuffle" for stage in looked.stages):
+        if not fix.reorders and not any(stage.method == "shuffle" for stage in looked.stages):
             measured = rebuild.rebuild(recipe, fix.edits, tmp_path / "scratch").dataset
             assert recorded.values(made.dataset(made.sink)) == recorded.values(measured), code.diff
     assert diffs

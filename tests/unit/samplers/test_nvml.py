@@ -21,7 +21,6 @@ import pytest
 from pipeline_bench.environment import Accelerator
 from pipeline_bench.model.trial import ACTIVITY, SAMPLES_SOURCE
 from pipeline_bench.samplers import Reading
-from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
 from pipeline_bench.samplers.nvml_metrics import METRICS, UTILIZATION
 from tests.stubs.nvml import stub_environment
@@ -265,7 +264,7 @@ def test_a_process_that_is_not_ours_is_a_reason(
 def test_a_process_that_cannot_be_started_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/interpreter")
     with closing(NvmlSampler.open()) as sampler:
-        assert sampler.accelerator.reason == "NVML's process could not be started: No such file or directory"
+        assert sampler.accelerator.reason == "NVML's process ended with exit code 127"
         assert set(reasons(sampler.poll())) == set(METRICS)
 
 
@@ -407,16 +406,37 @@ def test_a_fork_of_the_parent_leaves_the_process_alone_and_does_not_keep_it_aliv
                 fork.kill()
 
 
+ALL_ENDED = """
+import os
+try:
+    print(os.wait())
+except ChildProcessError:
+    print("none", flush=True)
+"""
+WAITING = """
+from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.system.processes import adopt_orphans
+
+sampler = NvmlSampler.open()
+assert sampler.accelerator.reason is None
+"""
+
+
+def test_a_job_that_waits_for_all_of_its_children_does_not_wait_for_the_process(nvml_stub: Path) -> None:
+    with parent(nvml_stub, WAITING + ALL_ENDED) as process:
+        assert process.communicate(timeout=DEADLINE_S)[0] == "none\n"
+
+
+def test_a_job_that_orphans_are_given_to_is_left_no_zombie(nvml_stub: Path) -> None:
+    adopting = WAITING.replace("\nsampler", "\nadopt_orphans()\nsampler")
+    with parent(nvml_stub, f"{adopting}\nsampler.close()\n{ALL_ENDED}") as process:
+        assert process.communicate(timeout=DEADLINE_S)[0] == "none\n"
+
+
 # --- what the process itself uses ------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's list of children is Linux' own")
 def test_the_process_is_none_of_the_jobs_that_is_watched_from_within(opened: Open) -> None:
     sampler = opened()
     assert sampler.accelerator.reason is None
-    threads = {
-        helper is None: next(r.value for r in HostSampler(os.getpid(), helper=helper).poll() if r.metric == "threads")
-        for helper in (None, sampler)
-    }
-    own = psutil.Process(pid_of(sampler)).num_threads()
-    assert threads[True] == (threads[False] or 0) + own
+    assert pid_of(sampler) not in {child.pid for child in psutil.Process().children(recursive=True)}
