@@ -44,7 +44,7 @@ def check_work(
         variant: as resolved.
         trials: its trials that ended well.
         baseline: the variant that speed-ups are over; its epochs held the same samples, if its source is the same.
-        baseline_trials: its trials that ended well.
+        baseline_trials: its trials that ended well; those that have a fault of their own are compared with none.
     """
     if variant.is_ceiling:
         return WorkCheck(text="a ceiling has no input")
@@ -53,7 +53,8 @@ def check_work(
     if not able:
         reason = works[0].reason if works else "its trials did not report which samples reached the model"
         return WorkCheck(text=str(reason))
-    same = [trial.work for trial in baseline_trials if trial.work] if variant.source == baseline.source else []
+    of_baseline = [trial.work for trial in baseline_trials if trial.work] if variant.source == baseline.source else []
+    same = [work for work in of_baseline if not any(_faults([work]))]
     others = list(_other_records_skipped(able, same)) or list(_other_epochs(able, same))
     faults = list(dict.fromkeys([*_faults(able), *others]))
     if faults:
@@ -147,10 +148,10 @@ def _other_records_skipped(works: Sequence[Work], baseline: Sequence[Work]) -> I
 
 
 def _whole_epochs(work: Work) -> Iterator[tuple[int, str]]:
-    """Yield index and digest of the epochs of which every sample came, but for the skipped ones."""
+    """Yield index and digest of the epochs of which every sample came once, but for the skipped ones."""
     if work.numbered is not None:
         for epoch in work.numbered.epochs:
-            if epoch.samples == work.numbered.epoch_samples - work.skipped:
+            if epoch.samples == work.numbered.epoch_samples - work.skipped and not epoch.repeated:
                 yield epoch.index, epoch.digest
 
 

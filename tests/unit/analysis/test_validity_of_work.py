@@ -133,6 +133,21 @@ def test_a_whole_epoch_of_other_samples_than_the_baseline_s_is_other_work() -> N
     assert check(numbered(epochs=(part,)), baseline=numbered())[0] == "equal"
 
 
+def test_an_epoch_that_has_the_right_count_by_repetition_is_not_whole() -> None:
+    """Half of its samples came twice and half of them never: its digest is no reference."""
+    doubled = Epoch(index=0, samples=1000, repeated=500, digest="00000000000000bb")
+    assert check(numbered(), baseline=numbered(epochs=(doubled,)))[0] == "equal"
+
+
+@pytest.mark.parametrize("fault", [{"repeated": 500}, {"lost": 3}, {"invented": 1}])
+def test_a_baseline_with_a_fault_of_its_own_accuses_nobody(fault: dict[str, int]) -> None:
+    other = Epoch(index=0, samples=1000, repeated=0, digest="00000000000000bb")
+    assert check(numbered(), baseline=numbered(epochs=(other,), **fault))[0] == "equal"
+    at_fault = numbered(**fault).model_copy(update={"skipped": 2})
+    of_rest = at_fault.numbered.model_copy(update={"epochs": skipping(2).numbered.epochs})  # type: ignore[union-attr]
+    assert check(skipping(3), baseline=at_fault.model_copy(update={"numbered": of_rest}))[0] == "equal"
+
+
 def skipping(records: int, digest: str = "00000000000000aa", samples: int | None = None) -> Work:
     """The account of a trial that left out so many of 1000 records, of an epoch of `samples` samples."""
     epoch = Epoch(index=0, samples=1000 - records if samples is None else samples, repeated=0, digest=digest)
