@@ -38,12 +38,13 @@ _NOT_ENDED = "the training ended without saying so: something outside of its ste
 _METHODS_OF_STEPS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 
 
-def is_called_in_steps(callback: type) -> bool:
-    """Return whether Keras calls a callback of this class in each step: where it has a method of its own for that."""
+def is_called_in_steps(callback: Any) -> bool:
+    """Return whether Keras calls a callback in each step: where it, or its class, has a method of its own for that."""
     packages = [sys.modules[name] for name in ("keras", legacy_keras.NAME) if name in sys.modules]
     plain = [package.callbacks.Callback for package in packages]
     return any(
-        getattr(callback, name, None) not in [getattr(each, name) for each in plain] for name in _METHODS_OF_STEPS
+        name in vars(callback) or getattr(type(callback), name, None) not in [getattr(each, name) for each in plain]
+        for name in _METHODS_OF_STEPS
     )
 
 
@@ -55,7 +56,7 @@ class AnyKerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._supports_tf_logs = True  # else Keras 2 reads the losses of each step for it
 
     def _implements_train_batch_hooks(self) -> bool:
-        return is_called_in_steps(type(self))
+        return is_called_in_steps(self)
 
     def _implements_test_batch_hooks(self) -> bool:
         return False

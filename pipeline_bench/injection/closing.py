@@ -13,7 +13,6 @@ from pathlib import Path
 from pipeline_bench import environment
 from pipeline_bench.analysis import wall_time
 from pipeline_bench.analysis.thresholds import NEEDED_STEPS
-from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.hosts import ranks
 from pipeline_bench.injection.command import Ended, ProcessRecord, Training
 from pipeline_bench.model.session import load
@@ -128,7 +127,7 @@ def _kept(training: Training) -> str:
     page = training.folder / PAGE
     try:
         write_atomically(page, html.render(load(training.folder)))
-    except (OSError, MemoryError, PipelineBenchError):
+    except Exception:  # the command has ended well or not, whatever becomes of its page
         return f"; session in {_near(training.folder)}"
     return f"; page {page.as_uri()}"
 

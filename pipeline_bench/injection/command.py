@@ -191,7 +191,7 @@ def _quit_alone(children: Sequence[subprocess.Popen[bytes]], number: int, _frame
 
 @contextmanager
 def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
-    """Leave INT and QUIT to the command, which the terminal sends them to as well, and pass TERM and HUP on.
+    """Leave INT and QUIT to the command, which the terminal sends them to as well; pass TERM, HUP, USR1 and USR2 on.
 
     Once the command has ended they change nothing, so that a late one costs neither the lines about the command
     nor its exit code; only QUIT ends this process at once.
@@ -218,8 +218,7 @@ def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     handlers: dict[int, Any] = {
         signal.SIGINT: leave,
         signal.SIGQUIT: partial(_quit_alone, children),
-        signal.SIGTERM: pass_on,
-        signal.SIGHUP: pass_on,
+        **dict.fromkeys((signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2), pass_on),
     }
     # Who ignores a signal, as nohup does a HUP, means the command to ignore it as well.
     kept = {n: signal.signal(n, h) for n, h in handlers.items() if signal.getsignal(n) is not signal.SIG_IGN}

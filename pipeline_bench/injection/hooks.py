@@ -68,8 +68,9 @@ class Watched:
         self._ended = False
         atexit.register(self.end)
         util = sys.modules.get("multiprocessing.util")
-        if util is not None:  # its workers end without atexit
+        if util is not None:  # its workers end without atexit; those that it forks forget what was registered
             util.Finalize(None, self.end, exitpriority=100)
+            util.register_after_fork(self, lambda watched: util.Finalize(None, watched.end, exitpriority=100))
 
     def _forked(self) -> None:
         """Begin anew in a fork of the program; what its parent measures is kept from being ended here."""
@@ -113,6 +114,12 @@ class Watched:
             self.problem(error)
             return given
         return callbacks
+
+    def ends_fit(self, callbacks: list[Any]) -> None:
+        """Take in that a call of `fit` is over, with these callbacks: also where one of the program's own raised."""
+        for each in callbacks:
+            if hasattr(each, "ends_fit"):
+                self._guarded(each.ends_fit)
 
     def problem(self, problem: Exception | str) -> None:
         """Keep what went wrong in the watching, or why something is not watched."""
@@ -218,7 +225,7 @@ class Watched:
         calls = self.__dict__.get("_training_calls")
         in_function = getattr(self._in_library, "function", None) is not None  # which is traced, and a step of its own
         if calls is not None and not self._is_in_library and not in_function:
-            calls.leave_tape() if leaves_tape else calls.goes_on()
+            self._guarded(calls.leave_tape if leaves_tape else calls.goes_on)
 
     def model_call(self, model: Any, plain: Callable[[], Any]) -> Any:
         """Call a model of Keras by `plain`; within another one, or a step that is a function, it is a part of that."""
@@ -251,7 +258,7 @@ class Watched:
         """
         calls = self.__dict__.get("_training_calls")
         if calls is not None and not self._is_in_library:
-            calls.leave() if name is None else calls.other(name)
+            self._guarded(calls.leave if name is None else functools.partial(calls.other, name))
 
     @property
     def _watches_calls(self) -> bool:
@@ -361,7 +368,7 @@ class Watched:
             part.replace(path)
 
     def _guarded(self, end: Callable[[], object]) -> None:
-        """End a training; at the program's end nobody is to see a traceback."""
+        """Do what the program is to hear nothing of: neither within its steps, nor as a traceback at its end."""
         try:
             end()
         except Exception as error:

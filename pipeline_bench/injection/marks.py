@@ -76,6 +76,12 @@ class Marks(AnyKerasCallback):
         self._spent("callbacks_ns")
         self._monitor.on_epoch_end(epoch, logs)
 
+    def ends_fit(self) -> None:
+        """End the watching where Keras has not, because a callback raised, and let go of the model."""
+        self._monitor.close()
+        for each in (self._begin, self):
+            each.set_model(None)
+
     def _spent(self, part: str) -> None:
         course = self._monitor.course
         if course is not None and self._begin.at_ns:
@@ -94,6 +100,6 @@ def around(callbacks: Sequence[Any], monitor: StarvationMonitor) -> list[Any]:
 
     Keras calls a callback in each step only where one has a method for that; none is added where there was none.
     """
-    in_steps = any(is_called_in_steps(type(each)) for each in callbacks)
+    in_steps = any(map(is_called_in_steps, callbacks))
     begin = BeginOfSteps() if in_steps else Begin()
     return [begin, *callbacks, (MarksOfSteps if in_steps else Marks)(monitor, begin)]

@@ -19,6 +19,8 @@ def apply(module: Any, watched: Watched) -> None:
 
 def _patch_keras(keras: Any, watched: Watched) -> None:
     plain_fit = keras.Model.fit
+    if hasattr(plain_fit, "_pipeline_bench"):  # the module was loaded again, which keeps its classes
+        return
     signature = inspect.signature(plain_fit)
 
     @functools.wraps(plain_fit)
@@ -28,14 +30,20 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
         except TypeError:  # Keras itself says what is wrong
             return plain_fit(*arguments, **named)
         given = bound.arguments.get("callbacks")
+        listed: list[Any] = []
         # A CallbackList is taken as it is: what is added to it here would never be given the model.
         if given is None or isinstance(given, list | tuple) or not hasattr(given, "append"):
-            listed = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
-            bound.arguments["callbacks"] = watched.callbacks(listed) or None
+            own = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+            listed = watched.callbacks(own)
+            bound.arguments["callbacks"] = listed or None
         watched.ends_step()
-        with watched.inside_library():
-            return plain_fit(*bound.args, **bound.kwargs)
+        try:
+            with watched.inside_library():
+                return plain_fit(*bound.args, **bound.kwargs)
+        finally:
+            watched.ends_fit(listed)
 
+    fit._pipeline_bench = True  # type: ignore[attr-defined]
     keras.Model.fit = fit
     for name in ("evaluate", "predict", "test_on_batch", "predict_on_batch"):
         setattr(keras.Model, name, _inside(getattr(keras.Model, name), watched))

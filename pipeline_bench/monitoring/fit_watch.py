@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from pathlib import Path
 from time import monotonic_ns
@@ -68,6 +69,7 @@ class FitWatch:
         # On TensorFlow, Keras 3 reads each step's losses for its callbacks, and so waits for the step. Keras 2 leaves
         # them on the device unless a callback asks.
         backend = _backend_of(model)
+        self._pid = os.getpid()
         self._steps_a_call = _steps_a_call(model)
         timing.read()  # what is left of a training before
         waits = None if legacy_keras.is_model(model) else {"tensorflow": True, "jax": False}.get(backend)
@@ -231,7 +233,9 @@ class FitWatch:
             return self._finished
 
     def finish_quietly(self, reason: str | None) -> None:
-        """Do the same where nobody is to hear of what goes wrong."""
+        """Do the same where nobody is to hear of what goes wrong; nothing in a fork of the job."""
+        if self._pid != os.getpid():
+            return
         try:
             self.finish(reason)
         except Exception:

@@ -255,3 +255,43 @@ def test_a_function_that_was_watched_and_saved_runs_where_nothing_is_watched(tmp
         [sys.executable, "train.py", "saved"], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False
     )
     assert (plain.returncode, plain.stdout) == (0, "45.0\n"), plain.stderr
+
+
+ENDS = """
+import gc, importlib, time, weakref
+import keras, numpy as np
+
+class Pruned(Exception):
+    pass
+
+def prune(epoch, logs):
+    raise Pruned
+
+def fit(**hooks):
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    callbacks = [keras.callbacks.LambdaCallback(**hooks)] if hooks else None
+    try:
+        model.fit(np.ones((64, 2)), np.ones(64), batch_size=4, epochs=2, verbose=0, callbacks=callbacks)
+    except Pruned:
+        pass
+    return weakref.ref(model)
+
+models = [fit(), fit(on_epoch_end=prune)]
+importlib.reload(keras)
+models.append(fit(on_train_batch_end=lambda batch, logs: time.sleep(0.02)))
+keras.backend.clear_session()
+gc.collect()
+print("kept", sum(model() is not None for model in models))
+"""
+
+
+def test_a_fit_is_over_when_it_ends_or_raises_and_keeps_no_model(tmp_path: Path) -> None:
+    done = run(tmp_path, ENDS)
+    assert (done.returncode, done.stdout) == (0, "kept 0\n"), done.stderr
+    assert "pipeline-bench: 2 more calls of fit took" in done.stderr, done.stderr
+    _, pruned, slow = sorted(map(load, (tmp_path / "reports").iterdir()), key=lambda each: each.trials[0].started_ns)
+    assert pruned.wall_time is not None
+    assert pruned.wall_time.end_ns <= slow.trials[0].started_ns
+    assert slow.wall_time is not None
+    assert sum(epoch.step_callbacks_ns for epoch in slow.wall_time.epochs) >= 2 * 16 * 20_000_000
