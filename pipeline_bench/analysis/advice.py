@@ -39,9 +39,9 @@ def loop_remarks(session: Session) -> list[Remark]:
         and variant.loop != over.loop
         and _but_for(variant, loop=None) == _but_for(over, loop=None)
     }
-    measured = [result for result in session.results if result.step_ms.mean is not None]
-    base = next((result for result in measured if result.variant == over.name), None)
-    others = [result for result in measured if result.variant in alike]
+    equal = [each for each in session.results if each.step_ms.mean is not None and each.work.status != "unequal"]
+    base = next((result for result in equal if result.variant == over.name), None)
+    others = [result for result in equal if result.variant in alike]
     return [("leaving Python", _leaving_python(base, others))] if base is not None and others else []
 
 

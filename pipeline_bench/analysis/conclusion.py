@@ -67,6 +67,8 @@ def _found(session: Session, with_limit: bool) -> str:
     base = session.find_result(baseline)
     if base is None or not base.trials:
         return f"{best.variant} was measured, but the baseline {baseline} was not."
+    if base.work.status == "unequal":
+        return f"Nothing is compared, because {_limit(base)}: {base.work.text}."
     emulating = [result for result in able_to_compare(session.scenario, session.results) if result.emulated]
     if base.emulated is not None and len({result.emulated for result in emulating}) > 1:
         return _kept_busy(emulating)

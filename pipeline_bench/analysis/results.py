@@ -51,7 +51,7 @@ def summarise(
     """
     found = measured.of(scenario, trials, cores)
     results = tuple(_result(scenario, variant, trials, found, cores, known) for variant in scenario.variants)
-    return speedups.against_fastest(scenario, results, found)
+    return speedups.against_fastest(scenario, speedups.unless_unequal(scenario, results), found)
 
 
 def _result(

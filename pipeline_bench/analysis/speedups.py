@@ -27,6 +27,17 @@ def over_baseline(scenario: Scenario, variant: Variant, measured: ByVariant) -> 
     return throughput_over(variant, over, measured)
 
 
+def unless_unequal(scenario: Scenario, results: Sequence[Result]) -> tuple[Result, ...]:
+    """Return the results; without speed-ups if the baseline did other work, because a ratio over it says nothing."""
+    baseline = scenario.baseline.name
+    if not any(result.variant == baseline and result.work.status == "unequal" for result in results):
+        return tuple(results)
+    missing = Speedup(over=baseline, reason=f"the work of {baseline!r} was not equal")
+    return tuple(
+        result if result.variant == baseline else result.model_copy(update={"speedup": missing}) for result in results
+    )
+
+
 def against_fastest(scenario: Scenario, results: Sequence[Result], measured: ByVariant) -> tuple[Result, ...]:
     """Return the results with their throughput over that of the fastest variant."""
     baseline = scenario.baseline.name

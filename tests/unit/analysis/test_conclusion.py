@@ -8,6 +8,7 @@ import pytest
 
 from pipeline_bench.analysis.conclusion import conclude
 from pipeline_bench.analysis.speedups import fastest
+from pipeline_bench.analysis.verdicts import unequal_work
 from pipeline_bench.model.result import Result, Speedup, WorkCheck
 from pipeline_bench.model.session import Session
 from tests.unit import sessions
@@ -83,6 +84,10 @@ OPEN = TIE.model_copy(update={"ci95": (0.7, 1.3)})
             without(changed("tf_data", speedup=Speedup(over="feed_dict", value=1.04, reason="one trial"))),
             "tf_data had 1.04× the throughput of feed_dict in one trial each, which may be chance; feed_dict is "
             "severely input-bound.",
+        ),
+        (
+            changed("feed_dict", work=WorkCheck(status="unequal", text="it lost 3"), verdict=unequal_work("it lost 3")),
+            "Nothing is compared, because the work of feed_dict itself was not equal: it lost 3.",
         ),
         (without(without(sessions.normal()), "tf_data"), "feed_dict is severely input-bound."),
         (sessions.pending(), "No variant was measured that can be compared."),

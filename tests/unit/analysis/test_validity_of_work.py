@@ -195,12 +195,12 @@ def test_a_few_small_random_batches_may_be_alike_by_chance() -> None:
     assert check(random(values=100 * BATCH, repeated_batches=1))[0] == "unequal"
 
 
-def session_of(work_of_queue: Work) -> Session:
+def session_of(work_of_queue: Work, work_of_baseline: Work | None = None) -> Session:
     trials = [
         record(name, repeat, ms, 0.0).model_copy(update={"work": work})
         for repeat in range(3)
         for name, ms, work in (
-            ("feed_dict", 2.0, numbered()),
+            ("feed_dict", 2.0, work_of_baseline or numbered()),
             ("fifo_queue", 1.0, work_of_queue),
             ("ceiling", 0.9, None),
         )
@@ -218,6 +218,15 @@ def test_a_variant_that_did_less_is_marked_and_never_the_fastest() -> None:
     assert "it lost 1,920 of 38,400 samples" in cheat.result("fifo_queue").verdict.text
     assert cheat.result("feed_dict").verdict.kind != "unequal-work"
     assert "fifo_queue is fastest" not in conclude(cheat)
+
+
+def test_over_a_baseline_that_did_less_there_are_no_ratios() -> None:
+    session = session_of(numbered(), numbered(lost=640))
+    queue = session.result("fifo_queue")
+    assert queue.work.status == "equal"
+    assert (queue.speedup.value, queue.speedup.reason) == (None, "the work of 'feed_dict' was not equal")
+    assert session.result("feed_dict").speedup.reason == "this is the variant that the others are compared with"
+    assert "×" not in conclude(session)
 
 
 def test_a_mean_of_about_nothing_has_no_sign() -> None:
