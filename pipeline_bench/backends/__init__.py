@@ -276,7 +276,7 @@ def require_numbers(backend: Backend, source: Source) -> None:
     Raises:
         UsageError: the source is such a one.
     """
-    if source.numbered_specs is None:
+    if not source.has_numbers:
         raise UsageError(
             f"{backend.name} asks for samples by their number, which the source {source.name} does not have.",
             "Use a source of files, or memory, or another backend, tf_data for one.",

@@ -32,7 +32,6 @@ from pipeline_bench.samplers.host import OTHER_CPU, STEAL, MachineCpu
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.scenario.files import COMPONENTS
-from pipeline_bench.sources import SampleSource
 from pipeline_bench.sources.synthetic_dataset import SyntheticDataset, dataset_folder
 from pipeline_bench.system import interrupts
 from pipeline_bench.text import units
@@ -93,7 +92,7 @@ def prepare_data(scenario: Scenario, observer: Observer) -> None:
     found = {key: plugins.make("sources", part.kind, part.options) for key, part in components.items()}
     for variant in scenario.variants:
         _see_that_it_carries(variant, found[variant.source.model_dump_json()])
-    sources = [source for source in found.values() if isinstance(source, SampleSource)]
+    sources = list(found.values())
     missing = synthetic_data.wanted(sources)
     for source in sources:  # before the time is spent on making data
         if getattr(source, "synthetic_dataset", None) not in missing:

@@ -111,6 +111,11 @@ class Source(Plugin):
         """What `numbered` gives; None where samples cannot be asked for by their number."""
         return None
 
+    @property
+    def has_numbers(self) -> bool:
+        """Whether samples can be asked for by their number; found without reading a file, which may not be there yet."""
+        return self.numbered_specs is not None
+
     def numbered(self, number: int) -> tuple[npt.NDArray[Any], ...]:
         """Give the sample of that number in Python, in parts that `finish` takes once they are stacked to a batch.
 
@@ -200,7 +205,7 @@ class SampleSource(Source):
 
     @property
     def uneven(self) -> bool:
-        """Whether samples differ in size."""
+        """Whether samples differ in size; asked before files are made, so a source that reads them to know says it."""
         return None in self.sample_specs[0].shape
 
     @property

@@ -58,6 +58,7 @@ class Csv(FolderSource):
     Options = CsvOptions
     file_names = re.compile(r"\.csv$", re.IGNORECASE)
     wanted = "*.csv"
+    uneven = False
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)

@@ -57,6 +57,7 @@ class Npz(FolderSource):
     Options = NpzOptions
     file_names = re.compile(r"\.npz$")
     wanted = "*.npz"
+    uneven = False
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)

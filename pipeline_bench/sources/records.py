@@ -78,6 +78,8 @@ class RecordSource(SampleSource):
 
     timing_options = frozenset({"page_cache"})
 
+    has_numbers = True
+
     throttle: Throttle | None = None
     """What delays the reading in training; None: nothing does."""
 

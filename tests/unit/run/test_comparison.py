@@ -8,9 +8,11 @@ import sys
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pipeline_bench import plugins
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import load, make_folder, save
@@ -19,6 +21,8 @@ from pipeline_bench.run import comparison
 from pipeline_bench.run.comparison import OtherWork, Outcome, new_session
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
+from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.sources.memory import Memory
 from tests.stubs.nvml import nvml_stub, stub_environment
 from tests.unit import sessions
 from tests.unit.records import record, scenario
@@ -158,3 +162,37 @@ def test_what_others_take_is_seen_while_the_import_lasts_and_the_import_itself_i
         assert seen_by_its_own.share(busy.pid) < seen_by_others.share(idle.pid)
         busy.communicate(b"\n")
         idle.communicate(b"\n")
+
+
+@pytest.mark.parametrize("kind", ["npz", "csv"])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {"backend": "py_dataset"},
+        {"backend": "tf_data", "options": {"batch_before_map": True}},
+        {"backend": "feed_dict"},
+    ],
+)
+def test_checks_read_no_file_that_is_still_to_be_made(
+    kind: str, variant: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIPELINE_BENCH_DATA", str(tmp_path))
+    source = {"kind": kind, "samples": 64, **({"image_size": 8} if kind == "npz" else {})}
+    comparison.prepare_data(resolve({"name": "x", "source": source, "variants": [variant]}), Observer())
+    assert list(tmp_path.rglob(f"*.{kind}"))
+
+
+class _Missing(Memory):
+    """A source of whole batches whose data is not there."""
+
+    def check(self) -> None:
+        raise UsageError("the data is not there")
+
+
+def test_a_source_of_whole_batches_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = plugins.find
+    monkeypatch.setattr(plugins, "find", lambda group, name: _Missing if name == "memory" else found(group, name))
+    with pytest.raises(UsageError, match="the data is not there"):
+        comparison.prepare_data(
+            resolve({"name": "x", "source": {"kind": "memory"}, "variants": [{"backend": "feed_dict"}]}), Observer()
+        )
