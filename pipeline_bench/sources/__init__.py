@@ -113,7 +113,7 @@ class Source(Plugin):
 
     @property
     def has_numbers(self) -> bool:
-        """Whether samples can be asked for by their number; found without reading a file, which may not be there yet."""
+        """Whether samples can be asked for by number; found without reading a file, which may not be there yet."""
         return self.numbered_specs is not None
 
     def numbered(self, number: int) -> tuple[npt.NDArray[Any], ...]:

@@ -116,6 +116,9 @@ class RecordSource(SampleSource):
             RecordError: it cannot be read.
         """
 
+    def forget(self) -> None:  # noqa: B027 - most sources keep nothing
+        """Drop what `load` has kept of files; called before the training, which is to read them itself."""
+
     def read(self, file: RecordFile) -> Iterator[Raw]:
         """Read the records of a file in their order, as a program does that opens it once.
 

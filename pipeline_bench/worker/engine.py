@@ -16,6 +16,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Done, Evaluated, Placement, Work
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.sources import Source
+from pipeline_bench.sources.records import RecordSource
 from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.system.processes import threads, why_not_forkable
 from pipeline_bench.worker import bad_record, runtime, sample_audit
@@ -193,6 +194,8 @@ class TrainingEngine(Engine):
 
     def _prepare_page_cache(self) -> PageCacheController | None:
         """Have the source's files made cold or warm; None where it reads none."""
+        if isinstance(self.source, RecordSource):
+            self.source.forget()  # the fingerprints have read files
         controller = open_controller(self.source, lambda: self.recorder.steps)
         if controller is not None:
             self.recorder.phase("storage")
