@@ -116,7 +116,7 @@ class RecordSource(SampleSource):
             RecordError: it cannot be read.
         """
 
-    def forget(self) -> None:  # noqa: B027 - most sources keep nothing
+    def forget(self) -> None:
         """Drop what `load` has kept of files; called before the training, which is to read them itself."""
 
     def read(self, file: RecordFile) -> Iterator[Raw]:

@@ -87,7 +87,7 @@ def build(variant: Variant, index: int, cluster: Any, found: Settings) -> Worker
         feeding = backend.connect(source, found.device)
         with tf.device("/cpu:0"):
             evaluation = _source(variant, found.config).sample_batch("evaluation") if index == 0 else None
-        feeding.digest = digest_of(source, feeding)
+        feeding.digest = digest_of(variant, source, feeding)
     setter = v1.train.replica_device_setter(cluster=cluster, worker_device=home + (found.device or "/cpu:0"))
     own = v1.global_variables()
     with v1.device(setter):
