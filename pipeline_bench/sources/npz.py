@@ -57,6 +57,7 @@ class Npz(FolderSource):
     file_names = re.compile(r"\.npz$")
     wanted = "*.npz"
     uneven = False
+    python_part = "loads the files"
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)

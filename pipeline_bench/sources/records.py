@@ -45,6 +45,10 @@ class RecordFile:
 class Throttle(Protocol):
     """Makes who reads the records wait; `sources.slow_storage` has one."""
 
+    @property
+    def python_part(self) -> str | None:
+        """As `RecordSource.python_part`, of `wait_op`."""
+
     def before_next(self, index: int) -> None:
         """Wait in Python before the next record of a file that is read from its beginning."""
 
@@ -105,6 +109,11 @@ class RecordSource(SampleSource):
     def raw_specs(self) -> tuple[ArraySpec, ...]:
         """What a record consists of before it is decoded; by default of bytes."""
         return (ArraySpec("string"),)
+
+    @property
+    def python_part(self) -> str | None:
+        """What Python does in TensorFlow's ops that read a record, ``loads the files``; None: nothing."""
+        return self.throttle.python_part if self.throttle is not None else None
 
     # In Python.
 
