@@ -70,10 +70,18 @@ def find(group: Group, name: str) -> type[Plugin]:
 
     Raises:
         KeyError: no built-in file and no entry point has the name.
-        UsageError: the entry point that has the name cannot be loaded.
+        UsageError: the entry point that has the name cannot be loaded, or a built-in plug-in has the name too.
     """
     found = _classes(group)[name]
-    return found if isinstance(found, type) else _load(group, found)
+    if not isinstance(found, type):
+        return _load(group, found)
+    if (point := _entry_points(group).get(name)) is not None:
+        raise UsageError(
+            f"Two plug-ins of the group pipeline_bench.{group} are called {name!r}: the built-in one, and "
+            f"{point.value!r} of the package {point.dist.name if point.dist else 'that declares it'}.",
+            "Give that entry point another name, or uninstall its package.",
+        )
+    return found
 
 
 def make(group: Group, name: str, options: Mapping[str, Any]) -> Any:
@@ -111,10 +119,10 @@ def origin(group: Group, name: str) -> str:
 @cache
 def _classes(group: Group) -> dict[str, Any]:
     """Name to class for the built-in plug-ins, name to unloaded entry point for the others."""
-    found: dict[str, Any] = {point.name: point for point in entry_points(group=f"pipeline_bench.{group}")}
+    found: dict[str, Any] = dict(_entry_points(group))
     package = importlib.import_module(f"pipeline_bench.{group}")
     modules = {f"{package.__name__}.{info.name}": Plugin for info in pkgutil.iter_modules(package.__path__)}
-    modules["pipeline_bench.planted.delays"] = getattr(package, group.removesuffix("s").capitalize())
+    modules["pipeline_bench.planted.delays"] = _base(group)
     for name, base in modules.items():
         defined = [each for each in vars(importlib.import_module(name)).values() if isinstance(each, type)]
         for plugin in defined:
@@ -122,6 +130,20 @@ def _classes(group: Group) -> dict[str, Any]:
             if issubclass(plugin, base) and plugin.__module__ == name and "name" in vars(plugin):
                 found[plugin.name] = plugin
     return found
+
+
+@cache
+def _entry_points(group: Group) -> dict[str, Any]:
+    """Return the entry points of other packages by name, unloaded."""
+    return {point.name: point for point in entry_points(group=f"pipeline_bench.{group}")}
+
+
+def _base(group: Group) -> type[Plugin]:
+    """Return the base class of the group's plug-ins."""
+    base: type[Plugin] = getattr(
+        importlib.import_module(f"pipeline_bench.{group}"), group.removesuffix("s").capitalize()
+    )
+    return base
 
 
 def _load(group: Group, point: Any) -> type[Plugin]:
@@ -133,10 +155,12 @@ def _load(group: Group, point: Any) -> type[Plugin]:
             f"{type(error).__name__}: {error}",
             f"Repair or uninstall the package {point.dist.name if point.dist else 'that declares it'}.",
         ) from error
-    if not (isinstance(loaded, type) and issubclass(loaded, Plugin)):
+    # One that only makes another one, as slow_storage does, is a plain Plugin.
+    others = tuple(_base(each) for each in GROUPS if each != group)
+    if not (isinstance(loaded, type) and issubclass(loaded, Plugin)) or issubclass(loaded, others):
         raise UsageError(
             f"The entry point {point.name!r} = {point.value!r} in the group pipeline_bench.{group} "
-            "is no plug-in class.",
+            "is no plug-in class of this group.",
             "It must name a subclass of the group's base class; see docs/plugins.md.",
         )
     return loaded

@@ -48,7 +48,7 @@ def check(model: Model, runtime: Runtime, batch_size: int, loop: str = DRIVEN_BY
     if not isinstance(model, GradientModel):
         raise UsageError(
             f"The model {model.name} cannot be replicated: it has no gradient that its copies could share.",
-            "Use two_layer, mlp or mnist_cnn, or set runtime.replicas = 1.",
+            "Use two_layer or mnist_cnn, or set runtime.replicas = 1.",
         )
     if batch_size % replicas:
         raise UsageError(

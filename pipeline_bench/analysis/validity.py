@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+from pipeline_bench import plugins
 from pipeline_bench.analysis.thresholds import OTHER_STATE_SHARE
 from pipeline_bench.model.events import RandomSamples, Storage, StorageEpoch, Work
 from pipeline_bench.model.result import WorkCheck
@@ -198,11 +200,14 @@ def cache_doubt(variant: Variant, trials: Sequence[TrialRecord]) -> str | None:
         trials: its trials that ended well.
     """
     cached = variant.options.get("cache", "none") not in ("none", None, False)
+    # Traffic is counted of the trial's own process.
+    known: Any = plugins.find("backends", variant.backend) if plugins.has("backends", variant.backend) else None
+    reads_itself = known is not None and not known.has_processes
     for trial in trials:
         found = trial.storage
         if found is None or found.asked == "as-is":
             continue
-        reason = _cold_doubt(found, cached) if found.asked == "cold" else _warm_doubt(found, cached)
+        reason = _cold_doubt(found, cached, reads_itself) if found.asked == "cold" else _warm_doubt(found, cached)
         if reason:
             where = f" in repeat {trial.repeat + 1}" if len(trials) > 1 else ""
             return f"page_cache = {found.asked} was set, but {reason}{where}"
@@ -233,7 +238,7 @@ def _traffic_text(found: Sequence[Storage]) -> str:
     return f"{head}, {units.size(_read(epochs))} read from storage"
 
 
-def _cold_doubt(found: Storage, cached: bool) -> str | None:
+def _cold_doubt(found: Storage, cached: bool, reads_itself: bool) -> str | None:
     # No reading ahead explains this, and traffic does not excuse it: of a small data set the first steps' code is more.
     if found.resident_share is not None and found.resident_share > OTHER_STATE_SHARE:
         return f"{units.share(found.resident_share)} of the files was in the page cache when training began"
@@ -248,7 +253,9 @@ def _cold_doubt(found: Storage, cached: bool) -> str | None:
         from_storage = traffic is not None and traffic >= 1 - OTHER_STATE_SHARE
         if resident is not None and resident > OTHER_STATE_SHARE and not from_storage:
             return f"{units.share(resident)} of the files was in the page cache {name}"
-        if resident is None and not from_storage:
+        # Nothing is resident of files that nobody reads, as where the input keeps them in its own memory.
+        is_kept = reads_itself and traffic is not None and traffic < OTHER_STATE_SHARE
+        if is_kept or (resident is None and not from_storage):
             return f"only {units.share(traffic)} of what was consumed {name} came from storage"
     return None
 

@@ -65,7 +65,7 @@ class Input:
 
     wait: Literal["probe", "fetch", "none"] = "none"
     """How the input wait is measured: ``probe``: `wait_s` is fetched with the step; ``fetch``: the duration of `fetch`;
-    ``none``: there is no input to wait for."""
+    ``none``: it is not, or there is no input to wait for."""
 
     reorder_window: int | None = None
     """Maximum number of samples that later samples may overtake: a batch for each further thread that makes them, 0 for

@@ -56,6 +56,14 @@ class ReaderQueue(Backend):
                 "Set shuffle = 0: the PaddingFIFOQueue can.",
             )
 
+        options: ReaderQueueOptions = self.options
+        if options.capacity is not None and options.capacity <= options.shuffle:
+            raise UsageError(
+                f"reader_queue's capacity of {options.capacity} samples is no more than the {options.shuffle} that "
+                "shuffle keeps: nothing could be taken.",
+                f"Set capacity to {options.shuffle + 1} at least.",
+            )
+
     def connect(self, source: Source, device: str | None) -> Input:
         self.check(source)
         assert isinstance(source, RecordSource)
@@ -77,7 +85,6 @@ class _ReaderInput(QueueInput):
         # Another one would read a file of the next epoch while this epoch's are still being read.
         threads = min(options.threads, len(source.files))
         capacity = options.capacity or _BATCHES_QUEUED * source.batch_size + options.shuffle
-        _check_capacity(source.batch_size, capacity, options.shuffle)
         with tf.device("/cpu:0"):
             names = v1.FIFOQueue(_NAMES_CAPACITY, [tf.string], [[]], name="file_names")
             samples = _sample_queue(source, capacity, options.shuffle)
@@ -119,16 +126,6 @@ class _ReaderInput(QueueInput):
             return samples.enqueue([number, features, label])
         kept = tf.cast(ok, tf.int32)
         return samples.enqueue_many([tf.expand_dims(part, 0)[:kept] for part in (number, features, label)])
-
-
-def _check_capacity(batch_size: int, capacity: int, shuffle: int) -> None:
-    """Refuse a queue that never holds a batch beyond what must stay in it: the step would wait for ever."""
-    if capacity < shuffle + batch_size:
-        raise PipelineBenchError(
-            f"reader_queue's capacity of {capacity} samples is less than a batch and what shuffle keeps:"
-            f" {batch_size} + {shuffle}.",
-            f"Set capacity to {shuffle + batch_size} at least.",
-        )
 
 
 def _sample_queue(source: RecordSource, capacity: int, shuffle: int) -> Any:

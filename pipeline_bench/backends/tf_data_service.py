@@ -123,6 +123,12 @@ class TfDataService(DatasetBackend):
                 "variables, which the service's workers do not have.",
                 "Use a source of files, tfrecord for one, or another backend.",
             )
+        if source.python_part is not None:
+            raise UsageError(
+                f"tf_data_service cannot carry this source {source.name}: Python {source.python_part}, and no op that "
+                "calls Python crosses to the service's workers.",
+                "Use tfrecord, csv or image_folder, without source.total_mb_s, or the backend tf_data.",
+            )
         if source.skips:
             raise UsageError(
                 "tf_data_service cannot say which records its workers left out.",

@@ -225,10 +225,11 @@ class Loop(Plugin):
                 f"The loop {self.name} cannot train the model {job.model.name}, which needs a graph and a session.",
                 "Use two_layer, mlp or mnist_cnn, or the loop session.",
             )
-        if job.runtime.replicas > 1:
+        if job.runtime.is_replicated:
+            asked = f"replicas = {job.runtime.replicas} and replication = {job.runtime.replication!r}"
             raise UsageError(
-                f"The loop {self.name} trains one replica, and runtime.replicas is {job.runtime.replicas}.",
-                "Set runtime.replicas = 1, or use the loop session.",
+                f"The loop {self.name} trains one plain model, and the runtime has {asked}.",
+                'Set runtime.replicas = 1 and runtime.replication = "in_graph", or use the loop session.',
             )
         if job.source.skips:
             raise UsageError(

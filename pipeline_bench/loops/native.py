@@ -15,6 +15,7 @@ from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.graph_ops import PYTHON_OPS
 from pipeline_bench.loops import Job, Loop, StepFigures, StepRecorder, Training
 from pipeline_bench.model.events import QueueState
+from pipeline_bench.sources.records import RecordSource
 from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.text import NAME, REASON, one_line, units
 
@@ -54,6 +55,8 @@ class NativeLoop(Loop):
 
     def check(self, job: Job) -> None:
         part = job.backend.python_part(job.source)
+        if part is None and isinstance(job.source, RecordSource):
+            part = job.source.python_part
         if part is not None:
             raise UsageError(
                 f"The loop native runs no Python, and Python {part} under {job.backend.name} of {job.source.name}.",
@@ -182,7 +185,9 @@ def _see_that_it_is_all_in_the_graph(definition: Any, training: Training) -> Non
                 name = one_line(prefix + node.name, NAME)
                 raise PipelineBenchError(f"The loop native runs no Python, and the graph's op {name} calls it.", hint)
     if training.feeding.in_graph is None:
-        raise PipelineBenchError("The loop native runs no Python, and Python has a part in this input.", hint)
+        raise PipelineBenchError(
+            "The loop native cannot start this input: its backend does not say by which ops (Input.in_graph).", hint
+        )
 
 
 def _plan_of_input(training: Training) -> Iterator[tuple[str, Any]]:

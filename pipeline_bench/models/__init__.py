@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from pipeline_bench.errors import UsageError
 from pipeline_bench.plugins import Plugin
 from pipeline_bench.scenario import Runtime
 from pipeline_bench.sources import Batch
@@ -43,8 +44,13 @@ class Model(Plugin):
         """Refuse a runtime that its options ask more of; the parent asks before the first trial, without TensorFlow.
 
         Raises:
-            UsageError: there are too few devices for it.
+            UsageError: there are too few devices for it, or it emulates its device and is to be on another one.
         """
+        if self.emulated_device is not None and runtime.device.startswith("gpu"):
+            raise UsageError(
+                f"The model {self.name} emulates its device, and runtime.device is {runtime.device!r}.",
+                'Set runtime.device = "auto" or "cpu".',
+            )
 
     @property
     def emulated_device(self) -> str | None:

@@ -9,7 +9,9 @@ import numpy as np
 from pydantic import Field
 
 from pipeline_bench import plugins
+from pipeline_bench.errors import UsageError
 from pipeline_bench.models import GradientModel, flat_features
+from pipeline_bench.scenario import Runtime
 from pipeline_bench.sources import Batch
 
 _WEIGHTS_SEED = 300
@@ -37,6 +39,15 @@ class Mlp(GradientModel):
     name = "mlp"
     summary = "dense + tanh layers, sum of squared errors against a map of the features, Adam: 16, 8 by default"
     Options = MlpOptions
+
+    def check(self, runtime: Runtime) -> None:
+        super().check(runtime)
+        if runtime.replicas > 1:
+            raise UsageError(
+                "The model mlp cannot be replicated: its loss is a sum over the batch, and replicas share the mean of "
+                "their gradients.",
+                "Use two_layer or mnist_cnn, or set runtime.replicas = 1.",
+            )
 
     def loss(self, batch: Batch) -> Any:
         """Features [batch, …] in; labels are not looked at."""

@@ -32,6 +32,7 @@ from pipeline_bench.samplers.host import OTHER_CPU, STEAL, MachineCpu
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.scenario.files import COMPONENTS
+from pipeline_bench.sources.records import RecordSource
 from pipeline_bench.sources.synthetic_dataset import SyntheticDataset, dataset_folder
 from pipeline_bench.system import interrupts
 from pipeline_bench.text import units
@@ -125,6 +126,15 @@ def _see_that_it_carries(variant: Variant, source: Any) -> None:
             raise UsageError(
                 f"{backend.name} has processes of its own, which the workers of between_graph do not start.",
                 'Set runtime.replication = "in_graph", or another backend, tf_data for one.',
+            )
+        if (
+            replication.in_processes(variant.runtime)
+            and isinstance(source, RecordSource)
+            and source.page_cache != "as-is"
+        ):
+            raise UsageError(
+                f"The workers of between_graph do not keep files {source.page_cache}.",
+                'Set source.page_cache = "as-is", or runtime.replication = "in_graph".',
             )
         loop.check(Job(source, backend, model, variant.runtime, variant.run))
     except UsageError as error:

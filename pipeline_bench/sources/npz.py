@@ -23,7 +23,6 @@ from pipeline_bench.sources.synthetic_dataset import SyntheticDataset
 _USUAL_FEATURES = ("x", "features", "x_train", "images", "X", "data")
 _USUAL_LABELS = ("y", "labels", "y_train", "label", "Y", "targets")
 _SCALE = np.float32(1 / 255)
-_KEPT = 4
 _NUMBERS = "biuf"
 _MOST_BITS = 64
 _LARGEST_LABEL = 2.0**63
@@ -58,10 +57,11 @@ class Npz(FolderSource):
     file_names = re.compile(r"\.npz$")
     wanted = "*.npz"
     uneven = False
+    python_part = "loads the files"
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
-        self._kept: dict[str, tuple[npt.NDArray[Any], ...]] = {}
+        self._kept: tuple[str, tuple[npt.NDArray[Any], ...]] | None = None
         self._lock = threading.Lock()
 
     def dataset(self) -> SyntheticDataset:
@@ -110,12 +110,15 @@ class Npz(FolderSource):
     def load(self, index: int) -> Raw:
         file = self.file_of(index)
         with self._lock:
-            if file.path not in self._kept:
-                while len(self._kept) >= _KEPT:
-                    del self._kept[next(iter(self._kept))]
-                self._kept[file.path] = self._load_file(file)
-            features, labels = self._kept[file.path]
+            # A single file: with more of them a small data set would be read once, and never again.
+            if self._kept is None or self._kept[0] != file.path:
+                self._kept = file.path, self._load_file(file)
+            features, labels = self._kept[1]
         return features[index - file.first], labels[index - file.first]
+
+    def forget(self) -> None:
+        with self._lock:
+            self._kept = None
 
     def read(self, file: RecordFile) -> Iterator[Raw]:
         yield from zip(*self._load_file(file), strict=True)

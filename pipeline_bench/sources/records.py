@@ -45,6 +45,10 @@ class RecordFile:
 class Throttle(Protocol):
     """Makes who reads the records wait; `sources.slow_storage` has one."""
 
+    @property
+    def python_part(self) -> str | None:
+        """As `RecordSource.python_part`, of `wait_op`."""
+
     def before_next(self, index: int) -> None:
         """Wait in Python before the next record of a file that is read from its beginning."""
 
@@ -106,6 +110,11 @@ class RecordSource(SampleSource):
         """What a record consists of before it is decoded; by default of bytes."""
         return (ArraySpec("string"),)
 
+    @property
+    def python_part(self) -> str | None:
+        """What Python does in TensorFlow's ops that read a record, ``loads the files``; None: nothing."""
+        return self.throttle.python_part if self.throttle is not None else None
+
     # In Python.
 
     @abstractmethod
@@ -115,6 +124,9 @@ class RecordSource(SampleSource):
         Raises:
             RecordError: it cannot be read.
         """
+
+    def forget(self) -> None:
+        """Drop what `load` has kept of files; called before the training, which is to read them itself."""
 
     def read(self, file: RecordFile) -> Iterator[Raw]:
         """Read the records of a file in their order, as a program does that opens it once.

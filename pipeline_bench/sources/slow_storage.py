@@ -117,6 +117,11 @@ class StorageThrottle:
         if options.shared is not None and options.total_mb_s is not None:
             self._bucket = SharedBucket(Path(options.shared), options.total_mb_s)
 
+    @property
+    def python_part(self) -> str | None:
+        """What Python does in `wait_op`; None: nothing."""
+        return None if self._bucket is None else "takes turns by source.shared"
+
     @cached_property
     def arrivals(self) -> Arrivals:
         """When the records arrive."""

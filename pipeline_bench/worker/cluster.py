@@ -97,7 +97,7 @@ class ClusterEngine(Engine):
 
     def train(self) -> None:
         """Record the groups until the trial has run its length and every worker has ended its input."""
-        if self._ready.waits:
+        if not self.variant.is_ceiling:
             self._audit_samples()
         self.recorder.train(waits=self._ready.waits)
         self._order("go", self._workers)

@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 
 from pipeline_bench import plugins, replication
 from pipeline_bench.backends import Input
-from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Device
 from pipeline_bench.models import GradientModel, TrainingGraph
 from pipeline_bench.scenario import Variant
-from pipeline_bench.sources.records import RecordSource
 from pipeline_bench.worker import runtime, sample_audit
 from pipeline_bench.worker.training_engines import digest_of
 
@@ -87,7 +85,7 @@ def build(variant: Variant, index: int, cluster: Any, found: Settings) -> Worker
         feeding = backend.connect(source, found.device)
         with tf.device("/cpu:0"):
             evaluation = _source(variant, found.config).sample_batch("evaluation") if index == 0 else None
-        feeding.digest = digest_of(source, feeding)
+        feeding.digest = digest_of(variant, source, feeding)
     setter = v1.train.replica_device_setter(cluster=cluster, worker_device=home + (found.device or "/cpu:0"))
     own = v1.global_variables()
     with v1.device(setter):
@@ -103,11 +101,6 @@ def build(variant: Variant, index: int, cluster: Any, found: Settings) -> Worker
 def _source(variant: Variant, config: Any) -> Any:
     source = plugins.make("sources", variant.source.kind, variant.source.options)
     source.prepare(config)
-    if isinstance(source, RecordSource) and source.page_cache != "as-is":
-        raise PipelineBenchError(
-            f"The workers of between_graph do not keep files {source.page_cache}.",
-            'Set source.page_cache = "as-is", or runtime.replication = "in_graph".',
-        )
     return source
 
 

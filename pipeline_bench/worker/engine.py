@@ -16,6 +16,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Done, Evaluated, Placement, Work
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.sources import Source
+from pipeline_bench.sources.records import RecordSource
 from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.system.processes import threads, why_not_forkable
 from pipeline_bench.worker import bad_record, runtime, sample_audit
@@ -107,7 +108,7 @@ class TrainingEngine(Engine):
         backend: what carries them to the model.
         feeding: the input.
         config: the ConfigProto of a session beside the training's own.
-        has_input: whether the steps wait for an input; not those of the ceiling.
+        waits: whether the steps say how long they wait for their batch.
         busy: whether the steps bring the busy time of an emulated device.
         features: the shape of a batch's features, a ``tf.TensorShape``.
         shows_samples: whether a sampled step brings a digest.
@@ -116,7 +117,7 @@ class TrainingEngine(Engine):
     source: Source
     feeding: Input | EagerInput
     config: Any
-    has_input: bool
+    waits: bool
     busy: bool
     features: Any
     shows_samples: bool
@@ -159,10 +160,10 @@ class TrainingEngine(Engine):
     def train(self) -> None:
         """Train with the samples audited, the files kept cold or warm, and a bad record found."""
         controller = None
-        if self.has_input:
+        if not self.variant.is_ceiling:
             self._audit_samples()
             controller = self._prepare_page_cache()
-        self.recorder.train(waits=self.has_input, busy=self.busy)
+        self.recorder.train(waits=self.waits, busy=self.busy)
         if controller is not None:
             controller.start()
         timeout_s = self.variant.run.stall_timeout_s
@@ -193,6 +194,8 @@ class TrainingEngine(Engine):
 
     def _prepare_page_cache(self) -> PageCacheController | None:
         """Have the source's files made cold or warm; None where it reads none."""
+        if isinstance(self.source, RecordSource):
+            self.source.forget()  # the fingerprints have read files
         controller = open_controller(self.source, lambda: self.recorder.steps)
         if controller is not None:
             self.recorder.phase("storage")

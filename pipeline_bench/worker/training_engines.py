@@ -12,6 +12,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.loops import EagerTraining, Loop, Step, Training, if_sampled
 from pipeline_bench.model.events import Device, Placement, QueueState
 from pipeline_bench.models import GradientModel, Model
+from pipeline_bench.scenario import Variant
 from pipeline_bench.sources import Batch, Source
 from pipeline_bench.worker import bad_record, runtime, sample_audit
 from pipeline_bench.worker.engine import TrainingEngine
@@ -39,7 +40,7 @@ class GraphEngine(TrainingEngine):
         runtime.set_up(settings, device)
         self._training = self._build_training(model, device)
         self.feeding = self._training.feeding
-        self.has_input = self.feeding.wait != "none"
+        self.waits = self.feeding.wait != "none"
         self.busy = self._training.graph.busy_s is not None
         self.features = self.feeding.batch.features.shape
         self.shows_samples = self.feeding.digest is not None
@@ -67,7 +68,7 @@ class GraphEngine(TrainingEngine):
             evaluation = source.sample_batch("evaluation")
         with tf.device(device):
             graph = replication.build(model, feeding.batch, evaluation, variant.runtime, device)
-            feeding.digest = digest_of(source, feeding)
+            feeding.digest = digest_of(variant, source, feeding)
 
         def build_step(sampled: Any) -> Step:
             """Build another step, on the variables that are there."""
@@ -121,9 +122,9 @@ class GraphEngine(TrainingEngine):
         return queue_states(self._session, self.feeding) if states is None else states
 
 
-def digest_of(source: Source, feeding: Input) -> Any:
+def digest_of(variant: Variant, source: Source, feeding: Input) -> Any:
     """Build the digest of an input's batch; None where there is nothing to audit."""
-    return None if feeding.wait == "none" else sample_audit.digest(source, feeding.batch)
+    return None if variant.is_ceiling else sample_audit.digest(source, feeding.batch)
 
 
 def queue_states(session: Any, feeding: Input) -> Sequence[QueueState]:
@@ -164,13 +165,12 @@ class EagerEngine(TrainingEngine):
         source.prepare(self.config)
         model.devices = runtime.model_devices(variant.runtime, device)
         feeding = self.backend.connect_eagerly(source, device)
-        specs = _specs(feeding)
+        specs, self.waits = _specs(feeding)
         train_on, self._accuracy = _wrapped(model, source, specs, device)
         self.feeding, self.features = feeding, specs[0].shape
-        self.has_input = feeding.dataset is not None
         has_numbers = len(specs) == len(Batch._fields)
         distinct = has_numbers if source.identity is not None else source.moments is not None
-        self.shows_samples = self.has_input and distinct
+        self.shows_samples = not variant.is_ceiling and distinct
         digest = (lambda batch: sample_audit.digest(source, batch)) if self.shows_samples else None
         self._training = EagerTraining(feeding.take, train_on, digest, feeding.dataset)
 
@@ -191,14 +191,14 @@ class EagerEngine(TrainingEngine):
         self.feeding.stop()
 
 
-def _specs(feeding: EagerInput) -> Sequence[Any]:
-    """Return a `tf.TensorSpec` for each tensor of a batch."""
+def _specs(feeding: EagerInput) -> tuple[Sequence[Any], bool]:
+    """Return a `tf.TensorSpec` for each tensor of a batch, and whether its taking says how long it waited."""
     import tensorflow as tf
 
     if feeding.dataset is not None:  # without an iterator, of which Keras is to make the only one
-        return list(feeding.dataset.element_spec)
-    taken = tf.function(lambda: feeding.take()[0].tensors, autograph=False).get_concrete_function().structured_outputs
-    return [tf.TensorSpec(each.shape, each.dtype) for each in taken]
+        return list(feeding.dataset.element_spec), True
+    taken, wait_s = tf.function(feeding.take, autograph=False).get_concrete_function().structured_outputs
+    return [tf.TensorSpec(each.shape, each.dtype) for each in taken if each is not None], wait_s is not None
 
 
 def _wrapped(

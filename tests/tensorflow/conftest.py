@@ -44,7 +44,9 @@ def faulty_backends(faults_path: str) -> Iterator[None]:
         for folder in faults_path.split(os.pathsep)[:2]:
             patch.syspath_prepend(folder)
         plugins._classes.cache_clear()
+        plugins._entry_points.cache_clear()
         yield
+    plugins._entry_points.cache_clear()
     plugins._classes.cache_clear()  # the tests behind this module's know them no more
 
 

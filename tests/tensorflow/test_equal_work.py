@@ -68,7 +68,13 @@ def test_the_account_of_a_dataset_names_its_epochs(run_scenario: RunScenario) ->
 
 SOURCES = {"memory": MEMORY, "synthetic": SYNTHETIC}
 CHEATS = {
-    "memory": {"lose": "it lost", "repeat": "it repeated", "invent": "it invented", "shorten": "samples each, not 16"},
+    "memory": {
+        "lose": "it lost",
+        "repeat": "it repeated",
+        "invent": "it invented",
+        "shorten": "samples each, not 16",
+        "unmeasured": "its steps brought 8 samples each, not 16",
+    },
     "synthetic": {
         "repeat": "exact repetitions",
         "scale": "standard deviation",

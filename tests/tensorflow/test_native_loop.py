@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,12 @@ import psutil
 import pytest
 
 from pipeline_bench import native
+from pipeline_bench.backends import Input
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.sources import Batch
 from tests.tensorflow import images
 from tests.tensorflow.conftest import RunScenario
 
@@ -178,6 +181,17 @@ def test_a_graph_that_calls_python_is_refused_by_the_name_of_its_op() -> None:
         tf.compat.v1.data.make_initializable_iterator(dataset)
         with pytest.raises(PipelineBenchError, match="PyFunc calls it"):
             _see_that_it_is_all_in_the_graph(graph.as_graph_def(), training)
+
+
+def test_a_backend_that_does_not_say_how_its_input_starts_is_refused_for_that() -> None:
+    """Python may have no part in it."""
+    import tensorflow as tf
+
+    from pipeline_bench.loops.native import _see_that_it_is_all_in_the_graph
+
+    training: Any = SimpleNamespace(feeding=Input(Batch(None, None)))
+    with pytest.raises(PipelineBenchError, match=r"does not say by which ops \(Input.in_graph\)"):
+        _see_that_it_is_all_in_the_graph(tf.Graph().as_graph_def(), training)
 
 
 @pytest.fixture

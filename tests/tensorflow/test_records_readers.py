@@ -10,7 +10,7 @@ import pytest
 
 from pipeline_bench import plugins
 from pipeline_bench.backends import Backend
-from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.sources import synthetic_dataset
 from pipeline_bench.sources.records import RecordSource
 from pipeline_bench.sources.synthetic_dataset import SyntheticDataset
@@ -100,13 +100,19 @@ def test_a_record_that_is_skipped_leaves_the_others_their_numbers(folder: Path, 
     assert second == [number + images.RECORDS for number in first]
 
 
+@pytest.mark.parametrize("queue", [{"capacity": 4}, {"capacity": 6, "shuffle": 5}])
+def test_a_queue_of_less_than_a_batch_is_filled_while_a_batch_is_taken(folder: Path, queue: dict[str, int]) -> None:
+    (numbers, *_) = inputs.carry(readers(**queue), tfrecord(folder), 1).batches[0]
+    assert len(set(numbers.tolist())) == BATCH
+
+
 def test_what_would_hang_or_cannot_be_read_is_refused(folder: Path, tmp_path: Path) -> None:
     memory: Any = plugins.find("sources", "memory")({"batch_size": BATCH})
     with pytest.raises(PipelineBenchError, match="no TensorFlow 1 reader for the source memory"):
         readers().connect(memory, None)
-    with pytest.raises(PipelineBenchError, match="less than a batch") as caught:
-        inputs.carry(readers(capacity=10, shuffle=5), tfrecord(folder), 1)
-    assert "Set capacity to 13 at least" in caught.value.hint
+    with pytest.raises(UsageError, match="no more than the 5 that shuffle keeps") as caught:
+        readers(capacity=5, shuffle=5).check(tfrecord(folder))
+    assert "Set capacity to 6 at least" in caught.value.hint
     with pytest.raises(PipelineBenchError, match="differ in size"):
         inputs.carry(readers(shuffle=5), tfrecord(folder, fit="pad"), 1)
     file = tmp_path / "part.tfrecord"

@@ -38,6 +38,9 @@ TWO = {"kind": "matpow", "devices": 2}
         (PARTITION, {"device": "cpu", "cpu_devices": 4, "replicas": 2}, "partition = false, or runtime.replicas = 1"),
         (TWO, {}, "Set runtime.cpu_devices = 2"),
         (TWO, {"device": "gpu:1", "cpu_devices": 2}, "runtime.device is 'gpu:1', which is one"),
+        ({"kind": "mlp"}, {"replicas": 2}, "its loss is a sum over the batch"),
+        ({"kind": "emulated"}, {"device": "gpu"}, 'Set runtime.device = "auto"'),
+        ({"kind": "emulated_two_layer"}, {"device": "gpu:1"}, 'Set runtime.device = "auto"'),
         ({"kind": "matpow"}, {"replicas": 2}, "The model matpow cannot be replicated"),
     ],
 )

@@ -18,6 +18,11 @@ from pipeline_bench.scenario.resolve import resolve
 PACKAGE = Path(__file__).parents[1] / "plugin_package"
 
 
+def _clear() -> None:
+    plugins._classes.cache_clear()
+    plugins._entry_points.cache_clear()
+
+
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Path | None], None]]:
     """Stand in for pip: put a package's folder, and the record that pip writes beside it, on the path."""
@@ -30,11 +35,11 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         monkeypatch.syspath_prepend(tmp_path)
         if code is not None:
             monkeypatch.syspath_prepend(code)
-        plugins._classes.cache_clear()
+        _clear()
 
     yield put
     sys.modules.pop("pipeline_bench_recycled", None)
-    plugins._classes.cache_clear()
+    _clear()
 
 
 @pytest.fixture
@@ -122,13 +127,21 @@ def test_a_broken_entry_point_names_its_package_and_hides_no_other(
     assert "feed_dict" in out
 
 
-def test_a_built_in_name_cannot_be_taken(install: Callable[[str, Path | None], None]) -> None:
-    install("[pipeline_bench.backends]\nfeed_dict = json:dumps\n", None)
-    assert plugins.origin("backends", "feed_dict") == "built in"
-    assert issubclass(plugins.find("backends", "feed_dict"), plugins.Plugin)
-
-
 def test_an_entry_point_without_a_distribution_has_its_module_for_an_origin(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("lone", "some_module:Class", "pipeline_bench.backends")
     monkeypatch.setattr(plugins, "_classes", lambda group: {"lone": point})
     assert plugins.origin("backends", "lone") == "some_module"
+
+
+def test_a_plugin_of_another_group_is_refused(install: Callable[[str, Path | None], None]) -> None:
+    install("[pipeline_bench.sources]\nrecycled = pipeline_bench_recycled:Recycled\n", PACKAGE)
+    with pytest.raises(UsageError, match="no plug-in class of this group"):
+        plugins.find("sources", "recycled")
+
+
+def test_two_plugins_of_one_name_are_refused_where_it_is_used(install: Callable[[str, Path | None], None]) -> None:
+    install("[pipeline_bench.backends]\ntf_data = pipeline_bench_recycled:Recycled\n", PACKAGE)
+    with pytest.raises(UsageError, match="the package pipeline-bench-recycled") as caught:
+        plugins.find("backends", "tf_data")
+    assert "the built-in one" in caught.value.message
+    assert plugins.find("backends", "feed_dict")

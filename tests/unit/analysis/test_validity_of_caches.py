@@ -56,7 +56,6 @@ def doubt(found: Storage, variant: Any = PLAIN) -> str | None:
     "found",
     [
         storage("cold", 0.0, (0.0, 101), (0.02, 99), (0.1, 97)),
-        storage("cold", 0.0, (0.0, 0), (0.0, 0)),  # residency decides: a loader of another process reads
         storage("cold", None, (None, 100), (None, 95), reason="planted"),
         storage("cold", 0.0, (0.0, 130), (0.6, 70)),  # an input that reads far ahead
         storage("cold", 0.0, (0.0, None), read_reason="planted"),
@@ -89,6 +88,7 @@ def test_files_that_were_as_asked_are_not_doubted(found: Storage) -> None:
             "only 47 % of what was consumed from epoch 2 on came from storage",
         ),
         (storage("cold", None, (None, None), reason="planted"), "this was not checked in epoch 1: planted"),
+        (storage("cold", 0.0, (0.0, 0), (0.0, 0)), "only 0 % of what was consumed in epoch 1 came from storage"),
         (storage("cold", 0.0, (None, None)), "an epoch was too short to check a file"),
         (storage("warm", 0.6, (0.6, 40)), "only 60 % of the files was in the page cache when training began"),
         (storage("warm", 1.0, (0.7, 30)), "only 70 % of the files was in the page cache while it trained"),
@@ -106,6 +106,11 @@ def test_of_a_pipeline_that_caches_only_the_first_epoch_counts() -> None:
     assert doubt(found) is not None
     assert doubt(found, CACHED) is None
     assert doubt(storage("cold", 0.0, (1.0, 0), (1.0, 0)), CACHED) is not None
+
+
+def test_where_another_process_reads_residency_decides() -> None:
+    loader = PLAIN.model_copy(update={"backend": "data_loader"})
+    assert doubt(storage("cold", 0.0, (0.0, 0), (0.0, 0)), loader) is None
 
 
 def test_one_repeat_of_several_is_enough_and_is_named() -> None:

@@ -50,6 +50,8 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, Any], said: st
     [
         ({"kind": "memory"}, "cannot carry the source memory"),
         ({"kind": "tfrecord", "on_error": "skip"}, "cannot say which records"),
+        ({"kind": "npz"}, "Python loads the files"),
+        ({"kind": "slow_storage", "total_mb_s": 10.0, "shared": "turns"}, "Python takes turns by source.shared"),
     ],
 )
 def test_a_source_that_cannot_cross_is_refused(source: dict[str, Any], said: str) -> None:

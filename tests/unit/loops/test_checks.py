@@ -72,7 +72,8 @@ def test_a_model_that_cannot_be_built_again_is_refused(kind: str, model: str) ->
 
 @pytest.mark.parametrize("kind", EAGER)
 def test_an_eager_loop_trains_one_replica(kind: str) -> None:
-    assert "runtime.replicas is 2" in refusal(plugin("loops", kind), job(replicas=2))
+    assert "replicas = 2" in refusal(plugin("loops", kind), job(replicas=2))
+    assert "replication = 'mirrored'" in refusal(plugin("loops", kind), job(replication="mirrored"))
 
 
 @pytest.mark.parametrize("kind", EAGER)

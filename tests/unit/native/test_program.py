@@ -147,16 +147,22 @@ def test_without_a_compiler_the_variant_is_left_out_with_a_note_and_the_others_s
     assert comparison.without_unavailable(both()) == both()
 
 
-def test_what_python_has_a_part_in_is_refused_before_the_first_trial() -> None:
+@pytest.mark.parametrize(
+    ("backend", "source", "part"),
+    [
+        ("feed_dict", {"kind": "synthetic"}, "feeds every batch"),
+        ("tf_data", {"kind": "npz"}, "loads the files"),
+        ("reader_queue", {"kind": "slow_storage", "total_mb_s": 10.0, "shared": "turns"}, "takes turns"),
+    ],
+)
+def test_what_python_has_a_part_in_is_refused_before_the_first_trial(
+    backend: str, source: dict[str, Any], part: str
+) -> None:
     from pipeline_bench.run.observer import Observer
 
-    scenario = resolve(
-        {
-            "name": "test",
-            "variants": [{"name": "fed", "backend": "feed_dict", "loop": {"kind": "native"}}],
-        }
-    )
-    with pytest.raises(UsageError, match=r"'fed' cannot run: .*runs no Python, and Python feeds every batch"):
+    fed = {"name": "fed", "backend": backend, "loop": {"kind": "native"}}
+    scenario = resolve({"name": "test", "source": source, "variants": [fed]})
+    with pytest.raises(UsageError, match=rf"'fed' cannot run: .*runs no Python, and Python {part}"):
         comparison.prepare_data(scenario, Observer())
 
 

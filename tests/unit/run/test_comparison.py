@@ -196,3 +196,10 @@ def test_a_source_of_whole_batches_is_checked_too(monkeypatch: pytest.MonkeyPatc
         comparison.prepare_data(
             resolve({"name": "x", "source": {"kind": "memory"}, "variants": [{"backend": "feed_dict"}]}), Observer()
         )
+
+
+def test_workers_of_between_graph_that_keep_no_files_cold_are_refused_before_the_first_trial() -> None:
+    variant = {"backend": "tf_data", "runtime": {"replicas": 2, "replication": "between_graph"}}
+    source = {"kind": "tfrecord", "page_cache": "cold"}
+    with pytest.raises(UsageError, match="do not keep files cold"):
+        comparison.prepare_data(resolve({"name": "x", "source": source, "variants": [variant]}), Observer())
