@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-import os
+import secrets
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,6 @@ from pipeline_bench.system.forks import ForkedLock
 
 ROWS = 16_384
 """At 5 reads a second, up to 80,000 batches a second are kept; of more, the oldest are lost and counted."""
-_rings = itertools.count()
 _UNSETTLED = 2
 """A row is counted just before it is written: while the graph may be running, the newest are left for the next time."""
 
@@ -49,13 +48,14 @@ class Ring:
 
         Args:
             lasting: whether it stays until the process ends, so that graphs name it and capture nothing: a function
-                that captures what its `tf.Module` does not hold cannot be saved with that.
+                that captures what its `tf.Module` does not hold cannot be saved with that. Where a process that loads
+                such a function has no ring of that name, nothing is written.
         """
         self.traced = False
         self._read = 0
         self._lock = ForkedLock()
         initial = {"rows": tf.zeros([ROWS, 2], tf.float64), "count": tf.zeros([], tf.int64)}
-        self._name = f"pipeline_bench_{os.getpid()}_{next(_rings)}" if lasting else None
+        self._name = f"pipeline_bench_{secrets.token_hex(8)}" if lasting else None
         with tf.init_scope(), tf.device("/cpu:0"):
             if lasting:
                 for part, value in initial.items():
@@ -81,20 +81,35 @@ class Ring:
         """Build the ops that write a new row, float64 [] each, or run them in eager mode."""
         if not tf.executing_eagerly():
             self.traced = True
-        # A row is not counted before there is something to write: where there is no batch the rest of the graph ends.
-        with tf.device("/cpu:0"), tf.control_dependencies([at_s, wait_s]):
+
+        def build() -> None:
             index = tf.raw_ops.ResourceCountUpTo(resource=self._count, limit=2**62, T=tf.int64)
             slot = tf.math.floormod(index, ROWS)
             row = tf.stack([tf.cast(at_s, tf.float64), tf.cast(wait_s, tf.float64)])
             tf.raw_ops.ResourceScatterUpdate(resource=self._rows, indices=slot, updates=row)
 
+        # A row is not counted before there is something to write: where there is no batch the rest of the graph ends.
+        with tf.device("/cpu:0"), tf.control_dependencies([at_s, wait_s]):
+            self._where_it_is(build)
+
     def add(self, wait_s: Any) -> None:
         """Build the ops that add a wait, float64 [], to the newest row: of a step that takes several batches."""
-        with tf.device("/cpu:0"):
+
+        def build() -> None:
             count = tf.raw_ops.ReadVariableOp(resource=self._count, dtype=tf.int64)
             slot = tf.math.floormod(count - 1, ROWS)
             row = tf.stack([tf.constant(0.0, tf.float64), tf.cast(wait_s, tf.float64)])
             tf.raw_ops.ResourceScatterAdd(resource=self._rows, indices=slot, updates=row)
+
+        with tf.device("/cpu:0"):
+            self._where_it_is(build)
+
+    def _where_it_is(self, build: Callable[[], None]) -> None:
+        """Build ops that use this ring; a graph that names it may be loaded where it is not, and leaves them out."""
+        if self._name is None or tf.executing_eagerly():
+            build()
+            return
+        tf.cond(tf.raw_ops.VarIsInitializedOp(resource=self._count), build, lambda: None)
 
     def mark(self, kind: int) -> None:
         """Write a row that is a mark, now."""

@@ -223,3 +223,35 @@ def test_a_fit_on_several_devices_of_one_process_is_measured_and_goes_on(tmp_pat
     done = run(tmp_path, REPLICAS)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("pipeline-bench: fit of train.py: ") == 2
+
+
+SAVED = """
+import sys
+import tensorflow as tf
+
+class Sum(tf.Module):
+    @tf.function(input_signature=[])
+    def total(self):
+        total = tf.constant(0.0)
+        for number in tf.data.Dataset.range(10):
+            total += tf.cast(number, tf.float32)
+        return total
+
+if "saved" in sys.argv:
+    module = tf.saved_model.load("saved")
+else:
+    module = Sum()
+print(float(module.total()))
+if "saved" not in sys.argv:
+    tf.saved_model.save(module, "saved")
+"""
+
+
+def test_a_function_that_was_watched_and_saved_runs_where_nothing_is_watched(tmp_path: Path) -> None:
+    done = run(tmp_path, SAVED)
+    assert (done.returncode, done.stdout) == (0, "45.0\n"), done.stderr
+    assert "loop of train.py:9: 8 steps" in done.stderr
+    plain = subprocess.run(
+        [sys.executable, "train.py", "saved"], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert (plain.returncode, plain.stdout) == (0, "45.0\n"), plain.stderr
