@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,6 +32,8 @@ from pipeline_bench.text import Text
 SITE = Path(__file__).with_name("site")
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """What a shell exits with where it cannot start a command (POSIX, Shell Command Language, 2.8.2)."""
+_KEYS = (signal.SIGINT, signal.SIGQUIT)
+_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 
 
 class Training(BaseModel):
@@ -182,16 +183,30 @@ def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str,
     }
 
 
-def _quit_alone(children: Sequence[subprocess.Popen[bytes]], number: int, _frame: FrameType | None) -> None:
+def _quit_alone(children: Sequence[subprocess.Popen[bytes]], number: int) -> None:
     if children and all(child.returncode is not None for child in children):
         remove_own()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
 
+def _has_keys() -> bool:
+    """Return whether a terminal's keys signal this process, and so the command, which is of the same group."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:  # there is none
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
 @contextmanager
 def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
-    """Leave INT and QUIT to the command, which the terminal sends them to as well; pass TERM, HUP, USR1 and USR2 on.
+    """Pass signals on to the command, but INT and QUIT where a terminal's keys send them to it as well.
 
     Once the command has ended they change nothing, so that a late one costs neither the lines about the command
     nor its exit code; only QUIT ends this process at once.
@@ -212,14 +227,14 @@ def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
         for number in early:
             child.send_signal(number)
 
-    def leave(_number: int, _frame: FrameType | None) -> None:
-        """Nothing: the command decides. A function, and not SIG_IGN, which the command would inherit."""
+    def pass_on_key(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGQUIT:
+            _quit_alone(children, number)
+        if not _has_keys():
+            pass_on(number, frame)
 
-    handlers: dict[int, Any] = {
-        signal.SIGINT: leave,
-        signal.SIGQUIT: partial(_quit_alone, children),
-        **dict.fromkeys((signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2), pass_on),
-    }
+    # Functions, and not SIG_IGN, which the command would inherit.
+    handlers: dict[int, Any] = {**dict.fromkeys(_KEYS, pass_on_key), **dict.fromkeys(_PASSED_ON, pass_on)}
     # Who ignores a signal, as nohup does a HUP, means the command to ignore it as well.
     kept = {n: signal.signal(n, h) for n, h in handlers.items() if signal.getsignal(n) is not signal.SIG_IGN}
     try:
