@@ -118,7 +118,8 @@ class Watched:
     def ends_fit(self, callbacks: list[Any]) -> None:
         """Take in that a call of `fit` is over, with these callbacks: also where one of the program's own raised."""
         for each in callbacks:
-            if hasattr(each, "ends_fit"):
+            # Not in a fork that a callback has made: it has trainings of its own.
+            if any(getattr(each, "monitor", None) is monitor for _, monitor in self._trainings):
                 self._guarded(each.ends_fit)
 
     def problem(self, problem: Exception | str) -> None:

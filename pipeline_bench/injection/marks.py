@@ -45,45 +45,45 @@ class Marks(AnyKerasCallback):
             begin: stands before the program's callbacks.
         """
         super().__init__()
-        self._monitor = monitor
+        self.monitor = monitor
         self._begin = begin
 
     def set_model(self, model: Any) -> None:
         super().set_model(model)
-        self._monitor.set_model(model)
+        self.monitor.set_model(model)
 
     def set_params(self, params: Any) -> None:
         super().set_params(params)
-        self._monitor.set_params(params)
+        self.monitor.set_params(params)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._monitor.on_train_begin(logs)
+        self.monitor.on_train_begin(logs)
 
     def on_train_end(self, logs: Any = None) -> None:
         self._spent("callbacks_ns")
-        self._monitor.on_train_end(logs)
+        self.monitor.on_train_end(logs)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._monitor.on_epoch_begin(epoch, logs)
+        self.monitor.on_epoch_begin(epoch, logs)
 
     def on_test_begin(self, logs: Any = None) -> None:
-        self._monitor.on_test_begin(logs)
+        self.monitor.on_test_begin(logs)
 
     def on_test_end(self, logs: Any = None) -> None:
-        self._monitor.on_test_end(logs)
+        self.monitor.on_test_end(logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._spent("callbacks_ns")
-        self._monitor.on_epoch_end(epoch, logs)
+        self.monitor.on_epoch_end(epoch, logs)
 
     def ends_fit(self) -> None:
         """End the watching where Keras has not, because a callback raised, and let go of the model."""
-        self._monitor.close()
+        self.monitor.close()
         for each in (self._begin, self):
             each.set_model(None)
 
     def _spent(self, part: str) -> None:
-        course = self._monitor.course
+        course = self.monitor.course
         if course is not None and self._begin.at_ns:
             course.spend(part, monotonic_ns() - self._begin.at_ns)
 

@@ -181,7 +181,8 @@ class IteratorMonitor(LoopMonitor):
     def __init__(self, name: str, framework: str, out: Path | None = None) -> None:
         """Begin; `framework` is that of the loop's device, see `device_of`."""
         super().__init__(name, device_of(framework), out)
-        self._ready: Any = None
+        self._ready: Callable[[], Any] = lambda: None
+        """Gives the last iterator while its loop holds it: workers end with that."""
         self.record.buffered = self._buffered
 
     def timed(self, iterator: Any) -> Any:
@@ -192,23 +193,13 @@ class IteratorMonitor(LoopMonitor):
         """
         iterator.__class__ = _timed_class(type(iterator))  # type: ignore[arg-type] # a class can be hashed
         iterator._pipeline_bench_steps = self._steps
-        self._ready = iterator
+        self._ready = weakref.ref(iterator)
         self._steps.receive(time.monotonic_ns(), LEFT, threading.get_ident())
         return iterator
 
-    def close(self, reason: str | None = None) -> SavedJob:
-        """End, and keep the session; see `LoopMonitor`."""
-        self._ready = None
-        return super().close(reason)
-
-    def drop(self) -> None:
-        """End, and leave nothing: the loop was no training."""
-        self._ready = None
-        super().drop()
-
     def _buffered(self) -> tuple[float, float] | None:
         """Return how many batches a DataLoader's workers have ready, and how many they may have; None elsewhere."""
-        iterator = self._ready
+        iterator = self._ready()
         tasks = getattr(iterator, "_task_info", None)
         workers, factor = getattr(iterator, "_num_workers", 0), getattr(iterator, "_prefetch_factor", None)
         if tasks is None or not workers or not factor:
