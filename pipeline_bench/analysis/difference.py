@@ -73,7 +73,8 @@ def between(
             f"{paths[0]} and {paths[1]} have no variant in common{besides}: {_names(before)} and {_names(after)}.",
             "Compare two sessions of one scenario, or of scenarios whose variants have the same names.",
         )
-    changes = tuple(change(before, after, name) for name in shared)
+    runs = tuple(measured.of(each.scenario, each.trials, each.environment.cores) for each in (before, after))
+    changes = tuple(change(before, after, name, *runs) for name in shared)
     if not any(found.measured_in_both for found in changes):
         raise UsageError(
             f"{paths[0]} and {paths[1]} have no measured figure in common: {changes[0].step_time.reason}.",
@@ -247,15 +248,13 @@ class _Trials(NamedTuple):
     """Empty where the backend does not say how long a step waits."""
 
 
-def _trials(session: Session, name: str) -> _Trials:
-    variant = session.scenario.variant(name)
-    found = measured.of(session.scenario, session.trials, session.environment.cores)
-    own = [found[name][repeat] for repeat in sorted(found[name])]
-    waits = [(run.mean_wait_ms, run) for run in own]
+def _trials(session: Session, name: str, runs: measured.ByVariant) -> _Trials:
+    own = [runs[name][repeat] for repeat in sorted(runs[name])]
+    pairs = measured.pairs(runs, session.scenario.variant(name))
     return _Trials(
         step_ms=[_mean_ms(run) for run in own],
-        in_ceilings=[_mean_ms(run) / _mean_ms(top) for run, top in measured.pairs(found, variant)],
-        wait_shares=[wait_ms / _mean_ms(run) for wait_ms, run in waits if wait_ms is not None],
+        in_ceilings=[_mean_ms(run) / _mean_ms(top) for run, top in pairs],
+        wait_shares=[run.mean_wait_ms / _mean_ms(run) for run in own if run.mean_wait_ms is not None],
     )
 
 
@@ -264,10 +263,12 @@ def _mean_ms(run: measured.Measured) -> float:
     return max(run.mean_ms, _SHORTEST_MS)
 
 
-def change(before: Session, after: Session, name: str) -> VariantChange:
+def change(
+    before: Session, after: Session, name: str, runs_before: measured.ByVariant, runs_after: measured.ByVariant
+) -> VariantChange:
     """Return how a variant of both sessions changed."""
     one, other = before.result(name), after.result(name)
-    was, now = _trials(before, name), _trials(after, name)
+    was, now = _trials(before, name, runs_before), _trials(after, name, runs_after)
     step_time = _ratio(was.step_ms, now.step_ms, _missing(one, other))
     if step_time.value is not None and (devices := _other_devices(one, other)) is not None:
         step_time = Ratio(reason=devices)
