@@ -19,7 +19,6 @@ READERS = frozenset(
     {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "CsvDataset", "SqlDataset", "load"}
 )
 """The methods and classes that read files."""
-RANDOM = frozenset({"shuffle", "sample_from_datasets", "rejection_resample", "random"})
 
 
 def consumers(inspection: Inspection, stage: Stage) -> list[Stage]:
@@ -104,16 +103,6 @@ def reads_files(stage: Stage) -> bool:
 def draws(stage: Stage) -> bool:
     """Return whether a function in the stage draws random numbers."""
     return any(each.draws for each in stage.with_inner())
-
-
-def random(stage: Stage) -> bool:
-    """Whether what the stage gives, or its order, may differ from epoch to epoch, by what its graph and method tell."""
-    return any(
-        each.draws
-        or each.method in RANDOM
-        or (each.method == "list_files" and each.arguments.get("shuffle") is not False)
-        for each in stage.with_inner()
-    )
 
 
 def in_front_of(inspection: Inspection, *methods: str) -> frozenset[int]:

@@ -23,6 +23,8 @@ MODEL_STEP, REBUILDING = "model step", "rebuilding"
 """What a trial's watch reports that it does: a step of the model, or the pipeline's calls again, with the edits."""
 WORKERS = "workers"
 """The method of the stage in which Keras' workers make the batches of a `PyDataset`."""
+RANDOM = frozenset({"shuffle", "sample_from_datasets", "rejection_resample", "random"})
+"""Methods whose order or elements are random."""
 INFINITE = -1
 """`tf.data.INFINITE_CARDINALITY`: the pipeline never ends."""
 
@@ -166,6 +168,16 @@ class Stage(Data):
     def draws(self) -> bool:
         """Whether its function draws random numbers."""
         return self.function is not None and self.function.random
+
+    @property
+    def varies(self) -> bool:
+        """Whether what it gives, or its order, may differ from epoch to epoch, by what its graph and method tell."""
+        return any(
+            each.draws
+            or each.method in RANDOM
+            or (each.method == "list_files" and each.arguments.get("shuffle") is not False)
+            for each in self.with_inner()
+        )
 
     def with_inner(self) -> Iterator[Stage]:
         """Yield the stage, then all that its function builds, outer ones first."""

@@ -31,7 +31,6 @@ _DISTRIBUTED_NOTE = (
     "diagnosed, in one process and with its own batch size."
 )
 _ALLOWED = "it must return a tf.data.Dataset, or a tuple, list or dict whose first dataset is to be diagnosed"
-_MIX = ("shuffle", "sample_from_datasets", "rejection_resample", "random")
 _DISTRIBUTING = ("experimental_distribute_dataset", "distribute_datasets_from_function")
 """Methods of a `tf.distribute` strategy: what the user's function returns after one is no tf.data dataset."""
 
@@ -155,14 +154,7 @@ def _is_shared(calls: Mapping[int, Call], call: Call, others: Sequence[Call]) ->
 
 def _is_random(calls: Mapping[int, Call], call: Call) -> bool:
     """Return whether a call or one in front of it draws random numbers, or mixes."""
-    return any(_draws(calls[number].stage()) for number in upstream(calls, [call.id]))
-
-
-def _draws(stage: Stage) -> bool:
-    if stage.method == "list_files":
-        return stage.arguments.get("shuffle") is not False
-    function = stage.function
-    return stage.method in _MIX or (function is not None and function.random) or any(map(_draws, stage.inner))
+    return any(calls[number].stage().varies for number in upstream(calls, [call.id]))
 
 
 @dataclass

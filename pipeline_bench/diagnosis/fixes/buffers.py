@@ -12,7 +12,7 @@ from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.calls import AUTOTUNE, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import DivideMap, Edit, InsertAfter, MoveBefore, PrefetchToDevice, Remove, SetArgument
-from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.model.pipeline import RANDOM, Inspection, Stage
 from pipeline_bench.text import units
 
 _LARGE_READ_BYTES = 8 * 2**20
@@ -219,7 +219,7 @@ def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:
             break
         fixed.append(stage)
     before = chain.upstream(inspection, fixed[0]) if fixed else []
-    return [] if any(chain.draws(each) or each.method in chain.RANDOM for each in before) else fixed
+    return [] if any(chain.draws(each) or each.method in RANDOM for each in before) else fixed
 
 
 def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
@@ -236,7 +236,7 @@ def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
 
 def _holds_a_draw(inspection: Inspection, stage: Stage) -> bool:
     """Return whether a cache keeps one order, or one draw, for all epochs: without it each would have its own."""
-    return stage.method == "cache" and any(chain.random(each) for each in chain.upstream(inspection, stage))
+    return stage.method == "cache" and any(each.varies for each in chain.upstream(inspection, stage))
 
 
 def _all_of(stage: Stage | None, size: Value) -> bool:

@@ -207,7 +207,7 @@ def order(inspection: Inspection, context: Context) -> Iterator[Fix]:
         )
     for repeat, cache in chain.pairs(inspection, "repeat", "cache"):
         before = chain.upstream(inspection, repeat)
-        if chain.endless(inspection, repeat) and not any(chain.random(each) for each in before):
+        if chain.endless(inspection, repeat) and not any(each.varies for each in before):
             yield fix(
                 "cache before repeat",
                 "Cache before repeating: behind an endless repeat a cache is never full, and grows for ever",
