@@ -31,11 +31,10 @@ from pipeline_bench.report import diagnosis, html, markdown, screen, terminal
 from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.scenario import Scenario
-from pipeline_bench.system import interrupts
+from pipeline_bench.system import interrupts, job_control
 from pipeline_bench.system.files import remove_own, write_atomically
 from pipeline_bench.system.interrupts import Handler
 from pipeline_bench.text import safe
-from pipeline_bench.ui import job_control
 from pipeline_bench.ui.live import LiveView
 from pipeline_bench.ui.plain import PlainView
 
@@ -182,9 +181,6 @@ def interruptible(leave: bytes = b"") -> Iterator[None]:
     """
     modes = job_control.modes()
 
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
     def leave_at_once(number: int, _: object) -> None:
         job_control.give_back(leave, modes)
         remove_own()
@@ -196,8 +192,8 @@ def interruptible(leave: bytes = b"") -> Iterator[None]:
         job_control.stop()
 
     handlers: dict[signal.Signals, Handler] = {
-        signal.SIGTERM: interrupt,
-        signal.SIGHUP: interrupt,
+        signal.SIGTERM: signal.default_int_handler,
+        signal.SIGHUP: signal.default_int_handler,
         signal.SIGQUIT: leave_at_once,
         signal.SIGTSTP: stop,
     }

@@ -217,7 +217,7 @@ def _watch(console: Console) -> None:
 
     from pipeline_bench.cli.running import interruptible
     from pipeline_bench.run import jobs
-    from pipeline_bench.ui import job_control
+    from pipeline_bench.system import job_control
     from pipeline_bench.ui.jobs import screen
 
     def again() -> None:
@@ -246,7 +246,7 @@ def _unbuffered_keys() -> Iterator[None]:
     if sys.stdin is None or not sys.stdin.isatty():
         yield
         return
-    from pipeline_bench.ui import job_control
+    from pipeline_bench.system import job_control
 
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)

@@ -14,6 +14,7 @@ from pipeline_bench import environment
 from pipeline_bench.analysis import wall_time
 from pipeline_bench.analysis.thresholds import NEEDED_STEPS
 from pipeline_bench.hosts import ranks
+from pipeline_bench.injection import entries
 from pipeline_bench.injection.command import Ended, ProcessRecord, Training
 from pipeline_bench.model.session import load
 from pipeline_bench.system.files import is_python, write_atomically
@@ -62,14 +63,9 @@ def next_command(ended: Ended) -> str | None:
     only_fits = all(each.number is not None for each in record.trainings) and not record.more
     is_first = training.number == 1 if only_fits else training.number is None and len(record.trainings) == 1
     which = "" if is_first else f" --training {training.selector}"
-    there = "" if record.folder in (None, _here()) else f"cd {shlex.quote(str(record.folder))} && "
+    away = record.folder is not None and str(record.folder) != entries.folder()
+    there = f"cd {shlex.quote(str(record.folder))} && " if away else ""
     return f"{there}pipeline-bench diagnose {shlex.join(record.command[script])}{which}{given and ' -- '}{given}"
-
-
-def _here() -> Path | None:
-    with suppress(OSError):  # the working directory was removed
-        return Path.cwd()
-    return None
 
 
 def _script_in(record: ProcessRecord) -> slice | None:

@@ -26,6 +26,7 @@ from pipeline_bench.monitoring.sampling import Readings, SamplerThread
 from pipeline_bench.run import jobs
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.system import job_control
 from pipeline_bench.system.files import RUN_VARIABLE, ScratchFolder, remove_own
 from pipeline_bench.text import Text
 
@@ -190,20 +191,6 @@ def _quit_alone(children: Sequence[subprocess.Popen[bytes]], number: int) -> Non
         os.kill(os.getpid(), number)
 
 
-def _has_keys() -> bool:
-    """Return whether a terminal's keys signal this process, and so the command, which is of the same group."""
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
-    except OSError:  # there is none
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
-
-
 @contextmanager
 def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     """Pass signals on to the command, but INT and QUIT where a terminal's keys send them to it as well.
@@ -230,7 +217,7 @@ def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     def pass_on_key(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGQUIT:
             _quit_alone(children, number)
-        if not _has_keys():
+        if not job_control.in_foreground():
             pass_on(number, frame)
 
     # Functions, and not SIG_IGN, which the command would inherit.

@@ -69,8 +69,9 @@ class Watched:
         atexit.register(self.end)
         util = sys.modules.get("multiprocessing.util")
         if util is not None:  # its workers end without atexit; those that it forks forget what was registered
-            util.Finalize(None, self.end, exitpriority=100)
-            util.register_after_fork(self, lambda watched: util.Finalize(None, watched.end, exitpriority=100))
+            for_worker = functools.partial(util.Finalize, None, self.end, exitpriority=100)
+            for_worker()
+            util.register_after_fork(self, lambda _: for_worker())
 
     def _forked(self) -> None:
         """Begin anew in a fork of the program; what its parent measures is kept from being ended here."""
@@ -334,7 +335,7 @@ class Watched:
         for _, monitor in self._trainings:
             self._guarded(monitor.close)
         for loop in self._loops.values():
-            self._guarded(functools.partial(_end_loop, loop))
+            self._guarded(loop.end)
         self._write()
 
     def _write(self) -> None:
@@ -386,15 +387,6 @@ def _no_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _end_loop(loop: Any) -> None:
-    from pipeline_bench.monitoring.record import LEAST_STEPS
-
-    if loop.summary.steps < LEAST_STEPS:
-        loop.drop()
-    else:
-        loop.close()
 
 
 def _traced(lines: Any) -> str | None:

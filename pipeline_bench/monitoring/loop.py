@@ -17,7 +17,7 @@ from pipeline_bench.errors import UsageError
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Session
 from pipeline_bench.monitoring import guard
-from pipeline_bench.monitoring.record import JobRecord, SavedJob, write_line
+from pipeline_bench.monitoring.record import LEAST_STEPS, JobRecord, SavedJob, write_line
 from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import ENDED, LEFT, JobSummary, LoopSteps, Totals, summarise
 from pipeline_bench.system.forks import ForkedLock
@@ -82,6 +82,13 @@ class LoopMonitor:
     def drop(self) -> None:
         """End, and leave nothing: the loop was no training."""
         self.record.drop()
+
+    def end(self) -> None:
+        """Close; drop what took too few steps to be a training."""
+        if self.summary.steps < LEAST_STEPS:
+            self.drop()
+        else:
+            self.close()
 
 
 def _reader(monitor: LoopMonitor) -> Callable[[], None]:

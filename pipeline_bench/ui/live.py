@@ -21,8 +21,9 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.report import VERDICT_STYLES
 from pipeline_bench.run.observer import Observer, Progress
+from pipeline_bench.system import job_control
 from pipeline_bench.text import NAME, one_line, units
-from pipeline_bench.ui import cut, diagnosing, figure_table, job_control, overall_bar, sparkline
+from pipeline_bench.ui import cut, diagnosing, figure_table, overall_bar, sparkline
 from pipeline_bench.ui.progress import Row, SessionProgress, stage
 
 REFRESH_S = 0.25

@@ -21,7 +21,7 @@ from pipeline_bench.injection import closing
 from pipeline_bench.model.session import load
 from pipeline_bench.run import comparison
 from pipeline_bench.run.comparison import Outcome
-from pipeline_bench.ui.job_control import SHOW_CURSOR
+from pipeline_bench.system.job_control import SHOW_CURSOR
 from tests.unit import sessions
 
 

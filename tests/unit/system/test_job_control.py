@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from pipeline_bench.ui.job_control import HIDE_CURSOR, SHOW_CURSOR
+from pipeline_bench.system.job_control import HIDE_CURSOR, SHOW_CURSOR
 from tests.shell import STOPPED
 
 _PROGRAM = """
 import os, signal, time
 from rich.console import Console
 from pipeline_bench.cli.running import interruptible
-from pipeline_bench.ui import job_control
+from pipeline_bench.system import job_control
 from pipeline_bench.ui.live import LiveView
 with interruptible(), LiveView(Console(force_terminal=True)) as view:
     view.preparing("before")

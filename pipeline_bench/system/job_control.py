@@ -50,11 +50,16 @@ def stop() -> None:
     signal.signal(signal.SIGTSTP, handler)
 
 
+def in_foreground() -> bool | None:
+    """Return whether the keys of this process's terminal signal it; None where it has no terminal."""
+    with suppress(OSError), _opened("rb") as terminal:
+        return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    return None
+
+
 def in_background() -> bool:
     """Return whether this process's terminal is in use by another program: a shell, which has this one in a job."""
-    with suppress(OSError), _opened("rb") as terminal:
-        return os.tcgetpgrp(terminal.fileno()) != os.getpgrp()
-    return False
+    return in_foreground() is False
 
 
 def may_draw(again: Callable[[], object]) -> bool:
