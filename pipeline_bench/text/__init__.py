@@ -85,7 +85,8 @@ def bounded(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
 
 def safe_message(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
     r"""Return what a program said, safe and of at most `limit` characters; a byte that `repr` shows as ``\xff``."""
-    return bounded(_QUOTED_BYTE.sub(r"\\x\1", safe(bounded(text, limit))), limit)
+    # A function in place of a template, for which Python would import `re`: user code may have cleared `sys.modules`.
+    return bounded(_QUOTED_BYTE.sub(lambda byte: f"\\x{byte[1]}", safe(bounded(text, limit))), limit)
 
 
 def message_of(error: BaseException) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 import threading
 import unicodedata
 from pathlib import Path
@@ -36,6 +38,19 @@ def test_safe_text_steers_nothing_and_can_be_written(text: str) -> None:
 def test_what_is_safe_stays_as_it_is(text: str) -> None:
     assert safe(safe(text)) == safe(text)
     assert safe_message(safe_message(text, 8), 8) == safe_message(text, 8)
+
+
+def test_text_is_made_safe_after_user_code_has_cleared_the_modules() -> None:
+    script = "\n".join(
+        [
+            "import sys",
+            "from pipeline_bench.text import safe_message",
+            "sys.path.clear(); sys.modules.clear()",
+            r"print(safe_message('a\x1b[31mb\udce9'))",
+        ]
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("ab\\xe9\n", "")
 
 
 @pytest.mark.parametrize("text", ["", "a line", "two\nlines\n\tand a tab", "é 名前 × – \xa0 🙂", "[31m", "\ufffd"])
