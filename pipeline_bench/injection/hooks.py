@@ -57,6 +57,8 @@ class Watched:
         """Calls of `fit`: which one of the process it is, and what watches it."""
         self._fits = 0
         self._loops: dict[str, Any] = {}
+        self._looks: set[str] = set()
+        """Lines that looked at a batch, and made room for a loop."""
         for name in ("_session_runs", "_training_calls"):
             self.__dict__.pop(name, None)
         self._training_functions: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -319,13 +321,24 @@ class Watched:
 
     def _watched_loop(self, where: str | None, begin: Callable[[str], Any]) -> Any:
         """Return what watches the loop of a line; None where it is to be left alone."""
-        if where is None or (where not in self._loops and len(self._loops) >= WATCHED_LOOPS):
+        if where is None or where in self._looks:
             return None
         if where not in self._loops:
+            if len(self._loops) >= WATCHED_LOOPS and not self._leaves_a_look():
+                return None
             with self.inside_library():
                 self._loops[where] = begin(where)
             self._loops[where].record.on_kept = self._write
         return self._loops[where]
+
+    def _leaves_a_look(self) -> bool:
+        """Stop watching the first line that took too few batches to be a training; return whether there was one."""
+        for where, loop in list(self._loops.items()):
+            if not loop.is_training:
+                self._looks.add(where)
+                self._loops.pop(where).drop()
+                return True
+        return False
 
     def end(self) -> None:
         """End what is measured still, and write the record of this process; once."""

@@ -12,8 +12,14 @@ from pipeline_bench.tfdata import user_code
 _PACKAGE = str(Path(__file__).parents[1])
 _OF_PIPELINES = "/tensorflow/python/data/ops/structured_function.py"
 """Traces the functions of a pipeline."""
-_AUTOGRAPH = "/tensorflow/python/autograph/"
-"""Stands between a function that it converted and what that calls."""
+_BETWEEN = (
+    "/tensorflow/python/autograph/",
+    "/tensorflow/python/data/ops/dataset_ops.py",
+    "/tensorflow_datasets/core/dataset_utils.py",
+    "/tqdm/",
+    "/rich/progress.py",
+)
+"""Stands between a loop and what that takes: AutoGraph's conversion, arrays in place of tensors, a progress bar."""
 
 
 def of_loop() -> str | None:
@@ -42,7 +48,7 @@ def _taker() -> FrameType | None:
     """Return the frame that takes an iterator, where that is the user's own code; None where a library does."""
     for frame in user_code.outward(sys._getframe(1)):
         file = frame.f_code.co_filename
-        if not file.startswith((_PACKAGE, "<")) and _AUTOGRAPH not in file:
+        if not _is_no_program(file) and not any(part in file for part in _BETWEEN):
             return frame if user_code.origin(file) == "user" else None
     return None
 
@@ -55,11 +61,16 @@ def of_user() -> str | None:
     library = ""
     for frame in user_code.outward(sys._getframe(1)):
         file = frame.f_code.co_filename
-        if user_code.origin(file) == "user" and not file.startswith((_PACKAGE, "<")):
+        if user_code.origin(file) == "user" and not _is_no_program(file):
             return f"{_name(file)}:{frame.f_lineno}{library}"
         if not library and user_code.origin(file) == "library" and not _is_loader(file):
             library = f", by {Path(file).name}:{frame.f_lineno}"
     return None
+
+
+def _is_no_program(file: str) -> bool:
+    """Return whether code is this package's, or compiled from a string, as what begins a spawned worker is."""
+    return file.startswith(_PACKAGE) or (file.startswith("<") and file != "<stdin>")
 
 
 def _name(file: str) -> str:

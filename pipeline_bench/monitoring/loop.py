@@ -65,6 +65,11 @@ class LoopMonitor:
             self.read(settled=False)
         return self.record.summary()
 
+    @property
+    def is_training(self) -> bool:
+        """Whether it has taken more batches than one who looks at an example."""
+        return self.summary.steps >= LEAST_STEPS
+
     def read(self, settled: bool) -> None:
         """Bring what was measured into the record; `settled` where no graph is running any more."""
         self._steps.flush()
@@ -85,10 +90,10 @@ class LoopMonitor:
 
     def end(self) -> None:
         """Close; drop what took too few steps to be a training."""
-        if self.summary.steps < LEAST_STEPS:
-            self.drop()
-        else:
+        if self.is_training:
             self.close()
+        else:
+            self.drop()
 
 
 def _reader(monitor: LoopMonitor) -> Callable[[], None]:

@@ -44,9 +44,12 @@ def hanging():  # batches after which TensorFlow waits for ever; 5 s later comes
 
 if __name__ == "__main__":
     next(iter(batches(1)))
+    for look in batches(2).take(1): pass
+    for look in batches(2).take(1): pass
+    for look in batches(2).take(1): pass
     if "loop" in sys.argv:
         for epoch in range(2):
-            for x, y in batches(40):
+            for x, y in batches(40) if epoch else batches(40).as_numpy_iterator():
                 x + y
     if "fit" in sys.argv:
         train(2)
@@ -76,7 +79,7 @@ def test_a_fit_a_loop_and_a_spawned_worker_are_measured_without_an_edit_until_a_
     (where,) = [line for line in told if "went: start-up and imports" in line and "between epochs" in line]
     for part in ("first step", "input wait", "compute and host", "validation"):
         assert part in where
-    loop = next(number for number, line in enumerate(SCRIPT.splitlines(), 1) if "in batches(40):" in line)
+    loop = next(number for number, line in enumerate(SCRIPT.splitlines(), 1) if "as_numpy_iterator" in line)
     whole = [line for line in told if not line.startswith("pipeline-bench:   ") and "was killed" not in line]
     names = sorted(line.split(": ")[1] for line in whole)
     assert names == ["fit of train.py"] * 3 + [f"loop of train.py:{loop}", "next", "whole command"]

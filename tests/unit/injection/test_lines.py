@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.progress import track
 
 from pipeline_bench.injection import entries, lines
 
@@ -32,6 +34,16 @@ def test_a_loop_is_called_by_its_file_and_line_and_in_a_notebook_by_its_cell(
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     assert where("/home/you/train.py") == "train.py:2"
     assert where("/tmp/ipykernel_7/99.py") == ("In[3]:2" if loaded else "99.py:2")
+
+
+def test_a_loop_over_a_progress_bar_is_the_loop_of_the_program() -> None:
+    class Batches:
+        def __iter__(self) -> Iterator[str | None]:
+            return iter([lines.of_loop()])
+
+    (shown,) = track(Batches(), disable=True, total=1)
+    assert shown is not None
+    assert shown.startswith("test_lines.py:")
 
 
 def test_a_notebooks_kernel_is_called_so_and_cannot_be_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
