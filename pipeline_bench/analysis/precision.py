@@ -228,8 +228,9 @@ def updated(session: Session, interrupted: bool = False) -> Session:
 def open_questions(session: Session) -> tuple[OpenQuestion, ...]:
     """Return what is open of a session whose results are up to date, in its scenario's order.
 
-    A verdict is open while there is a doubt, and not where it was refused: more rounds change nothing of files that
-    were not cold. A ratio is open until the difference is certain, or the two are known to tie.
+    A verdict is open while there is a doubt or there are too few steps, and not where it was refused: more rounds
+    change nothing of files that were not cold. A ratio is open until the difference is certain, or the two are known to
+    tie.
     """
     found: list[OpenQuestion] = []
     for result in session.results:
@@ -255,7 +256,7 @@ def is_look(rounds: int, fewest: int) -> bool:
 
 
 def _open(result: Result, *, is_ceiling: bool) -> Iterator[OpenQuestion]:
-    if result.verdict.doubt is not None:
+    if result.verdict.doubt is not None or (result.verdict.cause == "too-few-steps" and not is_ceiling):
         yield OpenQuestion(result.variant)
     if is_ceiling or result.work.status == "unequal":
         return
