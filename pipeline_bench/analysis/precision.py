@@ -33,9 +33,9 @@ NEEDED_ROUNDS = 2
 """An interval needs two trials, whatever the budget."""
 
 # Trials look alike by chance, the more easily the fewer they are, and whoever looks after each one stops where they
-# do. Of normal trials whose goal takes 20, the interval at the end holds the truth 90 times in 100 when they are judged
-# from 3 repeats on, 92 times from 5 on and 94 from 8 on (tests/unit/test_precision.py simulates it; the effect is in
-# Starr, "The performance of a sequential procedure for the fixed-width interval estimation of the mean", 1966).
+# do. Judged from 8 repeats on, the interval at the end holds the truth 90 to 96 times in 100
+# (tests/unit/analysis/test_precision.py simulates it; the effect is in Starr, "The performance of a sequential
+# procedure for the fixed-width interval estimation of the mean", 1966).
 JUDGED_FROM_REPEATS = 8
 
 SPEEDUP, UTILIZATION = "speed-up", "accelerator utilization"

