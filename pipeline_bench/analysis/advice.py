@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from pipeline_bench.analysis import stats
-from pipeline_bench.analysis.measured import AllSteps, Measured
-from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE, WORTH
-from pipeline_bench.model.result import Interval, Result
+from pipeline_bench.analysis import measured
+from pipeline_bench.analysis.speedups import throughput_over
+from pipeline_bench.analysis.thresholds import WORTH
+from pipeline_bench.model.result import Result, Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.text import NAME, one_line, units
@@ -134,45 +134,42 @@ def _seen(session: Session, excess: _Excess) -> str:
             "their effect is not known: no variant differs from it only in having at most as many threads as cores; "
             f"add one with runtime.{_key(kind)} = {cores}."
         )
-    mean_ms = {(t.variant, t.repeat): Measured(AllSteps(t)).mean_ms for t in session.trials if t.measured}
-    ratios = [
-        mean_ms[reference.name, repeat] / own_ms
-        for (variant, repeat), own_ms in sorted(mean_ms.items())
-        if variant == excess.variant.name and (reference.name, repeat) in mean_ms
-    ]
-    if not ratios:
+    gain = throughput_over(excess.variant, reference, measured.of(session.scenario, session.trials, cores))
+    if gain.value is None:
         return f"their effect is not known: no repeat has a measured trial of both it and {_name(reference.name)}."
-    shown = f"{units.ratio(stats.typical_ratio(ratios))} the speed of {_name(reference.name)}"
-    interval = stats.typical_ratio_interval(ratios)
-    claim = stats.typical_ratio_interval(ratios, CLAIM_CONFIDENCE)
-    if interval is None or claim is None:
+    shown = f"{units.ratio(gain.value)} the speed of {_name(reference.name)}"
+    if gain.ci95 is None:
         return f"{shown} in one trial each, which may be chance: use --repeats 3 or more."
     threads = _asked(reference, kind, cores)
-    said = _claimed(claim, kind) if threads == cores else _claimed_over_fewer(claim, kind, threads, cores)
-    return f"{shown}{units.ends(units.ratio, interval)}. {said}"
+    said = _claimed(gain, kind) if threads == cores else _claimed_over_fewer(gain, kind, threads, cores)
+    return f"{shown}{units.ends(units.ratio, gain.ci95)}. {said}"
 
 
-def _claimed_over_fewer(claim: Interval, kind: Kind, threads: int, cores: int) -> str:
+def _found(gain: Speedup) -> str:
+    """Return what is claimed: ``They gain``, ``They probably lose``; empty where no difference was found."""
+    word = {"faster": "gain", "slower": "lose"}.get(gain.difference or "none")
+    return f"They {'probably ' if gain.certainty == 'probable' else ''}{word}" if word else ""
+
+
+def _claimed_over_fewer(gain: Speedup, kind: Kind, threads: int, cores: int) -> str:
     """Return the claim over a variant with fewer threads than cores: part of a gain may be that of the other cores."""
-    low, high = claim
-    found = "They gain" if low > 1 else "They lose" if high < 1 else "No difference was found"
+    found = _found(gain) or "No difference was found"
     return (
         f"{found}, but compared with {units.count(threads, 'thread')}: the effect of more threads than cores is not "
         f"known; add a variant with runtime.{_key(kind)} = {cores}. {_THREADS_DO[kind]}."
     )
 
 
-def _claimed(claim: Interval, kind: Kind) -> str:
-    """Return what the interval at `CLAIM_CONFIDENCE` says over a variant with as many threads as cores, and why."""
-    low, high = claim
-    if low > 1:
+def _claimed(gain: Speedup, kind: Kind) -> str:
+    """Return what is found over a variant with as many threads as cores, as the speed-ups say it, and why."""
+    if gain.difference == "faster":
         return (
-            f"They gain here. {_THREADS_DO[kind]}; more threads than cores help if the threads also wait, and "
+            f"{_found(gain)} here. {_THREADS_DO[kind]}; more threads than cores help if the threads also wait, and "
             "leave their core to others meanwhile."
         )
-    if high < 1:
-        return f"They lose. {_THREADS_DO[kind]}; more threads than cores take turns, which costs time."
-    if high <= WORTH:
+    if gain.difference == "slower":
+        return f"{_found(gain)}. {_THREADS_DO[kind]}; more threads than cores take turns, which costs time."
+    if gain.ci95 is not None and gain.ci95[1] <= WORTH:
         return f"No gain was found. {_THREADS_DO[kind]}; if every core has its thread, one more has no core to run on."
     return (
         "Whether they gain is not known: the intervals are too wide; more --repeats make them narrower. "

@@ -21,7 +21,6 @@ from pipeline_bench.scenario import Variant
 from pipeline_bench.text import NAME, REASON, one_line, units
 
 _NAMES_LIMIT = 8
-_SHORTEST_MS = 1e-6
 _TOO_FEW_TRIALS = "an interval needs at least 2 trials in each session"
 
 _CEILING_PARTS = {"source", "model", "loop", "runtime"}
@@ -252,15 +251,10 @@ def _trials(session: Session, name: str, runs: measured.ByVariant) -> _Trials:
     own = [runs[name][repeat] for repeat in sorted(runs[name])]
     pairs = measured.pairs(runs, session.scenario.variant(name))
     return _Trials(
-        step_ms=[_mean_ms(run) for run in own],
-        in_ceilings=[_mean_ms(run) / _mean_ms(top) for run, top in pairs],
-        wait_shares=[run.mean_wait_ms / _mean_ms(run) for run in own if run.mean_wait_ms is not None],
+        step_ms=[run.mean_ms for run in own],
+        in_ceilings=[run.mean_ms / top.mean_ms for run, top in pairs],
+        wait_shares=[run.mean_wait_ms / run.mean_ms for run in own if run.mean_wait_ms is not None],
     )
-
-
-def _mean_ms(run: measured.Measured) -> float:
-    """Return the mean step time in ms, which two sessions can be divided by: a step takes at least a nanosecond."""
-    return max(run.mean_ms, _SHORTEST_MS)
 
 
 def change(

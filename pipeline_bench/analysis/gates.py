@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from pipeline_bench.analysis import stats
+from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE
 from pipeline_bench.model.difference import Gate, Outcome, Ratio, VariantChange
 from pipeline_bench.model.result import Disturbance, Result
@@ -139,11 +141,16 @@ def _explained(
 ) -> tuple[Outcome, str] | None:
     """Return undecided where AFTER would be within the limit if disturbances had cost neither session anything.
 
-    A machine that is as busy in both sessions explains no change.
+    A machine that is as busy in both sessions explains no change. The cost is a share of the time of all steps, so that
+    it is taken from all: the figures may be of those that nothing disturbed.
     """
     cost, worst = _disturbed(after, change.variant)
     cost_before, _ = _disturbed(before, change.variant)
-    undisturbed = (change.step_time.value or 0.0) * (1 - cost) / max(1 - cost_before, _LEAST_LEFT)
+    every_step_ms = (
+        [Measured(AllSteps(trial)).mean_ms for trial in session.trials_of(change.variant) if trial.measured]
+        for session in (before, after)
+    )
+    undisturbed = stats.change_ratio(*every_step_ms) * (1 - cost) / max(1 - cost_before, _LEAST_LEFT)
     if worst is None or undisturbed > 1 + limit:
         return None
     what = worst.text.rstrip(".")

@@ -186,8 +186,8 @@ def _lag(
     third = max(1, len(own) // 3)
     before, after = float(np.median(own[:third])), float(np.median(own[-third:]))
     fall = 1 - after / before if before > 0 else 0.0
-    beside = {other.variant: clocks[id(other)] for other in trials if other.repeat == trial.repeat}
-    medians = {name: float(np.median(clock)) for name, clock in beside.items() if clock}
+    beside = [other for other in trials if other.repeat == trial.repeat]
+    medians = {other.variant: float(np.median(clock)) for other in beside if (clock := clocks[id(other)])}
     fastest = max(medians, key=lambda name: medians[name])
     mine = float(np.median(own))
     lag = 1 - mine / medians[fastest] if medians[fastest] > 0 else 0.0

@@ -193,7 +193,8 @@ class Measured:
 
     @cached_property
     def step_ms(self) -> Floats:
-        return (self.end_ns - self.start_ns) / _NS_PER_MS
+        # By a clock that was set during a call of several steps, some of these take no time (`loops.step_ends`).
+        return np.asarray(np.maximum(self.end_ns - self.start_ns, 1) / _NS_PER_MS)
 
     @cached_property
     def mean_ms(self) -> float:
@@ -206,8 +207,13 @@ class Measured:
 
     @cached_property
     def mean_wait_ms(self) -> float | None:
-        wait_ns = self.record.after_warmup("wait_ns")
-        return None if wait_ns is None else float(wait_ns[self._counts].mean()) / _NS_PER_MS
+        wait_ns = self._within_steps("wait_ns")
+        return None if wait_ns is None else float(wait_ns.mean()) / _NS_PER_MS
+
+    def _within_steps(self, column: Literal["wait_ns", "busy_ns"]) -> Times | None:
+        """Return parts of the steps that count, none below 0 or longer than its step, as where the clock was set."""
+        part_ns = self.record.after_warmup(column)
+        return None if part_ns is None else np.clip(part_ns[self._counts], 0, self.end_ns - self.start_ns)
 
     @property
     def emulated(self) -> str | None:
@@ -224,11 +230,11 @@ class Measured:
     @cached_property
     def busy_share(self) -> float | None:
         """How much of the measured time an emulated device was busy, 0 to 1; None of a model that computed."""
-        busy_ns = self.record.after_warmup("busy_ns")
+        busy_ns = self._within_steps("busy_ns")
         if busy_ns is None:
             return None
         # The steps follow each other without a gap, so that those that count have the time that they took.
-        return min(1.0, float(busy_ns[self._counts].sum()) / max(1.0, float((self.end_ns - self.start_ns).sum())))
+        return float(busy_ns.sum()) / max(1.0, float((self.end_ns - self.start_ns).sum()))
 
     @cached_property
     def total_s(self) -> float:

@@ -33,9 +33,9 @@ NEEDED_ROUNDS = 2
 """An interval needs two trials, whatever the budget."""
 
 # Trials look alike by chance, the more easily the fewer they are, and whoever looks after each one stops where they
-# do. Of normal trials whose goal takes 20, the interval at the end holds the truth 90 times in 100 when they are judged
-# from 3 repeats on, 92 times from 5 on and 94 from 8 on (tests/unit/test_precision.py simulates it; the effect is in
-# Starr, "The performance of a sequential procedure for the fixed-width interval estimation of the mean", 1966).
+# do. Judged from 8 repeats on, the interval at the end holds the truth 90 to 96 times in 100
+# (tests/unit/analysis/test_precision.py simulates it; the effect is in Starr, "The performance of a sequential
+# procedure for the fixed-width interval estimation of the mean", 1966).
 JUDGED_FROM_REPEATS = 8
 
 SPEEDUP, UTILIZATION = "speed-up", "accelerator utilization"
@@ -228,8 +228,9 @@ def updated(session: Session, interrupted: bool = False) -> Session:
 def open_questions(session: Session) -> tuple[OpenQuestion, ...]:
     """Return what is open of a session whose results are up to date, in its scenario's order.
 
-    A verdict is open while there is a doubt, and not where it was refused: more rounds change nothing of files that
-    were not cold. A ratio is open until the difference is certain, or the two are known to tie.
+    A verdict is open while there is a doubt or there are too few steps, and not where it was refused: more rounds
+    change nothing of files that were not cold. A ratio is open until the difference is certain, or the two are known to
+    tie.
     """
     found: list[OpenQuestion] = []
     for result in session.results:
@@ -255,7 +256,7 @@ def is_look(rounds: int, fewest: int) -> bool:
 
 
 def _open(result: Result, *, is_ceiling: bool) -> Iterator[OpenQuestion]:
-    if result.verdict.doubt is not None:
+    if result.verdict.doubt is not None or (result.verdict.cause == "too-few-steps" and not is_ceiling):
         yield OpenQuestion(result.variant)
     if is_ceiling or result.work.status == "unequal":
         return

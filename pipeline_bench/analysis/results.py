@@ -213,7 +213,7 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
         error = measured.systematic_error(name, device, taken)
         return speedups.estimate_of(stats.believe(values, SHARE_SCATTER).widened(error))
 
-    waits = [min(1.0, (run.mean_wait_ms or 0.0) / run.mean_ms) for run in used]
+    waits = [(run.mean_wait_ms or 0.0) / run.mean_ms for run in used]
     tops = [top.mean_ms / run.mean_ms for run, top in pairs]
     no_wait = used[0].mean_wait_ms is None
     unknown = Estimate(reason=f"the backend {variant.backend} does not say how long a step waits for its batch")

@@ -95,11 +95,15 @@ def judge(split: StepSplit, steps: int, taken: float = 0.0, for_more: str = "rai
 def probabilities(split: StepSplit) -> dict[VerdictKind, float]:
     """Return how probable each limit is by the input wait, the host slowdown and their intervals.
 
-    The errors of the two are taken as normal and independent of each other; the accelerator utilization is what they
-    leave. Where there is no host slowdown, all from none to what the wait leaves is taken as plausible.
+    The errors of the two are taken as normal; the accelerator utilization is what they leave, and how well that is
+    known says how they go together: a wait that scatters beside a steady ceiling leaves so much less to the host.
+    Where there is no host slowdown, all from none to what the wait leaves is taken as plausible.
     """
-    wait = np.clip(_plausible(split.input_wait_share), 0.0, 1.0)[:, None]
-    host = _plausible(split.host_slowdown_share)[None, :]
+    normal, together = stats.equally_plausible(_PARTS), _correlation(split)
+    wait = np.clip(_value(split.input_wait_share) + _error(split.input_wait_share) * normal, 0.0, 1.0)[:, None]
+    apart = np.sqrt(1 - together**2)
+    host_error = _error(split.host_slowdown_share)
+    host = _value(split.host_slowdown_share) + host_error * (together * normal[:, None] + apart * normal[None, :])
     if not _is_known(split.host_slowdown_share):
         host = np.linspace(0.0, max(0.0, 1 - _value(split.input_wait_share)), _PARTS)[None, :]
     bound = np.maximum(wait, host) >= thresholds.BOUND_SHARE
@@ -145,9 +149,20 @@ def _between(pair: set[VerdictKind], split: StepSplit) -> tuple[ShareName, float
     return ("input wait" if "input-bound" in pair else "host slowdown"), thresholds.BOUND_SHARE
 
 
-def _plausible(estimate: Estimate) -> npt.NDArray[np.float64]:
-    """Return equally plausible values of a figure; of one round, those that the usual scatter lets expect."""
-    return _value(estimate) + _width(estimate) / stats.NORMAL_REACH * stats.equally_plausible(_PARTS)
+def _correlation(split: StepSplit) -> float:
+    """Return that of the errors of input wait and host slowdown; 0 where one of the three parts is not known.
+
+    The three are 1, so that the variance of the utilization is those of the two and twice their covariance.
+    """
+    wait, host, rest = (_error(each) for each in split[:3])
+    if not all(map(_is_known, split[:3])) or not wait * host:
+        return 0.0
+    return float(np.clip((rest**2 - wait**2 - host**2) / (2 * wait * host), -1.0, 1.0))
+
+
+def _error(estimate: Estimate) -> float:
+    """Return one standard deviation of a figure's error; of one round, the usual scatter's."""
+    return _width(estimate) / stats.NORMAL_REACH
 
 
 def _ends(estimate: Estimate) -> Interval:

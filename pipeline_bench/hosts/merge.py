@@ -254,7 +254,7 @@ def shifted(value: Any, by_ns: int) -> Any:
     return value.model_copy(update=moved)
 
 
-_STAMPS = frozenset({"at_ns", "start_ns", "end_ns", "started_ns", "ended_ns"})
+_STAMPS = frozenset({"at_ns", "from_ns", "start_ns", "end_ns", "started_ns", "ended_ns"})
 
 
 def _results(ranked: _Ranked, size: int, who: Mapping[int, str]) -> Iterator[HostsResult]:

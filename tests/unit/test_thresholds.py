@@ -31,7 +31,7 @@ METHOD = [
     f"{percent(limit.PROBABLE_CLAIM)} interval does",
     f"two copies of a variant differ by {percent(limit.SAME_JOB_SCATTER)} permanently",
     f"95 % interval of their ratio is within a factor of {limit.TIE:.2f}",
-    f"the {percent(limit.CLAIM_CONFIDENCE)} interval holds 1 and ends below {limit.WORTH}",
+    f"no difference is claimed, and the 95 % interval ends below {limit.WORTH}",
     f"{limit.SHARE_SCATTER * 100:.0f} points of a share, {percent(limit.RATIO_SCATTER)} of a ratio",
     f"({', '.join(map(percent, limit.TAKEN_LEVELS[:-1]))} of the CPU) are left out",
     f"fewer than {limit.FEWEST_STEPS} steps are left",

@@ -77,6 +77,13 @@ def test_a_loss_is_said_to_be_one() -> None:
     assert "They lose." in said({"two": STEADY, "four": (25.0, 25.1, 24.9)})
 
 
+def test_a_claim_is_the_one_of_the_speed_up_in_the_table() -> None:
+    """1.5 % in each of ten rounds is less than two copies of one job may differ by; 14 % in three is probable."""
+    steady = [20.0 + 0.01 * (repeat % 3) for repeat in range(10)]
+    assert "No gain was found." in said({"two": steady, "four": [ms / 1.015 for ms in steady]})
+    assert "They probably gain here." in said({"two": STEADY, "four": (17.5, 17.6, 17.4)})
+
+
 @pytest.mark.parametrize(
     ("four", "why"),
     [

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline_bench.analysis import interference
 from pipeline_bench.analysis.difference import between
 from pipeline_bench.analysis.gates import Limits
 from pipeline_bench.analysis.precision import share
@@ -14,7 +15,8 @@ from pipeline_bench.model.difference import Gate, Outcome
 from pipeline_bench.model.result import Disturbance, Verdict, WorkCheck
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialStatus
-from tests.unit.analysis import pairs
+from tests.unit import records
+from tests.unit.analysis import pairs, planted
 
 STEADY = (4.0, 4.02, 3.98)
 
@@ -184,6 +186,25 @@ def test_a_slowdown_that_disturbances_could_explain_is_undecided() -> None:
     as_busy = disturbed(before, (0, 0.2), (1, 0.2), (2, 0.2))
     assert slower(as_busy, enough).outcome == "failed"
     assert slower(disturbed(before, (0, 1.0), (1, 1.0), (2, 1.0)), enough).outcome == "failed"
+
+
+def test_what_others_took_of_steps_that_are_left_out_explains_no_slowdown() -> None:
+    """A quarter slower also in the steps beside which nothing else ran; the figures are of these alone."""
+    others = planted.track("other_cpu_percent", [0.0, 0.0, 0.0, 60.0, 60.0, 0.0, 0.0], every_ms=100)
+    samples = (planted.track("machine_cpu_percent", [100.0] * 7, every_ms=100), others)
+    steps_ms = [5.0] * 40 + [8.0] * 25 + [5.0] * 40
+    trials = [
+        records.record(name, repeat, [step_ms * share for step_ms in steps_ms], None, samples=samples)
+        for repeat in range(3)
+        for name, share in (("feed_dict", 1 + repeat / 1000), ("ceiling", 0.5))
+    ]
+    after = records.session(
+        records.scenario("feed_dict"), trials, disturbances=interference.find([trials[each] for each in (0, 2, 4)], 2)
+    )
+    assert [found.kind for found in after.disturbances] == ["cpu-contention"] * 3
+    gate = slower(pairs.session({"feed_dict": STEADY}), after)
+    assert gate.outcome == "failed", gate.text
+    assert "changed by +25 %" in gate.text
 
 
 def test_an_au_of_trials_that_disagree_is_undecided_by_its_interval() -> None:

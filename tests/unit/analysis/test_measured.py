@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model import Series
 from pipeline_bench.model.trial import Track, TrialRecord
 from pipeline_bench.run.comparison import load_note
-from tests.unit.records import NS_PER_MS, record, scenario, session
+from tests.unit.records import NS_PER_MS, record, rounds, scenario, session
 from tests.unit.sessions import CPU
 
 WINDOW_MS = 100
@@ -99,6 +101,39 @@ def test_a_trial_that_is_spoilt_whole_leaves_the_others_theirs() -> None:
     found = measured.of(scenario("feed_dict"), mixed, cores=2)["feed_dict"]
     assert set(found) in ({0, 1}, {0, 1, 2})
     assert all(each.level == found[0].level for each in found.values())
+
+
+def with_steps(trial: TrialRecord, **columns: Sequence[int]) -> TrialRecord:
+    """The trial with other columns of its steps."""
+    assert trial.steps is not None
+    packed = {name: Series.pack(np.asarray(column, dtype=np.int64)) for name, column in columns.items()}
+    return trial.model_copy(update={"steps": trial.steps.model_copy(update=packed)})
+
+
+@pytest.mark.parametrize("set_by_s", [-60.0, 0.5])
+def test_a_clock_that_is_set_during_a_step_spoils_that_step_alone(set_by_s: float) -> None:
+    waits_ms = np.full(100, 1.0)
+    waits_ms[70] += set_by_s * 1e3
+    ran = rounds({"feed_dict": (10.0, 1.0), "ceiling": (8.9, None)})
+    ran[2] = with_steps(ran[2], wait_ns=(waits_ms * NS_PER_MS).astype(np.int64).tolist())
+    share = summarise(scenario("feed_dict"), ran, cores=2)[0].input_wait_share.value
+    assert share == pytest.approx(0.1, abs=0.01)
+
+
+@pytest.mark.parametrize("set_by_s", [-60.0, 60.0])
+def test_a_clock_that_is_set_while_an_emulated_device_is_busy_spoils_that_step_alone(set_by_s: float) -> None:
+    busy_ms = np.full(100, 5.0)
+    busy_ms[70] += set_by_s * 1e3
+    trial = with_steps(record("feed_dict", 0, 10.0), busy_ns=(busy_ms * NS_PER_MS).astype(np.int64).tolist())
+    assert measured.Measured(measured.AllSteps(trial)).busy_share == pytest.approx(0.5, abs=0.02)
+
+
+def test_steps_to_which_a_clock_that_was_set_leaves_no_time_are_measured_all_the_same() -> None:
+    """Of the steps of one call those before the clock was set end, by its stamps, when the call begins."""
+    ran = rounds({"feed_dict": (10.0, 1.0), "ceiling": (8.9, None)})
+    ran[2] = record("feed_dict", 1, [0.0] * 70 + [200.0] + [10.0] * 29, 1.0)
+    found = summarise(scenario("feed_dict"), ran, cores=2)[0]
+    assert found.step_ms.median == pytest.approx(10.0, abs=0.1)
 
 
 @pytest.mark.parametrize(("busy", "said"), [(0.05, False), (0.5, True), (1.0, True)])

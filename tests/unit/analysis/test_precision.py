@@ -36,9 +36,9 @@ def new(goal: float = 0.02, budget_s: float = 600, of: Scenario | None = None) -
     )
 
 
-def after(session: Session, trial: Trial, step_ms: float | None, trial_s: float = 1.0) -> Session:
+def after(session: Session, trial: Trial, step_ms: float | None, trial_s: float = 1.0, steps: int = 40) -> Session:
     """The session with one more trial, as the runner makes it."""
-    found = record(trial.variant.name, trial.repeat, step_ms or 1.0, steps=40, noise=0.0)
+    found = record(trial.variant.name, trial.repeat, step_ms or 1.0, steps=steps, noise=0.0)
     start_ns = session.trials[-1].ended_ns if session.trials else 5 * S
     told = {
         "index": trial.index,
@@ -52,11 +52,11 @@ def after(session: Session, trial: Trial, step_ms: float | None, trial_s: float 
     return precision.updated(with_trials)
 
 
-def run(session: Session, step_ms: StepMs, trial_s: float = 1.0, most: int = 400) -> Session:
+def run(session: Session, step_ms: StepMs, trial_s: float = 1.0, most: int = 400, steps: int = 40) -> Session:
     """Run trials until there is none to run, as the runner does."""
     while (trial := precision.next_trial(session)) is not None:
         assert len(session.trials) < most, "this goes on for ever"
-        session = after(session, trial, step_ms(trial), trial_s)
+        session = after(session, trial, step_ms(trial), trial_s, steps)
     return session
 
 
@@ -274,14 +274,10 @@ def test_an_interval_that_reaches_0_is_infinitely_wide() -> None:
 def stopped(trials: Floats, goal: float) -> tuple[float, float]:
     """The interval at the end of a comparison whose trials have these logarithms of a ratio."""
     for count in range(precision.JUDGED_FROM_REPEATS, len(trials)):
-        values = trials[:count]
-        # A bootstrap takes milliseconds; the interval is never narrower than this.
-        if 1.9 * float(values.std(ddof=1)) / math.sqrt(count) > goal:
-            continue
-        low, high = stats.mean_interval(values.tolist()) or (0.0, 0.0)
+        low, high = stats.believe(trials[:count].tolist(), RATIO_SCATTER, trimmed=True).interval()
         if (high - low) / 2 <= goal:
             break
-    return stats.mean_interval(trials[:count].tolist()) or (0.0, 0.0)
+    return low, high
 
 
 def heavy_tailed(generator: np.random.Generator, count: int) -> Floats:
@@ -303,7 +299,7 @@ def test_stopping_where_it_is_narrow_leaves_the_interval_true(
     generator = np.random.default_rng(11)
     intervals = [stopped(draw(generator, 60), goal) for _ in range(400)]
     hits = sum(low <= 0 <= high for low, high in intervals)
-    assert hits / len(intervals) >= 0.92  # of thousands 0.94; judged from 3 trials on 0.90; 400 know it to 0.012
+    assert hits / len(intervals) >= 0.87  # of thousands 0.90 at the least; 400 know it to 0.015
 
 
 # --- rounds until everything is decided
@@ -331,6 +327,17 @@ def test_steady_variants_tie_at_the_first_look() -> None:
     found = run(undecided(), spread(0.001))
     assert (ended(found).ended_by, ended(found).repeats, ended(found).text) == ("decided", 6, "")
     assert not precision.open_questions(found)
+
+
+def test_rounds_go_on_while_a_verdict_lacks_steps_and_the_budget_has_room() -> None:
+    """Of 4 steps a trial 3 count, and a verdict needs 30: after 6 rounds there are 18, after 9 there are 27."""
+    found = run(undecided(), spread(0.001), steps=4)
+    assert (ended(found).ended_by, ended(found).repeats, ended(found).text) == ("decided", 13, "")
+    cut = ended(run(undecided(budget_s=20.0), spread(0.001), steps=4))
+    assert (
+        cut.text
+        == "not decided after 6 rounds, with the budget of 20 s spent: the limit of feed_dict, the limit of tf_data"
+    )
 
 
 def test_what_cannot_be_told_ends_with_the_budget_and_is_named() -> None:

@@ -109,6 +109,19 @@ def test_which_of_two_parts_is_more_is_no_verdict_before_it_is_probable_however_
     )
 
 
+@pytest.mark.parametrize(("half_au", "chance"), [(0.001, 0.88), (0.0707, 0.95), (0.1, 1.0)])
+def test_a_slowdown_that_is_what_a_wait_leaves_of_a_steady_rest_errs_against_it(half_au: float, chance: float) -> None:
+    """6 points apart, each known to ±5: the difference to ±10, or ±7 of errors that have nothing to do with another."""
+    found = verdicts.probabilities(split(estimate(0.30, 0.05), estimate(0.24, 0.05), estimate(0.46, half_au)))
+    assert found["input-bound"] == pytest.approx(chance, abs=0.01)
+
+
+def test_a_utilization_beyond_its_line_is_enough_however_the_rest_is_shared_out() -> None:
+    """AU is 0.93 to 0.95; of the other 6 % anything may be wait."""
+    found = judged(estimate(0.03, 0.05), estimate(0.03, 0.05), estimate(0.94, 0.01))
+    assert (found.kind, found.certainty) == ("compute-bound", "certain")
+
+
 def test_a_wait_far_from_every_line_is_certain_however_wide_its_interval() -> None:
     assert judged(estimate(0.60, 0.20), estimate(0.02, 0.02), estimate(0.38, 0.2)).certainty == "certain"
 

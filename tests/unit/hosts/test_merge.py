@@ -13,10 +13,11 @@ from pipeline_bench.cli import run
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import merge, ranks
 from pipeline_bench.hosts.ranks import Rank
+from pipeline_bench.model import Series
 from pipeline_bench.model.events import Storage
 from pipeline_bench.model.result import Estimate, StepTime
 from pipeline_bench.model.session import Session, load, save
-from pipeline_bench.model.trial import PhaseMark, plan
+from pipeline_bench.model.trial import ACTIVITY, PhaseMark, Track, plan
 from pipeline_bench.report import html, machines, markdown, screen, terminal
 from pipeline_bench.report.difference import markdown as markdown_difference
 from pipeline_bench.report.terminal_table import figures_table
@@ -68,6 +69,24 @@ def test_two_hosts_become_one_session_with_their_sum_and_the_verdict(tmp_path: P
     assert conclude(merged) in markdown.render(merged).replace("\\", "")
     assert "storage is shared" in html.render(merged)
     assert "storage is shared" in screen.as_text(merged)
+
+
+def test_the_time_that_a_sample_covers_is_moved_to_the_common_clock_with_its_stamp() -> None:
+    whole = session(1, booted_ns=5000 * S)
+    covered = Track(
+        metric=ACTIVITY[0],
+        source="GPM",
+        at_ns=Series.pack([2 * S]),
+        from_ns=Series.pack([S]),
+        values=Series.pack([50.0]),
+    )
+    sampled = whole.model_copy(
+        update={"trials": tuple(trial.model_copy(update={"samples": (covered,)}) for trial in whole.trials)}
+    )
+    merged = merge.merge([session(0), sampled])
+    (found,) = next(trial.samples for trial in merged.trials if trial.samples)
+    assert found.from_ns is not None
+    assert found.from_ns.unpack().tolist() == [5001 * S]
 
 
 def on(machine: str, whole: Session, **environment: Any) -> Session:
