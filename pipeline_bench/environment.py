@@ -145,12 +145,14 @@ def _cpu_quotas(root: Path) -> Iterator[float]:
 
 def control_groups(controller: str, root: Path = _ROOT) -> Iterator[Path]:
     """Yield the folders of this process's control groups, with those above them: a limit holds for everything below."""
+    every = root / "sys/fs/cgroup"
     for line in _read(root / "proc/self/cgroup").splitlines():
         match line.split(":", 2):
             case [_, "", path]:
-                top = root / "sys/fs/cgroup"
+                top = every
             case [_, controllers, path] if controller in controllers.split(","):
-                top = root / "sys/fs/cgroup" / controllers
+                # By its link where there is one: the kernel may name several in another order than their folder.
+                top = every / (controller if (every / controller).exists() else controllers)
             case _:
                 continue
         # Inside a container the path may be the host's, and is then not there; the top folder is ours all the same.

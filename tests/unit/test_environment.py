@@ -97,12 +97,17 @@ def test_without_a_quota_the_cores_are_those_of_the_affinity(tmp_path: Path) -> 
         {"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/cpu.max": "100000 100000\n"},
         {"proc/self/cgroup": "0::/not/visible/here\n", "sys/fs/cgroup/cpu.max": "100000 100000\n"},
         {
+            "proc/self/cgroup": "3:cpuacct,cpu:/a\n",
+            "sys/fs/cgroup/cpu/a/cpu.cfs_quota_us": "70000\n",
+            "sys/fs/cgroup/cpu/a/cpu.cfs_period_us": "100000\n",
+        },
+        {
             "proc/self/cgroup": "3:cpu,cpuacct:/a\n2:memory:/a\n",
             "sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us": "70000\n",
             "sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us": "100000\n",
         },
     ],
-    ids=["version 2", "of a group above", "in a container", "version 1"],
+    ids=["version 2", "of a group above", "in a container", "version 1, by its link", "version 1"],
 )
 def test_a_quota_of_a_core_or_less_is_one_core(files: dict[str, str], tmp_path: Path) -> None:
     assert usable_cores(machine(tmp_path, files)) == 1
