@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,11 +114,13 @@ class Meeting:
 
     def leave(self, index: int) -> None:
         """Say that the trial has ended."""
-        self._say(Position(self._own[index], 1))
+        with suppress(OSError):  # the trial's record is kept; the next `enter` says as much
+            self._say(Position(self._own[index], 1))
 
     def close(self) -> None:
         """Tell the other ranks that this one takes part in no further trial."""
-        self._say(Position(len(self._slots), 1))
+        with suppress(OSError):  # the others will see no further sign of life
+            self._say(Position(len(self._slots), 1))
         self._ended.set()
         self._beating.join()
 

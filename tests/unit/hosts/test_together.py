@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
 import time
 from contextlib import ExitStack, closing, nullcontext, suppress
@@ -13,6 +15,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.hosts import ranks
 from pipeline_bench.hosts.ranks import Rank
 from pipeline_bench.hosts.together import FOLDER, Meeting, gone_path, gone_s
+from pipeline_bench.system.files import clock_offset_s
 from tests.unit.sessions import scenario, variant
 
 WANTED = scenario(variant("a"), variant("ceiling", "ceiling", ceiling=None))
@@ -145,3 +148,14 @@ def test_how_far_the_clock_is_off_is_taken_from_the_shared_folder(tmp_path: Path
     with closing(Meeting(tmp_path, Rank(0, 2, "pmi"), SLOTS, print)) as meeting:
         assert abs(meeting.clock_offset_s) < 5
     assert [each.name for each in tmp_path.iterdir()] == [FOLDER]
+    os.utime(tmp_path, (0, 0))  # as a disk that has taken long to write
+    assert abs(clock_offset_s(tmp_path)) < 5
+
+
+def test_a_trial_whose_end_cannot_be_written_is_kept(tmp_path: Path) -> None:
+    """The folder is full, or lost: a rank that raised here would lose its record, and the session's last word."""
+    with closing(Meeting(tmp_path, Rank(0, 2, "pmi"), SLOTS, print)) as meeting:
+        shutil.rmtree(tmp_path / FOLDER)
+        meeting.leave(0)
+        with pytest.raises(OSError, match=FOLDER):
+            meeting.enter(0)
