@@ -153,34 +153,37 @@ def training(workers: Sequence[WorkerFigures]) -> Verdict | None:
     """Return whom the workers of a synchronous training wait for, and why; None where the parts are not known.
 
     All step alike. Who comes last to the collective is there for the shortest time, which is what the collective costs
-    by itself; what the others are there for longer they wait for that one. It is late by its input where its wait for
-    that, over the others' median, makes up half of the delay, and by its model otherwise.
+    by itself; what the others are there for longer they wait for that one, and for those that come little before it.
+    These are late by their input where their wait for it, over the others', makes up half of the delay, and by their
+    model otherwise.
     """
     known = [each for each in workers if None not in each]
     if len(known) < len(workers) or len(known) < 2:  # noqa: PLR2004 - one has nobody to wait for
         return None
-    last = min(workers, key=lambda each: each.collective_ms or 0.0)
-    others = [each for each in workers if each is not last]
+    last, *others = sorted(workers, key=_at_collective_ms)
     step_ms = median(each.step_ms or 0.0 for each in workers)
-    lost_ms = median(each.collective_ms or 0.0 for each in others) - (last.collective_ms or 0.0)
-    wait_ms, theirs_ms = last.wait_ms or 0.0, median(each.wait_ms or 0.0 for each in others)
+    soonest_ms = _at_collective_ms(last)
+    lost_ms = median(map(_at_collective_ms, others)) - soonest_ms
     if not step_ms or lost_ms < thresholds.STRAGGLER_WAIT * step_ms:
         return None
-    lost = f"at the collective the others wait {lost_ms:.1f} ms for it, {units.share(lost_ms / step_ms)} of their step"
+    late = [last, *(each for each in others if _at_collective_ms(each) - soonest_ms < lost_ms / 2)]
+    others = others[len(late) - 1 :]
+    lost_ms = median(map(_at_collective_ms, others)) - soonest_ms
+    wait_ms, theirs_ms = (median(each.wait_ms or 0.0 for each in some) for some in (late, others))
+    who, ranks = joined([each.who for each in late], "and"), tuple(each.rank for each in late)
+    one = ("", "it", "its", "it waits", "delays all workers")
+    s, it, its, they_wait, delay = one if len(late) == 1 else ("s", "them", "their", "they wait", "delay all workers")
+    wait, lost, theirs = f"{wait_ms:.1f} ms", f"{lost_ms:.1f} ms for {it}", f"{theirs_ms:.1f} ms"
+    lost = f"at the collective the others wait {lost}, {units.share(lost_ms / step_ms)} of their step"
     if wait_ms - theirs_ms >= lost_ms / 2:
-        share = units.share(wait_ms / step_ms)
-        return Verdict(
-            "slow-input",
-            (last.rank,),
-            f"the input of {last.who} delays all workers: it waits {wait_ms:.1f} ms for it, {share} of a step, "
-            f"the others {theirs_ms:.1f} ms; {lost}",
-        )
-    return Verdict(
-        "slow-model",
-        (last.rank,),
-        f"{last.who} delays all workers, but not by its input wait ({wait_ms:.1f} ms): its own part of the "
-        f"step takes longer; {lost}",
-    )
+        waits = f"{they_wait} {wait} for {it}, {units.share(wait_ms / step_ms)} of a step, the others {theirs}"
+        return Verdict("slow-input", ranks, f"the input{s} of {who} {delay}: {waits}; {lost}")
+    own = f"{who} {delay}, but not by {its} input wait ({wait}): {its} own part of the step takes longer"
+    return Verdict("slow-model", ranks, f"{own}; {lost}")
+
+
+def _at_collective_ms(worker: WorkerFigures) -> float:
+    return worker.collective_ms or 0.0
 
 
 def verdict(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], scatter: float) -> Verdict:

@@ -110,10 +110,23 @@ def worker(rank: int, wait_ms: float, collective_ms: float | None) -> WorkerFigu
         ((1, 31, 1), (35, 5, 34), ("slow-input", 1), "waits 31.0 ms for it, 62 % of a step, the others 1.0 ms; at the"),
         ((1, 1, 1), (35, 5, 34), ("slow-model", 1), "not by its input wait (1.0 ms)"),
         ((1, 9, 1), (35, 5, 34), ("slow-model", 1), "the others wait 29.5 ms for it, 59 % of their step"),
+        (
+            (1, 31, 1, 31),
+            (35, 5, 35, 6),
+            ("slow-input", 1, 3),
+            "the inputs of rank 1 and rank 3 delay all workers: they wait 31.0 ms for them, 62 % of a step, the others "
+            "1.0 ms; at the collective the others wait 30.0 ms for them",
+        ),
+        (
+            (1, 1, 1),
+            (6, 5, 35),
+            ("slow-model", 1, 0),
+            "rank 1 and rank 0 delay all workers, but not by their input wait (1.0 ms): their own part",
+        ),
     ],
 )
 def test_whom_the_workers_wait_for_is_told_by_the_collective_and_why_by_the_input(
-    waits_ms: tuple[float, ...], collectives_ms: tuple[float, ...], expected: tuple[HostsKind, int], words: str
+    waits_ms: tuple[float, ...], collectives_ms: tuple[float, ...], expected: tuple[HostsKind, ...], words: str
 ) -> None:
     parts = [worker(rank, *each) for rank, each in enumerate(zip(waits_ms, collectives_ms, strict=True))]
     found = efficiency.training(parts)
