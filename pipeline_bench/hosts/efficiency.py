@@ -86,6 +86,9 @@ class HostFigures(NamedTuple):
     """Its share of input wait."""
     together: ByRound = MappingProxyType({})
     ceiling_ms: ByRound = MappingProxyType({})
+    alone_ms: ByRound = MappingProxyType({})
+    """How long a step of it took; empty where the hosts' steps cannot be compared."""
+    together_ms: ByRound = MappingProxyType({})
 
 
 def result(
@@ -194,8 +197,8 @@ def verdict(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], sc
     """
     odd: dict[HostsKind, list[_Odd]] = {
         "slow-host": _slow(figures),
-        "slow-input": _waiting([(each, each.alone) for each in figures], scatter),
-        "straggler": _waiting([(each, each.together) for each in figures], scatter),
+        "slow-input": _waiting([(each, each.alone, each.alone_ms) for each in figures], scatter),
+        "straggler": _waiting([(each, each.together, each.together_ms) for each in figures], scatter),
     }
     named: list[int] = []
     kinds: list[HostsKind] = []
@@ -253,15 +256,23 @@ def _slow(figures: Sequence[HostFigures]) -> list[_Odd]:
     return sorted(found, key=lambda each: -each.own)
 
 
-def _waiting(waits: Sequence[tuple[HostFigures, ByRound]], scatter: float) -> list[_Odd]:
+def _waiting(of: Sequence[tuple[HostFigures, ByRound, ByRound]], scatter: float) -> list[_Odd]:
     """Return the hosts that wait for their input, where the others do not, or far less, the one that waits most first.
 
-    A storage that serves hosts unevenly has them take turns at being late, which the interval over rounds shows.
+    A storage that serves hosts unevenly has them take turns at being late, which the interval over rounds shows. Who
+    waits more in steps that are no longer gets its batches as fast as the others: its accelerator is faster.
+
+    Args:
+        of: each host with its share of input wait and the time of its steps.
+        scatter: the usual one of a share between rounds.
     """
+    steps_ms = _beside([(host, each) for host, _, each in of])
+    line = math.log1p(thresholds.BOUND_SHARE)
+    as_fast = [host.rank for host, own, others in steps_ms if np.log(own / others).mean() < line]
     found = []
-    for host, own, others in _beside(waits):
+    for host, own, others in _beside([(host, wait) for host, wait, _ in of]):
         difference = stats.believe((own - others).tolist(), scatter)
-        if _is_past(difference, thresholds.STRAGGLER_WAIT, thresholds.BOUND_SHARE):
+        if host.rank not in as_fast and _is_past(difference, thresholds.STRAGGLER_WAIT, thresholds.BOUND_SHARE):
             found.append(_Odd(host, float(own.mean()), float(others.mean())))
     return sorted(found, key=lambda each: -each.own)
 

@@ -284,13 +284,9 @@ def _figures(rank: int, who: str, found: ByVariant, names: tuple[str, str, str],
     Of the rounds together only those that were `whole` count: where one fell out, the others had more of the storage.
     """
     alone, together, ceiling = (found.get(name, {}) for name in names)
-    return HostFigures(
-        rank,
-        who,
-        _waits(alone),
-        _waits({repeat: run for repeat, run in together.items() if repeat in whole}),
-        {repeat: run.mean_ms for repeat, run in ceiling.items()},
-    )
+    together = {repeat: run for repeat, run in together.items() if repeat in whole}
+    steps_ms = ({repeat: run.mean_ms for repeat, run in each.items()} for each in (ceiling, alone, together))
+    return HostFigures(rank, who, _waits(alone), _waits(together), *steps_ms)
 
 
 def _waits(rounds: Rounds) -> dict[int, float]:

@@ -241,6 +241,35 @@ def test_the_verdict_names_what_was_planted(
     assert found.efficiency.value == pytest.approx(truth, abs=0.01)
 
 
+def unequal(ceilings_ms: Sequence[float], alone_ms: Sequence[float], together_ms: float) -> list[HostFigures]:
+    """Hosts whose accelerators take so long, and that wait for their input for the rest of their steps."""
+    found = []
+    for rank, (ceiling_ms, own_ms) in enumerate(zip(ceilings_ms, alone_ms, strict=True)):
+        waits = [(each - ceiling_ms) / each for each in (own_ms, together_ms)]
+        rounds = (dict.fromkeys(range(4), each) for each in (*waits, ceiling_ms, own_ms, together_ms))
+        found.append(HostFigures(rank, f"rank {rank}", *rounds))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("each", "kind", "named"),
+    [
+        (unequal([50, 50, 50, 25], [60, 60, 60, 60], 60), "scales", ()),
+        (unequal([50, 50, 50, 25], [60, 60, 60, 60], 120), "shared-storage", ()),
+        (unequal([50, 25], [60, 60], 60), "slow-host", (0,)),
+        (unequal([50, 50, 50, 25], [60, 60, 60, 90], 90), "slow-input", (3,)),
+    ],
+)
+def test_a_host_that_waits_because_its_accelerator_is_faster_has_no_slow_input(
+    each: list[HostFigures], kind: HostsKind, named: tuple[int, ...]
+) -> None:
+    """All get a batch in 60 ms, but the last one of the last case."""
+    alone = sum(1 / host.alone_ms[0] for host in each)
+    truth = sum(1 / host.together_ms[0] for host in each) / alone
+    found = efficiency.result("a", len(each), rounds(truth, QUIET), each)
+    assert (found.kind, found.named) == (kind, named)
+
+
 def test_hosts_that_are_late_by_turns_are_no_stragglers() -> None:
     """On average rank 0 waits 24 points more; in one round of four it waits 45 points less."""
     uneven = [HostFigures(rank, f"rank {rank}", dict.fromkeys(range(4), 0.04)) for rank in range(2)]

@@ -28,7 +28,9 @@ S = 1_000_000_000
 BASE = scenario(variant("a"), variant("ceiling", "ceiling", ceiling=None))
 
 
-def session(rank: int, size: int = 2, together_ms: float = 25.0, booted_ns: int = 0, **host: Any) -> Session:
+def session(
+    rank: int, size: int = 2, together_ms: float = 25.0, booted_ns: int = 0, busy_ms: float = 9.6, **host: Any
+) -> Session:
     """A rank's session whose steps take 10 ms alone; its clock counts from when it was booted."""
     wanted = ranks.of_rank(BASE, size, rank)
     slots = ranks.slots(BASE, size)
@@ -38,7 +40,7 @@ def session(rank: int, size: int = 2, together_ms: float = 25.0, booted_ns: int 
         step_ms = together_ms if "hosts" in trial.variant.name else 10.0
         start_ns = at[trial.index] * 100 * S - booted_ns
         phases = {"started_ns": start_ns - S, "phases": (PhaseMark(name="train", at_ns=start_ns),)}
-        wait_ms = None if trial.variant.is_ceiling else step_ms - 9.6
+        wait_ms = None if trial.variant.is_ceiling else step_ms - busy_ms
         timed: Any = {"steps": 300, "noise": 0.0, "start_ns": start_ns, "index": trial.index, **phases}
         trials.append(records.record(trial.variant.name, trial.repeat, step_ms, wait_ms, **timed))
     described = Rank(rank, size, "pmi").host(0.0)
@@ -129,6 +131,14 @@ def test_a_round_in_which_a_host_fell_out_does_not_count_for_the_others() -> Non
     (found,) = merged.hosts.results
     assert found.rounds == 2
     assert found.wait_together == pytest.approx((0.616, 0.616))
+
+
+def test_a_host_that_is_busy_for_less_of_an_equally_long_step_has_no_slow_input() -> None:
+    """Rank 1 waits 80 % of its steps alone, and rank 0 4 %; both get a batch in 10 ms."""
+    merged = merge.merge([session(0, together_ms=10.0), session(1, together_ms=10.0, busy_ms=2.0)])
+    assert merged.hosts is not None
+    assert merged.hosts.results[0].wait_alone == pytest.approx((0.04, 0.8), abs=0.01)
+    assert (merged.hosts.results[0].kind, merged.hosts.results[0].named) == ("scales", ())
 
 
 def test_ranks_on_one_machine_are_said_to_share_it() -> None:
