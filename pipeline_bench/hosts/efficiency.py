@@ -45,14 +45,26 @@ def rate_alone(span: Span) -> float:
     return span.rate(int(span.end_ns[0]), int(span.end_ns[-1]))
 
 
+def rate_apart(spans: Sequence[Span]) -> float | None:
+    """Return the sum of the samples a second of hosts that trained alone; None where one has too few steps."""
+    return _sum([rate_alone(span) for span in spans])
+
+
 def rate_together(spans: Sequence[Span]) -> float | None:
-    """Return the samples a second of all hosts while all of them trained; None where that is less than half of one."""
+    """Return the samples a second of all hosts while all of them trained.
+
+    None where that is less than half of a trial, or one has too few steps meanwhile.
+    """
     start_ns = max(int(span.end_ns[0]) for span in spans)
     end_ns = min(int(span.end_ns[-1]) for span in spans)
     shortest_ns = min(int(span.end_ns[-1]) - int(span.end_ns[0]) for span in spans)
     if end_ns - start_ns < _LEAST_OVERLAP * shortest_ns:
         return None
-    return sum(span.rate(start_ns, end_ns) for span in spans)
+    return _sum([span.rate(start_ns, end_ns) for span in spans])
+
+
+def _sum(rates: Sequence[float]) -> float | None:
+    return sum(rates) if all(rates) else None
 
 
 def rates(
@@ -97,6 +109,8 @@ def result(
     rounds: Mapping[int, tuple[float, float]],
     figures: Sequence[HostFigures],
     scatter: float = thresholds.SHARE_SCATTER,
+    *,
+    reads_storage: bool = True,
 ) -> HostsResult:
     """Return what a variant comes to on so many hosts.
 
@@ -106,14 +120,15 @@ def result(
         rounds: by round the samples a second together, and the sum of those alone; both above 0.
         figures: of these hosts, by rank.
         scatter: the usual one of a share between rounds; 0 where only the one run that was measured is judged.
+        reads_storage: whether the input does, so that they may share it.
     """
     ratios = [together / alone for together, alone in rounds.values()]
-    efficiency = Estimate(reason="no round has every host alone and all of them together")
+    efficiency = Estimate(reason="no round has every host alone, and all of them at once for half of a trial")
     if ratios:
         ci95 = stats.typical_ratio_interval(ratios)
         reason = None if ci95 else "an interval needs 2 rounds"
         efficiency = Estimate(value=stats.typical_ratio(ratios), ci95=ci95, reason=reason)
-    found = verdict(hosts, efficiency, figures, scatter)
+    found = verdict(hosts, efficiency, figures, scatter, reads_storage=reads_storage)
     return HostsResult(
         variant=variant,
         hosts=hosts,
@@ -189,7 +204,9 @@ def _at_collective_ms(worker: WorkerFigures) -> float:
     return worker.collective_ms or 0.0
 
 
-def verdict(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], scatter: float) -> Verdict:
+def verdict(
+    hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], scatter: float, *, reads_storage: bool
+) -> Verdict:
     """Return what limits the hosts.
 
     A host whose ceiling is slow is slow whatever its input; one whose input is slow alone needs no neighbour for it.
@@ -209,14 +226,17 @@ def verdict(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], sc
             named += [each.host.rank for each in fresh]
             sentences.append(_sentence(kind, fresh))
     rest = [each for each in figures if each.rank not in named]
-    of_all = _of_all(hosts, efficiency, rest or figures, "each of the others" if named else "each")
+    each_of_them = "each of the others" if named else "each"
+    of_all = _of_all(hosts, efficiency, rest or figures, each_of_them, reads_storage=reads_storage)
     if not named:
         return of_all
     sentences += [of_all.text] if of_all.kind == "shared-storage" else []
     return Verdict(kinds[0], tuple(named), "; ".join(sentences))
 
 
-def _of_all(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], each: str) -> Verdict:
+def _of_all(
+    hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], each: str, *, reads_storage: bool
+) -> Verdict:
     """Return what holds of hosts of which none stands out; `each` is what a sentence calls one of them."""
     value, ci95, line = efficiency.value, efficiency.ci95, thresholds.HOSTS_SCALE
     if value is None:
@@ -230,6 +250,12 @@ def _of_all(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], ea
     if waits is None or alone is None or waits - alone < thresholds.BOUND_SHARE:
         return Verdict("inconclusive", (), f"{reached}, but input wait does not explain it")
     waiting = f"at {hosts} hosts {each} waits {units.share(waits)}, alone {units.share(alone)}"
+    if not reads_storage:
+        return Verdict(
+            "inconclusive",
+            (),
+            f"{waiting}; {reached}; the input reads no storage, but ranks of one machine share its cores",
+        )
     return Verdict("shared-storage", (), f"storage is shared: {waiting}; {reached}")
 
 

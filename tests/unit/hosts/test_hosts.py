@@ -151,6 +151,13 @@ def test_rates_are_of_the_time_in_which_all_hosts_train() -> None:
     assert efficiency.rate_alone(span(10)) == pytest.approx(1000)
     assert efficiency.rate_together([span(10), span(20, start_ms=500)]) == pytest.approx(1500, rel=0.02)
     assert efficiency.rate_together([span(10), span(10, start_ms=1500)]) is None
+    assert efficiency.rate_apart([span(10), span(20)]) == pytest.approx(1500)
+
+
+def test_a_host_with_too_few_steps_for_a_rate_does_not_count_as_one_that_gives_nothing() -> None:
+    """A step of 1.2 s ends once while the others train; alone it would make the others' efficiency too high."""
+    assert efficiency.rate_together([span(10), span(1200, steps=3)]) is None
+    assert efficiency.rate_apart([span(10), span(1200, steps=1)]) is None
 
 
 def rounds(truth: float, scatter: Iterable[float]) -> dict[int, tuple[float, float]]:
@@ -268,6 +275,14 @@ def test_a_host_that_waits_because_its_accelerator_is_faster_has_no_slow_input(
     truth = sum(1 / host.together_ms[0] for host in each) / alone
     found = efficiency.result("a", len(each), rounds(truth, QUIET), each)
     assert (found.kind, found.named) == (kind, named)
+
+
+def test_hosts_whose_input_reads_no_storage_do_not_share_it() -> None:
+    each = figures((0.04, 0.61), (0.04, 0.61))
+    found = efficiency.result("a", 2, rounds(0.4, QUIET), each, reads_storage=False)
+    assert found.kind == "inconclusive"
+    assert "each waits 61 %, alone 4 %" in found.text
+    assert "reads no storage" in found.text
 
 
 def test_hosts_that_are_late_by_turns_are_no_stragglers() -> None:
