@@ -173,6 +173,11 @@ def test_ranks_on_one_machine_are_said_to_share_it() -> None:
     assert told(merged)[-1].startswith("remark: ranks 0, 1 ran on one machine, node-a, and shared its cores")
 
 
+def test_machines_that_are_called_alike_but_were_booted_at_other_times_are_several() -> None:
+    made = [on("trainer", session(rank, 3, booted_ns=(0, 1000 * S, S // 2)[rank])) for rank in range(3)]
+    assert told(merge.merge(made))[-1].startswith("remark: ranks 0, 2 ran on one machine, trainer,")
+
+
 def test_reports_show_the_efficiency_also_where_a_host_is_named() -> None:
     """Rank 1 waits 62 % of its step beside rank 0, which goes on as alone: one straggler."""
     merged = merge.merge([session(0, together_ms=10.0), session(1, together_ms=25.0)])
