@@ -21,7 +21,8 @@ from pipeline_bench.text import units
 
 FOLDER = ".together"
 _BEAT_S = 0.5
-_LOOK_S = 0.02
+_LOOK_S, _LONGEST_LOOK_S = 0.02, 0.2
+"""Who waits looks ever less often: the folder may lie on the storage that a host alone is being measured with."""
 _START_S = 120.0
 """How long the first of all ranks waits for the others: each may have to import and to make data first."""
 _GONE_S = 20.0
@@ -103,12 +104,14 @@ class Meeting:
         """
         slot = self._own[index]
         self._say(Position(slot, 0))
+        look_s = _LOOK_S
         while waited_for := [rank for rank in self._others() if not self._is_there(rank, slot)]:
             interrupts.check()
             for rank in waited_for:
                 self._see_that_it_runs_the_same(rank)
                 self._note_gone(rank)
-            time.sleep(_LOOK_S)
+            time.sleep(look_s)
+            look_s = min(2 * look_s, _LONGEST_LOOK_S)
         if self._slots[slot].together and (gone := sorted(self._gone.intersection(self._slots[slot].ranks))):
             raise PipelineBenchError(f"rank {gone[0]} is lost, and this trial needs it")
 
