@@ -99,9 +99,11 @@ def _most_waiting(every: Sequence[MeasuredInput]) -> Iterator[MeasuredInput]:
 def _notes(session: Session) -> Iterator[str]:
     if inputs.computed_on_cpu(session):
         yield "the model computed on the host's own cores: with a real accelerator, host and input may be faster"
-    named = [each for each in session.hosts.results if each.host is not None] if session.hosts is not None else []
-    if named:
-        yield f"the plan assumes that all hosts are alike, but they are not: {named[-1].text}"
+    if session.hosts is not None:
+        named = [each.text for each in session.hosts.results if each.host is not None]
+        machines = {(each.accelerator, each.cpu, each.cores) for each in session.hosts.hosts}
+        if why := [*(["their machines differ"] if len(machines) > 1 else []), *named][-1:]:
+            yield f"the plan assumes that all hosts are alike, but they are not: {why[0]}"
     if session.watched:
         yield "the size of a batch is not known: a batch counts as one sample"
 

@@ -19,6 +19,7 @@ from pipeline_bench.report import plan as report
 from pipeline_bench.scenario import Component, Variant
 from tests.unit import records
 from tests.unit.console import printed
+from tests.unit.hosts.test_merge import on
 from tests.unit.hosts.test_merge import session as of_rank
 from tests.unit.sessions import pending, scenario, variant
 
@@ -102,6 +103,12 @@ def test_storage_that_was_never_at_its_end_is_taken_to_go_on_and_said_so() -> No
     assert last.basis == "extrapolated"
     assert last.utilization.value == pytest.approx(1, abs=0.02)
     assert last.utilization.low == pytest.approx(2 / 64, rel=0.05)
+
+
+def test_a_plan_of_machines_that_differ_says_that_it_takes_them_to_be_alike() -> None:
+    assert not any("alike" in note for note in planned(merged(10.0)).notes)
+    made = merge.merge([on(f"node-{rank}", of_rank(rank, together_ms=10.0), cores=2 + rank) for rank in range(2)])
+    assert "the plan assumes that all hosts are alike, but they are not: their machines differ" in planned(made).notes
 
 
 def test_a_faster_accelerator_than_any_input_was_tried_with_is_not_known() -> None:
