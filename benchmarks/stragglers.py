@@ -67,7 +67,8 @@ def separately(case: Case, rng: np.random.Generator) -> Named:
         waits[1] = _noisy(waits[1], case.uneven, rng)
         rates += np.stack([1 / (steps + wait) for wait in waits], axis=1)
         alone, together = (_by_round(wait / (wait + steps)) for wait in waits)
-        figures.append(HostFigures(rank, f"rank {rank}", alone, together, _by_round(_noisy(own_ms, scatter, rng))))
+        steps_ms = (_by_round(each) for each in (_noisy(own_ms, scatter, rng), *(steps + wait for wait in waits)))
+        figures.append(HostFigures(rank, f"rank {rank}", alone, together, *steps_ms))
     rounds = {number: (float(both), float(single)) for number, (single, both) in enumerate(rates)}
     found = efficiency.result("simulated", case.hosts, rounds, figures)
     return (found.kind, tuple(sorted(found.named))) if found.named else (None, ())

@@ -112,7 +112,10 @@ def fit(
         reads_storage: whether hosts may share what the input reads; what they were seen to share, they do.
     """
     first = points[0]
-    ended = [point for point in points[1:] if _has_ended(point, first)]
+    slower = [point for point in points[1:] if _has_ended(point, first)]
+    free = [point for point in points if point not in slower]
+    # What more of them exceed without an end was not the end: those few were disturbed, or are slow themselves.
+    ended = [point for point in slower if not any(_exceeds(more, point) for more in free)]
     free = [point for point in points if point not in ended]
     flat, trend = _flat(ended, max(point.rate for point in free))
 
@@ -142,6 +145,10 @@ def _has_ended(point: Point, first: Point) -> bool:
         return False
     ratios = [(point.rates[each] / point.count) / (first.rates[each] / first.count) for each in shared]
     return _end(_believed(ratios)) < thresholds.HOSTS_SCALE
+
+
+def _exceeds(more: Point, point: Point) -> bool:
+    return more.count > point.count and more.rate > thresholds.TIE * point.rate
 
 
 def _flat(ended: Sequence[Point], free_rate: float) -> tuple[Sequence[Point], Trend | None]:

@@ -87,10 +87,12 @@ def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers
     from pipeline_bench.cli.running import interruptible
     from pipeline_bench.hosts import ranks
     from pipeline_bench.hosts.together import Meeting, gone_s
-    from pipeline_bench.run.comparison import compare
+    from pipeline_bench.run.comparison import compare, without_unavailable
     from pipeline_bench.run.observer import Observer
     from pipeline_bench.ui.plain import PlainView
 
+    # Before the common plan is made: a trial is known to the other ranks by its place there.
+    scenario = without_unavailable(scenario, expose_servers=expose_servers)
     folder = folder_of(rank, out)
 
     def notify(line: str) -> None:

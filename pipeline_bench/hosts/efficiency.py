@@ -45,14 +45,26 @@ def rate_alone(span: Span) -> float:
     return span.rate(int(span.end_ns[0]), int(span.end_ns[-1]))
 
 
+def rate_apart(spans: Sequence[Span]) -> float | None:
+    """Return the sum of the samples a second of hosts that trained alone; None where one has too few steps."""
+    return _sum([rate_alone(span) for span in spans])
+
+
 def rate_together(spans: Sequence[Span]) -> float | None:
-    """Return the samples a second of all hosts while all of them trained; None where that is less than half of one."""
+    """Return the samples a second of all hosts while all of them trained.
+
+    None where that is less than half of a trial, or one has too few steps meanwhile.
+    """
     start_ns = max(int(span.end_ns[0]) for span in spans)
     end_ns = min(int(span.end_ns[-1]) for span in spans)
     shortest_ns = min(int(span.end_ns[-1]) - int(span.end_ns[0]) for span in spans)
     if end_ns - start_ns < _LEAST_OVERLAP * shortest_ns:
         return None
-    return sum(span.rate(start_ns, end_ns) for span in spans)
+    return _sum([span.rate(start_ns, end_ns) for span in spans])
+
+
+def _sum(rates: Sequence[float]) -> float | None:
+    return sum(rates) if all(rates) else None
 
 
 def rates(
@@ -86,6 +98,9 @@ class HostFigures(NamedTuple):
     """Its share of input wait."""
     together: ByRound = MappingProxyType({})
     ceiling_ms: ByRound = MappingProxyType({})
+    alone_ms: ByRound = MappingProxyType({})
+    """How long a step of it took; empty where the hosts' steps cannot be compared."""
+    together_ms: ByRound = MappingProxyType({})
 
 
 def result(
@@ -94,6 +109,8 @@ def result(
     rounds: Mapping[int, tuple[float, float]],
     figures: Sequence[HostFigures],
     scatter: float = thresholds.SHARE_SCATTER,
+    *,
+    reads_storage: bool = True,
 ) -> HostsResult:
     """Return what a variant comes to on so many hosts.
 
@@ -103,14 +120,15 @@ def result(
         rounds: by round the samples a second together, and the sum of those alone; both above 0.
         figures: of these hosts, by rank.
         scatter: the usual one of a share between rounds; 0 where only the one run that was measured is judged.
+        reads_storage: whether the input does, so that they may share it.
     """
     ratios = [together / alone for together, alone in rounds.values()]
-    efficiency = Estimate(reason="no round has every host alone and all of them together")
+    efficiency = Estimate(reason="no round has every host alone, and all of them at once for half of a trial")
     if ratios:
         ci95 = stats.typical_ratio_interval(ratios)
         reason = None if ci95 else "an interval needs 2 rounds"
         efficiency = Estimate(value=stats.typical_ratio(ratios), ci95=ci95, reason=reason)
-    found = verdict(hosts, efficiency, figures, scatter)
+    found = verdict(hosts, efficiency, figures, scatter, reads_storage=reads_storage)
     return HostsResult(
         variant=variant,
         hosts=hosts,
@@ -153,37 +171,42 @@ def training(workers: Sequence[WorkerFigures]) -> Verdict | None:
     """Return whom the workers of a synchronous training wait for, and why; None where the parts are not known.
 
     All step alike. Who comes last to the collective is there for the shortest time, which is what the collective costs
-    by itself; what the others are there for longer they wait for that one. It is late by its input where its wait for
-    that, over the others' median, makes up half of the delay, and by its model otherwise.
+    by itself; what the others are there for longer they wait for that one, and for those that come little before it.
+    These are late by their input where their wait for it, over the others', makes up half of the delay, and by their
+    model otherwise.
     """
     known = [each for each in workers if None not in each]
     if len(known) < len(workers) or len(known) < 2:  # noqa: PLR2004 - one has nobody to wait for
         return None
-    last = min(workers, key=lambda each: each.collective_ms or 0.0)
-    others = [each for each in workers if each is not last]
+    last, *others = sorted(workers, key=_at_collective_ms)
     step_ms = median(each.step_ms or 0.0 for each in workers)
-    lost_ms = median(each.collective_ms or 0.0 for each in others) - (last.collective_ms or 0.0)
-    wait_ms, theirs_ms = last.wait_ms or 0.0, median(each.wait_ms or 0.0 for each in others)
+    soonest_ms = _at_collective_ms(last)
+    lost_ms = median(map(_at_collective_ms, others)) - soonest_ms
     if not step_ms or lost_ms < thresholds.STRAGGLER_WAIT * step_ms:
         return None
-    lost = f"at the collective the others wait {lost_ms:.1f} ms for it, {units.share(lost_ms / step_ms)} of their step"
+    late = [last, *(each for each in others if _at_collective_ms(each) - soonest_ms < lost_ms / 2)]
+    others = others[len(late) - 1 :]
+    lost_ms = median(map(_at_collective_ms, others)) - soonest_ms
+    wait_ms, theirs_ms = (median(each.wait_ms or 0.0 for each in some) for some in (late, others))
+    who, ranks = joined([each.who for each in late], "and"), tuple(each.rank for each in late)
+    one = ("", "it", "its", "it waits", "delays all workers")
+    s, it, its, they_wait, delay = one if len(late) == 1 else ("s", "them", "their", "they wait", "delay all workers")
+    wait, lost, theirs = f"{wait_ms:.1f} ms", f"{lost_ms:.1f} ms for {it}", f"{theirs_ms:.1f} ms"
+    lost = f"at the collective the others wait {lost}, {units.share(lost_ms / step_ms)} of their step"
     if wait_ms - theirs_ms >= lost_ms / 2:
-        share = units.share(wait_ms / step_ms)
-        return Verdict(
-            "slow-input",
-            (last.rank,),
-            f"the input of {last.who} delays all workers: it waits {wait_ms:.1f} ms for it, {share} of a step, "
-            f"the others {theirs_ms:.1f} ms; {lost}",
-        )
-    return Verdict(
-        "slow-model",
-        (last.rank,),
-        f"{last.who} delays all workers, but not by its input wait ({wait_ms:.1f} ms): its own part of the "
-        f"step takes longer; {lost}",
-    )
+        waits = f"{they_wait} {wait} for {it}, {units.share(wait_ms / step_ms)} of a step, the others {theirs}"
+        return Verdict("slow-input", ranks, f"the input{s} of {who} {delay}: {waits}; {lost}")
+    own = f"{who} {delay}, but not by {its} input wait ({wait}): {its} own part of the step takes longer"
+    return Verdict("slow-model", ranks, f"{own}; {lost}")
 
 
-def verdict(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], scatter: float) -> Verdict:
+def _at_collective_ms(worker: WorkerFigures) -> float:
+    return worker.collective_ms or 0.0
+
+
+def verdict(
+    hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], scatter: float, *, reads_storage: bool
+) -> Verdict:
     """Return what limits the hosts.
 
     A host whose ceiling is slow is slow whatever its input; one whose input is slow alone needs no neighbour for it.
@@ -191,8 +214,8 @@ def verdict(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], sc
     """
     odd: dict[HostsKind, list[_Odd]] = {
         "slow-host": _slow(figures),
-        "slow-input": _waiting([(each, each.alone) for each in figures], scatter),
-        "straggler": _waiting([(each, each.together) for each in figures], scatter),
+        "slow-input": _waiting([(each, each.alone, each.alone_ms) for each in figures], scatter),
+        "straggler": _waiting([(each, each.together, each.together_ms) for each in figures], scatter),
     }
     named: list[int] = []
     kinds: list[HostsKind] = []
@@ -203,14 +226,17 @@ def verdict(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], sc
             named += [each.host.rank for each in fresh]
             sentences.append(_sentence(kind, fresh))
     rest = [each for each in figures if each.rank not in named]
-    of_all = _of_all(hosts, efficiency, rest or figures, "each of the others" if named else "each")
+    each_of_them = "each of the others" if named else "each"
+    of_all = _of_all(hosts, efficiency, rest or figures, each_of_them, reads_storage=reads_storage)
     if not named:
         return of_all
     sentences += [of_all.text] if of_all.kind == "shared-storage" else []
     return Verdict(kinds[0], tuple(named), "; ".join(sentences))
 
 
-def _of_all(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], each: str) -> Verdict:
+def _of_all(
+    hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], each: str, *, reads_storage: bool
+) -> Verdict:
     """Return what holds of hosts of which none stands out; `each` is what a sentence calls one of them."""
     value, ci95, line = efficiency.value, efficiency.ci95, thresholds.HOSTS_SCALE
     if value is None:
@@ -224,6 +250,12 @@ def _of_all(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], ea
     if waits is None or alone is None or waits - alone < thresholds.BOUND_SHARE:
         return Verdict("inconclusive", (), f"{reached}, but input wait does not explain it")
     waiting = f"at {hosts} hosts {each} waits {units.share(waits)}, alone {units.share(alone)}"
+    if not reads_storage:
+        return Verdict(
+            "inconclusive",
+            (),
+            f"{waiting}; {reached}; the input reads no storage, but ranks of one machine share its cores",
+        )
     return Verdict("shared-storage", (), f"storage is shared: {waiting}; {reached}")
 
 
@@ -250,15 +282,23 @@ def _slow(figures: Sequence[HostFigures]) -> list[_Odd]:
     return sorted(found, key=lambda each: -each.own)
 
 
-def _waiting(waits: Sequence[tuple[HostFigures, ByRound]], scatter: float) -> list[_Odd]:
+def _waiting(of: Sequence[tuple[HostFigures, ByRound, ByRound]], scatter: float) -> list[_Odd]:
     """Return the hosts that wait for their input, where the others do not, or far less, the one that waits most first.
 
-    A storage that serves hosts unevenly has them take turns at being late, which the interval over rounds shows.
+    A storage that serves hosts unevenly has them take turns at being late, which the interval over rounds shows. Who
+    waits more in steps that are no longer gets its batches as fast as the others: its accelerator is faster.
+
+    Args:
+        of: each host with its share of input wait and the time of its steps.
+        scatter: the usual one of a share between rounds.
     """
+    steps_ms = _beside([(host, each) for host, _, each in of])
+    line = math.log1p(thresholds.BOUND_SHARE)
+    as_fast = [host.rank for host, own, others in steps_ms if np.log(own / others).mean() < line]
     found = []
-    for host, own, others in _beside(waits):
+    for host, own, others in _beside([(host, wait) for host, wait, _ in of]):
         difference = stats.believe((own - others).tolist(), scatter)
-        if _is_past(difference, thresholds.STRAGGLER_WAIT, thresholds.BOUND_SHARE):
+        if host.rank not in as_fast and _is_past(difference, thresholds.STRAGGLER_WAIT, thresholds.BOUND_SHARE):
             found.append(_Odd(host, float(own.mean()), float(others.mean())))
     return sorted(found, key=lambda each: -each.own)
 

@@ -139,9 +139,10 @@ def _of_hosts(session: Session, found: ByVariant, base: str) -> MeasuredInput | 
     return _input(found, base, "host", [by_name[name] for name in alone], points) if points else None
 
 
-def _alone(spans: Sequence[Span]) -> float:
+def _alone(spans: Sequence[Span]) -> float | None:
     """The mean rate of all that ran alone in a round."""
-    return mean(map(efficiency.rate_alone, spans))
+    whole = efficiency.rate_apart(spans)
+    return whole and whole / len(spans)
 
 
 def _more_wait(result: HostsResult) -> float:
@@ -175,12 +176,12 @@ def _input(found: ByVariant, name: str, unit: Unit, of: Sequence[Variant], point
         busy_ms=0.0 if drained else max(0.0, mean(busy)),
         own_step_ms=None if drained or not top else top,
         host_ms=host_ms,
-        reads_storage=_reads_storage(of[0]),
+        reads_storage=reads_storage(of[0]),
     )
 
 
-def _reads_storage(variant: Variant) -> bool:
-    """What its source says of itself; of one that is not installed here, and of a user's own pipeline, that it may."""
+def reads_storage(variant: Variant) -> bool:
+    """Return what its source says of itself; True of one that is not installed, and of a user's own pipeline."""
     try:
         source = plugins.find("sources", variant.source.kind)
     except (KeyError, UsageError):

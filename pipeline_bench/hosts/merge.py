@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from pipeline_bench.analysis import measured
 from pipeline_bench.analysis.measured import ByVariant, Rounds
 from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import SessionError, UsageError
-from pipeline_bench.hosts import efficiency, ranks
+from pipeline_bench.hosts import efficiency, inputs, ranks
 from pipeline_bench.hosts.efficiency import HostFigures, Span, WorkerFigures
 from pipeline_bench.model import Series
 from pipeline_bench.model.hosts import Host, Hosts, HostsResult
@@ -270,27 +270,25 @@ def _results(ranked: _Ranked, size: int, who: Mapping[int, str]) -> Iterator[Hos
                 continue
             alone, together = ranks.variant_name(base, 1), ranks.variant_name(base, hosts)
             of = {rank: by_rank[rank] for rank in range(hosts)}
-            rounds = _rounds(of, alone, together, batch_size(variant))
-            whole = set.intersection(*(set(found[rank].get(together, {})) for rank in of))
-            figures = [
-                _figures(rank, who[rank], found[rank], (alone, together, variant.ceiling or ""), whole) for rank in of
-            ]
-            yield efficiency.result(base, hosts, rounds, figures)
+            singles = _rates(of, alone, batch_size(variant), efficiency.rate_apart)
+            at_once = _rates(of, together, batch_size(variant), efficiency.rate_together)
+            rounds = {repeat: (rate, singles[repeat]) for repeat, rate in at_once.items() if repeat in singles}
+            names = (alone, together, variant.ceiling or "")
+            figures = [_figures(rank, who[rank], found[rank], names, at_once) for rank in of]
+            reads_storage = inputs.reads_storage(variant)
+            yield efficiency.result(base, hosts, rounds, figures, reads_storage=reads_storage)
 
 
 def _figures(rank: int, who: str, found: ByVariant, names: tuple[str, str, str], whole: Collection[int]) -> HostFigures:
     """Return what a rank measured of a variant alone, together and of its ceiling.
 
-    Of the rounds together only those that were `whole` count: where one fell out, the others had more of the storage.
+    Of the rounds together only those that were `whole` count: where one fell out, or came when the others were half
+    through, they had more of the storage.
     """
     alone, together, ceiling = (found.get(name, {}) for name in names)
-    return HostFigures(
-        rank,
-        who,
-        _waits(alone),
-        _waits({repeat: run for repeat, run in together.items() if repeat in whole}),
-        {repeat: run.mean_ms for repeat, run in ceiling.items()},
-    )
+    together = {repeat: run for repeat, run in together.items() if repeat in whole}
+    steps_ms = ({repeat: run.mean_ms for repeat, run in each.items()} for each in (ceiling, alone, together))
+    return HostFigures(rank, who, _waits(alone), _waits(together), *steps_ms)
 
 
 def _waits(rounds: Rounds) -> dict[int, float]:
@@ -306,19 +304,19 @@ def _bases(scenario: Scenario) -> Iterator[tuple[str, Variant]]:
             yield base, variant
 
 
-def _rounds(of: Mapping[int, Session], alone: str, together: str, batch: int) -> dict[int, tuple[float, float]]:
-    """By round the rate of all of them together, and the sum of their rates alone."""
+def _rates(
+    of: Mapping[int, Session], name: str, batch: int, rate_of: Callable[[Sequence[Span]], float | None]
+) -> dict[int, float]:
+    """By round the rate of a variant on all of these ranks, as `rate_of` computes it; see `efficiency.rates`."""
 
-    def spans(name: str) -> Iterator[tuple[int, Span]]:
+    def spans() -> Iterator[tuple[int, Span]]:
         for session in of.values():
             shift_ns = session.host.wall_minus_monotonic_ns if session.host is not None else 0
             for record in session.trials:
                 if record.variant == name and (span := Span.of(record, shift_ns, batch)) is not None:
                     yield record.repeat, span
 
-    singles = efficiency.rates(spans(alone), len(of), lambda each: sum(map(efficiency.rate_alone, each)))
-    rates = efficiency.rates(spans(together), len(of), efficiency.rate_together)
-    return {repeat: (rate, singles[repeat]) for repeat, rate in rates.items() if repeat in singles}
+    return efficiency.rates(spans(), len(of), rate_of)
 
 
 def _watched(ranked: _Ranked, size: int, who: Mapping[int, str]) -> HostsResult:
@@ -337,7 +335,8 @@ def _watched(ranked: _Ranked, size: int, who: Mapping[int, str]) -> HostsResult:
         return found.model_copy(update=update)
     if found.kind != "not-measured":
         return found
-    waiting = "; ".join(f"{who[rank]} waits {units.share(wait)}" for rank, wait in waits.items())
+    listed = [f"{who[rank]} waits {units.share(wait)}" for rank, wait in waits.items()]
+    waiting = "; ".join(listed[:_MOST_LISTED]) + (" …" if len(listed) > _MOST_LISTED else "")
     return found.model_copy(update={"kind": "watched", "text": f"{waiting} for its input"})
 
 

@@ -13,6 +13,7 @@ from pipeline_bench.hosts import inputs, plan_words
 from pipeline_bench.hosts.inputs import MeasuredInput
 from pipeline_bench.model.hosts import Basis, Plan, PlanCheck, PlanRow, Range, VariantPlan
 from pipeline_bench.model.session import Session
+from pipeline_bench.text import joined
 
 _ROWS = 8
 
@@ -43,6 +44,8 @@ def plan(session: Session, asked: Asked, path: str) -> Plan:
     every = inputs.inputs_of(session)
     chosen = _chosen(every, session, asked.variant)
     main = min(chosen, key=lambda each: (each.unit == "host", -len(each.points)))
+    others = [each.name for each in chosen if each.samples != main.samples]
+    chosen = [each for each in chosen if each.samples == main.samples]
     step_ms = asked.step_ms or main.own_step_ms
     if step_ms is None:
         raise UsageError(
@@ -61,7 +64,7 @@ def plan(session: Session, asked: Asked, path: str) -> Plan:
         accelerators=asked.accelerators,
         batch_size=main.samples,
         variants=tuple(made),
-        notes=tuple(_notes(session)),
+        notes=(*_notes(session), *_of_other_batches(others)),
     )
 
 
@@ -96,11 +99,19 @@ def _most_waiting(every: Sequence[MeasuredInput]) -> Iterator[MeasuredInput]:
 def _notes(session: Session) -> Iterator[str]:
     if inputs.computed_on_cpu(session):
         yield "the model computed on the host's own cores: with a real accelerator, host and input may be faster"
-    named = [each for each in session.hosts.results if each.host is not None] if session.hosts is not None else []
-    if named:
-        yield f"the plan assumes that all hosts are alike, but they are not: {named[-1].text}"
+    if session.hosts is not None:
+        named = [each.text for each in session.hosts.results if each.host is not None]
+        machines = {(each.accelerator, each.cpu, each.cores) for each in session.hosts.hosts}
+        if why := [*(["their machines differ"] if len(machines) > 1 else []), *named][-1:]:
+            yield f"the plan assumes that all hosts are alike, but they are not: {why[0]}"
     if session.watched:
         yield "the size of a batch is not known: a batch counts as one sample"
+
+
+def _of_other_batches(names: Sequence[str]) -> Iterator[str]:
+    """Yield which inputs are not in the plan because a step of theirs is another one."""
+    if names:
+        yield f"another size of a batch has its own plan, by --variant: {joined(names)}"
 
 
 # --- of one input ----------------------------------------------------------------------------------------------------
@@ -124,7 +135,8 @@ def _of(
     counts = tuple(point.count for point in own.points)
     total_from = capacity.total_from(supply, step, of_host)
     feeds = _either([capacity.feeds(each_supply.own, each_step, each) for each_supply, each_step in ways])
-    total_feeds = _either([capacity.feeds(each_supply.total, each_step, each) for each_supply, each_step in ways])
+    # A host's turn at the total passes during the steps of the others, however its own input works.
+    total_feeds = capacity.feeds(supply.total, replace(step, works_ahead=True), each)
     shown = shown_counts(asked.counts, counts, total_from)
     made = VariantPlan(
         variant=own.name,

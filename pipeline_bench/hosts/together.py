@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,8 @@ from pipeline_bench.text import units
 
 FOLDER = ".together"
 _BEAT_S = 0.5
-_LOOK_S = 0.02
+_LOOK_S, _LONGEST_LOOK_S = 0.02, 0.2
+"""Who waits looks ever less often: the folder may lie on the storage that a host alone is being measured with."""
 _START_S = 120.0
 """How long the first of all ranks waits for the others: each may have to import and to make data first."""
 _GONE_S = 20.0
@@ -102,22 +104,26 @@ class Meeting:
         """
         slot = self._own[index]
         self._say(Position(slot, 0))
+        look_s = _LOOK_S
         while waited_for := [rank for rank in self._others() if not self._is_there(rank, slot)]:
             interrupts.check()
             for rank in waited_for:
                 self._see_that_it_runs_the_same(rank)
                 self._note_gone(rank)
-            time.sleep(_LOOK_S)
+            time.sleep(look_s)
+            look_s = min(2 * look_s, _LONGEST_LOOK_S)
         if self._slots[slot].together and (gone := sorted(self._gone.intersection(self._slots[slot].ranks))):
             raise PipelineBenchError(f"rank {gone[0]} is lost, and this trial needs it")
 
     def leave(self, index: int) -> None:
         """Say that the trial has ended."""
-        self._say(Position(self._own[index], 1))
+        with suppress(OSError):  # the trial's record is kept; the next `enter` says as much
+            self._say(Position(self._own[index], 1))
 
     def close(self) -> None:
         """Tell the other ranks that this one takes part in no further trial."""
-        self._say(Position(len(self._slots), 1))
+        with suppress(OSError):  # the others will see no further sign of life
+            self._say(Position(len(self._slots), 1))
         self._ended.set()
         self._beating.join()
 

@@ -83,11 +83,14 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def clock_offset_s(path: Path) -> float:
-    """Return how far this host's clock is ahead of the one that just stamped a file: a shared folder's, for all alike.
+    """Return how far this host's clock is ahead of the one that stamps a file, anew: a shared folder's, for all alike.
+
+    The stamp of its writing is older by what the disk has taken since.
 
     Raises:
-        OSError: it is not there.
+        OSError: it is not there, or cannot be stamped.
     """
+    os.utime(path)
     return time.time() - path.stat().st_mtime
 
 

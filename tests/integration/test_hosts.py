@@ -135,6 +135,24 @@ def test_ranks_of_slurm_run_the_same_trials_and_are_merged(tmp_path: Path) -> No
     assert again.returncode == 2
 
 
+def test_a_variant_that_no_rank_can_run_has_no_place_in_the_common_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the second round too, hosts that run alone do so one after the other, and two hosts at once."""
+    monkeypatch.setenv("CC", str(tmp_path / "no-compiler"))
+    native = '[[variants]]\nname = "native"\nbackend = "tf_data"\nloop = { kind = "native" }\n'
+    twice = SCENARIO.replace("repeats = 1", "repeats = 2").replace("[[variants]]", f"{native}[[variants]]")
+    ranks = [under_slurm(command(tmp_path, twice), rank) for rank in range(2)]
+    said = [process.communicate(timeout=LIMIT_S)[0] for process in ranks]
+    assert [process.returncode for process in ranks] == [0, 0], said
+    session = merge.merge(merge.read(tmp_path / "out"))
+    spans = {(record.variant, record.repeat): (record.started_ns, record.ended_ns) for record in session.trials}
+    for repeat in range(2):
+        alone = sorted(spans[f"tf_data, alone · rank {rank}", repeat] for rank in range(2))
+        assert alone[0][1] < alone[1][0]
+    assert any("'native' was left out" in note for note in session.notes)
+
+
 @NEEDS_MPIRUN
 def test_ranks_of_mpirun_are_known_by_its_variables(tmp_path: Path) -> None:
     subprocess.run(["mpirun", *MPI_OPTIONS, *command(tmp_path)], check=True, timeout=LIMIT_S, capture_output=True)

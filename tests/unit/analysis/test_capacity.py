@@ -168,6 +168,18 @@ def test_a_total_that_still_moves_is_the_last_one_and_says_so(last: float, trend
     assert supply.total.value == pytest.approx(last)
 
 
+def test_a_total_that_more_hosts_exceed_without_an_end_was_none() -> None:
+    """Two hosts that are slow, or were disturbed, beside an input that all wait for alone; four reach all of theirs."""
+
+    def point(count: int, rate: float) -> Point:
+        return Point(count, dict.fromkeys(range(3), rate), 0.6)
+
+    supply = capacity.fit([point(1, 300.0), point(2, 420.0), point(4, 1200.0)], "host", SAMPLES, None)
+    assert not supply.total.is_known
+    assert supply.total.low == pytest.approx(1200.0)
+    assert capacity.total_from(supply, Step(10, NO_HOST, True), SAMPLES) is None
+
+
 def test_workers_add_up_until_what_they_send_ends() -> None:
     def point(count: int, rate: float) -> Point:
         return Point(count, dict.fromkeys(range(3), rate), 0.5)

@@ -110,10 +110,23 @@ def worker(rank: int, wait_ms: float, collective_ms: float | None) -> WorkerFigu
         ((1, 31, 1), (35, 5, 34), ("slow-input", 1), "waits 31.0 ms for it, 62 % of a step, the others 1.0 ms; at the"),
         ((1, 1, 1), (35, 5, 34), ("slow-model", 1), "not by its input wait (1.0 ms)"),
         ((1, 9, 1), (35, 5, 34), ("slow-model", 1), "the others wait 29.5 ms for it, 59 % of their step"),
+        (
+            (1, 31, 1, 31),
+            (35, 5, 35, 6),
+            ("slow-input", 1, 3),
+            "the inputs of rank 1 and rank 3 delay all workers: they wait 31.0 ms for them, 62 % of a step, the others "
+            "1.0 ms; at the collective the others wait 30.0 ms for them",
+        ),
+        (
+            (1, 1, 1),
+            (6, 5, 35),
+            ("slow-model", 1, 0),
+            "rank 1 and rank 0 delay all workers, but not by their input wait (1.0 ms): their own part",
+        ),
     ],
 )
 def test_whom_the_workers_wait_for_is_told_by_the_collective_and_why_by_the_input(
-    waits_ms: tuple[float, ...], collectives_ms: tuple[float, ...], expected: tuple[HostsKind, int], words: str
+    waits_ms: tuple[float, ...], collectives_ms: tuple[float, ...], expected: tuple[HostsKind, ...], words: str
 ) -> None:
     parts = [worker(rank, *each) for rank, each in enumerate(zip(waits_ms, collectives_ms, strict=True))]
     found = efficiency.training(parts)
@@ -138,6 +151,13 @@ def test_rates_are_of_the_time_in_which_all_hosts_train() -> None:
     assert efficiency.rate_alone(span(10)) == pytest.approx(1000)
     assert efficiency.rate_together([span(10), span(20, start_ms=500)]) == pytest.approx(1500, rel=0.02)
     assert efficiency.rate_together([span(10), span(10, start_ms=1500)]) is None
+    assert efficiency.rate_apart([span(10), span(20)]) == pytest.approx(1500)
+
+
+def test_a_host_with_too_few_steps_for_a_rate_does_not_count_as_one_that_gives_nothing() -> None:
+    """A step of 1.2 s ends once while the others train; alone it would make the others' efficiency too high."""
+    assert efficiency.rate_together([span(10), span(1200, steps=3)]) is None
+    assert efficiency.rate_apart([span(10), span(1200, steps=1)]) is None
 
 
 def rounds(truth: float, scatter: Iterable[float]) -> dict[int, tuple[float, float]]:
@@ -226,6 +246,43 @@ def test_the_verdict_names_what_was_planted(
     assert (found.kind, found.host) == (kind, host)
     assert words in found.text
     assert found.efficiency.value == pytest.approx(truth, abs=0.01)
+
+
+def unequal(ceilings_ms: Sequence[float], alone_ms: Sequence[float], together_ms: float) -> list[HostFigures]:
+    """Hosts whose accelerators take so long, and that wait for their input for the rest of their steps."""
+    found = []
+    for rank, (ceiling_ms, own_ms) in enumerate(zip(ceilings_ms, alone_ms, strict=True)):
+        waits = [(each - ceiling_ms) / each for each in (own_ms, together_ms)]
+        rounds = (dict.fromkeys(range(4), each) for each in (*waits, ceiling_ms, own_ms, together_ms))
+        found.append(HostFigures(rank, f"rank {rank}", *rounds))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("each", "kind", "named"),
+    [
+        (unequal([50, 50, 50, 25], [60, 60, 60, 60], 60), "scales", ()),
+        (unequal([50, 50, 50, 25], [60, 60, 60, 60], 120), "shared-storage", ()),
+        (unequal([50, 25], [60, 60], 60), "slow-host", (0,)),
+        (unequal([50, 50, 50, 25], [60, 60, 60, 90], 90), "slow-input", (3,)),
+    ],
+)
+def test_a_host_that_waits_because_its_accelerator_is_faster_has_no_slow_input(
+    each: list[HostFigures], kind: HostsKind, named: tuple[int, ...]
+) -> None:
+    """All get a batch in 60 ms, but the last one of the last case."""
+    alone = sum(1 / host.alone_ms[0] for host in each)
+    truth = sum(1 / host.together_ms[0] for host in each) / alone
+    found = efficiency.result("a", len(each), rounds(truth, QUIET), each)
+    assert (found.kind, found.named) == (kind, named)
+
+
+def test_hosts_whose_input_reads_no_storage_do_not_share_it() -> None:
+    each = figures((0.04, 0.61), (0.04, 0.61))
+    found = efficiency.result("a", 2, rounds(0.4, QUIET), each, reads_storage=False)
+    assert found.kind == "inconclusive"
+    assert "each waits 61 %, alone 4 %" in found.text
+    assert "reads no storage" in found.text
 
 
 def test_hosts_that_are_late_by_turns_are_no_stragglers() -> None:

@@ -26,10 +26,22 @@ from tests.unit.console import printed
 from tests.unit.sessions import CPU, scenario, variant
 
 S = 1_000_000_000
-BASE = scenario(variant("a"), variant("ceiling", "ceiling", ceiling=None))
+FILES = variant("a").source.model_copy(update={"kind": "tfrecord"})
+BASE = scenario(
+    variant("a").model_copy(update={"source": FILES}),
+    variant("ceiling", "ceiling", ceiling=None).model_copy(update={"source": FILES}),
+)
 
 
-def session(rank: int, size: int = 2, together_ms: float = 25.0, booted_ns: int = 0, **host: Any) -> Session:
+def session(
+    rank: int,
+    size: int = 2,
+    together_ms: float = 25.0,
+    booted_ns: int = 0,
+    late_ns: int = 0,
+    busy_ms: float = 9.6,
+    **host: Any,
+) -> Session:
     """A rank's session whose steps take 10 ms alone; its clock counts from when it was booted."""
     wanted = ranks.of_rank(BASE, size, rank)
     slots = ranks.slots(BASE, size)
@@ -37,9 +49,9 @@ def session(rank: int, size: int = 2, together_ms: float = 25.0, booted_ns: int 
     trials = []
     for trial in plan(wanted):
         step_ms = together_ms if "hosts" in trial.variant.name else 10.0
-        start_ns = at[trial.index] * 100 * S - booted_ns
+        start_ns = at[trial.index] * 100 * S - booted_ns + (late_ns if "hosts" in trial.variant.name else 0)
         phases = {"started_ns": start_ns - S, "phases": (PhaseMark(name="train", at_ns=start_ns),)}
-        wait_ms = None if trial.variant.is_ceiling else step_ms - 9.6
+        wait_ms = None if trial.variant.is_ceiling else step_ms - busy_ms
         timed: Any = {"steps": 300, "noise": 0.0, "start_ns": start_ns, "index": trial.index, **phases}
         trials.append(records.record(trial.variant.name, trial.repeat, step_ms, wait_ms, **timed))
     described = Rank(rank, size, "pmi").host(0.0)
@@ -150,9 +162,39 @@ def test_a_round_in_which_a_host_fell_out_does_not_count_for_the_others() -> Non
     assert found.wait_together == pytest.approx((0.616, 0.616))
 
 
+def test_rounds_in_which_a_host_came_late_have_no_efficiency_and_no_straggler() -> None:
+    """Rank 1 begins 2 s into the 3 of rank 0: what it waits after these is not what both wait together."""
+    merged = merge.merge([session(0, together_ms=10.0), session(1, together_ms=25.0, late_ns=2 * S)])
+    assert merged.hosts is not None
+    (found,) = merged.hosts.results
+    assert (found.kind, found.rounds, found.wait_together) == ("not-measured", 0, (None, None))
+    assert "all of them at once for half of a trial" in found.text
+
+
+def test_a_host_that_is_busy_for_less_of_an_equally_long_step_has_no_slow_input() -> None:
+    """Rank 1 waits 80 % of its steps alone, and rank 0 4 %; both get a batch in 10 ms."""
+    merged = merge.merge([session(0, together_ms=10.0), session(1, together_ms=10.0, busy_ms=2.0)])
+    assert merged.hosts is not None
+    assert merged.hosts.results[0].wait_alone == pytest.approx((0.04, 0.8), abs=0.01)
+    assert (merged.hosts.results[0].kind, merged.hosts.results[0].named) == ("scales", ())
+
+
+def test_ranks_whose_input_is_made_in_memory_share_no_storage() -> None:
+    whole = [session(rank).model_dump_json().replace('"kind":"tfrecord"', '"kind":"synthetic"') for rank in range(2)]
+    merged = merge.merge([Session.model_validate_json(each) for each in whole])
+    assert merged.hosts is not None
+    assert merged.hosts.results[0].kind == "inconclusive"
+    assert "each waits 62 %, alone 4 %" in merged.hosts.results[0].text
+
+
 def test_ranks_on_one_machine_are_said_to_share_it() -> None:
     merged = merge.merge([on("node-a", session(rank, 3)) for rank in (0, 1)] + [on("node-b", session(2, 3))])
     assert told(merged)[-1].startswith("remark: ranks 0, 1 ran on one machine, node-a, and shared its cores")
+
+
+def test_machines_that_are_called_alike_but_were_booted_at_other_times_are_several() -> None:
+    made = [on("trainer", session(rank, 3, booted_ns=(0, 1000 * S, S // 2)[rank])) for rank in range(3)]
+    assert told(merge.merge(made))[-1].startswith("remark: ranks 0, 2 ran on one machine, trainer,")
 
 
 def test_reports_show_the_efficiency_also_where_a_host_is_named() -> None:
@@ -327,6 +369,12 @@ def test_the_sessions_that_run_left_of_one_training_are_merged(
     assert (found.kind, found.host) == (kind, host)
     assert words in found.text
     assert [result.variant for result in merged.results] == ["job · rank 0", "job · rank 1"]
+
+
+def test_of_very_many_ranks_without_a_verdict_the_first_are_listed() -> None:
+    merged = merge.merge([watched(rank, 1.0, None, size=40) for rank in range(40)])
+    assert "rank 15 waits 2 % … for its input" in conclude(merged)
+    assert "rank 16" not in conclude(merged)
 
 
 @pytest.mark.parametrize("collective_ms", [(35.0, 5.0), (None, None)])

@@ -19,6 +19,7 @@ from pipeline_bench.report import plan as report
 from pipeline_bench.scenario import Component, Variant
 from tests.unit import records
 from tests.unit.console import printed
+from tests.unit.hosts.test_merge import on
 from tests.unit.hosts.test_merge import session as of_rank
 from tests.unit.sessions import pending, scenario, variant
 
@@ -104,6 +105,12 @@ def test_storage_that_was_never_at_its_end_is_taken_to_go_on_and_said_so() -> No
     assert last.utilization.low == pytest.approx(2 / 64, rel=0.05)
 
 
+def test_a_plan_of_machines_that_differ_says_that_it_takes_them_to_be_alike() -> None:
+    assert not any("alike" in note for note in planned(merged(10.0)).notes)
+    made = merge.merge([on(f"node-{rank}", of_rank(rank, together_ms=10.0), cores=2 + rank) for rank in range(2)])
+    assert "the plan assumes that all hosts are alike, but they are not: their machines differ" in planned(made).notes
+
+
 def test_a_faster_accelerator_than_any_input_was_tried_with_is_not_known() -> None:
     (found,) = planned(merged(10.0), 2.0).variants
     assert found.alone.utilization.value is None
@@ -149,6 +156,39 @@ def test_feed_dict_adds_its_input_to_the_step_and_prefetch_hides_it() -> None:
     assert by_name["tf_data"].works_ahead is True
     assert by_name["tf_data"].alone.utilization.value == pytest.approx(1, rel=0.02)
     assert found.variants[0].variant == "tf_data"
+
+
+def test_what_a_storage_is_enough_for_agrees_with_where_it_limits() -> None:
+    """Two hosts take 15 ms a step of feed_dict, beside 10 of model: two batches in 15 ms, enough for 1.5 steps."""
+    session = merge.merge([of_rank(rank, together_ms=15.0) for rank in range(2)])
+    (found,) = planned(session).variants
+    assert found.works_ahead is False
+    assert found.total.value == pytest.approx(2 * 128 / 0.015, rel=0.02)
+    assert found.total_feeds.value == pytest.approx(2 / 0.015 * 0.010 / 0.9, rel=0.02)
+
+
+def test_an_input_of_another_batch_is_not_planned_for_this_ones_step() -> None:
+    """A step of 64 samples takes 3 ms, one of 1024 takes 40: each is fed by its own input."""
+
+    def of(name: str, samples: int) -> Variant:
+        made = variant(name, "tf_data", ceiling=None if name.startswith("ceiling") else f"ceiling {name}")
+        return made.model_copy(
+            update={
+                "source": made.source.model_copy(update={"options": {"batch_size": samples}}),
+                "backend": "ceiling" if name.startswith("ceiling") else made.backend,
+            }
+        )
+
+    steps = {"few": (3.0, 0.1), "many": (40.0, 0.1), "ceiling few": (2.9, 0.0), "ceiling many": (39.9, 0.0)}
+    wanted = [of(name, 1024 if "many" in name else 64) for name in steps]
+    session = session_of({**steps, "ceiling": (1.0, 0.0)}, *wanted)
+    found = planned(session)
+    assert [each.variant for each in found.variants] == ["few"]
+    assert "another size of a batch has its own plan, by --variant: many" in found.notes
+    many = planned(session, variant="many")
+    assert many.step_ms == pytest.approx(39.9, rel=0.01)
+    assert many.variants[0].alone.utilization.low > 0.9
+    assert many.notes == found.notes[:-1]
 
 
 def test_two_models_beside_one_input_tell_whether_it_works_ahead() -> None:

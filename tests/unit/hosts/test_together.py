@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
 import time
 from contextlib import ExitStack, closing, nullcontext, suppress
@@ -12,7 +14,8 @@ import pytest
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.hosts import ranks
 from pipeline_bench.hosts.ranks import Rank
-from pipeline_bench.hosts.together import FOLDER, Meeting, gone_path, gone_s
+from pipeline_bench.hosts.together import FOLDER, Meeting, Position, gone_path, gone_s
+from pipeline_bench.system.files import clock_offset_s
 from tests.unit.sessions import scenario, variant
 
 WANTED = scenario(variant("a"), variant("ceiling", "ceiling", ceiling=None))
@@ -145,3 +148,32 @@ def test_how_far_the_clock_is_off_is_taken_from_the_shared_folder(tmp_path: Path
     with closing(Meeting(tmp_path, Rank(0, 2, "pmi"), SLOTS, print)) as meeting:
         assert abs(meeting.clock_offset_s) < 5
     assert [each.name for each in tmp_path.iterdir()] == [FOLDER]
+    os.utime(tmp_path, (0, 0))  # as a disk that has taken long to write
+    assert abs(clock_offset_s(tmp_path)) < 5
+
+
+class _Counted(Meeting):
+    """Counts how often it reads where another rank is."""
+
+    looks = 0
+
+    def _said(self, rank: int) -> tuple[Position | None, str]:
+        self.looks += 1
+        return super()._said(rank)
+
+
+def test_a_rank_that_waits_for_long_seldom_reads_the_folder_that_may_lie_on_the_storage(tmp_path: Path) -> None:
+    """Two reads a look, 5 looks a second and some more at first; 50 a second would be 200 reads."""
+    meeting = _Counted(tmp_path, Rank(0, 2, "pmi"), ranks.slots(WANTED, 2), lambda _: None, 2.0, 2.0)
+    with closing(meeting), suppress(PipelineBenchError):
+        meeting.enter(1)
+    assert meeting.looks <= 40
+
+
+def test_a_trial_whose_end_cannot_be_written_is_kept(tmp_path: Path) -> None:
+    """The folder is full, or lost: a rank that raised here would lose its record, and the session's last word."""
+    with closing(Meeting(tmp_path, Rank(0, 2, "pmi"), SLOTS, print)) as meeting:
+        shutil.rmtree(tmp_path / FOLDER)
+        meeting.leave(0)
+        with pytest.raises(OSError, match=FOLDER):
+            meeting.enter(0)
