@@ -198,7 +198,8 @@ class _Ranks:
             asked = {self._ask(number): (number, time.monotonic()) for number in range(len(self._actors))}
             while asked:
                 interrupts.check()
-                ready, _ = self._ray.wait(list(asked), timeout=_LOOK_S)
+                # All that is there: after this program was stopped for a while, an answer that waits is in time.
+                ready, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=_LOOK_S)
                 answers = [(future, *asked.pop(future)) for future in ready]
                 for future, number, _ in answers:
                     if self._take(number, future):
