@@ -132,6 +132,11 @@ class TestOverrides:
         assert load("two_layer", ["runtime.device=cpu"]).variants[0].runtime.device == "cpu"
         assert load("two_layer", ['name="quoted = 1"']).name == "quoted = 1"
 
+    @pytest.mark.parametrize("folder", ["2024-05-01", "2024-05-01T10:00:00", "10:00:00", "./2024"])
+    def test_a_folder_may_be_named_by_a_date(self, folder: str) -> None:
+        source = load("decode_jpeg", [f"source.path={folder}"]).variants[0].source
+        assert source.options["path"] == folder
+
     @pytest.mark.parametrize("address", ["1", "fifo_queue"])
     def test_a_variant_is_addressed_by_position_or_name(self, address: str) -> None:
         scenario = load("two_layer", [f"variants.{address}.options.threads=4"])
@@ -400,6 +405,13 @@ def test_published_figures_of_another_job_are_left_out_with_a_note(override: str
     assert scenario.published is not None
     assert [figure.variant for figure in scenario.published.figures] == kept
     assert ("published figures" in " ".join(scenario.notes)) == (len(kept) < 2)
+
+
+def test_a_figure_of_as_many_threads_is_left_out_beside_others_and_kept_on_another_device() -> None:
+    for override, kept in (("variants.0.runtime.intra_op_threads=8", 2), ("runtime.device=auto", 3)):
+        published = load("cpu_threads", [override]).published
+        assert published is not None
+        assert len(published.figures) == kept
 
 
 def test_a_file_with_another_source_does_not_inherit_the_published_figures(tmp_path: Path) -> None:
