@@ -47,10 +47,10 @@ def compare(
         ),
     ] = None,
     backends: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="A,B",
-            help="Only the variants of these backends; a backend that the scenario lacks is added.",
+            help="Only the variants of these backends; a backend that the scenario lacks is added. Repeatable.",
             autocompletion=backend_names,
         ),
     ] = None,
@@ -158,14 +158,15 @@ def _logging_placement(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"variants": variants})
 
 
-def _load(name: str, given: dict[str, float], settings: list[str], backends: str | None) -> Scenario:
+def _load(name: str, given: dict[str, float], settings: list[str], backends: list[str] | None) -> Scenario:
     from pipeline_bench.scenario.load import load
 
     if {"steps", "time_s"} <= given.keys():
         raise UsageError("--steps and --time were both given.", "A trial ends after one or the other: give only one.")
-    wanted = [part.strip() for part in backends.split(",") if part.strip()] if backends is not None else []
-    if backends is not None and not wanted:
-        raise UsageError(f"--backends {backends!r} names none.", "Write for example --backends feed_dict,tf_data.")
+    given_names = ",".join(backends or ())
+    wanted = [part.strip() for part in given_names.split(",") if part.strip()]
+    if backends and not wanted:
+        raise UsageError(f"--backends {given_names!r} names none.", "Write for example --backends feed_dict,tf_data.")
     return load(name, settings, wanted, run=given)
 
 
