@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +239,12 @@ def _plain(value: Any) -> Any:
 def _folder(out: Path | str | None, scenario: Scenario) -> Iterator[Path]:
     """The session's own folder under `out`; without `out` a temporary one, removed at the end."""
     if out is not None:
-        yield make_folder(Path(out), scenario.name)
+        made = make_folder(Path(out), scenario.name)
+        try:
+            yield made
+        finally:
+            with suppress(OSError):
+                made.rmdir()  # an empty folder says nothing
         return
     with ScratchFolder() as folder:
         yield folder.path

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import pipeline_bench
-from pipeline_bench import library
+from pipeline_bench import library, plugins
 from pipeline_bench.errors import ScenarioError, UsageError
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.run import diagnosis
 from pipeline_bench.run.comparison import Outcome
+from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario.load import load
 from tests.unit import diagnoses
 
@@ -100,6 +101,14 @@ def test_a_budget_that_is_no_time_is_refused(budget_s: float) -> None:
         library.diagnose("train.py:make_dataset", budget_s=budget_s)
     with pytest.raises(UsageError, match="budget_s"):
         library.compare("two_layer", budget_s=budget_s)
+
+
+def test_a_scenario_that_cannot_run_here_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NvmlSampler, "open", NvmlSampler)
+    monkeypatch.setattr(plugins.find("backends", "tf_data"), "unavailable", lambda _: "it is not there")
+    with pytest.raises(UsageError, match="it is not there"):
+        library.compare("two_layer", backends=["tf_data"], out=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_budget_beside_a_length_is_refused_as_on_the_command_line() -> None:
