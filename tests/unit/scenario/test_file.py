@@ -258,6 +258,11 @@ QUEUE = {"backend": "fifo_queue"}
         ({"variants": [{**ONE, "run": 5}]}, "variants.feed_dict.run", "5 is no table"),
         ({"name": 7}, "name", "given: 7"),
         ({"name": datetime.date(2026, 1, 1)}, "name", "2026-01-01"),
+        (
+            {"source": {"kind": "generator", "arguments": {"since": datetime.date(2026, 1, 1)}}},
+            "source.arguments.since",
+            "2026-01-01 is a date or a time",
+        ),
         ({"name": ""}, "name", "at least 1 character"),
         ({"name": "x", "question": False}, "question", "given: false"),
         ({"published": 0}, "published", "0 is no table"),
@@ -373,6 +378,13 @@ def test_every_error_is_told_at_once_and_each_of_them_once() -> None:
             "variants.nothing.backend",
         ]
     )
+
+
+def test_a_list_with_a_wrong_item_is_not_called_empty() -> None:
+    said = refusal({"model": {"kind": "two_layer", "hidden_widths": [0]}})
+    assert "model.hidden_widths.0: should be greater than or equal to 1" in said
+    assert "at least 1 item" not in said
+    assert "at least 1 item" in refusal({"model": {"kind": "two_layer", "hidden_widths": []}})
 
 
 def test_an_error_that_ends_the_check_hides_none_before_it() -> None:
