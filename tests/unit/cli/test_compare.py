@@ -79,3 +79,12 @@ def test_an_export_that_cannot_be_written_is_refused_before_anything_is_measured
     )
     assert "--json" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_link_for_the_session_that_leads_to_no_file_yet_is_left_as_it_was(tmp_path: Path) -> None:
+    link = tmp_path / "latest.json"
+    link.symlink_to("run5.json")
+    (tmp_path / "file").write_text("")
+    assert run(["compare", "two_layer", "--json", str(link), "--out", str(tmp_path / "file")]) == 2
+    assert link.is_symlink()
+    assert not link.exists()
