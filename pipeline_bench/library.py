@@ -78,8 +78,8 @@ def compare(
             "Write settings=['source.batch_size=32'], backends=['feed_dict', 'tf_data'].",
         )
     written = list(_written(settings) if isinstance(settings, Mapping) else settings)
-    given = {"steps": steps, "time_s": time_s, "repeats": repeats}
-    run = {key: value for key, value in given.items() if value is not None}
+    given: dict[str, Any] = {"steps": steps, "time_s": time_s, "repeats": repeats}
+    run = {key: _plain(value) for key, value in given.items() if value is not None}
     if budget_s is not None:
         _see_that_it_is_a_time(budget_s)
     goal = until_decided(budget_s, length_keys(run, written))
@@ -208,7 +208,7 @@ def _written(settings: Mapping[str, Any]) -> Iterator[str]:
             continue
         try:
             yield f"{key}={_toml(value)}"
-        except TypeError:
+        except (TypeError, ValueError):
             raise UsageError(
                 f"settings: {key} is a {type(value).__name__}, which no scenario holds.",
                 "Give a text, a number, a list or a dict of them, or leave the key out.",
@@ -219,7 +219,8 @@ def _toml(value: Any) -> str:
     """Return a Python value as ``--set`` reads it: JSON's lists, numbers, booleans and quoted texts are TOML's too.
 
     Raises:
-        TypeError: it is none of them.
+        TypeError: it is None.
+        ValueError: it is none of them.
     """
     if value is None:
         raise TypeError
@@ -227,12 +228,10 @@ def _toml(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a path as a text, and what NumPy holds as Python's own numbers."""
+    """Return a path as a text, what NumPy holds as Python's own numbers, and all else as it is."""
     if isinstance(value, Path):
         return str(value)
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 @contextmanager

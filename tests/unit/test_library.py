@@ -89,6 +89,11 @@ def test_settings_are_pythons_own_values() -> None:
     assert (queue.model.options["hidden_widths"], queue.options["threads"]) == ([8, 4], 3)
 
 
+def test_a_number_of_numpys_is_refused_as_pythons_is(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"given: 0\)"):
+        library.compare("two_layer", repeats=np.int64(0), out=tmp_path)  # type: ignore[arg-type] # as a notebook does
+
+
 @pytest.mark.parametrize("value", [None, object(), [object()]])
 def test_a_setting_that_no_scenario_holds_is_refused_with_its_key(value: object, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"source\.path is a"):
