@@ -10,19 +10,22 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pipeline_bench.analysis.precision import length_keys, until_decided
 from pipeline_bench.errors import UsageError
-from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, Diagnosis
+from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, MOST_BUDGET_S, Diagnosis
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.model.session import Session, make_folder
 from pipeline_bench.run import machine
 from pipeline_bench.run.comparison import compare as run_comparison
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario.check import quoted
 from pipeline_bench.scenario.load import load as load_scenario
 from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.tfdata import service_cluster, targets
@@ -74,20 +77,21 @@ def compare(
             "settings and backends take several values, and were given one string.",
             "Write settings=['source.batch_size=32'], backends=['feed_dict', 'tf_data'].",
         )
-    written = (
-        [f"{key}={_toml(value)}" for key, value in settings.items()] if isinstance(settings, Mapping) else settings
-    )
-    given = {"steps": steps, "time_s": time_s, "repeats": repeats}
-    run = {key: value for key, value in given.items() if value is not None}
+    written = list(_written(settings) if isinstance(settings, Mapping) else settings)
+    given: dict[str, Any] = {"steps": steps, "time_s": time_s, "repeats": repeats}
+    run = {key: _plain(value) for key, value in given.items() if value is not None}
+    if budget_s is not None:
+        _see_that_it_is_a_time(budget_s)
+    goal = until_decided(budget_s, length_keys(run, written))
     job = machine.choose() if scenario_or_path is None else machine.MainJob(str(scenario_or_path))
-    scenario = job.noted(load_scenario(job.scenario, list(written), list(backends or ()), run=run))
+    scenario = job.noted(load_scenario(job.scenario, written, list(backends or ()), run=run))
     with _folder(out, scenario) as folder:
         outcome = run_comparison(
             scenario,
             folder,
             _observer(quiet, folder),
             command="pipeline_bench.compare",
-            precision=None if length_keys(run, written) else until_decided(budget_s),
+            precision=goal,
             expose_servers=expose_servers,
         )
     if outcome.interrupted:
@@ -100,9 +104,9 @@ def diagnose(
     *,
     model: str | Callable[..., Any] | None = None,
     argument: int | None = None,
-    arguments: Sequence[str] = (),
-    dataset: str | None = None,
-    training: str | None = None,
+    arguments: Sequence[object] = (),
+    dataset: str | int | None = None,
+    training: str | int | None = None,
     budget_s: float = DEFAULT_BUDGET_S,
     allow_reordering: bool = False,
     allow_threads: bool = False,
@@ -138,17 +142,20 @@ def diagnose(
         UsageError: a target is invalid, or the folder cannot be made; nothing was measured.
         KeyboardInterrupt: Ctrl-C; with `out`, the folder has the trials that ended before.
     """
-    if not 0 < budget_s < float("inf"):
-        raise UsageError(f"budget_s is {budget_s}, no positive number of seconds.", "The default of 120 tries most.")
+    _see_that_it_is_a_time(budget_s)
+    if isinstance(arguments, str):
+        raise UsageError("arguments takes several values, and was given one string.", "Write ['--epochs', '3'].")
     from pipeline_bench.diagnosis import variants  # noqa: PLC0415
     from pipeline_bench.run import diagnosis  # noqa: PLC0415 - compare() needs none of this
 
     if isinstance(make_dataset, str) and targets.is_script(make_dataset):
-        target, trained = targets.parse_script(make_dataset, arguments, model, argument, dataset, training), None
+        which = (None if each is None else str(each) for each in (dataset, training))
+        given = [str(each) for each in arguments]
+        target, trained = targets.parse_script(make_dataset, given, model, argument, *which), None
     else:
-        for name, given in (("dataset", dataset), ("training", training)):
-            if given is not None:
-                raise UsageError(f"{name}={given!r} goes with a whole script.", "Write 'train.py' without a function.")
+        for name, value in (("arguments", arguments or None), ("dataset", dataset), ("training", training)):
+            if value is not None:
+                raise UsageError(f"{name}={value!r} goes with a whole script.", "Write 'train.py' without a function.")
         target = _target(make_dataset, argument, "dataset")
         trained = None if model is None else _target(model, None, "model")
     asked = Diagnosis(
@@ -170,6 +177,14 @@ def diagnose(
     return outcome.session
 
 
+def _see_that_it_is_a_time(budget_s: float) -> None:
+    if not 0 < budget_s <= MOST_BUDGET_S:
+        raise UsageError(
+            f"budget_s is {budget_s}, no positive number of seconds, {MOST_BUDGET_S:g} at most.",
+            "Leave it out for the default.",
+        )
+
+
 def _target(given: str | Callable[..., Any], argument: int | None, what: str) -> Target:
     if isinstance(given, str):
         return targets.parse(given, argument, what)
@@ -181,16 +196,54 @@ def _target(given: str | Callable[..., Any], argument: int | None, what: str) ->
     return targets.from_callable(given, argument)
 
 
+def _written(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the settings as ``--set`` takes them; of a mapping in them each of its keys.
+
+    Raises:
+        UsageError: a value is none that a scenario can hold.
+    """
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _written({f"{key}.{quoted(str(inner))}": each for inner, each in value.items()})
+            continue
+        try:
+            yield f"{key}={_toml(value)}"
+        except (TypeError, ValueError):
+            raise UsageError(
+                f"settings: {key} is a {type(value).__name__}, which no scenario holds.",
+                "Give a text, a number, a list or a dict of them, or leave the key out.",
+            ) from None
+
+
 def _toml(value: Any) -> str:
-    """Return a Python value as ``--set`` reads it: JSON's lists, numbers, booleans and quoted texts are TOML's too."""
-    return value if isinstance(value, str) else json.dumps(value)
+    """Return a Python value as ``--set`` reads it: JSON's lists, numbers, booleans and quoted texts are TOML's too.
+
+    Raises:
+        TypeError: it is None.
+        ValueError: it is none of them.
+    """
+    if value is None:
+        raise TypeError
+    return value if isinstance(value, str) else json.dumps(value, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """Return a path as a text, what NumPy holds as Python's own numbers, and all else as it is."""
+    if isinstance(value, Path):
+        return str(value)
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 @contextmanager
 def _folder(out: Path | str | None, scenario: Scenario) -> Iterator[Path]:
     """The session's own folder under `out`; without `out` a temporary one, removed at the end."""
     if out is not None:
-        yield make_folder(Path(out), scenario.name)
+        made = make_folder(Path(out), scenario.name)
+        try:
+            yield made
+        finally:
+            with suppress(OSError):
+                made.rmdir()  # an empty folder says nothing
         return
     with ScratchFolder() as folder:
         yield folder.path

@@ -12,6 +12,7 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
+from traceback import walk_tb
 from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
@@ -138,6 +139,14 @@ def _entry_points(group: Group) -> dict[str, Any]:
     return {point.name: point for point in entry_points(group=f"pipeline_bench.{group}")}
 
 
+def package_at_fault(error: BaseException) -> str | None:
+    """Return the package whose plug-in raised an error; None where it was raised by this package, or by neither."""
+    points = [point for group in GROUPS for point in _entry_points(group).values()]
+    packages = {point.module.partition(".")[0]: point.dist.name if point.dist else point.module for point in points}
+    calls = [frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
+    return packages.get(next((each for each in reversed(calls) if each == __package__ or each in packages), ""))
+
+
 def _base(group: Group) -> type[Plugin]:
     """Return the base class of the group's plug-ins."""
     base: type[Plugin] = getattr(
@@ -157,10 +166,14 @@ def _load(group: Group, point: Any) -> type[Plugin]:
         ) from error
     # One that only makes another one, as slow_storage does, is a plain Plugin.
     others = tuple(_base(each) for each in GROUPS if each != group)
-    if not (isinstance(loaded, type) and issubclass(loaded, Plugin)) or issubclass(loaded, others):
+    if (
+        not (isinstance(loaded, type) and issubclass(loaded, Plugin))
+        or issubclass(loaded, others)
+        or not (hasattr(loaded, "name") and isinstance(loaded.Options, type) and issubclass(loaded.Options, BaseModel))
+    ):
         raise UsageError(
             f"The entry point {point.name!r} = {point.value!r} in the group pipeline_bench.{group} "
             "is no plug-in class of this group.",
-            "It must name a subclass of the group's base class; see docs/plugins.md.",
+            "It must name a subclass of the group's base class, with a name and Options; see docs/plugins.md.",
         )
     return loaded

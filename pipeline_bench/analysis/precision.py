@@ -124,9 +124,22 @@ def parse_goal(goal: str, budget_s: float | None) -> Precision:
     return Precision(goal=value, budget_s=DEFAULT_BUDGET_S if budget_s is None else budget_s)
 
 
-def until_decided(budget_s: float | None = None) -> Precision:
-    """Return what is asked for where neither a goal nor a plan is given: rounds until everything is decided."""
-    return Precision(goal=None, budget_s=DECIDING_BUDGET_S if budget_s is None else budget_s)
+def until_decided(budget_s: float | None = None, fixed: Sequence[str] = ()) -> Precision | None:
+    """Return what is asked for without a goal: rounds until everything is decided; None where a plan is given.
+
+    Args:
+        budget_s: as given, or None for the default.
+        fixed: the keys that give a plan, see `length_keys`.
+
+    Raises:
+        UsageError: both were given.
+    """
+    if budget_s is not None and fixed:
+        raise UsageError(
+            f"--budget was given beside {' and '.join(fixed)}, which already sets the length.",
+            "Leave out one of the two; with --precision 2% both are used.",
+        )
+    return None if fixed else Precision(goal=None, budget_s=DECIDING_BUDGET_S if budget_s is None else budget_s)
 
 
 def length_keys(run: Mapping[str, object], settings: Sequence[str]) -> list[str]:

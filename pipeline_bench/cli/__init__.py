@@ -134,7 +134,7 @@ def run(arguments: Sequence[str]) -> int:
     except output.StdoutError as error:
         return _unwritable(error)
     except Exception as error:
-        return _interrupt(error) or _usage_error(error) or _out_of_memory(error) or _refused(error) or _bug()
+        return _interrupt(error) or _usage_error(error) or _out_of_memory(error) or _refused(error) or _bug(error)
     return code if isinstance(code, int) else 0
 
 
@@ -191,12 +191,15 @@ def _unwritable(error: OSError) -> int:
     return 1
 
 
-def _bug() -> int:
+def _bug(error: Exception) -> int:
     traceback.print_exc()
-    _say(
-        f"This is a bug of pipeline-bench {__version__}, not of what you asked for.",
-        "Please report it with the lines above, the command, and the output of `pipeline-bench doctor --json`.",
-    )
+    report = "with the lines above, the command, and the output of `pipeline-bench doctor --json`."
+    plugins = sys.modules.get("pipeline_bench.plugins")  # where it is not there, no plug-in was
+    if package := plugins and plugins.package_at_fault(error):
+        _say(f"This is an error of a plug-in of the package {package}.", f"Please report it to its authors {report}")
+    else:
+        bug = f"This is a bug of pipeline-bench {__version__}, not of what you asked for."
+        _say(bug, f"Please report it {report}")
     return BUG
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
@@ -81,8 +82,9 @@ def make(
     count = f"{asked.samples:,} {asked.noun} in {asked.file_count:,} file{'s' if asked.file_count > 1 else ''}"
     typer.echo(f"{safe(str(out))}: {count}, {units.size(manifest.size_bytes)}")
     scenario = _EXAMPLE.get(kind, "decode_jpeg")
-    settings = f"--set source.kind={kind} --set source.path={safe(shlex.quote(str(out)))}"
-    if kind != "csv" and asked.side != _DEFAULT_SIDE:
+    place = os.path.join(os.curdir, out)  # noqa: PTH118 - Path drops the ./, without which 2024 is a number to --set
+    settings = f"--set source.kind={kind} --set source.path={safe(shlex.quote(place))}"
+    if kind != "csv":  # the scenario has a size of its own
         settings += f" --set source.image_size={asked.side}"
     typer.echo(f"Use it: pipeline-bench compare {scenario} {settings}")
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from pipeline_bench.model.result import Precision
     from pipeline_bench.scenario import Scenario
 
-_LEAST_BUDGET_S, _MOST_BUDGET_S = 20.0, 86_400.0
-"""The inspection and one round of trials take some 15 s; beyond a day it is a mistake in the unit."""
+_LEAST_BUDGET_S = 20.0
+"""The inspection and one round of trials take some 15 s."""
 
 
 def compare(
@@ -47,10 +47,10 @@ def compare(
         ),
     ] = None,
     backends: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="A,B",
-            help="Only the variants of these backends; a backend that the scenario lacks is added.",
+            help="Only the variants of these backends; a backend that the scenario lacks is added. Repeatable.",
             autocompletion=backend_names,
         ),
     ] = None,
@@ -148,15 +148,7 @@ def _goal(
 
     if precision is not None:
         return parse_goal(precision, budget_s)
-    fixed = length_keys(given, settings)
-    if not fixed:
-        return until_decided(budget_s)
-    if budget_s is not None:
-        raise UsageError(
-            f"--budget was given beside {' and '.join(fixed)}, which already sets the length.",
-            "Leave out one of the two; with --precision 2% both are used.",
-        )
-    return None
+    return until_decided(budget_s, length_keys(given, settings))
 
 
 def _logging_placement(scenario: Scenario) -> Scenario:
@@ -166,14 +158,15 @@ def _logging_placement(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"variants": variants})
 
 
-def _load(name: str, given: dict[str, float], settings: list[str], backends: str | None) -> Scenario:
+def _load(name: str, given: dict[str, float], settings: list[str], backends: list[str] | None) -> Scenario:
     from pipeline_bench.scenario.load import load
 
     if {"steps", "time_s"} <= given.keys():
         raise UsageError("--steps and --time were both given.", "A trial ends after one or the other: give only one.")
-    wanted = [part.strip() for part in backends.split(",") if part.strip()] if backends is not None else []
-    if backends is not None and not wanted:
-        raise UsageError(f"--backends {backends!r} names none.", "Write for example --backends feed_dict,tf_data.")
+    given_names = ",".join(backends or ())
+    wanted = [part.strip() for part in given_names.split(",") if part.strip()]
+    if backends and not wanted:
+        raise UsageError(f"--backends {given_names!r} names none.", "Write for example --backends feed_dict,tf_data.")
     return load(name, settings, wanted, run=given)
 
 
@@ -254,15 +247,15 @@ def diagnose(
     """Find the stage of your own pipeline that slows the training, and try fixes. Your files are never changed."""
     from pipeline_bench.cli.running import run_and_show
     from pipeline_bench.diagnosis import variants
-    from pipeline_bench.model.diagnosis import Diagnosis
+    from pipeline_bench.model.diagnosis import MOST_BUDGET_S, Diagnosis
     from pipeline_bench.run.diagnosis import run_diagnosis
     from pipeline_bench.system.files import is_python
     from pipeline_bench.tfdata.service_cluster import address
     from pipeline_bench.tfdata.targets import is_script, parse, parse_script
 
-    if not _LEAST_BUDGET_S <= budget <= _MOST_BUDGET_S:
+    if not _LEAST_BUDGET_S <= budget <= MOST_BUDGET_S:
         raise UsageError(
-            f"--budget {budget:g}: it is from {_LEAST_BUDGET_S:g} to {_MOST_BUDGET_S:g} seconds.",
+            f"--budget {budget:g}: it is from {_LEAST_BUDGET_S:g} to {MOST_BUDGET_S:g} seconds.",
             "The default of 120 tries most fixes; a slow pipeline or a large model needs more.",
         )
     if module and (is_python(target) or not is_script(target)):

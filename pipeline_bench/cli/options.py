@@ -11,6 +11,8 @@ import typer
 from pipeline_bench.errors import PipelineBenchError
 
 STDOUT = "-"
+_MOST_S = 1e7
+"""What a scenario's times are at most, `scenario.PositiveSeconds`."""
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C ended: what a shell gives for SIGINT."""
 
@@ -89,8 +91,8 @@ def _positive(value: float | None) -> float | None:
     Raises:
         typer.BadParameter: it is none.
     """
-    if value is not None and not 0 < value < float("inf"):
-        raise typer.BadParameter(f"{value} is no positive number of seconds.")
+    if value is not None and not 0 < value <= _MOST_S:
+        raise typer.BadParameter(f"{value} is no positive number of seconds, {_MOST_S:,.0f} at most.")
     return value
 
 

@@ -161,7 +161,7 @@ def check_export(json_to: str | None) -> None:
     try:
         path.open("a", encoding="utf-8").close()
         if not existed:
-            path.unlink()
+            path.resolve().unlink()  # not the link that leads there
     except OSError as error:
         raise UsageError(
             f"--json {json_to}: the file cannot be written: {error.strerror}.", "Choose another file, or - for stdout."

@@ -121,6 +121,11 @@ def diff(
     au_below = (
         None if fail_if_au_below is None else share(fail_if_au_below, "--fail-if-au-below", examples=("90%", "0.9"))
     )
+    if fail_if_undecided and slower is None and au_below is None:
+        raise UsageError(
+            "--fail-if-undecided was given without a gate, so nothing is there to decide.",
+            "Add --fail-if-slower 5% or --fail-if-au-below 0.9.",
+        )
     difference = between(
         load(before),
         load(after),

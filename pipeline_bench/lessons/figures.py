@@ -184,8 +184,11 @@ class VariantFigures:
         return self.result.speedup.ci95 if self.result is not None else None
 
     def beside(self, other: VariantFigures) -> Outcome:
-        """Return how its throughput stands to another's: by their intervals over the same baseline, apart or not."""
-        if self.interval is None or other.interval is None:
+        """Return how its throughput stands to another's: by their intervals over the same baseline, apart or not.
+
+        Where nothing may be claimed of one of them, nothing is of both.
+        """
+        if self.interval is None or other.interval is None or not (self.known and other.known):
             return "unknown"
         if self.interval[0] > other.interval[1]:
             return "faster"

@@ -22,6 +22,8 @@ CEILING = "ceiling"
 
 DEFAULT_BUDGET_S = 120.0
 """Seconds that a diagnosis takes at most, by default."""
+MOST_BUDGET_S = 86_400.0
+"""Beyond a day a budget is a mistake in the unit."""
 
 Cause = Literal["python", "cpu", "reading", "waiting", "filling", "handing-over"]
 Outcome = Literal["proposed", "faster", "no-gain", "slower", "refused", "failed", "not-tried", "pending"]

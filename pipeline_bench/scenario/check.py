@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import date, time
 from functools import partial
 from typing import Any, TypeVar, get_args
 
@@ -66,13 +67,15 @@ class Checker:
         return ScenarioError(f"{place}: {problem}.", sentence(hint))
 
     def texts(self, document: Mapping[str, Any]) -> None:
-        """See that every text can be written: an argument of the command line may hold bytes that are no UTF-8."""
+        """See that there is no date, and that every text can be written: an argument may hold what is no UTF-8."""
         waiting: list[tuple[str, Any]] = [("", document)]
         while waiting:
             key, value = waiting.pop()
             if isinstance(value, str) and not is_utf8(value):
                 hint = "write it in UTF-8; a file of such a name has to be renamed"
                 raise self.fail(key, f"'{one_line(value, NAME)}' is not UTF-8", hint)
+            if isinstance(value, date | time):
+                raise self.fail(key, f"{value} is a date or a time", "no key takes one: write it in quotes")
             if isinstance(value, Mapping):
                 waiting += [(key, name) for name in value]  # a key is a text as well
                 waiting += [(_join(key, str(name)), part) for name, part in value.items()]
@@ -181,7 +184,11 @@ class Checker:
     def _errors(self, model: type[BaseModel], error: ValidationError, place: Place) -> list[ScenarioError]:
         """Return an error for each key; a value that fits no branch of a union is one problem a branch, told as one."""
         problems: dict[tuple[str, ...], list[Any]] = {}
-        for problem in error.errors():
+        found = error.errors()
+        for problem in found:
+            within = (each["loc"] for each in found if each is not problem)
+            if problem["type"] == "too_short" and any(loc[: len(problem["loc"])] == problem["loc"] for loc in within):
+                continue  # a list of which only the right items were counted
             problems.setdefault(tuple(_follow(model, problem["loc"])[0]), []).append(problem)
         return [self._error(model, same, place(".".join(path))) for path, same in problems.items()]
 
@@ -234,7 +241,7 @@ def _inner_model(annotation: Any) -> type[BaseModel] | None:
 def _json_value(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
-    return {"date or time": str(value)}  # no key takes one; as a plain string it would pass for a name
+    return {"value": str(value)}  # of Python's; as a plain string it would pass for a name
 
 
 def _shown(value: Any, limit: int = 60) -> str:

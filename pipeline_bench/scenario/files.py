@@ -157,12 +157,13 @@ def json_schema() -> dict[str, Any]:
     """Return the JSON schema (draft 2020-12) of a scenario file, the options of every plug-in found here included."""
     run, runtime, published = (model.model_json_schema() for model in (Run, Runtime, Published))
     defs = published.pop("$defs")
-    parts: dict[str, Any] = {key: _component_schema(key) for key in COMPONENTS}
-    parts |= {"runtime": runtime, "run": run}
+    parts: dict[str, Any] = {key: _component_schema(key, DEFAULT_KINDS[key], defs) for key in COMPONENTS}
+    own_parts: dict[str, Any] = {key: _component_schema(key, None, defs) for key in COMPONENTS}
+    lengths = {"runtime": runtime, "run": run}
     backend_choices = [
         {
             "if": {"properties": {"backend": {"const": name}}},
-            "then": {"properties": {"options": plugins.find("backends", name).Options.model_json_schema()}},
+            "then": {"properties": {"options": _options_schema("backends", name, defs)}},
         }
         for name in plugins.names("backends")
     ]
@@ -173,7 +174,8 @@ def json_schema() -> dict[str, Any]:
             "backend": {"enum": plugins.names("backends")},
             "options": {"type": "object"},
             "ceiling": {"type": "string", "minLength": 1},
-            **parts,
+            **own_parts,
+            **lengths,
         },
         "required": ["backend"],
         "additionalProperties": False,
@@ -188,6 +190,7 @@ def json_schema() -> dict[str, Any]:
             "question": {"type": "string"},
             "usual_duration_s": {"type": "number", "exclusiveMinimum": 0},
             **parts,
+            **lengths,
             "published": published,
             "variants": {"type": "array", "minItems": 1, "items": variant},
         },
@@ -196,22 +199,33 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _component_schema(key: str) -> dict[str, Any]:
+def _component_schema(key: str, default: str | None, defs: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a component; without a default, as in a variant, one without a kind may hold any option."""
     group = COMPONENTS[key]
+    options = {name: _options_schema(group, name, defs).get("properties", {}) for name in plugins.names(group)}
     return {
         "type": "object",
-        "properties": {"kind": {"enum": plugins.names(group), "default": DEFAULT_KINDS[key]}},
+        "properties": {"kind": {"enum": [*options]} | ({"default": default} if default else {})},
+        "propertyNames": {"enum": sorted({"kind"}.union(*options.values()))},
         "allOf": [
             {
                 "if": {
                     "properties": {"kind": {"const": name}},
-                    "required": [] if name == DEFAULT_KINDS[key] else ["kind"],
+                    "required": [] if name == default else ["kind"],
                 },
                 "then": {
-                    "properties": {"kind": {}, **plugins.find(group, name).Options.model_json_schema()["properties"]},
+                    "properties": {"kind": {}, **options[name]},
                     "additionalProperties": False,
                 },
             }
             for name in plugins.names(group)
         ],
     }
+
+
+def _options_schema(group: plugins.Group, name: str, defs: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a plug-in's options; what it refers to is added to `defs`, under names of its own."""
+    own = f"{group}.{name}."
+    schema = plugins.find(group, name).Options.model_json_schema(ref_template=f"#/$defs/{own}{{model}}")
+    defs |= {own + key: value for key, value in schema.pop("$defs", {}).items()}
+    return schema

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import tomllib
 from collections.abc import Mapping, Sequence
+from datetime import date, time
 from typing import Any
 
 from pipeline_bench import plugins
@@ -41,6 +42,7 @@ def load(
     where = str(path) if path not in shipped().values() else f"scenario {path.stem!r}"
     as_written = copy.deepcopy(document)
     notes = _apply_overrides(document, overrides, default_document()["variants"])
+    _refuse_twice(overrides, run or {})
     _force_run(document, run or {})
     scenario = resolve(document, where=where, default_name=path.stem, backends=backends)
     scenario = scenario.model_copy(update={"notes": (*scenario.notes, *notes)})
@@ -70,7 +72,8 @@ def _without_figures_of_other_jobs(scenario: Scenario, as_written: Mapping[str, 
 
 def _job(variant: Variant) -> tuple[object, ...]:
     """Return what an author's figure was measured with; how long and how often it ran is scaled for."""
-    return (variant.backend, variant.options, variant.source, variant.model, variant.loop)
+    runtime = variant.runtime.model_copy(update={"device": "auto", "memory_growth": True, "log_placement": False})
+    return (variant.backend, variant.options, variant.source, variant.model, variant.loop, runtime)
 
 
 def _apply_overrides(
@@ -131,6 +134,21 @@ def _check_has_effect(document: dict[str, Any], path: Sequence[str], override: s
         )
 
 
+def _refuse_twice(overrides: Sequence[str], run: Mapping[str, Any]) -> None:
+    """Refuse an override of what `run` sets for every variant.
+
+    Raises:
+        ScenarioError: there is one.
+    """
+    for override in overrides:
+        *table, key = _split_key(override)
+        if table[-1:] == ["run"] and (key in run or RIVALS.get(key) in run):
+            raise ScenarioError(
+                f"--set {override!r} was given beside an option that sets it for every variant.",
+                "Leave out one of the two.",
+            )
+
+
 def _force_run(document: dict[str, Any], run: Mapping[str, Any]) -> None:
     """Make the values hold for the scenario and every variant of it; a table that is none is left for the check."""
     variants = document.get("variants")
@@ -170,9 +188,10 @@ def _split_key(override: str) -> list[str]:
 
 def _toml_value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
         return text
+    return text if isinstance(value, date | time) else value  # no key takes a date, and folders are named by one
 
 
 def _set_value(document: dict[str, Any], path: list[str], value: Any, override: str) -> None:

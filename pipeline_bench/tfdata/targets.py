@@ -86,9 +86,11 @@ def parse_script(
         raise UsageError(
             f"{text} is a whole script: {option} goes with a function", f"write {text}:FUNCTION, or leave it out"
         )
-    if training is not None and not training.isdecimal():
+    number = None if training is None else training.lstrip("0")
+    if number is not None and not number.isdecimal():  # no script is run whole in search of its training 0
         raise UsageError(
-            f"--training {training}: it is no number", "write which fit it is, from 1, or the line that it is on"
+            f"--training {training}: it is no number from 1 on",
+            "write which fit it is, from 1, or the line that it is on",
         )
     _require_text(text)
     is_file = is_python(text)
@@ -98,7 +100,7 @@ def parse_script(
         name="",
         arguments=tuple(arguments),
         dataset=dataset,
-        training=training,
+        training=number,
     )
     _parsed(script_file(target), text)
     return target

@@ -4,11 +4,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pipeline_bench
-from pipeline_bench import library
+from pipeline_bench import library, plugins
 from pipeline_bench.errors import ScenarioError, UsageError
+from pipeline_bench.model.diagnosis import Diagnosis
+from pipeline_bench.model.pipeline import Target
+from pipeline_bench.run import diagnosis
+from pipeline_bench.run.comparison import Outcome
+from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.scenario.load import load
+from tests.unit import diagnoses
 
 
 def test_importing_the_package_loads_nothing_else() -> None:
@@ -69,10 +77,66 @@ def test_a_setting_is_written_as_the_command_line_has_it(value: object, written:
     assert library._toml(value) == written
 
 
-@pytest.mark.parametrize("budget_s", [0.0, -1.0, float("inf"), float("nan")])
+def test_settings_are_pythons_own_values() -> None:
+    settings = {
+        "source": {"kind": "tfrecord", "path": Path("2024"), "batch_size": np.int64(32)},
+        "model.hidden_widths": np.array([8, 4]),
+        'variants."queue, 2 Python threads".options': {"threads": 3},
+    }
+    scenario = load("decode_jpeg", list(library._written(settings)))
+    queue = scenario.variant("queue, 2 Python threads")
+    assert (queue.source.options["path"], queue.source.options["batch_size"]) == ("2024", 32)
+    assert (queue.model.options["hidden_widths"], queue.options["threads"]) == ([8, 4], 3)
+
+
+def test_a_number_of_numpys_is_refused_as_pythons_is(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"given: 0\)"):
+        library.compare("two_layer", repeats=np.int64(0), out=tmp_path)  # type: ignore[arg-type] # as a notebook does
+
+
+@pytest.mark.parametrize("value", [None, object(), [object()]])
+def test_a_setting_that_no_scenario_holds_is_refused_with_its_key(value: object, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"source\.path is a"):
+        library.compare("decode_jpeg", settings={"source.path": value}, out=tmp_path)
+
+
+@pytest.mark.parametrize("budget_s", [0.0, -1.0, float("inf"), float("nan"), 1e9])
 def test_a_budget_that_is_no_time_is_refused(budget_s: float) -> None:
     with pytest.raises(UsageError, match="budget_s"):
         library.diagnose("train.py:make_dataset", budget_s=budget_s)
+    with pytest.raises(UsageError, match="budget_s"):
+        library.compare("two_layer", budget_s=budget_s)
+
+
+def test_a_scenario_that_cannot_run_here_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NvmlSampler, "open", NvmlSampler)
+    monkeypatch.setattr(plugins.find("backends", "tf_data"), "unavailable", lambda _: "it is not there")
+    with pytest.raises(UsageError, match="it is not there"):
+        library.compare("two_layer", backends=["tf_data"], out=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_budget_beside_a_length_is_refused_as_on_the_command_line() -> None:
+    with pytest.raises(UsageError, match="which already sets the length"):
+        library.compare("two_layer", budget_s=20, steps=50)
+
+
+def test_a_script_is_named_with_numbers_or_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("def make_dataset():\n    return data\n")
+    asked: list[Target] = []
+
+    def examine(diagnosis: Diagnosis, scenario: object, folder: Path, *_: object, **__: object) -> Outcome:
+        asked.append(diagnosis.target)
+        return Outcome(diagnoses.session(), folder, interrupted=False)
+
+    monkeypatch.setattr(diagnosis, "run_diagnosis", examine)
+    library.diagnose(str(script), arguments=["--epochs", 3], dataset=2, training=1)
+    assert (asked[0].arguments, asked[0].dataset, asked[0].training) == (("--epochs", "3"), "2", "1")
+    with pytest.raises(UsageError, match="given one string"):
+        library.diagnose(str(script), arguments="--epochs 3")
+    with pytest.raises(UsageError, match="goes with a whole script"):
+        library.diagnose(f"{script}:make_dataset", arguments=["--epochs", "3"])
 
 
 def test_what_is_no_function_is_refused() -> None:

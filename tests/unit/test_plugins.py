@@ -3,16 +3,20 @@
 import json
 import subprocess
 import sys
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from pipeline_bench import plugins
-from pipeline_bench.cli import run
+from pipeline_bench.cli import BUG, run
 from pipeline_bench.errors import ScenarioError, UsageError
+from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.scenario.files import json_schema
 from pipeline_bench.scenario.resolve import resolve
 
 PACKAGE = Path(__file__).parents[1] / "plugin_package"
@@ -38,7 +42,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         _clear()
 
     yield put
-    sys.modules.pop("pipeline_bench_recycled", None)
+    for module in ("pipeline_bench_recycled", "broken_plugin", "moody_plugin"):
+        sys.modules.pop(module, None)
     _clear()
 
 
@@ -127,6 +132,44 @@ def test_a_broken_entry_point_names_its_package_and_hides_no_other(
     assert "feed_dict" in out
 
 
+@pytest.mark.parametrize("body", ["Options = dict", "del name"])
+def test_a_class_without_a_name_or_options_hides_no_other(
+    body: str,
+    install: Callable[[str, Path | None], None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = "from pipeline_bench.backends import DatasetBackend\n\nclass Broken(DatasetBackend):\n    name = 'broken'\n"
+    (tmp_path / "broken_plugin.py").write_text(f"{code}    {body}\n")
+    install("[pipeline_bench.backends]\nbroken = broken_plugin:Broken\n", None)
+    assert run(["backends"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "is no plug-in class" in out
+    assert "feed_dict" in out
+
+
+@pytest.mark.parametrize(("raised", "at_fault"), [("[].pop()", "pipeline-bench-recycled"), ("safe(3)", None)])
+def test_an_error_of_a_plugin_is_not_called_a_bug_of_this_program(
+    raised: str,
+    at_fault: str | None,
+    install: Callable[[str, Path | None], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = (
+        "from pipeline_bench.backends import DatasetBackend\nfrom pipeline_bench.text import safe\n\n"
+        "class Broken(DatasetBackend):\n    name = 'broken'\n"
+    )
+    (tmp_path / "broken_plugin.py").write_text(f"{code}    def unavailable(self):\n        {raised}\n")
+    install("[pipeline_bench.backends]\nbroken = broken_plugin:Broken\n", None)
+    monkeypatch.setattr(NvmlSampler, "open", NvmlSampler)
+    assert run(["compare", "two_layer", "--backends", "broken", "--out", str(tmp_path / "out")]) == BUG
+    said = capsys.readouterr().err
+    assert (f"a plug-in of the package {at_fault}." in said) == (at_fault is not None)
+    assert ("This is a bug of pipeline-bench" in said) == (at_fault is None)
+
+
 def test_an_entry_point_without_a_distribution_has_its_module_for_an_origin(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("lone", "some_module:Class", "pipeline_bench.backends")
     monkeypatch.setattr(plugins, "_classes", lambda group: {"lone": point})
@@ -145,3 +188,26 @@ def test_two_plugins_of_one_name_are_refused_where_it_is_used(install: Callable[
         plugins.find("backends", "tf_data")
     assert "the built-in one" in caught.value.message
     assert plugins.find("backends", "feed_dict")
+
+
+def test_the_schema_of_a_scenario_has_what_a_plugins_options_refer_to(
+    install: Callable[[str, Path | None], None], tmp_path: Path
+) -> None:
+    code = """
+        from enum import Enum
+        from pipeline_bench.sources.memory import Memory
+
+        class Mood(Enum):
+            GOOD, BAD = "good", "bad"
+
+        class Moody(Memory):
+            name = "moody"
+
+            class Options(Memory.Options):
+                mood: Mood = Mood.GOOD
+    """
+    (tmp_path / "moody_plugin.py").write_text(textwrap.dedent(code))
+    install("[pipeline_bench.sources]\nmoody = moody_plugin:Moody\n", None)
+    schema = Draft202012Validator(json_schema())
+    assert schema.is_valid({"source": {"kind": "moody", "mood": "bad"}})
+    assert not schema.is_valid({"source": {"kind": "moody", "mood": "ugly"}})

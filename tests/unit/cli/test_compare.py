@@ -20,6 +20,8 @@ def _no_process_asks_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
         (["nowhere/at_all.toml"], "does not exist"),
         (["--backends", "tf_dat"], "did you mean 'tf_data'"),
         (["--backends", ","], "--backends"),
+        (["--backends", "feed_dict", "--backends", "tf_dat"], "did you mean 'tf_data'"),
+        (["--backends", "feed_dit", "--backends", "tf_data"], "did you mean 'feed_dict'"),
         (["--steps", "0"], "--steps"),
         (["--steps", "-3"], "--steps"),
         (["--steps", "many"], "--steps"),
@@ -29,6 +31,9 @@ def _no_process_asks_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--seed", "-1"], "--seed"),
         (["--stall-timeout", "-1"], "--stall-timeout"),
         (["--steps", "5", "--time", "3"], "--time"),
+        (["--steps", "5", "--set", "run.steps=9"], "Leave out one of the two"),
+        (["--steps", "5", "--set", "run.time_s=9"], "Leave out one of the two"),
+        (["--seed", "5", "--set", "variants.0.run.seed=9"], "Leave out one of the two"),
         (["--set", "source.batchsize=3"], "source.batchsize"),
         (["--set", "source.batch_size"], "KEY=VALUE"),
         (["--set", "source.batch_size=0"], "source.batch_size"),
@@ -74,3 +79,12 @@ def test_an_export_that_cannot_be_written_is_refused_before_anything_is_measured
     )
     assert "--json" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_link_for_the_session_that_leads_to_no_file_yet_is_left_as_it_was(tmp_path: Path) -> None:
+    link = tmp_path / "latest.json"
+    link.symlink_to("run5.json")
+    (tmp_path / "file").write_text("")
+    assert run(["compare", "two_layer", "--json", str(link), "--out", str(tmp_path / "file")]) == 2
+    assert link.is_symlink()
+    assert not link.exists()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pipeline_bench.cli import run
 from pipeline_bench.cli.data import parse_size
 from pipeline_bench.errors import UsageError
+from pipeline_bench.scenario.load import load
 from pipeline_bench.sources import synthetic_dataset
 from pipeline_bench.sources.synthetic_dataset import FOLDER_VARIABLE, SyntheticDataset, dataset_folder, read_manifest
 
@@ -66,6 +67,18 @@ def test_a_table_is_made_of_about_the_size(tmp_path: Path, capsys: pytest.Captur
     before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
     assert run(["data", "make", "csv", "--out", str(out), *ASKED]) == 0
     assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["2024", "2024-05-01", "true", "plain"])
+def test_the_command_to_use_it_reads_the_folders_name_as_a_name_and_the_images_in_their_size(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["data", "make", "image_folder", "--out", name, "--size", "5kB"]) == 0
+    scenario, *settings = capsys.readouterr().out.partition("pipeline-bench compare ")[2].split()
+    source = load(scenario, [each for each in settings if each != "--set"]).variants[0].source
+    assert Path(source.options["path"]) == Path(name)
+    assert source.options["image_size"] == 96
 
 
 def test_a_folder_whose_name_is_no_utf8_holds_the_data_all_the_same(

@@ -59,12 +59,16 @@ def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         (["train.py:make_datset"], "did you mean 'make_dataset'"),
         (["train.py:make_dataset", "--model", "train.py:make_modle"], "did you mean 'make_model'"),
         (["train.py:make_dataset", "--budget", "5"], "from 20 to 86400 seconds"),
-        (["train.py:make_dataset", "--budget", "1e9"], "from 20 to 86400 seconds"),
+        (["train.py:make_dataset", "--budget", "1e6"], "from 20 to 86400 seconds"),
         (["train.py:make_dataset", "--budget", "nan"], "--budget"),
         (["train.py:make_dataset", "--budget", "-1"], "--budget"),
         (["train.py:make_dataset", "--batch-arg", "0"], "--batch-arg"),
         (["train.py:make_dataset", "--batch-arg", "many"], "--batch-arg"),
+        (["train.py", "--training", "0"], "it is no number from 1 on"),
+        (["train.py", "--training", "-1"], "it is no number from 1 on"),
+        (["train.py", "--training", "fit"], "it is no number from 1 on"),
         (["train.py:make_dataset", "--stall-timeout", "0"], "--stall-timeout"),
+        (["train.py:make_dataset", "--stall-timeout", "1e8"], "10,000,000 at most"),
         (["train.py:make_dataset", "--json", "no/such/folder.json"], "--json"),
         (["train.py:make_dataset", "--out", "train.py"], "--out"),
         (["train.py:make_dataset", "surplus"], "surplus"),
@@ -112,6 +116,11 @@ def test_the_options_arrive_and_the_report_is_printed_and_written(
     assert {variant.run.stall_timeout_s for variant in found["scenario"].variants} == {9.0}
     assert "map(decode) starves the pipeline" in capsys.readouterr().out
     assert {path.name for path in found["folder"].iterdir()} >= {"report.md", "report.html"}
+
+
+def test_a_training_is_the_same_with_a_zero_before_its_number(script: Path, found: dict[str, Any]) -> None:
+    assert run(["diagnose", "train.py", "--training", "02"]) == 0
+    assert found["asked"].target.training == "2"
 
 
 LONG_PATH = "#!/bin/sh\n'''exec' /long/path/python \"$0\" \"$@\"\n' '''\n"

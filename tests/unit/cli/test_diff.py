@@ -55,6 +55,11 @@ def test_an_undecided_gate_fails_only_when_it_is_asked_to(before: str, tmp_path:
     assert run(["diff", before, noisy, "--fail-if-slower", "5%", "--fail-if-undecided"]) == 1
 
 
+def test_without_a_gate_there_is_nothing_to_decide(before: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["diff", before, before, "--fail-if-undecided"]) == 2
+    assert "without a gate" in capsys.readouterr().err
+
+
 def test_json_is_the_difference_with_every_gate(before: str, slower: str, capsys: pytest.CaptureFixture[str]) -> None:
     run(["diff", before, f"{slower}/session.json", "--fail-if-slower", "5%", "-f", "json"])
     difference = Difference.model_validate_json(capsys.readouterr().out)

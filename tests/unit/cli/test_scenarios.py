@@ -30,6 +30,14 @@ def test_on_a_terminal_each_is_one_line_of_its_width(monkeypatch: pytest.MonkeyP
     assert any(line.endswith("…") for line in listed)
 
 
+def test_the_documentation_shows_the_list_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["scenarios"]) == 0
+    listing = capsys.readouterr().out.partition("\n\n")[0]
+    page = (Path(__file__).parents[3] / "docs" / "scenarios.md").read_text(encoding="utf-8")
+    assert f"$ pipeline-bench scenarios\n{listing}\n```\n" in page
+    assert f"| {load('two_layer').variants[0].run.steps} steps |" in page
+
+
 def test_other_values_than_the_files_have_no_usual_duration() -> None:
     name = next(name for name in shipped() if load(name).usual_duration_s is not None)
     assert load(name, ["run.repeats=9"]).usual_duration_s is None

@@ -413,6 +413,15 @@ def test_what_threads_do_is_explained_where_nothing_could_be_told() -> None:
         assert words in text
 
 
+def test_what_cannot_be_told_of_one_is_not_called_no_difference_from_another() -> None:
+    (part,) = compares(find("tf_data_and_prefetch"))
+    step_ms = {each.name: times(BASE_MS / 2) for each in scenario_of(part).variants}
+    step_ms |= {"no prefetch": times(BASE_MS), "AUTOTUNE": [BASE_MS * 0.4, BASE_MS * 0.6, BASE_MS * 1.2]}
+    text = told(find("tf_data_and_prefetch"), Played().with_result(part.key, session_of(scenario_of(part), step_ms)))
+    assert "Whether `AUTOTUNE` is faster than `no prefetch` cannot be told" in text
+    assert "numbers written by hand" not in text
+
+
 def test_a_wide_interval_is_no_proof_that_there_is_no_difference() -> None:
     scenario = scenario_of(compares(find("threads"))[0])
     alike, wide = times(BASE_MS), [BASE_MS * 0.7, BASE_MS, BASE_MS * 1.4]

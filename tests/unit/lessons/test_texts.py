@@ -135,11 +135,25 @@ def test_what_was_not_measured_makes_no_prediction_wrong() -> None:
 
 def test_a_dequeue_that_was_only_slow_is_not_explained_away() -> None:
     slow = results.RECORDED["fill_once_and_dequeue"] | {"outcomes": ["succeeded"] * 2 + ["blocked"] * 2}
-    text = tells("queue_that_blocks", Played({"dequeues": slow}), 0)
-    assert "two of the four" in text
+    (ask,) = [part for part in find("queue_that_blocks").parts if isinstance(part, Ask)]
+    text = tells("queue_that_blocks", Played({"dequeues": slow}, {"count": ask.right("2")}), 0)
+    assert "two of the four dequeues succeeded.**" in text  # and no prediction is called right
     assert "1. succeeded\n2. succeeded\n3. blocked\n4. blocked\n" in text
     assert "busy machine" in text
     assert "Three samples went in, and three came out" not in text
+
+
+def test_an_element_that_was_left_is_not_called_the_one_that_came_later() -> None:
+    left = results.RECORDED["fill_once_and_dequeue"] | {"waited": False, "got": -0.4}
+    text = tells("queue_that_blocks", Played({"dequeues": left}), 1)
+    assert "It returned -0.4 without waiting" in text
+    assert "enqueued a single sample" not in text
+
+
+def test_no_utilization_is_called_the_best_that_the_device_may_exceed() -> None:
+    text = tells("what_utilization_says", results.played(find("what_utilization_says")), 1)
+    assert "80 % here" in text
+    assert "at best" not in text
 
 
 def test_the_runner_lesson_tells_the_counts_of_this_machine() -> None:
@@ -151,8 +165,10 @@ def test_the_runner_lesson_tells_the_counts_of_this_machine() -> None:
 
 def test_the_runner_lesson_says_so_where_the_count_is_another() -> None:
     runs = results.RECORDED["many_runs"]
-    text = tells("queue_runner", Played({"runs": runs | {"first": runs["first"] | {"settled": 2}}}), 0)
-    assert "It was: twice" in text
+    (ask,) = [part for part in find("queue_runner").parts if isinstance(part, Ask)]
+    played = Played({"runs": runs | {"first": runs["first"] | {"settled": 2}}}, {"evaluations": ask.right("2")})
+    text = tells("queue_runner", played, 0)
+    assert "It was: twice.**" in text
     assert "should have been 3 times" in text
 
 

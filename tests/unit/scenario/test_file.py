@@ -132,6 +132,11 @@ class TestOverrides:
         assert load("two_layer", ["runtime.device=cpu"]).variants[0].runtime.device == "cpu"
         assert load("two_layer", ['name="quoted = 1"']).name == "quoted = 1"
 
+    @pytest.mark.parametrize("folder", ["2024-05-01", "2024-05-01T10:00:00", "10:00:00", "./2024"])
+    def test_a_folder_may_be_named_by_a_date(self, folder: str) -> None:
+        source = load("decode_jpeg", [f"source.path={folder}"]).variants[0].source
+        assert source.options["path"] == folder
+
     @pytest.mark.parametrize("address", ["1", "fifo_queue"])
     def test_a_variant_is_addressed_by_position_or_name(self, address: str) -> None:
         scenario = load("two_layer", [f"variants.{address}.options.threads=4"])
@@ -253,6 +258,11 @@ QUEUE = {"backend": "fifo_queue"}
         ({"variants": [{**ONE, "run": 5}]}, "variants.feed_dict.run", "5 is no table"),
         ({"name": 7}, "name", "given: 7"),
         ({"name": datetime.date(2026, 1, 1)}, "name", "2026-01-01"),
+        (
+            {"source": {"kind": "generator", "arguments": {"since": datetime.date(2026, 1, 1)}}},
+            "source.arguments.since",
+            "2026-01-01 is a date or a time",
+        ),
         ({"name": ""}, "name", "at least 1 character"),
         ({"name": "x", "question": False}, "question", "given: false"),
         ({"published": 0}, "published", "0 is no table"),
@@ -370,6 +380,13 @@ def test_every_error_is_told_at_once_and_each_of_them_once() -> None:
     )
 
 
+def test_a_list_with_a_wrong_item_is_not_called_empty() -> None:
+    said = refusal({"model": {"kind": "two_layer", "hidden_widths": [0]}})
+    assert "model.hidden_widths.0: should be greater than or equal to 1" in said
+    assert "at least 1 item" not in said
+    assert "at least 1 item" in refusal({"model": {"kind": "two_layer", "hidden_widths": []}})
+
+
 def test_an_error_that_ends_the_check_hides_none_before_it() -> None:
     text = refusal({"nmae": "x", "source": 3})
     assert "key nmae" in text
@@ -400,6 +417,13 @@ def test_published_figures_of_another_job_are_left_out_with_a_note(override: str
     assert scenario.published is not None
     assert [figure.variant for figure in scenario.published.figures] == kept
     assert ("published figures" in " ".join(scenario.notes)) == (len(kept) < 2)
+
+
+def test_a_figure_of_as_many_threads_is_left_out_beside_others_and_kept_on_another_device() -> None:
+    for override, kept in (("variants.0.runtime.intra_op_threads=8", 2), ("runtime.device=auto", 3)):
+        published = load("cpu_threads", [override]).published
+        assert published is not None
+        assert len(published.figures) == kept
 
 
 def test_a_file_with_another_source_does_not_inherit_the_published_figures(tmp_path: Path) -> None:
