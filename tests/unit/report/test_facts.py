@@ -67,6 +67,19 @@ FORMATS: dict[str, Callable[[Session], str]] = {
 }
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_section_of_facts_is_in_every_format(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {section.title: f"what {section.title.lower()} says" for section in facts.SECTIONS}
+
+    def only(line: str) -> Callable[[Session], list[facts.Fact]]:
+        return lambda _: [("of it", line)]
+
+    filled = [replace(each, facts=only(said[each.title])) for each in facts.SECTIONS]
+    monkeypatch.setattr(facts, "SECTIONS", tuple(filled))
+    text = FORMATS[name](sessions.normal())
+    assert [title for title, line in said.items() if line not in text] == []
+
+
 def test_a_session_in_which_nothing_was_measured_has_no_medians() -> None:
     assert "ms/step: the mean, as every figure is of means" in facts.captions(sessions.pending())
     assert "ms/step: the median; all other figures use means" in facts.captions(sessions.normal())
