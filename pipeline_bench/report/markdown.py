@@ -17,6 +17,7 @@ from pipeline_bench.report import (
     columns,
     diagnosis,
     facts,
+    in_order,
     machines,
     pipeline_tree,
     placements,
@@ -88,13 +89,13 @@ def _comparison(session: Session) -> Iterator[str]:
     heads = [column.head.format(device=device) for column, _ in columns()]
     rows = [
         [escape(result.variant), *(_cell(column, unit, result) for column, unit in columns())]
-        for result in session.results
+        for result in in_order(session)
     ]
     yield table(("variant", *heads), rows)
     yield _caption(session)
     if together := machines.together(session):
         yield table(machines.TOGETHER, [[escape(name), *map(escape, figures)] for name, figures in together])
-    yield "\n".join(f"- **{escape(r.variant)}**: {escape(r.verdict.text, TEXT)}" for r in session.results)
+    yield "\n".join(f"- **{escape(r.variant)}**: {escape(r.verdict.text, TEXT)}" for r in in_order(session))
     yield _learning(session)
     yield escape(facts.precision(session), TEXT)
     work = ((r.variant, r.work.text) for r in session.results if r.work.text and r.variant not in references)
@@ -111,17 +112,16 @@ def _cell(column: Column, unit: Unit, result: Result) -> str:
     if figure.is_baseline:
         return "1×"
     shown = unit.show(figure.value)
-    if unit.end is not None and figure.ci95 is not None and figure.value is not None:
-        low, high = map(unit.end, figure.ci95)
-        shown = f"{shown} ({low} to {high})"
+    if (between := unit.between(figure.ci95)) and figure.value is not None:
+        shown = f"{shown} ({between})"
     return f"{figure.remark}: {shown}" if figure.remark else shown
 
 
 def _caption(session: Session) -> str:
-    steps = sorted({result.steps for result in session.results if result.steps})
+    steps = [result.steps for result in session.results if result.steps]
     parts = [
         *facts.captions(session, ["in brackets: 95 % intervals over trials"]),
-        f"{steps[0]} to {steps[-1]} measured steps a variant" if steps else "nothing was measured",
+        f"{facts.span(steps)} measured steps a variant" if steps else "nothing was measured",
         f"pipeline-bench {session.environment.package}, {session.started_at}",
     ]
     return f"<sub>{'; '.join(escape(part, TEXT) for part in parts)}</sub>"
