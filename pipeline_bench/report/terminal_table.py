@@ -184,7 +184,7 @@ def _with_limits(
 ) -> list[_Cells]:
     """Return the columns of figures beside which a variant's limit has room, and a last one for it."""
     drawn = _of_figures(session)
-    left = width - _longest_name(rows) - 1 - _GAP
+    left = width - max(_SMALLEST_NAME, _longest_name(rows) + 1) - _GAP
 
     def room() -> int:
         return left - sum(column.width + _GAP for column in drawn.values())
