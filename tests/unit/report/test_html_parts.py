@@ -219,3 +219,11 @@ def test_a_step_has_its_interval_in_its_own_unit(step_ms: float, rate_ends: tupl
     figure = plots.step_time([result])
     assert figure is not None
     assert f"feed_dict: {said}." in figure.alt
+
+
+def test_rounds_that_a_budget_ended_are_no_trials_that_are_missing() -> None:
+    session = sessions.normal()
+    two_rounds = session.model_copy(update={"trials": session.trials[:8]})
+    assert content.missing(two_rounds) == ["8 of 12 planned trials ended."]
+    ended = Precision(goal=None, budget_s=20, repeats=2, ended_by="budget")
+    assert content.missing(two_rounds.model_copy(update={"precision": ended})) == []
