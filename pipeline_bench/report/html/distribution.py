@@ -174,7 +174,7 @@ def autotune(diagnosis: Diagnosis | None) -> Figure | None:
                 values[kept].tolist(),
                 name=elements.label(stage.label, 40),
                 line={"color": colour, "dash": dash, "width": 2, "shape": "hv"},
-                hovertemplate="%{fullData.name}<br>%{x:.3~g} s: %{y:.3~g}<extra></extra>",
+                hovertemplate="%{fullData.name}<br>%{x:.3~r} s: %{y:.3~r}<extra></extra>",
             )
         )
         legend.append(Legend(one_line(stage.label, NAME), colour, dash))
