@@ -96,6 +96,17 @@ def test_it_never_scrolls_sideways(browser: Browser, pages: dict[str, Path], nam
     assert wide == 0
 
 
+def test_a_short_name_is_whole_beside_the_longest_verdict_on_a_phone(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.view(390, mobile=True)
+    browser.open(pages["normal"], DRAWN)
+    lines = browser.evaluate(
+        "(() => { const row = document.querySelector('.verdicts li');"
+        " row.querySelector('.badge').textContent = 'probably severely host-bound';"
+        " return row.querySelector('b bdi').getClientRects().length; })()"
+    )
+    assert lines == 1
+
+
 def test_names_are_text_in_the_plots(browser: Browser, pages: dict[str, Path]) -> None:
     browser.view(1280)
     browser.open(pages["hostile"], DRAWN)
