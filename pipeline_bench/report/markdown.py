@@ -24,6 +24,7 @@ from pipeline_bench.report import (
 )
 from pipeline_bench.report.diagnosis import LimitLine, Tried
 from pipeline_bench.text import NAME, REASON, TEXT, one_line, units
+from pipeline_bench.text import joined as in_words
 
 _DISTURBANCES_SHOWN = 8
 _MOST_OPS = 100
@@ -154,10 +155,15 @@ def _published(session: Session) -> str:
 
 
 def _troubles(session: Session) -> Iterator[str]:
+    """Yield why trials went wrong; those of a variant with the same reason together, for a comment has a limit."""
+    repeats: dict[tuple[str, str, str], list[str]] = {}
     for record in session.trials:
         if record.status != "ok":
-            reason = escape(record.reason or "no reason is known", TEXT)
-            yield f"**{escape(record.variant)}**, repeat {record.repeat + 1}, {record.status}: {reason}"
+            alike = (record.variant, record.status, record.reason or "no reason is known")
+            repeats.setdefault(alike, []).append(str(record.repeat + 1))
+    for (variant, status, reason), numbers in repeats.items():
+        which = f"repeat{'s' if len(numbers) > 1 else ''} {in_words(numbers, 'and')}"
+        yield f"**{escape(variant)}**, {which}, {status}: {escape(reason, TEXT)}"
 
 
 def _placement(session: Session) -> Iterator[str]:

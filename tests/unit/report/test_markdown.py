@@ -116,3 +116,8 @@ def test_the_ceilings_come_last_as_in_every_report() -> None:
     text = markdown.render(session.model_copy(update={"results": session.results[::-1]}))
     names = [row.split(" | ")[0].removeprefix("| ") for row in table_rows(text.split("\n\n")[4])]
     assert names == ["variant", "---", "tf_data", "fifo_queue", "feed_dict", "ceiling"]
+
+
+def test_trials_that_failed_alike_are_one_line() -> None:
+    lines = [line for line in markdown.render(sessions.troubled()).splitlines() if "SIGKILL" in line]
+    assert lines == ["**fifo_queue**, repeats 1 and 2, failed: killed by signal 9 (SIGKILL), out of memory perhaps"]
