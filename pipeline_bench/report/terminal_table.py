@@ -164,6 +164,9 @@ def _grid(rows: Sequence[_Row], drawn: Sequence[_Cells], width: int, *, fold: bo
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
     left = width - sum(column.width + _GAP for column in drawn)
     cells = max(_SMALLEST_NAME, min(left, _longest_name(rows) + 1))
+    fold = fold or len({variant_name(row.result.variant)[: cells - 1] for row in rows}) < len(
+        rows
+    )  # else two are alike
     table.add_column("\nvariant", width=cells, overflow="fold" if fold else "ellipsis", no_wrap=not fold)
     for column in drawn:
         table.add_column(column.head, width=column.width, justify="right", no_wrap=True)

@@ -217,3 +217,9 @@ def test_why_there_is_no_verdict_is_said_in_few_words_where_a_sentence_has_no_ro
     first = session.results[0].model_copy(update={"verdict": verdict})
     lines = shown(session.model_copy(update={"results": (first, *session.results[1:])}), 120)
     assert any("inconclusive" in line and said in line for line in lines)
+
+
+def test_names_that_begin_alike_are_told_apart_on_a_narrow_terminal() -> None:
+    lines = shown(load(ROOT / "docs/systems/python_overhead/session.json"), 60)
+    rows = [line for line in lines if line.startswith("function, ") and "×" in line]
+    assert len({row.split("  ")[0] for row in rows}) == 2
