@@ -170,6 +170,17 @@ def test_a_drawing_of_the_screens_width_fits_the_paper(browser: Browser, pages: 
     browser.view(1280)
 
 
+@pytest.mark.parametrize("name", ["normal", "pending"])
+def test_everything_is_open_on_paper_also_without_plots(browser: Browser, pages: dict[str, Path], name: str) -> None:
+    browser.view(1280)
+    browser.open(pages[name], TABLES if name == "pending" else DRAWN)
+    closed = "document.querySelectorAll('details:not([open])').length"
+    before = browser.evaluate(closed)
+    assert before > 0
+    assert browser.evaluate(f"dispatchEvent(new Event('beforeprint')) && {closed}") == 0
+    assert browser.evaluate(f"dispatchEvent(new Event('afterprint')) && {closed}") == before
+
+
 def test_zooming_into_the_time_line_shows_the_part(browser: Browser, pages: dict[str, Path]) -> None:
     browser.view(1280)
     browser.open(pages["example"], DRAWN)
