@@ -49,7 +49,8 @@ _LIMIT_CELLS = 24
 _BAR_CELLS = 22
 _PARTS = (("wait", "▓", INPUT_WAIT), ("compute", "█", COMPUTE), ("host", "░", HOST_SLOWDOWN), ("copy", "▒", COPY))
 _INTERVALS = (
-    "±: the wider side of the 95 % interval over trials; its two ends where that is as much as the figure itself"
+    "±: the wider side of the 95 % interval over trials; its two ends where that is as much as the figure itself, or a "
+    "ratio's sides differ"
 )
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
