@@ -20,7 +20,7 @@ from pipeline_bench.model.result import Interval, Precision, Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, plan, planned_rounds, round_of
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.text import NAME, one_line, units
+from pipeline_bench.text import NAME, joined, one_line, units
 
 DEFAULT_BUDGET_S = 600.0
 """Seconds, where a goal is given without a budget."""
@@ -284,7 +284,7 @@ def open_words(session: Session) -> str:
     for each in open_questions(session):
         text = f"{each.variant} against {each.against}" if each.against is not None else f"the limit of {each.variant}"
         words[frozenset({each.variant, each.against})] = text
-    return ", ".join(words.values())
+    return joined(words.values())
 
 
 def judged_from(scenario: Scenario) -> int:

@@ -39,7 +39,12 @@ from pipeline_bench.text import units
 
 
 def summarise(
-    scenario: Scenario, trials: Sequence[TrialRecord], cores: int, known: Sequence[Window] = ()
+    scenario: Scenario,
+    trials: Sequence[TrialRecord],
+    cores: int,
+    known: Sequence[Window] = (),
+    *,
+    open_ended: bool = False,
 ) -> tuple[Result, ...]:
     """Return one result a variant, in the scenario's order; a variant without a good trial says why.
 
@@ -48,9 +53,13 @@ def summarise(
         trials: those that have ended, in any order.
         cores: the cores that this process may use.
         known: what the last selftest found of NVML's figures on this machine.
+        open_ended: rounds are added until a goal is reached or a budget is spent, so that no trial is missing.
     """
     found = measured.of(scenario, trials, cores)
-    results = tuple(_result(scenario, variant, trials, found, cores, known) for variant in scenario.variants)
+    results = tuple(
+        _result(scenario, variant, trials, found, cores, known, 0 if open_ended else variant.run.repeats)
+        for variant in scenario.variants
+    )
     return speedups.against_fastest(scenario, speedups.unless_unequal(scenario, results), found)
 
 
@@ -61,9 +70,10 @@ def _result(
     found: measured.ByVariant,
     cores: int,
     known: Sequence[Window],
+    planned: int,
 ) -> Result:
     runs = _by_round(found, variant)
-    status, reason = _status(variant, [t for t in trials if t.variant == variant.name], len(runs))
+    status, reason = _status(planned, [t for t in trials if t.variant == variant.name], len(runs))
     if not runs:
         return _unmeasured(variant, status, reason or "not measured")
     pairs = measured.pairs(found, variant)
@@ -143,11 +153,11 @@ def _missing(variant: Variant, no_loss: bool, no_accuracy: bool) -> dict[str, st
     return reasons
 
 
-def _status(variant: Variant, trials: Sequence[TrialRecord], good: int) -> tuple[ResultStatus, str | None]:
+def _status(planned: int, trials: Sequence[TrialRecord], good: int) -> tuple[ResultStatus, str | None]:
     bad = [trial for trial in trials if trial.status != "ok"]
     if not trials:
         return "pending", "none of its trials ran"
-    wanted = max(variant.run.repeats, len(trials))  # a goal of precision adds to the scenario's repeats
+    wanted = max(planned, len(trials))  # a goal of precision adds to the scenario's repeats
     if good and (bad or good < wanted):
         reason = f"{good} of {wanted} trials are in these figures"
         return "partial", f"{reason}; {bad[0].status}: {bad[0].reason}" if bad else reason

@@ -40,12 +40,11 @@ VERDICT_STYLES: dict[VerdictKind, str] = {
 
 @dataclass(frozen=True)
 class Unit:
-    """How a figure is written, the margin below it, and the ends of its interval in brackets behind it."""
+    """How a figure is written, and the margin below it."""
 
     show: Callable[[float | None], str]
     margin: Callable[[float | None, Interval | None], str] | None = None
     """None of a figure without an interval."""
-    end: Callable[[float], str] | None = None
 
     def between(self, ci95: Interval | None) -> str:
         """Return an interval with its unit once: ``28 to 30 %``; empty where there is none."""
@@ -55,12 +54,12 @@ class Unit:
         return f"{low.removesuffix(' %').removesuffix('×')} to {high}"
 
 
-MS = Unit(units.plain_milliseconds, units.margin, "{:.2f}".format)
-RATE = Unit(units.rate, units.rate_margin, units.rate)
-SHARE = Unit(units.share, units.share_margin, lambda end: f"{100 * end:.0f}")
+MS = Unit(units.plain_milliseconds, units.margin)
+RATE = Unit(units.rate, units.rate_margin)
+SHARE = Unit(units.share, units.share_margin)
 FRACTION = Unit(units.fraction, units.margin)
-PERCENT = Unit(units.percent, units.percent_margin, "{:.0f}".format)
-RATIO = Unit(units.ratio, units.ratio_margin, "{:.2f}".format)
+PERCENT = Unit(units.percent, units.percent_margin)
+RATIO = Unit(units.ratio, units.ratio_margin)
 
 
 @dataclass(frozen=True)

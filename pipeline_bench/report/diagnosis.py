@@ -323,11 +323,12 @@ def _notes(session: Session) -> dict[str, str]:
 
 def _labels(diagnosis: Diagnosis) -> tuple[str, ...]:
     stages = diagnosis.inspection.stages if diagnosis.inspection is not None else ()
-    return tuple(f"{stage.label} " for stage in stages)
+    names = [each for s in stages for each in (s.label, s.function.name if s.function is not None else s.method)]
+    return tuple(f"{each}{end}" for each in names for end in (" ", ", "))
 
 
 def _opening(text: str, labels: tuple[str, ...]) -> str:
-    """Return the text as a sentence begins; but a stage's name is code, and keeps its small letter."""
+    """Return the text as a sentence begins; but the name of a stage or of a function is code, and stays as it is."""
     return text if text.startswith(labels) else sentence(text)
 
 

@@ -17,6 +17,7 @@ from pipeline_bench.report.layout import beside, group, headed, spaced
 from pipeline_bench.report.markdown import escape, joined, table
 from pipeline_bench.report.terminal_table import variant_name
 from pipeline_bench.text import NAME, TEXT, one_line, units
+from pipeline_bench.text import joined as listed
 
 _NOISE_LINES = 6
 _OTHER_DEVICE = "on another device"
@@ -120,7 +121,7 @@ def unfair(difference: Difference) -> Iterator[str]:
 def _holds_for(condition: Condition, shared: set[str]) -> str:
     if not condition.variants or set(condition.variants) == shared:
         return ""
-    return f" ({', '.join(one_line(name, NAME) for name in condition.variants)})"
+    return f" ({listed(one_line(name, NAME) for name in condition.variants)})"
 
 
 def noises(difference: Difference) -> Iterator[str]:
@@ -137,7 +138,7 @@ def alone(difference: Difference) -> Iterator[str]:
     """Yield the variants that only one session has."""
     for word, names in (("before", difference.only_before), ("after", difference.only_after)):
         if names:
-            yield f"only {word}: {', '.join(one_line(name, NAME) for name in names)}"
+            yield f"only {word}: {listed(one_line(name, NAME) for name in names)}"
 
 
 def machine(difference: Difference) -> Iterator[str]:

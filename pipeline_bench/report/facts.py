@@ -154,8 +154,7 @@ def disturbances(
         groups.setdefault(("" if by_kind else each.variant, each.kind), []).append(each)
     ordered = sorted(groups.values(), key=lambda group: -_cost(_worst(group)))
     shown = [_disturbance(group) for group in ordered[:most]]
-    left_out = len(ordered) - len(shown)
-    if left_out > 0:
+    if left_out := sum(map(len, ordered[most:])):
         shown.append(("besides", "", f"{units.count(left_out, 'smaller disturbance')} {rest}"))
     return shown
 
@@ -255,7 +254,7 @@ def published(session: Session) -> Published | None:
     captions = [f"published: {author.source}; {steps}; ratio: ours ÷ theirs"]
     if scaled := sorted({f.scaled_from_steps for _, f in found if f.scaled_from_steps is not None}):
         ours = " or ".join(str(number) for number in scaled)
-        captions.append(f"* our time is scaled to {steps} from {ours} measured a trial")
+        captions.append(f"* our time is scaled to {steps} from {ours} a trial")
     both = any(f.device_utilization_percent and f.our_device_utilization_percent is not None for _, f in found)
     if both and (other := other_device(session)):
         changes = "so compare their changes rather than their ratio"
@@ -304,7 +303,8 @@ def instrument(session: Session, source: str) -> str:
 
 def middle_step(results: Iterable[Result]) -> str:
     """Return which step is shown: the ``mean``, or the ``median`` of a session that was kept without means."""
-    return "mean" if any(result.step_ms.mean is not None for result in results) else "median"
+    steps = [result.step_ms for result in results if result.step_ms.median is not None]
+    return "mean" if not steps or any(step.mean is not None for step in steps) else "median"
 
 
 def captions(session: Session, intervals: Iterable[str] = ()) -> list[str]:

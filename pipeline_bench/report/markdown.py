@@ -17,12 +17,14 @@ from pipeline_bench.report import (
     columns,
     diagnosis,
     facts,
+    in_order,
     machines,
     pipeline_tree,
     placements,
 )
 from pipeline_bench.report.diagnosis import LimitLine, Tried
 from pipeline_bench.text import NAME, REASON, TEXT, one_line, units
+from pipeline_bench.text import joined as in_words
 
 _DISTURBANCES_SHOWN = 8
 _MOST_OPS = 100
@@ -88,13 +90,13 @@ def _comparison(session: Session) -> Iterator[str]:
     heads = [column.head.format(device=device) for column, _ in columns()]
     rows = [
         [escape(result.variant), *(_cell(column, unit, result) for column, unit in columns())]
-        for result in session.results
+        for result in in_order(session)
     ]
     yield table(("variant", *heads), rows)
     yield _caption(session)
     if together := machines.together(session):
         yield table(machines.TOGETHER, [[escape(name), *map(escape, figures)] for name, figures in together])
-    yield "\n".join(f"- **{escape(r.variant)}**: {escape(r.verdict.text, TEXT)}" for r in session.results)
+    yield "\n".join(f"- **{escape(r.variant)}**: {escape(r.verdict.text, TEXT)}" for r in in_order(session))
     yield _learning(session)
     yield escape(facts.precision(session), TEXT)
     work = ((r.variant, r.work.text) for r in session.results if r.work.text and r.variant not in references)
@@ -111,17 +113,16 @@ def _cell(column: Column, unit: Unit, result: Result) -> str:
     if figure.is_baseline:
         return "1×"
     shown = unit.show(figure.value)
-    if unit.end is not None and figure.ci95 is not None and figure.value is not None:
-        low, high = map(unit.end, figure.ci95)
-        shown = f"{shown} ({low} to {high})"
+    if (between := unit.between(figure.ci95)) and figure.value is not None:
+        shown = f"{shown} ({between})"
     return f"{figure.remark}: {shown}" if figure.remark else shown
 
 
 def _caption(session: Session) -> str:
-    steps = sorted({result.steps for result in session.results if result.steps})
+    steps = [result.steps for result in session.results if result.steps]
     parts = [
         *facts.captions(session, ["in brackets: 95 % intervals over trials"]),
-        f"{steps[0]} to {steps[-1]} measured steps a variant" if steps else "nothing was measured",
+        f"{facts.span(steps)} measured steps a variant" if steps else "nothing was measured",
         f"pipeline-bench {session.environment.package}, {session.started_at}",
     ]
     return f"<sub>{'; '.join(escape(part, TEXT) for part in parts)}</sub>"
@@ -154,10 +155,15 @@ def _published(session: Session) -> str:
 
 
 def _troubles(session: Session) -> Iterator[str]:
+    """Yield why trials went wrong; those of a variant with the same reason together, for a comment has a limit."""
+    repeats: dict[tuple[str, str, str], list[str]] = {}
     for record in session.trials:
         if record.status != "ok":
-            reason = escape(record.reason or "no reason is known", TEXT)
-            yield f"**{escape(record.variant)}**, repeat {record.repeat + 1}, {record.status}: {reason}"
+            alike = (record.variant, record.status, record.reason or "no reason is known")
+            repeats.setdefault(alike, []).append(str(record.repeat + 1))
+    for (variant, status, reason), numbers in repeats.items():
+        which = f"repeat{'s' if len(numbers) > 1 else ''} {in_words(numbers, 'and')}"
+        yield f"**{escape(variant)}**, {which}, {status}: {escape(reason, TEXT)}"
 
 
 def _placement(session: Session) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,6 +15,8 @@ from pipeline_bench.report.terminal_table import variant_name
 from pipeline_bench.text import units
 
 _OTHERS = 2
+_NUMBERS, _GAP = 2, 3
+"""The columns that are aligned to the right, and what lies between two."""
 _LIMITS: dict[Limit, str] = {
     "accelerator": "the accelerator",
     "host": "the host's own part",
@@ -30,7 +34,7 @@ def render(plan: Plan, width: int) -> RenderableType:
     shown: list[RenderableType] = [
         _title(plan, width),
         Text.assemble((f"→ {variant_name(first.variant)}: ", "bold"), first.answer),
-        _table(first),
+        _table(first, width),
         Text(first.assumption, style="yellow"),
         *(Text(_check(each, first)) for each in first.checks[-1:]),
         *(Text(_other(each)) for each in others[:_OTHERS]),
@@ -54,15 +58,16 @@ def _title(plan: Plan, width: int) -> Text:
     return text
 
 
-def _table(plan: VariantPlan) -> Table:
+def _table(plan: VariantPlan, width: int) -> Table:
+    """Return a row a number of hosts; the last columns go where there is no room: what is cut is another figure."""
+    heads, rows = (f"{plan.unit}s", "samples/s", "AU", "limited by", ""), [_cells(row, plan) for row in plan.rows]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    shown = max(2, sum(end <= width for end in accumulate(widths, lambda end, cells: end + _GAP + cells)))
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column(f"{plan.unit}s", justify="right")
-    table.add_column("samples/s", justify="right", no_wrap=True)
-    table.add_column("AU", no_wrap=True)
-    table.add_column("limited by", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    for row in plan.rows:
-        table.add_row(*_cells(row, plan), style=_STYLES[row.basis])
+    for place, head in enumerate(heads[:shown]):
+        table.add_column(head, justify="right" if place < _NUMBERS else "left", no_wrap=True)
+    for row, cells in zip(plan.rows, rows, strict=True):
+        table.add_row(*cells[:shown], style=_STYLES[row.basis])
     return table
 
 

@@ -197,7 +197,7 @@ def _compared_results(session: Session) -> list[Result]:
 def _limits(session: Session, width: int) -> Iterator[Text]:
     """Yield a line a variant: what limits it, by how much, and the doubt if there is one."""
     results = _compared_results(session)
-    longest = min(_NAME_CELLS, max((len(variant_name(result.variant)) for result in results), default=0))
+    longest = min(_NAME_CELLS, max((Text(variant_name(result.variant)).cell_len for result in results), default=0))
     for result in results:
         name = Text(variant_name(result.variant), style="bold")
         name.truncate(longest, overflow="ellipsis", pad=True)

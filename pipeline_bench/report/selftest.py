@@ -16,7 +16,7 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.text import NAME, one_line, units
 
 _STYLES = {"passed": "green", "failed": "bold red", "shown": "dim", "disturbed": "yellow", "not-run": "yellow"}
-_CELLS = (11, 11, 12, 6)
+_CELLS = (12, 12, 12, 6)
 
 
 _SHOWN: dict[Unit, Callable[[float], str]] = {

@@ -24,6 +24,8 @@ _BAR_WIDE, _BAR = 12, 8
 _LEAST_DRAWN = 0.005
 """The least share that has a bar: what is written as more than 0 %."""
 _ROOM_FOR_MARK = 30
+_LEAST_NAME = 12
+"""A stage of which less is shown cannot be told from another: the last columns go first."""
 _INDENT = (0, 0, 0, 2)
 _NUMBERS = ("own ms", "CPU ms")
 """The columns that are aligned to the right."""
@@ -107,8 +109,10 @@ def _tree_lines(rows: Sequence[Row], width: int, *, below: bool = True) -> Group
         ("own ms", 7, True),
         ("share", 5 + (bar and bar + 1), False),
         ("CPU ms", 7, True),
-        ("parallel", 9, False),
+        ("parallel", min(12, max([9, *(len(row.parallelism) for row in rows)])), False),
     ]
+    while width - sum(cells + 2 for _, cells, _ in columns) < _LEAST_NAME and len(columns) > 1:
+        columns.pop()
     longest = max((_name(row).cell_len for row in rows), default=0)  # the figures stand beside the names
     room = min(max(longest, _ROOM_FOR_MARK), width - sum(cells + 2 for _, cells, _ in columns))
     head = "stage".ljust(room)

@@ -49,7 +49,8 @@ _LIMIT_CELLS = 24
 _BAR_CELLS = 22
 _PARTS = (("wait", "▓", INPUT_WAIT), ("compute", "█", COMPUTE), ("host", "░", HOST_SLOWDOWN), ("copy", "▒", COPY))
 _INTERVALS = (
-    "±: the wider side of the 95 % interval over trials; its two ends where that is as much as the figure itself"
+    "±: the wider side of the 95 % interval over trials; its two ends where that is as much as the figure itself, or a "
+    "ratio's sides differ"
 )
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -164,6 +165,9 @@ def _grid(rows: Sequence[_Row], drawn: Sequence[_Cells], width: int, *, fold: bo
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
     left = width - sum(column.width + _GAP for column in drawn)
     cells = max(_SMALLEST_NAME, min(left, _longest_name(rows) + 1))
+    fold = fold or len({variant_name(row.result.variant)[: cells - 1] for row in rows}) < len(
+        rows
+    )  # else two are alike
     table.add_column("\nvariant", width=cells, overflow="fold" if fold else "ellipsis", no_wrap=not fold)
     for column in drawn:
         table.add_column(column.head, width=column.width, justify="right", no_wrap=True)
@@ -184,7 +188,7 @@ def _with_limits(
 ) -> list[_Cells]:
     """Return the columns of figures beside which a variant's limit has room, and a last one for it."""
     drawn = _of_figures(session)
-    left = width - _longest_name(rows) - 1 - _GAP
+    left = width - max(_SMALLEST_NAME, _longest_name(rows) + 1) - _GAP
 
     def room() -> int:
         return left - sum(column.width + _GAP for column in drawn.values())

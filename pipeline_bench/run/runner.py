@@ -188,7 +188,8 @@ class Runner:
         cores = session.environment.cores
         disturbed = interference.find(session.trials, cores)
         known = session.checked.usable_windows if session.checked is not None else ()
-        results = summarise(session.scenario, session.trials, cores, known)
+        open_ended = session.precision is not None
+        results = summarise(session.scenario, session.trials, cores, known, open_ended=open_ended)
         return session.model_copy(update={"results": results, "disturbances": disturbed})
 
     def _run_trial(self, trial: Trial, cores: int) -> TrialRecord:

@@ -30,8 +30,10 @@ def milliseconds(value_ms: float | None) -> str:
 
 
 def plain_milliseconds(value_ms: float | None) -> str:
-    """Return a time for a column whose head says ms already: ``12.3``."""
-    return NOT_MEASURED if value_ms is None or not math.isfinite(value_ms) else _digits(value_ms)
+    """Return a time for a column whose head says ms already: ``12.3``; ``0.0042`` where two decimals say nothing."""
+    if value_ms is None or not math.isfinite(value_ms):
+        return NOT_MEASURED
+    return f"{value_ms:.4f}" if 0 < abs(value_ms) < 0.00995 else _digits(value_ms)
 
 
 def seconds(value_s: float | None) -> str:
@@ -54,8 +56,7 @@ def share(value: float | None) -> str:
 
 def share_interval(value: float | None, ci95: tuple[float, float] | None) -> str:
     """Return a share with its interval, where there is one: ``62 % (48 to 80 %)``."""
-    between = f" ({100 * ci95[0]:.0f} to {100 * ci95[1]:.0f} %)" if ci95 else ""
-    return f"{share(value)}{between}"
+    return f"{share(value)}{ends(share, ci95).replace(' % to', ' to')}"
 
 
 def ends(show: Callable[[float], str], interval: tuple[float, float] | None, form: str = " ({})") -> str:

@@ -131,14 +131,16 @@ def _found_lines(session: Session, width: int) -> list[str]:
 
 
 def _gains(state: SessionProgress, diagnosis: Diagnosis, rows: int, width: int) -> Table:
-    columns = _FIGURES if width >= _NARROW else _FIGURES[:2]
+    # Without its outcome, the gain of a fix that was refused would be one to have.
+    kept = range(len(_FIGURES)) if width >= _NARROW else (0, 1, 3)
+    columns = [_FIGURES[place] for place in kept]
     room = max(8, width - sum(cells + 1 for _, cells in columns) - 1)
     table = figure_table("so far", room, [(head, cells, head in ("ms", "gain")) for head, cells in columns])
     shown = best(state.session)[:rows]
     for result in shown:
         said = outcome(state.session, result)
-        figures = _cells(result, said)[: len(columns)]
-        table.add_row(Text(one_line(result.variant, NAME)), *figures)
+        figures = _cells(result, said)
+        table.add_row(Text(one_line(result.variant, NAME)), *(figures[place] for place in kept))
     for _ in range(rows - len(shown)):
         table.add_row("")
     return table

@@ -19,8 +19,12 @@ IDLE_S = 10.0
 _FIXED_LINES = 3
 """Title, heads, and the line below the rows."""
 _NARROW = 100
-_LEAST_NAME, _MOST_NAME = 12, 40
+_LEAST_NAME, _MOST_NAME = 8, 40
+_DROPPED = ("memory", "steps", "device", "wait", "")
+"""The columns that go first where there is no room for all: a figure that is cut would be another figure."""
 _SPARK_GAP = 3
+_MOST_STEPS = 1_000_000
+"""So many have no room in their column, and are 1.23M."""
 
 
 def screen(jobs: Sequence[Job], problems: Sequence[str], width: int, height: int, clock: str) -> RenderableType:
@@ -78,12 +82,16 @@ def _table(width: int, job: Job | None) -> Table:
         ("device", 7, True),
         ("host", 5, True),
         ("memory", 8, True),
-        ("buffer", 7, True),
+        ("buffer", 9, True),
         ("", 22, False),
     ]
     if width < _NARROW:  # the buffer's fill is known of the fewest, and the history shows the host
         columns = [("steps", 7, True), *columns[1:4], columns[5], ("", 20, False)]
-    room = width - sum(cells + 1 for _, cells, _ in columns) - 3
+    for dropped in (None, *_DROPPED):
+        columns = [column for column in columns if column[0] != dropped]
+        room = width - sum(cells + 1 for _, cells, _ in columns) - 3
+        if room >= _LEAST_NAME:
+            break
     table = figure_table("job", max(_LEAST_NAME, min(_MOST_NAME, room)), columns, marked=True)
     table.show_header = job is None
     if job is not None:
@@ -103,7 +111,7 @@ def _cells(job: Job) -> dict[str, Text]:
     running = job.state == "running"
     fill = status.buffered
     texts = {
-        "steps": f"{status.steps:,}",
+        "steps": f"{status.steps:,}" if status.steps < _MOST_STEPS else units.rate(status.steps),
         "ms/step": units.plain_milliseconds(status.step_ms),
         "wait": units.share(status.input_wait_share),
         "device": units.percent(status.device_percent),

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-import numpy as np
-
 from pipeline_bench.analysis import precision
 from pipeline_bench.model.diagnosis import CEILING, Diagnosis
 from pipeline_bench.model.result import Precision
@@ -159,6 +157,6 @@ def _tried(trial: Trial, record: TrialRecord, session: Session) -> list[str]:
 def _outcome(record: TrialRecord) -> list[str]:
     parts = [record.status if record.reason is None else f"{record.status}: {record.reason.rstrip('.')}"]
     if record.step_ns.size:
-        parts.append(f"{units.milliseconds(float(np.median(record.step_ns)) / 1e6)} a step")
+        parts.append(f"{units.milliseconds(float(record.step_ns.mean()) / 1e6)} a step")
     steps = record.steps.count if record.steps is not None else 0
     return [*parts, units.count(steps, "step"), units.seconds((record.ended_ns - record.started_ns) / 1e9)]

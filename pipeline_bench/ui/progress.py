@@ -13,6 +13,7 @@ from pipeline_bench.model.result import BUSY_TIME, Result, VerdictKind
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.model.trial import plan as planned
+from pipeline_bench.report import mean_step
 from pipeline_bench.run.observer import Progress
 from pipeline_bench.scenario import Variant
 from pipeline_bench.text import units
@@ -72,7 +73,7 @@ class Row:
 
     def settle(self, result: Result, judged: bool) -> None:
         """Take the figures over all trials so far; a verdict before the ceiling has run would be none."""
-        self.step_ms = result.step_ms.median
+        self.step_ms = mean_step(result).value
         self.input_wait_share = result.input_wait_share.value
         self.device_percent = result.device_utilization.mean_percent
         self.verdict = result.verdict.kind if judged and result.verdict.kind != "not-measured" else None

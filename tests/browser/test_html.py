@@ -13,6 +13,7 @@ from pipeline_bench.report.html import elements
 from tests.browser.devtools import BINARIES, Browser, Json, binary
 from tests.unit import diagnoses
 from tests.unit.report import pages as sessions
+from tests.unit.report.pages import measured
 
 EVERY = {
     **sessions.EVERY,
@@ -96,6 +97,37 @@ def test_it_never_scrolls_sideways(browser: Browser, pages: dict[str, Path], nam
     assert wide == 0
 
 
+def test_a_short_name_is_whole_beside_the_longest_verdict_on_a_phone(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.view(390, mobile=True)
+    browser.open(pages["normal"], DRAWN)
+    lines = browser.evaluate(
+        "(() => { const row = document.querySelector('.verdicts li');"
+        " row.querySelector('.badge').textContent = 'probably severely host-bound';"
+        " return row.querySelector('b bdi').getClientRects().length; })()"
+    )
+    assert lines == 1
+
+
+def test_no_name_lies_on_its_figure_on_a_phone(browser: Browser, tmp_path: Path) -> None:
+    session = measured(4, 300)
+    longest = "loader_with_a_name_of_two_lines"
+    named = [result.model_copy(update={"variant": f"{i} {longest}"}) for i, result in enumerate(session.results)]
+    trials = [trial.model_copy(update={"variant": f"{i} {longest}"}) for i, trial in enumerate(session.trials)]
+    page = tmp_path / "long.html"
+    page.write_text(
+        html.render(session.model_copy(update={"results": tuple(named), "trials": tuple(trials)})), encoding="utf-8"
+    )
+    browser.view(390, mobile=True)
+    browser.open(page, DRAWN)
+    overlapping = browser.evaluate(  # by more than a letter
+        "[...document.querySelectorAll('.plot')].flatMap((plot) => {"
+        " const boxes = [...plot.querySelectorAll('.annotation-text')].map((text) => text.getBoundingClientRect());"
+        " return boxes.filter((a, i) => boxes.some((b, j) => i < j && a.left + 8 < b.right && b.left + 8 < a.right"
+        " && a.top < b.bottom && b.top < a.bottom)).map(() => plot.id); })"
+    )
+    assert overlapping == []
+
+
 def test_names_are_text_in_the_plots(browser: Browser, pages: dict[str, Path]) -> None:
     browser.view(1280)
     browser.open(pages["hostile"], DRAWN)
@@ -136,6 +168,17 @@ def test_a_drawing_of_the_screens_width_fits_the_paper(browser: Browser, pages: 
     )
     assert right <= 680
     browser.view(1280)
+
+
+@pytest.mark.parametrize("name", ["normal", "pending"])
+def test_everything_is_open_on_paper_also_without_plots(browser: Browser, pages: dict[str, Path], name: str) -> None:
+    browser.view(1280)
+    browser.open(pages[name], TABLES if name == "pending" else DRAWN)
+    closed = "document.querySelectorAll('details:not([open])').length"
+    before = browser.evaluate(closed)
+    assert before > 0
+    assert browser.evaluate(f"dispatchEvent(new Event('beforeprint')) && {closed}") == 0
+    assert browser.evaluate(f"dispatchEvent(new Event('afterprint')) && {closed}") == before
 
 
 def test_zooming_into_the_time_line_shows_the_part(browser: Browser, pages: dict[str, Path]) -> None:

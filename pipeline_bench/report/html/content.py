@@ -88,7 +88,8 @@ def missing(session: Session) -> list[str]:
     if session.diagnosis is not None:  # what it did not come to is said of each fix
         stopped = any(trial.status == "interrupted" for trial in session.trials)
         return ["It was interrupted; fixes that were not tried are listed as such."] if stopped else []
-    planned = sum(variant.run.repeats for variant in session.scenario.variants)
+    # With a goal, or a budget, rounds are added: there is no plan.
+    planned = sum(variant.run.repeats for variant in session.scenario.variants) if session.precision is None else 0
     ended = len(session.trials)
     lines = [f"{ended} of {units.count(planned, 'planned trial')} ended."] if ended < planned else []
     for result in in_order(session):

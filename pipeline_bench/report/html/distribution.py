@@ -63,7 +63,9 @@ def distribution(results: Sequence[Result], measured: Mapping[str, Floats]) -> F
     if logarithmic:
         ticks = _ticks(lower, upper)
         plot["xaxis"] |= {"tickmode": "array", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
-    plot["annotations"] = elements.row_labels(names, texts)
+    # Beside a long name a phone has room for the median alone; the text is where a histogram is pointed at.
+    shown_medians = [f"median {units.milliseconds(median)}" if median is not None else "" for median in medians]
+    plot["annotations"] = elements.row_labels(names, shown_medians)
     data = [_histogram(row, steps, edges, names[row], texts[row]) for row, steps in enumerate(all_steps)]
     data += [_marks(row, steps, medians[row]) for row, steps in enumerate(all_steps)]
     method = (
@@ -174,7 +176,7 @@ def autotune(diagnosis: Diagnosis | None) -> Figure | None:
                 values[kept].tolist(),
                 name=elements.label(stage.label, 40),
                 line={"color": colour, "dash": dash, "width": 2, "shape": "hv"},
-                hovertemplate="%{fullData.name}<br>%{x:.3~g} s: %{y:.3~g}<extra></extra>",
+                hovertemplate="%{fullData.name}<br>%{x:.3~r} s: %{y:.3~r}<extra></extra>",
             )
         )
         legend.append(Legend(one_line(stage.label, NAME), colour, dash))

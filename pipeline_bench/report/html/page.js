@@ -4,6 +4,18 @@
   const root = document.documentElement;
   const tables = [...document.querySelectorAll("details.figures")];
   const opened = (open) => tables.forEach((details) => { details.open = open; });
+  addEventListener("beforeprint", () => {
+    for (const details of document.querySelectorAll("details:not([open])")) {
+      details.open = true;
+      details.dataset.print = "";
+    }
+  });
+  addEventListener("afterprint", () => {
+    for (const details of document.querySelectorAll("details[data-print]")) {
+      details.open = false;
+      delete details.dataset.print;
+    }
+  });
   const plots = JSON.parse(document.getElementById("plots").textContent);
   if (!plots.length || typeof DecompressionStream !== "function") return;
   root.classList.add("plots");
@@ -38,16 +50,4 @@
     opened(true);
     document.querySelector(".unplotted").textContent += ` (${error})`;
   }
-  addEventListener("beforeprint", () => {
-    for (const details of document.querySelectorAll("details:not([open])")) {
-      details.open = true;
-      details.dataset.print = "";
-    }
-  });
-  addEventListener("afterprint", () => {
-    for (const details of document.querySelectorAll("details[data-print]")) {
-      details.open = false;
-      delete details.dataset.print;
-    }
-  });
 })();

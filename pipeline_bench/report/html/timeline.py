@@ -199,7 +199,7 @@ def _traces(key: tuple[str, str], line: Line, place: int, order: Mapping[str, in
         "yaxis": f"y{place}",
         "opacity": 0.75 if faint else 1,
         "name": f"{elements.label(variant)}{said}",
-        "hovertemplate": "%{fullData.name}<br>%{x:.4~g} s: %{y:.3~g}<extra></extra>",
+        "hovertemplate": "%{fullData.name}<br>%{x:.4~r} s: %{y:.3~r}<extra></extra>",
     }
     drawn = {"color": colour, "width": 1 if faint else 1.8, "dash": "dot" if faint else dash}
     made = [elements.scatter("lines", line.x, line.y, line=drawn, **common)]

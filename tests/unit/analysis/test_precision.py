@@ -15,7 +15,7 @@ from pipeline_bench.analysis.precision import OpenQuestion
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.analysis.thresholds import CERTAIN_CLAIM, RATIO_SCATTER, SAME_JOB_SCATTER, TIE
 from pipeline_bench.errors import UsageError
-from pipeline_bench.model.result import Precision
+from pipeline_bench.model.result import Doubt, Precision
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, plan
 from pipeline_bench.scenario import Scenario
@@ -386,3 +386,16 @@ def test_equal_variants_are_seldom_said_to_differ_by_a_run_that_goes_on_until_it
             if max(map(abs, found.interval())) <= math.log(TIE):
                 break
     assert differ / 300 <= 0.03
+
+
+def test_open_questions_of_names_with_commas_are_apart() -> None:
+    session = run(undecided(budget_s=30.0), spread(0.4))
+    doubt = Doubt(figure="input wait", low=0.1, high=0.3, rounds=2)
+    results = [
+        result.model_copy(
+            update={"variant": f"{result.variant}, 1", "verdict": result.verdict.model_copy(update={"doubt": doubt})}
+        )
+        for result in session.results
+    ]
+    words = precision.open_words(session.model_copy(update={"results": tuple(results)}))
+    assert words.startswith("the limit of feed_dict, 1; ")

@@ -302,3 +302,10 @@ def test_the_steps_of_short_trials_count_together_for_a_verdict() -> None:
     )
     diagnosed = asked.model_copy(update={"variants": own})
     assert "raise --budget" in summarise(diagnosed, trials[:2], cores=2)[0].verdict.text
+
+
+def test_rounds_that_a_budget_ended_are_all_that_there_were_to_be() -> None:
+    trials = rounds(2, feed_dict=(10.0, 4.0), ceiling=(5.0, None))
+    asked = scenario("feed_dict", repeats=3)
+    assert {result.status for result in summarise(asked, trials, cores=2)} == {"partial"}
+    assert {result.status for result in summarise(asked, trials, cores=2, open_ended=True)} == {"ok"}

@@ -288,3 +288,14 @@ def test_an_input_that_is_enough_beside_a_host_that_is_slow_itself_says_both() -
     assert made.alone.limit == "host"
     assert made.answer.startswith("one host's input is enough for 1.3")
     assert f"{made.alone.utilization.value:.2f}" in made.answer
+
+
+@pytest.mark.parametrize("width", [40, 50, 60, 80])
+def test_a_narrow_terminal_has_fewer_columns_and_every_figure_whole(width: int) -> None:
+    made = planned(merged(16.0), counts=(1, 1000))
+    lines = printed(report.render(made, width), width).splitlines()
+    head = next(number for number, line in enumerate(lines) if line.startswith("hosts  "))
+    table = lines[head : head + 2 + len(made.variants[0].rows)]
+    assert not any("…" in line for line in table)
+    assert [line.split()[:2] for line in table[2:4]] == [["1", "12.8k"], ["2", "16.0k"]]
+    assert ("limited by" in table[0]) is (width >= 60)

@@ -50,10 +50,16 @@ def not_tried(variant: str, reason: str) -> Attempt:
 
 def test_what_was_not_tried_is_listed_by_its_reason() -> None:
     late = "the budget was spent before it was its turn"
-    attempts = (not_tried("any order", late), not_tried("cache", "shuffle takes 0 % of it"), not_tried("pool", late))
+    attempts = (
+        not_tried("any order", late),
+        not_tried("cache", "shuffle takes 0 % of it"),
+        not_tried("pool", late),
+        not_tried("parallel map(decode)", "decode, batch take 1 % of it"),
+    )
     text = on_paper(diagnoses.session(diagnoses.diagnosis(attempts=attempts)))
     assert "The budget was spent before it was its turn: any order, pool" in text
     assert "shuffle takes 0 % of it: cache" in text  # a stage's name is code, and keeps its small letter
+    assert "decode, batch take 1 % of it: parallel map(decode)" in text  # and so is a function's
     assert "proven to make it faster" not in text
 
 

@@ -167,3 +167,8 @@ def test_a_reader_sees_the_name_and_no_markup_of_it(name: str) -> None:
     assert max(map(len, text.splitlines())) < 2500
     assert commonmark.unwanted(text) == []
     assert commonmark.shown(text).count(" ".join(one_line(name).split())[:60]) >= 8
+
+
+def test_names_with_commas_are_apart_where_they_are_listed() -> None:
+    alone = differences.full().model_copy(update={"only_before": ("loop, 1 step", "loop, 9 steps"), "only_after": ()})
+    assert list(report.alone(alone)) == ["only before: loop, 1 step; loop, 9 steps"]

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
 from pipeline_bench.model.result import Disturbance
-from pipeline_bench.report import facts
+from pipeline_bench.model.session import Session
+from pipeline_bench.report import facts, html, markdown, terminal
+from tests.unit import sessions
+from tests.unit.console import words
+from tests.unit.report.pages import Page
 
 
 def noise(variant: str, repeat: int, cost: float | None = None, text: str = "it was busy.") -> Disturbance:
@@ -28,6 +37,8 @@ def test_what_is_left_out_is_counted() -> None:
     found = facts.disturbances([noise(f"v{i}", 0) for i in range(5)], 3)
     assert len(found) == 4
     assert found[-1] == ("besides", "", "2 smaller disturbances in the session file")
+    several = facts.disturbances([noise("v", 0, 0.9), *(noise("w", i) for i in range(3))], 1)
+    assert several[-1] == ("besides", "", "3 smaller disturbances in the session file")
     elsewhere = facts.disturbances([noise(f"v{i}", 0) for i in range(4)], 3, rest="in the list below")
     assert elsewhere[-1] == ("besides", "", "1 smaller disturbance in the list below")
 
@@ -47,3 +58,28 @@ def test_many_repeats_and_long_names_stay_on_a_short_line() -> None:
     assert len(head) < 200
     assert len(text) <= 300
     assert "\n" not in text
+
+
+FORMATS: dict[str, Callable[[Session], str]] = {
+    "html": lambda session: Page(html.render(session)).text,
+    "markdown": markdown.render,
+    "terminal": lambda session: words(terminal.render(session, None, 200), 200),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_section_of_facts_is_in_every_format(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {section.title: f"what {section.title.lower()} says" for section in facts.SECTIONS}
+
+    def only(line: str) -> Callable[[Session], list[facts.Fact]]:
+        return lambda _: [("of it", line)]
+
+    filled = [replace(each, facts=only(said[each.title])) for each in facts.SECTIONS]
+    monkeypatch.setattr(facts, "SECTIONS", tuple(filled))
+    text = FORMATS[name](sessions.normal())
+    assert [title for title, line in said.items() if line not in text] == []
+
+
+def test_a_session_in_which_nothing_was_measured_has_no_medians() -> None:
+    assert "ms/step: the mean, as every figure is of means" in facts.captions(sessions.pending())
+    assert "ms/step: the median; all other figures use means" in facts.captions(sessions.normal())

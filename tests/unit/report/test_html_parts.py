@@ -200,3 +200,30 @@ def test_a_long_name_is_cut_in_the_conclusion_too() -> None:
     scenario = session.scenario.model_copy(update={"variants": variants})
     renamed = session.model_copy(update={"scenario": scenario, "results": results})
     assert len(content.conclusion(renamed)) < 600
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "rate_ends", "said"),
+    [
+        (0.0761, (0.9, 1.1), "76.1 µs (69.2 to 84.6)"),
+        (12.3, (0.9, 1.1), "12.3 ms (11.2 to 13.7)"),
+        (1.02, (0.9, 1.1), "1.02 ms (927 µs to 1.13 ms)"),
+        (1230.0, (0.9, 1.1), "1.23 s (1.12 to 1.37)"),
+    ],
+)
+def test_a_step_has_its_interval_in_its_own_unit(step_ms: float, rate_ends: tuple[float, float], said: str) -> None:
+    (first, *_) = sessions.normal().results
+    step = first.step_ms.model_copy(update={"mean": step_ms})
+    ends = tuple(end * 1000 for end in rate_ends)
+    result = first.model_copy(update={"step_ms": step, "samples_per_second": 1000.0, "samples_per_second_ci95": ends})
+    figure = plots.step_time([result])
+    assert figure is not None
+    assert f"feed_dict: {said}." in figure.alt
+
+
+def test_rounds_that_a_budget_ended_are_no_trials_that_are_missing() -> None:
+    session = sessions.normal()
+    two_rounds = session.model_copy(update={"trials": session.trials[:8]})
+    assert content.missing(two_rounds) == ["8 of 12 planned trials ended."]
+    ended = Precision(goal=None, budget_s=20, repeats=2, ended_by="budget")
+    assert content.missing(two_rounds.model_copy(update={"precision": ended})) == []

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.model.result import Disturbance, Precision, Speedup, WorkCheck
+from pipeline_bench.model.result import Disturbance, Estimate, Precision, Speedup, WorkCheck
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import markdown
 from pipeline_bench.text import one_line
@@ -99,3 +99,25 @@ def test_any_text_is_seen_as_it_is(text: str) -> None:
 )
 def test_a_text_makes_no_list_and_no_heading_of_its_line(text: str, escaped: str) -> None:
     assert markdown.escape(text) == escaped
+
+
+def test_an_interval_has_the_digits_of_its_figure() -> None:
+    first, *others = sessions.normal().results
+    share = Estimate(value=0.009, ci95=(0.008, 0.0098))
+    slowdown = Estimate(value=0.0, ci95=(-0.004, 0.003))
+    result = first.model_copy(update={"input_wait_share": share, "host_slowdown_share": slowdown})
+    text = markdown.render(sessions.normal().model_copy(update={"results": (result, *others)}))
+    assert "| 0.9 % (0.8 to 1.0 %) |" in text
+    assert "| 0 % (-0.4 to 0.3 %) |" in text
+
+
+def test_the_ceilings_come_last_as_in_every_report() -> None:
+    session = sessions.normal()
+    text = markdown.render(session.model_copy(update={"results": session.results[::-1]}))
+    names = [row.split(" | ")[0].removeprefix("| ") for row in table_rows(text.split("\n\n")[4])]
+    assert names == ["variant", "---", "tf_data", "fifo_queue", "feed_dict", "ceiling"]
+
+
+def test_trials_that_failed_alike_are_one_line() -> None:
+    lines = [line for line in markdown.render(sessions.troubled()).splitlines() if "SIGKILL" in line]
+    assert lines == ["**fifo_queue**, repeats 1 and 2, failed: killed by signal 9 (SIGKILL), out of memory perhaps"]

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+from pipeline_bench.model import Series
+from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.diagnosis import Bottleneck, Diagnosis
-from pipeline_bench.model.pipeline import Inspection
+from pipeline_bench.model.pipeline import Inspection, Tuned
+from pipeline_bench.report import terminal_diagnosis
 from pipeline_bench.report.pipeline_tree import Row, rows
 from tests.unit import diagnoses
+from tests.unit.console import printed
 from tests.unit.diagnoses import stage
 
 
@@ -56,3 +62,18 @@ def test_a_pipeline_without_its_sink_or_in_a_circle_is_drawn_as_far_as_it_goes()
     assert drawn(diagnoses.inspection().model_copy(update={"sink": 99})) == []
     circle = Inspection(stages=(stage(0, "a", 1), stage(1, "b", 0)), sink=1)
     assert [line.split()[1] for line in drawn(circle)][-1] == "b"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_a_narrow_terminal_has_whole_figures_and_names_that_tell_stages_apart(width: int) -> None:
+    stages = (stage(0, "list_files"), stage(1, "map", 0, arguments={"num_parallel_calls": AUTOTUNE}))
+    tuned = Tuned(
+        stage=1, node="n", parameter="parallelism", at_ns=Series.pack([0, 1]), values=Series.pack([1.0, 16.0])
+    )
+    inspection = Inspection(stages=stages, sink=1, tuned=(tuned,))
+    shown = terminal_diagnosis.stages(diagnoses.diagnosis(inspection=inspection, bottleneck=None), width, 9)
+    assert shown is not None
+    text = printed(shown, width)
+    assert "┬ list_files" in text
+    assert "…" not in text
+    assert ("auto (1→16)" in text) is ("parallel" in text) is (width > 40)

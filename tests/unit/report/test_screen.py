@@ -93,6 +93,15 @@ def test_many_variants_are_counted_where_they_do_not_fit() -> None:
     assert len(lines) + PAGE_LINES <= 22
     listed = sum(line.startswith("v") and "input-bound" in line for line in lines)
     assert f"  and {30 - listed} more variants (--details)" in lines
+    assert not any("…" in line for line in lines if line.startswith(("v", "  "))), "no head and no figure is cut"
+
+
+def test_a_limit_has_the_whole_name_of_wide_characters_that_fits() -> None:
+    session = sessions.normal()
+    name = "前処理を並列に読む"
+    renamed = session.results[0].model_copy(update={"variant": name})
+    lines = shown(session.model_copy(update={"results": (renamed, *session.results[1:])}))
+    assert any(re.match(f"■ {name}  severely input-bound", line) for line in lines)
 
 
 def test_the_costliest_stages_of_many_are_shown_the_bottleneck_among_them() -> None:
@@ -208,3 +217,9 @@ def test_why_there_is_no_verdict_is_said_in_few_words_where_a_sentence_has_no_ro
     first = session.results[0].model_copy(update={"verdict": verdict})
     lines = shown(session.model_copy(update={"results": (first, *session.results[1:])}), 120)
     assert any("inconclusive" in line and said in line for line in lines)
+
+
+def test_names_that_begin_alike_are_told_apart_on_a_narrow_terminal() -> None:
+    lines = shown(load(ROOT / "docs/systems/python_overhead/session.json"), 60)
+    rows = [line for line in lines if line.startswith("function, ") and "×" in line]
+    assert len({row.split("  ")[0] for row in rows}) == 2

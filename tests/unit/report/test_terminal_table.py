@@ -6,8 +6,9 @@ import pytest
 from rich.cells import cell_len
 
 from pipeline_bench.report import mean_step
-from pipeline_bench.report.terminal_table import Footnotes, variant_name
+from pipeline_bench.report.terminal_table import Footnotes, variant_name, variants_table
 from tests.unit import records, sessions
+from tests.unit.console import words
 from tests.unit.records import record, scenario
 
 
@@ -42,3 +43,12 @@ def test_the_step_that_is_shown_is_the_mean_which_the_wait_and_the_speed_up_are_
 def test_a_session_of_the_first_version_has_medians_alone() -> None:
     (found, *_) = sessions.normal().results
     assert mean_step(found).value == found.step_ms.median
+
+
+def test_where_an_interval_has_its_two_ends_is_explained() -> None:
+    first, second, *others = sessions.normal().results
+    lopsided = second.speedup.model_copy(update={"value": 1.57, "ci95": (1.23, 3.14)})
+    results = (first, second.model_copy(update={"speedup": lopsided}), *others)
+    text = words(variants_table(sessions.normal().model_copy(update={"results": results}), 100), 100)
+    assert "1.23–3.14" in text
+    assert "its two ends where that is as much as the figure itself, or a ratio's sides differ" in text

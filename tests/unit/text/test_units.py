@@ -18,7 +18,8 @@ from pipeline_bench.text import units
         (units.milliseconds, [None, math.nan, 0.0, 0.0405, 0.9996, 1.2], "– | – | 0 ms | 40.5 µs | 1.00 ms | 1.20 ms"),
         (units.milliseconds, [9.999, 12.34, 99.97, 999.4], "10.0 ms | 12.3 ms | 100 ms | 999 ms"),
         (units.milliseconds, [999.6, 18_000, -3.21], "1.00 s | 18.0 s | -3.21 ms"),
-        (units.plain_milliseconds, [None, 12.34, 0.04, math.inf], "– | 12.3 | 0.04 | –"),
+        (units.plain_milliseconds, [None, 12.34, 0.04, math.inf, 0.0], "– | 12.3 | 0.04 | – | 0"),
+        (units.plain_milliseconds, [0.0042, 0.00994, 0.00996], "0.0042 | 0.0099 | 0.01"),
         (units.clock, [-1, 7.4, 59.6, 3723], "0:00 | 0:07 | 1:00 | 1:02:03"),
         (units.share, [None, 0.0, -0.0001, 0.004, 0.38, 1.0], "– | 0 % | 0 % | 0.4 % | 38 % | 100 %"),
         (
@@ -118,3 +119,10 @@ def test_a_time_has_three_digits(value_ms: float) -> None:
 )
 def test_names_are_told_apart_by_where_they_begin_to_differ(names: list[str], shown: list[str]) -> None:
     assert units.without_shared_start(names) == shown
+
+
+def test_the_ends_of_a_share_have_the_digits_of_the_share() -> None:
+    assert units.share_interval(0.62, (0.48, 0.8)) == "62 % (48 to 80 %)"
+    assert units.share_interval(0.009, (0.008, 0.0098)) == "0.9 % (0.8 to 1.0 %)"
+    assert units.share_interval(0.0, (-0.0004, 0.02)) == "0 % (0 to 2 %)"
+    assert units.share_interval(0.62, None) == "62 %"

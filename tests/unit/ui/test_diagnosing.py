@@ -231,3 +231,11 @@ def test_the_lines_leave_the_reason_of_a_failure_to_the_report() -> None:
     view.trial_finished(trial("inspection"), session.trials[0], session)
     assert "inspecting the pipeline: failed" in stream.getvalue()
     assert (session.trials[0].reason or "no reason") not in stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_refused_fix_is_called_so_at_every_width(width: int) -> None:
+    screen = Screen(width)
+    screen.finish(AS_WRITTEN, diagnoses.EVERY["drained"]())
+    (row,) = [line for line in screen.lines() if line.startswith("no shuffle")]
+    assert row.split()[-1] == "refused"

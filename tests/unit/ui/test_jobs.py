@@ -89,3 +89,13 @@ def test_the_listing_has_a_whole_line_a_job() -> None:
     assert second == "train.py, process 42, ended: 12345 steps of 26.4 ms; session in /r/1"
     assert third == "a problem"
     assert next(listing([], [])).startswith("No watched job was found")
+
+
+@pytest.mark.parametrize("width", range(40, 131, 5))
+def test_no_figure_is_cut(width: int) -> None:
+    """Steps of 12,345 that are cut are 1,234 steps."""
+    whole = {"12,345", "12.3M", "26.4", "73", "22", "91", "1.50", "GiB", "%", "1000/1000"}
+    for steps in (12_345, 12_345_678):
+        head, line, *_ = drawn([job(steps=steps, buffered=(1000, 1000), verdict="ok")], width, 24)[1:]
+        assert "ms/step" in head
+        assert {*line.split()[2:-1]} <= whole

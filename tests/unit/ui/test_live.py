@@ -337,3 +337,16 @@ def test_on_a_narrow_terminal_columns_are_left_out_and_no_figure_is_cut(width: i
     assert {"38", "%"} <= cells or "wait" not in cells
     assert not [cell for cell in cells if cell in ("12.", "1/", "ms/", "ms/st", "wa", "tri", "C")]
     assert all(line[0] in "✓●·✗ " for line in table)
+
+
+def test_a_finished_variant_has_the_mean_step_that_the_reports_have() -> None:
+    """Of an input that comes in bursts the median is another figure, beside which the share of the wait is wrong."""
+    session = sessions.normal()
+    results = tuple(
+        result.model_copy(update={"step_ms": result.step_ms.model_copy(update={"mean": 61.5})})
+        for result in session.results
+    )
+    screen = Screen.begun(session.model_copy(update={"results": results}))
+    screen.start(screen.trials[0], 100)
+    screen.finish(screen.trials[0])
+    assert "61.5" in screen.row("feed_dict")
