@@ -43,6 +43,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "from_tensor_slices": ("tensors",),
     "TFRecordDataset": _FILES,
     "TextLineDataset": _FILES,
+    "FixedLengthRecordDataset": ("filenames", "record_bytes", "header_bytes", "footer_bytes", "buffer_size"),
     "list_files": ("file_pattern", "shuffle", "seed"),
 }
 """The first parameters of tf.data's calls in their order, TensorFlow 2.21, for arguments that are given by position."""
