@@ -71,6 +71,7 @@ def parallel_batch(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 f"Have {short(stage)} copy several batches at the same time",
                 SetArgument(stage=stage.id, argument="num_parallel_calls", value=AUTOTUNE),
                 stages=[stage.id],
+                reorders=chain.any_order(inspection, stage),
             )
 
 
@@ -209,8 +210,9 @@ def _degrees(stage: Stage, inspection: Inspection, cores: int) -> Iterator[int]:
 
 def _room_to_wait(stage: Stage, inspection: Inspection, calls: int) -> Edit:
     """Return threads for so many calls: a larger pool where the user set one, which would stay as it is otherwise."""
-    if any("threading.private_threadpool_size" in one.arguments for one in inspection.stages):
-        return SetOptions(options={"threading.private_threadpool_size": calls})
+    pools = [one.arguments.get("threading.private_threadpool_size") for one in inspection.stages]
+    if sizes := [size for size in pools if isinstance(size, int)]:
+        return SetOptions(options={"threading.private_threadpool_size": max(calls, *sizes)})
     return SetArgument(stage=stage.id, argument="use_unbounded_threadpool", value=True)
 
 
