@@ -12,7 +12,7 @@ from pipeline_bench.model.diagnosis import Attempt, Fix
 from pipeline_bench.model.edits import SetArgument
 from pipeline_bench.model.pipeline import WORKERS, Inspection, Location
 from tests.unit.diagnosis.recorded import FILE, patched
-from tests.unit.diagnosis.simulated import cost, function, inspection, stage
+from tests.unit.diagnosis.simulated import cost, find, function, inspection, stage
 
 
 def looked_at(workers: int = 1, processes: bool = False, cpu_ms: float = 10.0) -> Inspection:
@@ -62,6 +62,14 @@ def test_threads_run_a_method_of_the_users_beside_itself_only_where_that_is_allo
     assert allowed["worker_threads/4 worker threads"].outcome == "pending"
     already = candidates(looked_at(2))
     assert already["worker_threads/4 worker threads"].outcome == "pending", "they run it on two threads as it is"
+
+
+@pytest.mark.parametrize(
+    ("workers", "processes", "said"),
+    [(1, False, "one call at a time"), (4, False, "on several threads"), (4, True, "in several processes")],
+)
+def test_the_workers_are_said_to_run_it_as_many_do(workers: int, processes: bool, said: str) -> None:
+    assert find(looked_at(workers, processes), 4, 10.2).text.endswith(f"it runs Python, {said}.")
 
 
 def test_only_a_pool_runs_beside_the_copy() -> None:
