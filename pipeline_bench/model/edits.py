@@ -118,8 +118,8 @@ class MoveBefore(EditOfCalls):
         plan.put(moved.reading(plan.single_input(moved), source))
         plan.put(plan.nodes[other.id].reading(source, moved.id))
 
-    def claims(self) -> list[tuple[int | str, str]]:
-        return [(self.stage, "place")]
+    def claims(self) -> list[tuple[int | str, str]]:  # nothing moves between two maps that become one
+        return [(self.stage, "place"), (self.other, f"{self.stage} before it")]
 
     def write(self, patch: Patch) -> None:
         patch.move_before(self.stage, self.other)

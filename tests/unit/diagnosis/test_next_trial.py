@@ -45,6 +45,7 @@ def test_two_fixes_that_want_the_same_thing_otherwise_do_not_fit() -> None:
     assert not fits(POOL, SMALL_POOL)
     assert not fits(PARALLEL, GONE)
     assert not fits(FUSED, PARALLEL)
+    assert not fits(FUSED, BATCHED), "the batch would stand between the two"
     assert not fits(PARALLEL, PARALLEL)
 
 
