@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
-from pipeline_bench.model.calls import TAKE_ANY
+from pipeline_bench.model.calls import TAKE_ANY, WORKERS
 from pipeline_bench.model.diagnosis import CEILING, Bottleneck, Cause, Diagnosis, Limit
-from pipeline_bench.model.pipeline import WORKERS, Inspection, Stage, StageCost
+from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import NAME, one_line, units
 

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pipeline_bench.model.pipeline import WORKERS, Inspection, Stage
+from pipeline_bench.model.calls import WORKERS
+from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.tfdata import stage_benchmark
 
 READERS = frozenset(

@@ -20,10 +20,10 @@ from pipeline_bench.diagnosis.source_file import (
     expression,
     new_call,
 )
-from pipeline_bench.model.calls import KEPT_WHEN_FUSED, PARAMETERS, CannotPatchError
+from pipeline_bench.model.calls import KEPT_WHEN_FUSED, PARAMETERS, WORKERS, CannotPatchError
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import Edit, PrefetchToDevice, SetOptions
-from pipeline_bench.model.pipeline import WORKERS, Inspection, Stage
+from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.tfdata import splitting
 
 _STATIC = {"zip", "sample_from_datasets", "choose_from_datasets"}
@@ -310,7 +310,7 @@ class Patch:
     def _find(self, stage: Stage) -> tuple[SourceFile, cst.Call]:
         place = stage.place
         if place is None:
-            raise CannotPatchError(f"where {stage.label} is called is not known")
+            raise CannotPatchError("where its call stands is not known")
         if place.file not in self._texts:
             raise CannotPatchError(f"{stage.label} is called in a file that is not yours or has changed meanwhile")
         if stage.shared:

@@ -21,8 +21,6 @@ KIND = "your_pipeline"
 """The kind of the source component of a variant whose input is the user's own pipeline."""
 MODEL_STEP, REBUILDING = "model step", "rebuilding"
 """What a trial's watch reports that it does: a step of the model, or the pipeline's calls again, with the edits."""
-WORKERS = "workers"
-"""The method of the stage in which Keras' workers make the batches of a `PyDataset`."""
 RANDOM = frozenset({"shuffle", "sample_from_datasets", "rejection_resample", "random", "apply(shuffle_and_repeat)"})
 """Methods and labels of stages whose order or elements are random."""
 INFINITE = -1
