@@ -243,7 +243,7 @@ def _of_interleave(inspection: Inspection, stage: Stage, files: int) -> Iterator
 
 def _needs_threads(stage: Stage) -> bool:
     """Return whether a function of the user's in it must be safe to run on several threads at once."""
-    return any(chain.may_differ(each) for each in (stage, *stage.inner))
+    return any(map(chain.may_differ, stage.with_inner()))
 
 
 def _waits_for_its_turn(stage: Stage, inspection: Inspection) -> bool:

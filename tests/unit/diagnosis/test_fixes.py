@@ -670,6 +670,6 @@ def test_no_option_is_asked_for_that_would_gain_nothing() -> None:
 
 def test_batches_in_parallel_come_in_any_order_where_the_user_wants_that() -> None:
     any_order: dict[str, Any] = {"deterministic": False}
-    stages = (source(), stage(1, "batch", 0), stage(2, "with_options", 1, **any_order))
-    for each, expected in ((stages, True), (stages[:2], False)):
+    stages = (source(), stage(1, "batch", 0), stage(2, "with_options", 1, **any_order), stage(3, "with_options", 2))
+    for each, expected in ((stages, True), (stages[:3], True), (stages[:2], False)):
         assert of_kind(tried(chain_of(*each)), "parallel_batch")[0].reorders == expected
