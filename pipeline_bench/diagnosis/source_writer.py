@@ -211,7 +211,7 @@ def _composed(functions: Sequence[Any], unpacked: Sequence[bool], name: str) -> 
     inner: cst.BaseExpression = cst.Name(name)
     star = True
     for function, next_star in zip(functions, [*unpacked, False], strict=True):
-        brackets = not isinstance(function, cst.Name | cst.Attribute)
+        brackets = not isinstance(function, cst.Name | cst.Attribute | cst.Call)
         lpar, rpar = ([cst.LeftParen()], [cst.RightParen()]) if brackets else ((), ())
         called = function.with_changes(lpar=lpar, rpar=rpar)
         inner, star = cst.Call(called, [cst.Arg(inner, star="*" if star else "")]), next_star
