@@ -140,6 +140,8 @@ def threadpool(inspection: Inspection, context: Context) -> Iterator[Fix]:
     if waiting:
         pools.append((_WAITING_A_CORE[-1] * context.cores, waiting, "a call that waits needs no core"))
     for threads, stages, caveat in pools:
+        if threads <= _pool(inspection):
+            continue
         yield fix(
             f"pool of {threads} threads",
             f"Give the pipeline {threads} threads of its own",
@@ -210,10 +212,15 @@ def _degrees(stage: Stage, inspection: Inspection, cores: int) -> Iterator[int]:
 
 def _room_to_wait(stage: Stage, inspection: Inspection, calls: int) -> Edit:
     """Return threads for so many calls: a larger pool where the user set one, which would stay as it is otherwise."""
-    pools = [one.arguments.get("threading.private_threadpool_size") for one in inspection.stages]
-    if sizes := [size for size in pools if isinstance(size, int)]:
-        return SetOptions(options={"threading.private_threadpool_size": max(calls, *sizes)})
+    if size := _pool(inspection):
+        return SetOptions(options={"threading.private_threadpool_size": max(calls, size)})
     return SetArgument(stage=stage.id, argument="use_unbounded_threadpool", value=True)
+
+
+def _pool(inspection: Inspection) -> int:
+    """Return how many threads the pipeline has of its own, as the user set it; 0 for none."""
+    sizes = (one.arguments.get("threading.private_threadpool_size") for one in inspection.stages)
+    return max((size for size in sizes if isinstance(size, int)), default=0)
 
 
 def _of_interleave(inspection: Inspection, stage: Stage, files: int) -> Iterator[Fix]:

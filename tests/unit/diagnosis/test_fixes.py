@@ -398,6 +398,8 @@ def test_a_private_pool_of_the_users_grows_with_the_calls_that_wait(size: int, e
     edits = [fix.edits for fix in of_kind(tried(looked), "parallel_map")]
     calls = SetArgument(stage=1, argument="num_parallel_calls", value=32)
     assert (calls, SetOptions(options={"threading.private_threadpool_size": expected})) in edits
+    pools = [fix.variant for fix in of_kind(tried(looked), "threadpool") if "pool" in fix.variant]
+    assert pools == (["pool of 16 threads"] if size < 16 else []), "none is made smaller"
 
 
 def test_a_batch_that_is_taken_apart_again_is_left_out() -> None:
