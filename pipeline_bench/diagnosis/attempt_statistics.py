@@ -11,6 +11,7 @@ import numpy as np
 from pipeline_bench.diagnosis import chain, equality, variants
 from pipeline_bench.diagnosis.bottleneck import StepTimes
 from pipeline_bench.diagnosis.chain import NS_PER_MS
+from pipeline_bench.model.calls import BATCH_AS_IS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Fix
 from pipeline_bench.model.edits import InsertAfter, MoveBefore, Remove
 from pipeline_bench.model.pipeline import Fingerprint, Inspection, Stage
@@ -175,8 +176,9 @@ def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None
             kept += chain.upstream(inspection, inspection.stage(edit.stage))
         if isinstance(edit, InsertAfter) and edit.method == "cache":
             kept += chain.upstream(inspection, inspection.stage(edit.stage))
-        if isinstance(edit, MoveBefore) and inspection.stage(edit.stage).method == "batch":
-            kept += chain.maps_before(inspection, inspection.stage(edit.stage))
+        if isinstance(edit, MoveBefore) and inspection.stage(edit.stage).method in BATCH_AS_IS:
+            ahead = chain.upstream(inspection, inspection.stage(inspection.stage(edit.other).inputs[0]))
+            kept += [each for each in chain.upstream(inspection, inspection.stage(edit.stage)) if each not in ahead]
     for stage in sorted(kept, key=lambda stage: stage.id):
         if stage.method == "from_generator" or stage.keeps_state:
             name = one_line(stage.label, NAME)

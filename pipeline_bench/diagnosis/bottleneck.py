@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
-from pipeline_bench.model.calls import TAKE_ANY
+from pipeline_bench.model.calls import TAKE_ANY, WORKERS
 from pipeline_bench.model.diagnosis import CEILING, Bottleneck, Cause, Diagnosis, Limit
 from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
 from pipeline_bench.model.session import Session
@@ -303,9 +303,12 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
 
 
 def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) -> str:
-    calls = stage.arguments.get("num_parallel_calls")
-    parallel = chain.hands_over(stage, inspection.default_parallelised) and calls != 1
-    one_by_one = "on several threads" if parallel else "one call at a time"
+    behind = chain.after(inspection, stage)
+    runs = behind if behind is not None and behind.method == WORKERS else stage  # the workers run it
+    alone = any(runs.arguments.get(name) == 1 for name in ("num_parallel_calls", "num_parallel_reads", "workers"))
+    parallel = chain.hands_over(runs, inspection.default_parallelised) and not alone
+    many = "in several processes" if runs.arguments.get("use_multiprocessing") is True else "on several threads"
+    one_by_one = many if parallel else "one call at a time"
     cost = inspection.cost(stage.id)
     elements = f"{cost.elements:,.0f}" if cost is not None and cost.elements else "many"
     computes = "it computes, and all cores are busy" if parts.cores_limit else f"it computes, {one_by_one}"

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pipeline_bench.model.pipeline import WORKERS, Inspection, Stage
+from pipeline_bench.model.calls import WORKERS
+from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.tfdata import stage_benchmark
 
 READERS = frozenset(
@@ -64,8 +65,9 @@ def maps_after(inspection: Inspection, stage: Stage) -> list[Stage]:
 
 def any_order(inspection: Inspection, stage: Stage) -> bool:
     """Return whether a stage that runs in parallel gives what is ready first, because the user asked for it."""
-    options = [one.arguments.get("deterministic") for one in inspection.stages if one.method == "with_options"]
-    return stage.arguments.get("deterministic", options[-1] if options else None) is False
+    options = (one for one in reversed(inspection.stages) if one.method == "with_options")
+    given = (one.arguments.get("deterministic") for one in (stage, *options))
+    return next((each for each in given if each is not None), None) is False
 
 
 def upstream(inspection: Inspection, stage: Stage) -> list[Stage]:

@@ -23,7 +23,8 @@ _UNSTEADY = 3.0
 """Trials of one pipeline whose means differ by more have something in some of their steps that is not the pipeline's:
 a compilation, or a machine that stood still."""
 SPENT = "The budget left no time for it."
-"""Why an attempt was not tried."""
+_AT_LIMIT = "The input is not what limits the training step."
+"""Why an attempt was not tried, both."""
 _BEST_FIRST: tuple[Outcome, ...] = (
     "proposed",
     "faster",
@@ -115,7 +116,9 @@ def _settled(
     part: AttemptStatistics | None,
 ) -> Attempt:
     if not each.possible:
-        return each.attempt
+        asks = each.attempt.outcome == "not-tried" and (each.attempt.fix.threads or each.attempt.fix.reorders)
+        # No option would have it tried.
+        return each.attempt.model_copy(update={"reason": _AT_LIMIT}) if asks and at_limit and ended else each.attempt
     if part is not None and beaten(each, part) and ended is not None and (chosen is None or chosen.name != each.name):
         reason = f"It reached {units.ratio(each.gain)}, hardly more than {part.name} alone."
         return each.attempt.model_copy(update={"outcome": "no-gain", "reason": reason})
@@ -134,7 +137,7 @@ def _outcome(
         if ended is None:
             return "pending", ""
         if each.gain is None:
-            return "not-tried", "The input is not what limits the training step." if at_limit else ended
+            return "not-tried", _AT_LIMIT if at_limit else ended
     then = " and was not tried again"
     if each.contends:
         few = each.trials < attempt_statistics.CONFIRMED_TRIALS

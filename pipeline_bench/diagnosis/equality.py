@@ -195,6 +195,8 @@ def _as_far_as_known(pairs: list[tuple[Component, Component]]) -> Equality:
     """Compare the first samples one by one, where one of the two passes had to end early."""
     exact = [(one, two) for one, two in pairs if not (one.random or two.random)]
     compared = [min(len(one.sample_hashes), len(two.sample_hashes)) for one, two in exact]
+    if changed := next((one for one, two in pairs if one.random != two.random), None):
+        return Equality(text=f"{_named(changed)} seems random in one of the two, and there was no time left to be sure")
     if not exact or not min(compared):
         return Equality(text="there was no time left to compare samples")
     if all(one.sample_hashes[:n] == two.sample_hashes[:n] for (one, two), n in zip(exact, compared, strict=True)):

@@ -16,6 +16,8 @@ from pipeline_bench.diagnosis.attempt_statistics import CONFIRMED_TRIALS, Attemp
 from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.model.calls import WHOLE
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Fix
+from pipeline_bench.model.edits import InsertAfter, MoveBefore
+from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 
@@ -261,7 +263,7 @@ class NextTrial:
         ranked = []
         for each in self._found:
             fix = each.attempt.fix
-            fits = all(compatible(part.attempt.fix, fix) for part in parts)
+            fits = all(compatible(part.attempt.fix, fix, inspection) for part in parts)
             if fix.combines or not each.possible or not fits or (each.gain is not None and each.gain < _LOST):
                 continue
             share = costs.cost_ns(set(fix.stages) - touched) / left_ns if left_ns else 0.0
@@ -309,14 +311,25 @@ class NextTrial:
         return took_s - self._session.uncharged_s
 
 
-def compatible(one: Fix, other: Fix) -> bool:
+def compatible(one: Fix, other: Fix, inspection: Inspection) -> bool:
     """Return whether the edits of two fixes can be made together: no two of them want the same thing otherwise."""
     if one.variant == other.variant or (one.kind == other.kind and one.stages == other.stages):
         return False
     left, right = _claims(one), _claims(other)
     whole = {stage for stage, what in left | right if what == WHOLE}
     shared = {stage for stage, _ in left} & {stage for stage, _ in right}
-    return not (left & right) and not (whole & shared)
+    is_free = not (left & right) and not (whole & shared)
+    return is_free and not (_moves_before_cache(one, other, inspection) or _moves_before_cache(other, one, inspection))
+
+
+def _moves_before_cache(moving: Fix, caching: Fix, inspection: Inspection) -> bool:
+    """Return whether a fix moves a stage in front of what another caches.
+
+    The cache would keep a shuffle's order of the first epoch for ever, and never be full behind a repeat.
+    """
+    cached = (edit.stage for edit in caching.edits if isinstance(edit, InsertAfter) and edit.method == "cache")
+    before = {each.id for number in cached for each in chain.upstream(inspection, inspection.stage(number))}
+    return any(isinstance(edit, MoveBefore) and edit.other in before for edit in moving.edits)
 
 
 def combine(parts: Sequence[Fix], taken: set[str]) -> Fix:

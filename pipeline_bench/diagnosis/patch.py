@@ -14,17 +14,16 @@ import libcst as cst
 from pipeline_bench.diagnosis import source_writer, statements
 from pipeline_bench.diagnosis.source_file import (
     Chain,
-    Composed,
     Link,
     SourceFile,
     called_name,
     expression,
     new_call,
 )
-from pipeline_bench.model.calls import KEPT_WHEN_FUSED, PARAMETERS, CannotPatchError
+from pipeline_bench.model.calls import KEPT_WHEN_FUSED, PARAMETERS, WORKERS, CannotPatchError
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import Edit, PrefetchToDevice, SetOptions
-from pipeline_bench.model.pipeline import WORKERS, Inspection, Stage
+from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.tfdata import splitting
 
 _STATIC = {"zip", "sample_from_datasets", "choose_from_datasets"}
@@ -180,7 +179,8 @@ class Patch:
             given = [text for call in calls if (text := self._given(file, call, name)) not in ("", "None")]
             if given and self._given(file, calls[-1], name) != given[-1]:
                 self.set_argument(numbers[-1], name, given[-1])
-        file.values[functions[-1]] = Composed(functions, [self.stages[n].element.startswith("(") for n in numbers[:-1]])
+        elements = [self.stages[each].element for each in numbers[:-1]]
+        file.values[functions[-1]] = statements.composed(file, functions, elements)
         for _, _, link in links[:-1]:
             last.above = (*link.above, *last.above)
             chain.remove(link)
@@ -198,8 +198,8 @@ class Patch:
         given = self._argument(call, "map_func")
         if given is None or "#" in file.code(given.value):
             raise CannotPatchError("its function was not found, or has a comment in it")
-        spread = self.stages[self.stages[number].inputs[0]].element.startswith("(")
-        file.values[given] = statements.vectorized(file, call, given.value, spread)
+        element = self.stages[self.stages[number].inputs[0]].element
+        file.values[given] = statements.vectorized(file, call, given.value, element)
 
     def _definition(self, number: int) -> cst.FunctionDef:
         """Return where a map's function is defined, which its call names."""
@@ -310,7 +310,7 @@ class Patch:
     def _find(self, stage: Stage) -> tuple[SourceFile, cst.Call]:
         place = stage.place
         if place is None:
-            raise CannotPatchError(f"where {stage.label} is called is not known")
+            raise CannotPatchError("where its call stands is not known")
         if place.file not in self._texts:
             raise CannotPatchError(f"{stage.label} is called in a file that is not yours or has changed meanwhile")
         if stage.shared:

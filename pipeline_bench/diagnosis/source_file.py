@@ -93,11 +93,13 @@ class Chain:
 class Composed:
     """One function in place of the functions of several maps, upstream first.
 
-    `unpacked`: of each but the last, whether it gives a tuple, which the next one takes as its arguments.
+    `unpacked`: of each but the last, whether it gives a tuple, which the next one takes as its arguments. `name`: of
+    what the function takes, which none of them uses.
     """
 
     functions: Sequence[cst.Arg]
     unpacked: Sequence[bool]
+    name: str
 
 
 class SourceFile:

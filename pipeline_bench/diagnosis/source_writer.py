@@ -150,7 +150,7 @@ class _Writer(cst.CSTTransformer):
     def _value(self, arg: cst.Arg) -> cst.BaseExpression:
         value = self.file.values[arg]
         if isinstance(value, Composed):
-            value = _composed([each.value.visit(self) for each in value.functions], value.unpacked)
+            value = _composed([each.value.visit(self) for each in value.functions], value.unpacked, value.name)
         if isinstance(arg.value, cst.Tuple):  # whose brackets are its own
             return value
         return value.with_changes(lpar=arg.value.lpar, rpar=arg.value.rpar)
@@ -206,16 +206,16 @@ def _with_keywords(call: cst.Call, added: dict[str, cst.BaseExpression]) -> list
     return [*args, *new[:-1], new[-1].with_changes(**end)]
 
 
-def _composed(functions: Sequence[Any], unpacked: Sequence[bool]) -> cst.BaseExpression:
-    """Return one function of several: ``lambda *x: g(*f(*x))``."""
-    inner: cst.BaseExpression = cst.Name("x")
+def _composed(functions: Sequence[Any], unpacked: Sequence[bool], name: str) -> cst.BaseExpression:
+    """Return one function of several: ``lambda *sample: g(*f(*sample))``."""
+    inner: cst.BaseExpression = cst.Name(name)
     star = True
     for function, next_star in zip(functions, [*unpacked, False], strict=True):
         brackets = not isinstance(function, cst.Name | cst.Attribute | cst.Call)
         lpar, rpar = ([cst.LeftParen()], [cst.RightParen()]) if brackets else ((), ())
         called = function.with_changes(lpar=lpar, rpar=rpar)
         inner, star = cst.Call(called, [cst.Arg(inner, star="*" if star else "")]), next_star
-    return cst.parse_expression("lambda *x: _").with_changes(body=inner)
+    return cst.parse_expression(f"lambda *{name}: _").with_changes(body=inner)
 
 
 def is_program(text: str) -> bool:

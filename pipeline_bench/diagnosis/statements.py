@@ -9,13 +9,14 @@ from collections.abc import Sequence
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
-from pipeline_bench.diagnosis.source_file import Chain, Link, SourceFile, called_name, expression
+from pipeline_bench.diagnosis.source_file import Chain, Composed, Link, SourceFile, called_name, expression
 from pipeline_bench.model.calls import CannotPatchError
 
 _PARSE_ONE, _PARSE_BATCH = "parse_single_example", "parse_example"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _TAKE_FUNCTIONS = ("filter", "map", "flat_map", "interleave")
 _NOT_WRITTEN_OUT = "what it cuts into slices is not an array, or a tuple or a dict of arrays that is written out"
+_NAMED_TUPLE = re.compile(r"\(\w+=")
 _ARRAY = re.compile(r"\w+\[[^]]*\]")
 _ARRAYS = re.compile(rf"[({{](?:(?:[^:(){{}}]*: )?{_ARRAY.pattern}(?:, |,?(?=[)}}])))+[)}}]")
 """The structure of elements, as a stage has it: ``(float32[784], int64[])``, ``{image: uint8[?, ?, 3]}``."""
@@ -156,18 +157,44 @@ def parse_batch(file: SourceFile, function: cst.CSTNode) -> None:
     file.renamed |= dict.fromkeys(parsing, _PARSE_BATCH)
 
 
-def vectorized(file: SourceFile, call: cst.Call, function: cst.BaseExpression, spread: bool) -> cst.BaseExpression:
+def composed(file: SourceFile, functions: Sequence[cst.Arg], elements: Sequence[str]) -> Composed:
+    """Return one function in place of the functions of maps, upstream first; of all but the last with what it gives.
+
+    Raises:
+        CannotPatchError: a call makes one of them.
+    """
+    for each in functions:
+        _check_given(each.value)
+    return Composed(functions, [_is_spread(each) for each in elements], file.free_name("sample"))
+
+
+def _is_spread(element: str) -> bool:
+    """Return whether tf.data spreads elements over a function's parameters: tuples, but no named ones."""
+    return element.startswith("(") and not _NAMED_TUPLE.match(element)
+
+
+def _check_given(function: cst.BaseExpression) -> None:
+    """Check that a map's function may stand within another, in a graph: what a call makes would be made there anew."""
+    if isinstance(function, cst.Call) and called_name(function) != "partial":
+        raise CannotPatchError("a call makes its function, which another function would call in each graph")
+
+
+def vectorized(file: SourceFile, call: cst.Call, function: cst.BaseExpression, element: str) -> cst.BaseExpression:
     """Return a function of batches that runs one of samples on each.
 
     Args:
         file: that it is in.
         call: of the map.
         function: what it is given.
-        spread: whether a sample is spread over the function's parameters.
+        element: the structure of a sample.
+
+    Raises:
+        CannotPatchError: a call makes the function.
     """
+    _check_given(function)
     name, text = f"{file.tensorflow(call)}vectorized_map", file.code(function)
     batch, sample = file.free_name("samples"), file.free_name("sample")
-    if not spread:
+    if not _is_spread(element):
         return expression(f"lambda {batch}: {name}({text}, {batch})")
     text = text if isinstance(function, cst.Name | cst.Attribute) else f"({text})"
     return expression(f"lambda *{batch}: {name}(lambda {sample}: {text}(*{sample}), {batch})")

@@ -20,6 +20,8 @@ AUTOTUNE = -1
 Value = int | float | bool | Text | None
 """An argument as data; AUTOTUNE is -1."""
 
+WORKERS = "workers"
+"""The method of the stage in which Keras' workers make the batches of a `PyDataset`."""
 TAKE_ANY = frozenset({"shuffle", "repeat", "prefetch", "take", "skip"})
 """Methods that do the same whatever the elements are: mapped or not, or only their numbers."""
 BATCH_AS_IS = frozenset({"batch", "ragged_batch"})
@@ -43,6 +45,8 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "from_tensor_slices": ("tensors",),
     "TFRecordDataset": _FILES,
     "TextLineDataset": _FILES,
+    "FixedLengthRecordDataset": ("filenames", "record_bytes", "header_bytes", "footer_bytes", "buffer_size"),
+    "__init__": ("workers", "use_multiprocessing", "max_queue_size"),  # of a PyDataset
     "list_files": ("file_pattern", "shuffle", "seed"),
 }
 """The first parameters of tf.data's calls in their order, TensorFlow 2.21, for arguments that are given by position."""
@@ -153,6 +157,5 @@ class EditOfCalls(Data, ABC):
 def _named(stage: Stage | None) -> str:
     if stage is None:
         return "a stage that is not known"
-    if stage.place is None:
-        return f"`{stage.label}`"
-    return f"`{stage.label}` ({PurePath(stage.place.file).name}:{stage.place.line})"
+    name = "the PyDataset" if stage.method == WORKERS else f"`{stage.label}`"
+    return name if stage.place is None else f"{name} ({PurePath(stage.place.file).name}:{stage.place.line})"

@@ -118,8 +118,8 @@ class MoveBefore(EditOfCalls):
         plan.put(moved.reading(plan.single_input(moved), source))
         plan.put(plan.nodes[other.id].reading(source, moved.id))
 
-    def claims(self) -> list[tuple[int | str, str]]:
-        return [(self.stage, "place")]
+    def claims(self) -> list[tuple[int | str, str]]:  # nothing moves between two maps that become one
+        return [(self.stage, "place"), (self.other, f"{self.stage} before it")]
 
     def write(self, patch: Patch) -> None:
         patch.move_before(self.stage, self.other)
@@ -288,10 +288,9 @@ class GatherWindows(EditOfCalls):
 
     def describe(self, stage: Callable[[int], str]) -> str:
         return (
-            f"Make {stage(self.source)} `tf.data.Dataset.range(n)` of the number of windows, leave "
-            f"{stage(self.window)} out, and make {stage(self.flat_map)} "
-            "`.map(lambda start: tf.gather(tensor, start[..., tf.newaxis] + tf.range(size, dtype=tf.int64)))`, with a "
-            "tensor on the CPU of the array"
+            f"Make {stage(self.source)} `tf.data.Dataset.range(0, end, shift)` of the windows' first rows, leave "
+            f"{stage(self.window)} out, and make {stage(self.flat_map)} `.map(lambda start: tf.gather(tensor, "
+            "start[..., tf.newaxis] + stride * tf.range(size, dtype=tf.int64)))`, with a tensor on the CPU of the array"
         )
 
 

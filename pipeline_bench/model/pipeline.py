@@ -21,10 +21,8 @@ KIND = "your_pipeline"
 """The kind of the source component of a variant whose input is the user's own pipeline."""
 MODEL_STEP, REBUILDING = "model step", "rebuilding"
 """What a trial's watch reports that it does: a step of the model, or the pipeline's calls again, with the edits."""
-WORKERS = "workers"
-"""The method of the stage in which Keras' workers make the batches of a `PyDataset`."""
-RANDOM = frozenset({"shuffle", "sample_from_datasets", "rejection_resample", "random"})
-"""Methods whose order or elements are random."""
+RANDOM = frozenset({"shuffle", "sample_from_datasets", "rejection_resample", "random", "apply(shuffle_and_repeat)"})
+"""Methods and labels of stages whose order or elements are random."""
 INFINITE = -1
 """`tf.data.INFINITE_CARDINALITY`: the pipeline never ends."""
 
@@ -174,7 +172,7 @@ class Stage(Data):
         """Whether what it gives, or its order, may differ from epoch to epoch, by what its graph and method tell."""
         return any(
             each.draws
-            or each.method in RANDOM
+            or not RANDOM.isdisjoint((each.method, each.label))
             or (each.method == "list_files" and each.arguments.get("shuffle") is not False)
             for each in self.with_inner()
         )

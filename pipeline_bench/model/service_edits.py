@@ -24,8 +24,8 @@ class OffloadToService(EditOfCalls):
     def apply(self, plan: Plan) -> None:
         plan.service_workers = self.workers
 
-    def claims(self) -> list[tuple[int | str, str]]:
-        return [("sink", self.edit)]
+    def claims(self) -> list[tuple[int | str, str]]:  # as of `DistributeToService`
+        return [("sink", self.edit), ("cache", "place")]
 
     def describe(self, stage: Callable[[int], str]) -> str:
         # Every worker reads everything where none is told otherwise; with one that is each sample once.

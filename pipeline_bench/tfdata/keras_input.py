@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
+from pipeline_bench.model.calls import WORKERS
 from pipeline_bench.model.edits import Edit, SetArgument
-from pipeline_bench.model.pipeline import WORKERS, Inspection, Location, Stage, UserFunction
+from pipeline_bench.model.pipeline import Inspection, Location, Stage, UserFunction
 from pipeline_bench.tfdata import describe, legacy_keras, public_api, user_code
 from pipeline_bench.tfdata.legacy_keras import POOL
 from pipeline_bench.tfdata.public_api import after_import

@@ -125,10 +125,11 @@ def attempts(inspection: Inspection, context: Context) -> tuple[Attempt, ...]:
     for kind in (each for each in kinds() if each.api == inspection.api):
         for found in kind.candidates(inspection, context):
             fix = found.model_copy(update={"kind": kind.name})
-            if (reason := _spoils(fix, inspection)) is not None:
+            reason = _spoils(fix, inspection) or _hopeless(kind, fix, inspection, context, parts)
+            if reason is not None:
                 fix = fix.model_copy(update={"reorders": False, "threads": False})  # it needs more than an option
             else:
-                reason = _not_tried(kind, fix, inspection, context, parts)
+                reason = _not_allowed(fix, context)
             attempt = Attempt(fix=fix, outcome="not-tried" if reason else "pending", reason=reason or "")
             ranked.append((_rank(kind, fix, parts, context), attempt))
     ranked.sort(key=lambda each: -each[0])
@@ -149,11 +150,10 @@ def short(stage: Stage) -> str:
     return one_line(name, _NAME_CHARACTERS)
 
 
-def _not_tried(kind: Kind, fix: Fix, inspection: Inspection, context: Context, parts: Segments) -> str | None:
+def _hopeless(kind: Kind, fix: Fix, inspection: Inspection, context: Context, parts: Segments) -> str | None:
+    """Return why a fix is not worth a try here, whatever is allowed; None where it may be."""
     if (blocker := kind.blocker(inspection, context)) is not None:
         return f"{blocker}."
-    if (missing := _not_allowed(fix, context)) is not None:
-        return missing
     share = could_save(fix.stages, parts, context.as_written_ms)
     if _is_explained(parts, context) and share is not None and share < WORTH:
         names = ", ".join(short(inspection.stage(number)) for number in fix.stages[:3])

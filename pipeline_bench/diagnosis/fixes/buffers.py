@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -215,11 +216,16 @@ def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:
     """Return the stages from the source on that give the same in each epoch, and end."""
     fixed: list[Stage] = []
     for stage in run:
-        if stage.method in _ENDS_THE_FIXED_PART or chain.draws(stage) or chain.endless(inspection, stage):
+        if stage.method in _ENDS_THE_FIXED_PART or _is_random(stage) or chain.endless(inspection, stage):
             break
         fixed.append(stage)
     before = chain.upstream(inspection, fixed[0]) if fixed else []
-    return [] if any(chain.draws(each) or each.method in RANDOM for each in before) else fixed
+    return [] if any(map(_is_random, before)) else fixed
+
+
+def _is_random(stage: Stage) -> bool:
+    """Return whether a stage, or what its function opens for each element, draws or mixes."""
+    return any(each.draws or not RANDOM.isdisjoint((each.method, each.label)) for each in stage.with_inner())
 
 
 def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
@@ -248,7 +254,10 @@ def _size_bytes(inspection: Inspection, stage: Stage) -> float | None:
     cost, count = inspection.cost(stage.id), inspection.cardinality
     if cost is None or cost.element_bytes is None or cost.elements is None or count is None or count < 0:
         return None
-    return cost.element_bytes * cost.elements * count
+    # The sink's count is of all passes of a repeat, which stands behind the cache.
+    repeats = (each.arguments.get("count") for each in chain.trunk(inspection) if each.method == "repeat")
+    passes = math.prod(each for each in repeats if isinstance(each, int) and each > 0)
+    return cost.element_bytes * cost.elements * count / passes
 
 
 def _price(stages: Sequence[Stage], size_bytes: float | None, where: str) -> str:

@@ -71,6 +71,7 @@ def parallel_batch(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 f"Have {short(stage)} copy several batches at the same time",
                 SetArgument(stage=stage.id, argument="num_parallel_calls", value=AUTOTUNE),
                 stages=[stage.id],
+                reorders=chain.any_order(inspection, stage),
             )
 
 
@@ -139,6 +140,8 @@ def threadpool(inspection: Inspection, context: Context) -> Iterator[Fix]:
     if waiting:
         pools.append((_WAITING_A_CORE[-1] * context.cores, waiting, "a call that waits needs no core"))
     for threads, stages, caveat in pools:
+        if threads <= _pool(inspection):
+            continue
         yield fix(
             f"pool of {threads} threads",
             f"Give the pipeline {threads} threads of its own",
@@ -209,9 +212,15 @@ def _degrees(stage: Stage, inspection: Inspection, cores: int) -> Iterator[int]:
 
 def _room_to_wait(stage: Stage, inspection: Inspection, calls: int) -> Edit:
     """Return threads for so many calls: a larger pool where the user set one, which would stay as it is otherwise."""
-    if any("threading.private_threadpool_size" in one.arguments for one in inspection.stages):
-        return SetOptions(options={"threading.private_threadpool_size": calls})
+    if size := _pool(inspection):
+        return SetOptions(options={"threading.private_threadpool_size": max(calls, size)})
     return SetArgument(stage=stage.id, argument="use_unbounded_threadpool", value=True)
+
+
+def _pool(inspection: Inspection) -> int:
+    """Return how many threads the pipeline has of its own, as the user set it; 0 for none."""
+    sizes = (one.arguments.get("threading.private_threadpool_size") for one in inspection.stages)
+    return max((size for size in sizes if isinstance(size, int)), default=0)
 
 
 def _of_interleave(inspection: Inspection, stage: Stage, files: int) -> Iterator[Fix]:
@@ -241,7 +250,7 @@ def _of_interleave(inspection: Inspection, stage: Stage, files: int) -> Iterator
 
 def _needs_threads(stage: Stage) -> bool:
     """Return whether a function of the user's in it must be safe to run on several threads at once."""
-    return any(chain.may_differ(each) for each in (stage, *stage.inner))
+    return any(map(chain.may_differ, stage.with_inner()))
 
 
 def _waits_for_its_turn(stage: Stage, inspection: Inspection) -> bool:

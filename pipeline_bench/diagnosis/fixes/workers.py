@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from pipeline_bench.diagnosis import bottleneck
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
-from pipeline_bench.model.calls import Value
+from pipeline_bench.model.calls import WORKERS, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import SetArgument
-from pipeline_bench.model.pipeline import WORKERS, Inspection, Stage
+from pipeline_bench.model.pipeline import Inspection, Stage
 
 _WAITING_A_CORE = 8
 """Threads a core for batches that mostly wait."""

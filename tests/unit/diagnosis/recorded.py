@@ -66,6 +66,7 @@ class Recorder:
             Dataset=static,
             Options=lambda: SimpleNamespace(threading=SimpleNamespace()),
             TFRecordDataset=lambda *a, **k: self.made("TFRecordDataset", (), a, k),
+            FixedLengthRecordDataset=lambda *a, **k: self.made("FixedLengthRecordDataset", (), a, k),
             experimental=SimpleNamespace(prefetch_to_device=lambda device: ("to", device)),
         )
         return SimpleNamespace(

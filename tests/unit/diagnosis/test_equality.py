@@ -112,6 +112,13 @@ def test_a_fingerprint_that_was_cut_off_is_compared_as_far_as_it_goes() -> None:
     assert equality.compare(written, other, False).status == "not-told"
 
 
+def test_what_seems_random_on_one_side_alone_is_not_told_where_a_fingerprint_was_cut_off() -> None:
+    label = component(HASHES, name="1")
+    written = fingerprint(component(HASHES, is_random=True), label)
+    frozen = fingerprint(component(HASHES), label, complete=False)
+    assert equality.compare(written, frozen, True).status == "not-told"
+
+
 def test_without_a_fingerprint_nothing_is_told_and_the_reason_is() -> None:
     assert equality.compare(None, fingerprint(), False).status == "not-told"
     reason = fingerprint(component(HASHES), reason="the time was used up.")

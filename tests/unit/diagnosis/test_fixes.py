@@ -387,16 +387,19 @@ def test_where_the_costs_do_not_explain_the_time_a_fix_is_ranked_by_what_its_kin
     assert named[-1] == "service", "it has the same cores here"
 
 
-def test_a_private_pool_of_the_users_grows_with_the_calls_that_wait() -> None:
+@pytest.mark.parametrize(("size", "expected"), [(8, 32), (500, 500)])
+def test_a_private_pool_of_the_users_grows_with_the_calls_that_wait(size: int, expected: int) -> None:
     stages = (
         stage(0, "range"),
         stage(1, "map", 0, of=function("ask", python=True), num_parallel_calls=8),
-        stage(2, "with_options", 1).model_copy(update={"arguments": {"threading.private_threadpool_size": 8}}),
+        stage(2, "with_options", 1).model_copy(update={"arguments": {"threading.private_threadpool_size": size}}),
     )
     looked = inspection(stages, (cost(0, 0.01), cost(1, 40.0, 2.0), cost(2, 0.0)))
     edits = [fix.edits for fix in of_kind(tried(looked), "parallel_map")]
     calls = SetArgument(stage=1, argument="num_parallel_calls", value=32)
-    assert (calls, SetOptions(options={"threading.private_threadpool_size": 32})) in edits
+    assert (calls, SetOptions(options={"threading.private_threadpool_size": expected})) in edits
+    pools = [fix.variant for fix in of_kind(tried(looked), "threadpool") if "pool" in fix.variant]
+    assert pools == (["pool of 16 threads"] if size < 16 else []), "none is made smaller"
 
 
 def test_a_batch_that_is_taken_apart_again_is_left_out() -> None:
@@ -640,3 +643,35 @@ def test_what_fails_within_a_batch_drops_the_samples_that_it_did() -> None:
     for kind in ("parallel_batch", "batch_before_map"):
         assert "ignore_errors drops its batch" in reason(found, kind)
     assert "ignore_errors" not in reason(found, "parallel_map")
+
+
+def test_a_cache_in_front_of_a_repeat_holds_one_of_its_passes() -> None:
+    looked = chain_of(source(), mapped(1, "decode"), stage(2, "repeat", 1, count=10), stage(3, "batch", 2))
+    (fix, *_) = of_kind(tried(looked), "cache")
+    assert fix.because == "takes about 9.77 KiB in memory"
+
+
+@pytest.mark.parametrize(
+    "mixing",
+    [
+        stage(1, "interleave", 0, of=function("open"), inner=(stage(8, "TFRecordDataset"), stage(9, "shuffle", 8))),
+        stage(1, "apply", 0, of=function("shuffle_and_repeat")),
+    ],
+)
+def test_nothing_is_cached_behind_a_shuffle_by_another_name_or_of_what_an_interleave_opens(mixing: Stage) -> None:
+    (fix, *_) = of_kind(tried(chain_of(source(), mixing, mapped(2, "decode"))), "cache")
+    assert fix.edits == (InsertAfter(stage=0, method="cache"),)
+
+
+def test_no_option_is_asked_for_that_would_gain_nothing() -> None:
+    looked = chain_of(source(), mapped(1, "decode", python=True), mapped(2, "slow", python=True), costs_ms=(0, 0.1, 20))
+    found = next(each for each in tried(looked) if each.fix.variant == "parallel map(decode)")
+    assert "almost nothing to gain" in found.reason
+    assert not found.fix.threads
+
+
+def test_batches_in_parallel_come_in_any_order_where_the_user_wants_that() -> None:
+    any_order: dict[str, Any] = {"deterministic": False}
+    stages = (source(), stage(1, "batch", 0), stage(2, "with_options", 1, **any_order), stage(3, "with_options", 2))
+    for each, expected in ((stages, True), (stages[:3], True), (stages[:2], False)):
+        assert of_kind(tried(chain_of(*each)), "parallel_batch")[0].reorders == expected

@@ -5,6 +5,23 @@ from __future__ import annotations
 from pipeline_bench.diagnosis import next_trial
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import Edit, Fuse, InsertAfter, MoveBefore, Remove, SetArgument, SetOptions
+from pipeline_bench.model.service_edits import OffloadToService
+from tests.unit.diagnosis.simulated import inspection, stage
+
+LOOKED = inspection(
+    (
+        stage(0, "range"),
+        stage(1, "map", 0),
+        stage(2, "shuffle", 1),
+        stage(3, "map", 2),
+        stage(4, "batch", 3),
+    ),
+    (),
+)
+
+
+def fits(one: Fix, other: Fix) -> bool:
+    return next_trial.compatible(one, other, LOOKED)
 
 
 def fix(name: str, *edits: Edit, stages: tuple[int, ...] = (), kind: str = "") -> Fix:
@@ -23,18 +40,31 @@ GONE = fix("gone", Remove(stage=1), stages=(1,))
 
 
 def test_two_fixes_that_want_the_same_thing_otherwise_do_not_fit() -> None:
-    assert not next_trial.compatible(PARALLEL, MORE)
-    assert not next_trial.compatible(CACHED, CACHED_LATER)
-    assert not next_trial.compatible(POOL, SMALL_POOL)
-    assert not next_trial.compatible(PARALLEL, GONE)
-    assert not next_trial.compatible(FUSED, PARALLEL)
-    assert not next_trial.compatible(PARALLEL, PARALLEL)
+    assert not fits(PARALLEL, MORE)
+    assert not fits(CACHED, CACHED_LATER)
+    assert not fits(POOL, SMALL_POOL)
+    assert not fits(PARALLEL, GONE)
+    assert not fits(FUSED, PARALLEL)
+    assert not fits(FUSED, BATCHED), "the batch would stand between the two"
+    assert not fits(PARALLEL, PARALLEL)
 
 
 def test_fixes_that_touch_different_things_fit_either_way_round() -> None:
     for one, other in ((PARALLEL, BATCHED), (PARALLEL, CACHED), (BATCHED, POOL), (FUSED, POOL)):
-        assert next_trial.compatible(one, other)
-        assert next_trial.compatible(other, one)
+        assert fits(one, other)
+        assert fits(other, one)
+
+
+def test_nothing_moves_in_front_of_a_cache_which_would_keep_it() -> None:
+    """A shuffle would have the order of the first epoch for ever."""
+    last = fix("batch before the last map", MoveBefore(stage=4, other=3), stages=(3,))
+    moved = fix("cached before the shuffle", MoveBefore(stage=3, other=2), InsertAfter(stage=3, method="cache"))
+    for one, other, expected in ((BATCHED, CACHED, False), (last, CACHED, True), (last, moved, False)):
+        assert fits(one, other) == fits(other, one) == expected
+
+
+def test_no_cache_is_filled_anew_by_each_job_of_a_service() -> None:
+    assert not fits(CACHED, fix("service", OffloadToService(workers=1)))
 
 
 def test_edits_are_made_in_an_order_in_which_they_fit() -> None:

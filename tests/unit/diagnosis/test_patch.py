@@ -27,6 +27,7 @@ from pipeline_bench.model.edits import (
     Remove,
     SetArgument,
     SetOptions,
+    Vectorize,
 )
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
 from tests.unit.diagnosis.recorded import FILE, Recorder, patched
@@ -318,8 +319,19 @@ def test_windows_begin_at_the_rows_at_which_the_call_says(window: str, written_a
     if written_as is None:
         assert code.diff is None
         assert "its arguments are in a " in code.text
+        assert "`tf.data.Dataset.range(0, end, shift)`" in code.text
+        assert "+ stride * tf.range(size, dtype=tf.int64)" in code.text
     else:
         assert f"tf.data.Dataset.range({written_as})" in new
+
+
+def test_an_argument_that_was_given_by_its_place_is_not_given_again() -> None:
+    source = written("""
+        def make_dataset():
+            return tf.data.FixedLengthRecordDataset(["a"], 8, None, None, 4096).batch(2)
+        """)
+    _, new = changed(source, SetArgument(stage=0, argument="buffer_size", value=8 << 20))
+    assert '(["a"], 8, None, None, 8388608)' in new
 
 
 @pytest.mark.parametrize("between", ["self.size = 4", "size = 4", "size += 1", "[size][0] = 3"])
@@ -512,8 +524,42 @@ def test_fused_maps_compute_what_they_did_apart() -> None:
     code, new = changed(source, Fuse(stages=(1, 2)))
     assert calls(new) == [SOURCE, ("map", "<lambda>", ("num_parallel_calls", 2)), BATCH]
     assert code.diff is not None
-    assert 'lambda *x: (lambda *x: ("twice", x))(*f(*x))' in new
+    assert 'lambda *sample: (lambda *x: ("twice", x))(*f(*sample))' in new
     assert "# twice" in new
+
+
+def test_a_fused_map_leaves_the_users_variables_as_they_are() -> None:
+    source = written("""
+        def make_dataset():
+            x = 3
+            return tf.data.Dataset.range(9).map(lambda a: (a, x)).map(g).batch(2)
+        """)
+    _, new = changed(source, Fuse(stages=(1, 2)))
+    fused = new.partition(".map(")[2].partition(").batch")[0]
+    assert eval(fused, {"x": 3, "g": lambda *each: each})(1) == (1, 3)
+
+
+@pytest.mark.parametrize(("given", "is_written"), [("make()", False), ("partial(f, 3)", True)])
+def test_a_function_that_a_call_makes_is_not_made_again_in_a_graph(given: str, is_written: bool) -> None:
+    source = written(f"""
+        from functools import partial
+        def make():
+            return f
+        def make_dataset():
+            return tf.data.Dataset.range(9).map({given}).map(g).batch(2)
+        """)
+    for edit in (Fuse(stages=(1, 2)), Vectorize(stage=1)):
+        code, _ = changed(source, edit)
+        assert (code.diff is not None) == is_written, code.text
+
+
+def test_named_tuples_are_not_spread_over_the_parameters_of_a_fused_function() -> None:
+    source = written("def make_dataset():\n    return tf.data.Dataset.range(9).map(f).map(g)\n")
+    looked = (recorder := Recorder()).inspection(recorder.run(source))
+    named = looked.stages[1].model_copy(update={"element": "(image=uint8[9], label=int64[])"})
+    looked = looked.model_copy(update={"stages": (looked.stages[0], named, looked.stages[2])})
+    fix = Fix(kind="k", variant="v", title="t", edits=(Fuse(stages=(1, 2)),))
+    assert "lambda *sample: g(f(*sample))" in str(change({FILE: source}, looked, fix).diff)
 
 
 def test_a_fused_map_keeps_the_parallelism_of_an_earlier_one() -> None:

@@ -239,6 +239,15 @@ def test_what_python_draws_is_not_kept_by_a_cache() -> None:
     assert "map(decode) may draw them" in said(found).attempt(CACHED).reason
 
 
+def test_what_python_draws_for_each_sample_is_not_drawn_once_a_batch_that_passes_a_shuffle() -> None:
+    shuffled = stage(2, "shuffle", 1, buffer_size=10)
+    stages = (*python_decode().stages[:2], shuffled, stage(3, "batch", 2, batch_size=32))
+    looked = inspection(stages, (*python_decode().costs[:2], cost(2, 0.1), cost(3, 0.5)))
+    random = fingerprint(component(is_random=True))
+    found = diagnose(Machine(looked, lambda edits: 20.0, told=lambda edits: random), allow_reordering=True)
+    assert "map(decode) may draw them" in said(found).attempt(BATCHED).reason
+
+
 @pytest.mark.parametrize("kept_state", [True, False])
 def test_what_python_draws_beside_random_ops_is_told_by_its_state(kept_state: bool) -> None:
     looked = python_decode()
@@ -315,6 +324,7 @@ def test_a_model_that_computes_all_the_time_leaves_nothing_to_try() -> None:
     assert said(found).proposal is None
     assert said(found).text.startswith("The input is not the limit")
     assert outcome(found, BATCHED) == "not-tried"
+    assert not any("--allow" in each.reason for each in said(found).attempts), "no option would change that"
 
 
 def test_a_large_model_whose_trial_takes_all_the_time_is_the_limit_without_its_ceiling() -> None:

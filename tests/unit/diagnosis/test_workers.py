@@ -8,11 +8,12 @@ import pytest
 
 from pipeline_bench.diagnosis import chain, fixes, patch
 from pipeline_bench.diagnosis.fixes import Context
+from pipeline_bench.model.calls import WORKERS
 from pipeline_bench.model.diagnosis import Attempt, Fix
 from pipeline_bench.model.edits import SetArgument
-from pipeline_bench.model.pipeline import WORKERS, Inspection, Location
+from pipeline_bench.model.pipeline import Inspection, Location
 from tests.unit.diagnosis.recorded import FILE, patched
-from tests.unit.diagnosis.simulated import cost, function, inspection, stage
+from tests.unit.diagnosis.simulated import cost, find, function, inspection, stage
 
 
 def looked_at(workers: int = 1, processes: bool = False, cpu_ms: float = 10.0) -> Inspection:
@@ -64,9 +65,21 @@ def test_threads_run_a_method_of_the_users_beside_itself_only_where_that_is_allo
     assert already["worker_threads/4 worker threads"].outcome == "pending", "they run it on two threads as it is"
 
 
+@pytest.mark.parametrize(
+    ("workers", "processes", "said"),
+    [(1, False, "one call at a time"), (4, False, "on several threads"), (4, True, "in several processes")],
+)
+def test_the_workers_are_said_to_run_it_as_many_do(workers: int, processes: bool, said: str) -> None:
+    assert find(looked_at(workers, processes), 4, 10.2).text.endswith(f"it runs Python, {said}.")
+
+
 def test_only_a_pool_runs_beside_the_copy() -> None:
     assert len(chain.segments_of(looked_at(), 4).groups) == 1
     assert chain.segments_of(looked_at(4), 4).groups == ((3, 2), (1,), (0,))
+
+
+def fix_of(*edits: SetArgument) -> Fix:
+    return Fix(kind="k", variant="v", title="t", edits=edits)
 
 
 SOURCE = """\
@@ -94,10 +107,28 @@ def test_the_arguments_are_written_where_the_workers_are_set(line: int, end: int
         SetArgument(stage=1, argument="workers", value=4),
         SetArgument(stage=1, argument="use_multiprocessing", value=True),
     )
-    fix = Fix(kind="k", variant="v", title="t", edits=edits)
-    code = patch.change({FILE: SOURCE}, found.model_copy(update={"stages": stages}), fix)
+    code = patch.change({FILE: SOURCE}, found.model_copy(update={"stages": stages}), fix_of(*edits))
     assert code.diff is not None, code.text
     assert patched(SOURCE, code.diff) == SOURCE.replace(before, after)
+
+
+def test_workers_that_are_given_by_their_place_are_not_given_again() -> None:
+    source = "class Batches(PyDataset):\n    def __init__(self):\n        super().__init__(2, False)\n"
+    place = Location(file=FILE, line=3, end_line=3, column=8, end_column=34)
+    found = looked_at(2)
+    stages = tuple(each.model_copy(update={"place": place if each.id == 1 else None}) for each in found.stages)
+    edits = (SetArgument(stage=1, argument="workers", value=8),)
+    code = patch.change({FILE: source}, found.model_copy(update={"stages": stages}), fix_of(*edits))
+    assert code.diff is not None, code.text
+    assert "super().__init__(8, False)" in patched(source, code.diff)
+
+
+def test_where_nothing_is_known_of_the_call_the_words_name_the_py_dataset() -> None:
+    found = looked_at()
+    stages = tuple(each.model_copy(update={"place": None}) for each in found.stages)
+    edit = SetArgument(stage=1, argument="workers", value=8)
+    code = patch.change({}, found.model_copy(update={"stages": stages}), fix_of(edit))
+    assert code.text == ("Give the PyDataset the argument `workers=8` (no diff: where its call stands is not known).")
 
 
 @pytest.mark.parametrize(
@@ -119,8 +150,7 @@ def test_what_a_library_makes_is_given_its_workers_after_its_call(made: str, exp
         SetArgument(stage=1, argument="workers", value=4),
         SetArgument(stage=1, argument="use_multiprocessing", value=True),
     )
-    fix = Fix(kind="k", variant="v", title="t", edits=edits)
-    code = patch.change({FILE: source}, found.model_copy(update={"stages": stages}), fix)
+    code = patch.change({FILE: source}, found.model_copy(update={"stages": stages}), fix_of(*edits))
     if expected is None:
         assert code.diff is None
         assert "workers=4" in code.text
