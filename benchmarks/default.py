@@ -9,7 +9,6 @@ it ends, and the same command goes on where it stopped.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import keep, kept
 from benchmarks.accuracy.loads import LOADS, beside
 from benchmarks.precision.__main__ import share
 from pipeline_bench.model.session import load
@@ -80,14 +80,12 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=60)
     given = parser.parse_args()
     loads, kinds = (text.split(",") for text in (given.loads, given.kinds))
-    lines = [json.loads(text) for text in given.out.read_text().splitlines()] if given.out.exists() else []
+    lines = kept(given.out)
     for number in range(given.runs):
         for kind, name in ((kind, name) for kind in kinds for name in loads):
             if sum((line["kind"], line["load"]) == (kind, name) for line in lines) > number:
                 continue
-            lines.append(run(kind, name, given.budget))
-            with given.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(lines[-1]) + "\n")
+            keep(run(kind, name, given.budget), given.out, lines)
     print(table(lines))
 
 

@@ -7,15 +7,13 @@ batch; on the busy host one process a core computes meanwhile.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.accuracy.loads import LOOP, running
 from pipeline_bench.environment import usable_cores
 from pipeline_bench.run.comparison import compare
 from pipeline_bench.run.observer import Observer
@@ -31,7 +29,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"{'host':<5} {'step_ms':>7} {'mean':>8} {'error':>6} {'median':>8} {'error':>6} {'5th':>8} {'95th':>8}")
     for host, busy_cores in (("idle", 0), ("busy", usable_cores())):
-        with computing(busy_cores):
+        with running((LOOP, busy_cores)):
             for step_ms, busy_ms in measure(arguments.repeats, arguments.seconds).items():
                 mean, median = float(busy_ms.mean()), float(np.median(busy_ms))
                 low, high = np.percentile(busy_ms, [5, 95])
@@ -55,27 +53,6 @@ def measure(repeats: int, seconds: float) -> dict[float, npt.NDArray[np.float64]
             raise SystemExit(f"no busy times of {record.variant} ms: {record.reason}")
         found[float(record.variant)].append(record.steps.busy_ns.unpack()[record.warmup_steps :] / 1e6)
     return {step_ms: np.concatenate(columns) for step_ms, columns in found.items()}
-
-
-@contextmanager
-def computing(processes: int) -> Iterator[None]:
-    """So many processes that do nothing but compute."""
-    context = multiprocessing.get_context("spawn")
-    running = [context.Process(target=compute, daemon=True) for _ in range(processes)]
-    for process in running:
-        process.start()
-    try:
-        yield
-    finally:
-        for process in running:
-            process.kill()
-            process.join()
-
-
-def compute() -> None:
-    number = 1.0
-    while True:
-        number = number * 1.0000001 % 7.0
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ line of FILE as soon as it ends, and the same command goes on where it stopped.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import keep, kept
 from benchmarks.accuracy.loads import LOADS, beside
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import load
@@ -70,13 +70,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--load", default="nothing", choices=list(LOADS))
     given = parser.parse_args()
-    lines = [json.loads(text) for text in given.out.read_text().splitlines()] if given.out.exists() else []
+    lines = kept(given.out)
     for name in given.names or sorted(shipped()):
         if any((line["scenario"], line["load"]) == (name, given.load) for line in lines):
             continue
-        lines.append(run(name, given.load))
-        with given.out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(lines[-1]) + "\n")
+        keep(run(name, given.load), given.out, lines)
         print(table(lines[-1:]).splitlines()[-1], flush=True)
     print(table(lines))
 

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import keep, kept
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.hosts import merge
 from pipeline_bench.model.hosts import HostsResult
@@ -149,12 +150,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    runs = [json.loads(line) for line in arguments.out.read_text().splitlines()] if arguments.out.exists() else []
+    runs = kept(arguments.out)
     done = {run["run"] for run in runs}
     for number in (number for number in range(arguments.runs) if number not in done):
-        runs.append(measured(case(arguments.seed, number)))
-        with arguments.out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(runs[-1]) + "\n")
+        keep(measured(case(arguments.seed, number)), arguments.out, runs)
     columns = ("right", "reason", "wrong", "nobody", "failed")
     print(f"{'planted':<12}" + "".join(f"{name:>8}" for name in columns))
     for kind in _KINDS:

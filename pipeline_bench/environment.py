@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import platform
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import psutil
 from pipeline_bench import __version__
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Environment
-from pipeline_bench.system.processes import check_proc_mount
+from pipeline_bench.system.processes import allowed_cpus, check_proc_mount
 from pipeline_bench.text import units
 
 # The names under which TensorFlow is distributed; all of them install the module `tensorflow`.
@@ -108,12 +107,6 @@ def cpu_model(root: Path = _ROOT) -> str:
         if key.strip() == "model name" and value.strip():
             return " ".join(value.split())
     return platform.processor() or platform.machine() or "unknown"
-
-
-def allowed_cpus() -> int:
-    """Return how many CPUs this process may run on, by its affinity; a CPU quota may leave it a part of their time."""
-    # macOS has no affinity to ask for.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def usable_cores(root: Path = _ROOT) -> int:

@@ -147,21 +147,31 @@ def _eager_variable(name: str, shape: tuple[int, ...], dtype: Any) -> Any:
     return tf.Variable(tf.zeros(shape, dtype), trainable=False, name=name)
 
 
-def timed(fetch: Callable[[], Sequence[Any]]) -> tuple[list[Any], Any]:
-    """Build what `fetch` builds, between two time stamps of the graph.
+def timed(fetch: Callable[[], Any]) -> tuple[Any, Any]:
+    """Build what `fetch` builds, a structure of tensors, between two time stamps of the graph.
 
     Returns:
-        The tensors, which become available only after the second stamp, so that no consumer of them runs before it;
-        and the seconds between the stamps, a float64 scalar with a resolution of about 1 µs.
+        The structure, whose tensors become available only after the second stamp, so that no consumer of them runs
+        before it; and the seconds between the stamps, a float64 scalar with a resolution of about 1 µs.
     """
+    import tensorflow as tf
+
+    structure, before, after = between_stamps(fetch)
+    with tf.device("/cpu:0"):
+        elapsed_s = after - before
+    with tf.control_dependencies([after]):
+        return tf.nest.map_structure(tf.identity, structure, expand_composites=True), elapsed_s
+
+
+def between_stamps(fetch: Callable[[], Any]) -> tuple[Any, Any, Any]:
+    """Build what `fetch` builds; return it, when it was begun and when it was there, in s since 1970."""
     import tensorflow as tf
 
     with tf.device("/cpu:0"):
         before = tf.timestamp()
     with tf.control_dependencies([before]):
-        tensors = list(fetch())
-    with tf.control_dependencies(tensors), tf.device("/cpu:0"):
+        structure = fetch()
+    tensors = [each for each in tf.nest.flatten(structure, expand_composites=True) if tf.is_tensor(each)]
+    with tf.control_dependencies([before, *tensors]), tf.device("/cpu:0"):
         after = tf.timestamp()
-        elapsed_s = after - before
-    with tf.control_dependencies([after]):
-        return [tf.identity(tensor) for tensor in tensors], elapsed_s
+    return structure, before, after

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline_bench.model.session import Session
-from pipeline_bench.monitoring import guard
+from pipeline_bench.monitoring import harmless, tell_unwatched
 from pipeline_bench.monitoring.fit import Course, age_s
 from pipeline_bench.monitoring.fit_watch import FitWatch, timing_of
-from pipeline_bench.monitoring.guard import harmless
 from pipeline_bench.monitoring.record import JobRecord, SavedJob, write_line
 from pipeline_bench.text import line_of
 from pipeline_bench.tfdata import legacy_keras
@@ -157,7 +156,7 @@ class StarvationMonitor(AnyKerasCallback):
         with suppress(Exception):
             if watch is not None:
                 watch.abandon()
-        (self.on_problem or functools.partial(guard.tell, self._name))(error)
+        (self.on_problem or functools.partial(tell_unwatched, self._name))(error)
 
     @harmless
     def on_train_begin(self, logs: Any = None) -> None:

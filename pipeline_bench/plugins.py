@@ -1,8 +1,8 @@
 """Finds sources, backends, models and loops by name: the files of this package, then installed entry points.
 
 A built-in plug-in is the one subclass of `Plugin` that a file of ``sources/``, ``backends/``, ``models/`` or
-``loops/`` defines, under the file's name; ``planted/delays.py`` has some more, which are not listed. Another
-package adds one with an entry point in the group ``pipeline_bench.<group>``; see docs/plugins.md.
+``loops/`` defines, under the file's name; ``planted/delays.py`` and ``backends/ceiling.py`` have some more, which are
+not listed. Another package adds one with an entry point in the group ``pipeline_bench.<group>``; see docs/plugins.md.
 """
 
 from __future__ import annotations

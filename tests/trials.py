@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pipeline_bench import environment
 from pipeline_bench.model.result import Precision
+from pipeline_bench.model.selftest import Part
 from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.runner import Runner
@@ -27,6 +31,19 @@ def new_session(scenario: Scenario, precision: Precision | None = None) -> Sessi
         environment=environment.describe(environment.Accelerator()),
         precision=precision,
     )
+
+
+def parts_of(outcome: Outcome) -> dict[str, Part]:
+    """Return the parts of a selftest by their names."""
+    assert outcome.session.selftest is not None
+    return {part.name: part for part in outcome.session.selftest.parts}
+
+
+def losses(record: TrialRecord) -> Any:
+    """Return the loss of each step of a trial that went well."""
+    assert record.status == "ok", record.reason
+    assert record.steps is not None
+    return record.steps.loss.unpack()
 
 
 def run(server: TrialServer, scenario: Scenario, folder: Path, observer: Observer | None = None) -> Session:

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from benchmarks.accuracy import cases
 from benchmarks.accuracy.cases import Case
@@ -40,11 +39,10 @@ from pipeline_bench.run.comparison import compare
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.selftest.cases import write_files
 
 CEILING = "bare-step-ms.json"
 POINTS = 0.02
-FILES = 24
-IMAGES = 64
 
 
 @dataclass(frozen=True)
@@ -131,20 +129,6 @@ def _outcome(case: Case, result: Result) -> Outcome:
     utilization, wait = result.accelerator_utilization.value, result.input_wait_share.value
     verdict = result.verdict
     return Outcome(case, utilization, wait, verdict.kind, verdict.certainty == "certain", result.reason or verdict.text)
-
-
-def write_files(folder: Path) -> None:
-    """Files of one batch each, and images, one a file: what the storage's latency is paid for."""
-    rng = np.random.default_rng(0)
-    arrays = folder / "arrays"
-    arrays.mkdir()
-    for number in range(IMAGES):
-        image = folder / "images" / f"class{number % 2}" / f"{number:05}.png"
-        image.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(image)
-    for number in range(FILES):
-        x = rng.standard_normal((cases.BATCH, 8), dtype=np.float32)
-        np.savez(arrays / f"part-{number:05}.npz", x=x, y=(x.sum(axis=1) > 0).astype(np.int64))
 
 
 def table(outcomes: Sequence[Outcome], by: Callable[[Outcome], str]) -> str:

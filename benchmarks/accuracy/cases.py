@@ -15,6 +15,7 @@ from pipeline_bench.selftest.truth import FEED, SERIAL, Pipeline, Truth, fifo, r
 
 GENERATOR = Path(generator.__file__)
 
+# As the files of `selftest.cases.write_files` have it.
 BATCH = 16
 # Of images, each of which waits by itself: two waits a batch.
 IMAGE_BATCH = 2

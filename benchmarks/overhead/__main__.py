@@ -25,14 +25,14 @@ from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.ui.live import LiveView
 
-HERE = Path(__file__).parent
-SCRIPTS = {"feed_dict": HERE / "bare_feed_dict.py", "fifo_queue": HERE / "bare_queue.py"}
+SCRIPT = Path(__file__).with_name("bare.py")
+BACKENDS = ("feed_dict", "fifo_queue")
 WIDTHS = (1024, 16)
 
 
 def bare(backend: str, width: int, steps: int) -> float:
-    """Median ns from step to step of the bare script in a process of its own."""
-    command = [sys.executable, str(SCRIPTS[backend]), str(width), str(steps)]
+    """Median ns from step to step of the bare script of a backend in a process of its own."""
+    command = [sys.executable, str(SCRIPT), backend, str(width), str(steps)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return median_step_ns(np.array(json.loads(done.stdout)))
 
@@ -73,7 +73,7 @@ def main() -> None:
         f"{'width':>5} {'backend':<12} {'bare µs':>9} {'ours µs':>9} {'ratio':>7} {'95 % interval':>16} {'added µs':>9}"
     )
     for width in WIDTHS:
-        for backend in SCRIPTS:
+        for backend in BACKENDS:
             pairs = [pair(backend, width, arguments.steps, i) for i in range(arguments.pairs)]
             report(backend, width, pairs)
 

@@ -16,7 +16,6 @@ process, where nothing else can differ.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import sys
@@ -28,6 +27,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
+from benchmarks import keep, kept
 from benchmarks.precision.plugin import install
 from pipeline_bench.analysis import precision, stats
 from pipeline_bench.model.session import Session
@@ -115,17 +115,12 @@ def holds_truth(line: dict[str, Any]) -> bool:
 
 
 def earlier(file: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
-    """The comparisons that the file holds; a line that was cut off does not count.
+    """The comparisons that the file holds.
 
     Raises:
         SystemExit: they were measured under other conditions.
     """
-    lines = []
-    for text in file.read_text(encoding="utf-8").splitlines() if file.exists() else []:
-        try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:
-            continue
+    lines = kept(file)
     for line in lines:
         if line["with"] != conditions(given):
             raise SystemExit(f"{file} was measured with {line['with']}. Use the same options, or another --out.")
@@ -196,9 +191,7 @@ def main() -> None:
         lines = earlier(given.out, given)
         done = {line["number"] for line in lines}
         for number in (n for n in range(2 * given.comparisons) if n not in done):
-            lines.append(measure(number, given))
-            with given.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(lines[-1]) + "\n")
+            keep(measure(number, given), given.out, lines)
             last = lines[-1]
             print(
                 f"{number + 1:>3} {last['kind']:<6} {last['seconds']:>5.1f} s  {last['text']}",

@@ -17,7 +17,7 @@ from pipeline_bench.analysis.measured import ByVariant, DeviceKind
 from pipeline_bench.analysis.speedups import estimate_of, throughput_over
 from pipeline_bench.analysis.stats import Floats
 from pipeline_bench.analysis.thresholds import SHARE_SCATTER
-from pipeline_bench.backends.host_ceiling import HostCeiling
+from pipeline_bench.backends.ceiling import HostCeiling
 from pipeline_bench.model.result import DeviceCopy, Estimate, Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import round_of

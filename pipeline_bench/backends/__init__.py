@@ -129,26 +129,37 @@ class IteratorInput(Input):
 class QueueInput(Input):
     """Fed by queues of TensorFlow's, which threads fill under a Coordinator."""
 
-    def __init__(self, take: Take, queues: Mapping[str, tuple[Any, int]], runners: Sequence[Any] = ()) -> None:
+    def __init__(
+        self,
+        take: Take,
+        queues: Mapping[str, tuple[Any, int]],
+        runners: Sequence[Any] = (),
+        initializers: Sequence[Any] = (),
+    ) -> None:
         """Build the first taking of a batch, and what asks and closes the queues.
 
         Args:
             take: dequeues a batch.
             queues: each with its capacity, by name.
-            runners: the QueueRunners that fill them.
+            runners: the QueueRunners that fill them; with none, Python does, between `start` and `stop`.
+            initializers: ops to run once before these begin.
         """
         import tensorflow as tf
 
         super().__init__(*take(), take)
-        self._runners = runners
+        self._runners, self._initializers = runners, initializers
         with tf.device("/cpu:0"):
             self._queues = [Queue(name, queue.size(), capacity) for name, (queue, capacity) in queues.items()]
             closing = [queue.close(cancel_pending_enqueues=True) for queue, _ in queues.values()]
             self._close = tf.group(closing)
+        if runners:
+            filling = [op for runner in runners for op in runner.enqueue_ops]
+            self.in_graph = InGraph(initializers, filling, self._close)
         self._coordinator = tf.compat.v1.train.Coordinator()
         self._threads: list[Any] = []
 
     def start(self, session: Any) -> None:
+        session.run(list(self._initializers))
         for runner in self._runners:
             self._threads += runner.create_threads(session, coord=self._coordinator, start=True)
 
@@ -163,7 +174,7 @@ class QueueInput(Input):
 
 
 def dequeue(queue: Any, samples: int | None) -> list[Any]:
-    """Build the taking of one element, or of that many; a single component comes out of TensorFlow bare."""
+    """Build the taking of one element, or of that many as a batch; a single component comes out of TensorFlow bare."""
     import tensorflow as tf
 
     with tf.device("/cpu:0"):  # the queue's own device

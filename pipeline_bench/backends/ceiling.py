@@ -1,4 +1,7 @@
-"""ceiling: the same model on one batch that already sits on the device, so with no input at all."""
+"""ceiling: the same model on one batch that already sits on the device, so with no input at all.
+
+And host_ceiling, which is not listed: the same with the batch in host memory, from where every step copies it.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +47,20 @@ class Ceiling(Backend):
         with tf.device(home):
             resident = [tf.Variable(tensor, trainable=False) for tensor in source.sample_batch("ceiling").tensors]
         return EagerInput(_taking(resident, home))
+
+
+class HostCeiling(Ceiling):
+    """What the copy of a batch is measured by: the ceiling's step with the copy that a step without prefetch makes.
+
+    Its batch is a value of the CPU device that an op of the model takes, as a batch of tf.data's iterator is.
+    """
+
+    name = "host_ceiling"
+    summary = "one batch in host memory, which each step copies to the device; added where the model is on a GPU"
+    listed = False
+
+    def home(self, device: str | None) -> str:
+        return "/cpu:0"
 
 
 def _taking(resident: Sequence[Any], home: str) -> Take:

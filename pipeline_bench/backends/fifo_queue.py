@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from pipeline_bench import plugins
-from pipeline_bench.backends import Backend, InGraph, Input, QueueInput, dequeue, timed_take
+from pipeline_bench.backends import Backend, Input, QueueInput, dequeue, timed_take
 from pipeline_bench.sources import Batch, Sample, SampleSource, Source
 
 
@@ -61,14 +61,13 @@ class _RunQueue(QueueInput):
         capacity = _capacity(source, options)
         with tf.device("/cpu:0"):
             made = source.produce(source.batch_size) if whole else [tensor[0] for tensor in source.produce(1)]
-            self._queue = v1.FIFOQueue(
+            queue = v1.FIFOQueue(
                 capacity, [tensor.dtype for tensor in made], [tensor.shape for tensor in made], name="input_queue"
             )
-            self._runner = v1.train.QueueRunner(self._queue, [self._queue.enqueue(made)] * options.threads)
+            runner = v1.train.QueueRunner(queue, [queue.enqueue(made)] * options.threads)
         samples = None if whole else source.batch_size
-        take = timed_take(lambda: dequeue(self._queue, samples), source.finish)
-        super().__init__(take, {"input_queue": (self._queue, capacity)}, [self._runner])
-        self.in_graph = InGraph(produce=self._runner.enqueue_ops, close=self._close)
+        take = timed_take(lambda: dequeue(queue, samples), source.finish)
+        super().__init__(take, {"input_queue": (queue, capacity)}, [runner])
         self.reorder_window = (options.threads - 1) * (source.batch_size if whole else 1)
 
 

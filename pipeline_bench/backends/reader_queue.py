@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from pipeline_bench import graph_ops, plugins
-from pipeline_bench.backends import Backend, InGraph, Input, QueueInput, dequeue, timed_take
+from pipeline_bench.backends import Backend, Input, QueueInput, dequeue, timed_take
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.sources import Source
 from pipeline_bench.sources.records import RecordSource
@@ -95,20 +95,12 @@ class _ReaderInput(QueueInput):
                 v1.train.QueueRunner(samples, [self._enqueue(source, names, samples) for _ in range(threads)]),
             ]
         take = timed_take(lambda: dequeue(samples, source.batch_size), source.finish)
-        super().__init__(take, {"file_names": (names, _NAMES_CAPACITY), "samples": (samples, capacity)}, runners)
-        self.in_graph = InGraph(
-            start=[self._index_of_key.initializer],
-            produce=[op for runner in runners for op in runner.enqueue_ops],
-            close=self._close,
-        )
+        queues = {"file_names": (names, _NAMES_CAPACITY), "samples": (samples, capacity)}
+        super().__init__(take, queues, runners, [self._index_of_key.initializer])
         # Files are given out in order, so that only what the other threads have left of theirs can be passed; of a
         # queue that is drawn from, a sample may also be the last one.
         passed = capacity if options.shuffle else 0
         self.reorder_window = (threads - 1) * max(1, source.reorder_window) + passed
-
-    def start(self, session: Any) -> None:
-        session.run(self._index_of_key.initializer)
-        super().start(session)
 
     def _enqueue(self, source: RecordSource, names: Any, samples: Any) -> Any:
         """What one thread runs again and again: read, decode and enqueue one record, with a reader of its own."""

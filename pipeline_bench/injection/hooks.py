@@ -129,15 +129,15 @@ class Watched:
         """Keep what went wrong in the watching, or why something is not watched."""
         self._problem = problem if isinstance(problem, str) else f"{type(problem).__name__}: {problem}"
 
-    def iterator(self, dataset: Any, plain: Callable[[Any], Any]) -> Any:
-        """Return the iterator of a loop over a dataset, a timed one where the loop is watched."""
+    def iterator(self, dataset: Any, plain: Callable[[], Any]) -> Any:
+        """Return the iterator of a loop over a dataset, by `plain`, or a timed one where the loop is watched."""
         import tensorflow as tf
 
         in_function = bool(tf.inside_function())
         if self._is_in_library or not (tf.executing_eagerly() or in_function):
-            return plain(dataset)
+            return plain()
         timed = self._probed(dataset, lambda lines: lines.of_traced(by_itself=True) if in_function else lines.of_loop())
-        return plain(dataset) if timed is dataset else iter(timed)
+        return plain() if timed is dataset else iter(timed)
 
     def scanned(self, dataset: Any) -> Any:
         """Return the dataset of a loop that is traced, a timed one where the loop is watched."""
@@ -150,11 +150,7 @@ class Watched:
         eager = tf.executing_eagerly()
         if self._is_in_library or (eager and tf.inside_function()):
             return None
-        try:
-            loop = self._loop((lambda lines: lines.of_user()) if eager else _traced)
-        except Exception as error:
-            self.problem(error)
-            return None
+        loop = self._guarded(lambda: self._loop((lambda lines: lines.of_user()) if eager else _traced))
         return None if loop is None else loop.probe
 
     @property
@@ -166,12 +162,8 @@ class Watched:
         probe = sys.modules.get("pipeline_bench.monitoring.probe")
         if probe is not None and isinstance(dataset, probe.ProbedDataset):
             return dataset
-        try:
-            loop = self._loop(line)
-            return dataset if loop is None else loop.probed(dataset)
-        except Exception as error:
-            self.problem(error)
-            return dataset
+        loop = self._guarded(lambda: self._loop(line))
+        return dataset if loop is None else self._guarded(lambda: loop.probed(dataset), dataset)
 
     def session_run(self, session: Any, fetches: Any, feed: Any, plain: Callable[[Any], Any]) -> Any:
         """Run a graph of TensorFlow 1, and record its waits where its loop is watched; `plain` runs it."""
@@ -248,11 +240,7 @@ class Watched:
         """Whether a call of a function that trains may end before its step does, as on a GPU."""
         from pipeline_bench.monitoring.sampling import device_of
 
-        try:
-            return bool(device_of("tensorflow").kind != "cpu")
-        except Exception as error:
-            self.problem(error)
-        return True
+        return bool(self._guarded(lambda: device_of("tensorflow").kind != "cpu", True))
 
     def ends_step(self, name: str | int | None = None) -> None:
         """Take in a call of Keras that is no step of a loop of the program's own.
@@ -276,29 +264,18 @@ class Watched:
 
     def _calls(self, module: str, kind: str) -> Any:
         """Make one of the kinds of `monitoring.calls.Calls`; return None where that fails."""
-        try:
-            with _no_collection():
-                from pipeline_bench.injection import lines
 
+        def make() -> Any:
+            with _no_collection():
                 made = getattr(importlib.import_module(f"pipeline_bench.monitoring.{module}"), kind)
-            return made(lines.of_user, self._watched_loop, self.problem, self._out)
-        except Exception as error:
-            self.problem(error)
-            return None
+            return made(_lines().of_user, self._watched_loop, self.problem, self._out)
+
+        return self._guarded(make)
 
     def batches(self, iterator: Any, framework: str) -> Any:
         """Return an iterator of a DataLoader or of grain, whose waits are recorded where its loop is watched."""
         if self._is_in_library:
             return iterator
-        try:
-            loop = self._iterator_loop(framework)
-            return iterator if loop is None else loop.timed(iterator)
-        except Exception as error:
-            self.problem(error)
-            return iterator
-
-    def _iterator_loop(self, framework: str) -> Any:
-        from pipeline_bench.injection import lines
 
         def begin(where: str) -> Any:
             with _no_collection():
@@ -306,18 +283,17 @@ class Watched:
 
             return IteratorMonitor(where, framework, self._out)
 
-        return self._watched_loop(lines.of_user(), begin)
+        loop = self._guarded(lambda: self._watched_loop(_lines().of_user(), begin))
+        return iterator if loop is None else self._guarded(lambda: loop.timed(iterator), iterator)
 
     def _loop(self, line: Callable[[Any], str | None]) -> Any:
-        from pipeline_bench.injection import lines
-
         def begin(where: str) -> Any:
             with _no_collection():
                 from pipeline_bench.monitoring.loop import DatasetMonitor
 
             return DatasetMonitor(where, self._out, lasting=True)
 
-        return self._watched_loop(line(lines), begin)
+        return self._watched_loop(line(_lines()), begin)
 
     def _watched_loop(self, where: str | None, begin: Callable[[str], Any]) -> Any:
         """Return what watches the loop of a line; None where it is to be left alone."""
@@ -356,14 +332,8 @@ class Watched:
 
         No handler does it at a TERM: a program that is in a call in C would never come to it, and not end.
         """
-        trainings = [
-            each
-            for each in (
-                *map(entries.of_fit, list(self._trainings)),
-                *map(entries.of_loop, list(self._loops.items())),
-            )
-            if each is not None
-        ]
+        fits, loops = map(entries.of_fit, list(self._trainings)), map(entries.of_loop, list(self._loops.items()))
+        trainings = [each for each in (*fits, *loops) if each is not None]
         untold = _ASYNCHRONOUS if self._tapes_unwatched and not trainings else None
         record = {
             "pid": self._pid,
@@ -382,12 +352,16 @@ class Watched:
             part.write_text(json.dumps(record), encoding="utf-8")
             part.replace(path)
 
-    def _guarded(self, end: Callable[[], object]) -> None:
-        """Do what the program is to hear nothing of: neither within its steps, nor as a traceback at its end."""
+    def _guarded(self, work: Callable[[], Any], otherwise: Any = None) -> Any:
+        """Return what the work gives; where it raises, `otherwise`: the program is to hear nothing of that.
+
+        Neither within its steps, nor as a traceback at its end.
+        """
         try:
-            end()
+            return work()
         except Exception as error:
             self.problem(error)
+            return otherwise
 
 
 @contextmanager
@@ -400,6 +374,12 @@ def _no_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def _lines() -> Any:
+    from pipeline_bench.injection import lines
+
+    return lines
 
 
 def _traced(lines: Any) -> str | None:

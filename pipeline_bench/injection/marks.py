@@ -1,4 +1,4 @@
-"""What `run` puts around the callbacks of a `fit`: behind them the monitor, before them a mark of when they begin."""
+"""What `run` puts around the callbacks of a `fit`: before them a mark, behind them another one, and the monitor."""
 
 from __future__ import annotations
 
@@ -31,11 +31,8 @@ class BeginOfSteps(Begin):
         self.at_ns = monotonic_ns()
 
 
-class Marks(AnyKerasCallback):
-    """Behind the program's own callbacks: has a monitor measure, and tells it how long these took.
-
-    A step costs it nothing.
-    """
+class End(AnyKerasCallback):
+    """Between the program's own callbacks and a monitor: tells it how long these took. A step costs it nothing."""
 
     def __init__(self, monitor: StarvationMonitor, begin: Begin) -> None:
         """Make one.
@@ -48,38 +45,16 @@ class Marks(AnyKerasCallback):
         self.monitor = monitor
         self._begin = begin
 
-    def set_model(self, model: Any) -> None:
-        super().set_model(model)
-        self.monitor.set_model(model)
-
-    def set_params(self, params: Any) -> None:
-        super().set_params(params)
-        self.monitor.set_params(params)
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        self.monitor.on_train_begin(logs)
-
     def on_train_end(self, logs: Any = None) -> None:
         self._spent("callbacks_ns")
-        self.monitor.on_train_end(logs)
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.monitor.on_epoch_begin(epoch, logs)
-
-    def on_test_begin(self, logs: Any = None) -> None:
-        self.monitor.on_test_begin(logs)
-
-    def on_test_end(self, logs: Any = None) -> None:
-        self.monitor.on_test_end(logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._spent("callbacks_ns")
-        self.monitor.on_epoch_end(epoch, logs)
 
     def ends_fit(self) -> None:
         """End the watching where Keras has not, because a callback raised, and let go of the model."""
         self.monitor.close()
-        for each in (self._begin, self):
+        for each in (self._begin, self, self.monitor):
             each.set_model(None)
 
     def _spent(self, part: str) -> None:
@@ -88,7 +63,7 @@ class Marks(AnyKerasCallback):
             course.spend(part, monotonic_ns() - self._begin.at_ns)
 
 
-class MarksOfSteps(Marks):
+class EndOfSteps(End):
     """The same where one of them is called in each step."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -102,4 +77,4 @@ def around(callbacks: Sequence[Any], monitor: StarvationMonitor) -> list[Any]:
     """
     in_steps = any(map(is_called_in_steps, callbacks))
     begin = BeginOfSteps() if in_steps else Begin()
-    return [begin, *callbacks, (MarksOfSteps if in_steps else Marks)(monitor, begin)]
+    return [begin, *callbacks, (EndOfSteps if in_steps else End)(monitor, begin), monitor]

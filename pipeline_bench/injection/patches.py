@@ -12,9 +12,24 @@ if TYPE_CHECKING:
     from pipeline_bench.injection.hooks import Watched
 
 
+_Around = Callable[[Any, Callable[[], Any]], Any]
+"""What is done in the place of a method: given the object, and what calls the method itself."""
+
+
 def apply(module: Any, watched: Watched) -> None:
     """Patch a module, which is one of those that `site/sitecustomize.py` names."""
     _PATCHES[module.__name__](module, watched)
+
+
+def _put_around(owner: Any, name: str, around: _Around) -> None:
+    """Have `around` be called in the place of a class' method."""
+    plain = getattr(owner, name)
+
+    @functools.wraps(plain)
+    def method(self: Any, *arguments: Any, **named: Any) -> Any:
+        return around(self, lambda: plain(self, *arguments, **named))
+
+    setattr(owner, name, method)
 
 
 def _patch_keras(keras: Any, watched: Watched) -> None:
@@ -46,106 +61,72 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
     fit._pipeline_bench = True  # type: ignore[attr-defined]
     keras.Model.fit = fit
     for name in ("evaluate", "predict", "test_on_batch", "predict_on_batch"):
-        setattr(keras.Model, name, _inside(getattr(keras.Model, name), watched))
-    plain_call = keras.Model.__call__
-
-    @functools.wraps(plain_call)
-    def __call__(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: N807 - it stands in the place of that method
-        return watched.model_call(self, lambda: plain_call(self, *arguments, **named))
-
-    keras.Model.__call__ = __call__
-    plain_step = keras.Model.train_on_batch
+        _put_around(keras.Model, name, _inside(None if name == "evaluate" else name, watched))
+    _put_around(keras.Model, "__call__", watched.model_call)
     framework = keras.backend.backend() if keras.__name__ == "keras" else "tensorflow"
+    _put_around(keras.Model, "train_on_batch", lambda _, call: watched.trains_on_batch(framework, call))
 
-    @functools.wraps(plain_step)
-    def train_on_batch(*arguments: Any, **named: Any) -> Any:
-        return watched.trains_on_batch(framework, lambda: plain_step(*arguments, **named))
 
-    keras.Model.train_on_batch = train_on_batch
+def _inside(name: str | None, watched: Watched) -> _Around:
+    def around(_: Any, call: Callable[[], Any]) -> Any:
+        watched.ends_step(name)
+        with watched.inside_library():
+            return call()
+
+    return around
 
 
 def _patch_keras_without_eager(module: Any, watched: Watched) -> None:
-    plain = module.Model.fit
-
-    @functools.wraps(plain)
-    def fit(*arguments: Any, **named: Any) -> Any:
+    def around(_: Any, call: Callable[[], Any]) -> Any:
         watched.problem(
             "a fit of Keras 2 with eager execution switched off (tf.compat.v1.disable_eager_execution or "
             "disable_v2_behavior), which trains in a way of its own; without that call it trains in a graph as well"
         )
         with watched.inside_library():
-            return plain(*arguments, **named)
+            return call()
 
-    module.Model.fit = fit
-
-
-def _inside(method: Any, watched: Watched) -> Any:
-    name = method.__name__
-
-    @functools.wraps(method)
-    def called(*arguments: Any, **named: Any) -> Any:
-        watched.ends_step(None if name == "evaluate" else name)
-        with watched.inside_library():
-            return method(*arguments, **named)
-
-    return called
+    _put_around(module.Model, "fit", around)
 
 
 def _patch_functions(module: Any, watched: Watched) -> None:
-    plain = module.Function.__call__
-
-    @functools.wraps(plain)
-    def __call__(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: N807 - it stands in the place of that method
-        return watched.function_call(self, lambda: plain(self, *arguments, **named))
-
-    module.Function.__call__ = __call__
+    _put_around(module.Function, "__call__", watched.function_call)
 
 
 def _patch_tape(module: Any, watched: Watched) -> None:
-    plain_enter, plain_exit = module.GradientTape.__enter__, module.GradientTape.__exit__
-
-    @functools.wraps(plain_enter)
-    def __enter__(self: Any) -> Any:  # noqa: N807 - it stands in the place of that method
+    def enter(_: Any, call: Callable[[], Any]) -> Any:
         watched.enters_tape()
-        return plain_enter(self)
+        return call()
 
-    @functools.wraps(plain_exit)
-    def __exit__(self: Any, *raised: Any) -> Any:  # noqa: N807 - it stands in the place of that method
+    def leave(_: Any, call: Callable[[], Any]) -> Any:
         watched.eager_step(leaves_tape=True)
-        return plain_exit(self, *raised)
+        return call()
 
-    module.GradientTape.__enter__, module.GradientTape.__exit__ = __enter__, __exit__
-    module.GradientTape.gradient = _part_of_step(module.GradientTape.gradient, watched)
+    _put_around(module.GradientTape, "__enter__", enter)
+    _put_around(module.GradientTape, "__exit__", leave)
+    _put_around(module.GradientTape, "gradient", _part_of_step(watched))
 
 
 def _patch_variables(module: Any, watched: Watched) -> None:
-    kind = module.BaseResourceVariable
     for name in ("assign", "assign_add", "assign_sub"):
         # Not where a metric counts, or random numbers go on, which may be a part of making a batch.
-        setattr(kind, name, _part_of_step(getattr(kind, name), watched, lambda variable: variable.trainable))
+        around = _part_of_step(watched, lambda variable: variable.trainable)
+        _put_around(module.BaseResourceVariable, name, around)
 
 
-def _part_of_step(plain: Any, watched: Watched, is_part: Callable[[Any], bool] = lambda _: True) -> Any:
-    """Return what stands in the place of a method that a step of eager code calls."""
+def _part_of_step(watched: Watched, is_part: Callable[[Any], bool] = lambda _: True) -> _Around:
+    """Return what is put around a method that a step of eager code calls."""
 
-    @functools.wraps(plain)
-    def called(self: Any, *arguments: Any, **named: Any) -> Any:
-        given = plain(self, *arguments, **named)
-        if is_part(self):
+    def around(owner: Any, call: Callable[[], Any]) -> Any:
+        given = call()
+        if is_part(owner):
             watched.eager_step()
         return given
 
-    return called
+    return around
 
 
 def _patch_datasets(dataset_ops: Any, watched: Watched) -> None:
-    plain = dataset_ops.DatasetV2.__iter__
-
-    @functools.wraps(plain)
-    def __iter__(self: Any) -> Any:  # noqa: N807 - it stands in the place of that method
-        return watched.iterator(self, plain)
-
-    dataset_ops.DatasetV2.__iter__ = __iter__
+    _put_around(dataset_ops.DatasetV2, "__iter__", watched.iterator)
 
 
 def _patch_scan(dataset_autograph: Any, watched: Watched) -> None:
@@ -215,15 +196,12 @@ def _patch_grain(module: Any, watched: Watched) -> None:
 
 
 def _time_iterators(iterable: Any, watched: Watched, framework: Callable[[], str]) -> None:
-    plain = iterable.__iter__
-
-    @functools.wraps(plain)
-    def __iter__(self: Any) -> Any:  # noqa: N807 - it stands in the place of that method
+    def around(_: Any, call: Callable[[], Any]) -> Any:
         with watched.inside_library():
-            iterator = plain(self)
+            iterator = call()
         return watched.batches(iterator, framework())
 
-    iterable.__iter__ = __iter__
+    _put_around(iterable, "__iter__", around)
 
 
 _PATCHES: dict[str, Callable[[Any, Watched], None]] = {

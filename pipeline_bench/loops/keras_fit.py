@@ -195,16 +195,8 @@ def _timed(fetch: Callable[[], Any], rows: _Rows) -> Any:
     """Return what `fetch` gives, whose wait is written down."""
     import tensorflow as tf
 
-    structure: Any = None
-
-    def fetched() -> list[Any]:
-        nonlocal structure
-        structure = fetch()
-        flat: list[Any] = tf.nest.flatten(structure)
-        return flat
-
     if tf.executing_eagerly():
         return fetch()
-    tensors, wait_s = graph_ops.timed(fetched)
+    taken, wait_s = graph_ops.timed(fetch)
     rows.add_wait(wait_s)
-    return tf.nest.pack_sequence_as(structure, tensors)
+    return taken

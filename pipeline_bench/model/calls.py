@@ -121,7 +121,7 @@ class EditOfCalls(Data, ABC):
 
     @abstractmethod
     def apply(self, plan: Plan) -> None:
-        """Change the plan of a pipeline.
+        """Change the plan of a pipeline; `Plan.insert_after` takes any method of tf.data.
 
         Raises:
             PipelineBenchError: the edit does not fit the pipeline.

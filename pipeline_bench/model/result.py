@@ -224,7 +224,7 @@ class PublishedComparison(Record):
 
 
 class Result(Record):
-    """One variant's figures over its trials."""
+    """One variant's figures over its trials, by `analysis.results`; of a watched job by `monitoring.record`."""
 
     variant: Line
     backend: Line

@@ -52,8 +52,9 @@ class CallMonitor(LoopMonitor):
 
     def begin(self, at_ns: int, feeds: bool) -> None:
         """Begin a step of this thread; the one before ends by that."""
-        self._receive(at_ns)
-        self._under_way[threading.get_ident()] = at_ns, 0
+        thread = threading.get_ident()
+        self._receive(at_ns, thread)
+        self._under_way[thread] = at_ns, 0
         self._feeds |= feeds
 
     def ran(self, wait_ns: int) -> None:
@@ -68,23 +69,21 @@ class CallMonitor(LoopMonitor):
         """End this thread's step where its last call ended; one that is not `whole` does not count."""
         thread = threading.get_ident()
         if whole:
-            self._receive(self._ended_ns.get(thread, 0))
+            self._receive(self._ended_ns.get(thread, 0), thread)
         self._under_way.pop(thread, None)
 
     def close(self, reason: str | None = None) -> SavedJob:
         """End, and keep the session; see `LoopMonitor`."""
-        for thread, step in list(self._under_way.items()):
-            self._steps.receive(*step, thread)
-            self._steps.receive(self._ended_ns.get(thread, 0), ENDED, thread)
+        for thread in list(self._under_way):
+            self._receive(self._ended_ns.get(thread, 0), thread)
         self.read(settled=True)
         if self._feeds:
             self.remarks = (self._fed, *_besides(self.beside_ns, self.record.log.totals.time_ns))
             self.record.notes += self.remarks
         return super().close(reason)
 
-    def _receive(self, end_ns: int) -> None:
-        """Bring this thread's step, which ended then, into the record."""
-        thread = threading.get_ident()
+    def _receive(self, end_ns: int, thread: int) -> None:
+        """Bring a thread's step, which ended then, into the record."""
         if (step := self._under_way.get(thread)) is not None:
             self._steps.receive(*step, thread)
             self._steps.receive(end_ns, ENDED, thread)

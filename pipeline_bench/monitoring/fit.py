@@ -176,9 +176,11 @@ class PlainTiming:
     def timed(self, iterator: Any) -> Any:
         """Return the iterator, timed; as it is where it is none."""
         if iterator is not self._iterator:
-            self._iterator = iterator
-            self._timed = _TimedIterator(iterator, self) if hasattr(iterator, "__next__") else iterator
+            self._iterator, self._timed = iterator, self._made(iterator)
         return self._timed
+
+    def _made(self, iterator: Any) -> Any:
+        return _TimedIterator(iterator, self) if hasattr(iterator, "__next__") else iterator
 
     def forget(self) -> None:
         """Let go of the last iterator, and of its buffers."""
@@ -288,28 +290,21 @@ class GraphTiming(PlainTiming):
         if wait_ns >= 0:
             self.eager_wait_ns = max(0, self.eager_wait_ns) + wait_ns
 
-    def timed(self, iterator: Any) -> Any:
-        """Return the iterator, timed; as it is where it cannot be."""
-        if iterator is not self._iterator:
-            timed = iterator
-            self._distributed = isinstance(iterator, self._of_strategies)
-            if type(iterator) is self._class.__base__:
-                timed = self._class(
-                    components=(iterator._iterator_resource,),
-                    element_spec=iterator.element_spec,
-                    number=self._probe.number,
-                )
-            self._iterator, self._timed = iterator, timed
-        return self._timed
+    def _made(self, iterator: Any) -> Any:
+        self._distributed = isinstance(iterator, self._of_strategies)
+        if type(iterator) is not self._class.__base__:
+            return iterator
+        resource, spec = iterator._iterator_resource, iterator.element_spec
+        return self._class(components=(resource,), element_spec=spec, number=self._probe.number)
 
     def call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Call a training function, whose last argument is an iterator; keep how long it waited."""
-        self.eager_wait_ns = NO_WAIT_NS
-        timed = [self.timed(iterator) for iterator in arguments[-1:]]
+        for iterator in arguments[-1:]:
+            self.timed(iterator)
         if not self._distributed:
-            return function(*arguments[:-1], *timed, **named)
+            return super().call(function, arguments, named)
         with strategies.stepping(self._probe):
-            return function(*arguments[:-1], *timed, **named)
+            return super().call(function, arguments, named)
 
     def read(self) -> Rows | None:
         """Return what graphs have measured since the last call."""

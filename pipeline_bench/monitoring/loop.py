@@ -16,7 +16,7 @@ from pipeline_bench.analysis import wall_time
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Session
-from pipeline_bench.monitoring import guard
+from pipeline_bench.monitoring import tell_unwatched
 from pipeline_bench.monitoring.record import LEAST_STEPS, JobRecord, SavedJob, write_line
 from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import ENDED, LEFT, JobSummary, LoopSteps, Totals, summarise
@@ -280,7 +280,7 @@ class Monitor:
             self._watch = DatasetMonitor(self._name, self._out, _NOTHING_TAKEN)
             return self._watch.probed(self._dataset)
         except Exception as error:  # that is no reason to end a job
-            guard.tell(self._name, error)
+            tell_unwatched(self._name, error)
             watch, self._watch, self._failed = self._watch, None, True
             with suppress(Exception):
                 if watch is not None:
@@ -296,7 +296,7 @@ class Monitor:
         try:
             kept = self._watch.close(None if kind is None else f"the job was ended by {kind.__name__}")
         except Exception as failed:  # likewise
-            guard.tell(self._name, failed)
+            tell_unwatched(self._name, failed)
             self._watch.record.drop()
             return
         if not self._quiet and self.session is None:

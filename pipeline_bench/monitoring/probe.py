@@ -23,6 +23,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import dataset_autograph, dataset_ops, iterator_ops, optional_ops
 from tensorflow.python.framework import ops
 
+from pipeline_bench.graph_ops import between_stamps
 from pipeline_bench.monitoring.ring import Ring
 from pipeline_bench.monitoring.steps import ENDED, LEFT
 
@@ -40,18 +41,6 @@ def stamped(fetch: Callable[[], Any], keep: Callable[[Any, Any, Any], None]) -> 
     """
     structure, before, after = between_stamps(fetch)
     return _after(lambda: keep(structure, before, after - before), structure)
-
-
-def between_stamps(fetch: Callable[[], Any]) -> tuple[Any, Any, Any]:
-    """Build what `fetch` builds; return it, when it was begun and when it was there, in s since 1970."""
-    with tf.device("/cpu:0"):
-        before = tf.timestamp()
-    with tf.control_dependencies([before]):
-        structure = fetch()
-    tensors = [each for each in tf.nest.flatten(structure, expand_composites=True) if tf.is_tensor(each)]
-    with tf.control_dependencies([before, *tensors]), tf.device("/cpu:0"):
-        after = tf.timestamp()
-    return structure, before, after
 
 
 def _after(keep: Callable[[], None], structure: Any) -> Any:

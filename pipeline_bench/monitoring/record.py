@@ -39,6 +39,7 @@ from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
 from pipeline_bench.system.files import clock_offset_s
 from pipeline_bench.system.forks import ForkedLock
+from pipeline_bench.system.processes import allowed_cpus
 from pipeline_bench.text import line_of, units
 
 VARIANT = "job"
@@ -132,7 +133,7 @@ class JobRecord:
         self._device = device
         self._started_at = datetime.now().astimezone().isoformat(timespec="seconds")
         self._started_ns = time.monotonic_ns()
-        self._cores, self._allowed_cpus = environment.usable_cores(), environment.allowed_cpus()
+        self._cores, self._allowed_cpus = environment.usable_cores(), allowed_cpus()
         self._gpu = NvmlSampler.open()
         if device.pci_bus_id is not None:
             self._gpu.select(device.pci_bus_id)
@@ -377,8 +378,7 @@ def _after_poll(record: JobRecord, first: Callable[[], None] | None) -> Callable
         if first is not None:
             first()
         collectives.read(settled=False)
-        alive = reference()
-        if alive is not None:
+        if (alive := reference()) is not None:
             with suppress(Exception):  # who looks sees nothing new; the job goes on
                 alive.publish()
             alive.keep()

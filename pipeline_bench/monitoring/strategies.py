@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from pipeline_bench.graph_ops import between_stamps
+
 if TYPE_CHECKING:
     from pipeline_bench.monitoring.probe import Probe
 
@@ -154,8 +156,6 @@ def _own_part(plain: Any) -> Any:
                 parts.append(time.monotonic_ns() - start_ns)
         if tf.compat.v1.get_default_graph() is not _here.graph:  # a branch, of which nothing is seen outside
             return fetch()
-        from pipeline_bench.monitoring.probe import between_stamps
-
         taken, before, after = between_stamps(fetch)
         parts.append(after - before)
         return taken

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pipeline_bench import environment
 from pipeline_bench.analysis import stats
 from pipeline_bench.model import Series, events
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME
@@ -28,6 +27,7 @@ from pipeline_bench.run.launcher import LauncherName, stderr_tail
 from pipeline_bench.run.observer import Progress
 from pipeline_bench.samplers import Reading
 from pipeline_bench.samplers.nvml_metrics import POWER, POWER_WINDOW_NS
+from pipeline_bench.system.processes import allowed_cpus
 from pipeline_bench.text import units
 
 _RECENT_STEPS = 200
@@ -155,7 +155,7 @@ class TrialLog:
             steps=steps,
             accuracy=self.accuracy,
             device=self.latest(events.Device),
-            allowed_cpus=environment.allowed_cpus(),  # a trial inherits them
+            allowed_cpus=allowed_cpus(),  # a trial inherits them
             phases=tuple(self.phases),
             samples=self.tracks(),
             queue_depths=self.queue_depths(),

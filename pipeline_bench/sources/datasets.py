@@ -8,7 +8,6 @@ record one turn an epoch. A record that is skipped therefore keeps its turn unti
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, TypeGuard
 
@@ -19,6 +18,7 @@ from pipeline_bench import plugins
 from pipeline_bench.sources import Sample, SampleSource, Source
 from pipeline_bench.sources.records import RecordSource, zeros_of
 from pipeline_bench.system.files import ScratchFolder
+from pipeline_bench.system.processes import allowed_cpus
 
 Auto = Literal["auto"]
 
@@ -171,7 +171,7 @@ def reorder_window(source: Source, options: PipelineOptions) -> int:
 
 def most(at_a_time: int | Auto) -> int:
     """Return how many there may be at a time; AUTOTUNE goes up to the CPUs that the process may use."""
-    return len(os.sched_getaffinity(0)) if at_a_time == "auto" else at_a_time
+    return allowed_cpus() if at_a_time == "auto" else at_a_time
 
 
 def calls_of(options: PipelineOptions) -> Any:

@@ -147,6 +147,12 @@ def why_not_forkable(before: Collection[int], started_by: Mapping[int, str] | No
     return None
 
 
+def allowed_cpus() -> int:
+    """Return how many CPUs this process may run on, by its affinity; a CPU quota may leave it a part of their time."""
+    # macOS has no affinity to ask for.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def threads() -> set[int]:
     """Return the native ids of this process's threads, also of those that Python does not know of."""
     return {int(entry.name) for entry in Path("/proc/self/task").iterdir()}

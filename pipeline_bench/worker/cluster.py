@@ -224,16 +224,15 @@ class Groups:
     def _next(self) -> list[messages.WorkerStep]:
         """Return the first that ended, where it is known of every worker what it did until then."""
         known_ns = min(self._known_ns)
-        members: list[messages.WorkerStep] = []
         ends = sorted(
             (step.end_ns, worker)
             for worker, waiting in enumerate(self._waiting)
             for step in list(waiting)[: self._workers]
             if step.end_ns <= known_ns
         )
-        if len(ends) >= self._workers:
-            members = [self._waiting[worker].popleft() for _, worker in ends[: self._workers]]
-        return members
+        if len(ends) < self._workers:
+            return []
+        return [self._waiting[worker].popleft() for _, worker in ends[: self._workers]]
 
     def _group(self, members: Sequence[messages.WorkerStep]) -> Group:
         start_ns = min(step.start_ns for step in members) if self._end_ns is None else self._end_ns

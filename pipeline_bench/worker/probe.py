@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from pipeline_bench.model import Data
+from pipeline_bench.system.processes import allowed_cpus
 from pipeline_bench.text import Text, line_of
 
 # What TensorFlow logs when it does not use a GPU; each line names the cause.
@@ -75,7 +76,7 @@ def probe() -> ProbeReport:
         cuda=build.get("cuda_version"),
         cudnn=build.get("cudnn_version"),
         devices=devices,
-        cpu_threads=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cpu_threads=allowed_cpus(),
         matmul=matmul,
         reasons=reasons(log[0]),
     )

@@ -181,24 +181,16 @@ def wants_placement(trial: Trial) -> bool:
     return trial.variant.runtime.log_placement and trial.repeat == 0
 
 
-def placement_of_session(session: Any, training: Training) -> Placement:
-    """Return the placement of one more step of the training graph; of a failure, the reason."""
-    return _attempted(lambda: _graphs_of_session(session, training))
-
-
-def placement_of_function(training: EagerTraining) -> Placement:
-    """Return the placement of one more step in a ``tf.function``; its dataset must not have ended."""
-    return _attempted(lambda: _graphs_of_function(training))
-
-
-def _attempted(find: Callable[[], Iterable[Any]]) -> Placement:
+def placement(run: Callable[..., Iterable[Any]], *given: Any) -> Placement:
+    """Return the placement of one more step, whose graphs `run` gives of what it is given; of a failure, the reason."""
     try:
-        return placement_of_graphs(find())
+        return placement_of_graphs(run(*given))
     except Exception as error:
         return Placement(reason=f"the step that was to tell it failed: {line_of(error)}")
 
 
-def _graphs_of_session(session: Any, training: Training) -> Iterable[Any]:
+def graphs_of_session(session: Any, training: Training) -> Iterable[Any]:
+    """Run one more step of the training graph, and return the graphs that ran."""
     import tensorflow as tf
 
     v1 = tf.compat.v1
@@ -211,7 +203,8 @@ def _graphs_of_session(session: Any, training: Training) -> Iterable[Any]:
     return graphs
 
 
-def _graphs_of_function(training: EagerTraining) -> Iterable[Any]:
+def graphs_of_function(training: EagerTraining) -> Iterable[Any]:
+    """Run one more step in a ``tf.function``, and return the graphs that ran; its dataset must not have ended."""
     import tensorflow as tf
     from tensorflow.python.eager import context
 

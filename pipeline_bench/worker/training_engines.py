@@ -100,7 +100,7 @@ class GraphEngine(TrainingEngine):
         if self._loop.starts_input:
             reason = f"the loop {self._loop.name} runs the steps in a process of its own, which does not tell"
             return Placement(reason=reason)
-        return runtime.placement_of_session(self._session, self._training)
+        return runtime.placement(runtime.graphs_of_session, self._session, self._training)
 
     def stop_input(self) -> None:
         """End the input."""
@@ -184,7 +184,7 @@ class EagerEngine(TrainingEngine):
 
     def placement(self) -> Placement:
         """Ask TensorFlow for the graphs of one more step."""
-        return runtime.placement_of_function(self._training)
+        return runtime.placement(runtime.graphs_of_function, self._training)
 
     def stop_input(self) -> None:
         """End the input."""

@@ -24,7 +24,7 @@ from pipeline_bench.worker.probe import Matmul, ProbedDevice, ProbeReport
 from tests.integration import scripted_gpu
 from tests.integration.program import scripted_launcher
 from tests.stubs.nvml import gpu_stub, stub_environment
-from tests.trials import new_session
+from tests.trials import new_session, parts_of
 
 __all__ = ["gpu_stub"]
 
@@ -73,11 +73,6 @@ def steps(bench: training.Bench) -> Outcome:
         if outcome.interrupted:
             break
     return outcome
-
-
-def parts_of(outcome: Outcome) -> dict[str, Part]:
-    assert outcome.session.selftest is not None
-    return {part.name: part for part in outcome.session.selftest.parts}
 
 
 def check_of(part: Part, what: str, figure: str) -> Check:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.tensorflow)
+
+
+@pytest.fixture
+def tf() -> Iterator[Any]:
+    """TensorFlow, with a graph of the test's own."""
+    import tensorflow
+
+    with tensorflow.Graph().as_default():
+        yield tensorflow
 
 
 @pytest.fixture(scope="session")

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import pytest
 
 from pipeline_bench import graph_ops
 from pipeline_bench.backends.tf_data import TfData
 from pipeline_bench.sources.memory import Memory
 from pipeline_bench.sources.synthetic import Synthetic
-
-
-@pytest.fixture
-def tf() -> Iterator[Any]:
-    import tensorflow
-
-    with tensorflow.Graph().as_default():
-        yield tensorflow
 
 
 def test_the_label_is_one_where_the_features_sum_to_more_than_zero(tf: Any) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline_bench.backends.ceiling import Ceiling
-from pipeline_bench.backends.host_ceiling import HostCeiling
+from pipeline_bench.backends.ceiling import Ceiling, HostCeiling
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources.memory import Memory

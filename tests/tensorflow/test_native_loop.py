@@ -25,6 +25,7 @@ from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources import Batch
 from tests.tensorflow import images
 from tests.tensorflow.conftest import RunScenario
+from tests.trials import losses
 
 pytestmark = pytest.mark.skipif(not isinstance(native.find(), native.Toolchain), reason=f"{native.find()}")
 
@@ -43,12 +44,6 @@ def variants(*entries: dict[str, Any], **top: Any) -> Scenario:
     return resolve(document | top)
 
 
-def loss(record: TrialRecord) -> Any:
-    assert record.status == "ok", record.reason
-    assert record.steps is not None
-    return record.steps.loss.unpack()
-
-
 def test_every_input_in_the_graph_trains_as_it_does_from_python(run_scenario: RunScenario) -> None:
     scenario = variants(
         {"name": "session", "backend": "fifo_queue"},
@@ -60,14 +55,14 @@ def test_every_input_in_the_graph_trains_as_it_does_from_python(run_scenario: Ru
     reference = found["session"]
     for name in ("queue", "tf_data"):
         record = found[name]
-        assert len(loss(record)) == STEPS
-        np.testing.assert_allclose(loss(record), loss(reference), rtol=1e-3, err_msg=name)
+        assert len(losses(record)) == STEPS
+        np.testing.assert_allclose(losses(record), losses(reference), rtol=1e-3, err_msg=name)
         # Of the trained weights, which come back from the program: in the Python session they were never trained.
         assert record.accuracy.before == reference.accuracy.before
         assert record.accuracy.after == pytest.approx(reference.accuracy.after, abs=0.07)
         _see_its_steps(record)
         _see_its_work(record)
-    assert [len(loss(record)) for record in session.trials if record.variant.startswith("ceiling")] == [STEPS, STEPS]
+    assert [len(losses(record)) for record in session.trials if record.variant.startswith("ceiling")] == [STEPS, STEPS]
 
 
 def _see_its_steps(record: TrialRecord) -> None:

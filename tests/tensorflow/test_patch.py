@@ -25,6 +25,7 @@ from pipeline_bench.model.edits import (
 )
 from pipeline_bench.model.pipeline import Inspection, Location, Stage
 from pipeline_bench.tfdata import composing, rebuild
+from pipeline_bench.tfdata.record import Recipe
 from tests.tensorflow import recorded
 from tests.unit.diagnosis.recorded import patched
 
@@ -93,6 +94,19 @@ def test_the_changed_source_gives_the_elements_that_the_edits_mean() -> None:
     assert made.options().threading.private_threadpool_size == 2
 
 
+def patched_alike(file: Path, recipe: Recipe, edits: tuple[Edit, ...]) -> Path:
+    """Return the file that a patch with the edits makes of one; its pipeline gives the same, in a trial as well."""
+    as_written = recorded.values(recorded.call("make_dataset", file=file))
+    assert recorded.values(rebuild.rebuild(recipe, edits, file.parent).dataset) == as_written
+    source, fix = file.read_text(), Fix(kind="k", variant="v", title="t", edits=edits)
+    code = change({str(file): source}, Inspection(stages=recipe.stages, sink=recipe.sink), fix)
+    assert code.diff is not None
+    changed = file.with_stem(f"changed_by_{len(edits)}")  # a file: AutoGraph reads the source
+    changed.write_text(patched(source, code.diff))
+    assert recorded.values(recorded.call("make_dataset", file=changed)) == as_written
+    return changed
+
+
 WINDOWS = """\
 import numpy as np
 import tensorflow as tf
@@ -122,23 +136,14 @@ def make_dataset():
     ],
 )
 def test_gathered_windows_are_the_same_in_a_trial_and_as_it_is_written(window: str, row: str, tmp_path: Path) -> None:
-    source = WINDOWS.format(window, row)
     file = tmp_path / "windows.py"
-    file.write_text(source)
+    file.write_text(WINDOWS.format(window, row))
     recipe = recorded.recipe("make_dataset", file=file)
     slices, cut, flat, shuffle, batch = (stage.id for stage in recipe.stages)
     gather = GatherWindows(source=slices, window=cut, flat_map=flat)
     moved = [MoveBefore(stage=each, other=flat) for each in (shuffle, batch)]
-    expected = recorded.values(recorded.call("make_dataset", file=file))
-    ways: tuple[tuple[Edit, ...], ...] = ((gather,), (*moved, gather))
-    for edits in ways:
-        assert recorded.values(rebuild.rebuild(recipe, edits, tmp_path).dataset) == expected
-        fix = Fix(kind="gather_windows", variant="v", title="t", edits=edits)
-        code = change({str(file): source}, Inspection(stages=recipe.stages, sink=recipe.sink), fix)
-        assert code.diff is not None
-        space: dict[str, Any] = {}
-        exec(patched(source, code.diff), space)
-        assert recorded.values(space["make_dataset"]()) == expected
+    patched_alike(file, recipe, (gather,))
+    patched_alike(file, recipe, (*moved, gather))
 
 
 EXAMPLES = """\
@@ -177,24 +182,17 @@ USED_TWICE = "\nvalidation = tf.data.Dataset.from_tensors(example(1)).map(parse)
 def test_examples_are_parsed_by_whole_batches_in_a_trial_and_as_it_is_written(
     source: str, expected: str, tmp_path: Path
 ) -> None:
-    source = source.replace("FUNCTION", "parse")
     file = tmp_path / "examples.py"
-    file.write_text(source)
+    file.write_text(source.replace("FUNCTION", "parse"))
     recipe = recorded.recipe("make_dataset", file=file)
     _, parse, batch = recipe.stages
     assert parse.function is not None
     assert parse.function.parses_examples
     edits = (MoveBefore(stage=batch.id, other=parse.id), ParseBatch(stage=parse.id))
-    as_written = recorded.values(recorded.call("make_dataset", file=file))
-    assert recorded.values(rebuild.rebuild(recipe, edits, tmp_path).dataset) == as_written
-    fix = Fix(kind="batch_before_map", variant="v", title="t", edits=edits)
-    code = change({str(file): source}, Inspection(stages=recipe.stages, sink=recipe.sink), fix)
-    assert code.diff is not None
-    new = patched(source, code.diff)
+    new = patched_alike(file, recipe, edits).read_text()
     assert expected in new
     space: dict[str, Any] = {}
     exec(new, space)
-    assert recorded.values(space["make_dataset"]()) == as_written
     if "validation" in space:
         assert recorded.values(space["validation"]) == [2]
 
@@ -259,20 +257,11 @@ def make_dataset():
     "given", ["images", "(images, labels + 1)", "(labels,)", '{"image": images, "label": [*range(150)]}']
 )
 def test_gathered_rows_are_the_same_in_a_trial_and_as_it_is_written(given: str, tmp_path: Path) -> None:
-    source = ARRAYS.format(given=given)
     file = tmp_path / "arrays.py"
-    file.write_text(source)
+    file.write_text(ARRAYS.format(given=given))
     recipe = recorded.recipe("make_dataset", file=file)
     edits = (GatherBatches(source=recipe.stages[0].id, batch=recipe.stages[-1].id),)
-    as_written = recorded.values(recorded.call("make_dataset", file=file))
-    assert recorded.values(rebuild.rebuild(recipe, edits, tmp_path).dataset) == as_written
-    fix = Fix(kind="gather_batches", variant="v", title="t", edits=edits)
-    code = change({str(file): source}, Inspection(stages=recipe.stages, sink=recipe.sink), fix)
-    assert code.diff is not None
-    space: dict[str, Any] = {}
-    exec(patched(source, code.diff), space)
-    made = space["make_dataset"]()
-    assert recorded.values(made) == as_written
+    made = recorded.call("make_dataset", file=patched_alike(file, recipe, edits))
     graph = made._map_func.function.graph
     held = [op for op in graph.get_operations() if op.type == "Const" and op.outputs[0].shape.num_elements() > 1]
     assert held == [], "no array is in the graph"
@@ -318,25 +307,15 @@ RECORDS = 'tf.data.Dataset.from_tensor_slices({"x": tf.reshape(tf.range(132), [1
 def test_a_function_of_one_sample_runs_on_batches_in_a_trial_and_as_it_is_written(
     rows: str, function: str, expected: str, tmp_path: Path
 ) -> None:
-    source = SAMPLES.format(rows=rows, function=function)
     file = tmp_path / "samples.py"
-    file.write_text(source)
+    file.write_text(SAMPLES.format(rows=rows, function=function))
     recipe = recorded.recipe("make_dataset", file=file)
     of_map = next(stage for stage in composing.with_batches(recipe, recipe.stages) if stage.method == "map")
     assert of_map.function is not None
     assert of_map.function.on_batches == "vectorized-map"
     batch = recipe.stages[-1]
     edits = (MoveBefore(stage=batch.id, other=of_map.id), Vectorize(stage=of_map.id))
-    as_written = recorded.values(recorded.call("make_dataset", file=file))
-    assert recorded.values(rebuild.rebuild(recipe, edits, tmp_path).dataset) == as_written
-    fix = Fix(kind="batch_before_map", variant="v", title="t", edits=edits)
-    code = change({str(file): source}, Inspection(stages=recipe.stages, sink=recipe.sink), fix)
-    assert code.diff is not None
-    new = patched(source, code.diff)
-    assert f".batch(4).map({expected})" in new
-    changed = tmp_path / "changed.py"  # a file: AutoGraph reads the source
-    changed.write_text(new)
-    assert recorded.values(recorded.call("make_dataset", file=changed)) == as_written
+    assert f".batch(4).map({expected})" in patched_alike(file, recipe, edits).read_text()
 
 
 BRANCHES = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,15 @@ def id_of(recipe: Recipe, label: str) -> int:
 
 def rebuilt(recipe: Recipe, edits: Iterable[Edit], scratch: Path) -> Any:
     return rebuild.rebuild(recipe, edits, scratch).dataset
+
+
+def assert_alike(recipe: Recipe, edits: Sequence[Edit], folder: Path) -> None:
+    """See that the edits change neither the elements, nor their types, nor those of the small pipeline."""
+    changed = rebuilt(recipe, edits, folder)
+    assert values(changed) == values(recipe.dataset(recipe.sink))
+    assert changed.element_spec == recipe.dataset(recipe.sink).element_spec
+    small = [values(rebuild.subsampled(recipe, each, folder, seed=1)) for each in ((), edits)]
+    assert small[0] == small[1]
 
 
 def chain() -> Any:
@@ -208,12 +217,7 @@ def test_a_generator_gathers_batches(
         lambda: tf.data.Dataset.from_generator(generator, **given(tf)).batch(2, drop_remainder=drop).prefetch(1)
     )
     first, batch, _ = (stage.id for stage in recipe.stages)
-    edits: list[Edit] = [BatchInGenerator(generator=first, batch=batch)]
-    changed = rebuilt(recipe, edits, tmp_path)
-    assert values(changed) == values(recipe.dataset(recipe.sink))
-    assert changed.element_spec == recipe.dataset(recipe.sink).element_spec
-    small = [values(rebuild.subsampled(recipe, each, tmp_path, seed=1)) for each in ((), edits)]
-    assert small[0] == small[1]
+    assert_alike(recipe, [BatchInGenerator(generator=first, batch=batch)], tmp_path)
 
 
 @pytest.mark.parametrize("drop", [False, True])
@@ -238,12 +242,7 @@ def test_rows_are_gathered_in_the_order_of_the_slices(drop: bool, tmp_path: Path
     with pytest.raises(PipelineBenchError, match="stands between"):
         rebuilt(recipe, [GatherBatches(source=source, batch=batch)], tmp_path)
     moved = [MoveBefore(stage=each, other=scaled) for each in (repeat, batch)]
-    edits: list[Edit] = [*moved, GatherBatches(source=source, batch=batch)]
-    changed = rebuilt(recipe, edits, tmp_path)
-    assert values(changed) == values(recipe.dataset(recipe.sink))
-    assert changed.element_spec == recipe.dataset(recipe.sink).element_spec
-    small = [values(rebuild.subsampled(recipe, each, tmp_path, seed=1)) for each in ((), edits)]
-    assert small[0] == small[1]
+    assert_alike(recipe, [*moved, GatherBatches(source=source, batch=batch)], tmp_path)
 
 
 def test_what_is_no_array_is_not_gathered(tmp_path: Path) -> None:

@@ -12,13 +12,12 @@ import numpy as np
 import psutil
 import pytest
 
-from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.run.launcher import TrialServer, fresh_launcher
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow.beside import AtStep
 from tests.tensorflow.conftest import RunScenario
-from tests.trials import run, without_ceilings
+from tests.trials import losses, run, without_ceilings
 
 BATCH = 16
 STEPS = 20
@@ -40,12 +39,6 @@ def scenario(*variants: dict[str, Any], **settings: Any) -> Scenario:
         }
     )
     return without_ceilings(whole)
-
-
-def losses(record: TrialRecord) -> Any:
-    assert record.status == "ok", record.reason
-    assert record.steps is not None
-    return record.steps.loss.unpack()
 
 
 def test_replicas_train_what_one_trains_but_for_rounding(run_scenario: RunScenario) -> None:

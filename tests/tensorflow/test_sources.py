@@ -39,14 +39,6 @@ SOURCES = [(kind, options) for kind in ("image_folder", "tfrecord") for options 
 KINDS = ["image_folder", "tfrecord", "npz", "csv"]
 
 
-@pytest.fixture
-def tf() -> Iterator[Any]:
-    import tensorflow
-
-    with tensorflow.Graph().as_default():
-        yield tensorflow
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("made")

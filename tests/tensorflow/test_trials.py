@@ -17,7 +17,7 @@ from pipeline_bench.scenario.files import shipped
 from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow.conftest import RunScenario
-from tests.trials import without_ceilings
+from tests.trials import losses, without_ceilings
 
 SMALL: dict[str, Any] = {"source": {"batch_size": 16, "features": 32}, "model": {"hidden_widths": [16]}}
 
@@ -29,12 +29,6 @@ def with_ceilings(*entries: dict[str, Any], steps: int = 40, repeats: int = 1, *
 
 def variants(*entries: dict[str, Any], **top: Any) -> Scenario:
     return without_ceilings(with_ceilings(*entries, **top))
-
-
-def losses(record: TrialRecord) -> Any:
-    assert record.status == "ok", record.reason
-    assert record.steps is not None
-    return record.steps.loss.unpack()
 
 
 def wait_ms(record: TrialRecord) -> Any:

@@ -13,6 +13,8 @@ from pipeline_bench.model.hosts import HostsKind
 
 DELAY_MS = 50.0
 """Of each step: the model's, and what the input takes longer than the step of 10 ms that it works beside."""
+INPUT_MS = 60.0
+"""A step that takes longer by itself hides it."""
 
 
 @pytest.mark.slow
@@ -41,7 +43,9 @@ def test_the_worker_that_holds_the_others_up_is_named_with_its_reason(
     session = merge.merge(merge.read(tmp_path))
     assert session.hosts is not None
     steps_ms = [result.step_ms.mean or 0.0 for result in session.results]
-    if (step_ms := min(steps_ms)) * thresholds.STRAGGLER_WAIT > DELAY_MS / 2:
+    step_ms = min(steps_ms)
+    hides = kind == "slow-input" and step_ms > 1.2 * INPUT_MS
+    if hides or step_ms * thresholds.STRAGGLER_WAIT > DELAY_MS / 2:
         pytest.skip(f"beside other work a step took {step_ms:.0f} ms: the planted delay is no large part of it")
     assert (found.kind, found.host) == (kind, 1), found.text
     assert steps_ms[0] == pytest.approx(steps_ms[1], rel=0.1)

@@ -1,4 +1,4 @@
-"""The kinds of fixes, and what of them is worth a try: `buffers`, `parallelism` and `order` hold a function a kind.
+"""The kinds of fixes, and what of them is worth a try: the modules beside this one hold a function a kind.
 
 A kind looks at the stages and yields the edits that could help. What TensorFlow does by default is no fix. Whether one
 helps is never said here: that is measured.

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import pickle
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +88,12 @@ def test_an_epoch_has_the_batches_that_begin_in_it() -> None:
 def test_a_worker_that_ended_is_named_and_one_that_did_its_work_only_where_nothing_comes() -> None:
     backend: Any = plugins.find("backends", "data_loader")()
     context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=time.sleep, args=(60,), daemon=True), context.Process(target=int, daemon=True)]
+    done = context.Event()
+    workers = [context.Process(target=target, daemon=True) for target in (signal.pause, done.wait)]
     for worker in workers:
         worker.start()
     assert backend.why_dead(None) is None  # it has seen both
+    done.set()
     workers[1].join()
     assert backend.why_dead(None) is None
     assert "worker 1 ended with exit code 0" in backend.why_dead(5.0)

@@ -15,7 +15,7 @@ import pytest
 
 from pipeline_bench.analysis.conclusion import conclude
 from pipeline_bench.analysis.difference import between
-from pipeline_bench.environment import allowed_cpus, cpu_model
+from pipeline_bench.environment import cpu_model
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.result import CPU_TIME
@@ -30,6 +30,7 @@ from pipeline_bench.report import html, markdown
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
 from pipeline_bench.samplers.nvml_metrics import METRICS, UTILIZATION
+from pipeline_bench.system.processes import allowed_cpus
 from tests.stubs.nvml import nvml_stub, stub_environment
 
 __all__ = ["nvml_stub"]

@@ -20,7 +20,7 @@ from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.selftest import cases, gpu, judge, run
 from pipeline_bench.selftest.steps import Step, attempt
 from pipeline_bench.system import interrupts
-from tests.trials import new_session
+from tests.trials import new_session, parts_of
 
 
 def passes(selftest: Selftest) -> Selftest:
@@ -65,11 +65,6 @@ def selftest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., O
 def remembered() -> list[Path]:
     """The files of the last selftest, of whatever machine."""
     return list(last_file("", None).parent.glob("*.json"))
-
-
-def parts_of(outcome: Outcome) -> dict[str, Part]:
-    assert outcome.session.selftest is not None
-    return {part.name: part for part in outcome.session.selftest.parts}
 
 
 def test_a_part_that_raises_fails_with_a_line_and_stops_no_other(selftest: Callable[..., Outcome]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NoReturn
 
 import pytest
 
@@ -58,10 +58,9 @@ def test_only_the_first_repeat_of_a_variant_that_asks_tells_it() -> None:
     assert not runtime.wants_placement(trial(asked=False))
 
 
-def test_a_step_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*_: object) -> None:
+def test_a_step_that_fails_is_a_reason() -> None:
+    def failing(_: object) -> NoReturn:
         raise RuntimeError("the queue is\nclosed")
 
-    monkeypatch.setattr(runtime, "_graphs_of_session", failing)
     reason = "the step that was to tell it failed: RuntimeError: the queue is closed"
-    assert runtime.placement_of_session(None, cast(Any, None)) == Placement(reason=reason)
+    assert runtime.placement(failing, None) == Placement(reason=reason)

@@ -1,4 +1,7 @@
-"""The tutorial's queue script, bare: no probe, no recorder, one time stamp a step. Prints the step times in ns."""
+"""The tutorial's scripts, bare: no probe, no recorder, one time stamp a step. Prints the step times in ns.
+
+Arguments: ``feed_dict`` or ``fifo_queue``, the width, the steps.
+"""
 
 import json
 import sys
@@ -6,17 +9,23 @@ import time
 
 import tensorflow as tf
 
-width, steps = int(sys.argv[1]), int(sys.argv[2])
+fed, width, steps = sys.argv[1] == "feed_dict", int(sys.argv[2]), int(sys.argv[3])
 v1 = tf.compat.v1
 v1.disable_eager_execution()
 v1.set_random_seed(0)
 
+
+def sums_above_0(inputs: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tf.reduce_sum(inputs, axis=1, keepdims=True) > 0, tf.float32)
+
+
 with tf.device("/cpu:0"):
     data = tf.random.normal([128, width], seed=1)
+    target = sums_above_0(data)
     queue = v1.FIFOQueue(5, [tf.float32], [[128, width]])
     runner = v1.train.QueueRunner(queue, [queue.enqueue([data])])
-    features = queue.dequeue()
-labels = tf.cast(tf.reduce_sum(features, axis=1, keepdims=True) > 0, tf.float32)
+    features = v1.placeholder(tf.float32, [128, width]) if fed else queue.dequeue()
+labels = v1.placeholder(tf.float32, [128, 1]) if fed else sums_above_0(features)
 
 
 def dense(inputs: tf.Tensor, name: str, width_out: int) -> tf.Tensor:
@@ -35,10 +44,11 @@ stamps = []
 with v1.Session() as session:
     session.run(v1.global_variables_initializer())
     coordinator = v1.train.Coordinator()
-    threads = runner.create_threads(session, coord=coordinator, start=True)
+    threads = [] if fed else runner.create_threads(session, coord=coordinator, start=True)
     for step in range(steps):
         stamps.append(time.monotonic_ns())
-        _, loss = session.run([train_op, loss_op])
+        feed = dict(zip([features, labels], session.run([data, target]), strict=True)) if fed else None
+        _, loss = session.run([train_op, loss_op], feed)
         if step % 500 == 0:
             print(step, loss, file=sys.stderr)
     coordinator.request_stop()
