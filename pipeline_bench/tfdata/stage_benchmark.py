@@ -307,6 +307,8 @@ _ONE_FOR_ONE = frozenset(
 _SIZED = {"batch": "batch_size", "padded_batch": "batch_size", "ragged_batch": "batch_size", "shard": "num_shards"}
 _CHOOSING = frozenset({"sample_from_datasets", "choose_from_datasets", "concatenate"})
 """Methods whose elements come each from one of the inputs, and not from all of them."""
+_END_WITH_ONE = frozenset({"zip", "choose_from_datasets"})
+"""Methods that end as soon as one of their inputs does."""
 
 
 def inputs_per_output(stage: Stage) -> float | None:
@@ -352,19 +354,23 @@ def shares(stage: Stage) -> tuple[float, ...] | None:
 
 
 def endless(stages: Sequence[Stage], number: int) -> bool:
-    """Return whether a stage's elements never end, as far as the calls show: it or one before it repeats, or counts."""
-    known = {stage.id: stage for stage in stages}
-    waiting, seen = [number], set()
-    while waiting:
-        stage = known.get(waiting.pop())
-        if stage is None or stage.id in seen:
-            continue
-        seen.add(stage.id)
-        repeats = stage.method == "repeat" and stage.arguments.get("count") in (None, INFINITE)
-        if repeats or stage.method in ("counter", "random"):
-            return True
-        waiting += stage.inputs
-    return False
+    """Return whether a stage's elements never end, as far as the calls show: it or one before it repeats, or counts.
+
+    Args:
+        stages: upstream first.
+        number: the id of the stage.
+    """
+    found: dict[int, bool] = {}
+    for stage in stages:
+        count, before = stage.arguments.get("count"), [found.get(each, False) for each in stage.inputs]
+        if stage.method == "take" and count not in (None, INFINITE):
+            found[stage.id] = False
+        elif stage.method in _END_WITH_ONE:
+            found[stage.id] = all(before)
+        else:
+            repeats = stage.method == "repeat" and count in (None, INFINITE)
+            found[stage.id] = repeats or stage.method in ("counter", "random") or any(before)
+    return found.get(number, False)
 
 
 def per_sink_element(
