@@ -236,6 +236,15 @@ def test_elements_of_any_kind_are_fed_from_memory() -> None:
 
 
 @pytest.mark.usefixtures("briefly")
+def test_ragged_and_sparse_tensors_weigh_what_they_hold_although_they_travel_as_variants() -> None:
+    ragged = tf.RaggedTensor.from_row_lengths(tf.zeros([1000]), [400, 600])
+    sparse = tf.sparse.from_dense(tf.ones([10, 10]))
+    chain = Chain().source("from_tensors", lambda: tf.data.Dataset.from_tensors((ragged, sparse)))
+    (cost,) = chain.measured()
+    assert cost.element_bytes == 1000 * 4 + 3 * 8 + 100 * 4 + 100 * 2 * 8 + 2 * 8, "values, row splits, indices, shape"
+
+
+@pytest.mark.usefixtures("briefly")
 def test_several_inputs() -> None:
     chain = Chain().source("range", numbers).source("range", numbers)
     chain.add("zip", lambda one, other: tf.data.Dataset.zip((one, other)), 0, 1)
