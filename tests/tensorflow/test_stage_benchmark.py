@@ -172,6 +172,19 @@ def test_what_comes_after_a_stage_that_failed_alone_is_fed_by_the_pipeline_itsel
     assert of_map.elapsed_ns is not None, of_map.reason
 
 
+@pytest.mark.usefixtures("briefly")
+def test_a_stage_whose_errors_are_ignored_is_measured_without_the_elements_that_fail() -> None:
+    def fails_now_and_then(value: Any) -> Any:
+        tf.debugging.assert_greater(value % 7, tf.constant(0, tf.int64))
+        return value
+
+    chain = Chain().source("range", numbers).add("map", lambda data: data.map(fails_now_and_then))
+    chain.add("ignore_errors", lambda data: data.ignore_errors()).add("batch", batched, batch_size=8)
+    costs = chain.measured()
+    assert [cost.reason for cost in costs] == [None] * 4
+    assert [cost.elements for cost in costs] == [8, 8, 8, 1]
+
+
 def test_an_asserted_cardinality_costs_nothing_and_hands_on_what_feeds_it() -> None:
     chain = Chain().source("range", numbers)
     chain.stages.append(Stage(id=1, method="apply", inputs=(0,), function=UserFunction(name="assert_cardinality")))
