@@ -388,6 +388,9 @@ def _disk_limit(inspection: Inspection) -> Limit:
         return Limit(name=name, text="how much the pipeline reads was not measured")
     if inspection.read_bytes <= 0:
         return Limit(name=name, text="the pipeline reads no files")
+    sources = [inspection.cost(stage.id) for stage in inspection.stages if not stage.inputs]
+    if not inspection.cold and all(cost is not None and cost.elements == 0 for cost in sources):
+        return Limit(name=name, text="files are read in the first epoch only: a cache keeps what they give")
     if not inspection.disk_bytes_per_s:
         reason = inspection.disk_reason or "its bandwidth was not measured"
         return Limit(name=name, text=reason.rstrip("."))

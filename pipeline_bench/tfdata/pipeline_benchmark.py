@@ -79,6 +79,7 @@ def run(
         if element is None:
             raise UserCodeError(*consumers.NO_ELEMENT)
         first_ns = float(time.perf_counter_ns() - start_ns)
+        read_first = disk.bytes_read()
         user_code.restore_imports()
         alive()
         batch_size = describe.batch_size(element)
@@ -103,10 +104,22 @@ def run(
             "batch_size": batch_size,
             "first_ns": first_ns,
             "tuned": tuned,
-            "read_bytes": None if read_before is None or read_after is None else (read_after - read_before) / count,
+            "read_bytes": _read_for_one(read_before, read_first, read_after, count, ended=element is None),
             "files": tuple(dict.fromkeys((*opened, *named_files(dataset)))),
         }
     )
+
+
+def _read_for_one(before: int | None, first: int | None, after: int | None, count: int, ended: bool) -> float | None:
+    """Return the bytes that are read for one element; None where that is not known.
+
+    What is read before the first one comes may fill a buffer, as a shuffle's, and be of many elements.
+    """
+    if before is None or first is None or after is None:
+        return None
+    if ended or after == before:
+        return (after - before) / count
+    return (after - first) / (count - 1) if after > first and count > 1 else None
 
 
 def named_files(dataset: Any) -> tuple[str, ...]:

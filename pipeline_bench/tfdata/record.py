@@ -15,7 +15,7 @@ import functools
 import inspect
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -112,16 +112,9 @@ class Recipe:
         self.sink = numbers[sink]
         own_files = any(call.needs_own_files() for call in self.calls.values())
         self.notes = (*notes, OWN_FILE_NOTE) if own_files else notes
-        elsewhere: dict[Location | None, list[Call]] = {}
-        for number, call in calls.items():
-            if number not in needed and call.location is not None:
-                elsewhere.setdefault(call.location, []).append(call)
-        made = [(self.calls[numbers[each]].stage(), calls[each]) for each in sorted(needed)]
+        shared = _shared(calls, needed)
         self.stages: tuple[Stage, ...] = tuple(
-            stage.model_copy(update={"shared": True})
-            if _is_shared(calls, call, elsewhere.get(call.location, ()))
-            else stage
-            for stage, call in made
+            self.calls[numbers[each]].stage().model_copy(update={"shared": each in shared}) for each in sorted(needed)
         )
         """Upstream first, by id."""
 
@@ -145,16 +138,23 @@ def _numbered(call: Call, numbers: Mapping[int, int]) -> Call:
     return replace(call, id=numbers[call.id], inputs=tuple(inputs), inner=tuple(inner))
 
 
-def _is_shared(calls: Mapping[int, Call], call: Call, others: Sequence[Call]) -> bool:
-    """Return whether other calls from a call's place in the source are not like it."""
-    alike = [each for each in others if each.stage().function == call.stage().function]
-    is_random = _is_random(calls, call) if others else False
-    return len(alike) < len(others) or any(_is_random(calls, each) != is_random for each in alike)
+def _shared(calls: Mapping[int, Call], needed: Collection[int]) -> set[int]:
+    """Return those of the calls needed from whose place in the source others that are not needed come, unlike them.
 
-
-def _is_random(calls: Mapping[int, Call], call: Call) -> bool:
-    """Return whether a call or one in front of it draws random numbers, or mixes."""
-    return any(calls[number].stage().varies for number in upstream(calls, [call.id]))
+    Calls are alike that have the same function, and where both draw random numbers or mix, or what is before them does.
+    """
+    places = {calls[number].location for number in needed} - {None}
+    others = [number for number, call in calls.items() if number not in needed and call.location in places]
+    if not others:
+        return set()
+    kinds: dict[int, tuple[UserFunction | None, bool]] = {}
+    for number in sorted(upstream(calls, [*needed, *others])):  # each once: there may be a call for each of many files
+        stage = calls[number].stage()
+        kinds[number] = stage.function, stage.varies or any(kinds[each][1] for each in stage.inputs)
+    elsewhere: dict[Location | None, set[tuple[UserFunction | None, bool]]] = {}
+    for number in others:
+        elsewhere.setdefault(calls[number].location, set()).add(kinds[number])
+    return {number for number in needed if elsewhere.get(calls[number].location, set()) - {kinds[number]}}
 
 
 @dataclass

@@ -36,8 +36,11 @@ from pipeline_bench.tfdata.thread_state import ThreadState
 _RUN_HINT = "`pipeline-bench run -- python {script}` says how long each of its trainings waits for its input"
 _TRAINING_PROCESS_S = 2.0
 """CPU time that an import of TensorFlow alone takes: who starts processes that took less has none of them train."""
-_TRAINS = frozenset({"fit", "train_on_batch", "GradientTape", "apply_gradients", "minimize", "stateless_apply"})
-"""What a script calls that trains; a loop before that only prepares something."""
+_TRAINS = frozenset({"fit", "train_on_batch", "GradientTape", "minimize", "stateless_apply"})
+"""What a script calls that trains; a loop before that only prepares something.
+
+`apply_gradients` is none: beside a tape it needs no word, and that of Flax is compiled by JAX, where no call shows.
+"""
 
 _METHODS: dict[Does, str] = {"train": "fit", "test": "evaluate", "predict": "predict"}
 
@@ -316,6 +319,12 @@ def _end_threads() -> None:
     """Wait for the script's threads, as the interpreter does at a script's end; pools end theirs first."""
     for end in reversed(getattr(threading, "_threading_atexits", ())):
         end()
+    for pools, is_closed in (
+        ("concurrent.futures.thread", "_shutdown"),
+        ("concurrent.futures.process", "_global_shutdown"),
+    ):
+        if pools in sys.modules:  # the trial goes on, and what it runs of the script's has pools too
+            setattr(sys.modules[pools], is_closed, False)
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.current_thread():
             thread.join()

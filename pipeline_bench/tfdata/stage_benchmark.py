@@ -81,8 +81,15 @@ class StageBenchmark:
             limit_s: the most time for all stages.
             alive: called between stages, as a sign of life.
         """
-        self._stages, self._sink = stages, sink
-        self._make, self._options = make, options
+        failing: set[int] = set()  # in front of an `ignore_errors`
+        for stage in reversed(stages):
+            failing.update(stage.inputs if stage.method == "ignore_errors" or stage.id in failing else ())
+
+        def made(number: int, inputs: Sequence[Any]) -> Any:
+            dataset = make(number, inputs)
+            return dataset.ignore_errors() if number in failing else dataset
+
+        self._stages, self._sink, self._make, self._options = stages, sink, made, options
         self._end_s = time.monotonic() + limit_s
         self._first_s = max(_FIRST_ELEMENT_S, limit_s / 3)
         self._alive = alive
@@ -307,6 +314,8 @@ _ONE_FOR_ONE = frozenset(
 _SIZED = {"batch": "batch_size", "padded_batch": "batch_size", "ragged_batch": "batch_size", "shard": "num_shards"}
 _CHOOSING = frozenset({"sample_from_datasets", "choose_from_datasets", "concatenate"})
 """Methods whose elements come each from one of the inputs, and not from all of them."""
+_END_WITH_ONE = frozenset({"zip", "choose_from_datasets"})
+"""Methods that end as soon as one of their inputs does."""
 
 
 def inputs_per_output(stage: Stage) -> float | None:
@@ -353,18 +362,16 @@ def shares(stage: Stage) -> tuple[float, ...] | None:
 
 def endless(stages: Sequence[Stage], number: int) -> bool:
     """Return whether a stage's elements never end, as far as the calls show: it or one before it repeats, or counts."""
-    known = {stage.id: stage for stage in stages}
-    waiting, seen = [number], set()
-    while waiting:
-        stage = known.get(waiting.pop())
-        if stage is None or stage.id in seen:
-            continue
-        seen.add(stage.id)
-        repeats = stage.method == "repeat" and stage.arguments.get("count") in (None, INFINITE)
-        if repeats or stage.method in ("counter", "random"):
-            return True
-        waiting += stage.inputs
-    return False
+    found: dict[int, bool] = {}
+    for stage in stages:  # upstream first
+        count, before = stage.arguments.get("count"), [found.get(each, False) for each in stage.inputs]
+        if stage.method in ("counter", "random") or (stage.method == "repeat" and count in (None, INFINITE)):
+            found[stage.id] = True
+        elif stage.method in _END_WITH_ONE:
+            found[stage.id] = min(before, default=False)
+        else:
+            found[stage.id] = any(before) and (stage.method != "take" or count in (None, INFINITE))
+    return found.get(number, False)
 
 
 def per_sink_element(

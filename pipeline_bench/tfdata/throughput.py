@@ -116,7 +116,8 @@ class FlatIterator:
         from tensorflow.python.eager import cancellation, context, execute
 
         self.iterator = iter(dataset)
-        specs = _flat_specs(dataset.element_spec)
+        self._spec = dataset.element_spec
+        specs = _flat_specs(self._spec)
         types = tuple(spec.dtype.as_datatype_enum for spec in specs)
         shapes = tuple(spec.shape for spec in specs)
         self._outputs = len(specs)
@@ -144,6 +145,12 @@ class FlatIterator:
         except Exception as error:
             raise self._explained(error, deadline) from None
         return element
+
+    def nbytes(self, element: list[Any]) -> int:
+        """Return the bytes of an element, of the ragged and sparse tensors in it too, which travel as variants."""
+        from tensorflow.python.data.util import structure
+
+        return nbytes(structure.from_compatible_tensor_list(self._spec, element))
 
     @staticmethod
     def _explained(error: Exception, deadline: Deadline | None) -> Exception:
@@ -218,7 +225,7 @@ class Sample(NamedTuple):
 
 def sample(iterator: FlatIterator, deadline: Deadline, first: list[Any], seconds: float) -> Sample:
     """Take and keep elements for so long, until there are enough or there are no more."""
-    kept, size = [first], nbytes(first)
+    kept, size = [first], iterator.nbytes(first)
     opaque = any(not tensor.dtype.is_numpy_compatible for tensor in first)
     most = _KEPT_OPAQUE_MOST if opaque else _KEPT_MOST
     taking_ns = 0
@@ -229,7 +236,7 @@ def sample(iterator: FlatIterator, deadline: Deadline, first: list[Any], seconds
                 break
             kept.append(iterator.take(deadline))
             taking_ns += time.perf_counter_ns() - start_ns
-            size += nbytes(kept[-1])
+            size += iterator.nbytes(kept[-1])
     return Sample(kept, taking_ns / (len(kept) - 1) if len(kept) > 1 else None, size / len(kept))
 
 

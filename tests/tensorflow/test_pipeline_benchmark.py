@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import Any
 
+import pytest
 import tensorflow as tf  # noqa: TID253
 
+from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.tfdata import pipeline_benchmark
 
 
@@ -18,3 +22,33 @@ def test_strings_that_lead_to_files_are_files(tmp_path: Path) -> None:
 def test_lines_of_text_are_no_files_however_long(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("word " * 200 + "\n" + "/word" * 900 + "\n")
     assert pipeline_benchmark.named_files(tf.data.TextLineDataset(str(tmp_path / "a.txt")).batch(2)) == ()
+
+
+FILE_BYTES = 10_000
+
+
+def slow(batch: Any) -> Any:
+    time.sleep(0.01)
+    return batch
+
+
+def read_files(folder: Path, seconds: float, passes: int | None) -> float | None:
+    """Return what is said to be read for a batch of four files, behind a shuffle of 200 of them."""
+    for number in range(240):
+        (folder / f"{number}").write_bytes(b"x" * FILE_BYTES)
+    data = tf.data.Dataset.from_tensor_slices([str(folder / f"{number}") for number in range(240)])
+    data = data.repeat(passes).map(tf.io.read_file).shuffle(200).batch(4)
+    data = data.map(lambda batch: tf.py_function(slow, [batch], tf.string))
+    options = tf.data.Options()  # nothing else than the shuffle reads ahead
+    options.experimental_optimization.map_parallelization = False
+    options.experimental_optimization.inject_prefetch = False
+    return pipeline_benchmark.run(data.with_options(options), Inspection(), seconds, folder / "scratch").read_bytes
+
+
+@pytest.mark.parametrize("passes", [1, None])
+def test_what_fills_a_shuffle_is_not_held_against_the_first_elements(passes: int | None, tmp_path: Path) -> None:
+    assert read_files(tmp_path, 60.0 if passes else 0.3, passes) == pytest.approx(4 * FILE_BYTES, rel=0.05)
+
+
+def test_of_one_element_behind_a_shuffle_it_is_not_known_what_is_read_for_it(tmp_path: Path) -> None:
+    assert read_files(tmp_path, 0.0, None) is None

@@ -13,7 +13,7 @@ import pytest
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.pipeline import Stage, Target
-from pipeline_bench.tfdata import describe, loading, public_api
+from pipeline_bench.tfdata import describe, loading, public_api, record
 from pipeline_bench.tfdata.record import Recipe, Recording
 from tests.tensorflow import recorded
 
@@ -366,3 +366,26 @@ def test_a_pipeline_is_recorded_in_whatever_thread_it_is_made_and_numbered_by_it
     assert labels(recording.recipe(alone)) == ["range", "map(<lambda>)", "batch"]
     stages = [[(each.id, each.inputs) for each in recording.recipe(made).stages] for made in (alone, among_others)]
     assert stages[0] == stages[1] == [(0, ()), (1, (0,)), (2, (1,))]
+
+
+def test_each_of_many_calls_of_one_line_is_described_once_or_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tensorflow as tf
+
+    def make(files: int) -> Any:
+        whole = tf.data.Dataset.range(1)
+        for number in range(files):
+            whole = whole.concatenate(tf.data.Dataset.range(number).map(lambda value: value + 1))
+        return whole
+
+    described, plain = [0], record.Call.stage
+
+    def counted(call: Any) -> Any:
+        described[0] += 1
+        return plain(call)
+
+    with Recording() as recording:
+        training, _ = make(12), make(12)
+    monkeypatch.setattr(record.Call, "stage", counted)
+    recipe = recording.recipe(training)
+    assert described[0] <= 3 * len(recipe.stages), "with one for each pair of calls, and what is before it, thousands"
+    assert not any(stage.shared for stage in recipe.stages)

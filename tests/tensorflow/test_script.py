@@ -127,6 +127,16 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "few = data.take(2)\nfor epoch in range(3):\n    for x, y in few:\n        with tf.GradientTape(): pass",
         [2, False, 9],
     ),
+    "one_step": (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "for x, y in data.take(1):\n    with tf.GradientTape(): pass",
+        [1, False, 8, "pools are open"],
+    ),
+    "flax": (
+        "class State:\n    def apply_gradients(self): return self\n"
+        "state = State()\nfor x, y in data: state = state.apply_gradients()\nopen('after', 'w')",
+        [10, False, 10],
+    ),
     "zipped": (
         "import time\ndef wait(y): return [time.sleep(0.1), y][1]\n"
         "slow = data.take(9).map(lambda x, y: (x, tf.numpy_function(wait, [y], tf.float32)))\n"
@@ -249,7 +259,8 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "within": ("from . import helper\nmodel.fit(helper.take(data))", [3, True, 8]),
 }
 RUN = """
-import json, os, re, sys, threading, time
+import contextlib, json, os, re, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
@@ -274,6 +285,9 @@ def reach(name):
             found += [training.epochs, training.in_loop]
         if name == "graph_loop_over_an_argument":
             assert [each.name for each in training.datasets] == ["", "data"], training.datasets
+        if name == "one_step":
+            with contextlib.suppress(RuntimeError):
+                found.append(ThreadPoolExecutor(1).submit("pools are open".strip).result())
         if name == "mixed":
             assert keras.config.dtype_policy().name == "mixed_float16"
         if name == "at_import":

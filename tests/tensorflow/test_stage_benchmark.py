@@ -172,6 +172,19 @@ def test_what_comes_after_a_stage_that_failed_alone_is_fed_by_the_pipeline_itsel
     assert of_map.elapsed_ns is not None, of_map.reason
 
 
+@pytest.mark.usefixtures("briefly")
+def test_a_stage_whose_errors_are_ignored_is_measured_without_the_elements_that_fail() -> None:
+    def fails_now_and_then(value: Any) -> Any:
+        tf.debugging.assert_greater(value % 7, tf.constant(0, tf.int64))
+        return value
+
+    chain = Chain().source("range", numbers).add("map", lambda data: data.map(fails_now_and_then))
+    chain.add("ignore_errors", lambda data: data.ignore_errors()).add("batch", batched, batch_size=8)
+    costs = chain.measured()
+    assert [cost.reason for cost in costs] == [None] * 4
+    assert [cost.elements for cost in costs] == [8, 8, 8, 1]
+
+
 def test_an_asserted_cardinality_costs_nothing_and_hands_on_what_feeds_it() -> None:
     chain = Chain().source("range", numbers)
     chain.stages.append(Stage(id=1, method="apply", inputs=(0,), function=UserFunction(name="assert_cardinality")))
@@ -233,6 +246,15 @@ def test_elements_of_any_kind_are_fed_from_memory() -> None:
     costs = chain.add("ragged_batch", lambda data: data.ragged_batch(2), batch_size=2).measured()
     assert [cost.reason for cost in costs] == [None] * 3
     assert all(cost.elapsed_ns is not None for cost in costs)
+
+
+@pytest.mark.usefixtures("briefly")
+def test_ragged_and_sparse_tensors_weigh_what_they_hold_although_they_travel_as_variants() -> None:
+    ragged = tf.RaggedTensor.from_row_lengths(tf.zeros([1000]), [400, 600])
+    sparse = tf.sparse.from_dense(tf.ones([10, 10]))
+    chain = Chain().source("from_tensors", lambda: tf.data.Dataset.from_tensors((ragged, sparse)))
+    (cost,) = chain.measured()
+    assert cost.element_bytes == 1000 * 4 + 3 * 8 + 100 * 4 + 100 * 2 * 8 + 2 * 8, "values, row splits, indices, shape"
 
 
 @pytest.mark.usefixtures("briefly")

@@ -354,6 +354,15 @@ def test_a_pipeline_that_reads_nothing_is_not_limited_by_the_disk() -> None:
     assert (found["the disk"].ms, found["the disk"].text) == (None, "the pipeline reads no files")
 
 
+def test_a_pipeline_whose_cache_is_full_is_not_limited_by_the_disk() -> None:
+    looked = python_decode(20.0).model_copy(update={"read_bytes": 2e6, "disk_bytes_per_s": 1e9})
+    costs = tuple(each.model_copy(update={"elements": 0.0}) for each in looked.costs)
+    warm = looked.model_copy(update={"costs": costs})
+    found = [limits(diagnose(Machine(each, lambda edits: 20.6), budget_s=40))["the disk"] for each in (warm, looked)]
+    assert [limit.ms for limit in found] == [None, 2.0]
+    assert found[0].text.startswith("files are read in the first epoch only")
+
+
 def test_a_prefetch_is_not_named_while_a_map_was_not_measured_for_want_of_time() -> None:
     stages = (stage(0, "range"), stage(1, "prefetch", 0), stage(2, "map", 1, of=function("decode")))
     late = cost(2, None, reason="no time was left for it").model_copy(update={"late": True})

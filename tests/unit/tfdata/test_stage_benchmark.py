@@ -56,6 +56,26 @@ def test_a_repeat_without_a_count_never_ends(method: str, arguments: dict[str, V
 
 
 @pytest.mark.parametrize(
+    ("method", "endless"),
+    [
+        ("zip", False),  # as keras.utils.timeseries_dataset_from_array has it
+        ("choose_from_datasets", False),
+        ("sample_from_datasets", True),
+        ("concatenate", True),
+    ],
+)
+def test_what_ends_with_the_first_of_its_inputs_to_end_is_not_endless(method: str, endless: bool) -> None:
+    stages = (stage(0, "range"), stage(1, "counter"), stage(2, method, 0, 1), stage(3, "cache", 2))
+    assert stage_benchmark.endless(stages, 3) is endless
+    assert stage_benchmark.endless((stage(0, "random"), stage(1, "counter"), stage(2, method, 0, 1)), 2)
+
+
+def test_a_take_ends_what_never_ends() -> None:
+    stages = (stage(0, "range"), stage(1, "repeat", 0), stage(2, "take", 1, count=9), stage(3, "take", 1, count=-1))
+    assert [stage_benchmark.endless(stages, number) for number in range(4)] == [False, True, False, True]
+
+
+@pytest.mark.parametrize(
     ("method", "arguments", "taken"),
     [
         ("batch", {"batch_size": 32}, 32),
