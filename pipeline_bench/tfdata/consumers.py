@@ -16,7 +16,7 @@ from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import INFINITE
 from pipeline_bench.tfdata import legacy_keras, thread_state, user_code
 from pipeline_bench.tfdata.describe import nbytes
-from pipeline_bench.tfdata.throughput import FlatIterator, restart, window_size
+from pipeline_bench.tfdata.throughput import FlatIterator, can_window, restart, window_size
 
 Record = Callable[[int, int, int, float], bool]
 Step = Callable[[Any], float]
@@ -161,7 +161,7 @@ def _record_parts(start_ns: int, end_ns: int, count: int, record: Record) -> boo
 def _has_windows(dataset: Any, count: int) -> bool:
     """Whether a pass has so many whole windows that what is left over at its end, and not counted, is no matter."""
     cardinality = int(dataset.cardinality())
-    return cardinality == INFINITE or cardinality >= _WINDOWS_LEAST * count
+    return can_window(dataset) and (cardinality == INFINITE or cardinality >= _WINDOWS_LEAST * count)
 
 
 def train(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None) -> int | None:

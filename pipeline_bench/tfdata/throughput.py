@@ -11,6 +11,7 @@ Fast elements are counted in windows (`Dataset.window`): one call from Python fo
 from __future__ import annotations
 
 import contextlib
+import graphlib
 import os
 import resource
 import statistics
@@ -275,6 +276,13 @@ def window_size(each_ns: float, element_bytes: float) -> int:
     return max(1, min(most, round(_WINDOW_NS / max(each_ns, 100.0))))
 
 
+def can_window(dataset: Any) -> bool:
+    """Return whether `Dataset.window` takes the elements: it fails where a part of one is None, as of ``(x, None)``."""
+    import tensorflow as tf
+
+    return all(part._flat_tensor_specs for part in tf.nest.flatten(dataset.element_spec))
+
+
 def windowed_rate(dataset: Any, deadline: Deadline, each_ns: float, element_bytes: float, seconds: float) -> Rate:
     """Take by windows, in slices, and return the median slice.
 
@@ -285,7 +293,7 @@ def windowed_rate(dataset: Any, deadline: Deadline, each_ns: float, element_byte
         element_bytes: of one; a window holds all of its elements at once.
         seconds: how long to take.
     """
-    size = window_size(each_ns, element_bytes)
+    size = window_size(each_ns, element_bytes) if can_window(dataset) else 1
     iterator = FlatIterator(dataset if size == 1 else dataset.window(size))
     iterator.take(deadline)
     rates = [rate(lambda: iterator.take(deadline), seconds / _SLICES, size) for _ in range(_SLICES)]
@@ -328,9 +336,15 @@ def inputs_of(dataset: Any) -> list[Any]:
 def upstream_of(dataset: Any) -> list[Any]:
     """Return the datasets that a pipeline consists of, each once, upstream first and itself last."""
     found: dict[int, Any] = {}
-    for before in inputs_of(dataset):
-        found |= {id(each): each for each in upstream_of(before)}
-    return list({**found, id(dataset): dataset}.values())
+    before: dict[int, list[int]] = {}
+    waiting = [dataset]
+    while waiting:  # no recursion: a dataset for each of a thousand files may be joined one by one
+        each = waiting.pop()
+        if id(each) not in found:
+            inputs = inputs_of(each)
+            found[id(each)], before[id(each)] = each, [id(one) for one in inputs]
+            waiting += inputs
+    return [found[number] for number in graphlib.TopologicalSorter(before).static_order()]
 
 
 def caches_in(dataset: Any) -> list[Any]:

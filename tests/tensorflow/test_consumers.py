@@ -64,6 +64,21 @@ def test_a_fast_drain_has_steps_that_follow_one_another(length: int) -> None:
     assert all(before <= after for before, after in zip(steps.end_ns, steps.start_ns[1:], strict=False))
 
 
+def test_fast_elements_of_which_a_part_is_nothing_are_drained() -> None:
+    steps = Steps(500)
+    consumers.drain(tf.data.Dataset.range(10**6).map(lambda value: (value, None)), steps, warmup_s=0.05)
+    assert len(steps.loss) == 500
+
+
+def test_a_thousand_datasets_that_were_joined_one_by_one_are_found_upstream_first() -> None:
+    whole = tf.data.Dataset.range(1).cache()
+    caches = [whole]
+    for _ in range(1100):
+        whole = whole.concatenate(tf.data.Dataset.range(1))
+    caches.append(whole.cache())
+    assert [id(each) for each in throughput.caches_in(caches[1].batch(2))] == [id(each) for each in caches]
+
+
 def test_a_short_pass_is_counted_by_its_own_elements() -> None:
     passes = tf.Variable(0, dtype=tf.int64)
 
