@@ -53,7 +53,8 @@ def test_a_part_of_a_file_is_evicted_alone(tmp_path: Path) -> None:
     if page_cache.resident_pages(first)[0]:
         pytest.skip("this file system does not evict: tmpfs has no other place for its pages")
     resident, pages = page_cache.resident_pages(rest)
-    assert resident == pages == size_bytes // 2 // PAGE_BYTES
+    assert pages == size_bytes // 2 // PAGE_BYTES
+    assert resident > 0.9 * pages  # of a machine that is short of memory, the kernel may take some
 
 
 def test_a_file_that_is_written_and_not_synced_stays(file: Part) -> None:
