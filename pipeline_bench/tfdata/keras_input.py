@@ -46,7 +46,7 @@ class KerasInput:
         self._legacy = legacy
         self.kind, self.data, self._place = kind, data, _made_in.get(id(data))
         # Keras 2 reads the epochs of arrays with one iterator, Keras 3 makes one for each.
-        names = (*_ARGUMENTS, "epochs") if legacy else _ARGUMENTS
+        names = (*_ARGUMENTS, "epochs") if legacy and kind != "PyDataset" else _ARGUMENTS
         self._given = {name: given[name] for name in names if given.get(name) is not None}
         self._given.setdefault("shuffle", True)
         self._adapted: Any = None

@@ -120,7 +120,7 @@ def test_a_sequence_of_keras_2_becomes_a_py_dataset_with_the_workers_of_its_fit(
     given = {"x": data, "workers": 3, "use_multiprocessing": None, "max_queue_size": 7, "epochs": 9}
     assert legacy_keras.as_py_dataset(data, given) is data
     assert isinstance(data, OfKeras2)
-    found = read(data)
+    found = KerasInput("PyDataset", data, {**given, "shuffle": False}, legacy=True)
     assert [x[0, 0] for x, _ in found.dataset().as_numpy_iterator()] == [0, 1, 2, 3, 4]
     assert data.epochs == 1
     stages = found.described(0.0).stages
