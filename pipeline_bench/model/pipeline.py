@@ -146,6 +146,8 @@ class Stage(Data):
     """What the function itself builds for each element (`interleave`, `flat_map`); listed, not measured one by one."""
     shared: bool = False
     """Whether its call also makes a stage of another pipeline that is not alike: of another function, or random."""
+    left_early: bool = False
+    """Whether a `take` behind it leaves it before its end, in every pass: TensorFlow then empties a cache."""
 
     @property
     def label(self) -> str:

@@ -66,7 +66,7 @@ def rebuild(
     for edit in edits:
         edit.apply(plan)
     for stage in recipe.stages:
-        never_full = stage.method == "cache" and stage_benchmark.endless(recipe.stages, stage.id)
+        never_full = stage.method == "cache" and stage_benchmark.never_full(recipe.stages, stage)
         if stage.method in without and stage.id in plan.nodes and not never_full:
             plan.take_out(stage.id)
     maker = _Maker(plan, scratch, cached_elements=cached_elements)

@@ -22,7 +22,7 @@ from typing import Any
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Location, Stage, UserFunction
-from pipeline_bench.tfdata import describe, public_api, user_code
+from pipeline_bench.tfdata import describe, public_api, throughput, user_code
 from pipeline_bench.tfdata.public_api import Entry, Invocation, Run, is_dataset
 
 OWN_FILE_NOTE = "The dataset's own cache file was not used; a fresh one took its place."
@@ -112,9 +112,12 @@ class Recipe:
         self.sink = numbers[sink]
         own_files = any(call.needs_own_files() for call in self.calls.values())
         self.notes = (*notes, OWN_FILE_NOTE) if own_files else notes
-        shared = _shared(calls, needed)
+        shared, left = _shared(calls, needed), throughput.left_early(calls[sink].result)
         self.stages: tuple[Stage, ...] = tuple(
-            self.calls[numbers[each]].stage().model_copy(update={"shared": each in shared}) for each in sorted(needed)
+            self.calls[numbers[each]]
+            .stage()
+            .model_copy(update={"shared": each in shared, "left_early": id(calls[each].result) in left})
+            for each in sorted(needed)
         )
         """Upstream first, by id."""
 

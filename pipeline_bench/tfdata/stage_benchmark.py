@@ -374,12 +374,17 @@ def endless(stages: Sequence[Stage], number: int) -> bool:
     return found.get(number, False)
 
 
+def never_full(stages: Sequence[Stage], cache: Stage) -> bool:
+    """Return whether a cache never has all elements: behind an endless repeat, or left early in every pass."""
+    return cache.left_early or endless(stages, cache.id)
+
+
 def per_sink_element(
     stages: Sequence[Stage], sink: int, taken: Mapping[int, float | None], *, first_epoch: bool = False
 ) -> dict[int, float]:
     """Return how many elements each stage gives for one of the sink's, as far as the stages after it show.
 
-    What comes before a cache gives none: once filled, the cache alone is asked. One behind an endless repeat never is.
+    What comes before a cache gives none: once filled, the cache alone is asked. Some are `never_full`.
 
     Args:
         stages: upstream first.
@@ -394,7 +399,7 @@ def per_sink_element(
         if own is None or each_takes is None or each is None or stage.id in unknown:
             unknown.update(stage.inputs)
             continue
-        filled = not first_epoch and stage.method == "cache" and not endless(stages, stage.id)
+        filled = not first_epoch and stage.method == "cache" and not never_full(stages, stage)
         for number, share in zip(stage.inputs, each, strict=True):
             elements[number] = elements.get(number, 0.0) + (0.0 if filled else own * each_takes * share)
     return {number: count for number, count in elements.items() if number not in unknown}

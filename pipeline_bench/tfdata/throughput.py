@@ -352,6 +352,21 @@ def caches_in(dataset: Any) -> list[Any]:
     return [each for each in upstream_of(dataset) if type(each).__name__ == "CacheDataset"]
 
 
+def left_early(dataset: Any) -> set[int]:
+    """Return the identities of the datasets in a pipeline that a `take` leaves before their end, in every pass.
+
+    TensorFlow then empties a cache among them (tensorflow/core/kernels/data/cache_dataset_ops.cc).
+    """
+    left: set[int] = set()
+    for each in reversed(upstream_of(dataset)):
+        kind, inputs = type(each).__name__, inputs_of(each)
+        takes = kind == "_TakeDataset" and hasattr(each._count, "numpy")  # of a graph no number is known
+        ends = takes and 0 <= int(each._count) < int(inputs[0].cardinality())
+        if ends or (id(each) in left and kind != "_RepeatDataset"):
+            left.update(map(id, inputs))
+    return left
+
+
 def fill(caches: Sequence[Any], limit_s: float, alive: Callable[[], None] = lambda: None) -> list[Pass]:
     """Make one pass over each of the caches; all of them share the time.
 

@@ -268,11 +268,12 @@ class PipelineEngine(Engine):
         task, recorder = self._task, self.recorder
         made = self._rebuilt()
         inserted = {id(cache) for cache in made.caches}
-        # One of the user's behind an endless repeat is never full.
+        # One of the user's behind an endless repeat, or that a take leaves early, is never full.
+        left = throughput.left_early(made.dataset)
         filling = [
             cache
             for cache in throughput.caches_in(made.dataset)
-            if id(cache) in inserted or int(cache.cardinality()) != INFINITE
+            if id(cache) in inserted or (id(cache) not in left and int(cache.cardinality()) != INFINITE)
         ]
         if not filling:
             return made.dataset

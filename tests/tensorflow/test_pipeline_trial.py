@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from pipeline_bench.diagnosis import equality
-from pipeline_bench.model.edits import DivideMap, InsertAfter, SetArgument
+from pipeline_bench.model.edits import DivideMap, InsertAfter, Remove, SetArgument
 from pipeline_bench.model.events import Device, Done, Event, Failed, Fingerprinted, Inspected, Phase, Steps
 from pipeline_bench.model.pipeline import KIND, Activity, Inspection, Target, Task
 from pipeline_bench.model.trial import Trial
@@ -58,6 +58,10 @@ def endless():
 
 def make_cached():
     return tf.data.Dataset.range(2000).map(decode).cache().batch(10)
+
+
+def make_left():
+    return tf.data.Dataset.range(20).map(decode).cache().take(15).batch(5)
 
 
 def make_mixed():
@@ -229,6 +233,14 @@ def test_a_cache_is_filled_before_the_steps(run_task: RunTask) -> None:
     assert steps(cached) == 25
     assert phases(cached) == ["import", "build", "fill", "train"]
     assert not of(Inspected, cached)
+
+
+def test_a_users_cache_that_a_take_leaves_early_is_not_filled_for_it(run_task: RunTask) -> None:
+    left = run_task("make_left", "drain")
+    assert steps(left) == 25
+    assert phases(left) == ["import", "build", "train"], "TensorFlow empties it at the end of each pass"
+    moved = (Remove(stage=2), InsertAfter(stage=3, method="cache"))
+    assert phases(run_task("make_left", "drain", edits=moved)) == ["import", "build", "fill", "train"]
 
 
 def test_a_cache_that_never_fills_keeps_its_first_elements_and_says_so(run_task: RunTask) -> None:

@@ -352,6 +352,16 @@ def test_a_call_that_makes_a_stage_of_another_pipeline_otherwise_is_told(
     assert [number for number, stage in enumerate(recipe.stages) if stage.shared] == shared
 
 
+def test_what_a_take_leaves_before_its_end_is_told() -> None:
+    import tensorflow as tf
+
+    with Recording() as recording:
+        cached = tf.data.Dataset.range(9).cache()
+        made = [cached.take(4), cached.take(9), cached.take(-1), cached.repeat(2).take(4), cached.map(abs).take(4)]
+    left = [[stage.left_early for stage in recording.recipe(each).stages] for each in made]
+    assert left == [[True, True, False], [False] * 3, [False] * 3, [False, False, True, False], [True] * 3 + [False]]
+
+
 def test_a_pipeline_is_recorded_in_whatever_thread_it_is_made_and_numbered_by_itself() -> None:
     import tensorflow as tf
 

@@ -89,6 +89,14 @@ def test_how_many_elements_a_stage_takes(method: str, arguments: dict[str, Value
     assert stage_benchmark.inputs_per_output(stage(1, method, 0, **arguments)) == taken
 
 
+@pytest.mark.parametrize(("left_early", "taken"), [(True, 8.0), (False, 0.0)])
+def test_a_cache_that_each_pass_leaves_early_is_made_anew(left_early: bool, taken: float) -> None:
+    cache = Stage(id=1, method="cache", inputs=(0,), left_early=left_early)
+    stages = [stage(0, "range"), cache, stage(2, "take", 1, count=9), stage(3, "batch", 2)]
+    given = stage_benchmark.per_sink_element(stages, 3, {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0})
+    assert given == {3: 1.0, 2: 8.0, 1: 8.0, 0: taken}
+
+
 def test_elements_multiply_along_the_chain_and_add_up_where_it_joins() -> None:
     stages = [
         Stage(id=0, method="range"),
