@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline_bench import monitor
-from pipeline_bench.analysis import stats
+from pipeline_bench.analysis import stats, thresholds
 from pipeline_bench.keras import StarvationMonitor
 from pipeline_bench.monitoring.sampling import PERIOD_S
 from pipeline_bench.samplers.host import HostSampler
@@ -166,10 +166,10 @@ def report(title: str, found: dict[str, list[float]]) -> None:
     bare = found["bare"]
     for name, own in found.items():
         ratios = [each / plain for each, plain in zip(own, bare, strict=True)]
-        low, high = stats.typical_ratio_interval(ratios) or (1.0, 1.0)
+        ratio, (low, high) = stats.believe_ratio(ratios, thresholds.RATIO_SCATTER)
         added_us = float(np.median(np.subtract(own, bare)))
         print(
-            f"{title:<22} {name:<11} {np.median(own):>8.1f} µs {stats.typical_ratio(ratios):>7.4f} "
+            f"{title:<22} {name:<11} {np.median(own):>8.1f} µs {ratio:>7.4f} "
             f"{low:>7.4f}–{high:.4f} {added_us:>+7.1f} µs",
             flush=True,
         )

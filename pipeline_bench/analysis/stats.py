@@ -223,35 +223,16 @@ def ratio_interval(
     return ends if holding is None else (min(ends[0], holding), max(ends[1], holding))
 
 
-def typical_ratio(ratios: Sequence[float]) -> float:
-    """Return the geometric mean; from `BOOTSTRAP_FROM_TRIALS` on without the `TRIMMED_SHARE` at each end."""
-    if len(ratios) < BOOTSTRAP_FROM_TRIALS:
-        return geometric_mean(ratios)
-    from scipy import stats
+def believe_ratio(ratios: Sequence[float], scatter: float) -> tuple[float, Interval]:
+    """Return the typical ratio of rounds, trimmed on the logarithms as `believe` has it, and its 95 % interval.
 
-    return math.exp(float(stats.trim_mean(np.log(np.asarray(ratios, dtype=np.float64)), TRIMMED_SHARE)))
-
-
-def typical_ratio_interval(ratios: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
-    """Return the interval of the typical ratio, taken on the logarithms; None for fewer than two.
-
-    From `BOOTSTRAP_FROM_TRIALS` on it is the expanded percentile bootstrap of the values with the trimmed ones moved to
-    the nearest that are left, and Tukey and McLaughlin's (1963), Student's t of these, where that reaches further to a
-    side. A bootstrap of the trimmed mean itself would draw more wild values than it trims, now and then.
+    Args:
+        ratios: one a round, above 0, at least one.
+        scatter: the usual standard deviation of the logarithm between rounds.
     """
-    if len(ratios) < BOOTSTRAP_FROM_TRIALS:
-        return ratio_interval(ratios, confidence)
-    values = np.sort(np.log(np.asarray(ratios, dtype=np.float64)))
-    trimmed = int(TRIMMED_SHARE * values.size)
-    kept = values[trimmed : values.size - trimmed]
-    moved = np.clip(values, kept[0], kept[-1])
-    if np.ptp(moved) == 0:
-        return (math.exp(moved[0]), math.exp(moved[0]))
-    low, high = _bootstrap_interval(moved, np.mean, _expanded_confidence(kept.size, confidence))
-    half = student_reach(kept.size - 1, confidence) * float(moved.std(ddof=1)) / math.sqrt(values.size)
-    middle, scale = float(kept.mean()), values.size / kept.size
-    below, above = max(moved.mean() - low, half) * scale, max(high - moved.mean(), half) * scale
-    return (math.exp(middle - below), math.exp(middle + above))
+    known = believe([math.log(ratio) for ratio in ratios], scatter, trimmed=True)
+    low, high = known.interval()
+    return math.exp(known.value), (math.exp(low), math.exp(high))
 
 
 def half_width(interval: Interval) -> float:

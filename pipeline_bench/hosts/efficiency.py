@@ -125,9 +125,10 @@ def result(
     ratios = [together / alone for together, alone in rounds.values()]
     efficiency = Estimate(reason="no round has every host alone, and all of them at once for half of a trial")
     if ratios:
-        ci95 = stats.typical_ratio_interval(ratios)
-        reason = None if ci95 else "an interval needs 2 rounds"
-        efficiency = Estimate(value=stats.typical_ratio(ratios), ci95=ci95, reason=reason)
+        value, ci95 = stats.believe_ratio(ratios, thresholds.RATIO_SCATTER)
+        several = len(ratios) > 1
+        reason = None if several else "an interval needs 2 rounds"
+        efficiency = Estimate(value=value, ci95=ci95 if several else None, reason=reason)
     found = verdict(hosts, efficiency, figures, scatter, reads_storage=reads_storage)
     return HostsResult(
         variant=variant,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_ind
 
 from pipeline_bench.analysis import stats
-from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE, SHARE_SCATTER
+from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE, RATIO_SCATTER, SHARE_SCATTER
 
 steps = st.lists(st.integers(min_value=1, max_value=10**12), min_size=0, max_size=400)
 values = st.lists(st.floats(0.01, 1e6), min_size=2, max_size=6)
@@ -158,29 +158,17 @@ def test_of_many_ratios_a_few_wild_ones_move_the_typical_one_little() -> None:
     generator = np.random.default_rng(3)
     ratios = np.exp(generator.normal(np.log(1.03), 0.02, 30))
     ratios[[4, 9, 17]] *= 1.6
-    low, high = stats.typical_ratio_interval(ratios.tolist()) or (0.0, 0.0)
-    assert low < stats.typical_ratio(ratios.tolist()) < high
+    value, (low, high) = stats.believe_ratio(ratios.tolist(), RATIO_SCATTER)
+    assert low < value < high
     assert 1.01 < low < 1.03 < high < 1.05
     assert stats.geometric_mean(ratios.tolist()) > 1.06
 
 
-def test_few_ratios_are_not_trimmed() -> None:
-    ratios = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 9.0]
-    assert stats.typical_ratio(ratios) == stats.geometric_mean(ratios)
-    assert stats.typical_ratio_interval(ratios) == stats.ratio_interval(ratios)
-
-
-@pytest.mark.parametrize("count", [8, 30])
-@pytest.mark.parametrize("tail", ["normal", "heavy"])
-@pytest.mark.parametrize("confidence", [stats.CONFIDENCE, CLAIM_CONFIDENCE])
-def test_the_typical_ratio_lies_in_its_interval_as_often_as_that_says(count: int, tail: str, confidence: float) -> None:
-    generator = np.random.default_rng(11)
-    rounds, hits = 250, 0
-    for _ in range(rounds):
-        noise = generator.standard_normal(count) if tail == "normal" else generator.standard_t(2, count)
-        low, high = stats.typical_ratio_interval(np.exp(0.03 * noise).tolist(), confidence) or (0.0, 0.0)
-        hits += low <= 1 <= high
-    assert hits / rounds >= confidence - 0.05
+def test_two_ratios_have_an_interval_that_is_of_use() -> None:
+    value, (low, high) = stats.believe_ratio([0.75, 1.03], RATIO_SCATTER)
+    assert value == pytest.approx(stats.geometric_mean([0.75, 1.03]))
+    assert 0.5 < low < 0.75
+    assert 1.03 < high < 1.5, "and not 6.6, as by these two alone"
 
 
 # --- changes between two groups of trials

@@ -205,7 +205,7 @@ def test_reports_show_the_efficiency_also_where_a_host_is_named() -> None:
     assert (found.kind, found.host) == ("straggler", 1)
     assert "70 %" not in conclude(merged)
     ((name, figures),) = machines.together(merged)
-    assert figures == ["2", "17.9k", "70 % (70 to 70 %)", "3"]
+    assert figures == ["2", "17.9k", "70 % (66 to 74 %)", "3"]
     row = f"| {name} | {' | '.join(figures)} |"
     assert row in markdown.render(merged)
     shown = " ".join(printed(terminal.render(merged, None, 80)).split())
