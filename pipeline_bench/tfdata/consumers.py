@@ -36,6 +36,9 @@ _WINDOWS_LEAST = 50
 """A shorter pipeline is taken one by one: its passes would end within a window."""
 _LONG_FIRST_NS = 4e9
 """A first element that took so long is counted as one of the others: waiting for more of them would take too long."""
+_SHORT_PASS_NS = 3e9
+_SLOW_BEGINNING = 0.1
+"""Of a short pass: from this share on whole passes are measured, as what they begin with counts: a buffer is filled."""
 _X_Y_WEIGHTS = 3
 """The parts that Keras' methods for one batch make of it, whatever it has."""
 _FIRST_STEPS = 2
@@ -51,7 +54,8 @@ class _Repeated:
 
     def __init__(self, iterator: Any, take: Callable[[], Any]) -> None:
         self._iterator, self._take = iterator, take
-        self._in_pass = 0
+        self.in_pass = 0
+        """Elements so far of the pass that the last one is of."""
         self._begun_ns = monotonic_ns()
         self._ended = 0
         """Elements of the pass that ended for the last element; 0 where none did."""
@@ -68,10 +72,10 @@ class _Repeated:
             try:
                 element = self._take()
             except StopIteration:
-                self._ended = self._ended or self._in_pass
-                self._in_pass = 0
+                self._ended = self._ended or self.in_pass
+                self.in_pass = 0
             else:
-                self._in_pass += 1
+                self.in_pass += 1
                 return element
             # Here and not above: the exception's frames hold the iterator that is let go of.
             user_code.restore_imports()
@@ -114,25 +118,35 @@ def drain(dataset: Any, record: Record, warmup_s: float = 0.0, alive: Alive = la
     """
     with user_code.element_errors():
         take = _flat_elements(dataset)
-        typical_ns, size_bytes = _warm_up(take, warmup_s, alive)
+        first_ns, typical_ns, size_bytes = _warm_up(take, warmup_s, alive)
         window = window_size(typical_ns, size_bytes) if typical_ns < _WINDOW_FROM_NS else 1
         if window > 1 and not _has_windows(dataset, window):
             window = 1
         if window > 1:
             take = _flat_elements(dataset.window(window, drop_remainder=True))
             take()
+        at_once, count = 1, int(dataset.cardinality())
+        pass_ns = first_ns + (count - 1) * typical_ns
+        if window == 1 and count > 1 and pass_ns < _SHORT_PASS_NS and first_ns > _SLOW_BEGINNING * pass_ns:
+            for _ in range(count - take.in_pass):
+                take()
+                alive()
+            at_once = window = count
         start_ns = monotonic_ns()
         more = True
         while more:
             take()
+            for _ in range(at_once - 1):
+                take()
+                alive()
             end_ns = monotonic_ns()
-            if take.counts():
+            if at_once > 1 or take.counts():
                 more = _record_parts(start_ns, end_ns, window, record)
             start_ns = end_ns
 
 
-def _warm_up(take: Callable[[], Any], seconds: float, alive: Alive) -> tuple[float, int]:
-    """Take elements for so long, two at least; the typical time of one in ns, and the bytes of the last.
+def _warm_up(take: Callable[[], Any], seconds: float, alive: Alive) -> tuple[float, float, int]:
+    """Take elements for so long, two at least; return the time of the first and of a typical one in ns, and its bytes.
 
     Where the first one takes very long, one must do.
     """
@@ -149,7 +163,7 @@ def _warm_up(take: Callable[[], Any], seconds: float, alive: Alive) -> tuple[flo
         alive()
     # Of a parallel pipeline the mean: its elements come in bursts.
     user_code.restore_imports()
-    return max(statistics.median(times), statistics.fmean(times)), nbytes(element)
+    return first_ns, max(statistics.median(times), statistics.fmean(times)), nbytes(element)
 
 
 def _record_parts(start_ns: int, end_ns: int, count: int, record: Record) -> bool:

@@ -113,6 +113,23 @@ def test_a_pass_that_begins_anew_counts_where_a_whole_one_was_measured(trains: b
         assert len(begun) >= 1 + (most > 40)
 
 
+@pytest.mark.parametrize("most", [25, 90])
+def test_what_short_passes_begin_with_counts_in_every_one(most: int) -> None:
+    def wait(number: Any) -> Any:
+        time.sleep(0.01)
+        return number
+
+    def slow(number: Any) -> Any:
+        return tf.py_function(wait, [number], tf.int64)
+
+    shuffled = tf.data.Dataset.range(30).map(slow).shuffle(30)
+    steps = Steps(most)
+    consumers.drain(shuffled, steps, warmup_s=0.01)
+    took = [end - start for start, end in zip(steps.start_ns, steps.end_ns, strict=True)]
+    assert len(took) == most
+    assert min(took) > 9e6, "each has its part of filling the buffer, all of which comes before the first"
+
+
 def test_a_dataset_without_elements_is_told() -> None:
     with pytest.raises(UserCodeError, match="gives no element"):
         consumers.drain(tf.data.Dataset.range(0), Steps(1))
@@ -252,7 +269,7 @@ def test_an_element_that_never_comes_is_given_up() -> None:
 
 def test_every_element_of_a_warm_up_is_a_sign_of_life() -> None:
     signs: list[str] = []
-    dataset = tf.data.Dataset.range(9)
+    dataset = tf.data.Dataset.range(9).repeat()
     consumers.drain(dataset, lambda *_: False, alive=lambda: signs.append("drained"))
     consumers.train(dataset, lambda _: 0.0, lambda *_: False, alive=lambda: signs.append("trained"))
     assert signs == ["drained"] * 2 + ["trained"] * 4, "before and after each of the first two steps"
