@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pipeline_bench import environment
 from pipeline_bench.analysis import wall_time
-from pipeline_bench.analysis.thresholds import NEEDED_STEPS
+from pipeline_bench.analysis.thresholds import BOUND_SHARE, NEEDED_STEPS
 from pipeline_bench.hosts import ranks
 from pipeline_bench.injection import entries
 from pipeline_bench.injection.command import Ended, ProcessRecord, Training
@@ -44,16 +44,19 @@ def lines(ended: Ended, command: Sequence[str]) -> list[str]:
 
 
 def next_command(ended: Ended) -> str | None:
-    """Return the command that diagnoses what waited for its input; None where none did, or none can diagnose it.
+    """Return the command that diagnoses what waited longest for its input; None where nothing did, or none can.
 
-    It is made of what started the process that waited, which may be one of many that a job starts.
+    It is made of what started the process that waited, which may be one of many that a job starts. A loop whose waits
+    are a small part of what its process trained, such as one over the test's data, is left alone.
     """
     starved = [
         (record, each)
         for record in ended.records
         for each in record.trainings
         if each.verdict == "input-bound" and each.on_tf_data
+        if each.waited_s >= BOUND_SHARE * sum(other.seconds for other in record.trainings)
     ]
+    starved.sort(key=lambda each: -each[1].waited_s)
     found = ((record, each, _script_in(record)) for record, each in starved)
     record, training, script = next((each for each in found if each[2] is not None), (None, None, None))
     # A process of its own is no worker of a training of several: it would wait for the others.

@@ -52,6 +52,13 @@ class Training(BaseModel):
     remarks: tuple[Text, ...] = ()
     number: int | None = None
     """Of a `fit`: which of the process it is, from 1."""
+    seconds: float = 0.0
+    """How long its steps took in all."""
+
+    @property
+    def waited_s(self) -> float:
+        """How long they waited for their input in all; 0 where that is not known."""
+        return self.seconds * (self.input_wait_share or 0.0)
 
     @property
     def selector(self) -> str:

@@ -52,6 +52,7 @@ def _training(name: str, kept: Any) -> dict[str, Any]:
     return {
         "name": name,
         "steps": figures.steps,
+        "seconds": figures.steps * (figures.step_ms or 0.0) / 1e3,
         "input_wait_share": figures.input_wait_share,
         "verdict": figures.verdict.kind,
         "line": figures.line,

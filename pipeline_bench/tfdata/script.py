@@ -121,6 +121,8 @@ def _execute(file: Path, tree: ast.Module, arguments: tuple[str, ...], spec: Mod
         module.__dict__.update(__spec__=spec, __package__=spec.parent, __loader__=spec.loader)
     sys.modules["__main__"] = module
     sys.argv = [str(file), *arguments]
+    size = os.terminal_size((80, 24))
+    os.get_terminal_size = lambda *_: size  # a script may ask for that of its terminal, and a trial has none
     # Without this module's own `from __future__`, which would leave the script's annotations unevaluated.
     code = compile(tree, str(file), "exec", dont_inherit=True)
     exec(code, module.__dict__)  # noqa: S102 - this is what was asked for

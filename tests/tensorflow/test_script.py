@@ -25,7 +25,7 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "fit": ("model.fit(data.take(7), epochs=int(sys.argv[2]))\nopen('after', 'w')", [7, True, 7, 3, False]),
     "goes_on": ("for _ in range(2): pass\nmodel.fit(data, epochs=9, initial_epoch=4)", [10, True, 8, 5, False]),
     "in_a_loop": ("from beside import train\nfor fold in range(3):\n    train(model, data)", [10, True, 2, 1, True]),
-    "fit_by_name": ("model.fit(x=data, verbose=0)", [10, True, 7]),
+    "fit_by_name": ("model.fit(x=data.take(os.get_terminal_size().lines), verbose=0)", [10, True, 7]),
     "main": ("if __name__ == '__main__':\n    model.fit(data)", [10, True, 8]),
     "guarded": (
         "try:\n    model.fit(data)\nexcept Exception:\n    sys.exit(5)\nfinally:\n    open('after', 'w')",

@@ -63,6 +63,23 @@ def test_the_training_that_starves_is_the_one_to_diagnose() -> None:
     assert next_command(several) == "pipeline-bench diagnose train.py --training 31 -- -v"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [((20.0, 1.0, 9.0), "31"), ((20.0, 9.0, 1.0), "40"), ((20.0, 0.5, 0.5), None)],
+)
+def test_of_the_loops_that_starve_the_one_that_waits_longest_is_diagnosed_where_that_is_a_good_part(
+    seconds: tuple[float, float, float], expected: str | None
+) -> None:
+    (record,) = ended("python train.py", "train.py", number=None).records
+    (starved,) = record.trainings
+    well = starved.model_copy(update={"verdict": "not input-bound", "input_wait_share": 0.02, "name": "train.py:9"})
+    others = (well, starved.model_copy(update={"name": "loop of train.py:40"}), starved)
+    trainings = tuple(each.model_copy(update={"seconds": s}) for each, s in zip(others, seconds, strict=True))
+    job = replace(ended("", "a.py"), records=(record.model_copy(update={"trainings": trainings}),))
+    command = f"pipeline-bench diagnose train.py --training {expected}"
+    assert next_command(job) == (expected and command)
+
+
 def test_of_a_jobs_processes_the_first_that_starves_and_can_be_started_again_is_diagnosed_where_it_ran() -> None:
     (forked,) = ended("", "prepare.py").records
     (well,) = ended("python check.py", "check.py", "not input-bound").records
