@@ -36,7 +36,7 @@ _WINDOWS_LEAST = 50
 """A shorter pipeline is taken one by one: its passes would end within a window."""
 _LONG_FIRST_NS = 4e9
 """A first element that took so long is counted as one of the others: waiting for more of them would take too long."""
-_SHORT_PASS_NS = 3e9
+_SHORT_PASS_NS = 2e9
 _SLOW_BEGINNING = 0.1
 """Of a short pass: from this share on whole passes are measured, as what they begin with counts: a buffer is filled."""
 _X_Y_WEIGHTS = 3
