@@ -48,7 +48,7 @@ def test_what_an_interrupt_leaves_is_gone_on_with(tmp_path: Path) -> None:
     assert there
     told: list[int] = []
     synthetic_data.make(DATA, tmp_path, told.append)
-    assert told[0] >= len(there)
+    assert not told or told[0] >= len(there)  # the child may have made all of it before it was ended
     assert is_complete(DATA, tmp_path)
 
 
