@@ -92,10 +92,9 @@ class StageBenchmark:
         self._stages, self._sink, self._make, self._options = stages, sink, made, options
         self._end_s = time.monotonic() + limit_s
         self._first_s = max(_FIRST_ELEMENT_S, limit_s / 3)
-        self._alive = alive
         self._results = {stage.id: _Result(inputs_per_output(stage), _ENDED) for stage in stages}
         self._kept: dict[int, tuple[KeptElements, Rate]] = {}
-        self._making_s = 0.0
+        self._alive, self._making_s = alive, 0.0
 
     def run(self) -> Iterator[tuple[StageCost, ...]]:
         """Measure; after every stage gives the costs of all stages as far as they are known."""
@@ -314,8 +313,6 @@ _ONE_FOR_ONE = frozenset(
 _SIZED = {"batch": "batch_size", "padded_batch": "batch_size", "ragged_batch": "batch_size", "shard": "num_shards"}
 _CHOOSING = frozenset({"sample_from_datasets", "choose_from_datasets", "concatenate"})
 """Methods whose elements come each from one of the inputs, and not from all of them."""
-_END_WITH_ONE = frozenset({"zip", "choose_from_datasets"})
-"""Methods that end as soon as one of their inputs does."""
 
 
 def inputs_per_output(stage: Stage) -> float | None:
@@ -349,10 +346,8 @@ def shares(stage: Stage) -> tuple[float, ...] | None:
     if stage.method == "choose_from_datasets":
         return (*(1 / max(1, count - 1) for _ in range(count - 1)), 1.0)
     weights = stage.arguments.get("weights")
-    if weights is None:
-        return (1 / count,) * count
     try:
-        values = [float(each) for each in json.loads(str(weights))]
+        values = [1.0] * count if weights is None else [float(each) for each in json.loads(str(weights))]
     except (ValueError, TypeError):
         return None  # a dataset of weights, or a tensor
     if len(values) != count or sum(values) <= 0:
@@ -367,7 +362,7 @@ def endless(stages: Sequence[Stage], number: int) -> bool:
         count, before = stage.arguments.get("count"), [found.get(each, False) for each in stage.inputs]
         if stage.method in ("counter", "random") or (stage.method == "repeat" and count in (None, INFINITE)):
             found[stage.id] = True
-        elif stage.method in _END_WITH_ONE:
+        elif stage.method in ("zip", "choose_from_datasets"):  # which end with the first of their inputs to end
             found[stage.id] = min(before, default=False)
         else:
             found[stage.id] = any(before) and (stage.method != "take" or count in (None, INFINITE))
