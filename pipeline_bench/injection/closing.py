@@ -46,8 +46,8 @@ def lines(ended: Ended, command: Sequence[str]) -> list[str]:
 def next_command(ended: Ended) -> str | None:
     """Return the command that diagnoses what waited longest for its input; None where nothing did, or none can.
 
-    It is made of what started the process that waited, which may be one of many that a job starts. A loop whose waits
-    are a small part of what its process trained, such as one over the test's data, is left alone.
+    It is made of what started the process that waited, which may be one of many that a job starts. A `fit` comes before
+    any loop. What waits for a small part of what its process trained, as a loop over the test's data, is left alone.
     """
     starved = [
         (record, each)
@@ -56,7 +56,7 @@ def next_command(ended: Ended) -> str | None:
         if each.verdict == "input-bound" and each.on_tf_data
         if each.waited_s >= BOUND_SHARE * sum(other.seconds for other in record.trainings)
     ]
-    starved.sort(key=lambda each: -each[1].waited_s)
+    starved.sort(key=lambda each: (each[1].number is None, -each[1].waited_s))  # a loop may only look at the data
     found = ((record, each, _script_in(record)) for record, each in starved)
     record, training, script = next((each for each in found if each[2] is not None), (None, None, None))
     # A process of its own is no worker of a training of several: it would wait for the others.
