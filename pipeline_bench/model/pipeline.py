@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from pipeline_bench.model import Data, Series
-from pipeline_bench.model.calls import Value
+from pipeline_bench.model.calls import RANDOM, Value
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.text import Line, Text, safe
 
@@ -21,8 +21,6 @@ KIND = "your_pipeline"
 """The kind of the source component of a variant whose input is the user's own pipeline."""
 MODEL_STEP, REBUILDING = "model step", "rebuilding"
 """What a trial's watch reports that it does: a step of the model, or the pipeline's calls again, with the edits."""
-RANDOM = frozenset({"shuffle", "sample_from_datasets", "rejection_resample", "random", "apply(shuffle_and_repeat)"})
-"""Methods and labels of stages whose order or elements are random."""
 INFINITE = -1
 """`tf.data.INFINITE_CARDINALITY`: the pipeline never ends."""
 
@@ -170,14 +168,15 @@ class Stage(Data):
         return self.function is not None and self.function.random
 
     @property
+    def is_random(self) -> bool:
+        """Whether it, or what its function builds for each element, draws random numbers or mixes the order."""
+        return any(each.draws or not RANDOM.isdisjoint((each.method, each.label)) for each in self.with_inner())
+
+    @property
     def varies(self) -> bool:
         """Whether what it gives, or its order, may differ from epoch to epoch, by what its graph and method tell."""
-        return any(
-            each.draws
-            or not RANDOM.isdisjoint((each.method, each.label))
-            or (each.method == "list_files" and each.arguments.get("shuffle") is not False)
-            for each in self.with_inner()
-        )
+        listed = (each for each in self.with_inner() if each.method == "list_files")
+        return self.is_random or any(each.arguments.get("shuffle") is not False for each in listed)
 
     def with_inner(self) -> Iterator[Stage]:
         """Yield the stage, then all that its function builds, outer ones first."""

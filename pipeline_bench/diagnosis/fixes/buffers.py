@@ -13,7 +13,7 @@ from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.calls import AUTOTUNE, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import DivideMap, Edit, InsertAfter, MoveBefore, PrefetchToDevice, Remove, SetArgument
-from pipeline_bench.model.pipeline import RANDOM, Inspection, Stage
+from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import units
 
 _LARGE_READ_BYTES = 8 * 2**20
@@ -216,16 +216,11 @@ def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:
     """Return the stages from the source on that give the same in each epoch, and end."""
     fixed: list[Stage] = []
     for stage in run:
-        if stage.method in _ENDS_THE_FIXED_PART or _is_random(stage) or chain.endless(inspection, stage):
+        if stage.method in _ENDS_THE_FIXED_PART or stage.is_random or chain.endless(inspection, stage):
             break
         fixed.append(stage)
     before = chain.upstream(inspection, fixed[0]) if fixed else []
-    return [] if any(map(_is_random, before)) else fixed
-
-
-def _is_random(stage: Stage) -> bool:
-    """Return whether a stage, or what its function opens for each element, draws or mixes."""
-    return any(each.draws or not RANDOM.isdisjoint((each.method, each.label)) for each in stage.with_inner())
+    return [] if any(each.is_random for each in before) else fixed
 
 
 def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
