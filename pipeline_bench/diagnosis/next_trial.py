@@ -87,7 +87,7 @@ class NextTrial:
         written = self._session.trials_of(AS_WRITTEN)
         if sum(not trial.measured for trial in written) >= _MOST_BASELINE_FAILURES:
             return self._session, None
-        if nothing or not self._diagnosis.attempts:
+        if nothing or not any(each.possible for each in self._found):
             return self._only_the_base()
         return self._attempt()
 
@@ -109,7 +109,7 @@ class NextTrial:
         return not self._has_time_for([*self._base, _SOME_OTHER])
 
     def _only_the_base(self) -> tuple[Session, Trial | None]:
-        """Return a second round of the pipeline as written and its ceiling, to be sure that nothing can be gained."""
+        """Return a second round of the pipeline as written and its ceiling, to be sure where no fix is tried."""
         for name in self._base:
             if self._round == 0 or (self._round == 1 and name not in self._in_round):
                 return (self._session, self._trial(name, 1)) if self._has_time_for([name]) else (self._session, None)

@@ -185,8 +185,10 @@ def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]
     """Return what a reader should know of how a script was run, a sentence each; `script` is it with its arguments."""
     took = units.seconds(reached_ns / 1e9)
     # A pool may call `fit` itself, with no line of the user's.
-    where = f", {training.line}," if ":" in training.line else ""
-    sentences = [f"The script takes {took} until it trains{where} in each trial; the budget does not count that."]
+    where = f", {training.line}" if ":" in training.line else ""
+    sentences = [
+        f"The script took {took} until it trained{where}. Each trial runs it so far; the budget does not count that."
+    ]
     if not training.model and training.epochs is not None:
         sentences.append("The model is not trained on it: whether what takes it waits for it is not known.")
     elif not training.model:

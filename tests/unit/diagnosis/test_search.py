@@ -121,6 +121,20 @@ def test_nothing_is_proposed_where_nothing_helps() -> None:
     assert "is proven to make it faster" in said(found).text
 
 
+def test_where_no_fix_may_be_tried_the_pipeline_as_written_is_still_measured_twice() -> None:
+    stages = (
+        stage(0, "list_files"),
+        stage(1, "map", 0, of=function("decode", python=True, random=True)),
+        stage(2, "batch", 1, batch_size=32),
+        stage(3, "prefetch", 2, buffer_size=1),
+    )
+    looked = inspection(stages, (*python_decode().costs, cost(3, 0.01)), cardinality=None)
+    ran = Machine(looked, lambda edits: BASE_MS)
+    found = diagnose(ran, free_memory_bytes=0.0)
+    assert {each.outcome for each in said(found).attempts} == {"not-tried"}, "as it takes --allow-threads"
+    assert len(trials_of(ran, AS_WRITTEN)) == 2
+
+
 def test_of_many_fixes_the_luckiest_is_seldom_proposed_on_a_noisy_machine() -> None:
     """Where each trial is off by 20 %, one of eight fixes looks good in its first trials more often than not."""
     ran = [machine({}, noise=0.2, seed=seed, ceiling_ms=4.0) for seed in range(40)]

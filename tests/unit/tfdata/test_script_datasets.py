@@ -18,4 +18,4 @@ def test_of_another_dataset_than_the_fits_it_is_not_said_that_a_loop_takes_it() 
 
 def test_where_no_line_of_the_users_calls_fit_none_is_named() -> None:
     (sentence,) = script_datasets.notes(ScriptTraining(line="the script", epochs=4, model=True), 1e9, "train.py")
-    assert sentence.startswith("The script takes 1.00 s until it trains in each trial;")
+    assert sentence.startswith("The script took 1.00 s until it trained. Each trial")
