@@ -17,7 +17,7 @@ from pipeline_bench.model.edits import InsertAfter, MoveBefore, Remove
 from pipeline_bench.model.pipeline import Fingerprint, Inspection, Stage
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.text import NAME, REASON, one_line
+from pipeline_bench.text import NAME, REASON, one_line, units
 
 GAINED = 1.03
 """Less than this is not followed up: trials of the same pipeline differ by as much (docs/method.md)."""
@@ -143,6 +143,7 @@ def _ruled(
         return attempt  # its next trial is asked again
     updates: dict[str, object] = {"equality": compared}
     reason = equality.refusal(compared, asked.allow_reordering) or _frozen(attempt.fix, asked.inspection, written)
+    reason = reason or _never_read(attempt.fix, asked.inspection, own)
     if reason is None and compared.status == "not-told" and _moves_filter(attempt.fix, asked.inspection):
         reason = f"It is not known whether as many samples are left out: {compared.text}."
     if reason is None and compared.status == "not-told" and not asked.allow_reordering:
@@ -184,6 +185,23 @@ def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None
             name = one_line(stage.label, NAME)
             return f"The samples are random, and {name} may draw them: it must run as often as it does now."
     return None
+
+
+def _never_read(fix: Fix, inspection: Inspection | None, own: list[TrialRecord]) -> str | None:
+    """Return why nothing would be read from the cache of a fix: the training takes no more than what fills it.
+
+    Where TensorFlow does not know how many elements a pass has, a trial that filled the cache does.
+    """
+    training = inspection.training if inspection is not None else None
+    if inspection is None or training is None or training.in_loop or training.steps is None:
+        return None
+    cached = [edit.stage for edit in fix.edits if isinstance(edit, InsertAfter) and edit.method == "cache"]
+    cost = inspection.cost(cached[0]) if cached else None
+    kept = next((trial.inspection.cached_elements for trial in own if trial.inspection is not None), None)
+    if kept is None or cost is None or not cost.elements or training.steps > kept / cost.elements:
+        return None
+    takes, has = units.count(training.steps, "batch", "batches"), round(kept / cost.elements)
+    return f"The fit takes {takes}, and a pass over the data has {has:,}: nothing would be read from a cache."
 
 
 def _bad(own: list[TrialRecord]) -> Iterator[str]:

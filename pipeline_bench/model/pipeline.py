@@ -239,6 +239,8 @@ class ScriptTraining(Data):
     """Of its `fit`; None where it is none, or does not say."""
     in_loop: bool = False
     """Whether the `fit` is called in a loop of the user's code, which may train on the same data again."""
+    steps: int | None = None
+    """Batches that its `fit` takes in all epochs, where `steps_per_epoch` says it."""
 
     @property
     def once(self) -> bool:
@@ -256,6 +258,10 @@ class Inspection(Data):
     """The leading size of the sink's elements, where they share one; None where they are no batches."""
     cardinality: int | None = None
     """Elements of the sink; `INFINITE`, or None where TensorFlow does not know."""
+    pass_elements: int | None = None
+    """The same of one pass over the data, whatever repeats it; None where TensorFlow does not know."""
+    cached_elements: int | None = None
+    """Of a trial whose edits inserted a cache, elements in it once it held all of a pass."""
     element_bytes: float | None = None
     """Mean size of the sink's elements, as far as they were weighed."""
     first_ns: float | None = None
@@ -304,9 +310,12 @@ class Inspection(Data):
 
     @property
     def once(self) -> bool:
-        """Whether each element is known to be computed only once: the training has one epoch, and nothing repeats."""
-        one_epoch = self.training is not None and self.training.once
-        return one_epoch and all(stage.method != "repeat" for stage in self.stages)
+        """Whether each element is known to be computed only once: the training passes over its data at most once."""
+        if self.training is None or self.training.in_loop:
+            return False
+        if self.training.steps is not None and self.pass_elements is not None:
+            return self.training.steps <= self.pass_elements
+        return self.training.once and all(stage.method != "repeat" for stage in self.stages)
 
     def of_first_epoch(self) -> Inspection:
         """Return the inspection with the costs of an epoch in which no cache is full yet."""

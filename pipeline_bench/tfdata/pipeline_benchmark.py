@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline_bench.errors import UserCodeError
+from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model import Series
-from pipeline_bench.model.pipeline import Inspection, Stage, Tuned
-from pipeline_bench.tfdata import consumers, describe, disk, throughput, user_code
+from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage, Tuned
+from pipeline_bench.tfdata import consumers, describe, disk, rebuild, throughput, user_code
+from pipeline_bench.tfdata.record import Recipe
 
 _ELEMENTS_WEIGHED = 64
 _NAMES_READ = 64
@@ -50,6 +51,34 @@ _NODES = {
     "bucket_by_sequence_length": {"groupbywindow"},
 }
 """The nodes, without version and variety, that a stage's own calls leave; of other methods, the method's own name."""
+
+
+def described(recipe: Recipe, make_ns: float, scratch: Path) -> Inspection:
+    """Return what is known of a pipeline before anything is run.
+
+    Args:
+        recipe: how the user made it.
+        make_ns: how long that took.
+        scratch: a folder for the files of caches.
+    """
+    sink = recipe.dataset(recipe.sink)
+    cardinality, in_a_pass = int(sink.cardinality()), int(sink.cardinality())
+    if any(stage.method == "repeat" for stage in recipe.stages):
+        with contextlib.suppress(PipelineBenchError):
+            in_a_pass = int(rebuild.rebuild(recipe, (), scratch, without=["repeat"]).dataset.cardinality())
+    optimization = sink.options().experimental_optimization
+    return Inspection(
+        stages=recipe.stages,
+        sink=recipe.sink,
+        element=describe.element(sink.element_spec),
+        batch_size=describe.batch_size(sink.element_spec),
+        cardinality=None if cardinality < INFINITE else cardinality,
+        pass_elements=None if in_a_pass < 0 else in_a_pass,
+        make_ns=make_ns,
+        default_parallelised=optimization.apply_default_optimizations is not False
+        and optimization.map_parallelization is not False,
+        notes=recipe.notes,
+    )
 
 
 def run(

@@ -76,6 +76,14 @@ def epochs_of(given: Mapping[str, Any], does: Does) -> int | None:
         return None
 
 
+def steps_of(given: Mapping[str, Any], epochs: int | None) -> int | None:
+    """Return how many batches a `fit` takes with these arguments in all its epochs; None where they do not say it."""
+    try:
+        return None if epochs is None else int(given["steps_per_epoch"]) * epochs
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
 def kind(data: Any) -> Kind | None:
     """Return what a `fit` was given; None where it is nothing that is known here."""
     import keras
@@ -177,6 +185,7 @@ def choose(
         datasets=tuple(each.text for each in datasets),
         epochs=training.epochs,
         in_loop=training.in_loop,
+        steps=steps_of(training.given, training.epochs),
     )
     return trained, found.data
 

@@ -27,7 +27,6 @@ from pipeline_bench.text import line_of, units
 from pipeline_bench.tfdata import (
     composing,
     consumers,
-    describe,
     disk,
     keras_input,
     keras_stages,
@@ -70,6 +69,8 @@ class PipelineEngine(Engine):
     _model: Any = None
     _does: consumers.Does = "train"
     _given: Mapping[str, Any] = MappingProxyType({})
+    _told = Inspection()
+    """What a measured trial has sent of its pipeline so far."""
     _read: KerasInput | None = None
     """What a `fit` was given that is no tf.data pipeline; the recipe is then none."""
 
@@ -151,6 +152,12 @@ class PipelineEngine(Engine):
     def _send(self, inspection: Inspection) -> None:
         self.channel.send(Inspected(inspection=inspection))
 
+    def _tell(self, note: str | None = None, **found: object) -> None:
+        """Send what a measured trial found of its pipeline, with what it has sent before."""
+        notes = self._told.notes if note is None else (*self._told.notes, note)
+        self._told = self._told.model_copy(update={**found, "notes": notes})
+        self._send(self._told)
+
     def _inspect(self) -> None:
         """Send what is found as it is found: what is sent last holds everything."""
         if self._read is not None:
@@ -159,7 +166,8 @@ class PipelineEngine(Engine):
         recipe, recorder, limit_s = self._recipe, self.recorder, self._task.limit_s
         end_s = time.monotonic() + limit_s
         recorder.phase("inspect")
-        inspection = self._with_training(_described(recipe, self._make_ns))
+        found = pipeline_benchmark.described(recipe, self._make_ns, self._folder("once"))
+        inspection = self._with_training(found)
         self._send(inspection)
         whole = rebuild.rebuild(recipe, (), self._folder("whole")).dataset
         whole_s = min(_WHOLE_S, limit_s * _WHOLE_SHARE)
@@ -223,7 +231,7 @@ class PipelineEngine(Engine):
         ended = consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat)
         if ended is not None:
             given = units.count(ended, "batch", "batches")
-            self._send(Inspection(notes=(f"The input ended after {given} and gave no more: those are all steps.",)))
+            self._tell(f"The input ended after {given} and gave no more: those are all steps.")
 
     def _watched_step(self, step: consumers.Step) -> consumers.Step:
         """Return the step, which the watch then knows from a wait for a batch."""
@@ -280,16 +288,19 @@ class PipelineEngine(Engine):
         recorder.phase("fill")
         limit_s = task.limit_s * _FIRST_FILL_SHARE
         passes = throughput.fill(filling, limit_s, recorder.heartbeat)
+        for cache, one in zip(filling, passes, strict=True):
+            if one.complete and id(cache) in inserted:
+                self._tell(cached_elements=one.elements)
         short = [(id(cache) in inserted, one) for cache, one in zip(filling, passes, strict=True) if not one.complete]
         for is_inserted, one in short:
             if is_inserted:
                 return self._partly_filled(one.elements, limit_s)
         if short:
-            note = (
+            self._tell(
                 f"A pass over the pipeline's own cache did not end within {units.seconds(limit_s)}: what is measured "
-                "is a first epoch."
+                "is a first epoch.",
+                cold=True,
             )
-            self._send(Inspection(cold=True, notes=(note,)))
             return rebuild.rebuild(self._recipe, task.edits, self._folder("cold"), without=["cache"]).dataset
         return made.dataset
 
@@ -307,8 +318,7 @@ class PipelineEngine(Engine):
             passes = throughput.fill(made.caches, end_s - time.monotonic(), self.recorder.heartbeat)
             if all(one.complete for one in passes):
                 within = units.seconds(first_s)
-                note = f"A pass over the cache did not end within {within}: measured on its first {kept} elements."
-                self._send(Inspection(notes=(note,)))
+                self._tell(f"A pass over the cache did not end within {within}: measured on its first {kept} elements.")
                 return made.dataset
             if kept == 1 or time.monotonic() >= end_s:
                 raise PipelineBenchError(
@@ -367,21 +377,3 @@ def _require_eager(recipe: Recipe) -> None:
             "The dataset belongs to a graph of its own, from which it cannot be taken.",
             "Make it outside of tf.Graph().as_default() and of any tf.function.",
         )
-
-
-def _described(recipe: Recipe, make_ns: float) -> Inspection:
-    """Return what is known of the pipeline before anything is run."""
-    sink = recipe.dataset(recipe.sink)
-    cardinality = int(sink.cardinality())
-    optimization = sink.options().experimental_optimization
-    return Inspection(
-        stages=recipe.stages,
-        sink=recipe.sink,
-        element=describe.element(sink.element_spec),
-        batch_size=describe.batch_size(sink.element_spec),
-        cardinality=None if cardinality < INFINITE else cardinality,
-        make_ns=make_ns,
-        default_parallelised=optimization.apply_default_optimizations is not False
-        and optimization.map_parallelization is not False,
-        notes=recipe.notes,
-    )

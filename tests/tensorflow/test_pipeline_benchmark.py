@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,24 @@ import tensorflow as tf  # noqa: TID253
 
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.tfdata import pipeline_benchmark
+from tests.tensorflow import recorded
+
+
+@pytest.mark.parametrize(
+    ("make", "in_a_pass"),
+    [
+        (lambda data: data.repeat().batch(4), 3),
+        (lambda data: data.batch(4), 3),
+        (lambda data: data.shuffle(10).batch(4).repeat(5), 3),
+        (lambda data: data.filter(lambda number: number > 3).repeat().batch(4), None),
+        (lambda data: data.map(lambda number: -number).repeat().batch(4).take(100), 3),
+    ],
+)
+def test_how_many_batches_a_pass_has_is_told_whatever_repeats_it(
+    make: Callable[[Any], Any], in_a_pass: int | None, tmp_path: Path
+) -> None:
+    recipe = recorded.recipe_of(lambda: make(tf.data.Dataset.range(12)))
+    assert pipeline_benchmark.described(recipe, 1.0, tmp_path).pass_elements == in_a_pass
 
 
 def test_strings_that_lead_to_files_are_files(tmp_path: Path) -> None:

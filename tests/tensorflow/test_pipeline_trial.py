@@ -232,7 +232,8 @@ def test_a_cache_is_filled_before_the_steps(run_task: RunTask) -> None:
     cached = run_task("make_dataset", "drain", edits=(InsertAfter(stage=1, method="cache"),))
     assert steps(cached) == 25
     assert phases(cached) == ["import", "build", "fill", "train"]
-    assert not of(Inspected, cached)
+    (told,) = of(Inspected, cached)
+    assert told.inspection.cached_elements == 100
 
 
 def test_a_users_cache_that_a_take_leaves_early_is_not_filled_for_it(run_task: RunTask) -> None:

@@ -92,7 +92,7 @@ def read_size(inspection: Inspection, context: Context) -> Iterator[Fix]:
 def _never_read(inspection: Inspection, context: Context) -> str | None:
     """Return why nothing would be read from a cache behind the fixed part."""
     if inspection.once:
-        return "the fit has one epoch, in which nothing would be read from a cache"
+        return "the fit passes over its data once, and nothing would be read from a cache"
     run = list(reversed(chain.trunk(inspection)))
     for stage in run[len(_fixed_part(inspection, run)) :]:
         if stage.method == "take_while" or (stage.method == "take" and stage.arguments.get("count") != -1):

@@ -17,7 +17,7 @@ from pipeline_bench.diagnosis.search import Search
 from pipeline_bench.model import Series
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Bottleneck, Diagnosis
-from pipeline_bench.model.edits import Edit
+from pipeline_bench.model.edits import Edit, InsertAfter
 from pipeline_bench.model.pipeline import (
     Component,
     Fingerprint,
@@ -168,6 +168,8 @@ class Machine:
     """What a second look at the pipeline finds; None: the same."""
     cold: bool = False
     """Whether the pipeline as written cannot fill its cache in a trial."""
+    cached_elements: int | None = None
+    """What a cache that an edit inserts holds of a pass, where the trial tells it."""
     start_s: float = 0.0
     """What a trial's process takes to start."""
     telling_s: float = 0.0
@@ -213,10 +215,16 @@ class Machine:
                 "ended_ns": int(self.now_s * 1e9),
                 "steps": self._steps(task, started_ns),
                 "warmup_steps": 1,
-                "inspection": Inspection(cold=True) if self.cold and trial.variant.name == AS_WRITTEN else None,
+                "inspection": self._sent(trial.variant.name, task),
                 "fingerprint": self._told(task) if task.fingerprint else None,
             }
         )
+
+    def _sent(self, variant: str, task: Task) -> Inspection | None:
+        if self.cold and variant == AS_WRITTEN:
+            return Inspection(cold=True)
+        caches = any(isinstance(edit, InsertAfter) and edit.method == "cache" for edit in task.edits)
+        return Inspection(cached_elements=self.cached_elements) if caches else None
 
     def _told(self, task: Task) -> Fingerprint | None:
         found = self.told(task.edits)

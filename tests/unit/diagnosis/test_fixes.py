@@ -277,6 +277,8 @@ def augmented() -> tuple[Stage, ...]:
         (ScriptTraining(line="train.py:9", model=True, epochs=1), True, True),
         (ScriptTraining(line="train.py:9", model=True, epochs=1, in_loop=True), False, True),
         (ScriptTraining(line="train.py:9", model=True, epochs=2), False, True),
+        (ScriptTraining(line="train.py:9", model=True, epochs=2, steps=100), True, False),
+        (ScriptTraining(line="train.py:9", model=True, epochs=2, steps=101), True, True),
         (ScriptTraining(line="train.py:9"), False, True),
         (None, False, True),
     ],
@@ -284,11 +286,11 @@ def augmented() -> tuple[Stage, ...]:
 def test_no_cache_is_tried_for_a_single_epoch(training: ScriptTraining | None, repeats: bool, is_tried: bool) -> None:
     again = [stage(2, "repeat", 1)] * repeats
     stages = (source(shuffle=False), mapped(1, "decode"), *again, stage(3, "batch", 1 + repeats))
-    found = tried(chain_of(*stages, training=training))
+    found = tried(chain_of(*stages, training=training).model_copy(update={"pass_elements": 100}))
     caches = [attempt for attempt in found if attempt.fix.kind == "cache"]
     assert {attempt.outcome for attempt in caches} == {"pending" if is_tried else "not-tried"}
     if not is_tried:
-        assert reason(found, "cache") == "the fit has one epoch, in which nothing would be read from a cache."
+        assert reason(found, "cache") == "the fit passes over its data once, and nothing would be read from a cache."
 
 
 def test_a_cache_stands_before_the_first_random_stage_with_its_size() -> None:

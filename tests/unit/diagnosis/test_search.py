@@ -472,7 +472,20 @@ def test_the_one_epoch_of_a_fit_is_measured_without_its_cache(epochs: int, expec
     assert limiting(found) == expected
     tasks = [Task.model_validate(trial.variant.source.options) for trial in ran.ran]
     assert any(task.cold for task in tasks) is (epochs == 1)
-    assert ("one epoch, which fills the cache" in str(said(found).bottleneck)) is (epochs == 1)
+    assert ("passes over its data once: it fills" in str(said(found).bottleneck)) is (epochs == 1)
+
+
+@pytest.mark.parametrize(("steps", "refused"), [(80, True), (100, True), (101, False), (None, False)])
+def test_a_cache_that_the_fit_ends_before_it_reads_is_refused(steps: int | None, refused: bool) -> None:
+    """A filter leaves open how many batches a pass has; the trial that filled the cache knows it."""
+    trained = ScriptTraining(line="train.py:9", epochs=2, steps=steps)
+    looked = python_decode().model_copy(update={"training": trained})
+    ran = Machine(looked, lambda edits: 2.0 if CACHED in map(kind_of, edits) else BASE_MS, cached_elements=100)
+    found = diagnose(ran)
+    assert (outcome(found, CACHED) == "refused") is refused
+    assert (said(found).proposal == CACHED) is not refused
+    if refused:
+        assert f"takes {steps} batches, and a pass over the data has 100" in said(found).attempt(CACHED).reason
 
 
 def test_what_trials_take_to_start_is_not_charged() -> None:

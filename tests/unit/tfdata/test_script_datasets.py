@@ -16,6 +16,12 @@ def test_of_another_dataset_than_the_fits_it_is_not_said_that_a_loop_takes_it() 
     assert sentences[1] == "The model is not trained on it: whether what takes it waits for it is not known."
 
 
+def test_a_fit_that_tells_its_steps_takes_them_in_each_epoch() -> None:
+    assert script_datasets.steps_of({"steps_per_epoch": 40}, 2) == 80
+    assert script_datasets.steps_of({"steps_per_epoch": None}, 2) is None
+    assert script_datasets.steps_of({}, 2) is script_datasets.steps_of({"steps_per_epoch": 40}, None) is None
+
+
 def test_where_no_line_of_the_users_calls_fit_none_is_named() -> None:
     (sentence,) = script_datasets.notes(ScriptTraining(line="the script", epochs=4, model=True), 1e9, "train.py")
     assert sentence.startswith("The script took 1.00 s until it trained. Each trial")
