@@ -70,8 +70,9 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 continue  # a trial divides it, or no later epoch would gain
             yield _Idea(
                 (stage.id,),
-                f"{named(stage)}, draws random numbers, so nothing after it can be cached. Move its random part into a "
-                "second map, and put a cache() between the two: later epochs then compute only the random part."
+                f"{named(stage)}, draws random numbers, so nothing after it can be cached. If a part of it does not "
+                "depend on them, such as decoding, make that a map of its own, and put a cache() behind it: later "
+                "epochs then compute only the random part."
                 + (f" No trial divided it: {function.undivided}." if function.undivided else ""),
             )
         elif stage.method == "map" and batched and _on_records(inspection, stage) and not _tried_on_batches(function):

@@ -91,6 +91,7 @@ def test_a_loop_over_session_run_is_measured_whatever_feeds_it_and_trains_as_wit
     for name, line in lines.items():
         steps, step_ms, wait_ms = found[line]
         assert steps >= 45, name
-        assert wait_ms >= 9, (name, "the sleep is 10 ms")
-        assert wait_ms <= step_ms
+        # The sleep is 10 ms; the queue's thread sleeps also while the rest of a step runs, long on a busy machine.
+        assert wait_ms >= (9 - (step_ms - wait_ms) if name == "queue" else 9), (name, step_ms)
+        assert 5 <= wait_ms <= step_ms
     assert watched.stderr.count("the time between two calls of Session.run") == 1
