@@ -251,15 +251,18 @@ def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | 
 
 
 def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -> str:
-    what = "the pipeline" if diagnosis.model is None else "the training step"
+    inspection = diagnosis.inspection
+    what, unknown = "the pipeline" if diagnosis.model is None else "the training step", ""
+    if diagnosis.model is None and inspection is not None and inspection.training is not None:
+        what, unknown = "the pipeline alone", "; whether the training waits for it is not known"
     interval = result.speedup.ci95
     ends = f" ({units.ratio(interval[0])} to {units.ratio(interval[1])})" if interval is not None else ""
     caches = any(isinstance(edit, InsertAfter) and edit.method == "cache" for edit in chosen.attempt.fix.edits)
-    first = diagnosis.inspection is not None and diagnosis.inspection.cold
+    first = inspection is not None and inspection.cold
     since = ", from the second epoch on" if caches else ", in the epoch that fills the cache" if first else ""
     times = units.ratio(result.speedup.value)
     makes = "probably makes" if result.speedup.certainty == "probable" else "makes"
-    return f"Proposed: {chosen.attempt.fix.title}. It {makes} {what} {times} as fast{ends}{since}."
+    return f"Proposed: {chosen.attempt.fix.title}. It {makes} {what} {times} as fast{ends}{since}{unknown}."
 
 
 def _promising(session: Session, diagnosis: Diagnosis) -> str:
