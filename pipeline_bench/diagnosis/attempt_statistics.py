@@ -12,7 +12,7 @@ from pipeline_bench.diagnosis import chain, equality, variants
 from pipeline_bench.diagnosis.bottleneck import StepTimes
 from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.model.calls import BATCH_AS_IS
-from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Fix
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, Fix
 from pipeline_bench.model.edits import InsertAfter, MoveBefore, Remove
 from pipeline_bench.model.pipeline import Fingerprint, Inspection, Stage
 from pipeline_bench.model.session import Session
@@ -50,7 +50,7 @@ class AttemptStatistics:
     @property
     def possible(self) -> bool:
         """Whether it has not been ruled out."""
-        return self.attempt.outcome not in ("refused", "failed", "not-tried")
+        return self.attempt.outcome not in (*RULED_OUT, "not-tried")
 
     @property
     def contends(self) -> bool:
@@ -92,7 +92,7 @@ def ruled(session: Session, diagnosis: Diagnosis) -> Diagnosis:
     attempts = []
     for attempt in diagnosis.attempts:
         own = session.trials_of(attempt.fix.variant)
-        if not own or attempt.outcome in ("refused", "failed", "not-tried"):
+        if not own or attempt.outcome in (*RULED_OUT, "not-tried"):
             attempts.append(attempt)
         else:
             found = fingerprint(session, attempt.fix.variant)
@@ -137,7 +137,12 @@ def _ruled(
 ) -> Attempt:
     bad = next(_bad(own), None)
     if bad is not None:
-        return attempt.model_copy(update={"outcome": "failed", "reason": bad})
+        one = _takes_one(attempt.fix, asked.inspection) if any(trial.status == "failed" for trial in own) else ""
+        return attempt.model_copy(
+            update={"outcome": "not-applicable", "reason": f"{one} takes one element, and no batch."}
+            if one
+            else {"outcome": "failed", "reason": bad}
+        )
     compared = equality.compare(written, found, asked.allow_reordering)
     if compared.status == "not-told" and found is None and len(own) < FINGERPRINT_TRIALS:
         return attempt  # its next trial is asked again
@@ -150,6 +155,18 @@ def _ruled(
     if reason is not None:
         updates |= {"outcome": "refused", "reason": reason}
     return attempt.model_copy(update=updates)
+
+
+def _takes_one(fix: Fix, inspection: Inspection | None) -> str:
+    """Return the function that a failed fix gave whole batches, which the pipeline as written does not; "" of others."""
+    if inspection is None or fix.combines:
+        return ""
+    moves = [edit for edit in fix.edits if isinstance(edit, MoveBefore)]
+    behind = {edit.other for edit in moves if inspection.stage(edit.stage).method in BATCH_AS_IS}
+    maps = [stage for stage in inspection.stages if stage.id in {*behind, *(fix.stages if behind else ())}]
+    functions = [stage.function for stage in maps if stage.method == "map" and stage.function is not None]
+    given = [each for each in functions if each.on_batches is None] or functions
+    return one_line(given[0].name, NAME) if given else ""
 
 
 def _moves_filter(fix: Fix, inspection: Inspection | None) -> bool:

@@ -8,7 +8,7 @@ from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.diagnosis.bottleneck import NOT_THE_LIMIT
 from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.errors import sentence
-from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Outcome
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, Outcome
 from pipeline_bench.model.edits import InsertAfter
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Result
@@ -32,6 +32,7 @@ _BEST_FIRST: tuple[Outcome, ...] = (
     "no-gain",
     "slower",
     "refused",
+    "not-applicable",
     "failed",
     "not-tried",
 )
@@ -199,15 +200,15 @@ def _none_helps(diagnosis: Diagnosis) -> str:
         if SPENT in reasons:
             return "No fix was tried: the budget left no time for one. Use a larger --budget."
         return f"No fix was tried: {reasons.pop()}" if len(reasons) == 1 else "No fix was tried."
-    ruled_out = all(each.outcome in ("refused", "failed") for each in tried)
+    ruled_out = all(each.outcome in RULED_OUT for each in tried)
     if len(tried) > 1:
         return f"{'All' if ruled_out else 'None of the'} {len(tried)} fixes tried " + (
-            "were refused, or failed." if ruled_out else "is proven to make it faster."
+            "were refused, do not apply, or failed." if ruled_out else "is proven to make it faster."
         )
     if not ruled_out:
         return "The only fix tried is not proven to make it faster."
     (only,) = tried
-    became = "is refused" if only.outcome == "refused" else "failed"
+    became = {"refused": "is refused", "not-applicable": "does not apply"}.get(only.outcome, "failed")
     return f"The only fix tried, {only.fix.variant}, {became}: {only.reason.removeprefix('It failed: ')}"
 
 

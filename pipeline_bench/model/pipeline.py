@@ -232,7 +232,7 @@ class ScriptTraining(Data):
     line: Line
     """``train.py:31``."""
     model: bool = False
-    """Whether the training's own step takes the batches: a Keras model's, or `step`; else the pipeline is read alone."""
+    """Whether the training's own step takes the batches: a Keras model's or `step`; else the pipeline is read alone."""
     step: Line = ""
     """The `tf.function` that makes the step of a loop of the script's own."""
     dataset: Line = ""

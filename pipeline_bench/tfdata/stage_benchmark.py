@@ -338,7 +338,7 @@ def shares(stage: Stage) -> tuple[float, ...] | None:
     """Return how many elements a stage takes of each input for one that it takes in all; None where that is not known.
 
     All of them take one of each, but for those that choose: by the weights of `sample_from_datasets`, or by the counts
-    that `concatenate` joins; else as often from each, and always one from the `choice_dataset`, which is the last input.
+    that `concatenate` joins; else as often from each, and always one from the `choice_dataset`, the last input.
     """
     count = len(stage.inputs)
     if stage.method not in _CHOOSING:
