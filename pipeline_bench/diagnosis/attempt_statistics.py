@@ -137,12 +137,8 @@ def _ruled(
 ) -> Attempt:
     bad = next(_bad(own), None)
     if bad is not None:
-        one = _takes_one(attempt.fix, asked.inspection) if any(trial.status == "failed" for trial in own) else ""
-        return attempt.model_copy(
-            update={"outcome": "not-applicable", "reason": f"{one} takes one element, and no batch."}
-            if one
-            else {"outcome": "failed", "reason": bad}
-        )
+        why = _does_not_apply(attempt.fix, asked.inspection) if any(trial.status == "failed" for trial in own) else ""
+        return attempt.model_copy(update={"outcome": "not-applicable" if why else "failed", "reason": why or bad})
     compared = equality.compare(written, found, asked.allow_reordering)
     if compared.status == "not-told" and found is None and len(own) < FINGERPRINT_TRIALS:
         return attempt  # its next trial is asked again
@@ -157,16 +153,19 @@ def _ruled(
     return attempt.model_copy(update=updates)
 
 
-def _takes_one(fix: Fix, inspection: Inspection | None) -> str:
-    """Return the function that a failed fix gave whole batches, which the pipeline as written does not; "" of others."""
+def _does_not_apply(fix: Fix, inspection: Inspection | None) -> str:
+    """Return why a fix that failed could not but fail: a function got what it was not written for; "" of others."""
     if inspection is None or fix.combines:
         return ""
-    moves = [edit for edit in fix.edits if isinstance(edit, MoveBefore)]
-    behind = {edit.other for edit in moves if inspection.stage(edit.stage).method in BATCH_AS_IS}
+    moves = [(inspection.stage(e.stage), inspection.stage(e.other)) for e in fix.edits if isinstance(e, MoveBefore)]
+    for stage, other in moves:
+        if stage.method == "filter":
+            return f"{one_line(stage.label, NAME)} looks at what {one_line(other.label, NAME)} gives."
+    behind = {other.id for stage, other in moves if stage.method in BATCH_AS_IS}
     maps = [stage for stage in inspection.stages if stage.id in {*behind, *(fix.stages if behind else ())}]
     functions = [stage.function for stage in maps if stage.method == "map" and stage.function is not None]
-    given = [each for each in functions if each.on_batches is None] or functions
-    return one_line(given[0].name, NAME) if given else ""
+    unknown = [each for each in functions if each.on_batches is None] or functions
+    return f"{one_line(unknown[0].name, NAME)} takes one element, and no batch." if unknown else ""
 
 
 def _moves_filter(fix: Fix, inspection: Inspection | None) -> bool:

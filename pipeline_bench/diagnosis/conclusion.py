@@ -258,12 +258,15 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -
         what, unknown = "the pipeline alone", "; whether the training waits for it is not known"
     interval = result.speedup.ci95
     ends = f" ({units.ratio(interval[0])} to {units.ratio(interval[1])})" if interval is not None else ""
-    caches = any(isinstance(edit, InsertAfter) and edit.method == "cache" for edit in chosen.attempt.fix.edits)
+    parts = [diagnosis.attempt(name).fix for name in _parts(chosen)]
+    caches = [each for each in parts if any(isinstance(e, InsertAfter) and e.method == "cache" for e in each.edits)]
     first = inspection is not None and inspection.cold
     since = ", from the second epoch on" if caches else ", in the epoch that fills the cache" if first else ""
     times = units.ratio(result.speedup.value)
     makes = "probably makes" if result.speedup.certainty == "probable" else "makes"
-    return f"Proposed: {chosen.attempt.fix.title}. It {makes} {what} {times} as fast{ends}{since}{unknown}."
+    gain = f"Proposed: {chosen.attempt.fix.title}. It {makes} {what} {times} as fast{ends}{since}{unknown}."
+    # Of a cache too large for the memory, or of what differs in each epoch, no trial of some seconds would tell.
+    return " ".join([gain, *(f"It {each.because}." for each in caches if each.because)])
 
 
 def _promising(session: Session, diagnosis: Diagnosis) -> str:

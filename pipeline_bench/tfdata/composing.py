@@ -133,7 +133,7 @@ def _on_batches(
 
 
 def _may_take(function: Callable[..., Any], samples: Any, mapped: Any, batch: str) -> bool:
-    """Return whether what a function gives of batches may be batches, as far as its shapes are known: of Python's not."""
+    """Return whether what a function gives of batches may be batches, as far as its shapes are known."""
     from tensorflow.python.data.util import nest
 
     with contextlib.suppress(Exception):  # as in `_on_batches`

@@ -108,7 +108,7 @@ def _warm_up(take: Callable[[], Any], seconds: float, alive: Alive) -> tuple[flo
 
 
 def _counted(take: Repeated, first_ns: float, alive: Alive) -> int:
-    """Return how many elements a pass has that TensorFlow cannot count; 0 where it is long, or does not begin slowly."""
+    """Return how many elements a pass has that TensorFlow cannot count; 0 where it is long, or begins fast."""
     while not take.whole and monotonic_ns() - take.begun_ns < min(_SHORT_PASS_NS, first_ns / _SLOW_BEGINNING):
         take()
         alive()

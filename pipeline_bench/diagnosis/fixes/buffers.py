@@ -60,7 +60,7 @@ def prefetch(inspection: Inspection, context: Context) -> Iterator[Fix]:
 def _no_device(inspection: Inspection, context: Context) -> str | None:
     if not context.gpu:
         return "there is no GPU to copy to"
-    return None if context.model else "without a --model nothing computes on the GPU"
+    return None if context.model else "without the step of a model nothing computes on the GPU"
 
 
 @kind(saving=0.7, blocker=_no_device)
