@@ -12,7 +12,7 @@ from pipeline_bench.diagnosis import chain, equality, variants
 from pipeline_bench.diagnosis.bottleneck import StepTimes
 from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.model.calls import BATCH_AS_IS
-from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Fix
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, Fix
 from pipeline_bench.model.edits import InsertAfter, MoveBefore, Remove
 from pipeline_bench.model.pipeline import Fingerprint, Inspection, Stage
 from pipeline_bench.model.session import Session
@@ -50,7 +50,7 @@ class AttemptStatistics:
     @property
     def possible(self) -> bool:
         """Whether it has not been ruled out."""
-        return self.attempt.outcome not in ("refused", "failed", "not-tried")
+        return self.attempt.outcome not in (*RULED_OUT, "not-tried")
 
     @property
     def contends(self) -> bool:
@@ -92,7 +92,7 @@ def ruled(session: Session, diagnosis: Diagnosis) -> Diagnosis:
     attempts = []
     for attempt in diagnosis.attempts:
         own = session.trials_of(attempt.fix.variant)
-        if not own or attempt.outcome in ("refused", "failed", "not-tried"):
+        if not own or attempt.outcome in (*RULED_OUT, "not-tried"):
             attempts.append(attempt)
         else:
             found = fingerprint(session, attempt.fix.variant)
@@ -137,7 +137,8 @@ def _ruled(
 ) -> Attempt:
     bad = next(_bad(own), None)
     if bad is not None:
-        return attempt.model_copy(update={"outcome": "failed", "reason": bad})
+        why = _does_not_apply(attempt.fix, asked.inspection) if any(trial.status == "failed" for trial in own) else ""
+        return attempt.model_copy(update={"outcome": "not-applicable" if why else "failed", "reason": why or bad})
     compared = equality.compare(written, found, asked.allow_reordering)
     if compared.status == "not-told" and found is None and len(own) < FINGERPRINT_TRIALS:
         return attempt  # its next trial is asked again
@@ -151,6 +152,21 @@ def _ruled(
     if reason is not None:
         updates |= {"outcome": "refused", "reason": reason}
     return attempt.model_copy(update=updates)
+
+
+def _does_not_apply(fix: Fix, inspection: Inspection | None) -> str:
+    """Return why a fix that failed could not but fail: a function got what it was not written for; "" of others."""
+    if inspection is None or fix.combines:
+        return ""
+    moves = [(inspection.stage(e.stage), inspection.stage(e.other)) for e in fix.edits if isinstance(e, MoveBefore)]
+    for stage, other in moves:
+        if stage.method == "filter":
+            return f"{one_line(stage.label, NAME)} looks at what {one_line(other.label, NAME)} gives."
+    behind = {other.id for stage, other in moves if stage.method in BATCH_AS_IS}
+    maps = [stage for stage in inspection.stages if stage.id in {*behind, *(fix.stages if behind else ())}]
+    functions = [stage.function for stage in maps if stage.method == "map" and stage.function is not None]
+    unknown = [each for each in functions if each.on_batches is None] or functions
+    return f"{one_line(unknown[0].name, NAME)} takes one element, and no batch." if unknown else ""
 
 
 def _moves_filter(fix: Fix, inspection: Inspection | None) -> bool:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from pipeline_bench.diagnosis import bottleneck, chain
 from pipeline_bench.diagnosis.bottleneck import named
 from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
+from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.pipeline import Inspection, Stage, UserFunction
 from pipeline_bench.text import units
 
@@ -62,7 +63,7 @@ def _most(parts: Segments, stages: tuple[int, ...], as_written_ms: float, ceilin
 def _all(inspection: Inspection) -> Iterator[_Idea]:
     trunk = chain.trunk(inspection)
     batched = any(stage.method in ("batch", "padded_batch") for stage in trunk)
-    cached = any(stage.method in ("cache", "snapshot") for stage in inspection.stages)
+    cached = any(stage.method in KEEPING for stage in inspection.stages)
     for stage in trunk:
         function = stage.function
         if stage.method == "map" and function is not None and function.random and not cached:

@@ -362,7 +362,8 @@ def limits(session: Session, diagnosis: Diagnosis) -> tuple[Limit, ...]:
 
 def _model_limit(session: Session, diagnosis: Diagnosis) -> Limit:
     if diagnosis.model is None:
-        return Limit(name="the model", text="no --model was given")
+        is_script = diagnosis.target.is_script
+        return Limit(name="the model", text="its step is not run here" if is_script else "no --model was given")
     found = session.find_result(CEILING)
     if found is None or found.step_ms.mean is None:
         reason = found.reason if found is not None and found.reason else "its trial has not run"

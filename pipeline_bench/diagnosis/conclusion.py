@@ -8,7 +8,7 @@ from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.diagnosis.bottleneck import NOT_THE_LIMIT
 from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.errors import sentence
-from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Outcome
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, Outcome
 from pipeline_bench.model.edits import InsertAfter
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Result
@@ -32,6 +32,7 @@ _BEST_FIRST: tuple[Outcome, ...] = (
     "no-gain",
     "slower",
     "refused",
+    "not-applicable",
     "failed",
     "not-tried",
 )
@@ -199,15 +200,15 @@ def _none_helps(diagnosis: Diagnosis) -> str:
         if SPENT in reasons:
             return "No fix was tried: the budget left no time for one. Use a larger --budget."
         return f"No fix was tried: {reasons.pop()}" if len(reasons) == 1 else "No fix was tried."
-    ruled_out = all(each.outcome in ("refused", "failed") for each in tried)
+    ruled_out = all(each.outcome in RULED_OUT for each in tried)
     if len(tried) > 1:
         return f"{'All' if ruled_out else 'None of the'} {len(tried)} fixes tried " + (
-            "were refused, or failed." if ruled_out else "is proven to make it faster."
+            "were refused, do not apply, or failed." if ruled_out else "is proven to make it faster."
         )
     if not ruled_out:
         return "The only fix tried is not proven to make it faster."
     (only,) = tried
-    became = "is refused" if only.outcome == "refused" else "failed"
+    became = {"refused": "is refused", "not-applicable": "does not apply"}.get(only.outcome, "failed")
     return f"The only fix tried, {only.fix.variant}, {became}: {only.reason.removeprefix('It failed: ')}"
 
 
@@ -251,15 +252,21 @@ def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | 
 
 
 def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -> str:
-    what = "the pipeline" if diagnosis.model is None else "the training step"
+    inspection = diagnosis.inspection
+    what, unknown = "the pipeline" if diagnosis.model is None else "the training step", ""
+    if diagnosis.model is None and inspection is not None and inspection.training is not None:
+        what, unknown = "the pipeline alone", "; whether the training waits for it is not known"
     interval = result.speedup.ci95
     ends = f" ({units.ratio(interval[0])} to {units.ratio(interval[1])})" if interval is not None else ""
-    caches = any(isinstance(edit, InsertAfter) and edit.method == "cache" for edit in chosen.attempt.fix.edits)
-    first = diagnosis.inspection is not None and diagnosis.inspection.cold
+    parts = [diagnosis.attempt(name).fix for name in _parts(chosen)]
+    caches = [each for each in parts if any(isinstance(e, InsertAfter) and e.method == "cache" for e in each.edits)]
+    first = inspection is not None and inspection.cold
     since = ", from the second epoch on" if caches else ", in the epoch that fills the cache" if first else ""
     times = units.ratio(result.speedup.value)
     makes = "probably makes" if result.speedup.certainty == "probable" else "makes"
-    return f"Proposed: {chosen.attempt.fix.title}. It {makes} {what} {times} as fast{ends}{since}."
+    gain = f"Proposed: {chosen.attempt.fix.title}. It {makes} {what} {times} as fast{ends}{since}{unknown}."
+    # Of a cache too large for the memory, or of what differs in each epoch, no trial of some seconds would tell.
+    return " ".join([gain, *(f"It {each.because}." for each in caches if each.because)])
 
 
 def _promising(session: Session, diagnosis: Diagnosis) -> str:

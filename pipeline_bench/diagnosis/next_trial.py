@@ -16,7 +16,7 @@ from pipeline_bench.diagnosis.attempt_statistics import CONFIRMED_TRIALS, Attemp
 from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.model.calls import WHOLE
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Fix
-from pipeline_bench.model.edits import InsertAfter, MoveBefore
+from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
@@ -228,12 +228,13 @@ class NextTrial:
         partners = self._partners(parts, best.gain or 1.0)[:_COMBINATIONS_A_STEP]
         if best.trials < CONFIRMED_TRIALS:  # else nothing is built upon what is not confirmed
             partners = [each for each in partners if min(each.gain or 0.0, best.gain or 0.0) >= _CLEARLY]
-        taken = {each.name for each in self._found}
+        taken, inspection = {each.name for each in self._found}, self._diagnosis.inspection
+        assert inspection is not None
         added = []
         for partner in partners:
             if frozenset({*names, partner.name}) not in tried:
                 together = [*(part.attempt.fix for part in parts), partner.attempt.fix]
-                added.append(Attempt(fix=combine(together, taken)))
+                added.append(Attempt(fix=combine(together, inspection, taken)))
                 taken.add(added[-1].fix.variant)
         return added
 
@@ -332,14 +333,16 @@ def _moves_before_cache(moving: Fix, caching: Fix, inspection: Inspection) -> bo
     return any(isinstance(edit, MoveBefore) and edit.other in before for edit in moving.edits)
 
 
-def combine(parts: Sequence[Fix], taken: set[str]) -> Fix:
+def combine(parts: Sequence[Fix], inspection: Inspection, taken: set[str]) -> Fix:
     """Return the fix that consists of these.
 
     Args:
         parts: single fixes that are compatible, the one that gained most first.
+        inspection: the pipeline as it is written.
         taken: the names of other variants.
     """
     edits = sorted((edit for part in parts for edit in part.edits), key=lambda edit: edit.order)
+    edits = _ending(edits, inspection)
     names = [part.variant for part in parts]
     name = " + ".join(names)
     if len(name) > _MOST_CHARACTERS:
@@ -358,6 +361,21 @@ def combine(parts: Sequence[Fix], taken: set[str]) -> Fix:
         because="; ".join(part.because for part in parts if part.because),
         combines=tuple(names),
     )
+
+
+def _ending(edits: Sequence[Edit], inspection: Inspection) -> list[Edit]:
+    """Return the edits with a prefetch at the end behind what then ends the pipeline: others may move its sink."""
+    order = [stage.id for stage in reversed(chain.trunk(inspection))]
+    for edit in edits:
+        if isinstance(edit, MoveBefore) and {edit.stage, edit.other} <= set(order):
+            order.remove(edit.stage)
+            order.insert(order.index(edit.other), edit.stage)
+    return [
+        edit.model_copy(update={"stage": order[-1]})
+        if isinstance(edit, InsertAfter) and edit.method == "prefetch" and edit.stage == inspection.sink
+        else edit
+        for edit in edits
+    ]
 
 
 def _claims(fix: Fix) -> set[tuple[int | str, str]]:

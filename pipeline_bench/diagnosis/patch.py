@@ -11,15 +11,8 @@ from pathlib import PurePath
 
 import libcst as cst
 
-from pipeline_bench.diagnosis import source_writer, statements
-from pipeline_bench.diagnosis.source_file import (
-    Chain,
-    Link,
-    SourceFile,
-    called_name,
-    expression,
-    new_call,
-)
+from pipeline_bench.diagnosis import same_calls, source_writer, statements
+from pipeline_bench.diagnosis.source_file import Chain, Link, SourceFile, called_name, expression, new_call
 from pipeline_bench.model.calls import KEPT_WHEN_FUSED, PARAMETERS, WORKERS, CannotPatchError
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import Edit, PrefetchToDevice, SetOptions
@@ -56,16 +49,17 @@ def change(
     stages = _every_stage(inspection)
     of_files = [_OF_CACHE_FILES] * any("filename" in getattr(edit, "arguments", ()) for edit in fix.edits)
     edits = _in_order(fix.edits)
-    edit = edits[-1]
+    edit, changed = edits[-1], dict.fromkeys(number for each in edits for number, _ in each.claims())
+    alike = same_calls.places(patch.calls, stages, (number for number in changed if isinstance(number, int)))
     try:
         for edit in edits:
             edit.write(patch)
         diff = patch.diff()
     except CannotPatchError as reason:
         words = (each.words(stages, str(reason) if each is edit else "") for each in edits)
-        return CodeChange(text=" ".join([*words, *of_files]))
+        return CodeChange(text=" ".join([*words, *of_files]), alike=alike)
     root = patch.roots.pop() if len(patch.roots) == 1 else None
-    return CodeChange(diff=diff or None, root=root, text=" ".join(of_files))
+    return CodeChange(diff=diff or None, root=root, text=" ".join(of_files), alike=alike)
 
 
 def _every_stage(inspection: Inspection) -> dict[int, Stage]:
@@ -85,7 +79,7 @@ class Patch:
     """The files of a pipeline with the edits so far.
 
     Each method that an edit calls raises `CannotPatchError` where it cannot be written; of the others is no use then.
-    `roots` holds what the patches of the changed files start from, once `diff` was asked.
+    `calls` holds those of the stages by id, `roots` what the patches of the changed files start from after `diff`.
     """
 
     def __init__(self, texts: Mapping[str, str], inspection: Inspection, names: Mapping[str, tuple[str, str]]) -> None:
@@ -95,7 +89,7 @@ class Patch:
         self.stages = _every_stage(inspection)
         self._texts = texts
         self._files: dict[str, SourceFile] = {}
-        self._calls: dict[int, tuple[SourceFile, cst.Call]] = {}
+        self.calls: dict[int, tuple[SourceFile, cst.Call]] = {}
         self._reasons: dict[int, str] = {}
         self._before = {number: stage.inputs[0] for number, stage in self.stages.items() if len(stage.inputs) == 1}
         self._find_all()
@@ -298,13 +292,13 @@ class Patch:
         users: dict[cst.Call, list[int]] = {}
         for stage in self.stages.values():
             try:
-                self._calls[stage.id] = self._find(stage)
-                users.setdefault(self._calls[stage.id][1], []).append(stage.id)
+                self.calls[stage.id] = self._find(stage)
+                users.setdefault(self.calls[stage.id][1], []).append(stage.id)
             except CannotPatchError as reason:
                 self._reasons[stage.id] = str(reason)
         for numbers in users.values():
             for number in numbers if len(numbers) > 1 else ():
-                del self._calls[number]
+                del self.calls[number]
                 self._reasons[number] = f"one call of {self.stages[number].method} makes several stages"
 
     def _find(self, stage: Stage) -> tuple[SourceFile, cst.Call]:
@@ -335,7 +329,7 @@ class Patch:
 
     def _make_chains(self) -> None:
         links: dict[cst.CSTNode, SourceFile] = {}
-        for number, (file, call) in self._calls.items():
+        for number, (file, call) in self.calls.items():
             stage = self.stages[number]
             if stage.inputs and stage.method not in _STATIC and isinstance(call.func, cst.Attribute):
                 links[call] = file
@@ -347,9 +341,9 @@ class Patch:
             links[top].add_chain(calls[::-1])  # type: ignore[arg-type]
 
     def _call(self, number: int) -> tuple[SourceFile, cst.Call]:
-        if number not in self._calls:
+        if number not in self.calls:
             raise CannotPatchError(self._reasons.get(number, "the stage is not known"))
-        return self._calls[number]
+        return self.calls[number]
 
     def _link(self, number: int) -> tuple[SourceFile, Chain, Link]:
         file, call = self._call(number)

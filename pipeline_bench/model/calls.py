@@ -24,6 +24,8 @@ WORKERS = "workers"
 """The method of the stage in which Keras' workers make the batches of a `PyDataset`."""
 RANDOM = frozenset({"shuffle", "sample_from_datasets", "rejection_resample", "random", "apply(shuffle_and_repeat)"})
 """Methods and labels of stages whose order or elements are random."""
+KEEPING = frozenset({"cache", "snapshot"})
+"""Methods that keep what a whole pass gives: later passes run nothing in front of them."""
 TAKE_ANY = frozenset({"shuffle", "repeat", "prefetch", "take", "skip"})
 """Methods that do the same whatever the elements are: mapped or not, or only their numbers."""
 BATCH_AS_IS = frozenset({"batch", "ragged_batch"})

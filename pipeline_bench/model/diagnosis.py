@@ -26,7 +26,11 @@ MOST_BUDGET_S = 86_400.0
 """Beyond a day a budget is a mistake in the unit."""
 
 Cause = Literal["python", "cpu", "reading", "waiting", "filling", "handing-over"]
-Outcome = Literal["proposed", "faster", "no-gain", "slower", "refused", "failed", "not-tried", "pending"]
+Outcome = Literal[
+    "proposed", "faster", "no-gain", "slower", "refused", "not-applicable", "failed", "not-tried", "pending"
+]
+RULED_OUT: frozenset[Outcome] = frozenset({"refused", "not-applicable", "failed"})
+"""What a trial has shown not to be possible, or not allowed."""
 
 
 class Bottleneck(Record):
@@ -86,6 +90,8 @@ class CodeChange(Record):
     """The folder that the diff's names start from; None where its files have none in common."""
     text: Text = ""
     """What to write, in words and code, where there is no diff, or what to add to it."""
+    alike: tuple[Line, ...] = ()
+    """The statements with the same calls that the measured pipeline is not made of, as ``train.py:31``."""
 
 
 class Attempt(Record):

@@ -144,6 +144,8 @@ class Stage(Data):
     """What the function itself builds for each element (`interleave`, `flat_map`); listed, not measured one by one."""
     shared: bool = False
     """Whether its call also makes a stage of another pipeline that is not alike: of another function, or random."""
+    input_shares: tuple[float, ...] = ()
+    """Of a `concatenate`, which part of its elements comes from each input, by their counts; empty if not known."""
     left_early: bool = False
     """Whether a `take` behind it leaves it before its end, in every pass: TensorFlow then empties a cache."""
 
@@ -230,7 +232,9 @@ class ScriptTraining(Data):
     line: Line
     """``train.py:31``."""
     model: bool = False
-    """Whether a Keras model's own step takes the batches; else the pipeline is read alone."""
+    """Whether the training's own step takes the batches: a Keras model's or `step`; else the pipeline is read alone."""
+    step: Line = ""
+    """The `tf.function` that makes the step of a loop of the script's own."""
     dataset: Line = ""
     """The one that is inspected, as it is listed: ``train_ds, train.py:12``."""
     datasets: tuple[Line, ...] = ()
@@ -323,11 +327,8 @@ class Inspection(Data):
 
 
 def _of_first_epoch(cost: StageCost) -> StageCost:
-    if cost.first_epoch_ns is None:
-        return cost
-    return cost.model_copy(
-        update={"elapsed_ns": cost.first_epoch_ns, "cpu_ns": cost.first_epoch_cpu_ns, "reason": None}
-    )
+    first = {"elapsed_ns": cost.first_epoch_ns, "cpu_ns": cost.first_epoch_cpu_ns, "reason": None}
+    return cost if cost.first_epoch_ns is None else cost.model_copy(update=first)
 
 
 Activity = Literal["inspect", "drain", "train", "ceiling"]

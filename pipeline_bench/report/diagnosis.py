@@ -14,7 +14,7 @@ from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange, Diag
 from pipeline_bench.model.result import Result, Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import pipeline_tree
-from pipeline_bench.text import NAME, REASON, TEXT, code_line, one_line, units
+from pipeline_bench.text import NAME, REASON, TEXT, code_line, joined, one_line, units
 
 MARK = "◀ bottleneck"
 _OUTCOMES: dict[Outcome, str] = {
@@ -23,6 +23,7 @@ _OUTCOMES: dict[Outcome, str] = {
     "no-gain": "no gain",
     "slower": "slower",
     "refused": "refused",
+    "not-applicable": "does not apply",
     "failed": "failed",
     "not-tried": "not tried",
     "pending": "not done",
@@ -32,7 +33,7 @@ _RANK = [*_OUTCOMES]
 _GROUPS: dict[str, tuple[Outcome, ...]] = {
     "Fixes that help, best first": ("proposed", "faster"),
     "Tried, but not proven to make it faster": ("no-gain", "pending"),
-    "Tried and rejected": ("slower", "refused", "failed"),
+    "Tried and rejected": ("slower", "refused", "not-applicable", "failed"),
 }
 TRACEBACK = "Your own code's traceback"
 _EQUALITY = {
@@ -155,13 +156,20 @@ def sections(session: Session, diagnosis: Diagnosis) -> Iterator[Section]:
             "The code to write",
             f"for {name}; your files are not changed",
             code=diff_lines(change.diff or ""),
-            lines=[besides] if besides else [],
+            lines=[line for line in (besides, _alike(change)) if line],
         ),
         Section("How far it can go", f"the shortest possible time of a {noun}", limits=limits(session, diagnosis)),
         Section("Notes on the pipeline", lines=notes),
     ):
         if any((section.code, section.lines, section.rows, section.tries, section.left_out, section.limits)):
             yield section
+
+
+def _alike(change: CodeChange) -> str:
+    """Return that the same calls stand elsewhere too, for another pipeline that was not measured."""
+    if not change.alike:
+        return ""
+    return one_line(f"The same calls make another pipeline at {joined(change.alike)}, which was not measured.", TEXT)
 
 
 def _groups(tries: Sequence[Tried]) -> list[tuple[str, list[Tried]]]:

@@ -191,6 +191,13 @@ def precision(session: Session) -> str:
     return f"{sentence(text.rstrip('.'))}." if text else ""
 
 
+def unexplained(session: Session) -> list[TrialRecord]:
+    """Return the trials but those that answered by failing: of fixes that do not apply."""
+    attempts = () if session.diagnosis is None else session.diagnosis.attempts
+    answered = {each.fix.variant for each in attempts if each.outcome == "not-applicable"}
+    return [trial for trial in session.trials if trial.variant not in answered]
+
+
 def troubles(trials: Iterable[TrialRecord], *, brief: bool) -> Iterator[tuple[TrialRecord, list[str]]]:
     """Yield each trial that did not end well with its evidence, that of a variant's first one of a kind only."""
     seen: dict[tuple[str, str | None], int] = {}

@@ -157,7 +157,7 @@ def _published(session: Session) -> str:
 def _troubles(session: Session) -> Iterator[str]:
     """Yield why trials went wrong; those of a variant with the same reason together, for a comment has a limit."""
     repeats: dict[tuple[str, str, str], list[str]] = {}
-    for record in session.trials:
+    for record in facts.unexplained(session):
         if record.status != "ok":
             alike = (record.variant, record.status, record.reason or "no reason is known")
             repeats.setdefault(alike, []).append(str(record.repeat + 1))

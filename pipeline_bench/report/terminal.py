@@ -210,7 +210,7 @@ def failures(session: Session, besides: Collection[str] = (), most: int | None =
     """
     unreported = [
         record
-        for record in session.trials
+        for record in facts.unexplained(session)
         if (record.variant not in besides or record.status == "interrupted") and not _is_in_conclusion(session, record)
     ]
     parts: list[RenderableType] = []

@@ -80,7 +80,8 @@ def vectorized(function: Callable[..., Any], fallback: bool = True) -> Callable[
 def with_batches(recipe: Recipe, stages: Sequence[Stage]) -> tuple[Stage, ...]:
     """Return the stages, of each map that single samples pass before they are batched with how it can be given batches.
 
-    A function that draws or runs Python is not traced for that; one that changes a state would do so once a batch.
+    A function that draws is not traced for that; one that changes a state would do so once a batch. What Python does in
+    one is not known, but the shapes that the function gives may show that it takes no batch.
     """
     batched: dict[int, str] = {}
     for batch in (stage for stage in stages if stage.method in BATCH_AS_IS):
@@ -94,11 +95,13 @@ def with_batches(recipe: Recipe, stages: Sequence[Stage]) -> tuple[Stage, ...]:
 
 def _with_batches(recipe: Recipe, stage: Stage, batch: str) -> Stage:
     function, call = stage.function, recipe.calls[stage.id]
-    if function is None or call.function is None or function.python or function.random:
+    if function is None or call.function is None or function.random:
         return stage
-    found: OnBatches = "not"
-    if not describe.changes_state(call.result):
-        before = recipe.dataset(stage.inputs[0])
+    found: OnBatches | None = "not"
+    before = recipe.dataset(stage.inputs[0])
+    if function.python:
+        found = None if _may_take(call.function, before, call.result, batch) else "not"
+    elif not describe.changes_state(call.result):
         found = _on_batches(call.function, function.parses_examples, before, call.result, batch)
     return stage.model_copy(update={"function": function.model_copy(update={"on_batches": found})})
 
@@ -127,6 +130,20 @@ def _on_batches(
                 if are_batches and not (way == "as-is" and dataflow.mixes_rows(function, samples.element_spec)):
                     return way
     return "not"
+
+
+def _may_take(function: Callable[..., Any], samples: Any, mapped: Any, batch: str) -> bool:
+    """Return whether what a function gives of batches may be batches, as far as its shapes are known."""
+    from tensorflow.python.data.util import nest
+
+    with contextlib.suppress(Exception):  # as in `_on_batches`
+        batches, wanted = (getattr(each, batch)(_SOME) for each in (samples, mapped))
+        given, expected = (nest.flatten(each.element_spec) for each in (batches.map(function), wanted))
+        return len(given) == len(expected) and all(
+            one.dtype == other.dtype and one.shape.is_compatible_with(other.shape)
+            for one, other in zip(given, expected, strict=True)
+        )
+    return False
 
 
 def _are_batches(given: Any, wanted: Any) -> bool:

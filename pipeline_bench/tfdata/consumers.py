@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import INFINITE
-from pipeline_bench.tfdata import legacy_keras, thread_state, user_code
+from pipeline_bench.tfdata import legacy_keras, passes, thread_state, user_code
 from pipeline_bench.tfdata.describe import nbytes
-from pipeline_bench.tfdata.throughput import FlatIterator, can_window, restart, window_size
+from pipeline_bench.tfdata.passes import Repeated, UsedUpError
+from pipeline_bench.tfdata.throughput import can_window, window_size
 
 Record = Callable[[int, int, int, float], bool]
 Step = Callable[[Any], float]
@@ -25,11 +26,6 @@ Alive = Callable[[], None]
 """Called for every element of a warm-up, as a sign of life."""
 
 NO_LOSS = float("nan")
-NO_ELEMENT = ("The dataset gives no element.", "Check its files and filters.")
-_USED_UP = (
-    "The dataset gave elements in its first pass and none in the next one, so it cannot be measured for long.",
-    "Does a generator go on where it ended? Have the function that from_generator calls begin anew.",
-)
 _WINDOW_FROM_NS = 60_000
 """Elements that come faster than this are taken in windows: a call from Python for each costs about 12 us."""
 _WINDOWS_LEAST = 50
@@ -39,69 +35,12 @@ _LONG_FIRST_NS = 4e9
 _SHORT_PASS_NS = 2e9
 _SLOW_BEGINNING = 0.1
 """Of a short pass: from this share on whole passes are measured, as what they begin with counts: a buffer is filled."""
+_UNKNOWN = -2
+"""`tf.data.UNKNOWN_CARDINALITY`."""
 _X_Y_WEIGHTS = 3
 """The parts that Keras' methods for one batch make of it, whatever it has."""
 _FIRST_STEPS = 2
 """Steps that trace the model, and are never recorded."""
-
-
-class UsedUpError(UserCodeError):
-    """The input gave elements in one pass and none in the next: it is short, and cannot be begun anew."""
-
-
-class _Repeated:
-    """Gives the elements of an iterator, which begins anew when it is at its end."""
-
-    def __init__(self, iterator: Any, take: Callable[[], Any]) -> None:
-        self._iterator, self._take = iterator, take
-        self.in_pass = 0
-        """Elements so far of the pass that the last one is of."""
-        self._begun_ns = monotonic_ns()
-        self._ended = 0
-        """Elements of the pass that ended for the last element; 0 where none did."""
-        self._measured = 0
-
-    def __call__(self) -> Any:
-        """Return the next element.
-
-        Raises:
-            UserCodeError: a pass has no element; `UsedUpError` where one before had some.
-        """
-        self._ended = 0
-        for _ in range(2):
-            try:
-                element = self._take()
-            except StopIteration:
-                self._ended = self._ended or self.in_pass
-                self.in_pass = 0
-            else:
-                self.in_pass += 1
-                return element
-            # Here and not above: the exception's frames hold the iterator that is let go of.
-            user_code.restore_imports()
-            now_ns = monotonic_ns()
-            restart(self._iterator, (now_ns - self._begun_ns) / 1e9)
-            self._begun_ns = now_ns
-        raise UsedUpError(*_USED_UP) if self._ended else UserCodeError(*NO_ELEMENT)
-
-    def counts(self) -> bool:
-        """Return whether the last element's step counts, of one that is measured.
-
-        Not where it had to begin the first pass that ends while less than a pass was measured: filling a buffer anew,
-        once an epoch, would be held against a part of one.
-        """
-        self._measured += 1
-        return self._ended < self._measured
-
-
-def _flat_elements(dataset: Any) -> _Repeated:
-    iterator = FlatIterator(dataset)
-    return _Repeated(iterator.iterator, iterator.take)
-
-
-def _batches(dataset: Any) -> _Repeated:
-    iterator = iter(dataset)
-    return _Repeated(iterator, lambda: next(iterator))
 
 
 def drain(dataset: Any, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None) -> None:
@@ -117,15 +56,17 @@ def drain(dataset: Any, record: Record, warmup_s: float = 0.0, alive: Alive = la
         UserCodeError: it gives no element, or fails.
     """
     with user_code.element_errors():
-        take = _flat_elements(dataset)
+        take = passes.flat_elements(dataset)
         first_ns, typical_ns, size_bytes = _warm_up(take, warmup_s, alive)
         window = window_size(typical_ns, size_bytes) if typical_ns < _WINDOW_FROM_NS else 1
         if window > 1 and not _has_windows(dataset, window):
             window = 1
         if window > 1:
-            take = _flat_elements(dataset.window(window, drop_remainder=True))
+            take = passes.flat_elements(dataset.window(window, drop_remainder=True))
             take()
         at_once, count = 1, int(dataset.cardinality())
+        if count == _UNKNOWN:
+            count = _counted(take, first_ns, alive)
         pass_ns = first_ns + (count - 1) * typical_ns
         if window == 1 and count > 1 and pass_ns < _SHORT_PASS_NS and first_ns > _SLOW_BEGINNING * pass_ns:
             for _ in range(count - take.in_pass):
@@ -166,6 +107,14 @@ def _warm_up(take: Callable[[], Any], seconds: float, alive: Alive) -> tuple[flo
     return first_ns, max(statistics.median(times), statistics.fmean(times)), nbytes(element)
 
 
+def _counted(take: Repeated, first_ns: float, alive: Alive) -> int:
+    """Return how many elements a pass has that TensorFlow cannot count; 0 where it is long, or begins fast."""
+    while not take.whole and monotonic_ns() - take.begun_ns < min(_SHORT_PASS_NS, first_ns / _SLOW_BEGINNING):
+        take()
+        alive()
+    return take.whole
+
+
 def _record_parts(start_ns: int, end_ns: int, count: int, record: Record) -> bool:
     """Record the elements of a window as steps of equal length; whether there are more to come."""
     edges = [start_ns + (end_ns - start_ns) * index // count for index in range(count + 1)]
@@ -196,7 +145,7 @@ def train(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0, alive
         UserCodeError: the dataset gives no element, or none after the first steps; or it or the model fails.
     """
     with user_code.element_errors():
-        batches = _batches(dataset)
+        batches = passes.batches(dataset)
         return _iterate(batches, step, record, warmup_s, alive, batches.counts)
 
 
@@ -207,7 +156,7 @@ def ceiling(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0, ali
         UserCodeError: the dataset gives no element, or it or the model fails.
     """
     with user_code.element_errors():
-        batch = _batches(dataset)()
+        batch = passes.batches(dataset)()
     batch = _on_device(batch)
     alive()
     _iterate(lambda: batch, step, record, warmup_s, alive)

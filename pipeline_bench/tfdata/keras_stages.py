@@ -12,7 +12,7 @@ from typing import Any
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Inspection, StageCost
 from pipeline_bench.text import one_line, units
-from pipeline_bench.tfdata import consumers, describe, keras_input, throughput, user_code
+from pipeline_bench.tfdata import describe, keras_input, passes, throughput, user_code
 from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, QUEUE, WORKERS_STAGE, KerasInput
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, Rate
 from pipeline_bench.tfdata.user_code import LineCost
@@ -75,14 +75,13 @@ def end_of_sentence(code: str) -> str:
 
 
 def _with_line(inspection: Inspection, costliest: LineCost) -> Inspection:
-    """Return the inspection with the line that takes most of making a batch, the user's or one of a library."""
-    place, stages = costliest.place, inspection.stages
-    users = user_code.is_users(place.file)
-    line = f"line {place.line}" if users else f"line {place.line} of {Path(place.file).name}"
+    """Return the inspection with the line that takes most of making a batch, in the function or in what it calls."""
+    place, function = costliest.place, inspection.stage(GET_ITEM).place
+    line = f"line {place.line}"
+    if function is None or function.file != place.file:
+        line += f" of {Path(place.file).name}"
     note = f"Of a call, {units.share(costliest.share)} is in {line}: {end_of_sentence(place.text)}"
-    if users:
-        stages = tuple(each.model_copy(update={"place": place}) if each.id == GET_ITEM else each for each in stages)
-    return inspection.model_copy(update={"stages": stages, "notes": (*inspection.notes, note)})
+    return inspection.model_copy(update={"notes": (*inspection.notes, note)})
 
 
 def _pooled(read: KerasInput, costs: dict[int, Rate], period: Rate, first_ns: float) -> dict[int, Rate]:
@@ -141,7 +140,7 @@ def _guarded(take: Callable[[], Any]) -> Any:
     try:
         return take()
     except StopIteration:
-        raise UserCodeError(*consumers.NO_ELEMENT) from None
+        raise UserCodeError(*passes.NO_ELEMENT) from None
     except Exception as error:
         message = f"Making a batch failed: {user_code.summary(error)}"
         raise UserCodeError(message, traceback=user_code.traceback_of(error)) from error
@@ -188,7 +187,7 @@ def _whole(read: KerasInput, seconds: float) -> tuple[Rate, float, Any]:
         batch = next(iter(dataset), None)
         first_ns = float(time.perf_counter_ns() - start_ns)
         if batch is None:
-            raise UserCodeError(*consumers.NO_ELEMENT)
+            raise UserCodeError(*passes.NO_ELEMENT)
         again = dataset.repeat()
         with Deadline(_LONGEST * seconds) as deadline:
             iterator = FlatIterator(again)

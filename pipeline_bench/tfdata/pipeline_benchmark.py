@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model import Series
 from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage, Tuned
-from pipeline_bench.tfdata import consumers, describe, disk, rebuild, throughput, user_code
+from pipeline_bench.tfdata import describe, disk, passes, rebuild, throughput, user_code
 from pipeline_bench.tfdata.record import Recipe
 
 _ELEMENTS_WEIGHED = 64
@@ -106,7 +106,7 @@ def run(
         iterators = [iter(dataset)]
         element = next(iterators[0], None)
         if element is None:
-            raise UserCodeError(*consumers.NO_ELEMENT)
+            raise UserCodeError(*passes.NO_ELEMENT)
         first_ns = float(time.perf_counter_ns() - start_ns)
         read_first = disk.bytes_read()
         user_code.restore_imports()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.calls import AUTOTUNE, Value
+from pipeline_bench.model.calls import AUTOTUNE, KEEPING, Value
 from pipeline_bench.model.edits import Edit, MoveBefore
 from pipeline_bench.tfdata import composing, dataflow, stage_benchmark, subsample, user_code
 from pipeline_bench.tfdata.plan import Node, Plan, Ref
@@ -66,7 +66,7 @@ def rebuild(
     for edit in edits:
         edit.apply(plan)
     for stage in recipe.stages:
-        never_full = stage.method == "cache" and stage_benchmark.never_full(recipe.stages, stage)
+        never_full = stage.method in KEEPING and stage_benchmark.never_full(recipe.stages, stage)
         if stage.method in without and stage.id in plan.nodes and not never_full:
             plan.take_out(stage.id)
     maker = _Maker(plan, scratch, cached_elements=cached_elements)

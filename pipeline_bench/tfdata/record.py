@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.model.pipeline import Location, Stage, UserFunction
-from pipeline_bench.tfdata import describe, public_api, throughput, user_code
+from pipeline_bench.model.pipeline import INFINITE, Location, Stage, UserFunction
+from pipeline_bench.tfdata import composing, describe, public_api, throughput, user_code
 from pipeline_bench.tfdata.public_api import Entry, Invocation, Run, is_dataset
 
 OWN_FILE_NOTE = "The dataset's own cache file was not used; a fresh one took its place."
@@ -116,7 +116,13 @@ class Recipe:
         self.stages: tuple[Stage, ...] = tuple(
             self.calls[numbers[each]]
             .stage()
-            .model_copy(update={"shared": each in shared, "left_early": id(calls[each].result) in left})
+            .model_copy(
+                update={
+                    "shared": each in shared,
+                    "left_early": id(calls[each].result) in left,
+                    "input_shares": _input_shares(calls, calls[each]),
+                }
+            )
             for each in sorted(needed)
         )
         """Upstream first, by id."""
@@ -128,6 +134,18 @@ class Recipe:
         user's cache files; `rebuild.rebuild` and `rebuild.stage` give one that does not.
         """
         return self.calls[number].result
+
+
+def _input_shares(calls: Mapping[int, Call], call: Call) -> tuple[float, ...]:
+    """Return `Stage.input_shares`; of one that never ends, nothing behind it comes."""
+    if call.method != "concatenate":
+        return ()
+    counts = [composing.static(calls[number].result.cardinality()) for number in call.inputs]
+    if INFINITE in counts:
+        first = counts.index(INFINITE)
+        return tuple(float(place == first) for place in range(len(counts)))
+    known = [count for count in counts if count is not None and count >= 0]
+    return tuple(count / sum(known) for count in known) if len(known) == len(counts) and sum(known) else ()
 
 
 def _with_inner(call: Call) -> Iterator[Call]:

@@ -30,7 +30,7 @@ from pipeline_bench.tfdata import legacy_keras, public_api, script_datasets, use
 from pipeline_bench.tfdata.consumers import Does
 from pipeline_bench.tfdata.public_api import after_import
 from pipeline_bench.tfdata.script_datasets import Training
-from pipeline_bench.tfdata.script_loops import Loops
+from pipeline_bench.tfdata.script_loops import Loop, Loops
 from pipeline_bench.tfdata.thread_state import ThreadState
 
 _RUN_HINT = "`pipeline-bench run -- python {script}` says how long each of its trainings waits for its input"
@@ -234,16 +234,15 @@ class _Watch:
         self.passed[line if number is None else f"{number}: {line}"] = None
         return False
 
-    def _reach_loop(self, dataset: Any, line: str) -> None:
-        if not self._is_meant(line):
-            return
-        datasets = script_datasets.named(sys._getframe(1), dataset)
-        self._reach(Training(dataset, None, line, datasets=datasets))
+    def _reach_loop(self, loop: Loop) -> None:
+        if self._is_meant(loop.line):
+            datasets = script_datasets.named(sys._getframe(1), loop.dataset)
+            self._reach(Training(loop.dataset, loop.step, loop.line, datasets=datasets))
 
-    def _note_loop(self, dataset: Any, line: str) -> None:
-        if self._noted is None and self._is_meant(line):
-            datasets = script_datasets.named(sys._getframe(1), dataset)
-            self._noted = Training(dataset, None, line, datasets=datasets)
+    def _note_loop(self, loop: Loop) -> None:
+        if self._noted is None and self._is_meant(loop.line):
+            datasets = script_datasets.named(sys._getframe(1), loop.dataset)
+            self._noted = Training(loop.dataset, loop.step, loop.line, datasets=datasets)
 
     def _reach_bare(self, line: str, by_session: bool = False) -> None:
         if not self._is_meant(line):

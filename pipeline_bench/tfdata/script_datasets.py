@@ -14,6 +14,7 @@ from pipeline_bench.model.pipeline import Location, ScriptTraining
 from pipeline_bench.text import units
 from pipeline_bench.tfdata import user_code
 from pipeline_bench.tfdata.consumers import Does
+from pipeline_bench.tfdata.loop_step import LoopStep
 
 _MOST_LISTED = 12
 
@@ -44,7 +45,8 @@ class Training:
 
     Attributes:
         data: what it takes its batches from: a `tf.data.Dataset`, a distributed one, or what else a `fit` was given.
-        model: the Keras model that trains; None for a loop of the script's own.
+        model: the Keras model that trains, or what makes the step of a loop of the script's own; None where that is
+            not known.
         line: where in the user's code it began, `train.py:12`.
         does: what the model does with a batch.
         given: the arguments of the `fit`, by name.
@@ -181,6 +183,7 @@ def choose(
     trained = ScriptTraining(
         line=training.line,
         model=training.model is not None and alike,
+        step=training.model.name if isinstance(training.model, LoopStep) and alike else "",
         dataset=found.text,
         datasets=tuple(each.text for each in datasets),
         epochs=training.epochs,
@@ -198,11 +201,16 @@ def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]
     sentences = [
         f"The script took {took} until it trained{where}. Each trial runs it so far; the budget does not count that."
     ]
+    if training.model and training.step:
+        sentences.append(
+            f"A step is one call of {training.step}. What else the loop does is not run, so that the training gains at "
+            "most what is said here."
+        )
     if not training.model and training.epochs is not None:
         sentences.append("The model is not trained on it: whether what takes it waits for it is not known.")
     elif not training.model:
         sentences.append(
-            "Whether the training waits for its input at all is not known, for a loop's own step is not run here: "
+            "Whether the training waits for its input is not known, for the loop's own code is not run here: "
             f"`pipeline-bench run -- python {script}` says it."
         )
     if len(training.datasets) > 1:

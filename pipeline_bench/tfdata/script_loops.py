@@ -11,7 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline_bench.tfdata import public_api, user_code
+from pipeline_bench.tfdata import loop_step, public_api, user_code
+from pipeline_bench.tfdata.loop_step import LoopStep
 from pipeline_bench.tfdata.script_datasets import is_symbolic
 
 _LOOP_ELEMENTS = 3
@@ -31,8 +32,12 @@ class Loop:
     count: int = 0
     taken_ns: int = 0
     """How long its elements took in all."""
+    element: Any = None
+    """The last one."""
     trains: bool = False
     """Whether something that trains was run since its first element."""
+    step: LoopStep | None = None
+    """What trains on its elements, where a `tf.function` of them does."""
 
 
 class Loops:
@@ -40,16 +45,16 @@ class Loops:
 
     def __init__(
         self,
-        reach: Callable[[Any, str], None],
-        note: Callable[[Any, str], None],
+        reach: Callable[[Loop], None],
+        note: Callable[[Loop], None],
         bare: Callable[[str, bool], None],
         needs_training: bool,
     ) -> None:
         """Prepare.
 
         Args:
-            reach: called with the dataset and the line of a loop that trains; returns only where another is meant.
-            note: called with those of a loop that may be the training.
+            reach: called with a loop that trains; returns only where another is meant.
+            note: called with a loop that may be the training.
             bare: called with the line of what trains again and again without a loop over a dataset, and whether it does
                 so by `Session.run`; returns as `reach` does.
             needs_training: whether only a loop counts in which something trains; else one of three elements does.
@@ -58,10 +63,10 @@ class Loops:
         self._needs_training = needs_training
         self._loops: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
         self._last: Loop | None = None
-        self._trained: list[Any] = []
+        self._trained: list[Loop] = []
         self._bare_steps = 0
-        self._called: list[Any] = []
-        """The `tf.function`s under way, the outermost first."""
+        self._called: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+        """The `tf.function`s under way with their arguments, the outermost first."""
         self._training_functions: weakref.WeakSet[Any] = weakref.WeakSet()
         """Those of which something trains, as their tracing showed."""
         self._paused = False
@@ -127,13 +132,15 @@ class Loops:
                 return plain(*arguments, **named)
             # Of several that it takes a batch from, as by `zip`, the one that it waited for.
             for loop in sorted(self._loops.values(), key=lambda each: -each.taken_ns):
+                if loop.count and loop.step is None:
+                    loop.step = loop_step.of(next(iter(self._called), None), loop.element)
                 if loop.count and not _is_short(loop.dataset):
-                    self._reach(loop.dataset, loop.line)  # before its first step, which may take long
+                    self._reach(loop)  # before its first step, which may take long
                 if loop.count and not loop.trains:
                     loop.trains = True
-                    self._trained.append(loop.dataset)
-                    self._note(loop.dataset, loop.line)
-            self._training_functions.update(self._called[:1])
+                    self._trained.append(loop)
+                    self._note(loop)
+            self._training_functions.update(function for function, *_ in self._called[:1])
             self._count_bare()
             return plain(*arguments, **named)
 
@@ -146,7 +153,7 @@ class Loops:
         def call(function: Any, *arguments: Any, **named: Any) -> Any:
             if not self._called and function in self._training_functions:
                 self._count_bare()
-            self._called.append(function)
+            self._called.append((function, arguments, named))
             try:
                 return plain(function, *arguments, **named)
             finally:
@@ -178,8 +185,9 @@ class Loops:
 
             if self._paused or not tf.executing_eagerly() or not _by_user():
                 return plain(dataset)
-            if any(dataset is trained for trained in self._trained):  # in its second epoch: it has few batches
-                self._reach(dataset, user_code.line())
+            for trained in self._trained:
+                if dataset is trained.dataset:  # in its second epoch: it has few batches
+                    self._reach(Loop(dataset, user_code.line(), step=trained.step))
             iterator = plain(dataset)
             self._last = self._loops[iterator] = Loop(dataset, user_code.line())
             return iterator
@@ -199,22 +207,22 @@ class Loops:
                 self._last = loop
                 loop.count += 1
                 if loop.count >= _LOOP_ELEMENTS:
-                    self._note(loop.dataset, loop.line)
+                    self._note(loop)
                     if loop.trains or not self._needs_training:
-                        self._reach(loop.dataset, loop.line)
+                        self._reach(loop)
             start_ns = time.perf_counter_ns()
-            try:
-                return plain(iterator, *arguments, **named)
-            finally:
-                if loop is not None:
-                    loop.taken_ns += time.perf_counter_ns() - start_ns
+            element = plain(iterator, *arguments, **named)
+            if loop is not None:
+                loop.taken_ns += time.perf_counter_ns() - start_ns
+                loop.element = element
+            return element
 
         return take
 
     def _take_in_graph(self, iterator: Any) -> None:
         last = self._last
         if last is not None and not self._paused and last.dataset.element_spec == iterator.element_spec:
-            self._reach(last.dataset, last.line)
+            self._reach(last)
 
     def _in_graph(self, plain: Any) -> Any:
         """Return what stands in the place of what AutoGraph makes of a loop over a dataset."""
@@ -222,7 +230,7 @@ class Loops:
         @functools.wraps(plain)
         def loop(dataset: Any, *arguments: Any, **named: Any) -> Any:
             if not self._paused:
-                self._reach(_eager_one(dataset), user_code.line())
+                self._reach(Loop(_eager_one(dataset), user_code.line()))
             return plain(dataset, *arguments, **named)
 
         return loop

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.calls import TAKE_ANY
+from pipeline_bench.model.calls import KEEPING, TAKE_ANY
 from pipeline_bench.model.pipeline import Stage, UserFunction
 from pipeline_bench.text import REASON, one_line
 from pipeline_bench.tfdata import user_code
@@ -116,7 +116,7 @@ def halves(function: Any, statements: int) -> tuple[Callable[..., Any], Callable
 
 def with_splits(recipe: Recipe) -> tuple[Stage, ...]:
     """Return the stages, of each random map with what is known of dividing its function; not of one that is cached."""
-    caches = [stage for stage in recipe.stages if stage.method in ("cache", "snapshot")]
+    caches = [stage for stage in recipe.stages if stage.method in KEEPING]
     cached = upstream(recipe.calls, [before for stage in caches for before in stage.inputs])
     return tuple(
         stage if stage.id in cached or stage.method != "map" else _with_split(recipe, stage, recipe.calls[stage.id])

@@ -6,7 +6,6 @@ optimizations on where the user has them on, but nothing is prefetched behind it
 parallel by itself in the whole pipeline is as parallel here, and its elapsed time is that of the stage as it runs.
 
 What the feeding and the counting (`throughput`) cost is measured on the input alone, and subtracted.
-
 A source reads files as they lie, from the page cache where they are in it.
 """
 
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.pipeline import INFINITE, Stage, StageCost
 from pipeline_bench.text import line_of, units
 from pipeline_bench.tfdata import throughput, user_code
@@ -165,7 +165,7 @@ class StageBenchmark:
         if endless and stage.method not in _ONCE:
             feeds = [feed.repeat() for feed in feeds]
         dataset = self._make(stage.id, feeds)
-        if stage.method == "cache" and endless:  # one that is not full keeps its file locked against a second iterator
+        if stage.method in KEEPING and endless:  # one that is not full keeps its file locked against a second iterator
             throughput.fill((dataset,), _FIRST_ELEMENT_S)
         return self._as_in_pipeline(dataset.repeat() if endless else dataset)
 
@@ -337,17 +337,17 @@ def _size(value: object) -> float | None:
 def shares(stage: Stage) -> tuple[float, ...] | None:
     """Return how many elements a stage takes of each input for one that it takes in all; None where that is not known.
 
-    All of them take one of each, but for those that choose: by the weights of `sample_from_datasets`; as often from
-    each where no weights are given, and always one from the `choice_dataset`, which is the last input.
+    All of them take one of each, but for those that choose: by the weights of `sample_from_datasets`, or by the counts
+    that `concatenate` joins; else as often from each, and always one from the `choice_dataset`, the last input.
     """
     count = len(stage.inputs)
     if stage.method not in _CHOOSING:
         return (1.0,) * count
     if stage.method == "choose_from_datasets":
         return (*(1 / max(1, count - 1) for _ in range(count - 1)), 1.0)
-    weights = stage.arguments.get("weights")
+    weights, even = stage.arguments.get("weights"), stage.input_shares or (1.0,) * count
     try:
-        values = [1.0] * count if weights is None else [float(each) for each in json.loads(str(weights))]
+        values = [float(each) for each in json.loads(str(weights))] if weights is not None else [*even]
     except (ValueError, TypeError):
         return None  # a dataset of weights, or a tensor
     if len(values) != count or sum(values) <= 0:
@@ -394,7 +394,7 @@ def per_sink_element(
         if own is None or each_takes is None or each is None or stage.id in unknown:
             unknown.update(stage.inputs)
             continue
-        filled = not first_epoch and stage.method == "cache" and not never_full(stages, stage)
+        filled = not first_epoch and stage.method in KEEPING and not never_full(stages, stage)
         for number, share in zip(stage.inputs, each, strict=True):
             elements[number] = elements.get(number, 0.0) + (0.0 if filled else own * each_takes * share)
     return {number: count for number, count in elements.items() if number not in unknown}

@@ -348,8 +348,8 @@ def upstream_of(dataset: Any) -> list[Any]:
 
 
 def caches_in(dataset: Any) -> list[Any]:
-    """Return the datasets of the caches in a pipeline, upstream first."""
-    return [each for each in upstream_of(dataset) if type(each).__name__ == "CacheDataset"]
+    """Return the datasets of the caches and snapshots in a pipeline, upstream first."""
+    return [each for each in upstream_of(dataset) if type(each).__name__ in ("CacheDataset", "_SnapshotDataset")]
 
 
 def left_early(dataset: Any) -> set[int]:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
+from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.events import Fingerprinted, Inspected
 from pipeline_bench.model.pipeline import (
@@ -104,6 +105,8 @@ class PipelineEngine(Engine):
         with Recording() as recording, keras_input.places_recorded():
             made = self._made(recording)
         self._make_ns = float(time.perf_counter_ns() - start_ns)
+        if self._task.activity == "inspect" and self._trained is not None and self._trained.step:
+            self._trained = self._tried(self._trained)
         kind = script_datasets.kind(made)
         if kind in ("PyDataset", "generator") or (kind == "arrays" and self._trained is not None):
             self._read = KerasInput(kind, made, self._given, legacy_keras.is_model(self._model))
@@ -121,6 +124,15 @@ class PipelineEngine(Engine):
         self._model = training.model if self._trained.model else None
         self._does, self._given = training.does, training.given
         return data
+
+    def _tried(self, trained: ScriptTraining) -> ScriptTraining:
+        """Return what is trained, without the step of a loop where that fails by itself: the pipeline is then read."""
+        step = self._watched_step(consumers.step_of(self._model))
+        try:
+            step(self._model.batch)
+        except UserCodeError:
+            return trained.model_copy(update={"model": False, "step": ""})
+        return trained
 
     def _waiting(self) -> Callable[[], None]:
         """Return what has the watches wait for a script, which may take its time until it trains."""
@@ -253,13 +265,13 @@ class PipelineEngine(Engine):
         """
         if self._model is None:
             raise UserCodeError(
-                f"{self._task.target.text} trained a Keras model when it was looked at, and now does not",
+                f"{self._task.target.text} trained a model when it was looked at, and now does not",
                 "does what it trains depend on chance, the time, or files that it writes itself?",
             )
         return self._model
 
     def _rebuilt(self) -> rebuild.Rebuilt:
-        left_out = ["cache"] * self._task.cold
+        left_out = [*KEEPING] * self._task.cold
         if self._task.activity == "ceiling":  # it takes one batch, and any will do
             left_out.append("shuffle")
         self.recorder.doing(REBUILDING)
@@ -301,7 +313,7 @@ class PipelineEngine(Engine):
                 "is a first epoch.",
                 cold=True,
             )
-            return rebuild.rebuild(self._recipe, task.edits, self._folder("cold"), without=["cache"]).dataset
+            return rebuild.rebuild(self._recipe, task.edits, self._folder("cold"), without=[*KEEPING]).dataset
         return made.dataset
 
     def _partly_filled(self, elements: int, first_s: float) -> Any:

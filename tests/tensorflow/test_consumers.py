@@ -16,7 +16,7 @@ import tensorflow as tf  # noqa: TID253
 import tf_keras
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.tfdata import consumers, throughput, user_code
+from pipeline_bench.tfdata import consumers, passes, throughput, user_code
 
 
 class Steps:
@@ -91,7 +91,10 @@ def test_a_short_pass_is_counted_by_its_own_elements() -> None:
 
 
 @pytest.mark.parametrize("trains", [False, True])
-def test_a_pass_that_begins_anew_counts_where_a_whole_one_was_measured(trains: bool) -> None:
+def test_a_pass_that_begins_anew_counts_where_a_whole_one_was_measured(
+    trains: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "_SHORT_PASS_NS", 0.0)
     begun: list[int] = []
 
     def slow_to_begin() -> Any:
@@ -113,8 +116,8 @@ def test_a_pass_that_begins_anew_counts_where_a_whole_one_was_measured(trains: b
         assert len(begun) >= 1 + (most > 40)
 
 
-@pytest.mark.parametrize("most", [25, 90])
-def test_what_short_passes_begin_with_counts_in_every_one(most: int) -> None:
+@pytest.mark.parametrize(("most", "known"), [(25, True), (90, True), (25, False), (90, False)])
+def test_what_short_passes_begin_with_counts_in_every_one(most: int, known: bool) -> None:
     def wait(number: Any) -> Any:
         time.sleep(0.01)
         return number
@@ -122,7 +125,9 @@ def test_what_short_passes_begin_with_counts_in_every_one(most: int) -> None:
     def slow(number: Any) -> Any:
         return tf.py_function(wait, [number], tf.int64)
 
-    shuffled = tf.data.Dataset.range(30).map(slow).shuffle(30)
+    shuffled = tf.data.Dataset.range(30).map(slow).filter(lambda number: known or number >= 0).shuffle(30)
+    if known:
+        shuffled = shuffled.apply(tf.data.experimental.assert_cardinality(30))
     steps = Steps(most)
     consumers.drain(shuffled, steps, warmup_s=0.01)
     took = [end - start for start, end in zip(steps.start_ns, steps.end_ns, strict=True)]
@@ -329,7 +334,7 @@ def test_what_takes_long_to_end_ends_aside() -> None:
 
 
 @pytest.mark.parametrize("lasted_s", [0.0, 10.0])
-@pytest.mark.parametrize("of", [consumers._batches, consumers._flat_elements])
+@pytest.mark.parametrize("of", [passes.batches, passes.flat_elements])
 def test_an_iterator_that_begins_anew_gives_the_same_elements(of: Any, lasted_s: float) -> None:
     take = of(tf.data.Dataset.range(3))
     first = [int(tf.nest.flatten(take())[0]) for _ in range(2)]
@@ -341,7 +346,7 @@ def test_nothing_holds_the_iterator_of_a_long_pass_that_has_ended(monkeypatch: p
     monkeypatch.setattr(throughput, "_LONG_PASS_S", 0.0)
     holders: list[int] = []
     monkeypatch.setattr(throughput, "end_aside", lambda held, _: holders.append(sys.getrefcount(held[0])))
-    take = consumers._batches(tf.data.Dataset.range(2))
+    take = passes.batches(tf.data.Dataset.range(2))
     for _ in range(3):
         take()
     assert holders == [2], "the list, and the call that counts"

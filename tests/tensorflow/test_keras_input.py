@@ -69,7 +69,8 @@ def test_the_stages_of_a_py_dataset_and_its_costliest_line() -> None:
     assert found.cost(GET_ITEM).elapsed_ns > 4e6
     assert found.cost(COPY).elapsed_ns > 0
     assert (found.api, found.batch_size, found.cardinality) == ("PyDataset", 4, 6)
-    assert "time.sleep(0.005) # the costliest line" in found.stages[0].place.text
+    assert found.stages[0].place.line == Batches.__getitem__.__code__.co_firstlineno
+    assert any("time.sleep(0.005) # the costliest line" in note for note in found.notes)
     pooled = stages_of(read(Batches(workers=4)))
     assert [stage.method for stage in pooled.stages] == ["__getitem__", "workers", "queue", "copy"]
 

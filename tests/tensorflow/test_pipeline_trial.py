@@ -64,6 +64,10 @@ def make_left():
     return tf.data.Dataset.range(20).map(decode).cache().take(15).batch(5)
 
 
+def make_snapshot():
+    return tf.data.Dataset.range(40).map(decode).snapshot(__file__ + ".snapshot").batch(10)
+
+
 def make_mixed():
     return tf.data.Dataset.range(10**6).map(decode).shuffle(10**5).batch(10)
 
@@ -234,6 +238,11 @@ def test_a_cache_is_filled_before_the_steps(run_task: RunTask) -> None:
     assert phases(cached) == ["import", "build", "fill", "train"]
     (told,) = of(Inspected, cached)
     assert told.inspection.cached_elements == 100
+
+
+def test_a_snapshot_is_filled_as_a_cache_is(run_task: RunTask) -> None:
+    assert phases(run_task("make_snapshot", "drain")) == ["import", "build", "fill", "train"]
+    assert phases(run_task("make_snapshot", "drain", cold=True)) == ["import", "build", "train"]
 
 
 def test_a_users_cache_that_a_take_leaves_early_is_not_filled_for_it(run_task: RunTask) -> None:

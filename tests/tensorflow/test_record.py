@@ -362,6 +362,20 @@ def test_what_a_take_leaves_before_its_end_is_told() -> None:
     assert left == [[True, True, False], [False] * 3, [False] * 3, [False, False, True, False], [True] * 3 + [False]]
 
 
+def test_how_much_a_concatenate_takes_from_each_input_is_told() -> None:
+    import tensorflow as tf
+
+    data = tf.data.Dataset
+    with Recording() as recording:
+        made = [
+            data.range(6).batch(2).concatenate(data.range(1).batch(1)),
+            data.range(9).repeat().concatenate(data.range(1).repeat()),
+            data.range(9).filter(lambda value: value > 3).concatenate(data.range(9)),
+        ]
+    shares = [recording.recipe(each).stages[-1].input_shares for each in made]
+    assert shares == [(0.75, 0.25), (1.0, 0.0), ()]
+
+
 def test_a_pipeline_is_recorded_in_whatever_thread_it_is_made_and_numbered_by_itself() -> None:
     import tensorflow as tf
 

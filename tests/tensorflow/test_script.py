@@ -107,6 +107,21 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     ),
     "step_in_a_function": (
         "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x + 1.0\nfor x, y in data.take(5): step(x)",
+        [5, True, 10],
+    ),
+    "step_of_a_method": (
+        "class Trainer:\n"
+        "    @tf.function(jit_compile=True)\n"
+        "    def step(self, batch, scale, *, double):\n"
+        "        with tf.GradientTape(): loss = scale * double * tf.reduce_sum(batch['x'][0])\n"
+        "        open('stepped', 'w')\n        return loss\n"
+        "trainer = Trainer()\n"
+        "for batch in data.map(lambda x, y: {'x': (x, y)}):\n    trainer.step(batch, 2.0, double=2)",
+        [10, True, 14, [24.0, 88.0]],
+    ),
+    "step_of_something_else": (
+        "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x + 1.0\n"
+        "for x, y in data.take(5): step(x * 2.0)",
         [5, False, 10],
     ),
     "preview": (
@@ -299,6 +314,11 @@ def reach(name):
             assert np.geterr()["over"] == "raise"
             step = consumers.step_of(training.model)
             assert [step(batch) for batch in training.data.take(2)] == [1.0, 1.0]
+        if name == "step_of_a_method":
+            assert not os.path.exists("stepped")
+            step = consumers.step_of(training.model)
+            found.append([step(batch) for batch in training.data.take(2)])
+            os.remove("stepped")
     except UserCodeError as error:
         found = f"{error.message} {error.hint}"
     if name in WAITED:  # what would go on, or come again, has the time to

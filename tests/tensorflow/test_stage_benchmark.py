@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -225,9 +227,13 @@ def test_what_comes_after_a_stage_that_leaves_out_more_than_is_kept_is_measured(
     assert costs[2].elapsed_ns > 4e6
 
 
-def test_before_a_cache_nothing_is_spent_once_it_is_full() -> None:
+@pytest.mark.parametrize("method", ["cache", "snapshot"])
+def test_before_a_cache_nothing_is_spent_once_it_is_full(method: str, tmp_path: Path) -> None:
+    def kept(data: Any) -> Any:  # in files of its own each time, as a trial has it
+        return data.cache() if method == "cache" else data.snapshot(tempfile.mkdtemp(dir=tmp_path))
+
     chain = Chain().source("range", numbers).add("map", lambda data: data.map(in_python))
-    costs = chain.add("cache", lambda data: data.cache()).add("batch", batched, batch_size=8).measured()
+    costs = chain.add(method, kept).add("batch", batched, batch_size=8).measured()
     assert costs[1].elapsed_ns == 0
     assert "cache" in (costs[1].reason or "")
     assert costs[1].first_epoch_ns is not None, "what fills the cache is measured all the same"

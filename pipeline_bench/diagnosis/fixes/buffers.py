@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
-from pipeline_bench.model.calls import AUTOTUNE, Value
+from pipeline_bench.model.calls import AUTOTUNE, KEEPING, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import DivideMap, Edit, InsertAfter, MoveBefore, PrefetchToDevice, Remove, SetArgument
 from pipeline_bench.model.pipeline import Inspection, Stage
@@ -60,7 +60,7 @@ def prefetch(inspection: Inspection, context: Context) -> Iterator[Fix]:
 def _no_device(inspection: Inspection, context: Context) -> str | None:
     if not context.gpu:
         return "there is no GPU to copy to"
-    return None if context.model else "without a --model nothing computes on the GPU"
+    return None if context.model else "without the step of a model nothing computes on the GPU"
 
 
 @kind(saving=0.7, blocker=_no_device)
@@ -108,7 +108,7 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     kept = [stage for stage in fixed if stage.method == "cache"]
     if kept and inspection.cold:
         return  # one epoch would be held against others
-    if not fixed or any(each.method in ("cache", "snapshot") for each in inspection.stages if each not in kept):
+    if not fixed or any(each.method in KEEPING for each in inspection.stages if each not in kept):
         return
     out: list[Edit] = [Remove(stage=stage.id) for stage in kept]  # a cache that is there moves
     if fixed[-1].method != "cache":

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
+from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.model.service_edits import DistributeToService
 
 _STAY_BEHIND = ("prefetch", "prefetch_to_device", "with_options")
 """At the end of a pipeline: what they do is for the process that trains."""
-_KEPT = ("cache", "snapshot")
-"""Each job of the service would fill its own."""
 _BATCHES = ("batch", "padded_batch", "ragged_batch")
 
 
@@ -77,7 +76,7 @@ def _why_not(stage: Stage) -> str | None:
     """Why a worker cannot run a stage, or must not; None where it can."""
     if stage.method == "opaque":
         return "what a dataset is made of is not known"
-    if stage.method in _KEPT:
+    if stage.method in KEEPING:  # each job of the service would fill its own
         return f"{stage.label} would be filled anew by each job"
     return next(filter(None, map(_of_function, stage.with_inner())), None)
 

@@ -21,6 +21,7 @@ from tests.unit.diagnosis.simulated import (
     fingerprint,
     function,
     inspection,
+    python_decode,
     stage,
 )
 
@@ -206,3 +207,17 @@ def test_a_generator_is_to_give_only_names_and_one_that_waits_is_limited_by_what
     assert "at most 5.00×" in said(20.0)
     assert "waits" not in said(20.0)
     assert "What it waits for" in said(0.5)
+
+
+def test_where_a_loop_of_a_scripts_is_not_run_its_pipeline_alone_is_said_to_gain() -> None:
+    loop = ScriptTraining(line="train.py:9", dataset="ds", datasets=("ds",))
+    looked = python_decode().model_copy(update={"training": loop})
+    ran = Machine(looked, lambda edits: 20.6 / (4.0 if edits else 1.0))
+    state = diagnose(ran, allow_threads=True)
+    assert state.diagnosis is not None
+    assert "makes the pipeline alone 4.00× as fast" in state.diagnosis.text
+    assert "whether the training waits for it is not known." in state.diagnosis.text
+    known = looked.model_copy(update={"training": loop.model_copy(update={"model": True, "step": "step"})})
+    state = diagnose(Machine(known, ran.period_ms, ceiling_ms=20.5), allow_threads=True)
+    assert state.diagnosis is not None
+    assert state.diagnosis.text.endswith("No fix of the input makes the training step faster.")

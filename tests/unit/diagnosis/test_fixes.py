@@ -372,7 +372,7 @@ def test_what_cannot_gain_is_not_tried_and_says_so() -> None:
 
 def test_the_gpu_needs_a_gpu_and_a_model_and_the_service_no_python() -> None:
     assert "no GPU" in reason(tried(python_decode()), "device_prefetch")
-    assert "without a --model" in reason(tried(python_decode(), gpu=True), "device_prefetch")
+    assert "without the step of a model" in reason(tried(python_decode(), gpu=True), "device_prefetch")
     assert reason(tried(python_decode(), gpu=True, model=True), "device_prefetch") == ""
     assert "Python of decode" in reason(tried(python_decode(), model=True), "service")
     assert "the same cores" in reason(tried(python_decode()), "service")

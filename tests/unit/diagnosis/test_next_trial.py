@@ -24,6 +24,10 @@ def fits(one: Fix, other: Fix) -> bool:
     return next_trial.compatible(one, other, LOOKED)
 
 
+def combined(parts: list[Fix], taken: set[str]) -> Fix:
+    return next_trial.combine(parts, LOOKED, taken)
+
+
 def fix(name: str, *edits: Edit, stages: tuple[int, ...] = (), kind: str = "") -> Fix:
     return Fix(kind=kind or name, variant=name, title=name.capitalize(), edits=edits, stages=stages)
 
@@ -68,20 +72,29 @@ def test_no_cache_is_filled_anew_by_each_job_of_a_service() -> None:
 
 
 def test_edits_are_made_in_an_order_in_which_they_fit() -> None:
-    found = next_trial.combine([POOL, CACHED, BATCHED, PARALLEL], set())
+    found = combined([POOL, CACHED, BATCHED, PARALLEL], set())
     assert [edit.edit for edit in found.edits] == ["set-argument", "move-before", "insert-after", "set-options"]
     assert found.combines == ("pool", "cached", "batched", "parallel")
     assert found.stages == (0, 1)
 
 
+def test_a_prefetch_at_the_end_stays_there_where_another_fix_moves_the_batch() -> None:
+    ahead = fix("ahead", InsertAfter(stage=4, method="prefetch"))
+    within = fix("within", InsertAfter(stage=1, method="prefetch"), stages=(1,))
+    first = fix("batch first", MoveBefore(stage=4, other=1), stages=(1,))
+    inserted = [edit for edit in combined([first, ahead, within], set()).edits if isinstance(edit, InsertAfter)]
+    assert [edit.stage for edit in inserted] == [3, 1]
+    assert combined([PARALLEL, ahead], set()).edits[-1] == ahead.edits[0]
+
+
 def test_a_combination_has_a_short_name_of_its_own() -> None:
     long = PARALLEL.model_copy(update={"variant": "x" * 60})
-    first = next_trial.combine([long, POOL, CACHED], set())
+    first = combined([long, POOL, CACHED], set())
     assert first.variant == f"{'x' * 60} + 2 more"
-    assert next_trial.combine([long, POOL, BATCHED], {first.variant}).variant == f"{first.variant} #2"
+    assert combined([long, POOL, BATCHED], {first.variant}).variant == f"{first.variant} #2"
 
 
 def test_a_combination_reorders_when_a_part_does() -> None:
     reorders = PARALLEL.model_copy(update={"reorders": True})
-    assert next_trial.combine([reorders, POOL], set()).reorders
-    assert not next_trial.combine([PARALLEL, POOL], set()).reorders
+    assert combined([reorders, POOL], set()).reorders
+    assert not combined([PARALLEL, POOL], set()).reorders

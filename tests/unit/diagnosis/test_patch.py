@@ -947,3 +947,34 @@ def test_a_call_that_makes_another_dataset_otherwise_too_is_changed_in_words() -
         code = change({FILE: source}, inspection, fix)
         assert (code.diff is not None) == is_diff
         assert is_diff or "the call of batch also makes another dataset, with which it was not tried" in code.text
+
+
+def test_the_same_calls_for_another_pipeline_are_named() -> None:
+    source = written("""
+        def decode(*x): return ('decode', x)
+        def make_dataset():
+            train = tf.data.Dataset.range(9).map(decode, num_parallel_calls=2).batch(2)
+            val = tf.data.Dataset.range(5).map(f).batch(2)
+            return train
+        def second():
+            test = (
+                tf.data.Dataset.range(4)
+                .map(decode,
+                     num_parallel_calls=2)  # as above
+                .batch(2)
+            )
+            other = tf.data.Dataset.range(4).map(decode).batch(2)
+            return test.repeat()
+        """)
+    recorder = Recorder(functions=True)
+    sink = recorder.run(source)
+    recorder.stages = recorder.stages[:3]
+    looked = recorder.inspection(sink)
+    for edit, alike in (
+        (SetArgument(stage=1, argument="num_parallel_calls", value=8), ("train.py:10",)),
+        (MoveBefore(stage=2, other=1), ("train.py:10",)),
+        (SetArgument(stage=0, argument="name", value="rows"), ()),
+    ):
+        code = change({FILE: source}, looked, Fix(kind="k", variant="v", title="t", edits=(edit,)))
+        assert code.diff
+        assert code.alike == alike

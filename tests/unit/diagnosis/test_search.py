@@ -278,11 +278,21 @@ def test_what_python_draws_beside_random_ops_is_told_by_its_state(kept_state: bo
 
 def test_a_fix_whose_trial_fails_is_told_as_such_and_the_others_go_on() -> None:
     def fails(trial: Trial) -> str | None:
-        return "decode does not take a batch." if trial.variant.name == BATCHED else None
+        return "Out of memory." if trial.variant.name == PREFETCHED else None
 
     found = diagnose(machine({CACHED: 2.0}, fails=fails))
-    assert outcome(found, BATCHED) == "failed"
-    assert said(found).attempt(BATCHED).reason == "It failed: decode does not take a batch."
+    assert outcome(found, PREFETCHED) == "failed"
+    assert said(found).attempt(PREFETCHED).reason == "It failed: Out of memory."
+    assert said(found).proposal == CACHED
+
+
+def test_a_map_that_fails_on_a_batch_takes_none_which_is_no_failure() -> None:
+    def fails(trial: Trial) -> str | None:
+        return "AttributeError: no attribute 'read'" if trial.variant.name == BATCHED else None
+
+    found = diagnose(machine({CACHED: 2.0}, fails=fails))
+    assert outcome(found, BATCHED) == "not-applicable"
+    assert said(found).attempt(BATCHED).reason == "decode takes one element, and no batch."
     assert said(found).proposal == CACHED
 
 

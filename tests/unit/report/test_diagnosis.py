@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from pipeline_bench.model import Series
-from pipeline_bench.model.diagnosis import Attempt
+from pipeline_bench.model.diagnosis import Attempt, CodeChange
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Speedup
 from pipeline_bench.model.session import Session
@@ -46,6 +46,27 @@ def test_a_gain_that_chance_may_be_is_not_called_none() -> None:
 
 def not_tried(variant: str, reason: str) -> Attempt:
     return Attempt(fix=diagnoses.fix(variant, f"Do {variant}"), outcome="not-tried", reason=reason)
+
+
+def test_a_fix_that_does_not_apply_is_no_failure() -> None:
+    reason = "decode takes one element, and no batch."
+    attempt = Attempt(fix=diagnoses.fix("cache", "Keep decoded elements"), outcome="not-applicable", reason=reason)
+    whole = diagnoses.session(diagnoses.diagnosis(attempts=(attempt,)))
+    trials = [trial.model_copy(update={"status": "failed", "reason": "AttributeError"}) for trial in whole.trials[:1]]
+    whole = whole.model_copy(update={"trials": (trials[0].model_copy(update={"variant": "cache"}),)})
+    for text in (on_paper(whole), markdown.render(whole), html.render(whole)):
+        assert "does not apply" in text
+        assert "takes one element, and no batch" in text
+    assert "AttributeError" not in on_paper(whole)
+    assert "AttributeError" not in markdown.render(whole)
+
+
+def test_the_places_of_the_same_calls_stand_beside_the_code() -> None:
+    attempt = diagnoses.diagnosis().attempts[0]
+    code = CodeChange(diff=diagnoses.DIFF, alike=("train.py:31", "train.py:40"))
+    whole = diagnoses.session(diagnoses.diagnosis(attempts=(attempt.model_copy(update={"code": code}),)))
+    for text in (on_paper(whole), markdown.render(whole), html.render(whole)):
+        assert "The same calls make another pipeline at train.py:31, train.py:40, which was not measured." in text
 
 
 def test_what_was_not_tried_is_listed_by_its_reason() -> None:

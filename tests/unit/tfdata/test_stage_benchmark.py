@@ -32,9 +32,11 @@ def test_what_comes_before_a_stage_that_does_not_tell_is_unknown() -> None:
 
 
 def test_before_a_cache_nothing_runs_unless_it_is_never_full() -> None:
-    once = (stage(0, "range"), stage(1, "map", 0), stage(2, "cache", 1), stage(3, "repeat", 2), stage(4, "batch", 3))
     told = {0: 0.0, 1: 1.0, 2: 1.0, 3: 1.0, 4: 8.0}
-    assert stage_benchmark.per_sink_element(once, 4, told) == {0: 0, 1: 0, 2: 8, 3: 8, 4: 1}
+    for method in ("cache", "snapshot"):
+        kept = (stage(0, "range"), stage(1, "map", 0), stage(2, method, 1))
+        once = (*kept, stage(3, "repeat", 2), stage(4, "batch", 3))
+        assert stage_benchmark.per_sink_element(once, 4, told) == {0: 0, 1: 0, 2: 8, 3: 8, 4: 1}
     for_ever = (
         stage(0, "range"),
         stage(1, "map", 0),
@@ -109,5 +111,9 @@ def test_elements_multiply_along_the_chain_and_add_up_where_it_joins() -> None:
     weighted = stages[2].model_copy(update={"arguments": {"weights": "[0.25, 0.75]"}})
     given = stage_benchmark.per_sink_element([*stages[:2], weighted, stages[3]], 3, {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0})
     assert given == {3: 1.0, 2: 8.0, 1: 6.0, 0: 8.0}
+    told = {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0}
+    joined = stages[2].model_copy(update={"method": "concatenate", "input_shares": (0.875, 0.125)})
+    given = stage_benchmark.per_sink_element([*stages[:2], joined, stages[3]], 3, told)
+    assert given == {3: 1.0, 2: 8.0, 1: 1.0, 0: 8.0}
     unknown = stage_benchmark.per_sink_element(stages, 3, {0: 0.0, 1: None, 2: 1.0, 3: 8.0})
     assert 0 not in unknown

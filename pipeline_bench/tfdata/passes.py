@@ -1,0 +1,81 @@
+"""The elements of a dataset, pass after pass: one that ends begins anew, in the step that had to wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic_ns  # by itself: a user's code may replace that of the module
+from typing import Any
+
+from pipeline_bench.errors import UserCodeError
+from pipeline_bench.tfdata import user_code
+from pipeline_bench.tfdata.throughput import FlatIterator, restart
+
+NO_ELEMENT = ("The dataset gives no element.", "Check its files and filters.")
+_USED_UP = (
+    "The dataset gave elements in its first pass and none in the next one, so it cannot be measured for long.",
+    "Does a generator go on where it ended? Have the function that from_generator calls begin anew.",
+)
+
+
+class UsedUpError(UserCodeError):
+    """The input gave elements in one pass and none in the next: it is short, and cannot be begun anew."""
+
+
+class Repeated:
+    """Gives the elements of an iterator, which begins anew when it is at its end."""
+
+    def __init__(self, iterator: Any, take: Callable[[], Any]) -> None:
+        self._iterator, self._take = iterator, take
+        self.in_pass = 0
+        """Elements so far of the pass that the last one is of."""
+        self.begun_ns = monotonic_ns()
+        """When this pass was asked for."""
+        self.whole = 0
+        """Elements of the last pass that ended; 0 where none did."""
+        self._ended = 0
+        """Elements of the pass that ended for the last element; 0 where none did."""
+        self._measured = 0
+
+    def __call__(self) -> Any:
+        """Return the next element.
+
+        Raises:
+            UserCodeError: a pass has no element; `UsedUpError` where one before had some.
+        """
+        self._ended = 0
+        for _ in range(2):
+            try:
+                element = self._take()
+            except StopIteration:
+                self._ended = self.whole = self._ended or self.in_pass
+                self.in_pass = 0
+            else:
+                self.in_pass += 1
+                return element
+            # Here and not above: the exception's frames hold the iterator that is let go of.
+            user_code.restore_imports()
+            now_ns = monotonic_ns()
+            restart(self._iterator, (now_ns - self.begun_ns) / 1e9)
+            self.begun_ns = now_ns
+        raise UsedUpError(*_USED_UP) if self._ended else UserCodeError(*NO_ELEMENT)
+
+    def counts(self) -> bool:
+        """Return whether the last element's step counts, of one that is measured.
+
+        Not where it had to begin the first pass that ends while less than a pass was measured: filling a buffer anew,
+        once an epoch, would be held against a part of one.
+        """
+        self._measured += 1
+        return self._ended < self._measured
+
+
+def flat_elements(dataset: Any) -> Repeated:
+    """Return the elements of a dataset as lists of tensors, as tf.data moves them."""
+    iterator = FlatIterator(dataset)
+    return Repeated(iterator.iterator, iterator.take)
+
+
+def batches(dataset: Any) -> Repeated:
+    """Return the elements of a dataset as Python has them."""
+    iterator = iter(dataset)
+    return Repeated(iterator, lambda: next(iterator))
