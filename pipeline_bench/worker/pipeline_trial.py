@@ -178,8 +178,8 @@ class PipelineEngine(Engine):
         recipe, recorder, limit_s = self._recipe, self.recorder, self._task.limit_s
         end_s = time.monotonic() + limit_s
         recorder.phase("inspect")
-        found = pipeline_benchmark.described(recipe, self._make_ns, self._folder("once"))
-        inspection = self._with_training(found)
+        described = pipeline_benchmark.described(recipe, self._make_ns, self._folder("once"))
+        inspection = self._with_training(described)
         self._send(inspection)
         whole = rebuild.rebuild(recipe, (), self._folder("whole")).dataset
         whole_s = min(_WHOLE_S, limit_s * _WHOLE_SHARE)
