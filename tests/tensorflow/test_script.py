@@ -114,10 +114,11 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "    @tf.function(jit_compile=True)\n"
         "    def step(self, batch, scale, *, double):\n"
         "        with tf.GradientTape(): loss = scale * double * tf.reduce_sum(batch['x'][0])\n"
-        "        open('stepped', 'w')\n        return loss\n"
+        "        open('stepped', 'w')\n        assert loss.device.endswith('CPU:0')\n        return loss\n"
         "trainer = Trainer()\n"
-        "for batch in data.map(lambda x, y: {'x': (x, y)}):\n    trainer.step(batch, 2.0, double=2)",
-        [10, True, 14, [24.0, 88.0]],
+        "with tf.device('CPU:0'):\n"
+        "    for batch in data.map(lambda x, y: {'x': (x, y)}):\n        trainer.step(batch, 2.0, double=2)",
+        [10, True, 16, [24.0, 88.0]],
     ),
     "step_of_something_else": (
         "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x + 1.0\n"
