@@ -42,10 +42,11 @@ def _chain(
     file: SourceFile, call: cst.Call, numbers: Mapping[cst.Call, int], stages: Mapping[int, Stage]
 ) -> list[cst.Call]:
     """Return the calls on datasets that are made on each other in one expression with this one, the last one first."""
-    at: cst.CSTNode | None = call
-    while isinstance(above := file.parents[at], cst.Attribute) and file.parents[above] in numbers:
-        at = file.parents[above]
+    top: cst.CSTNode = call
+    while isinstance(above := file.parents[top], cst.Attribute) and file.parents[above] in numbers:
+        top = file.parents[above]
     chain: list[cst.Call] = []
+    at: cst.CSTNode | None = top
     while isinstance(at, cst.Call) and at in numbers and stages[numbers[at]].inputs:
         chain.append(at)
         at = _below(at)

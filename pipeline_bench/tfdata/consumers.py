@@ -16,6 +16,7 @@ from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import INFINITE
 from pipeline_bench.tfdata import legacy_keras, passes, thread_state, user_code
 from pipeline_bench.tfdata.describe import nbytes
+from pipeline_bench.tfdata.loop_step import LoopStep
 from pipeline_bench.tfdata.passes import Repeated, UsedUpError
 from pipeline_bench.tfdata.throughput import can_window, window_size
 
@@ -236,7 +237,7 @@ def step_of(model: Any, does: Does = "train") -> Step:
         step = _keras_step(model, does) if _is_on_tensorflow(model) else _step_on_batch(model, does)
         step = thread_state.on_device_of(model, step)
     elif callable(model):
-        step = model
+        step = thread_state.on_device_of(model, model) if isinstance(model, LoopStep) else model
     else:
         raise UserCodeError(
             f"The model's function returned {type(model).__name__}, which is no model.",

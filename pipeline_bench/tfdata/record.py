@@ -145,7 +145,8 @@ def _input_shares(calls: Mapping[int, Call], call: Call) -> tuple[float, ...]:
         first = counts.index(INFINITE)
         return tuple(float(place == first) for place in range(len(counts)))
     known = [count for count in counts if count is not None and count >= 0]
-    return tuple(count / sum(known) for count in known) if len(known) == len(counts) and sum(known) else ()
+    total = sum(known)
+    return tuple(count / total for count in known) if total and len(known) == len(counts) else ()
 
 
 def _with_inner(call: Call) -> Iterator[Call]:

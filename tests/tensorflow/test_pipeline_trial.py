@@ -133,25 +133,29 @@ def run_task(fork_server: TrialServer, tmp_path: Path) -> RunTask:
             warmup_s=0.1,
             **options,
         )
-        variant = Variant(
-            name="as written",
-            backend="tf_data",
-            source=Component(kind=KIND, options=task.model_dump()),
-            model=Component(kind="none"),
-            loop=Component(kind="none"),
-            run=Run(steps=25, stall_timeout_s=60),
-        )
-        child = fork_server.start(Trial(index=0, repeat=0, variant=variant), tmp_path / "stderr")
-        events: list[Event] = []
-        end_s = time.monotonic() + LIMIT_S
-        try:
-            while not child.ended and time.monotonic() < end_s:
-                events += child.read(0.2)
-        finally:
-            child.close()
-        return events
+        return events_of(fork_server, task, tmp_path)
 
     return run
+
+
+def events_of(server: TrialServer, task: Task, folder: Path) -> list[Event]:
+    variant = Variant(
+        name="as written",
+        backend="tf_data",
+        source=Component(kind=KIND, options=task.model_dump()),
+        model=Component(kind="none"),
+        loop=Component(kind="none"),
+        run=Run(steps=25, stall_timeout_s=60),
+    )
+    child = server.start(Trial(index=0, repeat=0, variant=variant), folder / "stderr")
+    events: list[Event] = []
+    end_s = time.monotonic() + LIMIT_S
+    try:
+        while not child.ended and time.monotonic() < end_s:
+            events += child.read(0.2)
+    finally:
+        child.close()
+    return events
 
 
 def of(kind: type[_Kind], events: list[Event]) -> list[_Kind]:
@@ -299,3 +303,37 @@ def test_a_trial_leaves_no_temporary_files(run_task: RunTask, tmp_path: Path) ->
     names = (tmp_path / "train.py.made").read_text().splitlines()
     assert len(names) == 3
     assert not [name for name in names if Path(name).exists()]
+
+
+LOOP = """
+import tensorflow as tf
+weight = tf.Variable(1.0)
+
+@tf.function
+def step(x):
+    with tf.GradientTape() as tape:
+        loss = weight * tf.reduce_sum(x)
+    weight.assign_sub(1e-6 * tape.gradient(loss, weight))
+    CHECK
+    return loss
+
+for x in tf.data.Dataset.range(400).map(lambda x: tf.cast(x, tf.float32)).batch(4):
+    step(x)
+    open(__file__ + ".stepped", "w")
+"""
+
+
+@pytest.mark.parametrize(("check", "name"), [("pass", "step"), ("tf.debugging.assert_less(x, -1.0)", "")])
+def test_a_loops_function_is_its_step_where_it_runs_by_itself(
+    check: str, name: str, fork_server: TrialServer, tmp_path: Path
+) -> None:
+    script = tmp_path / "loop.py"
+    script.write_text(LOOP.replace("CHECK", check), encoding="utf-8")
+    target = Target(file=str(script), name="", arguments=())
+    events = events_of(fork_server, Task(target=target, activity="inspect", limit_s=3.0), tmp_path)
+    training = of(Inspected, events)[-1].inspection.training
+    assert training is not None
+    assert (training.model, training.step) == (bool(name), name)
+    if training.model:
+        assert steps(events_of(fork_server, Task(target=target, model=target, activity="train"), tmp_path)) == 25
+    assert not (tmp_path / "loop.py.stepped").exists(), "nothing else of the loop is run"

@@ -110,14 +110,15 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         [5, True, 10],
     ),
     "step_of_a_method": (
-        "class Trainer:\n"
+        "from tensorflow.python.eager.context import context\nclass Trainer:\n"
         "    @tf.function(jit_compile=True)\n"
         "    def step(self, batch, scale, *, double):\n"
         "        with tf.GradientTape(): loss = scale * double * tf.reduce_sum(batch['x'][0])\n"
-        "        open('stepped', 'w')\n        return loss\n"
+        "        open('stepped', 'w')\n        assert context().device_name.endswith('CPU:0')\n        return loss\n"
         "trainer = Trainer()\n"
-        "for batch in data.map(lambda x, y: {'x': (x, y)}):\n    trainer.step(batch, 2.0, double=2)",
-        [10, True, 14, [24.0, 88.0]],
+        "with tf.device('CPU:0'):\n"
+        "    for batch in data.map(lambda x, y: {'x': (x, y)}):\n        trainer.step(batch, 2.0, double=2)",
+        [10, True, 17, [24.0, 88.0]],
     ),
     "step_of_something_else": (
         "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x + 1.0\n"
