@@ -64,6 +64,16 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
     trunk = chain.trunk(inspection)
     batched = any(stage.method in ("batch", "padded_batch") for stage in trunk)
     cached = any(stage.method in KEEPING for stage in inspection.stages)
+    fixed = chain.fixed_part(inspection, list(reversed(trunk)))
+    if inspection.anew and fixed:
+        last = next((stage for stage in fixed if stage.method in KEEPING), fixed[-1])
+        keeps = ", and the cache in it" if cached else ""
+        adds = "" if cached else f", with a cache() behind {named(last)}"
+        yield _Idea(
+            tuple(each.id for each in chain.upstream(inspection, last)),
+            f"The script makes the pipeline{keeps} anew for each pass over the data. Make it once, before the "
+            f"loop{adds}: later epochs then compute only what comes behind the cache.",
+        )
     for stage in trunk:
         function = stage.function
         if stage.method == "map" and function is not None and function.random and not cached:

@@ -287,7 +287,8 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
     costliest = named(inspection.stage(max(first, key=lambda number: first[number])))
     element = "batch" if inspection.batch_size is not None else "element"
     if inspection.once:
-        return " The fit passes over its data once: it fills the cache and never reads from it."
+        passes = "script makes the cache anew for each pass" if inspection.anew else "fit passes over its data once"
+        return f" The {passes}: it fills the cache and never reads from it."
     if inspection.cold:
         later_ns = max(sum(parts.elapsed_ns.get(i, 0.0) for i in group if i not in first) for group in parts.groups)
         later = units.milliseconds(later_ns / NS_PER_MS)

@@ -8,7 +8,7 @@ segment. The period is that of the longest segment, but never less than the CPU 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,6 +20,9 @@ READERS = frozenset(
     {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "CsvDataset", "SqlDataset", "load"}
 )
 """The methods and classes that read files."""
+_ENDS_THE_FIXED_PART = frozenset(
+    {"shuffle", "repeat", "prefetch", "snapshot", "with_options", "sample_from_datasets", "rejection_resample"}
+)
 
 
 def consumers(inspection: Inspection, stage: Stage) -> list[Stage]:
@@ -267,3 +270,14 @@ def may_differ(stage: Stage) -> bool:
     """Whether the stage's function may give other results, or break, when its calls overlap or change their order."""
     function = stage.function
     return function is not None and (function.python or function.stateful or function.random)
+
+
+def fixed_part(inspection: Inspection, run: Sequence[Stage]) -> list[Stage]:
+    """Return those of a run of stages, from the source on, that give the same in each epoch, and end."""
+    fixed: list[Stage] = []
+    for stage in run:
+        if stage.method in _ENDS_THE_FIXED_PART or stage.is_random or endless(inspection, stage):
+            break
+        fixed.append(stage)
+    before = upstream(inspection, fixed[0]) if fixed else []
+    return [] if any(each.is_random for each in before) else fixed

@@ -137,14 +137,14 @@ def _best_look(session: Session, known: Inspection) -> Inspection:
     """What is known of the stages, or what a second look found, where that measured more; of a first epoch if need be.
 
     Where a trial of the pipeline as written could not fill its cache, all that is measured is a first epoch; so it is
-    where the training has one epoch, to which its own cache gives nothing.
+    where the training passes over its data once, or makes its cache anew for each pass: it gives nothing then.
     """
     looks = [trial.inspection for trial in session.trials_of(variants.INSPECTION)]
     for look in filter(None, looks[1:]):
         if _measured(look) > _measured(known):
             known = look
     cold = any(trial.inspection and trial.inspection.cold for trial in session.trials_of(AS_WRITTEN))
-    cold |= known.once and any(stage.method == "cache" for stage in known.stages)
+    cold |= any(stage.method == "cache" and (known.once or stage.anew) for stage in known.stages)
     return known.of_first_epoch() if cold and not known.cold else known
 
 

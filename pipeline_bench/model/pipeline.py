@@ -146,6 +146,8 @@ class Stage(Data):
     """Whether its call also makes a stage of another pipeline that is not alike: of another function, or random."""
     input_shares: tuple[float, ...] = ()
     """Of a `concatenate`, which part of its elements comes from each input, by their counts; empty if not known."""
+    anew: bool = False
+    """Whether the loop that goes round once for each pass over the data makes it each time: no cache lives on."""
     left_early: bool = False
     """Whether a `take` behind it leaves it before its end, in every pass: TensorFlow then empties a cache."""
 
@@ -314,12 +316,22 @@ class Inspection(Data):
 
     @property
     def once(self) -> bool:
-        """Whether each element is known to be computed only once: the training passes over its data at most once."""
+        """Whether each element is known to be computed once by what a script makes: nothing is read from a cache.
+
+        The training passes over its data at most once, or makes its pipeline anew for each pass.
+        """
+        if self.anew:
+            return True
         if self.training is None or self.training.in_loop:
             return False
         if self.training.steps is not None and self.pass_elements is not None:
             return self.training.steps <= self.pass_elements
         return self.training.once and all(stage.method != "repeat" for stage in self.stages)
+
+    @property
+    def anew(self) -> bool:
+        """Whether all of it is made anew for each pass."""
+        return any(stage.anew for stage in self.stages) and all(stage.anew or stage.inputs for stage in self.stages)
 
     def of_first_epoch(self) -> Inspection:
         """Return the inspection with the costs of an epoch in which no cache is full yet."""

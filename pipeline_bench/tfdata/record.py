@@ -22,8 +22,9 @@ from typing import Any
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import INFINITE, Location, Stage, UserFunction
-from pipeline_bench.tfdata import composing, describe, public_api, throughput, user_code
+from pipeline_bench.tfdata import composing, describe, public_api, source_loops, throughput, user_code
 from pipeline_bench.tfdata.public_api import Entry, Invocation, Run, is_dataset
+from pipeline_bench.tfdata.source_loops import SourceLoop
 
 OWN_FILE_NOTE = "The dataset's own cache file was not used; a fresh one took its place."
 _DISTRIBUTED_NOTE = (
@@ -45,6 +46,8 @@ class Call(Invocation):
     """The calls that made the datasets among its arguments, in the order of the arguments."""
     inner: tuple[Call, ...] = ()
     location: Location | None = None
+    loops: frozenset[SourceLoop] = frozenset()
+    """The loops of the script's that made it, each of which makes another the next time it goes round."""
 
     def stage(self) -> Stage:
         """Return the call as plain data."""
@@ -102,7 +105,9 @@ def upstream(calls: Mapping[int, Call], numbers: Iterable[int]) -> set[int]:
 class Recipe:
     """How a pipeline was made: the calls that its sink depends on."""
 
-    def __init__(self, calls: Mapping[int, Call], sink: int, notes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, calls: Mapping[int, Call], sink: int, notes: tuple[str, ...] = (), within: SourceLoop | None = None
+    ) -> None:
         needed = upstream(calls, [sink])
         # Numbered anew: what other threads of the user's code make meanwhile is between them by chance.
         parts = [part for number in needed for part in _with_inner(calls[number])]
@@ -120,6 +125,7 @@ class Recipe:
                 update={
                     "shared": each in shared,
                     "left_early": id(calls[each].result) in left,
+                    "anew": within in calls[each].loops,
                     "input_shares": _input_shares(calls, calls[each]),
                 }
             )
@@ -225,14 +231,18 @@ class Recording:
         self._patches.close()
         self._is_on = False  # a method that the user's code has kept, patched, records no more
 
-    def recipe(self, value: object) -> Recipe:
+    def recipe(self, value: object, within: SourceLoop | None = None) -> Recipe:
         """Return how the dataset that the user's function returned was made.
+
+        Args:
+            value: what it returned, or what a script trains on.
+            within: the loop of the script's that goes round once for each pass over it.
 
         Raises:
             UserCodeError: it is no dataset, and holds none; the message has what was returned and what is allowed.
         """
         dataset, notes = self._first_dataset(value)
-        return Recipe(self._calls, self._maker(dataset), notes)
+        return Recipe(self._calls, self._maker(dataset), notes, within)
 
     def place(self, value: object) -> Location | None:
         """Return the line of the last call that made a dataset; None where that is not known."""
@@ -326,8 +336,8 @@ class Recording:
             numbers = [self._makers[id(_plain(each))] for each in inputs if id(_plain(each)) in self._makers]
         else:
             numbers = [self._maker(each) for each in inputs]
-        location = user_code.location(3)
-        call = self._keep(Call(next(self._numbers), entry, args, kwargs, result, tuple(numbers), inner, location))
+        place = user_code.location(3), frozenset(source_loops.around())
+        call = self._keep(Call(next(self._numbers), entry, args, kwargs, result, tuple(numbers), inner, *place))
         if self._thread.open:
             self._thread.open[-1].inner.append(call)
 

@@ -26,7 +26,7 @@ from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.system import main_thread
 from pipeline_bench.system.processes import end_soon_after_parent
-from pipeline_bench.tfdata import legacy_keras, public_api, script_datasets, user_code
+from pipeline_bench.tfdata import legacy_keras, public_api, script_datasets, source_loops, user_code
 from pipeline_bench.tfdata.consumers import Does
 from pipeline_bench.tfdata.public_api import after_import
 from pipeline_bench.tfdata.script_datasets import Training
@@ -237,12 +237,12 @@ class _Watch:
     def _reach_loop(self, loop: Loop) -> None:
         if self._is_meant(loop.line):
             datasets = script_datasets.named(sys._getframe(1), loop.dataset)
-            self._reach(Training(loop.dataset, loop.step, loop.line, datasets=datasets))
+            self._reach(Training(loop.dataset, loop.step, loop.line, datasets=datasets, within=loop.within))
 
     def _note_loop(self, loop: Loop) -> None:
         if self._noted is None and self._is_meant(loop.line):
             datasets = script_datasets.named(sys._getframe(1), loop.dataset)
-            self._noted = Training(loop.dataset, loop.step, loop.line, datasets=datasets)
+            self._noted = Training(loop.dataset, loop.step, loop.line, datasets=datasets, within=loop.within)
 
     def _reach_bare(self, line: str, by_session: bool = False) -> None:
         if not self._is_meant(line):
@@ -293,8 +293,9 @@ class _Watch:
                 _RUN_HINT.format(script=self._script),
             )
         datasets = script_datasets.named(sys._getframe(1), data)
-        epochs, in_loop = script_datasets.epochs_of(given, does), user_code.in_a_loop()
-        return Training(data, model, line, does, given, datasets, epochs, in_loop)
+        epochs, in_loop = script_datasets.epochs_of(given, does), any(source_loops.around(body=False))
+        within = next(source_loops.around(), None) if epochs == 1 else None
+        return Training(data, model, line, does, given, datasets, epochs, in_loop, within)
 
     def _one_batch(self, plain: Any) -> Any:
         """Return what stands in the place of a model's `train_on_batch`."""

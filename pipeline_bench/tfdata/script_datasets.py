@@ -15,6 +15,7 @@ from pipeline_bench.text import units
 from pipeline_bench.tfdata import user_code
 from pipeline_bench.tfdata.consumers import Does
 from pipeline_bench.tfdata.loop_step import LoopStep
+from pipeline_bench.tfdata.source_loops import SourceLoop
 
 _MOST_LISTED = 12
 
@@ -53,6 +54,8 @@ class Training:
         datasets: those of the script that have a name by then, the one that is trained on first.
         epochs: of the `fit`; None where it is none.
         in_loop: whether the `fit` is called in a loop of the user's code.
+        within: the innermost loop that goes round once for each pass over the data; None where there is none, or it is
+            not known.
     """
 
     data: Any
@@ -63,6 +66,7 @@ class Training:
     datasets: tuple[Named, ...] = ()
     epochs: int | None = None
     in_loop: bool = False
+    within: SourceLoop | None = None
 
 
 def epochs_of(given: Mapping[str, Any], does: Does) -> int | None:

@@ -11,9 +11,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline_bench.tfdata import loop_step, public_api, user_code
+from pipeline_bench.tfdata import loop_step, public_api, source_loops, user_code
 from pipeline_bench.tfdata.loop_step import LoopStep
 from pipeline_bench.tfdata.script_datasets import is_symbolic
+from pipeline_bench.tfdata.source_loops import SourceLoop
 
 _LOOP_ELEMENTS = 3
 """A loop that takes so many elements trains, or has that many to take; who looks at an example takes one or two."""
@@ -36,6 +37,8 @@ class Loop:
     """The last one."""
     trains: bool = False
     """Whether something that trains was run since its first element."""
+    within: SourceLoop | None = None
+    """The innermost loop of the script's that begins it again and again."""
     step: LoopStep | None = None
     """What trains on its elements, where a `tf.function` of them does."""
 
@@ -189,7 +192,8 @@ class Loops:
                 if dataset is trained.dataset:  # in its second epoch: it has few batches
                     self._reach(Loop(dataset, user_code.line(), step=trained.step))
             iterator = plain(dataset)
-            self._last = self._loops[iterator] = Loop(dataset, user_code.line())
+            loop = self._last = self._loops[iterator] = Loop(dataset, user_code.line())
+            loop.within = next(source_loops.around(), None)
             return iterator
 
         return __iter__
@@ -230,7 +234,7 @@ class Loops:
         @functools.wraps(plain)
         def loop(dataset: Any, *arguments: Any, **named: Any) -> Any:
             if not self._paused:
-                self._reach(Loop(_eager_one(dataset), user_code.line()))
+                self._reach(Loop(_eager_one(dataset), user_code.line(), within=next(source_loops.around(), None)))
             return plain(dataset, *arguments, **named)
 
         return loop

@@ -44,7 +44,6 @@ _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+')
 _NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "<__array_function__")
 _TRACEBACK = "Traceback (most recent call last):"
 LONGEST_MESSAGE = 600
-_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 Origin = Literal["user", "library", "tensorflow", "other"]
 """Whose code a frame runs. ``other`` is the standard library, this program, and what has no file."""
@@ -94,24 +93,6 @@ def line() -> str:
     """Return the line of the user's code that is being run, ``train.py:12``."""
     place = location()
     return "the script" if place is None else f"{Path(place.file).name}:{place.line}"
-
-
-def in_a_loop() -> bool:
-    """Return whether a call of the user's code, or of a library, that led here stands in a loop, as its text says."""
-    for frame in outward(sys._getframe(1)):
-        code = frame.f_code
-        # Of code without a file, as that of `-c`, Python has the text from 3.13 on; it is none of the script's.
-        if code.co_filename.startswith("<") or origin(code.co_filename) not in ("user", "library"):
-            continue
-        try:
-            tree = ast.parse("".join(linecache.getlines(code.co_filename)))
-        except (SyntaxError, ValueError, RecursionError):
-            continue
-        loops = (node for node in ast.walk(tree) if isinstance(node, _LOOPS))
-        # A loop that begins in front of the function only defines it.
-        if any(code.co_firstlineno <= loop.lineno <= frame.f_lineno <= (loop.end_lineno or 0) for loop in loops):
-            return True
-    return False
 
 
 def own_nodes(statements: Iterable[ast.stmt]) -> Iterator[ast.AST]:

@@ -45,6 +45,7 @@ from pipeline_bench.tfdata import (
 from pipeline_bench.tfdata import fingerprint as fingerprints
 from pipeline_bench.tfdata.keras_input import KerasInput
 from pipeline_bench.tfdata.record import Recipe, Recording
+from pipeline_bench.tfdata.source_loops import SourceLoop
 from pipeline_bench.tfdata.stage_benchmark import StageBenchmark
 from pipeline_bench.worker import runtime
 from pipeline_bench.worker.engine import Engine
@@ -67,6 +68,8 @@ class PipelineEngine(Engine):
     """Records the user's pipeline, and does with it what the trial's task asks for."""
 
     _trained: ScriptTraining | None = None
+    _within: SourceLoop | None = None
+    """The loop of the script's that goes round once for each pass over what is measured."""
     _model: Any = None
     _does: consumers.Does = "train"
     _given: Mapping[str, Any] = MappingProxyType({})
@@ -111,7 +114,7 @@ class PipelineEngine(Engine):
         if kind in ("PyDataset", "generator") or (kind == "arrays" and self._trained is not None):
             self._read = KerasInput(kind, made, self._given, legacy_keras.is_model(self._model))
             return
-        self._recipe = recording.recipe(made)
+        self._recipe = recording.recipe(made, self._within)
         _require_eager(self._recipe)
 
     def _made(self, recording: Recording) -> Any:
@@ -122,6 +125,7 @@ class PipelineEngine(Engine):
         training = loading.reach_training(target, self._waiting())
         self._trained, data = script_datasets.choose(training, target.dataset, recording.place)
         self._model = training.model if self._trained.model else None
+        self._within = training.within if data is training.data else None
         self._does, self._given = training.does, training.given
         return data
 

@@ -13,7 +13,7 @@ import pytest
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.pipeline import Stage, Target
-from pipeline_bench.tfdata import describe, loading, public_api, record
+from pipeline_bench.tfdata import describe, loading, public_api, record, source_loops
 from pipeline_bench.tfdata.record import Recipe, Recording
 from tests.tensorflow import recorded
 
@@ -413,3 +413,15 @@ def test_each_of_many_calls_of_one_line_is_described_once_or_twice(monkeypatch: 
     recipe = recording.recipe(training)
     assert described[0] <= 3 * len(recipe.stages), "with one for each pair of calls, and what is before it, thousands"
     assert not any(stage.shared for stage in recipe.stages)
+
+
+def test_what_the_loop_of_the_passes_makes_is_made_anew_for_each() -> None:
+    import tensorflow as tf
+
+    with Recording() as recording:
+        data = tf.data.Dataset.range(6).map(lambda number: -number)
+        for _ in range(1):
+            within = next(source_loops.around())
+            batches = data.batch(2)
+    assert [stage.anew for stage in recording.recipe(batches, within).stages] == [False, False, True]
+    assert not any(stage.anew for stage in recording.recipe(batches).stages)

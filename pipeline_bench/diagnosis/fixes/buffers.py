@@ -22,9 +22,6 @@ _HUGE_BUFFER_BYTES = 512 * 2**20
 """A shuffle that keeps more than this is tried with a quarter of it: filling it delays the first element."""
 _LEADING_SIZE = re.compile(r"\[([^],]*)")
 """In the structure of elements: ``(float32[32, 224, 224, 3], int64[?])``."""
-_ENDS_THE_FIXED_PART = frozenset(
-    {"shuffle", "repeat", "prefetch", "snapshot", "with_options", "sample_from_datasets", "rejection_resample"}
-)
 
 
 @kind(saving=0.6)
@@ -126,7 +123,7 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     fixed = _fixed_part(inspection, run)
     rest = itertools.dropwhile(lambda stage: stage.method in ("shuffle", "repeat"), run[len(fixed) :])
     stage = next(rest, None)
-    if not fixed or stage is None or stage.method != "map" or stage.function is None:
+    if not fixed or stage is None or stage.method != "map" or stage.function is None or stage.anew:
         return
     if inspection.cold:
         return  # as in `cache`
@@ -213,14 +210,8 @@ def _place(size_bytes: float | None, context: Context) -> tuple[str, dict[str, V
 
 
 def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:
-    """Return the stages from the source on that give the same in each epoch, and end."""
-    fixed: list[Stage] = []
-    for stage in run:
-        if stage.method in _ENDS_THE_FIXED_PART or stage.is_random or chain.endless(inspection, stage):
-            break
-        fixed.append(stage)
-    before = chain.upstream(inspection, fixed[0]) if fixed else []
-    return [] if any(each.is_random for each in before) else fixed
+    """Return the stages from the source on that give the same in each epoch, end, and are made once."""
+    return list(itertools.takewhile(lambda stage: not stage.anew, chain.fixed_part(inspection, run)))
 
 
 def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
@@ -231,7 +222,10 @@ def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
     """
     passed = list(itertools.takewhile(lambda stage: stage.method in ("shuffle", "repeat"), rest))
     methods = ("map",) if any(stage.method == "shuffle" for stage in passed) else ("map", "filter")
-    moved = itertools.takewhile(lambda stage: stage.method in methods and not chain.draws(stage), rest[len(passed) :])
+    rest = rest[len(passed) :]
+    moved = itertools.takewhile(
+        lambda stage: stage.method in methods and not stage.anew and not chain.draws(stage), rest
+    )
     return passed, list(moved) if passed else []
 
 

@@ -44,6 +44,13 @@ def test_a_map_that_draws_is_to_be_split_before_a_cache_and_the_gain_has_a_bound
     assert beyond.ideas(augmented().model_copy(update={"training": once}), 1, 25.0, None, 1.0) == ()
 
 
+def test_a_pipeline_that_is_made_anew_for_each_pass_is_to_be_made_once() -> None:
+    looked = augmented(random=False)
+    stages = tuple(each.model_copy(update={"anew": True}) for each in looked.stages)
+    (text,) = beyond.ideas(looked.model_copy(update={"stages": stages}), 1, 25.0, None, 1.0)
+    assert "Make it once, before the loop, with a cache() behind batch, train.py:12" in text
+
+
 def test_what_the_model_takes_by_itself_bounds_the_gain() -> None:
     (text,) = beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=12.5, gained=1.0)
     assert "at most 2.00×" in text

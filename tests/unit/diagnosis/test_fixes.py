@@ -293,6 +293,14 @@ def test_no_cache_is_tried_for_a_single_epoch(training: ScriptTraining | None, r
         assert reason(found, "cache") == "the fit passes over its data once, and nothing would be read from a cache."
 
 
+def test_no_cache_stands_behind_what_is_made_anew_for_each_pass() -> None:
+    stages = [source(shuffle=False), mapped(1, "decode"), stage(2, "batch", 1)]
+    found = tried(chain_of(*stages[:2], stages[2].model_copy(update={"anew": True})))
+    assert [fix.edits for fix in of_kind(found, "cache")] == [(InsertAfter(stage=1, method="cache"),)]
+    all_anew = tried(chain_of(*(each.model_copy(update={"anew": True}) for each in stages)))
+    assert not of_kind(all_anew, "cache")
+
+
 def test_a_cache_stands_before_the_first_random_stage_with_its_size() -> None:
     looked = chain_of(*augmented()).model_copy(
         update={"costs": tuple(cost(n, 5.0, elements=32, element_bytes=2**20) for n in range(5))}
