@@ -22,6 +22,10 @@ _PROMISING = 1.1
 _UNSTEADY = 3.0
 """Trials of one pipeline whose means differ by more have something in some of their steps that is not the pipeline's:
 a compilation, or a machine that stood still."""
+_HAS_A_PRICE = frozenset(
+    {"cache", "cache_within_map", "batch_before_map", "gather_batches", "gather_windows", "worker_processes"}
+)
+"""Kinds of which a trial of some seconds does not show what they take, or when they are right."""
 SPENT = "The budget left no time for it."
 _AT_LIMIT = "The input is not what limits the training step."
 """Why an attempt was not tried, both."""
@@ -258,15 +262,15 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -
         what, unknown = "the pipeline alone", "; whether the training waits for it is not known"
     interval = result.speedup.ci95
     ends = f" ({units.ratio(interval[0])} to {units.ratio(interval[1])})" if interval is not None else ""
-    parts = [diagnosis.attempt(name).fix for name in _parts(chosen)]
-    caches = [each for each in parts if any(isinstance(e, InsertAfter) and e.method == "cache" for e in each.edits)]
+    caches = any(isinstance(edit, InsertAfter) and edit.method == "cache" for edit in chosen.attempt.fix.edits)
+    parts = [diagnosis.attempt(name).fix for name in chosen.attempt.fix.combines or (chosen.name,)]
     first = inspection is not None and inspection.cold
     since = ", from the second epoch on" if caches else ", in the epoch that fills the cache" if first else ""
     times = units.ratio(result.speedup.value)
     makes = "probably makes" if result.speedup.certainty == "probable" else "makes"
     gain = f"Proposed: {chosen.attempt.fix.title}. It {makes} {what} {times} as fast{ends}{since}{unknown}."
-    # Of a cache too large for the memory, or of what differs in each epoch, no trial of some seconds would tell.
-    return " ".join([gain, *(f"It {each.because}." for each in caches if each.because)])
+    prices = (f"{sentence(each.because)}." for each in parts if each.because and each.kind in _HAS_A_PRICE)
+    return " ".join([gain, *prices])
 
 
 def _promising(session: Session, diagnosis: Diagnosis) -> str:

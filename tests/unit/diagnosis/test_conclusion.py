@@ -9,7 +9,7 @@ import numpy as np
 from pipeline_bench.diagnosis import attempt_statistics, beyond, conclusion
 from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import AS_WRITTEN
-from pipeline_bench.model.edits import Edit
+from pipeline_bench.model.edits import Edit, InsertAfter
 from pipeline_bench.model.pipeline import Fingerprint, Inspection, ScriptTraining
 from tests.unit.diagnosis.simulated import (
     STEPS,
@@ -214,6 +214,17 @@ def test_a_generator_is_to_give_only_names_and_one_that_waits_is_limited_by_what
     assert "at most 5.00×" in said(20.0)
     assert "waits" not in said(20.0)
     assert "What it waits for" in said(0.5)
+
+
+def test_what_a_trial_does_not_show_of_a_proposal_stands_beside_its_gain() -> None:
+    def true_ms(edits: tuple[Edit, ...]) -> float:
+        return 20.6 / (4.0 if any(isinstance(edit, InsertAfter) for edit in edits) else 1.0)
+
+    state = diagnose(Machine(python_decode().model_copy(update={"cardinality": None}), true_ms))
+    assert state.diagnosis is not None
+    assert state.diagnosis.attempt(state.diagnosis.proposal or "").fix.kind == "cache"
+    price = "Takes an unknown size in memory, in which the whole dataset must fit; right only if decode gives the same"
+    assert price in state.diagnosis.text
 
 
 def test_where_a_loop_of_a_scripts_is_not_run_its_pipeline_alone_is_said_to_gain() -> None:
