@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -240,13 +239,10 @@ def _all_of(stage: Stage | None, size: Value) -> bool:
 
 
 def _size_bytes(inspection: Inspection, stage: Stage) -> float | None:
-    cost, count = inspection.cost(stage.id), inspection.cardinality
-    if cost is None or cost.element_bytes is None or cost.elements is None or count is None or count < 0:
+    cost, count = inspection.cost(stage.id), inspection.pass_elements
+    if cost is None or cost.element_bytes is None or cost.elements is None or count is None:
         return None
-    # The sink's count is of all passes of a repeat, which stands behind the cache.
-    repeats = (each.arguments.get("count") for each in chain.trunk(inspection) if each.method == "repeat")
-    passes = math.prod(each for each in repeats if isinstance(each, int) and each > 0)
-    return cost.element_bytes * cost.elements * count / passes
+    return cost.element_bytes * cost.elements * count
 
 
 def _price(stages: Sequence[Stage], size_bytes: float | None, where: str) -> str:

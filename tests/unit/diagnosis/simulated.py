@@ -111,6 +111,7 @@ def inspection(
         sink=stages[-1].id,
         batch_size=batch_size,
         cardinality=cardinality,
+        pass_elements=cardinality,
         costs=costs,
         default_parallelised=default_parallelised,
     )

@@ -220,7 +220,7 @@ def test_what_a_trial_does_not_show_of_a_proposal_stands_beside_its_gain() -> No
     def true_ms(edits: tuple[Edit, ...]) -> float:
         return 20.6 / (4.0 if any(isinstance(edit, InsertAfter) for edit in edits) else 1.0)
 
-    state = diagnose(Machine(python_decode().model_copy(update={"cardinality": None}), true_ms))
+    state = diagnose(Machine(python_decode().model_copy(update={"pass_elements": None}), true_ms))
     assert state.diagnosis is not None
     assert state.diagnosis.attempt(state.diagnosis.proposal or "").fix.kind == "cache"
     price = "Takes an unknown size in memory, in which the whole dataset must fit; right only if decode gives the same"

@@ -656,8 +656,8 @@ def test_what_fails_within_a_batch_drops_the_samples_that_it_did() -> None:
 
 
 def test_a_cache_in_front_of_a_repeat_holds_one_of_its_passes() -> None:
-    looked = chain_of(source(), mapped(1, "decode"), stage(2, "repeat", 1, count=10), stage(3, "batch", 2))
-    (fix, *_) = of_kind(tried(looked), "cache")
+    stages = (source(), mapped(1, "decode"), stage(2, "repeat", 1), stage(3, "batch", 2))
+    (fix, *_) = of_kind(tried(chain_of(*stages, cardinality=-1, pass_elements=10)), "cache")
     assert fix.because == "takes about 9.77 KiB in memory"
 
 

@@ -489,7 +489,7 @@ def test_the_one_epoch_of_a_fit_is_measured_without_its_cache(epochs: int, expec
 def test_a_cache_that_the_fit_ends_before_it_reads_is_refused(steps: int | None, refused: bool) -> None:
     """A filter leaves open how many batches a pass has; the trial that filled the cache knows it."""
     trained = ScriptTraining(line="train.py:9", epochs=2, steps=steps)
-    looked = python_decode().model_copy(update={"training": trained})
+    looked = python_decode().model_copy(update={"training": trained, "pass_elements": None})
     ran = Machine(looked, lambda edits: 2.0 if CACHED in map(kind_of, edits) else BASE_MS, cached_elements=100)
     found = diagnose(ran)
     assert (outcome(found, CACHED) == "refused") is refused
