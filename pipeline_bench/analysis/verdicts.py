@@ -19,6 +19,7 @@ from pipeline_bench.model.result import (
     Estimate,
     InconclusiveCause,
     Interval,
+    Result,
     ShareName,
     Verdict,
     VerdictKind,
@@ -51,8 +52,7 @@ class StepSplit(NamedTuple):
     @classmethod
     def without(cls, reason: str) -> StepSplit:
         """Return the parts of a step that were not measured."""
-        none = Estimate(reason=reason)
-        return cls(none, none, none, none, none, none)
+        return cls(**dict.fromkeys(PARTS, Estimate(reason=reason)))
 
     @property
     def parts(self) -> dict[str, Estimate]:
@@ -63,7 +63,8 @@ class StepSplit(NamedTuple):
         }
 
 
-PARTS = StepSplit._fields[:6]
+PARTS = tuple(name for name in StepSplit._fields if name in Result.model_fields)
+"""The names of the parts that a result shows."""
 
 
 def judge(split: StepSplit, steps: int, taken: float = 0.0, for_more: str = "raise --steps") -> Verdict:

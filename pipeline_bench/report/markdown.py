@@ -85,14 +85,7 @@ def _origin(session: Session) -> str:
 
 def _comparison(session: Session) -> Iterator[str]:
     references = ceilings(session)
-    emulated = session.environment.accelerator_kind == "emulated"
-    device = session.device_label if emulated else "device"
-    heads = [column.head.format(device=device) for column, _ in columns()]
-    rows = [
-        [escape(result.variant), *(_cell(column, unit, result) for column, unit in columns())]
-        for result in in_order(session)
-    ]
-    yield table(("variant", *heads), rows)
+    yield _figures(session, in_order(session))
     yield _caption(session)
     if together := machines.together(session):
         yield table(machines.TOGETHER, [[escape(name), *map(escape, figures)] for name, figures in together])
@@ -106,6 +99,13 @@ def _comparison(session: Session) -> Iterator[str]:
     yield from _placement(session)
     yield _disturbances(session)
     yield _published(session)
+
+
+def _figures(session: Session, results: Iterable[Result], *, learning: bool = False) -> str:
+    """Return the table of the columns of time or of learning; empty where there is no result."""
+    shown = columns(session, learning=learning)
+    rows = [[escape(result.variant), *(_cell(column, unit, result) for column, unit in shown)] for result in results]
+    return table(("variant", *(column.head for column, _ in shown)), rows) if rows else ""
 
 
 def _cell(column: Column, unit: Unit, result: Result) -> str:
@@ -130,12 +130,12 @@ def _caption(session: Session) -> str:
 
 def _learning(session: Session) -> str:
     """Return what the model learned; ceilings left out, which train on one batch over and over."""
-    rows = [
-        [escape(result.variant), *(_cell(column, unit, result) for column, unit in columns(learning=True))]
+    trained = (
+        result
         for result in session.results
         if result.verdict.kind != "ceiling" and (result.loss is not None or result.accuracy.after is not None)
-    ]
-    return table(("variant", "final loss", "accuracy before", "after"), rows) if rows else ""
+    )
+    return _figures(session, trained, learning=True)
 
 
 def _disturbances(session: Session) -> str:

@@ -117,7 +117,7 @@ def variants_table(session: Session, width: int) -> RenderableType:
     rows = _rows(session, footnotes)
     parts: list[RenderableType] = [_grid(rows, _columns(session, width), width)]
     if width < _FULL:
-        parts += [Text(), _grid(rows, _learning(), width)]
+        parts += [Text(), _grid(rows, _learning(session), width)]
     return Group(*parts, Text(), *_captions(session), *footnotes.lines())
 
 
@@ -202,8 +202,8 @@ def _with_limits(
 
 def _of_figures(session: Session) -> dict[str, _Cells]:
     return {
-        column.key: _Cells(column.two_lines.format(device=session.device_label), _cell(column, unit), column.cells)
-        for column, unit in columns()
+        column.key: _Cells(column.two_lines, _cell(column, unit), column.cells)
+        for column, unit in columns(session)
         if column.two_lines
     }
 
@@ -221,13 +221,13 @@ def _columns(session: Session, width: int) -> list[_Cells]:
     made = list(drawn.values())
     if width >= _WIDE:
         made.insert([*drawn].index("accelerator_utilization"), _Cells(_legend(session), _bar, _BAR_CELLS))
-    return made + _learning() if width >= _FULL else made
+    return made + _learning(session) if width >= _FULL else made
 
 
-def _learning() -> list[_Cells]:
+def _learning(session: Session) -> list[_Cells]:
     drawn = [
         _Cells(column.two_lines, _cell(column, unit), column.cells)
-        for column, unit in columns(learning=True)
+        for column, unit in columns(session, learning=True)
         if column.two_lines
     ]
     return [*drawn, _Cells("accuracy\nbefore → after", _accuracy, 14)]

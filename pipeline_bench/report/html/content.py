@@ -103,10 +103,10 @@ def figures(session: Session, *, learning: bool = False) -> Table:
     """Return the figures of every variant: time and utilization side by side, or what the model learned."""
 
     def column(each: Column, unit: Unit) -> Any:
-        return each.head.format(device=session.device_label), lambda result: _figure(each, unit, result)
+        return each.head, lambda result: _figure(each, unit, result)
 
     caption = "Loss and accuracy" if learning else "Each variant's figures, with 95 % intervals over trials"
-    made = (column(each, unit) for each, unit in columns(learning=learning))
+    made = (column(each, unit) for each, unit in columns(session, learning=learning))
     return table(caption, in_order(session), ("variant", name_cell if not learning else _name), *made)
 
 
