@@ -197,7 +197,7 @@ def _limit(kind: VerdictKind, split: StepSplit, doubt: Doubt | None) -> Verdict:
     return _stated(kind, _WORDS[kind](split), severe=severe, doubt=doubt)
 
 
-def _stated(kind: VerdictKind, reason: str, *, severe: bool = False, doubt: Doubt | None = None) -> Verdict:
+def _stated(kind: VerdictKind, reason: str, *, severe: bool, doubt: Doubt | None = None) -> Verdict:
     """Return the verdict of a bound with its sentence: how sure and how severe it is, what is in doubt, and why."""
     certainty = "certain" if doubt is None else "probable"
     verdict = Verdict(kind=kind, certainty=certainty, severe=severe, doubt=doubt, reason=reason, text="")
@@ -258,8 +258,8 @@ def judge_watched(
     wait_ms: float | None,
     wait_share: float | None,
     steps: int,
-    reason: str | None = None,
-    device_waits: bool = True,
+    reason: str | None,
+    device_waits: bool,
 ) -> Verdict:
     """Return the verdict on a watched job, which has no ceiling beside it: input-bound, or inconclusive.
 

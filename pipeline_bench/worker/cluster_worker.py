@@ -140,7 +140,7 @@ def _train(assignment: messages.Assignment, session: Any, built: WorkerGraph, co
     feeding.start(session)
     threading.Thread(target=keep_reporting, name="pipeline-bench reporter", daemon=True).start()
     try:
-        if reporter.may_begin():
+        if reporter.may_go_on():
             SessionLoop({}).run(session, training, reporter)
     except tf.errors.OutOfRangeError:
         if built.ends_by_closing is None or assignment.number == 0 or not connection.poll():
@@ -191,10 +191,6 @@ class Reporter(StepRecorder):
         self._stuck_ns = assignment.variant.run.stall_timeout_s * 1e9 * _STUCK_SHARE
         self._lock = threading.Lock()
 
-    def may_begin(self) -> bool:
-        """Return whether there is a step for this worker at all."""
-        return self._may_go_on()
-
     def __call__(
         self,
         start_ns: int,
@@ -214,7 +210,7 @@ class Reporter(StepRecorder):
         self._taken += 1
         if self._sampling is not None:
             self.should_sample = self._sampling.samples(self._taken, end_ns - start_ns)
-        return self._may_go_on()
+        return self.may_go_on()
 
     @property
     def steps_left(self) -> int | None:
@@ -237,7 +233,8 @@ class Reporter(StepRecorder):
             with contextlib.suppress(BrokenPipeError):  # the trial is gone, and the kernel ends this process
                 self._connection.send(messages.StepsTaken(steps, until_ns, queues, stacks))
 
-    def _may_go_on(self) -> bool:
+    def may_go_on(self) -> bool:
+        """Return whether there is another step for this worker, which it takes by asking."""
         if self._asks:
             return not self._connection.poll()
         if self._last is None:
