@@ -148,10 +148,11 @@ def _published(session: Session) -> str:
     found = facts.published(session)
     if found is None:
         return ""
-    heads = ("against the published", "time", "ours", "ratio", "device util.", "ours", "ratio")
     rows = [[escape(variant), *map(escape, figures)] for variant, figures in found.rows]
     said = "\n".join(f"- {escape(gain, TEXT)}" for gain in found.gains)
-    return joined([said, table(heads, rows), f"<sub>{escape('; '.join(found.captions), TEXT)}</sub>"]).rstrip()
+    return joined(
+        [said, table(facts.PUBLISHED, rows), f"<sub>{escape('; '.join(found.captions), TEXT)}</sub>"]
+    ).rstrip()
 
 
 def _troubles(session: Session) -> Iterator[str]:

@@ -185,7 +185,7 @@ class Reporter(StepRecorder):
         self._sampling = None if cost_us is None else StepSampling(cost_us)
         self.should_sample = cost_us is not None
         self._taken = 0
-        self._unsent: list[messages.WorkerStep] = []
+        self._unsent: list[messages.ClusterStep] = []
         self._sent_ns = 0
         self._newest_ns = time.monotonic_ns()
         self._stuck_ns = assignment.variant.run.stall_timeout_s * 1e9 * _STUCK_SHARE
@@ -204,7 +204,7 @@ class Reporter(StepRecorder):
         shown = () if digest is None else tuple(float(value) for value in digest)
         self._newest_ns = end_ns
         with self._lock:
-            self._unsent.append(messages.WorkerStep(start_ns, end_ns, wait_ns, float(loss), shown))
+            self._unsent.append(messages.ClusterStep(start_ns, end_ns, wait_ns, float(loss), shown))
         if end_ns - self._sent_ns > _SEND_EVERY_NS:
             self.report(end_ns)
         self._taken += 1

@@ -131,8 +131,7 @@ def published(session: Session) -> tuple[Table, list[str]] | None:
     found = facts.published(session)
     if found is None:
         return None
-    heads = ("time", "ours", "ratio", "device util.", "ours", "ratio")
-    return _named_rows("Against the published", ("variant", *heads), found.rows), [
+    return _named_rows("Against the published", ("variant", *facts.PUBLISHED[1:]), found.rows), [
         *found.gains,
         *(f"{caption}." for caption in found.captions),
     ]
