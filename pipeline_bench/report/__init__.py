@@ -46,6 +46,10 @@ class Unit:
     margin: Callable[[float | None, Interval | None], str] | None = None
     """None of a figure without an interval."""
 
+    def text(self, figure: Figure) -> str:
+        """Return a figure with its unit; a dash where there is none."""
+        return "1×" if figure.is_baseline else self.show(figure.value)
+
     def between(self, ci95: Interval | None) -> str:
         """Return an interval with its unit once: ``28 to 30 %``; empty where there is none."""
         if ci95 is None:

@@ -110,9 +110,7 @@ def _figures(session: Session, results: Iterable[Result], *, learning: bool = Fa
 
 def _cell(column: Column, unit: Unit, result: Result) -> str:
     figure = column.read(result)
-    if figure.is_baseline:
-        return "1×"
-    shown = unit.show(figure.value)
+    shown = unit.text(figure)
     if (between := unit.between(figure.ci95)) and figure.value is not None:
         shown = f"{shown} ({between})"
     return f"{figure.remark}: {shown}" if figure.remark else shown

@@ -125,10 +125,10 @@ def figures_table(
     session: Session,
     width: int,
     *,
-    margins: bool = True,
-    references: bool = True,
-    limit: Callable[[Result, int], Text] | None = None,
-    most: int | None = None,
+    margins: bool,
+    references: bool,
+    limit: Callable[[Result, int], Text] | None,
+    most: int | None,
 ) -> Table:
     """Return the figures alone, in few lines.
 
@@ -200,10 +200,10 @@ def _with_limits(
     return [*drawn.values(), _Cells(Text("\nlimit", justify="left"), lambda row: limit(row.result, cells), cells)]
 
 
-def _of_figures(session: Session) -> dict[str, _Cells]:
+def _of_figures(session: Session, *, learning: bool = False) -> dict[str, _Cells]:
     return {
         column.key: _Cells(column.two_lines, _cell(column, unit), column.cells)
-        for column, unit in columns(session)
+        for column, unit in columns(session, learning=learning)
         if column.two_lines
     }
 
@@ -225,22 +225,15 @@ def _columns(session: Session, width: int) -> list[_Cells]:
 
 
 def _learning(session: Session) -> list[_Cells]:
-    drawn = [
-        _Cells(column.two_lines, _cell(column, unit), column.cells)
-        for column, unit in columns(session, learning=True)
-        if column.two_lines
-    ]
-    return [*drawn, _Cells("accuracy\nbefore → after", _accuracy, 14)]
+    return [*_of_figures(session, learning=True).values(), _Cells("accuracy\nbefore → after", _accuracy, 14)]
 
 
 def _cell(column: Column, unit: Unit) -> Callable[[_Row], Text]:
     def cell(row: _Row) -> Text:
         figure = column.read(row.result)
-        if figure.is_baseline:
-            return Text("1×", justify="right")
         under = unit.margin(figure.value, figure.ci95) if unit.margin else ""
         fits = len(under) <= column.cells  # what is cut would be another interval
-        return row.figure(unit.show(figure.value), figure.reason, under if fits else units.NOT_MEASURED)
+        return row.figure(unit.text(figure), figure.reason, under if fits else units.NOT_MEASURED)
 
     return cell
 

@@ -121,8 +121,6 @@ def name_cell(result: Result) -> Cell:
 
 def _figure(column: Column, unit: Unit, result: Result) -> Cell:
     figure = column.read(result)
-    if figure.is_baseline:
-        return Cell("1×", "the baseline")
     return elements.figure_cell(unit, figure if figure.reason is not None else replace(figure, reason=result.reason))
 
 
