@@ -8,7 +8,7 @@ is its probability.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +52,8 @@ class StepSplit(NamedTuple):
     @classmethod
     def without(cls, reason: str) -> StepSplit:
         """Return the parts of a step that were not measured."""
-        return cls(**dict.fromkeys(PARTS, Estimate(reason=reason)))
+        parts: dict[str, Any] = dict.fromkeys(PARTS, Estimate(reason=reason))
+        return cls(**parts)
 
     @property
     def parts(self) -> dict[str, Estimate]:
