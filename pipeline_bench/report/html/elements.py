@@ -161,7 +161,7 @@ class Legend:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Plot:
     """One plot with its alternative text, how it was measured, and its table."""
 
     id: str
@@ -179,7 +179,7 @@ class Figure:
         """In CSS pixels; the page keeps this much free before the plot is drawn."""
         return int(self.layout["height"])
 
-    def plot(self) -> Json:
+    def for_plotly(self) -> Json:
         """Return what the page's script hands to plotly."""
         config = {
             "displaylogo": False,
