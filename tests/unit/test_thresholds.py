@@ -62,10 +62,13 @@ SELFTEST = [
     f"where AU is {limit.COMPUTE_BOUND_AU:.2f} or more and less than half of the SMs were busy",
 ]
 
+DIAGNOSE = [f"all stages take less than {percent(1 - limit.NOT_THE_LIMIT)} of it, the input is not the limit"]
+
 
 @pytest.mark.parametrize(
     ("page", "text"),
     [
+        *(("diagnose.md", text) for text in DIAGNOSE),
         *(("selftest.md", text) for text in SELFTEST),
         *(("method.md", text) for text in METHOD),
         *(("in_the_job.md", text) for text in JOB),
