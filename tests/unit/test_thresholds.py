@@ -48,6 +48,7 @@ METHOD = [
     f"the SM clock was {percent(limit.GPU_CLOCK_DIFFERENCE)} below",
     f"at work (utilization {limit.GPU_BUSY_PERCENT:.0f} %)",
 ]
+DIAGNOSE = [f"all stages take less than {percent(1 - limit.NOT_THE_LIMIT)} of it, the input is not the limit"]
 JOB = [
     f"from a wait of {percent(limit.BOUND_SHARE)} of the step, *severely* from {percent(limit.SEVERE_SHARE)}",
     f"no verdict below {limit.NEEDED_STEPS} steps",
@@ -62,15 +63,13 @@ SELFTEST = [
     f"where AU is {limit.COMPUTE_BOUND_AU:.2f} or more and less than half of the SMs were busy",
 ]
 
-DIAGNOSE = [f"all stages take less than {percent(1 - limit.NOT_THE_LIMIT)} of it, the input is not the limit"]
-
 
 @pytest.mark.parametrize(
     ("page", "text"),
     [
-        *(("diagnose.md", text) for text in DIAGNOSE),
         *(("selftest.md", text) for text in SELFTEST),
         *(("method.md", text) for text in METHOD),
+        *(("diagnose.md", text) for text in DIAGNOSE),
         *(("in_the_job.md", text) for text in JOB),
     ],
 )
