@@ -209,10 +209,18 @@ def _split(variant: Variant, runs: Sequence[Measured], pairs: Sequence[Pair]) ->
         return StepSplit.without("this is the ceiling: it has no input")._replace(ceiling_ms=ceiling)
     # Only repeats that have a ceiling beside them, where any has: the three shares are then of the same steps. In ms
     # they are of the mean step of all repeats, which is the one that is shown.
-    shares = _shares(variant, [run for run, _ in pairs] or list(runs), pairs)
+    wait, host, utilization = _shares(variant, [run for run, _ in pairs] or list(runs), pairs)
     step_ms = float(np.mean([run.mean_ms for run in runs]))
-    wait, host, top = (_of_step(share, step_ms) for share in shares)
-    return StepSplit(*shares, wait, host, top, step_ms, len(runs))
+    return StepSplit(
+        input_wait_share=wait,
+        host_slowdown_share=host,
+        accelerator_utilization=utilization,
+        input_wait_ms=_of_step(wait, step_ms),
+        host_slowdown_ms=_of_step(host, step_ms),
+        ceiling_ms=_of_step(utilization, step_ms),
+        mean_ms=step_ms,
+        rounds=len(runs),
+    )
 
 
 def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -> tuple[Estimate, Estimate, Estimate]:

@@ -176,8 +176,8 @@ def equally_plausible(parts: int) -> Floats:
 # --- trials: Student's t for few, an expanded bootstrap for many -----------------------------------------------------
 
 
-def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
-    """Return the interval of the mean of independent values, one a trial; None for fewer than two.
+def mean_interval(values: Sequence[float]) -> Interval | None:
+    """Return the 95 % interval of the mean of independent values, one a trial; None for fewer than two.
 
     From `BOOTSTRAP_FROM_TRIALS` on it is the expanded percentile interval, and Student's where that reaches further to
     a side. A bootstrap of 8 to 15 values is too narrow: its spread is that of a sample without Bessel's correction,
@@ -189,10 +189,10 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
         return None
     array = np.asarray(values, dtype=np.float64)
     mean = float(array.mean())
-    half = student_reach(array.size - 1, confidence) * float(array.std(ddof=1)) / math.sqrt(array.size)
+    half = student_reach(array.size - 1, CONFIDENCE) * float(array.std(ddof=1)) / math.sqrt(array.size)
     if array.size < BOOTSTRAP_FROM_TRIALS:
         return (mean - half, mean + half)
-    low, high = _bootstrap_interval(array, np.mean, _expanded_confidence(array.size, confidence))
+    low, high = _bootstrap_interval(array, np.mean, _expanded_confidence(array.size))
     return (min(low, mean - half), max(high, mean + half))
 
 
@@ -206,17 +206,14 @@ def median_interval(values: Sequence[float]) -> Interval | None:
     return ratio_interval(values, holding=float(np.median(values)))
 
 
-def ratio_interval(
-    ratios: Sequence[float], confidence: float = CONFIDENCE, *, holding: float | None = None
-) -> Interval | None:
-    """Return the interval of a ratio over trials, taken on its logarithm; None for fewer than two.
+def ratio_interval(ratios: Sequence[float], *, holding: float | None = None) -> Interval | None:
+    """Return the 95 % interval of a ratio over trials, taken on its logarithm; None for fewer than two.
 
     Args:
         ratios: one a trial, above 0.
-        confidence: with which the interval holds the true ratio.
         holding: the figure that is shown, where that is not their geometric mean; the interval is stretched to it.
     """
-    interval = mean_interval([math.log(ratio) for ratio in ratios], confidence)
+    interval = mean_interval([math.log(ratio) for ratio in ratios])
     if interval is None:
         return None
     ends = (math.exp(interval[0]), math.exp(interval[1]))
@@ -276,11 +273,11 @@ def _percentile_bootstrap(groups: Sequence[Floats], statistic: Callable[..., Any
     return (float(low), float(high))
 
 
-def _expanded_confidence(count: int, confidence: float) -> float:
-    """Return the level whose bootstrap percentiles are the interval of the mean of `count` normal values."""
+def _expanded_confidence(count: int) -> float:
+    """Return the level whose bootstrap percentiles are the 95 % interval of the mean of `count` normal values."""
     from scipy import special
 
-    reach = math.sqrt(count / (count - 1)) * student_reach(count - 1, confidence)
+    reach = math.sqrt(count / (count - 1)) * student_reach(count - 1, CONFIDENCE)
     return 1 - 2 * float(special.ndtr(-reach))
 
 

@@ -108,6 +108,21 @@ SMS_IDLE_PERCENT = 50.0
 GPU_BUSY_PERCENT = 50.0
 """A starved GPU lowers its clock by itself, which is no disturbance: only samples of a GPU that is at work count."""
 
+# --- a diagnosis -----------------------------------------------------------------------------------------------------
+
+GAINED = 1.03
+"""A fix that gains less is not followed up: trials of the same pipeline differ by as much (docs/method.md)."""
+WORTH_A_TRY = 0.03
+"""A fix that cannot gain more than this share of the time is not tried: it could hardly be distinguished from none."""
+SIMPLER = 1.03
+"""A combination must be this much faster than the best single fix in it: less is not worth more code."""
+PROMISING = 1.1
+"""A gain of few trials is worth naming from here on: less may well be the machine."""
+WORTH_REWRITING = 1.3
+"""Less is not worth a change of somebody's functions: the fault that the benchmark counts costs as much."""
+NOT_THE_LIMIT = 0.97
+"""From this share of the step on that the model takes by itself, no input makes it 3 % faster: the model limits."""
+
 # --- the selftest ----------------------------------------------------------------------------------------------------
 
 SELFTEST_SHARE = 0.03

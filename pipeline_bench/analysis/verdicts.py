@@ -8,7 +8,7 @@ is its probability.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from pipeline_bench.model.result import (
     Estimate,
     InconclusiveCause,
     Interval,
+    Result,
     ShareName,
     Verdict,
     VerdictKind,
@@ -51,8 +52,8 @@ class StepSplit(NamedTuple):
     @classmethod
     def without(cls, reason: str) -> StepSplit:
         """Return the parts of a step that were not measured."""
-        none = Estimate(reason=reason)
-        return cls(none, none, none, none, none, none)
+        parts: dict[str, Any] = dict.fromkeys(PARTS, Estimate(reason=reason))
+        return cls(**parts)
 
     @property
     def parts(self) -> dict[str, Estimate]:
@@ -63,7 +64,8 @@ class StepSplit(NamedTuple):
         }
 
 
-PARTS = StepSplit._fields[:6]
+PARTS = tuple(name for name in StepSplit._fields if name in Result.model_fields)
+"""The names of the parts that a result shows."""
 
 
 def judge(split: StepSplit, steps: int, taken: float = 0.0, for_more: str = "raise --steps") -> Verdict:
@@ -196,7 +198,7 @@ def _limit(kind: VerdictKind, split: StepSplit, doubt: Doubt | None) -> Verdict:
     return _stated(kind, _WORDS[kind](split), severe=severe, doubt=doubt)
 
 
-def _stated(kind: VerdictKind, reason: str, *, severe: bool = False, doubt: Doubt | None = None) -> Verdict:
+def _stated(kind: VerdictKind, reason: str, *, severe: bool, doubt: Doubt | None = None) -> Verdict:
     """Return the verdict of a bound with its sentence: how sure and how severe it is, what is in doubt, and why."""
     certainty = "certain" if doubt is None else "probable"
     verdict = Verdict(kind=kind, certainty=certainty, severe=severe, doubt=doubt, reason=reason, text="")
@@ -257,8 +259,8 @@ def judge_watched(
     wait_ms: float | None,
     wait_share: float | None,
     steps: int,
-    reason: str | None = None,
-    device_waits: bool = True,
+    reason: str | None,
+    device_waits: bool,
 ) -> Verdict:
     """Return the verdict on a watched job, which has no ceiling beside it: input-bound, or inconclusive.
 

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar
 
 import typer
 
@@ -21,15 +21,21 @@ from pipeline_bench.system.files import write_atomically
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_Form = TypeVar("_Form", bound=StrEnum)
-_ENDINGS = {
-    ".html": "html",
-    ".htm": "html",
-    ".md": "markdown",
-    ".csv": "csv",
-    ".json": "json",
-    ".txt": "terminal",
-}
+
+class Format(StrEnum):
+    """A format of a command's output: its name, and the endings of a file's name that ask for it."""
+
+    endings: tuple[str, ...]
+
+    def __new__(cls, name: str, *endings: str) -> Self:
+        """Make a member of the name that is typed and stored; its endings are kept beside it."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.endings = endings
+        return member
+
+
+_Form = TypeVar("_Form", bound=Format)
 
 
 def wrapped(line: str, stream: TextIO) -> str:
@@ -89,8 +95,7 @@ def form_of(output: Path | None, forms: type[_Form]) -> _Form:
     Raises:
         UsageError: the name ends in something else.
     """
-    names = {form.value for form in forms}
-    endings = {ending: forms(name) for ending, name in _ENDINGS.items() if name in names}
+    endings = {ending: form for form in forms for ending in form.endings}
     ending = Path(output.name.removesuffix(".gz")).suffix if output is not None else ""
     if not ending:
         return forms("terminal")

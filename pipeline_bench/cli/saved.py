@@ -11,14 +11,13 @@ import tty
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline_bench.cli.options import FORMAT, Details, Output, SavedSession, session_words
-from pipeline_bench.cli.output import as_text, form_of, write
+from pipeline_bench.cli.output import Format, as_text, form_of, write
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.text import safe, units
 
@@ -32,38 +31,38 @@ GATE_FAILED = 1
 _SHOWN = 20
 
 
-class Format(StrEnum):
-    """What a session can be rendered as."""
+class SessionFormat(Format):
+    """What a session can be rendered as: by the module of `report/` with that name, but for the JSON of the file."""
 
-    TERMINAL = "terminal"
-    MARKDOWN = "markdown"
-    HTML = "html"
-    CSV = "csv"
-    JSON = "json"
+    TERMINAL = "terminal", ".txt"
+    MARKDOWN = "markdown", ".md"
+    HTML = "html", ".html", ".htm"
+    CSV = "csv", ".csv"
+    JSON = "json", ".json"
     TRACE = "trace"
 
 
 def report(
     session: SavedSession,
-    form: Annotated[Format | None, FORMAT] = None,
+    form: Annotated[SessionFormat | None, FORMAT] = None,
     output: Output = None,
     details: Details = False,
 ) -> None:
     """Render a saved session as the terminal's table, HTML, Markdown, CSV, JSON, or a trace for Perfetto."""
-    chosen = form or form_of(output, Format)
-    if chosen is Format.HTML and output is None and sys.stdout.isatty():
+    chosen = form or form_of(output, SessionFormat)
+    if chosen is SessionFormat.HTML and output is None and sys.stdout.isatty():
         raise UsageError("-f html: a page of 2 MB is not for a terminal.", "Give it a file: -o report.html.")
     write(_rendered(session, chosen, output, details or output is not None), output)
 
 
-def _rendered(path: Path, form: Format, output: Path | None, details: bool) -> str:
+def _rendered(path: Path, form: SessionFormat, output: Path | None, details: bool) -> str:
     from pipeline_bench.model.session import load
     from pipeline_bench.plugins import renderer
 
     session = load(path)
-    if form is Format.JSON:
+    if form is SessionFormat.JSON:
         return session.to_json()
-    if form is not Format.TERMINAL:
+    if form is not SessionFormat.TERMINAL:
         return renderer(form)(session)
 
     from pipeline_bench.report import screen, terminal
@@ -73,12 +72,12 @@ def _rendered(path: Path, form: Format, output: Path | None, details: bool) -> s
     return as_text(lambda width: screen.render(session, width), output)
 
 
-class DiffFormat(StrEnum):
+class DiffFormat(Format):
     """What a difference can be rendered as."""
 
-    TERMINAL = "terminal"
-    MARKDOWN = "markdown"
-    JSON = "json"
+    TERMINAL = "terminal", ".txt"
+    MARKDOWN = "markdown", ".md"
+    JSON = "json", ".json"
 
 
 def diff(

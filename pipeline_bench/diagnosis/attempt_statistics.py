@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline_bench.analysis.thresholds import GAINED
 from pipeline_bench.diagnosis import chain, equality, variants
 from pipeline_bench.diagnosis.bottleneck import StepTimes
 from pipeline_bench.diagnosis.chain import NS_PER_MS
@@ -19,8 +20,6 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.text import NAME, REASON, one_line, units
 
-GAINED = 1.03
-"""Less than this is not followed up: trials of the same pipeline differ by as much (docs/method.md)."""
 CONFIRMED_TRIALS = 3
 """A proposal has at least this many paired trials: of fewer, no interval of a use can be had."""
 FINGERPRINT_TRIALS = 2

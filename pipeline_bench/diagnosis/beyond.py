@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from pipeline_bench.analysis.thresholds import WORTH_REWRITING
 from pipeline_bench.diagnosis import bottleneck, chain
 from pipeline_bench.diagnosis.bottleneck import named
 from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
@@ -12,8 +13,6 @@ from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.pipeline import Inspection, Stage, UserFunction
 from pipeline_bench.text import units
 
-_WORTH = 1.3
-"""Less is not worth a change of somebody's functions: the fault that the benchmark counts costs as much."""
 _MUCH_MORE = 1.25
 """The most must be so many times what is proposed already."""
 _BESIDE = 2.0
@@ -47,7 +46,7 @@ def ideas(
     sentences = []
     for idea in _all(inspection):
         most = _most(parts, idea.stages, as_written_ms, ceiling_ms)
-        if most >= _WORTH and most >= _MUCH_MORE * gained:
+        if most >= WORTH_REWRITING and most >= _MUCH_MORE * gained:
             bound = f"more than {_MOST:.0f}×" if most > _MOST else f"at most {units.ratio(most)}"
             sentences.append(f"{idea.text} If it then took no time, it would be {bound} as fast.")
     return tuple(sentences)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import NamedTuple
 
+from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
 from pipeline_bench.model.calls import TAKE_ANY, WORKERS
@@ -13,8 +14,6 @@ from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import NAME, one_line, units
 
-NOT_THE_LIMIT = 0.97
-"""From this share of the step on that the model takes by itself, no input makes it 3 % faster: the model limits."""
 _HINTED = 0.3
 """Of the time: where all stages were measured and explain less, none is named; below a half, one as probable."""
 _HARDLY = 0.1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pipeline_bench.analysis.measured import AllSteps, Measured
+from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SIMPLER
 from pipeline_bench.diagnosis import attempt_statistics, beyond, bottleneck, chain
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
-from pipeline_bench.diagnosis.bottleneck import NOT_THE_LIMIT
 from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, Outcome
@@ -15,10 +15,6 @@ from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import units
 
-SIMPLER = 1.03
-"""A combination must be this much faster than the best single fix in it: less is not worth more code."""
-_PROMISING = 1.1
-"""A gain of few trials is worth naming from here on: less may well be the machine."""
 _UNSTEADY = 3.0
 """Trials of one pipeline whose means differ by more have something in some of their steps that is not the pipeline's:
 a compilation, or a machine that stood still."""
@@ -277,7 +273,7 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
     """That one gained, though not enough, or in too few trials, for a proposal."""
     able = [each for each in attempt_statistics.of(session, diagnosis) if each.contends]
     best = min(able, key=attempt_statistics.by_gain, default=None)
-    if best is None or _gain(best) < _PROMISING:
+    if best is None or _gain(best) < PROMISING:
         return ""
     came = f"{units.ratio(best.gain)} in {units.count(best.trials, 'trial')}"
     return f" The most promising is {best.name}, {came}: use a larger --budget."

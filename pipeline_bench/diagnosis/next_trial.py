@@ -51,7 +51,7 @@ _TELLING = "fingerprint"
 """The phase in which a trial tells which samples arrive."""
 _SOME_OTHER = ""
 _NEAR = 0.97
-"""Less than 3 % apart is near: trials of the same pipeline differ by as much (`attempt_statistics.GAINED`)."""
+"""Less than 3 % apart is near: trials of the same pipeline differ by as much (`thresholds.GAINED`)."""
 _FAR = 2.0
 """From so many times the best so far on, how high the ceiling lies decides nothing."""
 _CEILINGS = 2

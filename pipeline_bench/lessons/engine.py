@@ -133,7 +133,7 @@ class Ask:
         held = (each for each in self.choices if each.condition == condition and each.low <= ratio < each.high)
         return next((each.text for each in held), "")
 
-    def agrees(self, answer: Answer, value: float, interval: tuple[float, float] | None = None) -> bool:
+    def agrees(self, answer: Answer, value: float, interval: tuple[float, float] | None) -> bool:
         """Return whether a number that was predicted counts as right."""
         if not isinstance(answer, float):
             return False

@@ -280,7 +280,7 @@ class Call(NamedTuple):
     """What each step shows of its samples, float64 [steps, n]; without numbers where they are not sampled."""
 
 
-def build_steps(one: Callable[[Any], Step], steps: Any, sampled: Any = None) -> Call:
+def build_steps(one: Callable[[Any], Step], steps: Any, sampled: Any) -> Call:
     """Build a loop of so many steps into the default graph or into the function that is traced.
 
     Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -45,6 +45,10 @@ class Unit:
     show: Callable[[float | None], str]
     margin: Callable[[float | None, Interval | None], str] | None = None
     """None of a figure without an interval."""
+
+    def text(self, figure: Figure) -> str:
+        """Return a figure with its unit; a dash where there is none."""
+        return "1×" if figure.is_baseline else self.show(figure.value)
 
     def between(self, ci95: Interval | None) -> str:
         """Return an interval with its unit once: ``28 to 30 %``; empty where there is none."""
@@ -172,10 +176,14 @@ COLUMNS = (
 )
 
 
-def columns(*, learning: bool = False) -> list[tuple[Column, Unit]]:
-    """Return the columns of figures with their units: those of time, or those of what the model learned."""
+def columns(session: Session, *, learning: bool = False) -> list[tuple[Column, Unit]]:
+    """Return the columns of figures, named for the session's device, with their units: of time, or of learning."""
     shown = (each for each in COLUMNS if each.head and each.is_learning is learning)
-    return [(each, each.unit) for each in shown if each.unit is not None]
+    return [(_named(each, session.device_label), each.unit) for each in shown if each.unit is not None]
+
+
+def _named(column: Column, device: str) -> Column:
+    return replace(column, head=column.head.format(device=device), two_lines=column.two_lines.format(device=device))
 
 
 def ceilings(session: Session) -> frozenset[str]:

@@ -239,12 +239,16 @@ def evidence(record: TrialRecord, *, brief: bool) -> Iterator[str]:
         yield f"its stderr{where}: {one_line(record.stderr_file, limit)}"
 
 
+PUBLISHED = ("against the published", "time", "ours", "ratio", "device util.", "ours", "ratio")
+"""The heads of the table of an author's figures: the variant's name, then those of `Published.rows`."""
+
+
 @dataclass(frozen=True)
 class Published:
     """An author's figures beside ours, as every format shows them."""
 
     rows: list[tuple[str, list[str]]]
-    """By variant: time, ours, ours over theirs, then the same of the device's utilization."""
+    """By variant: the author's time, ours, ours over theirs, then the same of the device's utilization."""
     gains: list[str]
     """What the author gained over the first figure beside what we do, where there are two to compare."""
     captions: list[str]

@@ -85,14 +85,7 @@ def _origin(session: Session) -> str:
 
 def _comparison(session: Session) -> Iterator[str]:
     references = ceilings(session)
-    emulated = session.environment.accelerator_kind == "emulated"
-    device = session.device_label if emulated else "device"
-    heads = [column.head.format(device=device) for column, _ in columns()]
-    rows = [
-        [escape(result.variant), *(_cell(column, unit, result) for column, unit in columns())]
-        for result in in_order(session)
-    ]
-    yield table(("variant", *heads), rows)
+    yield _figures(session, in_order(session))
     yield _caption(session)
     if together := machines.together(session):
         yield table(machines.TOGETHER, [[escape(name), *map(escape, figures)] for name, figures in together])
@@ -108,11 +101,16 @@ def _comparison(session: Session) -> Iterator[str]:
     yield _published(session)
 
 
+def _figures(session: Session, results: Iterable[Result], *, learning: bool = False) -> str:
+    """Return the table of the columns of time or of learning; empty where there is no result."""
+    shown = columns(session, learning=learning)
+    rows = [[escape(result.variant), *(_cell(column, unit, result) for column, unit in shown)] for result in results]
+    return table(("variant", *(column.head for column, _ in shown)), rows) if rows else ""
+
+
 def _cell(column: Column, unit: Unit, result: Result) -> str:
     figure = column.read(result)
-    if figure.is_baseline:
-        return "1×"
-    shown = unit.show(figure.value)
+    shown = unit.text(figure)
     if (between := unit.between(figure.ci95)) and figure.value is not None:
         shown = f"{shown} ({between})"
     return f"{figure.remark}: {shown}" if figure.remark else shown
@@ -130,12 +128,12 @@ def _caption(session: Session) -> str:
 
 def _learning(session: Session) -> str:
     """Return what the model learned; ceilings left out, which train on one batch over and over."""
-    rows = [
-        [escape(result.variant), *(_cell(column, unit, result) for column, unit in columns(learning=True))]
+    trained = (
+        result
         for result in session.results
         if result.verdict.kind != "ceiling" and (result.loss is not None or result.accuracy.after is not None)
-    ]
-    return table(("variant", "final loss", "accuracy before", "after"), rows) if rows else ""
+    )
+    return _figures(session, trained, learning=True)
 
 
 def _disturbances(session: Session) -> str:
@@ -148,10 +146,11 @@ def _published(session: Session) -> str:
     found = facts.published(session)
     if found is None:
         return ""
-    heads = ("against the published", "time", "ours", "ratio", "device util.", "ours", "ratio")
     rows = [[escape(variant), *map(escape, figures)] for variant, figures in found.rows]
     said = "\n".join(f"- {escape(gain, TEXT)}" for gain in found.gains)
-    return joined([said, table(heads, rows), f"<sub>{escape('; '.join(found.captions), TEXT)}</sub>"]).rstrip()
+    return joined(
+        [said, table(facts.PUBLISHED, rows), f"<sub>{escape('; '.join(found.captions), TEXT)}</sub>"]
+    ).rstrip()
 
 
 def _troubles(session: Session) -> Iterator[str]:

@@ -181,8 +181,8 @@ def _published(session: Session, width: int) -> RenderableType | None:
     if found is None:
         return None
     small = width < 78  # noqa: PLR2004 - below the table's own middle layout
-    name, used = ("published", "util.") if small else ("against the published", "device util.")
-    table = headed(name, "time", "ours", "ratio", used, "ours", "ratio")
+    shorter = {"against the published": "published", "device util.": "util."} if small else {}
+    table = headed(*(shorter.get(head, head) for head in facts.PUBLISHED))
     for variant, figures in found.rows:
         cells = [Text(cell) for cell in figures]
         cells[2].style = cells[5].style = "bold"

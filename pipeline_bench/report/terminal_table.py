@@ -117,7 +117,7 @@ def variants_table(session: Session, width: int) -> RenderableType:
     rows = _rows(session, footnotes)
     parts: list[RenderableType] = [_grid(rows, _columns(session, width), width)]
     if width < _FULL:
-        parts += [Text(), _grid(rows, _learning(), width)]
+        parts += [Text(), _grid(rows, _learning(session), width)]
     return Group(*parts, Text(), *_captions(session), *footnotes.lines())
 
 
@@ -125,10 +125,10 @@ def figures_table(
     session: Session,
     width: int,
     *,
-    margins: bool = True,
-    references: bool = True,
-    limit: Callable[[Result, int], Text] | None = None,
-    most: int | None = None,
+    margins: bool,
+    references: bool,
+    limit: Callable[[Result, int], Text] | None,
+    most: int | None,
 ) -> Table:
     """Return the figures alone, in few lines.
 
@@ -200,10 +200,10 @@ def _with_limits(
     return [*drawn.values(), _Cells(Text("\nlimit", justify="left"), lambda row: limit(row.result, cells), cells)]
 
 
-def _of_figures(session: Session) -> dict[str, _Cells]:
+def _of_figures(session: Session, *, learning: bool = False) -> dict[str, _Cells]:
     return {
-        column.key: _Cells(column.two_lines.format(device=session.device_label), _cell(column, unit), column.cells)
-        for column, unit in columns()
+        column.key: _Cells(column.two_lines, _cell(column, unit), column.cells)
+        for column, unit in columns(session, learning=learning)
         if column.two_lines
     }
 
@@ -221,26 +221,19 @@ def _columns(session: Session, width: int) -> list[_Cells]:
     made = list(drawn.values())
     if width >= _WIDE:
         made.insert([*drawn].index("accelerator_utilization"), _Cells(_legend(session), _bar, _BAR_CELLS))
-    return made + _learning() if width >= _FULL else made
+    return made + _learning(session) if width >= _FULL else made
 
 
-def _learning() -> list[_Cells]:
-    drawn = [
-        _Cells(column.two_lines, _cell(column, unit), column.cells)
-        for column, unit in columns(learning=True)
-        if column.two_lines
-    ]
-    return [*drawn, _Cells("accuracy\nbefore → after", _accuracy, 14)]
+def _learning(session: Session) -> list[_Cells]:
+    return [*_of_figures(session, learning=True).values(), _Cells("accuracy\nbefore → after", _accuracy, 14)]
 
 
 def _cell(column: Column, unit: Unit) -> Callable[[_Row], Text]:
     def cell(row: _Row) -> Text:
         figure = column.read(row.result)
-        if figure.is_baseline:
-            return Text("1×", justify="right")
         under = unit.margin(figure.value, figure.ci95) if unit.margin else ""
         fits = len(under) <= column.cells  # what is cut would be another interval
-        return row.figure(unit.show(figure.value), figure.reason, under if fits else units.NOT_MEASURED)
+        return row.figure(unit.text(figure), figure.reason, under if fits else units.NOT_MEASURED)
 
     return cell
 

@@ -99,7 +99,7 @@ class NvmlSampler(Sampler):
     @property
     def accelerator(self) -> Accelerator:
         """The GPU that is sampled, or the first there is, as `environment.describe` takes it."""
-        self._settle()
+        self.wait_until_open()
         return replace(self._device, reason=self._reason)
 
     @property
@@ -112,9 +112,18 @@ class NvmlSampler(Sampler):
         """CPU time of the process up to its last answer, in seconds."""
         return self._cpu_s
 
-    def wait_until_open(self, timeout_s: float) -> bool:
-        """Wait for NVML to be open; return whether it is, or cannot be opened."""
-        return self._settle(timeout_s)
+    def wait_until_open(self, timeout_s: float = math.inf) -> bool:
+        """Wait until NVML is open and the GPU is selected, or cannot be; return whether that is known in time."""
+        deadline_ns = time.monotonic_ns() + timeout_s * 1e9
+        with self._lock:
+            while self._running and ("open" in self._pending or "select" in self._pending):
+                left_s = (deadline_ns - time.monotonic_ns()) / 1e9
+                if left_s <= 0:
+                    return False
+                interrupts.check()
+                self._receive(min(left_s, self._patience_s(), interrupts.CHECK_EVERY_S))
+                self._lose_patience()
+        return True
 
     def select(self, pci_bus_id: str | None) -> None:
         """Choose the GPU to sample and begin; where there is no such one, `poll` gives the reason for each metric.
@@ -275,19 +284,6 @@ class NvmlSampler(Sampler):
         self._seen.clear()
         self._readings.clear()
         self._pending = deque("outdated poll" if ask == "poll" else ask for ask in self._pending)
-
-    def _settle(self, timeout_s: float = math.inf) -> bool:
-        """Wait until NVML is open and the GPU is selected, or has taken too long; return whether it is so in time."""
-        deadline_ns = time.monotonic_ns() + timeout_s * 1e9
-        with self._lock:
-            while self._running and ("open" in self._pending or "select" in self._pending):
-                left_s = (deadline_ns - time.monotonic_ns()) / 1e9
-                if left_s <= 0:
-                    return False
-                interrupts.check()
-                self._receive(min(left_s, self._patience_s(), interrupts.CHECK_EVERY_S))
-                self._lose_patience()
-        return True
 
     def _exchange(self) -> None:
         """Ask for readings where none are outstanding, and take up what has come within `Limits.poll_s`."""

@@ -75,7 +75,7 @@ def to_json(model: Any, indent: int | None = None) -> str:
     return _BARE_IN_JSON.sub(lambda char: f"\\u{ord(char[0]):04x}", document)
 
 
-def bounded(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
+def bounded(text: str, limit: int) -> str:
     """Return the text, or its beginning and its end where it has more than `limit` characters."""
     if len(text) <= limit:
         return text

@@ -19,7 +19,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pipeline_bench import plugins, replication
 from pipeline_bench.errors import PipelineBenchError
@@ -28,6 +28,7 @@ from pipeline_bench.system import children
 from pipeline_bench.system.children import Process
 from pipeline_bench.worker import cluster_messages as messages
 from pipeline_bench.worker import cluster_worker, runtime, sample_audit
+from pipeline_bench.worker.cluster_messages import ClusterStep
 from pipeline_bench.worker.engine import Engine, When, can_fork
 from pipeline_bench.worker.sample_audit import RandomAudit, StepDigest
 
@@ -183,16 +184,6 @@ def _of_worker(process: Process, states: Sequence[_State], named: str) -> tuple[
     return tuple(state.model_copy(update={named: f"{getattr(state, named)} of {process.label}"}) for state in states)
 
 
-class Group(NamedTuple):
-    """A step of the trial; `digest` is that of its steps, one after the other."""
-
-    start_ns: int
-    end_ns: int
-    wait_ns: int
-    loss: float
-    digest: tuple[float, ...]
-
-
 class Groups:
     """Takes the workers' steps as they come, and gives the groups that are complete.
 
@@ -204,24 +195,24 @@ class Groups:
     def __init__(self, workers: int, synchronous: bool) -> None:
         self._workers = workers
         self._synchronous = synchronous
-        self._waiting: list[deque[messages.WorkerStep]] = [deque() for _ in range(workers)]
+        self._waiting: list[deque[ClusterStep]] = [deque() for _ in range(workers)]
         self._known_ns = [-math.inf] * workers
         self._end_ns: int | None = None
         self._owed_ns = 0.0
 
-    def take(self, worker: int, steps: Sequence[messages.WorkerStep], until_ns: float) -> Iterator[Group]:
+    def take(self, worker: int, steps: Sequence[ClusterStep], until_ns: float) -> Iterator[ClusterStep]:
         """Take steps of one worker, in order, of which all that ended by `until_ns` are known; yield the groups."""
         self._waiting[worker].extend(steps)
         self._known_ns[worker] = until_ns
         while members := self._one_of_each() if self._synchronous else self._next():
             yield self._group(members)
 
-    def _one_of_each(self) -> list[messages.WorkerStep]:
+    def _one_of_each(self) -> list[ClusterStep]:
         if not all(self._waiting):
             return []
         return [waiting.popleft() for waiting in self._waiting]
 
-    def _next(self) -> list[messages.WorkerStep]:
+    def _next(self) -> list[ClusterStep]:
         """Return the first that ended, where it is known of every worker what it did until then."""
         known_ns = min(self._known_ns)
         ends = sorted(
@@ -234,7 +225,7 @@ class Groups:
             return []
         return [self._waiting[worker].popleft() for _, worker in ends[: self._workers]]
 
-    def _group(self, members: Sequence[messages.WorkerStep]) -> Group:
+    def _group(self, members: Sequence[ClusterStep]) -> ClusterStep:
         start_ns = min(step.start_ns for step in members) if self._end_ns is None else self._end_ns
         end_ns = max(start_ns + 1, *(step.end_ns for step in members))
         self._end_ns = end_ns
@@ -242,4 +233,5 @@ class Groups:
         wait_ns = min(int(self._owed_ns), end_ns - start_ns)
         self._owed_ns -= wait_ns
         loss = math.fsum(step.loss for step in members) / len(members)
-        return Group(start_ns, end_ns, wait_ns, loss, tuple(value for step in members for value in step.digest))
+        digest = tuple(value for step in members for value in step.digest)
+        return ClusterStep(start_ns, end_ns, wait_ns, loss, digest)

@@ -46,8 +46,11 @@ class Ready(NamedTuple):
     values_per_sample: int
 
 
-class WorkerStep(NamedTuple):
-    """A step of one worker; times in ns of ``time.monotonic_ns``. `digest` as `sample_audit.digest` has it, if any."""
+class ClusterStep(NamedTuple):
+    """A step of one worker, or a group of them; times in ns of ``time.monotonic_ns``.
+
+    `digest` is as `sample_audit.digest` has it, if any; of a group, those of its steps one after the other.
+    """
 
     start_ns: int
     end_ns: int
@@ -59,7 +62,7 @@ class WorkerStep(NamedTuple):
 class StepsTaken(NamedTuple):
     """Steps of a worker, all that ended by `until_ns`, and how full its queues were then."""
 
-    steps: tuple[WorkerStep, ...]
+    steps: tuple[ClusterStep, ...]
     until_ns: float
     queues: tuple[QueueState, ...] = ()
     stacks: tuple[Stack, ...] = ()

@@ -140,7 +140,7 @@ def _train(assignment: messages.Assignment, session: Any, built: WorkerGraph, co
     feeding.start(session)
     threading.Thread(target=keep_reporting, name="pipeline-bench reporter", daemon=True).start()
     try:
-        if reporter.may_begin():
+        if reporter.may_go_on():
             SessionLoop({}).run(session, training, reporter)
     except tf.errors.OutOfRangeError:
         if built.ends_by_closing is None or assignment.number == 0 or not connection.poll():
@@ -185,15 +185,11 @@ class Reporter(StepRecorder):
         self._sampling = None if cost_us is None else StepSampling(cost_us)
         self.should_sample = cost_us is not None
         self._taken = 0
-        self._unsent: list[messages.WorkerStep] = []
+        self._unsent: list[messages.ClusterStep] = []
         self._sent_ns = 0
         self._newest_ns = time.monotonic_ns()
         self._stuck_ns = assignment.variant.run.stall_timeout_s * 1e9 * _STUCK_SHARE
         self._lock = threading.Lock()
-
-    def may_begin(self) -> bool:
-        """Return whether there is a step for this worker at all."""
-        return self._may_go_on()
 
     def __call__(
         self,
@@ -208,13 +204,13 @@ class Reporter(StepRecorder):
         shown = () if digest is None else tuple(float(value) for value in digest)
         self._newest_ns = end_ns
         with self._lock:
-            self._unsent.append(messages.WorkerStep(start_ns, end_ns, wait_ns, float(loss), shown))
+            self._unsent.append(messages.ClusterStep(start_ns, end_ns, wait_ns, float(loss), shown))
         if end_ns - self._sent_ns > _SEND_EVERY_NS:
             self.report(end_ns)
         self._taken += 1
         if self._sampling is not None:
             self.should_sample = self._sampling.samples(self._taken, end_ns - start_ns)
-        return self._may_go_on()
+        return self.may_go_on()
 
     @property
     def steps_left(self) -> int | None:
@@ -237,7 +233,8 @@ class Reporter(StepRecorder):
             with contextlib.suppress(BrokenPipeError):  # the trial is gone, and the kernel ends this process
                 self._connection.send(messages.StepsTaken(steps, until_ns, queues, stacks))
 
-    def _may_go_on(self) -> bool:
+    def may_go_on(self) -> bool:
+        """Return whether there is another step for this worker, which it takes by asking."""
         if self._asks:
             return not self._connection.poll()
         if self._last is None:

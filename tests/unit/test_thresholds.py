@@ -48,6 +48,7 @@ METHOD = [
     f"the SM clock was {percent(limit.GPU_CLOCK_DIFFERENCE)} below",
     f"at work (utilization {limit.GPU_BUSY_PERCENT:.0f} %)",
 ]
+DIAGNOSE = [f"all stages take less than {percent(1 - limit.NOT_THE_LIMIT)} of it, the input is not the limit"]
 JOB = [
     f"from a wait of {percent(limit.BOUND_SHARE)} of the step, *severely* from {percent(limit.SEVERE_SHARE)}",
     f"no verdict below {limit.NEEDED_STEPS} steps",
@@ -68,6 +69,7 @@ SELFTEST = [
     [
         *(("selftest.md", text) for text in SELFTEST),
         *(("method.md", text) for text in METHOD),
+        *(("diagnose.md", text) for text in DIAGNOSE),
         *(("in_the_job.md", text) for text in JOB),
     ],
 )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 
+from pipeline_bench.analysis.thresholds import WORTH_A_TRY
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
@@ -19,8 +20,6 @@ from pipeline_bench.model.edits import Edit, InsertAfter
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import one_line, units
 
-WORTH = 0.03
-"""A fix that cannot gain more than this share of the time is not tried: it could hardly be distinguished from none."""
 _BY_PLACE = ("take", "skip", "shard", "take_while", "window", "enumerate", "scan")
 """Methods for which it matters where in the order an element stands."""
 _NAME_CHARACTERS = 40
@@ -155,11 +154,12 @@ def _hopeless(kind: Kind, fix: Fix, inspection: Inspection, context: Context, pa
     if (blocker := kind.blocker(inspection, context)) is not None:
         return f"{blocker}."
     share = could_save(fix.stages, parts, context.as_written_ms)
-    if _is_explained(parts, context) and share is not None and share < WORTH:
+    if _is_explained(parts, context) and share is not None and share < WORTH_A_TRY:
         names = ", ".join(short(inspection.stage(number)) for number in fix.stages[:3])
         took = f"{names} takes" if len(fix.stages) == 1 else f"{names} take"
         first = could_save(fix.stages, chain.segments_of(inspection.of_first_epoch(), context.cores), None)
-        if any(cost.first_epoch_ns for cost in map(inspection.cost, fix.stages) if cost) and first and first >= WORTH:
+        begins = any(cost.first_epoch_ns for cost in map(inspection.cost, fix.stages) if cost)
+        if begins and first and first >= WORTH_A_TRY:
             return (
                 f"{took} {units.share(first)} of the first epoch, and {units.share(share)} of the later ones, which "
                 "read the cache after it: only the first epoch can gain."

@@ -20,7 +20,7 @@ from pipeline_bench.report import PLACEMENT_METHOD, facts, in_order, pipeline_tr
 from pipeline_bench.report import diagnosis as words
 from pipeline_bench.report.html import content, diagnosis, plots
 from pipeline_bench.report.html.distribution import autotune, distribution, epochs
-from pipeline_bench.report.html.elements import Figure, json_block, name
+from pipeline_bench.report.html.elements import Plot, json_block, name
 from pipeline_bench.report.html.lanes import Clock, Floats, Steps, read_steps
 from pipeline_bench.report.html.timeline import timeline
 from pipeline_bench.text import TEXT, one_line, units
@@ -40,7 +40,7 @@ _METHOD = (
 def render(session: Session) -> str:
     """Return the page; names and texts of the session appear in it as text only."""
     drawn = _plots(session)
-    there = [figure for figure in drawn.values() if figure is not None]
+    there = [plot for plot in drawn.values() if plot is not None]
     return _page(
         "page.html",
         session,
@@ -71,7 +71,7 @@ def render(session: Session) -> str:
         css=Markup(_file("page.css")),  # noqa: S704
         script=Markup(_file("page.js")),  # noqa: S704
         plotly=Markup(_plotly() if there else ""),  # noqa: S704
-        data=Markup(json_block([figure.plot() for figure in there])),  # noqa: S704
+        data=Markup(json_block([plot.for_plotly() for plot in there])),  # noqa: S704
     )
 
 
@@ -136,8 +136,8 @@ def _harmless(value: Any) -> Any:
     return value
 
 
-def _plots(session: Session) -> dict[str, Figure | None]:
-    """Return the figures of a page in the order of their data; None where there is nothing to draw."""
+def _plots(session: Session) -> dict[str, Plot | None]:
+    """Return the plots of a page in the order of their data; None where there is nothing to draw."""
     clock = Clock.of(session)
     read = {index: read_steps(record, clock) for index, record in enumerate(session.trials)}
     steps = {index: each for index, each in read.items() if each is not None}

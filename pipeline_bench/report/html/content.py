@@ -103,10 +103,10 @@ def figures(session: Session, *, learning: bool = False) -> Table:
     """Return the figures of every variant: time and utilization side by side, or what the model learned."""
 
     def column(each: Column, unit: Unit) -> Any:
-        return each.head.format(device=session.device_label), lambda result: _figure(each, unit, result)
+        return each.head, lambda result: _figure(each, unit, result)
 
     caption = "Loss and accuracy" if learning else "Each variant's figures, with 95 % intervals over trials"
-    made = (column(each, unit) for each, unit in columns(learning=learning))
+    made = (column(each, unit) for each, unit in columns(session, learning=learning))
     return table(caption, in_order(session), ("variant", name_cell if not learning else _name), *made)
 
 
@@ -121,8 +121,6 @@ def name_cell(result: Result) -> Cell:
 
 def _figure(column: Column, unit: Unit, result: Result) -> Cell:
     figure = column.read(result)
-    if figure.is_baseline:
-        return Cell("1×", "the baseline")
     return elements.figure_cell(unit, figure if figure.reason is not None else replace(figure, reason=result.reason))
 
 
@@ -131,8 +129,7 @@ def published(session: Session) -> tuple[Table, list[str]] | None:
     found = facts.published(session)
     if found is None:
         return None
-    heads = ("time", "ours", "ratio", "device util.", "ours", "ratio")
-    return _named_rows("Against the published", ("variant", *heads), found.rows), [
+    return _named_rows("Against the published", ("variant", *facts.PUBLISHED[1:]), found.rows), [
         *found.gains,
         *(f"{caption}." for caption in found.captions),
     ]

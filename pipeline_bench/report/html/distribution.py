@@ -19,7 +19,7 @@ from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import facts, pipeline_tree
 from pipeline_bench.report.html import elements
-from pipeline_bench.report.html.elements import Figure, Json, Legend
+from pipeline_bench.report.html.elements import Json, Legend, Plot
 from pipeline_bench.report.html.lanes import Floats
 from pipeline_bench.text import NAME, one_line, units
 
@@ -40,7 +40,7 @@ _HEIGHT_PX = 220
 _MOST_STAGES, _MOST_POINTS = 8, 400
 
 
-def distribution(results: Sequence[Result], measured: Mapping[str, Floats]) -> Figure | None:
+def distribution(results: Sequence[Result], measured: Mapping[str, Floats]) -> Plot | None:
     """Return a histogram of the measured steps a variant; None where there is no step.
 
     Args:
@@ -76,7 +76,7 @@ def distribution(results: Sequence[Result], measured: Mapping[str, Floats]) -> F
     alt = "Distribution of step times. " + " ".join(
         f"{elements.name(variant)}: {text}." for variant, text in zip(names, texts, strict=True)
     )
-    return Figure("distribution", "Step times", alt, method, data, plot, _table(shown, all_steps))
+    return Plot("distribution", "Step times", alt, method, data, plot, _table(shown, all_steps))
 
 
 def _said(median_ms: float | None, steps: Floats) -> str:
@@ -149,7 +149,7 @@ def _table(shown: Sequence[Result], all_steps: Sequence[Floats]) -> elements.Tab
     )
 
 
-def autotune(diagnosis: Diagnosis | None) -> Figure | None:
+def autotune(diagnosis: Diagnosis | None) -> Plot | None:
     """Return parallelism over the seconds of the inspection; None where AUTOTUNE set none, or changed none."""
     inspection = diagnosis.inspection if diagnosis is not None else None
     if inspection is None:
@@ -184,7 +184,7 @@ def autotune(diagnosis: Diagnosis | None) -> Figure | None:
         upper, span_s = max(upper, float(values.max())), max(span_s, float(at_s[-1]))
     if not lines:
         return None
-    return Figure(
+    return Plot(
         id="autotune",
         title="What AUTOTUNE set over time",
         alt="Parallelism of each tuned stage over the seconds of the inspection, as lines; the table says the same.",
@@ -227,7 +227,7 @@ _STYLES = {
 """Of each part of an epoch: colour, mark in the legend, plotly's pattern."""
 
 
-def epochs(session: Session) -> Figure | None:
+def epochs(session: Session) -> Plot | None:
     """Return the figure; None where the session kept no epoch."""
     if session.wall_time is None or not session.wall_time.epochs:
         return None
@@ -257,7 +257,7 @@ def epochs(session: Session) -> Figure | None:
         ("all", lambda row: f"{sum(row[1].values()):.2f}"),
     )
     legend = tuple(Legend(part, _STYLES[part][0], _STYLES[part][1]) for part in there)
-    return Figure("epochs", "Where the wall time went, by epoch", f"{alt}.", method, data, plot, table, legend)
+    return Plot("epochs", "Where the wall time went, by epoch", f"{alt}.", method, data, plot, table, legend)
 
 
 def _rows(kept: Sequence[Epoch]) -> list[tuple[str, dict[str, float]]]:

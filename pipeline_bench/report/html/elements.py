@@ -136,8 +136,9 @@ def table(caption: str, items: Iterable[T], *columns: tuple[str, Callable[[T], C
 
 def figure_cell(unit: Unit, figure: report.Figure) -> Cell:
     """Return a figure over its interval; a dash with the reason where there is none."""
-    text = unit.show(figure.value)
-    return Cell(text, unit.between(figure.ci95), figure.reason if text == units.NOT_MEASURED else None, figure.remark)
+    text = unit.text(figure)
+    under = "the baseline" if figure.is_baseline else unit.between(figure.ci95)
+    return Cell(text, under, figure.reason if text == units.NOT_MEASURED else None, figure.remark)
 
 
 def estimate_cell(unit: Unit, name: str) -> Callable[[Result], Cell]:
@@ -160,7 +161,7 @@ class Legend:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Plot:
     """One plot with its alternative text, how it was measured, and its table."""
 
     id: str
@@ -178,7 +179,7 @@ class Figure:
         """In CSS pixels; the page keeps this much free before the plot is drawn."""
         return int(self.layout["height"])
 
-    def plot(self) -> Json:
+    def for_plotly(self) -> Json:
         """Return what the page's script hands to plotly."""
         config = {
             "displaylogo": False,

@@ -14,7 +14,7 @@ from pipeline_bench.model.result import BUSY_TIME, EMULATED_LABEL, Interval, Res
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import FRACTION, MS, PERCENT, SHARE, facts, step_parts
 from pipeline_bench.report.html import elements
-from pipeline_bench.report.html.elements import Figure, Json, Legend
+from pipeline_bench.report.html.elements import Json, Legend, Plot
 from pipeline_bench.text import units
 
 CUT_REMARK = " An interval that reaches beyond the axis ends in an arrow there; the table has its ends."
@@ -27,7 +27,7 @@ _WIDEST_PERCENT = 150.0
 Intervals = Sequence[Interval | None]
 
 
-def step_time(results: Sequence[Result]) -> Figure | None:
+def step_time(results: Sequence[Result]) -> Plot | None:
     """Return the mean step of each variant, as the table of figures has it; None where no variant has one."""
     found = [(result, step) for result in results if (step := report.mean_step(result)).value is not None]
     if not found:
@@ -61,7 +61,7 @@ def step_time(results: Sequence[Result]) -> Figure | None:
     )
     alt = f"{what.capitalize()} step time with its 95 % interval. " + _sentences(shown, texts)
     legend = (Legend(f"{what}, with its 95 % interval", elements.NEUTRAL, "circle"),)
-    return Figure("step-time", "Time", alt, method, data, plot, table, legend)
+    return Plot("step-time", "Time", alt, method, data, plot, table, legend)
 
 
 def _mean(result: Result) -> report.Figure:
@@ -70,7 +70,7 @@ def _mean(result: Result) -> report.Figure:
     return report.Figure(reason=step.reason) if step.mean is None else report.mean_step(result)
 
 
-def utilization(session: Session, results: Sequence[Result]) -> Figure | None:
+def utilization(session: Session, results: Sequence[Result]) -> Plot | None:
     """Return AU and the device's own utilization of each variant; None where no variant has either."""
     shown = [
         result
@@ -116,7 +116,7 @@ def utilization(session: Session, results: Sequence[Result]) -> Figure | None:
     method += _sources(session, results)
     method += CUT_REMARK if _are_cut((*au_ci, *device_ci), end) else ""
     alt = f"AU and {kind} utilization. " + _sentences(shown, texts)
-    return Figure("utilization", "Utilization", alt, method, data, plot, table, legend)
+    return Plot("utilization", "Utilization", alt, method, data, plot, table, legend)
 
 
 def _with_source(session: Session, result: Result) -> elements.Cell:
@@ -154,7 +154,7 @@ PARTS = (
 """The parts of a step in their order: name, colour, mark in the legend, plotly's pattern."""
 
 
-def split(results: Sequence[Result]) -> Figure | None:
+def split(results: Sequence[Result]) -> Plot | None:
     """Return what each variant's mean step is made of; None where no variant has all of its parts."""
     shown = [result for result in results if all(ms is not None for ms, _ in _parts(result)[:-1])]
     if not shown:
@@ -197,7 +197,7 @@ def split(results: Sequence[Result]) -> Figure | None:
         ("host slowdown, ms", elements.estimate_cell(MS, "host_slowdown_ms")),
         ("share", elements.estimate_cell(SHARE, "host_slowdown_share")),
     )
-    return Figure("split", "Where a step's time goes", alt, method, data, plot, table, legend)
+    return Plot("split", "Where a step's time goes", alt, method, data, plot, table, legend)
 
 
 def _parts(result: Result) -> list[tuple[float | None, float | None]]:

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report.html import elements, lanes
-from pipeline_bench.report.html.elements import Figure, Json, Table
+from pipeline_bench.report.html.elements import Json, Plot, Table
 from pipeline_bench.report.html.lanes import Clock, Floats, Lane, Line, Lines, Steps
 from pipeline_bench.text import units
 
@@ -30,7 +30,7 @@ _UNDER_ZERO = 0.03
 """Of a lane, so that a line at 0 does not lie on its edge."""
 
 
-def timeline(session: Session, clock: Clock, steps: Mapping[int, Steps], table: Table) -> Figure | None:
+def timeline(session: Session, clock: Clock, steps: Mapping[int, Steps], table: Table) -> Plot | None:
     """Return the session's course; None where no trial has begun.
 
     Args:
@@ -64,7 +64,7 @@ def timeline(session: Session, clock: Clock, steps: Mapping[int, Steps], table: 
         f"The session over {units.seconds(clock.span_s)}, {units.count(len(session.trials), 'trial')}: {said}. "
         "The table gives each trial's figures."
     )
-    return Figure(
+    return Plot(
         "timeline",
         "Over time",
         alt,

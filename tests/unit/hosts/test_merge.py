@@ -242,7 +242,8 @@ def test_the_names_of_merged_sessions_are_whole_in_80_columns() -> None:
     """What does not fit its column goes on in the next line, so that no two rows have the same name."""
     merged = merge.merge([session(0), session(1)])
     named = Session.model_validate_json(merged.model_dump_json().replace('"a, 2 hosts', '"reader_queue, 2 hosts'))
-    names = "".join(line[:24].strip() + " " for line in printed(figures_table(named, 80)).splitlines())
+    table = figures_table(named, 80, margins=True, references=True, limit=None, most=None)
+    names = "".join(line[:24].strip() + " " for line in printed(table).splitlines())
     for rank in (0, 1):
         assert f"reader_queue, 2 hosts · rank {rank}" in " ".join(names.split())
 

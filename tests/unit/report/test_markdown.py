@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipeline_bench.model.result import Disturbance, Estimate, Precision, Speedup, WorkCheck
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import markdown
+from pipeline_bench.report import columns, markdown
 from pipeline_bench.text import one_line
 from tests.unit import hostile, sessions
 from tests.unit.report import commonmark
@@ -48,6 +48,15 @@ def test_every_row_of_a_table_has_the_cells_of_its_head(session: Session) -> Non
         rows = table_rows(block)
         widths = {row.replace("\\|", "").count("|") for row in rows}
         assert len(widths) <= 1, rows
+
+
+def test_the_tables_of_figures_have_the_heads_of_the_columns_with_the_devices_name() -> None:
+    session = sessions.normal()
+    heads = [row for row in table_rows(markdown.render(session)) if row.startswith("| variant |")]
+    for head, learning in zip(heads, (False, True), strict=True):
+        shown = " | ".join(column.head for column, _ in columns(session, learning=learning))
+        assert head == f"| variant | {shown} |"
+    assert f"{session.device_label} util." in heads[0]
 
 
 @given(st.text())

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.worker.cluster import Group, Groups
-from pipeline_bench.worker.cluster_messages import WorkerStep
+from pipeline_bench.worker.cluster import Groups
+from pipeline_bench.worker.cluster_messages import ClusterStep
 
 
-def step(start: int, end: int, wait: int = 0, loss: float = 0.0, digest: tuple[float, ...] = ()) -> WorkerStep:
-    return WorkerStep(start, end, wait, loss, digest)
+def step(start: int, end: int, wait: int = 0, loss: float = 0.0, digest: tuple[float, ...] = ()) -> ClusterStep:
+    return ClusterStep(start, end, wait, loss, digest)
 
 
 def test_a_synchronous_group_has_one_step_of_each_worker_and_ends_with_the_last_of_them() -> None:
@@ -65,7 +65,7 @@ def test_evidence_is_kept_of_every_step_that_has_some() -> None:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[list[WorkerStep]]:
+def histories(draw: st.DrawFn) -> list[list[ClusterStep]]:
     """What each of some workers did: steps one after the other, with waits inside of them."""
     workers = []
     for _ in range(draw(st.integers(1, 4))):
@@ -82,7 +82,7 @@ def histories(draw: st.DrawFn) -> list[list[WorkerStep]]:
 def test_groups_follow_each_other_whatever_the_workers_did(synchronous: bool, data: st.DataObject) -> None:
     told = data.draw(histories())
     groups = Groups(len(told), synchronous)
-    found: list[Group] = []
+    found: list[ClusterStep] = []
     for worker, steps in enumerate(told):
         middle = data.draw(st.integers(0, len(steps)))
         for part in (steps[:middle], steps[middle:]):

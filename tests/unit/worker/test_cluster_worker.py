@@ -40,20 +40,20 @@ def take(reporter: Reporter, number: int, took_ms: int = 10, digest: Any = None)
 
 def test_synchronous_workers_take_as_many_steps_as_the_trial() -> None:
     reporter = Reporter(Pipe(), assignment(steps=3), None)
-    assert reporter.may_begin()
+    assert reporter.may_go_on()
     assert [take(reporter, number) for number in (1, 2, 3)] == [True, True, False]
 
 
 def test_asynchronous_workers_share_the_steps_that_are_left() -> None:
     tickets = os.eventfd(3, os.EFD_SEMAPHORE | os.EFD_NONBLOCK)
     first, second = (Reporter(Pipe(), assignment(number, False, tickets, steps=3), None) for number in (0, 1))
-    assert first.may_begin()
-    assert second.may_begin()
+    assert first.may_go_on()
+    assert second.may_go_on()
     assert take(first, 1)
     assert not take(second, 1)
     assert not take(first, 2)
     late = Reporter(Pipe(), assignment(1, False, tickets, steps=3), None)
-    assert not late.may_begin()
+    assert not late.may_go_on()
     os.close(tickets)
 
 
