@@ -115,7 +115,7 @@ class Common(NamedTuple):
 
     @property
     def are_cores_busy(self) -> bool:
-        """Whether ranks of one machine may have waited for its cores: each other's part of them is all that they lose."""
+        """Whether ranks of one machine may have waited for its cores, of which they took no small part."""
         if self.cpu is None:
             return False
         busy, own = self.cpu
@@ -274,6 +274,9 @@ def _of_all(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], ea
     if value is None:
         return Verdict("not-measured", (), f"{hosts} hosts: {efficiency.reason}")
     reached = f"{hosts} hosts reach {units.share_interval(value, ci95)} of what they reach alone"
+    if ci95 is not None and ci95[0] > thresholds.TIE:
+        why = "more than is possible: something slowed them alone, other work or files that were not cached yet"
+        return Verdict("inconclusive", (), f"{reached}, {why}")
     if ci95 is not None and ci95[0] >= line:
         return Verdict("scales", (), reached)
     if ci95 is None or ci95[1] >= line:

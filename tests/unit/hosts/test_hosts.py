@@ -186,6 +186,13 @@ QUIET = (0.01, -0.01, 0.005, 0.0)
             None,
             "storage is shared: at 4 hosts each waits 61 %, alone 4 %",
         ),
+        (
+            1.40,
+            figures((0.4, 0.05), (0.4, 0.05)),
+            "inconclusive",
+            None,
+            "of what they reach alone, more than is possible",
+        ),
         (0.40, figures((0.04, 0.05), (0.04, 0.05)), "inconclusive", None, "does not explain it"),
         (0.90, figures((0.04, 0.05), (0.04, 0.05)), "inconclusive", None, "the threshold is 90 %"),
         (
