@@ -115,11 +115,13 @@ class Common(NamedTuple):
 
     @property
     def are_cores_busy(self) -> bool:
-        """Whether ranks of one machine may have waited for its cores, of which they took no small part."""
-        if self.cpu is None:
-            return False
-        busy, own = self.cpu
-        return busy >= thresholds.HOSTS_CPU_BUSY and own >= thresholds.BOUND_SHARE
+        """Whether a rank of one machine may have waited for its cores."""
+        return self.cpu is not None and self.cpu[0] >= thresholds.HOSTS_CPU_BUSY
+
+    @property
+    def may_lack_cores(self) -> bool:
+        """Whether ranks of one machine may have taken its cores from each other: they took no small part of them."""
+        return self.are_cores_busy and self.cpu is not None and self.cpu[1] >= thresholds.BOUND_SHARE
 
     @property
     def on_one_machine(self) -> str:
@@ -263,7 +265,7 @@ def verdict(
         return of_all
     if of_all.kind == "shared-storage":
         sentences.append(of_all.text)
-    elif common.are_cores_busy:
+    elif common.are_cores_busy and any(rank in each for each in common.machines for rank in named):
         sentences.append(f"{common.on_one_machine}: it may have waited for a core")
     return Verdict(kinds[0], tuple(named), "; ".join(sentences))
 
@@ -296,7 +298,7 @@ def _held_up(hosts: int, reached: str, figures: Sequence[HostFigures], each: str
     waiting = f"at {hosts} hosts {each} waits {units.share(waits)}, alone {units.share(alone)}; {reached}"
     if common.storage is None:
         return Verdict("inconclusive", (), f"{waiting}; the input reads no storage{one_machine}")
-    if common.are_cores_busy:
+    if common.may_lack_cores:
         cores = "its cores" if len(common.machines) == 1 else "their cores"
         maybe = f"they may have waited for {cores}, not for {common.storage}"
         return Verdict("inconclusive", (), f"{waiting}{one_machine}: {maybe}")
