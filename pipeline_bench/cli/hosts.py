@@ -23,22 +23,30 @@ if TYPE_CHECKING:
     from pipeline_bench.scenario import Scenario
 
 
-def folder_of(rank: Rank, out: Path) -> Path:
+def folder_of(rank: Rank, out: Path, *, may_be_empty: bool = False) -> Path:
     """Make the folder of a rank in ``--out``.
+
+    Args:
+        rank: whose.
+        out: of all ranks.
+        may_be_empty: take one that is there and empty, as of a training that ended before its first step.
 
     Raises:
         UsageError: it is there already, or cannot be made.
     """
     folder = out / rank.folder
     try:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=may_be_empty)
+        held = any(folder.iterdir())
     except FileExistsError:
+        held = True
+    except OSError as error:
+        raise UsageError(f"--out {out}: {folder} cannot be made: {error.strerror}.", "Choose another --out.") from None
+    if held:
         raise UsageError(
             f"--out {out}: {folder} is there already, of another run, or of another process with the same rank.",
             "Give each run of the ranks an --out of its own, and each process a rank of its own.",
-        ) from None
-    except OSError as error:
-        raise UsageError(f"--out {out}: {folder} cannot be made: {error.strerror}.", "Choose another --out.") from None
+        )
     return folder
 
 

@@ -71,6 +71,10 @@ def test_two_processes_of_one_rank_do_not_save_into_one_folder(tmp_path: Path) -
     assert not any(folder.iterdir())
     with pytest.raises(UsageError, match="rank-001 is there already, of another run, or of another process"):
         command.folder_of(Rank(1, 2, "pmi"), tmp_path / "out")
+    assert command.folder_of(Rank(1, 2, "pmi"), tmp_path / "out", may_be_empty=True) == folder
+    (folder / "session.json").touch()
+    with pytest.raises(UsageError, match="is there already"):
+        command.folder_of(Rank(1, 2, "pmi"), tmp_path / "out", may_be_empty=True)
 
 
 @pytest.mark.parametrize("option", ["--json=-", "--details", "--open"])
