@@ -177,9 +177,8 @@ def _pooled(rates: Sequence[Sequence[float]]) -> Range:
 
 def _believed(rates: Sequence[float]) -> Range:
     """Return the typical value of positive ones with the interval that scatter between rounds leaves."""
-    belief = stats.believe([math.log(rate) for rate in rates], thresholds.RATIO_SCATTER)
-    low, high = belief.interval()
-    return Range(value=math.exp(belief.value), low=math.exp(low), high=math.exp(high))
+    value, (low, high) = stats.believe_ratio(rates, thresholds.RATIO_SCATTER)
+    return Range(value=value, low=low, high=high)
 
 
 # --- what an accelerator does with it --------------------------------------------------------------------------------

@@ -67,6 +67,23 @@ def taken_by_others(record: TrialRecord) -> float:
     return min(1.0, sum(float(track[1].mean()) for track in taken if track is not None) / 100)
 
 
+def cpu_shares(record: TrialRecord) -> tuple[float, float] | None:
+    """Return how much of the machine's CPU was busy during the measured steps, and how much by the trial, 0 to 1.
+
+    None where that was not sampled.
+    """
+    machine, others = _known(record, "machine_cpu_percent"), _known(record, "other_cpu_percent")
+    ends_ns = record.after_warmup("end_ns") if record.measured else None
+    if machine is None or others is None or ends_ns is None:
+        return None
+    at_ns, percent = machine
+    during = (at_ns >= ends_ns[0]) & (at_ns <= ends_ns[-1])
+    if not during.any():
+        return None
+    own = percent[during] - _sampled_at(others, at_ns[during])
+    return float(percent[during].mean()) / 100, max(0.0, float(own.mean())) / 100
+
+
 def _taken(record: TrialRecord, cores: int, times_ns: Times) -> Floats:
     """Return what was taken from a trial at these times, 0 to 1; 0 where the samplers have no figure.
 

@@ -15,7 +15,7 @@ import typer
 import pipeline_bench
 from pipeline_bench.cli.options import INTERRUPTED, STDOUT, Details, JsonTo, Presentation, SavedSession
 from pipeline_bench.cli.output import write
-from pipeline_bench.errors import UsageError
+from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.text import NAME, one_line
 
 if TYPE_CHECKING:
@@ -23,20 +23,30 @@ if TYPE_CHECKING:
     from pipeline_bench.scenario import Scenario
 
 
-def folder_of(rank: Rank, out: Path) -> Path:
+def folder_of(rank: Rank, out: Path, *, may_be_empty: bool = False) -> Path:
     """Make the folder of a rank in ``--out``.
 
+    Args:
+        rank: whose.
+        out: of all ranks.
+        may_be_empty: take one that is there and empty, as of a training that ended before its first step.
+
     Raises:
-        UsageError: it holds something, or cannot be made.
+        UsageError: it is there already, or cannot be made.
     """
     folder = out / rank.folder
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=may_be_empty)
         held = any(folder.iterdir())
+    except FileExistsError:
+        held = True
     except OSError as error:
         raise UsageError(f"--out {out}: {folder} cannot be made: {error.strerror}.", "Choose another --out.") from None
     if held:
-        raise UsageError(f"--out {out}: {folder} is not empty.", "Give each run of the ranks an --out of its own.")
+        raise UsageError(
+            f"--out {out}: {folder} is there already, of another run, or of another process with the same rank.",
+            "Give each run of the ranks an --out of its own, and each process a rank of its own.",
+        )
     return folder
 
 
@@ -203,8 +213,14 @@ def _merge(
     for number, sessions in enumerate(found, start=1):
         session = merging.merge(sessions, lost, ahead_s)
         where = folder if len(found) == 1 else folder / f"training-{number}"
-        where.mkdir(exist_ok=True)
-        save(session, where)
+        try:
+            where.mkdir(exist_ok=True)
+            save(session, where)
+        except (OSError, SessionError) as error:
+            why = error.message if isinstance(error, SessionError) else f"{where} cannot be made: {error.strerror}."
+            raise SessionError(
+                why, "Free some space, or merge a copy of the folder; the ranks' sessions are as they were."
+            ) from None
         outcome, problems = deliver(Outcome(session, where, interrupted=False), console, shown)
         if problems or lost or not outcome.all_ok or (session.hosts is not None and session.hosts.missing):
             code = 1

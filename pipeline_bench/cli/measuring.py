@@ -313,7 +313,7 @@ def run(
     rank = of_training(os.environ)
     with commands.signals_passed_on() as pass_on_to:
         try:
-            ended = commands.run(command, out if rank is None else folder_of(rank, out), pass_on_to)
+            ended = commands.run(command, out if rank is None else folder_of(rank, out, may_be_empty=True), pass_on_to)
         except OSError as error:
             typer.echo(f"Error: {safe(command[0])} cannot be started: {error.strerror}.", err=True)
             missing = isinstance(error, FileNotFoundError)

@@ -103,14 +103,46 @@ class HostFigures(NamedTuple):
     together_ms: ByRound = MappingProxyType({})
 
 
+class Common(NamedTuple):
+    """What hosts share, and may limit them."""
+
+    storage: str | None = "storage"
+    """What their inputs read, as a sentence calls it; None: nothing."""
+    machines: tuple[tuple[int, ...], ...] = ()
+    """The ranks that ran on one machine, by machine."""
+    cpu: tuple[float, float] | None = None
+    """Of such a machine's CPU the share that was busy while all ran, and that which its ranks took; None: not known."""
+
+    @property
+    def are_cores_busy(self) -> bool:
+        """Whether a rank of one machine may have waited for its cores."""
+        return self.cpu is not None and self.cpu[0] >= thresholds.HOSTS_CPU_BUSY
+
+    @property
+    def may_lack_cores(self) -> bool:
+        """Whether ranks of one machine may have taken its cores from each other: they took no small part of them."""
+        return self.are_cores_busy and self.cpu is not None and self.cpu[1] >= thresholds.BOUND_SHARE
+
+    @property
+    def on_one_machine(self) -> str:
+        """Which ranks shared a machine, as a clause; empty where none did."""
+        if not self.machines:
+            return ""
+        ranks, one = joined([str(rank) for rank in self.machines[0]], "and"), len(self.machines) == 1
+        who = f"ranks {ranks} ran on one machine" if one else f"{len(self.machines)} machines ran several ranks each"
+        if self.cpu is None:
+            return who
+        busy, own = map(units.share, self.cpu)
+        return f"{who}, {busy} of {'its' if one else 'their'} CPU busy, {own} by them"
+
+
 def result(
     variant: str,
     hosts: int,
     rounds: Mapping[int, tuple[float, float]],
     figures: Sequence[HostFigures],
     scatter: float = thresholds.SHARE_SCATTER,
-    *,
-    reads_storage: bool = True,
+    common: Common = Common(),  # noqa: B008 - immutable
 ) -> HostsResult:
     """Return what a variant comes to on so many hosts.
 
@@ -120,7 +152,7 @@ def result(
         rounds: by round the samples a second together, and the sum of those alone; both above 0.
         figures: of these hosts, by rank.
         scatter: the usual one of a share between rounds; 0 where only the one run that was measured is judged.
-        reads_storage: whether the input does, so that they may share it.
+        common: what they share.
     """
     ratios = [together / alone for together, alone in rounds.values()]
     efficiency = Estimate(reason="no round has every host alone, and all of them at once for half of a trial")
@@ -129,7 +161,7 @@ def result(
         several = len(ratios) > 1
         reason = None if several else "an interval needs 2 rounds"
         efficiency = Estimate(value=value, ci95=ci95 if several else None, reason=reason)
-    found = verdict(hosts, efficiency, figures, scatter, reads_storage=reads_storage)
+    found = verdict(hosts, efficiency, figures, scatter, common)
     return HostsResult(
         variant=variant,
         hosts=hosts,
@@ -206,7 +238,7 @@ def _at_collective_ms(worker: WorkerFigures) -> float:
 
 
 def verdict(
-    hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], scatter: float, *, reads_storage: bool
+    hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], scatter: float, common: Common
 ) -> Verdict:
     """Return what limits the hosts.
 
@@ -228,36 +260,50 @@ def verdict(
             sentences.append(_sentence(kind, fresh))
     rest = [each for each in figures if each.rank not in named]
     each_of_them = "each of the others" if named else "each"
-    of_all = _of_all(hosts, efficiency, rest or figures, each_of_them, reads_storage=reads_storage)
+    of_all = _of_all(hosts, efficiency, rest or figures, each_of_them, common)
     if not named:
         return of_all
-    sentences += [of_all.text] if of_all.kind == "shared-storage" else []
+    if of_all.kind == "shared-storage":
+        sentences.append(of_all.text)
+    elif common.are_cores_busy and any(rank in each for each in common.machines for rank in named):
+        sentences.append(f"{common.on_one_machine}: it may have waited for a core")
     return Verdict(kinds[0], tuple(named), "; ".join(sentences))
 
 
-def _of_all(
-    hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], each: str, *, reads_storage: bool
-) -> Verdict:
+def _of_all(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], each: str, common: Common) -> Verdict:
     """Return what holds of hosts of which none stands out; `each` is what a sentence calls one of them."""
     value, ci95, line = efficiency.value, efficiency.ci95, thresholds.HOSTS_SCALE
     if value is None:
         return Verdict("not-measured", (), f"{hosts} hosts: {efficiency.reason}")
     reached = f"{hosts} hosts reach {units.share_interval(value, ci95)} of what they reach alone"
+    if ci95 is not None and ci95[0] > thresholds.TIE:
+        why = "more than is possible: something slowed them alone, other work or files that were not cached yet"
+        return Verdict("inconclusive", (), f"{reached}, {why}")
     if ci95 is not None and ci95[0] >= line:
         return Verdict("scales", (), reached)
     if ci95 is None or ci95[1] >= line:
-        return Verdict("inconclusive", (), f"{reached}; the threshold is {units.share(line)}: use more --repeats")
+        cores = f"; {common.on_one_machine}" if common.are_cores_busy else ""
+        return Verdict(
+            "inconclusive", (), f"{reached}; the threshold is {units.share(line)}: use more --repeats{cores}"
+        )
+    return _held_up(hosts, reached, figures, each, common)
+
+
+def _held_up(hosts: int, reached: str, figures: Sequence[HostFigures], each: str, common: Common) -> Verdict:
+    """Return what keeps hosts from what they reach alone; ranks of one machine may wait for its cores."""
+    one_machine = f"; {common.on_one_machine}" if common.machines else ""
     waits, alone = (_typical(rounds) for rounds in zip(*((host.together, host.alone) for host in figures), strict=True))
     if waits is None or alone is None or waits - alone < thresholds.BOUND_SHARE:
-        return Verdict("inconclusive", (), f"{reached}, but input wait does not explain it")
-    waiting = f"at {hosts} hosts {each} waits {units.share(waits)}, alone {units.share(alone)}"
-    if not reads_storage:
-        return Verdict(
-            "inconclusive",
-            (),
-            f"{waiting}; {reached}; the input reads no storage, but ranks of one machine share its cores",
-        )
-    return Verdict("shared-storage", (), f"storage is shared: {waiting}; {reached}")
+        return Verdict("inconclusive", (), f"{reached}, but input wait does not explain it{one_machine}")
+    waiting = f"at {hosts} hosts {each} waits {units.share(waits)}, alone {units.share(alone)}; {reached}"
+    if common.storage is None:
+        return Verdict("inconclusive", (), f"{waiting}; the input reads no storage{one_machine}")
+    if common.may_lack_cores:
+        cores = "its cores" if len(common.machines) == 1 else "their cores"
+        maybe = f"they may have waited for {cores}, not for {common.storage}"
+        return Verdict("inconclusive", (), f"{waiting}{one_machine}: {maybe}")
+    trivially = f"{one_machine}: what ranks of one machine read is shared anyway" if one_machine else ""
+    return Verdict("shared-storage", (), f"{common.storage} is shared: {waiting}{trivially}")
 
 
 def _typical(hosts: Iterable[ByRound]) -> float | None:

@@ -189,6 +189,13 @@ def reads_storage(variant: Variant) -> bool:
     return bool(getattr(source, "reads_storage", True))
 
 
+def shared_by_hosts(variant: Variant) -> str | None:
+    """Return what hosts with such an input may share, as a sentence calls it; None: nothing."""
+    if variant.backend == _SERVICE and not _counts_workers(variant):
+        return "the tf.data service"
+    return "storage" if reads_storage(variant) else None
+
+
 def _host_ms(steps: Sequence[tuple[float, float | None, float]]) -> Range:
     """The part of a step that is neither wait nor ceiling; without a known wait, up to all beside the ceiling."""
     if not steps:

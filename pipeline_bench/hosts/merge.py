@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel
 
 from pipeline_bench.analysis import measured
@@ -14,9 +15,9 @@ from pipeline_bench.analysis.measured import ByVariant, Rounds
 from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import efficiency, inputs, ranks
-from pipeline_bench.hosts.efficiency import HostFigures, Span, WorkerFigures
+from pipeline_bench.hosts.efficiency import Common, HostFigures, Span, WorkerFigures
 from pipeline_bench.model import Series
-from pipeline_bench.model.hosts import Host, Hosts, HostsResult
+from pipeline_bench.model.hosts import Host, Hosts, HostsResult, sharing
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import SESSION_FILE, Session, load
 from pipeline_bench.model.trial import TrialRecord, plan
@@ -275,8 +276,25 @@ def _results(ranked: _Ranked, size: int, who: Mapping[int, str]) -> Iterator[Hos
             rounds = {repeat: (rate, singles[repeat]) for repeat, rate in at_once.items() if repeat in singles}
             names = (alone, together, variant.ceiling or "")
             figures = [_figures(rank, who[rank], found[rank], names, at_once) for rank in of]
-            reads_storage = inputs.reads_storage(variant)
-            yield efficiency.result(base, hosts, rounds, figures, reads_storage=reads_storage)
+            runs = {rank: found[rank].get(together, {}) for rank in of}
+            common = _common(variant, [host for host, _ in ranked if host.rank in of], runs)
+            yield efficiency.result(base, hosts, rounds, figures, common=common)
+
+
+def _common(variant: Variant, hosts: Sequence[Host], together: Mapping[int, Rounds]) -> Common:
+    """Return what hosts share, by the trials together of each rank."""
+    machines = [tuple(host.rank for host in each) for each in sharing(hosts)]
+    cpus = [cpu for ranks_of_one in machines if (cpu := _cpu([together[rank] for rank in ranks_of_one])) is not None]
+    return Common(inputs.shared_by_hosts(variant), tuple(machines), max(cpus, default=None))
+
+
+def _cpu(of: Sequence[Rounds]) -> tuple[float, float] | None:
+    """Return how much of a machine's CPU was busy, and how much by its ranks; None where one of them has no sample."""
+    known = [[cpu for run in own.values() if (cpu := measured.cpu_shares(run.record)) is not None] for own in of]
+    if not all(known):
+        return None
+    means = [np.mean(each, axis=0) for each in known]
+    return float(np.mean([busy for busy, _ in means])), float(sum(own for _, own in means))
 
 
 def _figures(rank: int, who: str, found: ByVariant, names: tuple[str, str, str], whole: Collection[int]) -> HostFigures:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from pipeline_bench.errors import UsageError
+from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import ranks, together
 from pipeline_bench.model.session import SESSION_FILE
 from pipeline_bench.scenario import Scenario
@@ -157,6 +157,7 @@ def run(
 
     Raises:
         UsageError: Ray is not installed, is not reached, or has too few nodes.
+        SessionError: what was measured cannot be saved.
         KeyboardInterrupt: the user interrupted; what was measured is in the folders.
     """
     if importlib.util.find_spec("ray") is None:
@@ -220,7 +221,11 @@ class _Ranks:
         return self._actors[number].exchange.remote(files)
 
     def _take(self, number: int, future: Any) -> bool:
-        """Take in an answer; return whether the rank goes on."""
+        """Take in an answer; return whether the rank goes on.
+
+        Raises:
+            SessionError: its session cannot be saved here.
+        """
         try:
             seen: Seen = self._ray.get(future)
         except (self._ray.exceptions.RayError, ImportError) as error:
@@ -232,14 +237,21 @@ class _Ranks:
             self._beats[number] = seen.beat[0]
             self._send(number, together.path_of(Path(), number).name, seen.beat[1])
         if seen.session is not None:
-            folder = self._out / ranks.folder_name(number)
-            folder.mkdir(exist_ok=True)
-            write_atomically(folder / SESSION_FILE, seen.session)
+            self._keep(number, seen.session)
         for line in seen.stderr.splitlines():
             self._notify(line)
         if seen.code is not None and (seen.code < 0 or seen.code > 1):
             self._lose(number, f"its program ended with {seen.code}")
         return seen.code is None
+
+    def _keep(self, number: int, session: bytes) -> None:
+        folder = self._out / ranks.folder_name(number)
+        try:
+            folder.mkdir(exist_ok=True)
+            write_atomically(folder / SESSION_FILE, session)
+        except OSError as error:
+            hint = f"Free some space or choose another --out. What was fetched before: pipeline-bench merge {self._out}"
+            raise SessionError(f"{folder}: a session cannot be saved: {error.strerror}.", hint) from None
 
     def _send(self, sender: int, name: str, content: bytes) -> None:
         for number, files in enumerate(self._outbox):

@@ -11,7 +11,7 @@ from pipeline_bench.analysis.capacity import Point, Step, Supply
 from pipeline_bench.errors import UsageError, did_you_mean
 from pipeline_bench.hosts import inputs, plan_words
 from pipeline_bench.hosts.inputs import MeasuredInput
-from pipeline_bench.model.hosts import Basis, Plan, PlanCheck, PlanRow, Range, VariantPlan
+from pipeline_bench.model.hosts import Basis, Plan, PlanCheck, PlanRow, Range, VariantPlan, sharing
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import joined
 
@@ -104,6 +104,8 @@ def _notes(session: Session) -> Iterator[str]:
         machines = {(each.accelerator, each.cpu, each.cores) for each in session.hosts.hosts}
         if why := [*(["their machines differ"] if len(machines) > 1 else []), *named][-1:]:
             yield f"the plan assumes that all hosts are alike, but they are not: {why[0]}"
+        if sharing(session.hosts.hosts):
+            yield "ranks that ran on one machine shared its cores and storage: on one each, they may reach more"
     if session.watched:
         yield "the size of a batch is not known: a batch counts as one sample"
 

@@ -17,7 +17,7 @@ from pipeline_bench.hosts.ranks import Rank, Slot, folder_name
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
 from pipeline_bench.system.files import clock_offset_s, write_atomically
-from pipeline_bench.text import units
+from pipeline_bench.text import REASON, one_line, units
 
 FOLDER = ".together"
 _BEAT_S = 0.5
@@ -40,7 +40,7 @@ def path_of(folder: Path, rank: int) -> Path:
 
 
 def gone_path(folder: Path, rank: int) -> Path:
-    """Return the file by which somebody who saw a rank's end says so."""
+    """Return the file by which somebody who saw a rank's end, or waits for it no more, says so."""
     return folder / f"{folder_name(rank)}.gone"
 
 
@@ -99,7 +99,8 @@ class Meeting:
         """Wait until every rank is where the trial of that index may begin, or is gone.
 
         Raises:
-            PipelineBenchError: a rank without which the trial means nothing is gone, or this one runs other trials.
+            PipelineBenchError: a rank without which the trial means nothing is gone, or this one runs other trials, or
+                the others go on without this one, whose trials would disturb theirs.
             KeyboardInterrupt: the user interrupted.
         """
         slot = self._own[index]
@@ -112,6 +113,7 @@ class Meeting:
                 self._note_gone(rank)
             time.sleep(look_s)
             look_s = min(2 * look_s, _LONGEST_LOOK_S)
+        self._see_that_it_is_waited_for()
         if self._slots[slot].together and (gone := sorted(self._gone.intersection(self._slots[slot].ranks))):
             raise PipelineBenchError(f"rank {gone[0]} is lost, and this trial needs it")
 
@@ -158,6 +160,11 @@ class Meeting:
             self._notify(f"rank {rank} has other trials, or another version; the others continue without it")
         self._gone.add(rank)
 
+    def _see_that_it_is_waited_for(self) -> None:
+        with suppress(OSError):
+            why = gone_path(self._folder, self._rank.number).read_text(encoding="utf-8", errors="replace")
+            raise PipelineBenchError(f"the others continue without rank {self._rank.number}: {one_line(why, REASON)}")
+
     def _note_gone(self, rank: int) -> None:
         """Wait no more for a rank that shows no sign of life; both stamps are of the folder's own clock."""
         if gone_path(self._folder, rank).exists():
@@ -171,9 +178,10 @@ class Meeting:
             gone = silent_s > self._start_s
         if gone:
             self._gone.add(rank)
-            self._notify(
-                f"rank {rank} gave no sign of life for {units.seconds(silent_s)}; the others continue without it"
-            )
+            why = f"rank {rank} gave no sign of life for {units.seconds(silent_s)}"
+            with suppress(OSError):  # so that it is gone for all, itself too, should it only have been stopped
+                write_atomically(gone_path(self._folder, rank), why)
+            self._notify(f"{why}; the others continue without it")
 
     def _say(self, position: Position) -> None:
         write_atomically(self._path(self._rank.number), json.dumps([*position, self._plan]))

@@ -6,6 +6,7 @@ given another meaning without a new `schema_version`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -25,6 +26,10 @@ HostsKind = Literal[
     "not-measured",
     "watched",
 ]
+
+
+_ONE_BOOT_NS = 2e9
+"""Two ranks of one machine, which ask at different times, differ by what its clock was set meanwhile."""
 
 
 class Host(Record):
@@ -59,6 +64,20 @@ class Host(Record):
     def label(self) -> str:
         """The host in a name: ``rank 1``."""
         return f"rank {self.rank}"
+
+    def is_on_machine_of(self, other: Host) -> bool:
+        """Return whether both have one name and were booted at one time: containers of several may be called alike."""
+        booted_apart_ns = abs(self.wall_minus_monotonic_ns - other.wall_minus_monotonic_ns)
+        return self.name == other.name and booted_apart_ns <= _ONE_BOOT_NS
+
+
+def sharing(hosts: Iterable[Host]) -> list[tuple[Host, ...]]:
+    """Return the hosts that ran on one machine, by machine; those that had one for themselves are left out."""
+    left, found = list(hosts), []
+    while left:
+        found.append(tuple(host for host in left if host.is_on_machine_of(left[0])))
+        left = [host for host in left if host not in found[-1]]
+    return [together for together in found if len(together) > 1]
 
 
 class HostsResult(Record):

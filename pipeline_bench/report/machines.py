@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from pipeline_bench.analysis import validity
-from pipeline_bench.model.hosts import Host
+from pipeline_bench.model.hosts import Host, sharing
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.text import NAME, joined, one_line, units
 
 _MOST_HOSTS = 16
-_ONE_BOOT_NS = 2e9
-"""Two ranks of one machine, which ask at different times, differ by what its clock was set meanwhile."""
 _HEADS = {"as-is": "files as found", "cold": "cold files", "warm": "warm files"}
 
 
@@ -86,23 +84,13 @@ def _machine(host: Host) -> list[str]:
     return [", ".join([*parts, units.count(host.cores, "core")])] if host.cores is not None else []
 
 
-def _is_same_machine(host: Host, other: Host) -> bool:
-    """Return whether two hosts have one name and were booted at one time: containers of several may be called alike."""
-    booted_apart_ns = abs(host.wall_minus_monotonic_ns - other.wall_minus_monotonic_ns)
-    return host.name == other.name and booted_apart_ns <= _ONE_BOOT_NS
-
-
 def _remarks(every: Sequence[Host]) -> Iterator[str]:
     """Yield which ranks shared a machine, and which hosts are other machines than the first."""
-    left = list(every)
-    while left:
-        first = left[0]
-        numbers = [str(host.rank) for host in left if _is_same_machine(host, first)]
-        left = [host for host in left if not _is_same_machine(host, first)]
-        if len(numbers) > 1:
-            yield (
-                f"ranks {joined(numbers)} ran on one machine, {one_line(first.name, NAME)}, and shared its cores, "
-                "memory bandwidth and page cache"
-            )
+    for together in sharing(every):
+        numbers = joined([str(host.rank) for host in together])
+        yield (
+            f"ranks {numbers} ran on one machine, {one_line(together[0].name, NAME)}, and shared its cores, "
+            "memory bandwidth and page cache"
+        )
     if unlike := [str(host.rank) for host in every[1:] if _machine(host) != _machine(every[0])]:
         yield f"machines differ: the heading shows that of {every[0].label}; unlike it: rank {joined(unlike)}"

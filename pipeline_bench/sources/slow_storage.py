@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -27,6 +28,8 @@ _SHORTEST_US = 2000.0
 _GAIN = 0.1
 _LARGEST_ERROR_US = 1000.0
 _LARGEST_BUCKET_LAG_NS = 5_000_000
+_LONGEST_LATE_NS = 200_000_000
+"""Of a reader that got no core when its bytes were there; one that was stopped for longer has lost its turns."""
 
 
 class SlowStorageOptions(plugins.Options):
@@ -166,8 +169,9 @@ class StorageThrottle:
 class SharedBucket:
     """A token bucket without a burst that processes of several hosts share, by a file that they lock in turn.
 
-    The file holds when the last bytes that were promised will have come, in ns of the wall clock. A reader that is late
-    has lost its turn: what nobody asked for is not saved up.
+    The file holds when the last bytes that were promised will have come, in ns of the wall clock. A reader that asks
+    late has lost its turn: what nobody asked for is not saved up. But one that woke late, since it got no core, asks as
+    if it had woken in time, so that a busy machine does not make the storage slower than it is.
 
     Args:
         path: in a folder that exists; made where it is not there.
@@ -185,6 +189,7 @@ class SharedBucket:
     ) -> None:
         self._path, self._ns_per_byte = path, 1000 / mb_s
         self._clock_ns, self._sleep = clock_ns, sleep
+        self._of_thread = threading.local()
 
     def take(self, size_bytes: float) -> None:
         """Sleep until so many bytes have had their turn; short waits are left to add up, since a sleep overshoots."""
@@ -194,12 +199,14 @@ class SharedBucket:
             promised = file.read()
             now_ns = self._clock_ns()
             # Within a sleep's overshoot late is not late: else the rate would be lower than was asked.
-            begin_ns = max(int(promised or 0), now_ns - _LARGEST_BUCKET_LAG_NS)
+            late_ns = max(_LARGEST_BUCKET_LAG_NS, getattr(self._of_thread, "late_ns", 0))
+            begin_ns = max(int(promised or 0), now_ns - late_ns)
             end_ns = begin_ns + round(size_bytes * self._ns_per_byte)
             file.truncate(0)
             file.write(b"%d" % end_ns)
         if (wait_s := (end_ns - now_ns) / 1e9) > _SHORTEST_US / 1e6:
             self._sleep(wait_s)
+        self._of_thread.late_ns = min(self._clock_ns() - end_ns, _LONGEST_LATE_NS)
 
 
 class Arrivals:

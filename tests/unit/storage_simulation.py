@@ -37,6 +37,8 @@ class Outcome:
     batches_per_s: float
     utilization: float
     wait_share: float
+    ends_ms: list[list[float]]
+    """When each step of each host ended."""
 
 
 def simulate(machine: Machine, hosts: int, seed: int = 0) -> Outcome:
@@ -75,4 +77,5 @@ def simulate(machine: Machine, hosts: int, seed: int = 0) -> Outcome:
         batches_per_s=sum(1000 * (STEPS - WARM_UP) / span for span in spans),
         utilization=float(np.mean([each / span for each, span in zip(done, spans, strict=True)])),
         wait_share=float(np.mean([each / span for each, span in zip(waited, spans, strict=True)])),
+        ends_ms=[[at + long for at, long in zip(*each, strict=True)] for each in zip(taken, busy, strict=True)],
     )

@@ -63,10 +63,18 @@ SELFTEST = [
     f"where AU is {limit.COMPUTE_BOUND_AU:.2f} or more and less than half of the SMs were busy",
 ]
 
+HOSTS = [
+    f"its ceiling takes at least {limit.HOST_SLOWER} times the median",
+    f"waits at least {limit.STRAGGLER_WAIT * 100:.0f} points more of its step",
+    f"interval is at or above {percent(limit.HOSTS_SCALE)}, and not all of it above {percent(limit.TIE)}",
+    f"If {percent(limit.HOSTS_CPU_BUSY)} or more was busy and they took {percent(limit.BOUND_SHARE)} or more",
+]
+
 
 @pytest.mark.parametrize(
     ("page", "text"),
     [
+        *(("hosts.md", text) for text in HOSTS),
         *(("selftest.md", text) for text in SELFTEST),
         *(("method.md", text) for text in METHOD),
         *(("diagnose.md", text) for text in DIAGNOSE),

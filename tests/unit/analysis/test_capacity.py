@@ -180,6 +180,13 @@ def test_a_total_that_more_hosts_exceed_without_an_end_was_none() -> None:
     assert capacity.total_from(supply, Step(10, NO_HOST, True), SAMPLES) is None
 
 
+def test_a_round_in_which_a_host_alone_was_held_up_hides_no_end_of_the_storage() -> None:
+    """Two hosts reach 62 % of what they reach alone, as their efficiency has it: from five rounds on it is trimmed."""
+    alone = Point(1, dict(enumerate([1000.0, 1000.0, 1000.0, 1000.0, 330.0])), 0.0)
+    both = Point(2, dict.fromkeys(range(5), 1240.0), 0.38, 0.38)
+    assert capacity.fit([alone, both], "host", SAMPLES, None).total.value == pytest.approx(1240.0)
+
+
 def test_workers_add_up_until_what_they_send_ends() -> None:
     def point(count: int, rate: float) -> Point:
         return Point(count, dict.fromkeys(range(3), rate), 0.5)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pipeline_bench.cli import hosts as command
 from pipeline_bench.cli import run
 from pipeline_bench.errors import UsageError
+from pipeline_bench.hosts.ranks import Rank
 from pipeline_bench.model.hosts import Plan
 
 EXAMPLE = str(Path(__file__).parents[3] / "reports" / "example")
@@ -62,6 +63,18 @@ def test_a_process_that_is_none_of_so_many_ranks_measures_nothing(
     assert run(["compare", "tutorial", "--out", str(tmp_path)]) == 2
     assert "PMI_RANK is 2, and PMI_SIZE 2" in capsys.readouterr().err
     assert not any(tmp_path.iterdir())
+
+
+def test_two_processes_of_one_rank_do_not_save_into_one_folder(tmp_path: Path) -> None:
+    """Also where both start at once, before either has saved anything."""
+    folder = command.folder_of(Rank(1, 2, "pmi"), tmp_path / "out")
+    assert not any(folder.iterdir())
+    with pytest.raises(UsageError, match="rank-001 is there already, of another run, or of another process"):
+        command.folder_of(Rank(1, 2, "pmi"), tmp_path / "out")
+    assert command.folder_of(Rank(1, 2, "pmi"), tmp_path / "out", may_be_empty=True) == folder
+    (folder / "session.json").touch()
+    with pytest.raises(UsageError, match="is there already"):
+        command.folder_of(Rank(1, 2, "pmi"), tmp_path / "out", may_be_empty=True)
 
 
 @pytest.mark.parametrize("option", ["--json=-", "--details", "--open"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline_bench.hosts import efficiency, ranks
-from pipeline_bench.hosts.efficiency import HostFigures, Span, WorkerFigures
+from pipeline_bench.hosts.efficiency import Common, HostFigures, Span, WorkerFigures
 from pipeline_bench.hosts.ranks import Rank
 from pipeline_bench.model.hosts import HostsKind
 from pipeline_bench.model.trial import plan
@@ -186,6 +186,13 @@ QUIET = (0.01, -0.01, 0.005, 0.0)
             None,
             "storage is shared: at 4 hosts each waits 61 %, alone 4 %",
         ),
+        (
+            1.40,
+            figures((0.4, 0.05), (0.4, 0.05)),
+            "inconclusive",
+            None,
+            "of what they reach alone, more than is possible",
+        ),
         (0.40, figures((0.04, 0.05), (0.04, 0.05)), "inconclusive", None, "does not explain it"),
         (0.90, figures((0.04, 0.05), (0.04, 0.05)), "inconclusive", None, "the threshold is 90 %"),
         (
@@ -277,12 +284,49 @@ def test_a_host_that_waits_because_its_accelerator_is_faster_has_no_slow_input(
     assert (found.kind, found.named) == (kind, named)
 
 
-def test_hosts_whose_input_reads_no_storage_do_not_share_it() -> None:
-    each = figures((0.04, 0.61), (0.04, 0.61))
-    found = efficiency.result("a", 2, rounds(0.4, QUIET), each, reads_storage=False)
-    assert found.kind == "inconclusive"
+ONE_MACHINE = ((0, 1),)
+CORES = "ranks 0 and 1 ran on one machine, 97 % of its CPU busy, 60 % by them"
+
+
+@pytest.mark.parametrize(
+    ("common", "kind", "words"),
+    [
+        (Common(None), "inconclusive", "of what they reach alone; the input reads no storage"),
+        (Common(None, ONE_MACHINE, (0.97, 0.6)), "inconclusive", f"; the input reads no storage; {CORES}"),
+        (Common("the tf.data service"), "shared-storage", "the tf.data service is shared: at 2 hosts each waits 61 %"),
+        (
+            Common("storage", ONE_MACHINE, (0.3, 0.2)),
+            "shared-storage",
+            "30 % of its CPU busy, 20 % by them: what ranks of one machine read is shared anyway",
+        ),
+        (Common("storage", ONE_MACHINE, (0.97, 0.05)), "shared-storage", "97 % of its CPU busy, 5 % by them: what"),
+        (Common("storage", ONE_MACHINE), "shared-storage", "ran on one machine: what ranks of one machine read"),
+        (Common("storage", ONE_MACHINE, (0.97, 0.6)), "inconclusive", f"{CORES}: they may have waited for its cores"),
+        (
+            Common("storage", ((0, 1), (2, 3)), (0.97, 0.6)),
+            "inconclusive",
+            "2 machines ran several ranks each, 97 % of their CPU busy, 60 % by them: they may have waited for their",
+        ),
+    ],
+)
+def test_of_what_hosts_share_their_storage_is_named_only_where_it_can_be_told_from_cores(
+    common: Common, kind: HostsKind, words: str
+) -> None:
+    found = efficiency.result("a", 2, rounds(0.4, QUIET), figures((0.04, 0.61), (0.04, 0.61)), common=common)
+    assert found.kind == kind
     assert "each waits 61 %, alone 4 %" in found.text
-    assert "reads no storage" in found.text
+    assert words in found.text
+
+
+def test_who_is_named_may_have_waited_for_a_core_of_a_busy_machine() -> None:
+    late = figures((0.04, 0.05), (0.04, 0.61), (0.04, 0.04))
+    busy, free = (
+        efficiency.result("a", 3, rounds(0.8, QUIET), late, common=Common("storage", ONE_MACHINE, cpu))
+        for cpu in ((0.97, 0.6), (0.3, 0.2))
+    )
+    assert (busy.kind, free.kind) == ("straggler", "straggler")
+    assert busy.text.endswith(f"the others 4 %; {CORES}: it may have waited for a core")
+    assert "machine" not in free.text
 
 
 def test_hosts_that_are_late_by_turns_are_no_stragglers() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipeline_bench.analysis.conclusion import conclude
@@ -24,6 +25,7 @@ from pipeline_bench.report.terminal_table import figures_table
 from tests.unit import records
 from tests.unit.console import printed
 from tests.unit.sessions import CPU, scenario, variant
+from tests.unit.storage_simulation import Machine, simulate
 
 S = 1_000_000_000
 FILES = variant("a").source.model_copy(update={"kind": "tfrecord"})
@@ -60,6 +62,60 @@ def session(
     )
 
 
+def busy(whole: Session, percent: float, own_percent: float) -> Session:
+    """The session with a machine whose CPU was so busy during each trial, so much of it by the trial itself."""
+    trials = []
+    for trial in whole.trials:
+        assert trial.steps is not None
+        at = trial.steps.end_ns.unpack()
+        shares = {"machine_cpu_percent": percent, "other_cpu_percent": percent - own_percent}
+        tracks = tuple(
+            Track(metric=metric, source="test", at_ns=Series.pack(at), values=Series.pack(0.0 * at + share))
+            for metric, share in shares.items()
+        )
+        trials.append(trial.model_copy(update={"samples": tracks}))
+    return whole.model_copy(update={"trials": tuple(trials)})
+
+
+@pytest.mark.parametrize(
+    ("machines", "percent", "kind", "words"),
+    [
+        (("a", "b"), (97.0, 30.0), "shared-storage", "storage is shared: at 2 hosts each waits"),
+        (("a", "a"), (40.0, 15.0), "shared-storage", "ran on one machine, 40 % of its CPU busy, 30 % by them: what"),
+        (("a", "a"), (97.0, 3.0), "shared-storage", "97 % of its CPU busy, 6 % by them: what ranks of one machine"),
+        (("a", "a"), (97.0, 30.0), "inconclusive", "97 % of its CPU busy, 60 % by them: they may have waited for its"),
+    ],
+)
+def test_ranks_that_waited_on_one_busy_machine_are_not_said_to_share_a_storage(
+    machines: tuple[str, str], percent: tuple[float, float], kind: str, words: str
+) -> None:
+    merged = merge.merge([busy(on(name, session(rank)), *percent) for rank, name in enumerate(machines)])
+    assert merged.hosts is not None
+    (found,) = merged.hosts.results
+    assert found.kind == kind
+    assert words in found.text
+
+
+@pytest.mark.parametrize(("turn_ms", "hosts"), [(31.4, 2), (23.1, 3), (23.1, 4), (14.0, 4)])
+def test_the_efficiency_is_that_of_hosts_whose_steps_were_simulated(turn_ms: float, hosts: int) -> None:
+    """Steps of 60 ms and a storage that gives a batch every `turn_ms`, one to a host after the other."""
+    wanted, machine = 60.0, Machine(60.0, 1.0, turn_ms, 2, 0.2)
+    whole = [session(rank, hosts, together_ms=60.0, busy_ms=9.0) for rank in range(hosts)]
+    ends_ms = {count: simulate(machine, count, seed=count).ends_ms for count in (1, hosts)}
+    for rank, own in enumerate(whole):
+        trials = []
+        for trial in own.trials:
+            count = hosts if trial.variant == f"a, {hosts} hosts" else 1
+            at_ns = trial.started_ns + np.asarray(ends_ms[count][rank if count > 1 else 0]) * 1e6
+            steps = records.steps_of(np.diff(at_ns) / 1e6, 1.0, int(at_ns[0]))
+            trials.append(trial.model_copy(update={"steps": steps, "warmup_steps": 10}))
+        whole[rank] = own.model_copy(update={"trials": tuple(trials)})
+    merged = merge.merge(whole)
+    assert merged.hosts is not None
+    found = merged.hosts.results[-1]
+    assert found.efficiency.value == pytest.approx(min(1.0, wanted / turn_ms / hosts), abs=0.02)
+
+
 def test_two_hosts_become_one_session_with_their_sum_and_the_verdict(tmp_path: Path) -> None:
     """Each takes 10 ms a step alone and 25 beside the other: 40 %. They were booted at other times."""
     for rank in range(2):
@@ -73,6 +129,7 @@ def test_two_hosts_become_one_session_with_their_sum_and_the_verdict(tmp_path: P
     assert found.samples_per_second == pytest.approx(2 * 128 / 0.025, rel=0.01)
     assert found.kind == "shared-storage"
     assert "at 2 hosts each waits 62 %, alone 4 %" in found.text
+    assert "machine" not in found.text
     assert {result.variant for result in merged.results} >= {"a, alone · rank 0", "a, 2 hosts · rank 1"}
     together = [record for record in merged.trials if record.variant.startswith("a, 2 hosts")][:2]
     assert together[0].started_ns == together[1].started_ns
@@ -438,6 +495,22 @@ def test_interrupted_ranks_are_said_to_be_and_no_success(tmp_path: Path) -> None
         save(whole.model_copy(update={"trials": (*whole.trials[:-1], cut)}), folder)
     assert run(["merge", str(tmp_path)]) == 1
     assert conclude(load(tmp_path)).startswith("Interrupted; until then: storage is shared")
+
+
+def test_a_merge_that_cannot_be_saved_is_one_message_and_leaves_the_ranks_sessions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is in the way stands for a full or read-only disk."""
+    for rank in range(2):
+        folder = tmp_path / f"rank-{rank:03}"
+        folder.mkdir()
+        save(session(rank), folder)
+    (tmp_path / "session.json").symlink_to("session.json")
+    assert run(["merge", str(tmp_path)]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "session.json cannot be written: Too many levels of symbolic links" in said
+    assert "merge a copy of the folder; the ranks' sessions are as they were" in said
+    assert len(merge.read(tmp_path)) == 2
 
 
 def test_a_folder_without_ranks_is_refused(tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
-from pipeline_bench.errors import UsageError
+from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import on_ray
 
 
@@ -19,6 +20,16 @@ def test_an_address_where_something_else_listens_is_told_without_ray(monkeypatch
         address = f"ray://127.0.0.1:{listening.getsockname()[1]}"
         with pytest.raises(UsageError, match=r"no Ray answers there: .*does not answer as Ray does"):
             on_ray._see_that_it_answers(address)
+
+
+def test_a_session_that_cannot_be_saved_here_is_one_message(tmp_path: Path) -> None:
+    """What is in the way stands for a full disk."""
+    run = on_ray._Ranks.__new__(on_ray._Ranks)
+    run._out = tmp_path
+    (tmp_path / "rank-001").write_text("in the way")
+    with pytest.raises(SessionError, match="rank-001: a session cannot be saved: File exists") as refused:
+        run._keep(1, b"{}")
+    assert f"pipeline-bench merge {tmp_path}" in refused.value.hint
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,9 @@ def test_a_plan_of_machines_that_differ_says_that_it_takes_them_to_be_alike() ->
     assert not any("alike" in note for note in planned(merged(10.0)).notes)
     made = merge.merge([on(f"node-{rank}", of_rank(rank, together_ms=10.0), cores=2 + rank) for rank in range(2)])
     assert "the plan assumes that all hosts are alike, but they are not: their machines differ" in planned(made).notes
+    shared = "ranks that ran on one machine shared its cores and storage: on one each, they may reach more"
+    assert shared in planned(merged(10.0)).notes
+    assert shared not in planned(made).notes
 
 
 def test_a_faster_accelerator_than_any_input_was_tried_with_is_not_known() -> None:

@@ -84,6 +84,22 @@ def test_the_others_go_on_without_a_rank_that_gives_no_sign_of_life(tmp_path: Pa
     assert all(line.startswith("rank 2 gave no sign of life for") for line in told)
 
 
+def test_a_rank_that_was_only_stopped_runs_no_trial_beside_those_of_the_ranks_that_went_on(tmp_path: Path) -> None:
+    told: list[str] = []
+    slots = ranks.slots(WANTED, 2)
+    with (
+        closing(Meeting(tmp_path, Rank(0, 2, "pmi"), slots, told.append, 0.2, 600.0)) as lasting,
+        closing(Meeting(tmp_path, Rank(1, 2, "pmi"), slots, told.append, 600.0, 600.0)) as stopped,
+    ):
+        stopped._ended.set()
+        lasting.enter(0)  # alone
+        lasting.leave(0)
+        with pytest.raises(PipelineBenchError, match="rank 1 is lost"):
+            lasting.enter(1)
+        with pytest.raises(PipelineBenchError, match="the others continue without rank 1: rank 1 gave no sign of life"):
+            stopped.enter(0)
+
+
 def test_a_rank_whose_end_somebody_saw_is_not_waited_for(tmp_path: Path) -> None:
     told: list[str] = []
     slots = ranks.slots(WANTED, 2)

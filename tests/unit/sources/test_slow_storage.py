@@ -124,27 +124,32 @@ def test_reading_waits_and_what_is_read_beforehand_does_not(folder: Path) -> Non
     assert slept_s[8:] == pytest.approx(expected_s[5:6])
 
 
-def test_all_who_share_a_bucket_have_its_rate_together(tmp_path: Path) -> None:
-    """Two readers in one thread's time: each asks as soon as it was served; 4 MB at 10 MB/s take 0.4 s."""
+@pytest.mark.parametrize("latest_ms", [0, 40])
+def test_all_who_share_a_bucket_have_its_rate_together(latest_ms: int, tmp_path: Path) -> None:
+    """Two readers in one thread's time: each asks as soon as it was served; 4 MB at 10 MB/s take 0.4 s.
+
+    On a busy machine one gets no core for up to 40 ms when its bytes are there: the storage is no slower for that.
+    """
     now_ns = [1_000_000_000]
-    due: list[list[float]] = [[0.0], [0.0]]
+    due = [0.0, 0.0]
+    late = np.random.default_rng(0)
 
     def bucket(reader: int) -> SharedBucket:
         def sleep(seconds: float) -> None:
-            due[reader][0] = now_ns[0] + seconds * 1e9
+            due[reader] = now_ns[0] + seconds * 1e9 + late.uniform(0, latest_ms) * 1e6
 
-        return SharedBucket(tmp_path / "bucket", 10.0, lambda: now_ns[0], sleep)
+        return SharedBucket(tmp_path / "bucket", 10.0, lambda: max(now_ns[0], int(due[reader])), sleep)
 
     readers = [bucket(0), bucket(1)]
     served = [0, 0]
     while sum(served) < 40:
-        reader = min((0, 1), key=lambda each: due[each][0])
-        now_ns[0] = max(now_ns[0], int(due[reader][0]))
+        reader = min((0, 1), key=lambda each: due[each])
+        now_ns[0] = max(now_ns[0], int(due[reader]))
         readers[reader].take(100_000)
         served[reader] += 1
-    took_s = (max(due[0][0], due[1][0]) - 1e9) / 1e9
-    assert took_s == pytest.approx(0.4, abs=0.01)
-    assert abs(served[0] - served[1]) <= 1
+    took_s = (max(due) - 1e9) / 1e9
+    assert took_s == pytest.approx(0.4, abs=0.01 + latest_ms / 1000)
+    assert latest_ms or abs(served[0] - served[1]) <= 1
 
 
 @pytest.mark.parametrize("half", [{"total_mb_s": 1.0}, {"shared": "bucket"}])
