@@ -149,13 +149,15 @@ def test_a_signal_that_comes_as_the_command_starts_reaches_it(tmp_path: Path, mo
         assert commands.run(["sleep", "60"], tmp_path, pass_on_to).code == 128 + signal.SIGTERM
 
 
-def test_an_interrupt_of_the_terminal_reaches_the_command_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sender", ["the terminal", "another process"])
+def test_an_interrupt_in_the_foreground_of_a_terminal_reaches_the_command_once(tmp_path: Path, sender: str) -> None:
     code = """
 import signal, sys, time
 seen = []
 signal.signal(signal.SIGINT, lambda *_: seen.append(1))
 print("ready", flush=True)
-while not seen:
+until = time.monotonic() + 30
+while not seen and time.monotonic() < until:
     time.sleep(0.01)
 time.sleep(1)  # a second one would have come by now
 sys.exit(8 + len(seen))
@@ -171,7 +173,10 @@ sys.exit(8 + len(seen))
     drawn = b""
     while b"ready" not in drawn:
         drawn += os.read(master, 1024)
-    os.write(master, b"\x03")
+    if sender == "the terminal":
+        os.write(master, b"\x03")
+    else:
+        program.send_signal(signal.SIGINT)
     assert program.wait(60) == 9
     os.close(master)
 
