@@ -16,14 +16,13 @@ from pipeline_bench.analysis.thresholds import BOUND_SHARE, NEEDED_STEPS
 from pipeline_bench.hosts import ranks
 from pipeline_bench.injection import entries
 from pipeline_bench.injection.command import Ended, ProcessRecord, Training
+from pipeline_bench.injection.watched_loops import STEPS_OF_A_BATCH
 from pipeline_bench.model.session import load
 from pipeline_bench.system.files import is_python, write_atomically
 from pipeline_bench.text import units
 
 PAGE = "report.html"
 _SHOWN_PROBLEMS, _SHOWN_SHORT = 3, 2
-_STEPS_OF_A_BATCH = 2
-"""A `fit` of no more is given a batch or two: it is a step of a loop."""
 _PYTHON = re.compile(r"python[\d.]*")
 _OPTIONS = re.compile(r"-([^-cmWX]*)([cmWX]?)(.*)", re.DOTALL)
 """Python's options in one part of a command: flags, and at its end one that takes a value, here or in the next part."""
@@ -128,7 +127,7 @@ def _of_short(fits: Sequence[Training], more: int) -> Iterator[str]:
     """Yield what calls of `fit` that are too short for a verdict come to, and what shows more of such a loop."""
     most = max(each.steps for each in fits)
     yield f"{len(fits)} more calls of fit took {units.count(most, 'step')} at most: too few for a verdict"
-    if most <= _STEPS_OF_A_BATCH and more:
+    if most <= STEPS_OF_A_BATCH and more:
         yield (
             "  a loop that calls fit for each batch makes its next batch between two calls, which is in no figure; "
             "train_on_batch in its place costs less a call, and run measures such a loop"

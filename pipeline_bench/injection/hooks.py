@@ -91,7 +91,6 @@ class Watched:
     def callbacks(self, given: list[Any]) -> list[Any]:
         """Return the callbacks of one call of `fit` with those that measure; as given where no more are kept."""
         self._fits += 1
-        self._loops.interrupt()
         if len(self._trainings) >= KEPT_TRAININGS:
             self._more += 1
             return given
@@ -118,10 +117,13 @@ class Watched:
 
     def ends_fit(self, callbacks: list[Any]) -> None:
         """Take in that a call of `fit` is over, with these callbacks: also where one of the program's own raised."""
+        measured = None
         for each in callbacks:
             # Not in a fork that a callback has made: it has trainings of its own.
             if any(getattr(each, "monitor", None) is monitor for _, monitor in self._trainings):
                 self._guarded(each.ends_fit)
+                measured = each.monitor
+        self._guarded(lambda: self._loops.pass_fit(measured))
 
     def problem(self, problem: Exception | str) -> None:
         """Keep what went wrong in the watching, or why something is not watched."""

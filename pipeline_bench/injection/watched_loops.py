@@ -7,6 +7,8 @@ from typing import Any
 
 WATCHED_LOOPS = 4
 """Loops that are watched in a process, told apart by the line of the `for`."""
+STEPS_OF_A_BATCH = 2
+"""A `fit` of no more is given a batch or two: it is a step of a loop."""
 _CALLS_A_BATCH = 50
 """Calls that train on what one batch of a dataset holds: as a critic's, or parts of the batch. After more that come
 without another batch, something else makes what they train on."""
@@ -21,6 +23,7 @@ class WatchedLoops:
         """Lines that looked at a batch, and made room for a loop."""
         self._taken = self._calls = 0
         """Batches that loops had taken at the last call that trains; such calls since the last batch."""
+        self._fits_are_long = False
 
     def of(self, where: str, begin: Callable[[], Any]) -> Any:
         """Return what watches the loop of a line; None where it is to be left alone.
@@ -49,10 +52,17 @@ class WatchedLoops:
             self._taken, self._calls = taken, 0
         return bool(loops) and self._calls < _CALLS_A_BATCH
 
-    def interrupt(self) -> None:
-        """Take in that something else trains, a `fit`: what a loop takes next is not in a row with what it had."""
-        for loop in list(self._by_line.values()):
-            loop.interrupt()
+    def pass_fit(self, monitor: Any) -> None:
+        """Take in that a `fit` has ended: after one of many steps the next batch of a loop is not in a row with others.
+
+        Args:
+            monitor: measured it; None: it is taken to be as the last one that was measured.
+        """
+        if monitor is not None and monitor.kept is not None:
+            self._fits_are_long = monitor.kept.figures.steps > STEPS_OF_A_BATCH
+        if self._fits_are_long:
+            for loop in list(self._by_line.values()):
+                loop.interrupt()
 
     def shown(self, fits: bool) -> Iterator[tuple[str, Any]]:
         """Yield the loops with their lines, without those that only look where something else trains.

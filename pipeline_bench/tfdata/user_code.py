@@ -27,8 +27,8 @@ from typing import Any, Literal, NamedTuple
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.pipeline import Location
-from pipeline_bench.tfdata import installed
 from pipeline_bench.text import FIELD_CHARACTERS, message_of, one_line, safe_message
+from pipeline_bench.tfdata import installed
 
 _OURS = str(Path(__file__).parents[1]) + "/"
 _GENERATED = "__autograph_generated_file"

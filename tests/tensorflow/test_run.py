@@ -65,8 +65,14 @@ if __name__ == "__main__":
 
 def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "train.py").write_text(script)
-    command = [sys.executable, "-m", "pipeline_bench", "run", "--", sys.executable, "train.py", *arguments]
-    variables = {**os.environ, "TMPDIR": str(folder)}  # who is killed does not remove AutoGraph's files
+    return run_command(folder, "train.py", *arguments)
+
+
+def run_command(folder: Path, *started: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pipeline_bench", "run", "--", sys.executable, *started]
+    # Who is killed does not remove AutoGraph's files; a package is looked for where one may be installed.
+    path = os.pathsep.join(filter(None, (str(folder / "site-packages"), os.environ.get("PYTHONPATH"))))
+    variables = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": path}
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False, env=variables)
 
 
@@ -162,6 +168,51 @@ def test_loops_that_a_function_is_traced_with_are_measured_once_each_and_compute
     (epoch,) = (trial.steps for trial, count in zip(trials, counts, strict=True) if count == 38 and trial.steps)
     assert epoch.wait_ns is not None
     assert epoch.wait_ns.unpack().mean() > 0.9 * 20e6  # what so long a sleep takes at the least
+
+
+LOOKS = """
+import numpy as np, tensorflow as tf
+samples = iter(tf.data.Dataset.range(99))
+
+def batches():
+    for number in tf.data.Dataset.range(40):  # makes batches
+        yield float(number)
+
+def step(x):
+    with tf.GradientTape() as tape:  # on an array
+        loss = (weight * x) ** 2
+    weight.assign_sub(1e-6 * tape.gradient(loss, weight))
+
+data = tf.data.Dataset.from_generator(batches, output_signature=tf.TensorSpec([]))
+weight = tf.Variable(1.0)
+for epoch in range(6):
+    for x in data:  # of a dataset
+        step(x)
+    for x in data.take(1):  # to show it
+        print(float(x))
+    print(int(next(samples)))
+for number in range(200):
+    step(np.float32(number))
+"""
+
+
+def test_of_an_installed_package_the_loops_that_train_are_measured_and_not_those_that_show_or_make_a_batch(
+    tmp_path: Path,
+) -> None:
+    package = tmp_path / "site-packages" / "mine"
+    package.mkdir(parents=True)
+    (package / "train.py").write_text(LOOKS)
+    done = run_command(tmp_path, "-m", "mine.train")
+    assert done.returncode == 0, done.stderr
+    found = dict(re.findall(r"loop of train\.py:(\d+): (\d+) steps", done.stderr))
+    of_dataset, of_calls = (
+        str(next(number for number, line in enumerate(LOOKS.splitlines(), 1) if comment in line))
+        for comment in ("# of a dataset", "# on an array")
+    )
+    assert set(found) == {of_dataset, of_calls}, done.stderr
+    assert int(found[of_dataset]) > 200
+    assert int(found[of_calls]) > 100
+    assert len(list((tmp_path / "reports").iterdir())) == 2
 
 
 KERAS_2 = """

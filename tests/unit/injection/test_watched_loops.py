@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -74,13 +75,17 @@ def test_what_takes_a_batch_or_two_at_a_time_is_the_training_where_there_is_no_o
         assert ended(loops, fits) == ([] if fits else ["train.py:3"])
 
 
-def test_between_calls_of_fit_a_kept_iterator_gives_examples(begin: Callable[[WatchedLoops, str], Any]) -> None:
+@pytest.mark.parametrize(("steps", "expected"), [(40, []), (1, ["train.py:3"])])
+def test_between_long_calls_of_fit_a_kept_iterator_gives_examples_and_for_those_of_a_step_batches(
+    steps: int, expected: list[str], begin: Callable[[WatchedLoops, str], Any]
+) -> None:
     loops = WatchedLoops()
-    samples = begin(loops, "train.py:3").timed(Batches(9))
-    for _ in range(8):
-        loops.interrupt()
-        next(samples)
-    assert ended(loops, fits=True) == []
+    batches = begin(loops, "train.py:3").timed(Batches(9))
+    fit = SimpleNamespace(kept=SimpleNamespace(figures=SimpleNamespace(steps=steps)))
+    for number in range(8):
+        next(batches)
+        loops.pass_fit(fit if number < 2 else None)
+    assert ended(loops, fits=True) == expected
 
 
 def test_two_iterators_that_are_taken_from_by_turns_are_both_of_the_training(
