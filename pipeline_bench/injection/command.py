@@ -123,12 +123,16 @@ def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Pope
         OSError: the program cannot be started.
     """
     with ScratchFolder() as scratch:
+        gpu = NvmlSampler.open()  # whose process would keep what is held back below
         started_ns = time.monotonic_ns()
-        child = _started(command, environment_of(os.environ, scratch.path, out))
+        try:
+            child = _started(command, environment_of(os.environ, scratch.path, out))
+        except BaseException:
+            gpu.close()
+            raise
         with _keys_held() as keys:
             pass_on_to(child)
             readings = Readings()
-            gpu = NvmlSampler.open()
             sampler = SamplerThread([HostSampler(child.pid, helper=gpu), gpu], readings)
             code = _wait(child, keys)
         sampler.close()

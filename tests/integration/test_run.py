@@ -149,6 +149,24 @@ def test_a_signal_that_comes_as_the_command_starts_reaches_it(tmp_path: Path, mo
         assert commands.run(["sleep", "60"], tmp_path, pass_on_to).code == 128 + signal.SIGTERM
 
 
+def test_what_is_started_beside_the_command_and_the_command_itself_hold_no_signal_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell that does not hear of the end of what it started waits for ever."""
+    held: list[set[Any]] = []
+    open_sampler = commands.NvmlSampler.open
+
+    def opened() -> Any:
+        held.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+        return open_sampler()
+
+    monkeypatch.setattr(commands.NvmlSampler, "open", opened)
+    own = "import signal, sys; sys.exit(len(signal.pthread_sigmask(signal.SIG_BLOCK, [])))"
+    with commands.signals_passed_on() as pass_on_to:
+        assert commands.run([sys.executable, "-c", own], tmp_path, pass_on_to).code == 0
+    assert held == [set()]
+
+
 @pytest.mark.parametrize("sender", ["the terminal", "another process"])
 def test_an_interrupt_in_the_foreground_of_a_terminal_reaches_the_command_once(tmp_path: Path, sender: str) -> None:
     code = """
