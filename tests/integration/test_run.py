@@ -19,6 +19,7 @@ import pytest
 from pipeline_bench.injection import closing
 from pipeline_bench.injection import command as commands
 from pipeline_bench.model import session as saved
+from pipeline_bench.samplers.nvml import NvmlSampler
 from tests.unit import sessions
 
 
@@ -154,13 +155,13 @@ def test_what_is_started_beside_the_command_and_the_command_itself_hold_no_signa
 ) -> None:
     """A shell that does not hear of the end of what it started waits for ever."""
     held: list[set[Any]] = []
-    open_sampler = commands.NvmlSampler.open
+    open_sampler = NvmlSampler.open
 
     def opened() -> Any:
         held.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
         return open_sampler()
 
-    monkeypatch.setattr(commands.NvmlSampler, "open", opened)
+    monkeypatch.setattr(NvmlSampler, "open", opened)
     own = "import signal, sys; sys.exit(len(signal.pthread_sigmask(signal.SIG_BLOCK, [])))"
     with commands.signals_passed_on() as pass_on_to:
         assert commands.run([sys.executable, "-c", own], tmp_path, pass_on_to).code == 0

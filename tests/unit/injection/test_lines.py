@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 import threading
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
@@ -14,7 +15,7 @@ import pytest
 from rich.progress import track
 
 from pipeline_bench.injection import entries, lines
-from pipeline_bench.tfdata import installed, user_code
+from pipeline_bench.tfdata import user_code
 
 LOOP = "def where(of_loop):\n    return of_loop()\n"
 
@@ -95,7 +96,7 @@ def test_a_package_that_is_run_as_a_program_is_the_users_code(tmp_path: Path, mo
     def loop_of(main: ModuleType) -> str | None:
         monkeypatch.setitem(sys.modules, "__main__", main)
         user_code.origin.cache_clear()
-        monkeypatch.setattr(installed.sysconfig, "get_path", lambda *_: str(tmp_path))
+        monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
         return called_through(f"{SITE}/mine/train.py", f"{SITE}/mine/loops.py")[0]
 
     module, command, file = ModuleType("__main__"), ModuleType("__main__"), ModuleType("__main__")
