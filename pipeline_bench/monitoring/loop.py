@@ -19,7 +19,7 @@ from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Session
 from pipeline_bench.monitoring import tell_unwatched
 from pipeline_bench.monitoring.record import LEAST_STEPS, JobRecord, SavedJob, write_line
-from pipeline_bench.monitoring.sampling import device_of
+from pipeline_bench.monitoring.sampling import device_of, device_of_tf_data
 from pipeline_bench.monitoring.steps import ENDED, LEFT, JobSummary, LoopSteps, Totals, summarise
 from pipeline_bench.system.forks import ForkedLock
 
@@ -151,7 +151,7 @@ class DatasetMonitor(LoopMonitor):
         self._lock = ForkedLock()
         with tf.init_scope():  # a loop may first be seen as its function is traced
             self._ring = ring.Ring(lasting)
-            super().__init__(name, device_of("tensorflow"), out)
+            super().__init__(name, device_of_tf_data(), out)
         self.record.reason = reason
         self.probe = probe.Probe(self._receive, self._ring, a_row_a_call=False)
         probe.time_ends()
