@@ -218,7 +218,7 @@ class Watched:
             if self._is_asynchronous:
                 self._tapes_unwatched = True
             elif self._training_calls:
-                self._training_calls.enter_tape()
+                self._guarded(self._training_calls.enter_tape)
 
     def eager_step(self, leaves_tape: bool = False) -> None:
         """Take in that a part of a step in eager code has ended: a tape is left, a gradient or a variable is there."""
