@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,14 +16,13 @@ from pipeline_bench.analysis.thresholds import BOUND_SHARE, NEEDED_STEPS
 from pipeline_bench.hosts import ranks
 from pipeline_bench.injection import entries
 from pipeline_bench.injection.command import Ended, ProcessRecord, Training
+from pipeline_bench.injection.watched_loops import STEPS_OF_A_BATCH
 from pipeline_bench.model.session import load
 from pipeline_bench.system.files import is_python, write_atomically
 from pipeline_bench.text import units
 
 PAGE = "report.html"
 _SHOWN_PROBLEMS, _SHOWN_SHORT = 3, 2
-_STEPS_OF_A_BATCH = 2
-"""A `fit` of no more is given a batch or two: it is a step of a loop."""
 _PYTHON = re.compile(r"python[\d.]*")
 _OPTIONS = re.compile(r"-([^-cmWX]*)([cmWX]?)(.*)", re.DOTALL)
 """Python's options in one part of a command: flags, and at its end one that takes a value, here or in the next part."""
@@ -31,14 +30,15 @@ _OPTIONS = re.compile(r"-([^-cmWX]*)([cmWX]?)(.*)", re.DOTALL)
 
 def lines(ended: Ended, command: Sequence[str]) -> list[str]:
     """Return the lines to print at the end: one for each training, then the device and the host."""
-    said = [line for record in ended.records for line in _of_process(record)]
-    said += ended.killed
+    trained = [record for record in ended.records if record.trainings]
+    said = [line for record in trained for line in _of_process(record, ended.running, several=len(trained) > 1)]
+    said += ended.untold
     more = sum(record.more for record in ended.records)
     if more:
         said.append(f"{more} more calls of fit were not measured: at most ten per process are.")
     reasons = [*ended.problems, *(record.problem for record in ended.records if record.problem)]
     said += [f"not watched: {reason}" for reason in reasons[:_SHOWN_PROBLEMS]]
-    if not ended.killed and not any(record.trainings for record in ended.records):
+    if not ended.untold and not trained:
         said.append(f"no training was found: {_why_none(ended, command)}")
     return [*said, _machine(ended)]
 
@@ -87,14 +87,21 @@ def _script_in(record: ProcessRecord) -> slice | None:
     return None
 
 
-def _of_process(record: ProcessRecord) -> Iterator[str]:
-    """Yield a line a training, where its time went, and what of that is unusual."""
+def _of_process(record: ProcessRecord, running: Collection[int], several: bool) -> Iterator[str]:
+    """Yield a line a training, where its time went, and what of that is unusual.
+
+    Args:
+        record: of the process.
+        running: the processes that still train.
+        several: whether others have trained too, from which its trainings are told apart by its number.
+    """
+    where = f", process {record.pid}" if several else ""
     short = [each for each in record.trainings if each.number is not None and each.steps < NEEDED_STEPS]
     hidden = short[1:] if len(short) > _SHOWN_SHORT else []
     for training in record.trainings:
         if training in hidden:
             continue
-        yield f"{training.name}: {training.line}{_kept(training)}"
+        yield f"{_name(training, record)}{where}: {training.line}{_kept(training)}"
         remarks = list(training.remarks)
         if training.time is not None:
             yield f"  {': '.join(wall_time.summary(training.time))}"
@@ -102,15 +109,25 @@ def _of_process(record: ProcessRecord) -> Iterator[str]:
         yield from (f"  {remark}" for remark in remarks)
     if hidden:
         yield from _of_short(hidden, record.more)
-    if record.trainings and not record.ended:
+    if record.pid in running:
+        yield f"process {record.pid} still trains: that is what it had measured when the command ended"
+    elif not record.ended:
         yield f"process {record.pid} was killed, or ended by os._exit: about its last second may be missing"
+
+
+def _name(training: Training, record: ProcessRecord) -> str:
+    """Return a training's name, with its number where its process has called `fit` several times."""
+    fits = [each.number for each in record.trainings if each.number is not None]
+    if training.number is None or (max(fits) == 1 and not record.more):
+        return training.name
+    return training.name.replace("fit", f"fit {training.number}", 1)
 
 
 def _of_short(fits: Sequence[Training], more: int) -> Iterator[str]:
     """Yield what calls of `fit` that are too short for a verdict come to, and what shows more of such a loop."""
     most = max(each.steps for each in fits)
     yield f"{len(fits)} more calls of fit took {units.count(most, 'step')} at most: too few for a verdict"
-    if most <= _STEPS_OF_A_BATCH and more:
+    if most <= STEPS_OF_A_BATCH and more:
         yield (
             "  a loop that calls fit for each batch makes its next batch between two calls, which is in no figure; "
             "train_on_batch in its place costs less a call, and run measures such a loop"
@@ -149,7 +166,8 @@ def _why_none(ended: Ended, command: Sequence[str]) -> str:
     if ended.records:
         return (
             "Keras' fit was not called or made no step, and no loop took three batches from a tf.data.Dataset, a "
-            "DataLoader or grain, or trained by Session.run, train_on_batch, a tf.function or a GradientTape"
+            "DataLoader or grain, or trained by Session.run, train_on_batch, a tf.function or a GradientTape (what "
+            "evaluate and predict wait for is not measured)"
         )
     isolated = isolated_by(command)
     if isolated:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,8 @@ SITE = Path(__file__).with_name("site")
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """What a shell exits with where it cannot start a command (POSIX, Shell Command Language, 2.8.2)."""
 _KEYS = (signal.SIGINT, signal.SIGQUIT)
+_LOOKS_EVERY_S = 0.5
+"""For the command's end, should a thread of a library's have taken the signal of that."""
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 
 
@@ -93,17 +95,20 @@ class Ended:
         records: of its Python processes that imported a framework, in the order of their numbers.
         problems: why others could not be watched.
         gpu_percent: the GPU's utilization meanwhile, 0 to 100, and the source of that; None without a GPU.
-        killed: the last report of each training whose process was killed, a line each.
+        untold: the last report of each training whose process was killed, or trains still, and has no record of it; a
+            line each.
         cpu_percent: CPU time of the command with all that it started, over wall time and cores, 0 to 100.
+        running: the numbers of the processes that train still, as one that a script leaves in the background.
     """
 
     code: int
     seconds: float
     records: tuple[ProcessRecord, ...]
     problems: tuple[str, ...]
-    killed: tuple[str, ...]
+    untold: tuple[str, ...]
     gpu_percent: tuple[float | None, str | None]
     cpu_percent: float | None
+    running: frozenset[int] = frozenset()
 
 
 def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Popen[bytes]], None]) -> Ended:
@@ -118,26 +123,32 @@ def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Pope
         OSError: the program cannot be started.
     """
     with ScratchFolder() as scratch:
+        gpu = NvmlSampler.open()  # whose process would keep what is held back below
         started_ns = time.monotonic_ns()
-        child = _started(command, environment_of(os.environ, scratch.path, out))
-        pass_on_to(child)
-        readings = Readings()
-        gpu = NvmlSampler.open()
-        sampler = SamplerThread([HostSampler(child.pid, helper=gpu), gpu], readings)
-        code = child.wait()
-        sampler.close()
+        try:
+            child = _started(command, environment_of(os.environ, scratch.path, out))
+        except BaseException:
+            gpu.close()
+            raise
+        with _keys_held() as keys:
+            pass_on_to(child)
+            readings = Readings()
+            sampler = SamplerThread([HostSampler(child.pid, helper=gpu), gpu], readings)
+            code = _wait(child, keys)
         ended_ns = time.monotonic_ns()
+        sampler.close()
         gpu.close()
         cores = environment.usable_cores()
-        records = tuple(_records(scratch.path))
+        records, seen = tuple(_records(scratch.path)), jobs.of_run(str(scratch.path))
         return Ended(
             code=code if code >= 0 else 128 - code,
             seconds=(ended_ns - started_ns) / 1e9,
             records=records,
             problems=tuple(_problems(scratch.path)),
-            killed=tuple(_killed(scratch.path, {each.pid for each in records if each.trainings})),
+            untold=tuple(_untold(seen, {each.pid for each in records if each.trainings})),
             gpu_percent=readings.utilization(started_ns, cores, gpu=True),
             cpu_percent=readings.utilization(started_ns, cores, gpu=False)[0],
+            running=frozenset(job.status.pid for job in seen if job.state == "running"),
         )
 
 
@@ -157,16 +168,49 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> subproce
         return subprocess.Popen(["/bin/sh", program, *command[1:]], env=environment, close_fds=False)
 
 
+@contextmanager
+def _keys_held() -> Iterator[set[int]]:
+    """Hold the signals of a terminal's keys back in the block, for `_wait` to take them; yield which."""
+    keys: set[int] = {number for number in _KEYS if signal.getsignal(number) is not signal.SIG_IGN}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*keys, signal.SIGCHLD})
+    try:
+        yield keys
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _wait(child: subprocess.Popen[bytes], keys: set[int]) -> int:
+    """Wait for the command's end, and pass on what another process sent to this one alone, as `kill -INT` does.
+
+    A signal's handler is not told who sent it; who waits for the signal is. A key's, of the terminal, has reached the
+    command already.
+
+    Args:
+        child: of the command.
+        keys: the signals that are held back.
+
+    Returns:
+        What `subprocess.Popen.wait` does.
+    """
+    while child.poll() is None:
+        sent = signal.sigtimedwait({*keys, signal.SIGCHLD}, _LOOKS_EVERY_S)
+        if sent is not None and sent.si_signo in keys and sent.si_code <= 0:  # as SI_FROMUSER of Linux has it
+            child.send_signal(sent.si_signo)
+    return child.wait()
+
+
 def _problems(folder: Path) -> Iterator[str]:
     for path in sorted(folder.glob("*.problem")):
         with suppress(OSError):
             yield path.read_text(errors="replace")
 
 
-def _killed(folder: Path, kept: set[int]) -> Iterator[str]:
-    for job in jobs.of_run(str(folder)):
-        if job.state == "gone" and job.status.steps and job.status.pid not in kept:
-            yield f"{job.status.name}, process {job.status.pid}, was killed; its last report: {job.status.line}"
+def _untold(seen: Sequence[jobs.Job], told: Collection[int]) -> Iterator[str]:
+    """Yield the last report of the trainings that did not end, but of processes whose records tell of theirs."""
+    for job in seen:
+        if job.state != "ended" and job.status.steps and job.status.pid not in told:
+            how = "was killed" if job.state == "gone" else "still trains"
+            yield f"{job.status.name}, process {job.status.pid}, {how}; its last report: {job.status.line}"
 
 
 def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str, str]:
@@ -201,6 +245,9 @@ def _quit_alone(children: Sequence[subprocess.Popen[bytes]], number: int) -> Non
 @contextmanager
 def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     """Pass signals on to the command, but INT and QUIT where a terminal's keys send them to it as well.
+
+    While `run` waits for the command, it knows by their sender whether keys sent them (`_wait`); before that, they are
+    taken for a key's in the foreground of a terminal.
 
     Once the command has ended they change nothing, so that a late one costs neither the lines about the command
     nor its exit code; only QUIT ends this process at once.

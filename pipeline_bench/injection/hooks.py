@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.injection import OUT_VARIABLE, entries
+from pipeline_bench.injection.watched_loops import WatchedLoops
 from pipeline_bench.system.files import RUN_VARIABLE
 
 KEPT_TRAININGS = 10
 """Sessions that a process keeps; of more trainings, each of which is a call of `fit`, only their number."""
-WATCHED_LOOPS = 4
-"""Loops that are watched in a process, told apart by the line of the `for`."""
 
 _ASYNCHRONOUS = (
     "a tf.function, or eager code, that trains on a GPU on what no tf.data pipeline, DataLoader or grain gives it: its "
@@ -56,9 +55,7 @@ class Watched:
         self._trainings: list[tuple[int, Any]] = []
         """Calls of `fit`: which one of the process it is, and what watches it."""
         self._fits = 0
-        self._loops: dict[str, Any] = {}
-        self._looks: set[str] = set()
-        """Lines that looked at a batch, and made room for a loop."""
+        self._loops = WatchedLoops()
         for name in ("_session_runs", "_training_calls"):
             self.__dict__.pop(name, None)
         self._training_functions: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -120,10 +117,13 @@ class Watched:
 
     def ends_fit(self, callbacks: list[Any]) -> None:
         """Take in that a call of `fit` is over, with these callbacks: also where one of the program's own raised."""
+        measured = None
         for each in callbacks:
             # Not in a fork that a callback has made: it has trainings of its own.
             if any(getattr(each, "monitor", None) is monitor for _, monitor in self._trainings):
                 self._guarded(each.ends_fit)
+                measured = each.monitor
+        self._guarded(lambda: self._loops.pass_fit(measured))
 
     def problem(self, problem: Exception | str) -> None:
         """Keep what went wrong in the watching, or why something is not watched."""
@@ -183,17 +183,19 @@ class Watched:
             with self.inside_library():
                 return plain()
 
-        if not self._watches_calls or self._training_calls is None:
+        if self._is_in_library or self._is_fed() or self._training_calls is None:
             return call()
         return self._training_calls.on_batch("train_on_batch", framework, call)
 
     def function_call(self, function: Any, plain: Callable[[], Any]) -> Any:
         """Call a `tf.function` by `plain`; if it trains, record how long the loop around it waited for the batch."""
         thread = self._in_library
-        if not self._watches_calls or getattr(thread, "function", None) is not None:
+        if self._is_in_library or getattr(thread, "function", None) is not None:
             return plain()
         trains, thread.function = function in self._training_functions, function
         try:
+            if trains and self._is_fed():
+                return plain()
             if trains and self._is_asynchronous:
                 self._problem = self._problem or _ASYNCHRONOUS
             if not trains or self._is_asynchronous or self._training_calls is None:
@@ -208,13 +210,15 @@ class Watched:
         import tensorflow as tf
 
         function = getattr(self._in_library, "function", None)
-        if function is not None and not self._is_in_library:
+        if self._is_in_library:
+            return
+        if function is not None:
             self._training_functions.add(function)
-        elif self._watches_calls and tf.executing_eagerly():
+        elif tf.executing_eagerly() and not self._is_fed():
             if self._is_asynchronous:
                 self._tapes_unwatched = True
             elif self._training_calls:
-                self._training_calls.enter_tape()
+                self._guarded(self._training_calls.enter_tape)
 
     def eager_step(self, leaves_tape: bool = False) -> None:
         """Take in that a part of a step in eager code has ended: a tape is left, a gradient or a variable is there."""
@@ -252,10 +256,12 @@ class Watched:
         if calls is not None and not self._is_in_library:
             self._guarded(calls.leave if name is None else functools.partial(calls.other, name))
 
-    @property
-    def _watches_calls(self) -> bool:
-        """Whether a call that trains is looked at: not within a library, nor where a loop over batches is watched."""
-        return not self._is_in_library and all(loop.by_calls for loop in list(self._loops.values()))
+    def _is_fed(self) -> bool:
+        """Take in a call that trains; return whether it belongs to a loop over batches, which is watched itself."""
+        fed = bool(self._guarded(self._loops.feed_a_call, False))
+        if fed:
+            self.ends_step()
+        return fed
 
     @functools.cached_property
     def _training_calls(self) -> Any:
@@ -297,24 +303,13 @@ class Watched:
 
     def _watched_loop(self, where: str | None, begin: Callable[[str], Any]) -> Any:
         """Return what watches the loop of a line; None where it is to be left alone."""
-        if where is None or where in self._looks:
-            return None
-        if where not in self._loops:
-            if len(self._loops) >= WATCHED_LOOPS and not self._leaves_a_look():
-                return None
-            with self.inside_library():
-                self._loops[where] = begin(where)
-            self._loops[where].record.on_kept = self._write
-        return self._loops[where]
+        return None if where is None else self._loops.of(where, functools.partial(self._begun, where, begin))
 
-    def _leaves_a_look(self) -> bool:
-        """Stop watching the first line that took too few batches to be a training; return whether there was one."""
-        for where, loop in list(self._loops.items()):
-            if not loop.is_training:
-                self._looks.add(where)
-                self._loops.pop(where).drop()
-                return True
-        return False
+    def _begun(self, where: str, begin: Callable[[str], Any]) -> Any:
+        with self.inside_library():
+            loop = begin(where)
+        loop.record.on_kept = self._write
+        return loop
 
     def end(self) -> None:
         """End what is measured still, and write the record of this process; once."""
@@ -323,16 +318,20 @@ class Watched:
         self._ended = True
         for _, monitor in self._trainings:
             self._guarded(monitor.close)
-        for loop in self._loops.values():
-            self._guarded(loop.end)
+        self._guarded(lambda: self._loops.end(self._fit_trains, self._guarded))
         self._write()
+
+    @property
+    def _fit_trains(self) -> bool:
+        return any(monitor.kept is not None for _, monitor in self._trainings)
 
     def _write(self) -> None:
         """Write the record of this process as it stands: nothing tells of the moment in which one is killed.
 
         No handler does it at a TERM: a program that is in a call in C would never come to it, and not end.
         """
-        fits, loops = map(entries.of_fit, list(self._trainings)), map(entries.of_loop, list(self._loops.items()))
+        fits = map(entries.of_fit, list(self._trainings))
+        loops = map(entries.of_loop, self._loops.shown(self._fit_trains))
         trainings = [each for each in (*fits, *loops) if each is not None]
         untold = _ASYNCHRONOUS if self._tapes_unwatched and not trainings else None
         record = {

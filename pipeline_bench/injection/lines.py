@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 from types import FrameType
@@ -20,12 +21,34 @@ _BETWEEN = (
     "/rich/progress.py",
 )
 """Stands between a loop and what that takes: AutoGraph's conversion, arrays in place of tensors, a progress bar."""
+_MAKES_BATCHES = (
+    "/tensorflow/python/ops/script_ops.py",
+    "/keras/src/trainers/data_adapters/",
+    "/tf_keras/src/utils/data_utils.py",
+    "/torch/utils/data/",
+    "/grain/",
+)
+"""Calls what makes the samples of a batch: a function or a generator of a pipeline, a data set of a loader's."""
 
 
 def of_loop() -> str | None:
-    """Return the file and line of the user's own code that iterates; None where a library does."""
-    frame = _taker()
-    return None if frame is None else f"{_name(frame.f_code.co_filename)}:{frame.f_lineno}"
+    """Return the file and line of the user's own code that iterates over a dataset, itself or by a library for it.
+
+    None where TensorFlow or Keras does it, and where a batch is made so.
+    """
+    library = ""
+    for frame in user_code.outward(sys._getframe(1)):
+        file = frame.f_code.co_filename
+        if _is_no_program(file) or any(part in file for part in _BETWEEN):
+            continue
+        whose = user_code.origin(file)
+        if whose == "user":
+            return None if _makes_batches(frame) else f"{_name(file)}:{frame.f_lineno}{library}"
+        if whose == "tensorflow":
+            return None
+        if whose == "library" and not library:
+            library = _by(frame)
+    return None
 
 
 def of_traced(by_itself: bool) -> str | None:
@@ -36,7 +59,7 @@ def of_traced(by_itself: bool) -> str | None:
     Args:
         by_itself: whether only code that takes the iterator itself counts, and not what TensorFlow does for it.
     """
-    if by_itself and _taker() is None:
+    if by_itself and of_loop() is None:
         return None
     if any(frame.f_code.co_filename.endswith(_OF_PIPELINES) for frame in user_code.outward(sys._getframe(1))):
         return None
@@ -44,28 +67,33 @@ def of_traced(by_itself: bool) -> str | None:
     return None if place is None else f"{_name(place.file)}:{place.line}"
 
 
-def _taker() -> FrameType | None:
-    """Return the frame that takes an iterator, where that is the user's own code; None where a library does."""
-    for frame in user_code.outward(sys._getframe(1)):
-        file = frame.f_code.co_filename
-        if not _is_no_program(file) and not any(part in file for part in _BETWEEN):
-            return frame if user_code.origin(file) == "user" else None
-    return None
-
-
 def of_user() -> str | None:
     """Return the file and line of the user's own code that iterates, itself or by a library that trains for it.
 
-    None where there is no code of the user's: in a worker of the loader's own.
+    None where there is no code of the user's, as in a worker of the loader's own, and where it makes a batch.
     """
     library = ""
     for frame in user_code.outward(sys._getframe(1)):
         file = frame.f_code.co_filename
         if user_code.origin(file) == "user" and not _is_no_program(file):
-            return f"{_name(file)}:{frame.f_lineno}{library}"
+            return None if _makes_batches(frame) else f"{_name(file)}:{frame.f_lineno}{library}"
         if not library and user_code.origin(file) == "library" and not _is_loader(file):
-            library = f", by {Path(file).name}:{frame.f_lineno}"
+            library = _by(frame)
     return None
+
+
+def _by(frame: FrameType) -> str:
+    return f", by {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def _makes_batches(frame: FrameType) -> bool:
+    """Return whether the user's code in a frame was called to make a batch: what that iterates over is no training."""
+    return any(_is_maker(outer.f_code.co_filename) for outer in user_code.outward(frame.f_back))
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_maker(file: str) -> bool:
+    return any(part in file for part in _MAKES_BATCHES) and user_code.origin(file) != "user"
 
 
 def _is_no_program(file: str) -> bool:

@@ -109,7 +109,7 @@ def _patch_tape(module: Any, watched: Watched) -> None:
 def _patch_variables(module: Any, watched: Watched) -> None:
     for name in ("assign", "assign_add", "assign_sub"):
         # Not where a metric counts, or random numbers go on, which may be a part of making a batch.
-        around = _part_of_step(watched, lambda variable: variable.trainable)
+        around = _part_of_step(watched, lambda variable: getattr(variable, "trainable", False))
         _put_around(module.BaseResourceVariable, name, around)
 
 

@@ -243,15 +243,15 @@ class TrainingCalls(Calls):
     def _begin(self, name: str, framework: str) -> int | None:
         """Begin to train on a batch; return for how long that was waited for, None where its line is not known."""
         thread, asked_ns = self._thread, time.monotonic_ns()
-        if thread.repeats and not thread.repeated:
-            if thread.monitor is not None and thread.free_ns is not None:
-                thread.monitor.beside_ns += asked_ns - thread.free_ns
-            self.leave()
-        thread.repeats, thread.repeated = False, thread.repeats
-        thread.between.clear()
-        free_ns = asked_ns if thread.free_ns is None else thread.free_ns
-        known = False
+        free_ns, known = asked_ns, False
         try:
+            if thread.repeats and not thread.repeated:
+                if thread.monitor is not None and thread.free_ns is not None:
+                    thread.monitor.beside_ns += asked_ns - thread.free_ns
+                self.leave()
+            thread.repeats, thread.repeated = False, thread.repeats
+            thread.between.clear()
+            free_ns = asked_ns if thread.free_ns is None else thread.free_ns
             fed = _FED.format(name=name)
             known = self._enter(free_ns, True, lambda at: CallMonitor(at, self._out, device_of(framework), fed))
         except Exception as error:

@@ -44,9 +44,16 @@ class Course:
         self._epoch_ns = self._test_ns = self._end_ns = 0
         self._stepped = False
 
-    def begin_epoch(self) -> None:
-        """Take in that an epoch begins."""
-        self._epoch_ns, self._spent = monotonic_ns(), {}
+    def begin_epoch(self, iterator_end_ns: int = 0) -> None:
+        """Take in that an epoch begins.
+
+        Args:
+            iterator_end_ns: for how long the iterator of the epoch before was waited for just before: this is a part
+                of the epoch, as it is where Keras waits for it later.
+        """
+        self._epoch_ns, self._spent = monotonic_ns() - iterator_end_ns, {}
+        if iterator_end_ns:
+            self.spend("iterator_end_ns", iterator_end_ns)
 
     def begin_validation(self) -> None:
         """Take in that an evaluation begins."""

@@ -93,6 +93,8 @@ class FitWatch:
         self._before = Totals()
         self._first = False
         """Whether the next step is the first one of its epoch."""
+        self._epoch_ended = False
+        """Whether an epoch of this `fit` has ended."""
         self.course = self.record.course = Course()
         self._epoch_ns = monotonic_ns()
         self._ends_of_data = timing.ends_of_data
@@ -106,8 +108,9 @@ class FitWatch:
         """Take in that an epoch begins."""
         self.flush()
         self._calls, self._first = 0, True
-        self.course.begin_epoch()
-        self._timing.ends_ns()
+        # Keras 2 makes the iterator of the next epoch before that begins, and lets go of the one before; Keras 3 after.
+        ended_ns = self._timing.ends_ns()
+        self.course.begin_epoch(ended_ns if self._epoch_ended else 0)
         self._before, self._epoch_ns = self.record.log.totals, monotonic_ns()
 
     def end_epoch(self) -> JobSummary:
@@ -115,6 +118,8 @@ class FitWatch:
         self.flush()
         self._timing.forget()  # Keras lets go of its iterator now, where it makes another one for the next epoch
         self.course.end_epoch(self.record.log.totals.since(self._before))
+        self._timing.ends_ns()  # of other iterators, as a validation's
+        self._epoch_ended = True
         return self.record.summary(self._before, self._epoch_ns)
 
     def _step(self, *arguments: Any, **named: Any) -> Any:

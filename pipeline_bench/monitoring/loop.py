@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import threading
 import time
 import weakref
@@ -18,7 +19,7 @@ from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Session
 from pipeline_bench.monitoring import tell_unwatched
 from pipeline_bench.monitoring.record import LEAST_STEPS, JobRecord, SavedJob, write_line
-from pipeline_bench.monitoring.sampling import device_of
+from pipeline_bench.monitoring.sampling import device_of, device_of_tf_data
 from pipeline_bench.monitoring.steps import ENDED, LEFT, JobSummary, LoopSteps, Totals, summarise
 from pipeline_bench.system.forks import ForkedLock
 
@@ -70,6 +71,20 @@ class LoopMonitor:
         """Whether it has taken more batches than one who looks at an example."""
         return self.summary.steps >= LEAST_STEPS
 
+    @property
+    def only_looks(self) -> bool:
+        """Whether it has never taken three batches in a row, as one who shows an example after each epoch."""
+        return not self.by_calls and self._steps.most_in_a_row < LEAST_STEPS
+
+    @property
+    def taken(self) -> int:
+        """How many batches it has taken, as far as that was read."""
+        return self._steps.begun
+
+    def interrupt(self) -> None:
+        """Take in that something else trains: the next batch is not in a row with those before."""
+        self._steps.interrupt()
+
     def read(self, settled: bool) -> None:
         """Bring what was measured into the record; `settled` where no graph is running any more."""
         self._steps.flush()
@@ -87,6 +102,9 @@ class LoopMonitor:
     def drop(self) -> None:
         """End, and leave nothing: the loop was no training."""
         self.record.drop()
+        if self.record.kept is not None and self.record.kept.folder is not None:  # saved while it went on
+            shutil.rmtree(self.record.kept.folder, ignore_errors=True)
+        self.record.kept = None
 
     def end(self) -> None:
         """Close; drop what took too few steps to be a training."""
@@ -133,7 +151,7 @@ class DatasetMonitor(LoopMonitor):
         self._lock = ForkedLock()
         with tf.init_scope():  # a loop may first be seen as its function is traced
             self._ring = ring.Ring(lasting)
-            super().__init__(name, device_of("tensorflow"), out)
+            super().__init__(name, device_of_tf_data(), out)
         self.record.reason = reason
         self.probe = probe.Probe(self._receive, self._ring, a_row_a_call=False)
         probe.time_ends()

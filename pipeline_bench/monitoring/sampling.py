@@ -188,6 +188,12 @@ def device_of(framework: str) -> Device:
     return {"jax": _of_jax, "torch": _of_torch}.get(framework, _of_tensorflow)()
 
 
+def device_of_tf_data() -> Device:
+    """Return the device of a loop over tf.data: JAX's or PyTorch's GPU where TensorFlow only makes the batches."""
+    found = (device_of(each) for each in ("tensorflow", "jax", "torch"))
+    return next((device for device in found if device.kind == "gpu"), _CPU)
+
+
 def jax_is_at_work() -> bool:
     """Return whether the job has opened a device with JAX, which hands work over and does not wait for it."""
     bridge = sys.modules.get("jax._src.xla_bridge")

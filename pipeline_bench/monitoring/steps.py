@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ MAX_ROWS = 100_000
 """When there are more, each that is kept stands for twice as many of those that came in: from 50,000 to 100,000 stay,
 about 4 MB, however long the job is."""
 _BLOCK = 1024
+_OTHERS_BETWEEN = 16
+"""Steps of other loops between two of one, from which on these are not in a row: an example an epoch is shown so."""
 NO_WAIT_NS = -1
 """The wait of a step that was not measured."""
 ENDED = -2
@@ -210,10 +212,18 @@ class LoopSteps:
 
     A step is over when the loop asks for the next batch, or finds that there is none. The last one of a pass that the
     loop left before that has no end, and does not count. Several loops may receive at once, and others flush meanwhile.
+
+    Attributes:
+        begun: how many steps began.
+        most_in_a_row: of how many the data did not end meanwhile, nor was left, nor did other loops go on for long.
     """
+
+    _begun_in_all: ClassVar[int] = 0
+    """Steps that began in any loop of the process."""
 
     def __init__(self, log: StepLog) -> None:
         self._log = log
+        self.begun = self.most_in_a_row = self._in_a_row = self._others_before = 0
         self._asked: dict[int, _Asked] = {}
         self._new: deque[tuple[int, int, int]] = deque()
         self._lock = threading.Lock()
@@ -236,6 +246,7 @@ class LoopSteps:
             asked.iterators.append(iterator)
             asked.wait_ns += wait_ns
             return
+        self._count(begins=wait_ns >= 0)
         self._asked.pop(loop, None)
         if asked is not None and wait_ns != LEFT and not is_other:
             self._new.append((asked.at_ns, at_ns, asked.wait_ns))
@@ -243,6 +254,23 @@ class LoopSteps:
                 self.flush()
         if wait_ns >= 0:
             self._asked[loop] = _Asked(at_ns, wait_ns, [iterator])
+
+    def interrupt(self) -> None:
+        """Take in that the next step is not in a row with those before."""
+        self._in_a_row = 0
+
+    def _count(self, begins: bool) -> None:
+        if not begins:
+            self.interrupt()
+            return
+        others = LoopSteps._begun_in_all - self.begun
+        if others - self._others_before > _OTHERS_BETWEEN:
+            self.interrupt()
+        self._others_before = others
+        LoopSteps._begun_in_all += 1
+        self.begun += 1
+        self._in_a_row += 1
+        self.most_in_a_row = max(self.most_in_a_row, self._in_a_row)
 
     def flush(self) -> None:
         """Bring the steps so far into the log: in blocks, because one at a time costs 20 µs."""

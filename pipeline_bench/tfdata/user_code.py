@@ -28,6 +28,7 @@ from typing import Any, Literal, NamedTuple
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.pipeline import Location
 from pipeline_bench.text import FIELD_CHARACTERS, message_of, one_line, safe_message
+from pipeline_bench.tfdata import installed
 
 _OURS = str(Path(__file__).parents[1]) + "/"
 _GENERATED = "__autograph_generated_file"
@@ -57,8 +58,10 @@ def origin(file: str) -> Origin:
     parts = Path(file).parts
     for folder in ("site-packages", "dist-packages"):
         if folder in parts:
-            package = parts[parts.index(folder) + 1 : parts.index(folder) + 2]
-            return "tensorflow" if package and package[0] in ("tensorflow", "keras", "tf_keras") else "library"
+            package = "".join(parts[parts.index(folder) + 1 : parts.index(folder) + 2])
+            if package in ("tensorflow", "keras", "tf_keras"):
+                return "tensorflow"
+            return "user" if package.removesuffix(".py") == installed.program() else "library"
     return "other" if file.startswith(_STANDARD_LIBRARY) else "user"
 
 

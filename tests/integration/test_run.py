@@ -19,6 +19,7 @@ import pytest
 from pipeline_bench.injection import closing
 from pipeline_bench.injection import command as commands
 from pipeline_bench.model import session as saved
+from pipeline_bench.samplers.nvml import NvmlSampler
 from tests.unit import sessions
 
 
@@ -149,13 +150,33 @@ def test_a_signal_that_comes_as_the_command_starts_reaches_it(tmp_path: Path, mo
         assert commands.run(["sleep", "60"], tmp_path, pass_on_to).code == 128 + signal.SIGTERM
 
 
-def test_an_interrupt_of_the_terminal_reaches_the_command_once(tmp_path: Path) -> None:
+def test_what_is_started_beside_the_command_and_the_command_itself_hold_no_signal_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell that does not hear of the end of what it started waits for ever."""
+    held: list[set[Any]] = []
+    open_sampler = NvmlSampler.open
+
+    def opened() -> Any:
+        held.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+        return open_sampler()
+
+    monkeypatch.setattr(NvmlSampler, "open", opened)
+    own = "import signal, sys; sys.exit(len(signal.pthread_sigmask(signal.SIG_BLOCK, [])))"
+    with commands.signals_passed_on() as pass_on_to:
+        assert commands.run([sys.executable, "-c", own], tmp_path, pass_on_to).code == 0
+    assert held == [set()]
+
+
+@pytest.mark.parametrize("sender", ["the terminal", "another process"])
+def test_an_interrupt_in_the_foreground_of_a_terminal_reaches_the_command_once(tmp_path: Path, sender: str) -> None:
     code = """
 import signal, sys, time
 seen = []
 signal.signal(signal.SIGINT, lambda *_: seen.append(1))
 print("ready", flush=True)
-while not seen:
+until = time.monotonic() + 30
+while not seen and time.monotonic() < until:
     time.sleep(0.01)
 time.sleep(1)  # a second one would have come by now
 sys.exit(8 + len(seen))
@@ -171,7 +192,10 @@ sys.exit(8 + len(seen))
     drawn = b""
     while b"ready" not in drawn:
         drawn += os.read(master, 1024)
-    os.write(master, b"\x03")
+    if sender == "the terminal":
+        os.write(master, b"\x03")
+    else:
+        program.send_signal(signal.SIGINT)
     assert program.wait(60) == 9
     os.close(master)
 

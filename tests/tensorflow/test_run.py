@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -64,8 +65,14 @@ if __name__ == "__main__":
 
 def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "train.py").write_text(script)
-    command = [sys.executable, "-m", "pipeline_bench", "run", "--", sys.executable, "train.py", *arguments]
-    variables = {**os.environ, "TMPDIR": str(folder)}  # who is killed does not remove AutoGraph's files
+    return run_command(folder, "train.py", *arguments)
+
+
+def run_command(folder: Path, *started: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pipeline_bench", "run", "--", sys.executable, *started]
+    # Who is killed does not remove AutoGraph's files; a package is looked for where one may be installed.
+    path = os.pathsep.join(filter(None, (str(folder / "site-packages"), os.environ.get("PYTHONPATH"))))
+    variables = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": path}
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False, env=variables)
 
 
@@ -81,10 +88,11 @@ def test_a_fit_a_loop_and_a_spawned_worker_are_measured_without_an_edit_until_a_
         assert part in where
     loop = next(number for number, line in enumerate(SCRIPT.splitlines(), 1) if "as_numpy_iterator" in line)
     whole = [line for line in told if not line.startswith("pipeline-bench:   ") and "was killed" not in line]
-    names = sorted(line.split(": ")[1] for line in whole)
-    assert names == ["fit of train.py"] * 3 + [f"loop of train.py:{loop}", "next", "whole command"]
-    assert done.stderr.count("pipeline-bench: fit of train.py: 36 steps") == 2  # the worker's, and the last one
-    assert done.stderr.count("pipeline-bench: fit of train.py: 72 steps") == 1
+    names = sorted(line.split(": ")[1].partition(", process")[0] for line in whole)
+    fits = ["fit 1 of train.py", "fit 2 of train.py", "fit of train.py"]
+    assert names == [*fits, f"loop of train.py:{loop}", "next", "whole command"]
+    steps = dict(re.findall(r"pipeline-bench: (fit.* of train\.py), process \d+: (\d+) steps", done.stderr))
+    assert steps == {"fit 1 of train.py": "72", "fit 2 of train.py": "36", "fit of train.py": "36"}  # a worker's
     assert done.stderr.count("severely input-bound") == 4
     assert told[-1].endswith("pipeline-bench diagnose train.py --training 1 -- loop fit worker term")  # not the loop
     waits = [load(folder).results[0].input_wait_share.value for folder in (tmp_path / "reports").iterdir()]
@@ -162,6 +170,51 @@ def test_loops_that_a_function_is_traced_with_are_measured_once_each_and_compute
     assert epoch.wait_ns.unpack().mean() > 0.9 * 20e6  # what so long a sleep takes at the least
 
 
+LOOKS = """
+import numpy as np, tensorflow as tf
+samples = iter(tf.data.Dataset.range(99))
+
+def batches():
+    for number in tf.data.Dataset.range(40):  # makes batches
+        yield float(number)
+
+def step(x):
+    with tf.GradientTape() as tape:  # on an array
+        loss = (weight * x) ** 2
+    weight.assign_sub(1e-6 * tape.gradient(loss, weight))
+
+data = tf.data.Dataset.from_generator(batches, output_signature=tf.TensorSpec([]))
+weight = tf.Variable(1.0)
+for epoch in range(6):
+    for x in data:  # of a dataset
+        step(x)
+    for x in data.take(1):  # to show it
+        print(float(x))
+    print(int(next(samples)))
+for number in range(200):
+    step(np.float32(number))
+"""
+
+
+def test_of_an_installed_package_the_loops_that_train_are_measured_and_not_those_that_show_or_make_a_batch(
+    tmp_path: Path,
+) -> None:
+    package = tmp_path / "site-packages" / "mine"
+    package.mkdir(parents=True)
+    (package / "train.py").write_text(LOOKS)
+    done = run_command(tmp_path, "-m", "mine.train")
+    assert done.returncode == 0, done.stderr
+    found = dict(re.findall(r"loop of train\.py:(\d+): (\d+) steps", done.stderr))
+    of_dataset, of_calls = (
+        str(next(number for number, line in enumerate(LOOKS.splitlines(), 1) if comment in line))
+        for comment in ("# of a dataset", "# on an array")
+    )
+    assert set(found) == {of_dataset, of_calls}, done.stderr
+    assert int(found[of_dataset]) > 200
+    assert int(found[of_calls]) > 100
+    assert len(list((tmp_path / "reports").iterdir())) == 2
+
+
 KERAS_2 = """
 import os, sys, time
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
@@ -194,7 +247,7 @@ def test_a_fit_of_keras_2_is_measured_without_importing_keras_3(tmp_path: Path) 
     done = run(tmp_path, KERAS_2)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "Keras 3 was imported: False\n"
-    assert done.stderr.count("pipeline-bench: fit of train.py: 72 steps") == 2
+    assert done.stderr.count(" of train.py: 72 steps") == 2
     assert done.stderr.count("severely input-bound") == 2
     assert (tmp_path / "kept").is_dir()
 
@@ -225,7 +278,8 @@ def test_a_fit_on_several_devices_of_one_process_is_measured_and_goes_on(tmp_pat
     pytest.importorskip("tf_keras")
     done = run(tmp_path, REPLICAS)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("pipeline-bench: fit of train.py: ") == 2
+    for number in (1, 2):
+        assert f"pipeline-bench: fit {number} of train.py: " in done.stderr
 
 
 SAVED = """

@@ -371,12 +371,13 @@ def iterators() -> list[Any]:
     return [each for each in gc.get_objects() if type(each).__name__ == "OwnedIterator" and hasattr(each, "_dataset")]
 
 
-def test_an_iterator_is_let_go_of_when_keras_does_and_its_end_is_no_part_of_a_step() -> None:
+@pytest.mark.parametrize("package", [keras, tf_keras])
+def test_an_iterator_is_let_go_of_when_keras_does_and_its_end_is_no_part_of_a_step(package: Any) -> None:
     others = iterators()
     held: list[weakref.ref[Any]] = []
     alive: list[bool] = []
 
-    class Ends(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
+    class Ends(package.callbacks.Callback):  # type: ignore[misc]
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             if epoch == 0:
                 (iterator,) = [each for each in iterators() if all(each is not other for other in others)]
@@ -390,7 +391,9 @@ def test_an_iterator_is_let_go_of_when_keras_does_and_its_end_is_no_part_of_a_st
             alive.extend(each() is not None for each in held)
 
     callback = StarvationMonitor(out=None, quiet=True)
-    network().fit(slowly(0.0), verbose=0, epochs=3, callbacks=[Ends(), callback])
+    model = package.Sequential([package.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(slowly(0.0), verbose=0, epochs=3, callbacks=[Ends(), callback])
     assert alive
     assert not any(alive)
     assert callback.session is not None

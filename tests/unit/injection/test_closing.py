@@ -125,10 +125,31 @@ def test_many_calls_of_fit_too_short_for_a_verdict_are_one_line_and_of_a_batch_e
         return [line for line in lines(replace(ended("", ""), records=(record,)), ["python"]) if "fit" in line]
 
     first, others, remark, more = told(10, 1, 71)
-    assert first == "fit of agent.py: waits"
+    assert first == "fit 1 of agent.py: waits"
     assert others == "9 more calls of fit took 1 step at most: too few for a verdict"
     assert "train_on_batch in its place" in remark
     assert more.startswith("71 more calls of fit were not measured")
     assert len(told(5, 20, 0)) == 2  # as the folds of a validation
     assert len(told(2, 1, 0)) == 2
     assert len(told(5, 100, 0)) == 5
+
+
+def test_trainings_are_told_apart_by_their_number_and_their_process() -> None:
+    (record,) = ended("python train.py", "train.py").records
+    (fit,) = record.trainings
+    alone = replace(ended("", ""), records=(record,))
+    assert lines(alone, ["python"])[0] == "fit of train.py: waits"
+    twice = record.model_copy(update={"trainings": (fit, fit.model_copy(update={"number": 2})), "pid": 9})
+    told = lines(replace(alone, records=(record, twice)), ["python"])
+    assert told[:3] == [
+        "fit of train.py, process 7: waits",
+        "fit 1 of train.py, process 9: waits",
+        "fit 2 of train.py, process 9: waits",
+    ]
+
+
+def test_a_process_that_trains_on_in_the_background_was_not_killed() -> None:
+    (record,) = ended("python train.py", "train.py").records
+    job = replace(ended("", ""), records=(record.model_copy(update={"ended": False}),))
+    assert "process 7 was killed" in lines(job, ["python"])[1]
+    assert "process 7 still trains" in lines(replace(job, running=frozenset({7})), ["python"])[1]

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
+import threading
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -11,6 +15,7 @@ import pytest
 from rich.progress import track
 
 from pipeline_bench.injection import entries, lines
+from pipeline_bench.tfdata import user_code
 
 LOOP = "def where(of_loop):\n    return of_loop()\n"
 
@@ -52,3 +57,51 @@ def test_a_notebooks_kernel_is_called_so_and_cannot_be_started_again(monkeypatch
     assert (entries.program(), entries.command()) == ("train.py", ("python", "/a/train.py", "-v"))
     monkeypatch.setattr(sys, "argv", ["/env/ipykernel_launcher.py", "-f", "kernel.json"])
     assert (entries.program(), entries.command()) == ("a notebook", ())
+
+
+def called_through(*files: str) -> tuple[str | None, str | None]:
+    """The loops, over a dataset and over a DataLoader, of code that these files call one another's, outermost first."""
+    found: list[tuple[str | None, str | None]] = []
+    scope: dict[str, Any] = {"of_loop": lines.of_loop, "of_user": lines.of_user}
+    first, last = "of_loop(), of_user()", "found.append(called())"
+    for body, file in [(first, "<first>"), *(("called()", file) for file in reversed(files)), (last, "<last>")]:
+        exec(compile(f"def call():\n    return {body}\n", file, "exec"), scope)
+        scope = {"called": scope["call"], "found": found}
+    thread = threading.Thread(target=scope["called"])  # without the frames of what runs the tests
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+SITE = "/env/lib/python3.12/site-packages"
+
+
+def test_a_loop_that_a_library_has_is_called_by_the_users_line_that_calls_it() -> None:
+    name = "train.py:2, by loop.py:2"
+    assert called_through("/home/you/train.py", f"{SITE}/fast/loop.py") == (name, name)
+    over_dataset, _ = called_through("/home/you/train.py", f"{SITE}/keras/src/layers/adapt.py")
+    assert over_dataset is None
+
+
+@pytest.mark.parametrize(
+    "maker",
+    ["tensorflow/python/ops/script_ops.py", "torch/utils/data/_utils/fetch.py", "grain/_src/python/data_loader.py"],
+)
+def test_what_makes_a_batch_is_no_training(maker: str) -> None:
+    assert called_through("/home/you/train.py", f"{SITE}/{maker}", "/home/you/data.py") == (None, None)
+    assert called_through("/home/you/grain/train.py") == ("train.py:2", "train.py:2")
+
+
+def test_a_package_that_is_run_as_a_program_is_the_users_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def loop_of(main: ModuleType) -> str | None:
+        monkeypatch.setitem(sys.modules, "__main__", main)
+        user_code.origin.cache_clear()
+        monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
+        return called_through(f"{SITE}/mine/train.py", f"{SITE}/mine/loops.py")[0]
+
+    module, command, file = ModuleType("__main__"), ModuleType("__main__"), ModuleType("__main__")
+    module.__spec__ = ModuleSpec("mine.train", None)
+    (tmp_path / "mytrain").write_text("import sys\nfrom mine.train import main\nsys.exit(main())\n")
+    command.__file__, file.__file__ = str(tmp_path / "mytrain"), "/home/you/train.py"
+    assert [loop_of(each) for each in (module, command, file)] == ["loops.py:2", "loops.py:2", None]
+    user_code.origin.cache_clear()

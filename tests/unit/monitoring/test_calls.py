@@ -76,3 +76,27 @@ def test_the_time_of_a_validation_is_no_input_wait_and_told_where_it_is_much(at:
     monitor = loop(at, validates_long)
     monitor.close()
     assert monitor.remarks[1].startswith("3.03 s between its steps, 9")
+
+
+def test_what_goes_wrong_as_a_step_is_ended_stays_out_of_the_program(
+    at: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(CallMonitor, "leave", fail)
+    problems: list[Exception] = []
+    made: list[CallMonitor] = []
+
+    def watch(where: str, begin: Callable[[str], CallMonitor]) -> CallMonitor:
+        made.append(begin(where))
+        return made[-1]
+
+    training = TrainingCalls(lambda: "train.py:7", watch, problems.append, None)
+    for _ in range(3):
+        assert training.on_batch("train_on_batch", "tensorflow", lambda: 5) == 5
+        acts(training, 0)
+        at[0] += GAP_NS
+        training._thread.repeated = False  # as before a validation
+    made[0].drop()
+    assert isinstance(problems[0], MemoryError)

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline_bench.model.events import Device
 from pipeline_bench.monitoring import sampling
-from pipeline_bench.monitoring.sampling import Readings, SamplerThread, device_of, was_stopped
+from pipeline_bench.monitoring.sampling import Readings, SamplerThread, device_of, device_of_tf_data, was_stopped
 from pipeline_bench.planted import cuda
 from pipeline_bench.samplers import Reading, Sampler
 from tests.stubs.nvml import gpu_stub
@@ -138,3 +138,15 @@ def test_the_gpu_of_a_rank_is_the_one_that_it_works_on(
     assert device_of(framework) == Device(kind="gpu", name="GPU two", pci_bus_id="0000:02:00.0")
     monkeypatch.setattr(cuda, "LIBRARY", "libcuda_that_is_not_there.so")
     assert device_of(framework) == Device(kind="gpu", name="GPU two")
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_batches_of_tf_data_may_go_to_another_frameworks_gpu(monkeypatch: pytest.MonkeyPatch, framework: str) -> None:
+    config = SimpleNamespace(list_logical_devices=lambda _: [])
+    found = {"tensorflow": SimpleNamespace(config=config)}
+    others = {name: module for name, module in ranks_second_gpu().items() if name.startswith(framework)}
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.delitem(sys.modules, "jax._src.xla_bridge", raising=False)
+    for name, module in {**found, **others}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    assert device_of_tf_data().name == "GPU two"

@@ -1,0 +1,95 @@
+"""The loops of a process that are watched, by their lines: which of them train, and which only look at a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+WATCHED_LOOPS = 4
+"""Loops that are watched in a process, told apart by the line of the `for`."""
+STEPS_OF_A_BATCH = 2
+"""A `fit` of no more is given a batch or two: it is a step of a loop."""
+_CALLS_A_BATCH = 50
+"""Calls that train on what one batch of a dataset holds: as a critic's, or parts of the batch. After more that come
+without another batch, something else makes what they train on."""
+
+
+class WatchedLoops:
+    """Those of one process."""
+
+    def __init__(self) -> None:
+        self._by_line: dict[str, Any] = {}
+        self._looks: set[str] = set()
+        """Lines that looked at a batch, and made room for a loop."""
+        self._taken = self._calls = 0
+        """Batches that loops had taken at the last call that trains; such calls since the last batch."""
+        self._fits_are_long = False
+
+    def of(self, where: str, begin: Callable[[], Any]) -> Any:
+        """Return what watches the loop of a line; None where it is to be left alone.
+
+        Args:
+            where: the line.
+            begin: begins to watch it.
+        """
+        if where in self._looks:
+            return None
+        if where not in self._by_line:
+            if len(self._by_line) >= WATCHED_LOOPS and not self._leaves_a_look():
+                return None
+            self._by_line[where] = begin()
+        return self._by_line[where]
+
+    def feed_a_call(self) -> bool:
+        """Take in a call that trains; return whether a loop over batches gives it what it trains on."""
+        loops = [loop for loop in list(self._by_line.values()) if not loop.by_calls]
+        self._calls += 1
+        if self._calls == _CALLS_A_BATCH:  # what graphs have taken is known once it is read
+            for loop in loops:
+                loop.read(settled=False)
+        taken = sum(loop.taken for loop in loops)
+        if taken != self._taken:
+            self._taken, self._calls = taken, 0
+        return bool(loops) and self._calls < _CALLS_A_BATCH
+
+    def pass_fit(self, monitor: Any) -> None:
+        """Take in that a `fit` has ended: after one of many steps the next batch of a loop is not in a row with others.
+
+        Args:
+            monitor: measured it; None: it is taken to be as the last one that was measured.
+        """
+        if monitor is not None and monitor.kept is not None:
+            self._fits_are_long = monitor.kept.figures.steps > STEPS_OF_A_BATCH
+        if self._fits_are_long:
+            for loop in list(self._by_line.values()):
+                loop.interrupt()
+
+    def shown(self, fits: bool) -> Iterator[tuple[str, Any]]:
+        """Yield the loops with their lines, without those that only look where something else trains.
+
+        Args:
+            fits: whether a `fit` trains.
+        """
+        loops = list(self._by_line.items())
+        trains = fits or any(loop.record.kept is not None and not loop.only_looks for _, loop in loops)
+        yield from ((where, loop) for where, loop in loops if not (trains and loop.only_looks))
+
+    def end(self, fits: bool, guarded: Callable[[Callable[[], Any]], Any]) -> None:
+        """End what is watched; nothing is left of what only looks where something else trains.
+
+        Args:
+            fits: as for `shown`.
+            guarded: calls what it is given, and keeps its error from the program.
+        """
+        for loop in sorted(self._by_line.values(), key=lambda loop: bool(loop.only_looks)):
+            is_shown = any(loop is each for _, each in self.shown(fits))
+            guarded(loop.end if is_shown else loop.drop)
+
+    def _leaves_a_look(self) -> bool:
+        """Stop watching the first line that only looks at batches; return whether there was one."""
+        for where, loop in list(self._by_line.items()):
+            if not loop.is_training or loop.only_looks:
+                self._looks.add(where)
+                self._by_line.pop(where).drop()
+                return True
+        return False

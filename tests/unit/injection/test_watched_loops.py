@@ -1,0 +1,123 @@
+"""Which loops of a process are its trainings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipeline_bench.injection.watched_loops import WATCHED_LOOPS, WatchedLoops
+from pipeline_bench.monitoring import record
+from pipeline_bench.monitoring.loop import IteratorMonitor
+
+
+class Batches:
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> int:
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return self.left
+
+
+def passed(loop: Any, batches: int) -> None:
+    """Have a loop take so many batches until the data ends."""
+    list(loop.timed(Batches(batches)))
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Callable[[WatchedLoops, str], Any]:
+    def begin(loops: WatchedLoops, where: str) -> Any:
+        return loops.of(where, lambda: IteratorMonitor(where, "torch", tmp_path))
+
+    return begin
+
+
+def ended(loops: WatchedLoops, fits: bool = False) -> list[str]:
+    loops.end(fits, lambda work: work())
+    return [where for where, loop in loops.shown(fits) if loop.record.kept is not None]
+
+
+def test_examples_that_are_shown_after_each_epoch_are_no_training(
+    begin: Callable[[WatchedLoops, str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "_KEEP_EVERY_NS", 0)
+    loops = WatchedLoops()
+    shows, training, kept = (begin(loops, f"train.py:{line}") for line in (3, 5, 7))
+    samples = kept.timed(Batches(90))
+    for _ in range(8):
+        passed(training, 40)
+        passed(shows, 1)
+        next(samples)
+    shows.read(settled=True)
+    shows.record.keep()
+    assert shows.record.kept is not None
+    assert ended(loops) == ["train.py:5"]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_takes_a_batch_or_two_at_a_time_is_the_training_where_there_is_no_other(
+    begin: Callable[[WatchedLoops, str], Any],
+) -> None:
+    for fits in (False, True):
+        loops = WatchedLoops()
+        whole = begin(loops, "train.py:3")
+        for _ in range(8):
+            passed(whole, 1)
+        assert ended(loops, fits) == ([] if fits else ["train.py:3"])
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(40, []), (1, ["train.py:3"])])
+def test_between_long_calls_of_fit_a_kept_iterator_gives_examples_and_for_those_of_a_step_batches(
+    steps: int, expected: list[str], begin: Callable[[WatchedLoops, str], Any]
+) -> None:
+    loops = WatchedLoops()
+    batches = begin(loops, "train.py:3").timed(Batches(9))
+    fit = SimpleNamespace(kept=SimpleNamespace(figures=SimpleNamespace(steps=steps)))
+    for number in range(8):
+        next(batches)
+        loops.pass_fit(fit if number < 2 else None)
+    assert ended(loops, fits=True) == expected
+
+
+def test_two_iterators_that_are_taken_from_by_turns_are_both_of_the_training(
+    begin: Callable[[WatchedLoops, str], Any],
+) -> None:
+    loops = WatchedLoops()
+    real, noise = (begin(loops, where).timed(Batches(40)) for where in ("train.py:3", "train.py:4"))
+    for _ in range(20):
+        next(real)
+        next(noise)
+    assert ended(loops) == ["train.py:3", "train.py:4"]
+
+
+def test_calls_that_train_go_on_to_be_watched_after_a_look_at_a_dataset(
+    begin: Callable[[WatchedLoops, str], Any],
+) -> None:
+    loops = WatchedLoops()
+    assert not loops.feed_a_call()
+    loop = begin(loops, "train.py:3")
+    for _ in loop.timed(Batches(100)):
+        assert all(loops.feed_a_call() for _ in range(5))  # a critic's
+    fed = [loops.feed_a_call() for _ in range(200)]
+    assert fed[0]
+    assert not any(fed[100:])
+    ended(loops)
+
+
+def test_what_only_looks_leaves_its_place_to_another_line(begin: Callable[[WatchedLoops, str], Any]) -> None:
+    loops = WatchedLoops()
+    for line in range(WATCHED_LOOPS):
+        passed(begin(loops, f"train.py:{line}"), 1 if line == 2 else 9)
+    assert begin(loops, "train.py:8") is not None
+    assert begin(loops, "train.py:2") is None
+    assert begin(loops, "train.py:9") is not None
+    ended(loops)
