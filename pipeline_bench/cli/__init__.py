@@ -115,6 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         output.silence()
     except OSError as error:
         code = _unwritable(error)
+    try:
+        sys.stderr.flush()
+    except OSError:  # the interpreter would try again, and end with a code of its own
+        output.silence(sys.stderr)
     sys.exit(code)
 
 
@@ -153,7 +157,8 @@ def _usage_error(error: Exception) -> int | None:
         return None
     if isinstance(message := getattr(error, "message", None), str):
         error.message = safe_message(message)  # type: ignore[attr-defined] # it quotes the command line
-    error.show()
+    with suppress(OSError):  # as `_say` has it
+        error.show()
     return code
 
 

@@ -78,9 +78,9 @@ def named(stream: TextIO) -> TextIO:
     )
 
 
-def silence() -> None:
-    """Give the interpreter somewhere to flush to when it ends: the file or the pipe takes nothing more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def silence(stream: TextIO | None = None) -> None:
+    """Give the interpreter somewhere to flush stdout, or another stream, to at its end: its file takes nothing more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
 
 
 def form_of(output: Path | None, forms: type[_Form]) -> _Form:

@@ -83,7 +83,8 @@ def test_the_exit_code_is_the_commands_also_where_nothing_can_be_told(tmp_path: 
         nobody, descriptor = os.pipe()
         os.close(nobody)
     arguments = [sys.executable, "-m", "pipeline_bench", "run", "--", "sh", "-c", "exit 4"]
-    done = subprocess.run(arguments, check=False, cwd=tmp_path, stderr=descriptor, timeout=60)
+    buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
+    done = subprocess.run(arguments, check=False, cwd=tmp_path, stderr=descriptor, timeout=60, env=buffered)
     os.close(descriptor)
     assert done.returncode == 4
 
