@@ -267,6 +267,25 @@ def test_with_stderr_full_as_well_the_exit_code_is_all_that_there_is(
     assert ended.returncode == code
 
 
+@pytest.mark.parametrize("stderr", ["/dev/full", "a pipe that nobody reads"])
+def test_work_is_done_also_where_stderr_takes_no_line_of_it(stderr: str, tmp_path: Path) -> None:
+    if stderr == "/dev/full":
+        descriptor = os.open(stderr, os.O_WRONLY)
+    else:
+        nobody, descriptor = os.pipe()
+        os.close(nobody)
+    ended = subprocess.run(
+        [sys.executable, "-m", "pipeline_bench", "data", "make", "csv", "--out", "made", "--size", "20kB"],
+        stdout=subprocess.PIPE,
+        stderr=descriptor,
+        cwd=tmp_path,
+        check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+    )
+    os.close(descriptor)
+    assert (ended.returncode, ended.stdout[:14]) == (0, b"made: 37 lines")
+
+
 def test_a_terminal_without_utf8_gets_a_mark_and_no_traceback() -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "pipeline_bench", "backends"],
