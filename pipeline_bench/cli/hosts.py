@@ -203,7 +203,12 @@ def _merge(
     for number, sessions in enumerate(found, start=1):
         session = merging.merge(sessions, lost, ahead_s)
         where = folder if len(found) == 1 else folder / f"training-{number}"
-        where.mkdir(exist_ok=True)
+        try:
+            where.mkdir(exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"{where} cannot be made: {error.strerror}.", "Move it away, or make room there."
+            ) from None
         save(session, where)
         outcome, problems = deliver(Outcome(session, where, interrupted=False), console, shown)
         if problems or lost or not outcome.all_ok or (session.hosts is not None and session.hosts.missing):
