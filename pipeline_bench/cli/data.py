@@ -116,7 +116,8 @@ def remove(
         raise UsageError("Give the names of what to remove, or --all.", "`pipeline-bench data list` shows them.")
     for name in names or ():
         if name not in found:
-            raise UsageError(f"There is no synthetic dataset {name!r}.", did_you_mean(name, found))
+            hint = sentence(f"{did_you_mean(name, found)}.") if found else "`compare` has made none yet."
+            raise UsageError(f"There is no synthetic dataset {name!r}.", hint)
     for name in names or found:
         try:
             shutil.rmtree(found[name].folder)

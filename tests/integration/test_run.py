@@ -60,6 +60,17 @@ def test_a_command_that_cannot_be_started_exits_as_in_a_shell(tmp_path: Path) ->
     assert ended(start(tmp_path, "./text"))[0] == 126
 
 
+def test_a_script_whose_interpreter_is_not_there_is_not_said_to_be_missing_itself(tmp_path: Path) -> None:
+    """As where an editor has put a carriage return at the end of its first line."""
+    (tmp_path / "job.sh").write_text("#!/bin/sh\r\nexit 5\r\n", newline="")
+    (tmp_path / "job.sh").chmod(0o755)
+    code, _, err = ended(start(tmp_path, "./job.sh"))
+    assert (code, err.partition(": ")[2]) == (
+        127,
+        "./job.sh cannot be started: the interpreter that its first line names is not there.\n",
+    )
+
+
 def test_a_script_without_an_interpreters_name_is_the_shells_as_for_nohup(tmp_path: Path) -> None:
     (tmp_path / "job.sh").write_text('echo "$1"; exit 5\n')
     (tmp_path / "job.sh").chmod(0o755)
