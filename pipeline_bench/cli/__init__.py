@@ -12,7 +12,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -104,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows a ? for a ×, not a traceback
-    sys.stdout = output.named(sys.stdout)
+    sys.stdout, sys.stderr = output.named(sys.stdout), output.lenient(sys.stderr)
     for number in (signal.SIGTERM, signal.SIGHUP):  # no command leaves a part of a file behind
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
@@ -204,5 +203,4 @@ def _bug(error: Exception) -> int:
 
 
 def _say(message: str, hint: str) -> None:
-    with suppress(OSError):  # where stderr is full or gone as well, the exit code is all that there is
-        typer.echo("\n".join(line for line in (message, hint) if line), err=True)
+    typer.echo("\n".join(line for line in (message, hint) if line), err=True)

@@ -116,7 +116,8 @@ def remove(
         raise UsageError("Give the names of what to remove, or --all.", "`pipeline-bench data list` shows them.")
     for name in names or ():
         if name not in found:
-            raise UsageError(f"There is no synthetic dataset {name!r}.", did_you_mean(name, found))
+            hint = sentence(f"{did_you_mean(name, found)}.") if found else "`compare` has made none yet."
+            raise UsageError(f"There is no synthetic dataset {name!r}.", hint)
     for name in names or found:
         try:
             shutil.rmtree(found[name].folder)
@@ -198,17 +199,16 @@ def _progress(asked: SyntheticDataset) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from pipeline_bench.system import job_control
+    from pipeline_bench.ui.foreground import ForegroundLive
+
     console = Console(stderr=True)
-    if console.is_terminal and not console.is_dumb_terminal:
+    if console.is_terminal and not console.is_dumb_terminal and not job_control.in_background():
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        bar = Progress(*columns, console=console, transient=True)
-        bar.start()
-        try:
-            task = bar.add_task(f"making {asked.noun}", total=asked.samples)
+        bar = Progress(*columns, console=console)
+        task = bar.add_task(f"making {asked.noun}", total=asked.samples)
+        with ForegroundLive(console=console, transient=True, get_renderable=bar.get_renderable):
             yield lambda made: bar.update(task, completed=made)
-        finally:
-            with suppress(OSError):  # the terminal is gone
-                bar.stop()
         return
     reached = -1
 

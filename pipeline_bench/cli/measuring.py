@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -315,8 +316,10 @@ def run(
         try:
             ended = commands.run(command, out if rank is None else folder_of(rank, out, may_be_empty=True), pass_on_to)
         except OSError as error:
-            typer.echo(f"Error: {safe(command[0])} cannot be started: {error.strerror}.", err=True)
             missing = isinstance(error, FileNotFoundError)
+            of_its_own = missing and shutil.which(command[0]) is not None
+            why = "the interpreter that its first line names is not there" if of_its_own else error.strerror
+            typer.echo(f"Error: {safe(command[0])} cannot be started: {why}.", err=True)
             raise typer.Exit(commands.NOT_FOUND if missing else commands.NOT_EXECUTABLE) from None
         with suppress(OSError):  # stderr is full, or nobody reads it: the exit code is the command's all the same
             for line in closing.lines(ended, command):

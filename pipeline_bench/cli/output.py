@@ -66,12 +66,31 @@ class _Raw(io.FileIO):
             raise StdoutError(error.errno, error.strerror) from error
 
 
+class _RawStderr(_Raw):
+    """As of stderr: what it does not take is lost, because nobody is left to be told, and the work goes on."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return io.FileIO.write(self, data)
+        except OSError:
+            return memoryview(data).nbytes
+
+
 def named(stream: TextIO) -> TextIO:
     """Return a stream to the same file whose writes raise `StdoutError`; the stream itself where it is no file."""
+    return _onto(stream, _Raw)
+
+
+def lenient(stream: TextIO) -> TextIO:
+    """Return a stream to the same file whose writes never fail; the stream itself where it is no file."""
+    return _onto(stream, _RawStderr)
+
+
+def _onto(stream: TextIO, kind: type[_Raw]) -> TextIO:
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     try:
-        raw = _Raw(stream)
+        raw = kind(stream)
     except OSError:  # it writes to memory, or was closed
         return stream
     buffer: Any = io.BufferedWriter(raw) if isinstance(stream.buffer, io.BufferedWriter) else raw  # not with python -u

@@ -153,7 +153,8 @@ def _outcome(
 def _text(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None, ended: str | None) -> str:
     if diagnosis.failure is not None:
         stages = _stages_alone(session, diagnosis.inspection)
-        return f"{sentence(diagnosis.failure.removesuffix('.'))}. {stages}" if stages else diagnosis.failure
+        end = "" if diagnosis.failure.endswith((".", "?")) else "."
+        return f"{sentence(diagnosis.failure)}{end} {stages}" if stages else diagnosis.failure
     bottleneck = diagnosis.bottleneck.text if diagnosis.bottleneck is not None else ""
     if ended is None:
         return bottleneck

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.panel import Panel
+from rich.spinner import Spinner
 from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
@@ -25,10 +26,13 @@ from pipeline_bench.run.child import call
 from pipeline_bench.run.comparison import compare
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.system import job_control
 from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.text import NAME, REASON, one_line, units
+from pipeline_bench.ui.foreground import ForegroundLive
 
 WIDTH_COLUMNS = 80
+_DRAWN_PER_S = 10
 _LEAVE = {"q", "quit", "exit"}
 
 Measure = Callable[[Run | Compare, Observer], Session | dict[str, Any]]
@@ -197,13 +201,14 @@ def _range(part: Ask) -> str:
 @contextmanager
 def _shown_while(console: Console, doing: str) -> Iterator[Observer]:
     """Show that something is going on: a live line on a terminal, else a plain one."""
-    if not console.is_terminal or console.is_dumb_terminal:
+    if not console.is_terminal or console.is_dumb_terminal or job_control.in_background():
         console.print(f"({one_line(doing, NAME)} ...)")
         console.print()
         yield Observer()
         return
-    with console.status(Text(one_line(doing, NAME))) as status:
-        yield _Progress(lambda text: status.update(Text(one_line(text, NAME))), doing)
+    spinner = Spinner("dots", Text(one_line(doing, NAME)), style="status.spinner")
+    with ForegroundLive(spinner, console=console, refresh_per_second=_DRAWN_PER_S, transient=True):
+        yield _Progress(lambda text: spinner.update(text=Text(one_line(text, NAME))), doing)
 
 
 class _Progress(Observer):

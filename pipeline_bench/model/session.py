@@ -181,7 +181,7 @@ def save(session: Session, folder: Path) -> Path:
     except OSError as error:
         reason = error.strerror or str(error)
         raise SessionError(
-            f"{path} cannot be written: {reason}.", "Free some space or choose another --out."
+            f"{path} cannot be written: {reason}.", "Free some space there, or choose another folder."
         ) from error
     return path
 

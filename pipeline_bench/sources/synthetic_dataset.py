@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -248,8 +248,13 @@ def _write_manifest(folder: Path, manifest: Manifest) -> None:
 def _once_whole(path: Path) -> Iterator[Path]:
     """Give the path to write to; what lies there gets the name of the file when the block has ended well."""
     unfinished = path.with_name(path.name + _UNFINISHED)
-    yield unfinished
-    unfinished.replace(path)
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    except OSError:  # the disk is full: what is there of the file takes room for nothing
+        with suppress(OSError):
+            unfinished.unlink()
+        raise
 
 
 def _write(data: SyntheticDataset, folder: Path, missing: list[int], pool: ThreadPoolExecutor) -> Iterator[int]:

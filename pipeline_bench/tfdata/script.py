@@ -311,7 +311,7 @@ class _Watch:
                 takes = (given.get("x"), given.get("y"), given.get("sample_weight"))
                 model = given["self"] if script_datasets.are_batches_of(loop.dataset, takes) else None
                 datasets = script_datasets.named(sys._getframe(1), loop.dataset)
-                self._reach(Training(loop.dataset, model, loop.line, datasets=datasets))
+                self._reach(Training(loop.dataset, model, loop.line, datasets=datasets, within=loop.within))
             return plain(*arguments, **named)
 
         return train_on_batch

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -21,9 +19,9 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.report import VERDICT_STYLES
 from pipeline_bench.run.observer import Observer, Progress
-from pipeline_bench.system import job_control
 from pipeline_bench.text import NAME, one_line, units
 from pipeline_bench.ui import cut, diagnosing, figure_table, overall_bar, sparkline
+from pipeline_bench.ui.foreground import ForegroundLive
 from pipeline_bench.ui.progress import Row, SessionProgress, stage
 
 REFRESH_S = 0.25
@@ -53,7 +51,7 @@ class LiveView(Observer):
         self._preparing = ""
         self._started_s = clock()
         self._drawn_s = float("-inf")
-        self._live = Live(
+        self._live = ForegroundLive(
             console=console,
             auto_refresh=False,
             screen=False,
@@ -69,10 +67,7 @@ class LiveView(Observer):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not job_control.may_draw(self._afresh):
-            self._forget()
-        with suppress(OSError):  # the terminal was closed: there is nothing to restore
-            self._live.stop()
+        self._live.stop()
 
     def preparing(self, what: str) -> None:
         self._preparing = f"{one_line(what)} …"
@@ -132,17 +127,8 @@ class LiveView(Observer):
 
     def _draw(self) -> None:
         self._drawn_s = self._clock()
-        if self._live.is_started and job_control.may_draw(self._afresh):
+        if self._live.is_started:
             self._live.refresh()
-
-    def _afresh(self) -> None:
-        """Draw below what the shell has written since the program was stopped, and not over it."""
-        self._console.show_cursor(False)
-        self._forget()
-
-    def _forget(self) -> None:
-        """Take what is drawn for gone: it is not to be drawn over, or erased."""
-        self._live._live_render._shape = None
 
 
 def _window(state: SessionProgress, lines: int) -> tuple[list[Row], int]:

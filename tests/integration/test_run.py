@@ -61,6 +61,17 @@ def test_a_command_that_cannot_be_started_exits_as_in_a_shell(tmp_path: Path) ->
     assert ended(start(tmp_path, "./text"))[0] == 126
 
 
+def test_a_script_whose_interpreter_is_not_there_is_not_said_to_be_missing_itself(tmp_path: Path) -> None:
+    """As where an editor has put a carriage return at the end of its first line."""
+    (tmp_path / "job.sh").write_text("#!/bin/sh\r\nexit 5\r\n", newline="")
+    (tmp_path / "job.sh").chmod(0o755)
+    code, _, err = ended(start(tmp_path, "./job.sh"))
+    assert (code, err.partition(": ")[2]) == (
+        127,
+        "./job.sh cannot be started: the interpreter that its first line names is not there.\n",
+    )
+
+
 def test_a_script_without_an_interpreters_name_is_the_shells_as_for_nohup(tmp_path: Path) -> None:
     (tmp_path / "job.sh").write_text('echo "$1"; exit 5\n')
     (tmp_path / "job.sh").chmod(0o755)
@@ -84,7 +95,8 @@ def test_the_exit_code_is_the_commands_also_where_nothing_can_be_told(tmp_path: 
         nobody, descriptor = os.pipe()
         os.close(nobody)
     arguments = [sys.executable, "-m", "pipeline_bench", "run", "--", "sh", "-c", "exit 4"]
-    done = subprocess.run(arguments, check=False, cwd=tmp_path, stderr=descriptor, timeout=60)
+    buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
+    done = subprocess.run(arguments, check=False, cwd=tmp_path, stderr=descriptor, timeout=60, env=buffered)
     os.close(descriptor)
     assert done.returncode == 4
 

@@ -145,4 +145,6 @@ def test_kept_data_is_listed_and_removed(
     assert run(["data", "remove", both[0].name]) == 0
     assert [path.name for path in tmp_path.iterdir()] == [both[1].name]
     assert run(["data", "remove", "--all"]) == 0
+    assert run(["data", "remove", both[0].name]) == 2
+    assert "`compare` has made none yet." in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

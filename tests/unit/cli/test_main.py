@@ -250,12 +250,40 @@ def test_a_page_with_a_long_name_is_on_the_screen_with_all_that_is_said(
     assert sum(-(-max(1, len(line)) // 80) for line in lines) <= screen.LINES
 
 
-def test_with_stderr_full_as_well_the_exit_code_is_all_that_there_is() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(("arguments", "code"), [(["scenarios"], 1), (["plan", "nosuch"], 2), (["comapre"], 2)])
+def test_with_stderr_full_as_well_the_exit_code_is_all_that_there_is(
+    arguments: list[str], code: int, unbuffered: str
+) -> None:
+    """A Python that could not write its buffer to stderr would end with 120."""
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(
-            [sys.executable, "-m", "pipeline_bench", "scenarios"], stdout=full, stderr=full, check=False
+            [sys.executable, "-m", "pipeline_bench", *arguments],
+            stdout=full,
+            stderr=full,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         )
-    assert ended.returncode == 1
+    assert ended.returncode == code
+
+
+@pytest.mark.parametrize("stderr", ["/dev/full", "a pipe that nobody reads"])
+def test_work_is_done_also_where_stderr_takes_no_line_of_it(stderr: str, tmp_path: Path) -> None:
+    if stderr == "/dev/full":
+        descriptor = os.open(stderr, os.O_WRONLY)
+    else:
+        nobody, descriptor = os.pipe()
+        os.close(nobody)
+    ended = subprocess.run(
+        [sys.executable, "-m", "pipeline_bench", "data", "make", "csv", "--out", "made", "--size", "20kB"],
+        stdout=subprocess.PIPE,
+        stderr=descriptor,
+        cwd=tmp_path,
+        check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+    )
+    os.close(descriptor)
+    assert (ended.returncode, ended.stdout[:14]) == (0, b"made: 37 lines")
 
 
 def test_a_terminal_without_utf8_gets_a_mark_and_no_traceback() -> None:

@@ -332,12 +332,13 @@ def test_a_pipeline_that_cannot_be_looked_at_ends_the_diagnosis_with_the_users_t
     assert search.next(state)[1] is None
 
 
-def test_a_pipeline_that_fails_as_written_ends_the_diagnosis() -> None:
-    found = diagnose(machine({}, fails=lambda trial: "bad record" if trial.variant.name == AS_WRITTEN else None))
-    assert said(found).failure == "bad record"
+@pytest.mark.parametrize(("why", "told"), [("bad record", "Bad record."), ("was it moved?", "Was it moved?")])
+def test_a_pipeline_that_fails_as_written_ends_the_diagnosis(why: str, told: str) -> None:
+    found = diagnose(machine({}, fails=lambda trial: why if trial.variant.name == AS_WRITTEN else None))
+    assert said(found).failure == why
     assert len(found.trials) == 2
     stages_ms = segments_of(machine({}).looked_at, found.environment.cores).period_ns / 1e6
-    assert said(found).text == f"Bad record. All stages together take {units.milliseconds(stages_ms)} for a batch."
+    assert said(found).text == f"{told} All stages together take {units.milliseconds(stages_ms)} for a batch."
 
 
 def test_a_model_that_computes_all_the_time_leaves_nothing_to_try() -> None:

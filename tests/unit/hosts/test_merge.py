@@ -477,6 +477,18 @@ def test_the_trainings_of_a_script_with_two_are_merged_each_by_itself(tmp_path: 
     assert told == [("fit", None, ()), ("evaluate", None, (1,)), ("fit", 1, ())]
 
 
+def test_a_file_in_the_place_of_a_trainings_folder_is_one_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(2):
+        folder = tmp_path / "rank-000" / f"{number}"
+        folder.mkdir(parents=True)
+        save(session(0), folder)
+    (tmp_path / "training-1").touch()
+    assert run(["merge", str(tmp_path)]) == 2
+    assert "training-1 cannot be made: File exists." in capsys.readouterr().err
+
+
 def test_who_was_lost_is_a_note_and_clocks_are_those_that_one_machine_asked() -> None:
     merged = merge.merge([session(0), session(1)], {1: "its node died"}, {0: 0.0, 1: 0.2})
     assert merged.hosts is not None

@@ -157,6 +157,17 @@ def test_a_dataset_lies_in_the_users_cache_unless_told_otherwise(
     assert dataset_folder(TABLE).parent == tmp_path / "home" / "elsewhere"
 
 
+def test_what_a_full_disk_has_taken_of_a_file_is_removed(tmp_path: Path) -> None:
+    def begin() -> None:
+        with synthetic_dataset._once_whole(tmp_path / "data.csv") as unfinished:
+            unfinished.write_bytes(b"1,2")
+            raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        begin()
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_image_is_a_jpeg_of_the_size_that_is_asked_for(tmp_path: Path) -> None:
     synthetic_dataset.make(IMAGES, tmp_path)
     with Image.open(tmp_path / IMAGES.path(7)) as picture:
