@@ -18,11 +18,11 @@ from pipeline_bench.text import NAME, joined, one_line, units
 def of_hosts(hosts: Hosts) -> str:
     """Return what several hosts come to, variant by variant, in a sentence each."""
     many = len({found.variant for found in hosts.results}) > 1
-    said = []
-    for found in hosts.results:
-        rate = "" if found.samples_per_second is None else f", {units.rate(found.samples_per_second)} samples/s in all"
-        said.append(f"{found.variant}: {found.text}{rate}" if many else f"{found.text}{rate}")
-    return ". ".join(said) + "." if said else "No hosts ran a trial at the same time."
+    said = [
+        f"{found.variant}: {found.text}." if many else f"{found.text[:1].upper()}{found.text[1:]}."
+        for found in hosts.results
+    ]
+    return " ".join(said) or "No hosts ran a trial at the same time."
 
 
 def conclude(session: Session, *, with_limit: bool = True) -> str:

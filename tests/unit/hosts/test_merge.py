@@ -136,8 +136,8 @@ def test_two_hosts_become_one_session_with_their_sum_and_the_verdict(tmp_path: P
     save(merged, tmp_path)
     assert load(tmp_path).hosts == merged.hosts
     assert conclude(merged) in markdown.render(merged).replace("\\", "")
-    assert "storage is shared" in html.render(merged)
-    assert "storage is shared" in screen.as_text(merged)
+    assert "Storage is shared" in html.render(merged)
+    assert "Storage is shared" in screen.as_text(merged)
 
 
 def test_the_time_that_a_sample_covers_is_moved_to_the_common_clock_with_its_stamp() -> None:
@@ -506,7 +506,7 @@ def test_interrupted_ranks_are_said_to_be_and_no_success(tmp_path: Path) -> None
         folder.mkdir()
         save(whole.model_copy(update={"trials": (*whole.trials[:-1], cut)}), folder)
     assert run(["merge", str(tmp_path)]) == 1
-    assert conclude(load(tmp_path)).startswith("Interrupted; until then: storage is shared")
+    assert conclude(load(tmp_path)).startswith("Interrupted; until then: Storage is shared")
 
 
 def test_a_merge_that_cannot_be_saved_is_one_message_and_leaves_the_ranks_sessions(
