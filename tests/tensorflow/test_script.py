@@ -114,16 +114,29 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "    @tf.function(jit_compile=True)\n"
         "    def step(self, batch, scale, *, double):\n"
         "        with tf.GradientTape(): loss = scale * double * tf.reduce_sum(batch['x'][0])\n"
-        "        open('stepped', 'w')\n        assert context().device_name.endswith('CPU:0')\n        return loss\n"
+        "        open('stepped', 'w')\n        assert context().device_name.endswith('CPU:0')\n"
+        "        with logs.as_default(): assert not tf.summary.should_record_summaries()\n"
+        "        return loss\n"
         "trainer = Trainer()\n"
+        "logs = tf.summary.create_file_writer('logs')\n"
         "with tf.device('CPU:0'):\n"
         "    for batch in data.map(lambda x, y: {'x': (x, y)}):\n        trainer.step(batch, 2.0, double=2)",
-        [10, True, 17, [24.0, 88.0]],
+        [10, True, 19, [24.0, 88.0]],
     ),
     "step_of_something_else": (
         "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x + 1.0\n"
         "for x, y in data.take(5): step(x * 2.0)",
         [5, False, 10],
+    ),
+    "step_of_a_part_and_something_made_of_another": (
+        "@tf.function\ndef step(x, y):\n    with tf.GradientTape(): return x + y\n"
+        "for x, y in data.take(5): step(x.numpy() / 2, y)",
+        [5, False, 10],
+    ),
+    "step_that_runs_eagerly": (
+        "tf.config.run_functions_eagerly(True)\n@tf.function\ndef step(x):\n    with tf.GradientTape(): return x\n"
+        "for x, y in data.take(5): step(x)",
+        [5, False, 11],
     ),
     "preview": (
         "for x, y in data.take(3): print(x)\n"
