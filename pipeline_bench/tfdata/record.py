@@ -118,7 +118,7 @@ class Recipe:
         own_files = any(call.needs_own_files() for call in self.calls.values())
         self.notes = (*notes, OWN_FILE_NOTE) if own_files else notes
         shared, left = _shared(calls, needed), throughput.left_early(calls[sink].result)
-        # Of what is passed over again before it is made anew, or keeps its elements in files, more than one pass is read.
+        # What is passed over again before it is made anew, or keeps its elements in files, is read more than once.
         again = {before for each in needed if calls[each].method == "repeat" for before in calls[each].inputs}
         lasting = upstream(calls, again | {each for each in needed if calls[each].writes_files()})
         self.stages: tuple[Stage, ...] = tuple(

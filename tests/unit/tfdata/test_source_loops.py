@@ -50,7 +50,8 @@ def test_what_a_comprehension_goes_over_and_what_follows_a_loop_are_made_once() 
     ], strict=True)
     # fmt: on
     assert [len(*repeated), len(*once)] == [1, 0]
-    for _ in range(1):
-        pass
+    for found in ([],):
+        if found:
+            break
     else:
         assert here() == []
