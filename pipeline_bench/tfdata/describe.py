@@ -39,7 +39,7 @@ _READING_OPS = frozenset(
     }
 )
 """Stateful ops that change no state."""
-_WRITING_OPS = re.compile(r"Write|Save|MergeV2Checkpoints")
+_WRITING_OPS = re.compile(r"Write(?!\w*Summary)|Save|MergeV2Checkpoints")
 _PARSING_OPS = {"ParseExampleV2", "ParseSingleExample"}
 _DATASET_OP = re.compile(r"Dataset(V\d+)?$")
 
@@ -132,7 +132,7 @@ def changes_state(dataset: Any) -> bool:
 
 
 def leaves_graph(graph: Any) -> bool:
-    """Return whether a graph runs Python, which may do anything, or writes files, such as checkpoints and logs."""
+    """Return whether a graph runs Python, which may do anything, or writes files; summaries can be switched off."""
     ops = _ops_in(graph)
     return not ops.isdisjoint(PYTHON_OPS) or any(_WRITING_OPS.match(op) for op in ops)
 
