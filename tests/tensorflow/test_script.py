@@ -124,7 +124,7 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "step_with_summaries": (
         "logs = tf.summary.create_file_writer('logs')\n@tf.function\ndef step(x):\n"
         "    with tf.GradientTape(), logs.as_default():\n"
-        "        tf.summary.scalar('first', x[0, 0], 1)\n        return x[0, 0]\n"
+        "        tf.summary.write('first', x[0, 0], 1)\n        return x[0, 0]\n"
         "for x, y in data.take(5): step(x)",
         [5, True, 13, [0.0, 4.0], 1],
     ),
