@@ -50,8 +50,8 @@ def test_what_a_comprehension_goes_over_and_what_follows_a_loop_are_made_once() 
     ], strict=True)
     # fmt: on
     assert [len(*repeated), len(*once)] == [1, 0]
-    for found in ([],):
-        if found:
+    for is_last in (False,):
+        if is_last:
             break
     else:
         assert here() == []
