@@ -136,7 +136,8 @@ def _ruled(
 ) -> Attempt:
     bad = next(_bad(own), None)
     if bad is not None:
-        why = _does_not_apply(attempt.fix, asked.inspection) if any(trial.status == "failed" for trial in own) else ""
+        at_once = all(trial.status == "failed" and (trial.steps is None or not trial.steps.count) for trial in own)
+        why = _does_not_apply(attempt.fix, asked.inspection) if at_once else ""
         return attempt.model_copy(update={"outcome": "not-applicable" if why else "failed", "reason": why or bad})
     compared = equality.compare(written, found, asked.allow_reordering)
     if compared.status == "not-told" and found is None and len(own) < FINGERPRINT_TRIALS:

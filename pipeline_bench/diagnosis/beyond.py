@@ -66,12 +66,12 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
     fixed = chain.fixed_part(inspection, list(reversed(trunk)))
     if inspection.anew and fixed:
         last = next((stage for stage in fixed if stage.method in KEEPING), fixed[-1])
-        keeps = ", and the cache in it" if cached else ""
+        keeps = ", with the cache in it," if cached else ""
         adds = "" if cached else f", with a cache() behind {named(last)}"
         yield _Idea(
             tuple(each.id for each in chain.upstream(inspection, last)),
-            f"The script makes the pipeline{keeps} anew for each pass over the data. Make it once, before the "
-            f"loop{adds}: later epochs then compute only what comes behind the cache.",
+            f"The script makes the pipeline{keeps} anew for each pass over it. If each is over the same data, make it "
+            f"once, before the loop{adds}: later epochs then compute only what comes behind the cache.",
         )
     for stage in trunk:
         function = stage.function

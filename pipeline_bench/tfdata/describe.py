@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import itertools
 import os
 import re
 from collections.abc import Mapping
@@ -38,6 +39,7 @@ _READING_OPS = frozenset(
     }
 )
 """Stateful ops that change no state."""
+_WRITING_OPS = re.compile(r"Write(?!\w*Summary)|Save|MergeV2Checkpoints")
 _PARSING_OPS = {"ParseExampleV2", "ParseSingleExample"}
 _DATASET_OP = re.compile(r"Dataset(V\d+)?$")
 
@@ -129,6 +131,12 @@ def changes_state(dataset: Any) -> bool:
     return any(_is_stateful(op) for op in _ops(dataset) - _NOT_COUNTED - _READING_OPS)
 
 
+def leaves_graph(graph: Any) -> bool:
+    """Return whether a graph runs Python, which may do anything, or writes files; summaries can be switched off."""
+    ops = _ops_in(graph)
+    return not ops.isdisjoint(PYTHON_OPS) or any(_WRITING_OPS.match(op) for op in ops)
+
+
 def name(given: Any) -> str:
     """Return a function's name, of an object its class: ``decode``, ``<lambda>``, ``partial of decode``."""
     if isinstance(given, functools.partial):
@@ -164,10 +172,15 @@ def _ops(dataset: Any) -> set[str]:
         return found
     for wrapper in wrappers:
         if hasattr(wrapper.function, "graph"):
-            graph = wrapper.function.graph.as_graph_def()
-            found |= {node.op for node in graph.node}
-            found |= {node.op for called in graph.library.function for node in called.node_def}
+            found |= _ops_in(wrapper.function.graph)
     return found
+
+
+def _ops_in(graph: Any) -> set[str]:
+    """Return the types of all ops in a graph, and in the functions that it calls."""
+    definition = graph.as_graph_def()
+    called = (node for function in definition.library.function for node in function.node_def)
+    return {node.op for node in itertools.chain(definition.node, called)}
 
 
 @functools.cache
@@ -232,11 +245,12 @@ def batch_size(of: Any) -> int | None:
     Takes the spec of an element as well; a leading size that is not static is then None. Whether the leading dimension
     is a batch of samples, or the height of a lone image, an element does not show.
     """
-    sizes = {_leading_size(component) for _, component in components(of)}
+    sizes = {leading_size(component) for _, component in components(of)}
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _leading_size(component: Any) -> int | None:
+def leading_size(component: Any) -> int | None:
+    """Return the leading size of an array, a tensor or its spec; None where it has none, or it is not known."""
     if hasattr(component, "nrows"):  # the shape of a ragged tensor does not have it
         return int(component.nrows())
     sizes = getattr(component, "shape", None)

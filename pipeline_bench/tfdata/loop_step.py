@@ -1,13 +1,16 @@
 """The step of a script's own loop: the `tf.function` that the loop hands its batches to, run by itself.
 
-A function of the graph makes its step and nothing else. Eager code around it, or in its place, may as well write a
-checkpoint or a log, and is never run.
+A function whose graph runs no Python and writes no file makes its step and nothing else. Eager code around it, or in
+its place, may as well write a checkpoint or a log, and is never run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from pipeline_bench.errors import UserCodeError
+from pipeline_bench.tfdata import describe
 
 
 class LoopStep:
@@ -27,9 +30,30 @@ class LoopStep:
         self._function = function._clone(None)
         self._arguments, self._named = tuple(arguments), dict(named)
         self._places = _places(batch)
+        self._is_traced = False
 
     def __call__(self, batch: Any) -> Any:
-        """Make a step, and return what the function gives; without a tensor in it, when the devices are done."""
+        """Make a step, and return what the function gives; without a tensor in it, when the devices are done.
+
+        Raises:
+            UserCodeError: more than a step would be made.
+        """
+        import tensorflow as tf
+
+        arguments, named = self._given(batch)
+        with tf.summary.record_if(False):  # they would go into the script's logs
+            if not self._is_traced:
+                graph = self._function.get_concrete_function(*arguments, **named).graph
+                if describe.leaves_graph(graph):
+                    raise UserCodeError(f"{self.name} runs Python, or writes files, in its graph")
+                self._is_traced = True
+            given = self._function(*arguments, **named)
+        if not any(tf.is_tensor(part) for part in tf.nest.flatten(given)) and tf.config.list_logical_devices("GPU"):
+            tf.test.experimental.sync_devices()
+        return given
+
+    def _given(self, batch: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments, and those by name, with the parts of a batch in their places."""
         import tensorflow as tf
 
         parts = tf.nest.flatten(batch)
@@ -41,18 +65,18 @@ class LoopStep:
             new = [parts[self._places[id(part)]] if id(part) in self._places else part for part in own]
             return tf.nest.pack_sequence_as(argument, new)
 
-        named = {name: exchanged(value) for name, value in self._named.items()}
-        given = self._function(*map(exchanged, self._arguments), **named)
-        if not any(tf.is_tensor(part) for part in tf.nest.flatten(given)) and tf.config.list_logical_devices("GPU"):
-            tf.test.experimental.sync_devices()
-        return given
+        return [*map(exchanged, self._arguments)], {name: exchanged(value) for name, value in self._named.items()}
 
 
 def of(call: tuple[Any, Sequence[Any], Mapping[str, Any]] | None, batch: Any) -> LoopStep | None:
-    """Return the step that a call of a `tf.function` makes of a batch; None where it was not given the batch."""
+    """Return the step that a call of a `tf.function` makes of a batch; None where it was not given the batch.
+
+    Nor is there one where it got something as long as the batch that is no part of it: that was made of this batch, as
+    by a cast, and would fit no other. A function that runs eagerly may do anything.
+    """
     import tensorflow as tf
 
-    if call is None:
+    if call is None or tf.config.functions_run_eagerly():
         return None
     function, arguments, named = call
     places = _places(batch)
@@ -60,7 +84,18 @@ def of(call: tuple[Any, Sequence[Any], Mapping[str, Any]] | None, batch: Any) ->
         given = [part for each in (*arguments, *named.values()) for part in tf.nest.flatten(each)]
     except (TypeError, ValueError):  # a structure whose keys have no order
         return None
-    return LoopStep(function, arguments, named, batch) if any(id(part) in places for part in given) else None
+    own = [part for part in given if id(part) in places]
+    if not own or any(_is_as_long_as(own, part) for part in given if id(part) not in places):
+        return None
+    return LoopStep(function, arguments, named, batch)
+
+
+def _is_as_long_as(batch: Sequence[Any], part: Any) -> bool:
+    """Return whether an argument has as many rows as a part of the batch; a variable is none of its samples."""
+    if hasattr(part, "assign") or not hasattr(part, "dtype"):
+        return False
+    size = describe.leading_size(part)
+    return size is not None and size in map(describe.leading_size, batch)
 
 
 def _places(batch: Any) -> dict[int, int]:

@@ -118,6 +118,9 @@ class Recipe:
         own_files = any(call.needs_own_files() for call in self.calls.values())
         self.notes = (*notes, OWN_FILE_NOTE) if own_files else notes
         shared, left = _shared(calls, needed), throughput.left_early(calls[sink].result)
+        # What is passed over again before it is made anew, or keeps its elements in files, is read more than once.
+        again = {before for each in needed if calls[each].method == "repeat" for before in calls[each].inputs}
+        lasting = upstream(calls, again | {each for each in needed if calls[each].writes_files()})
         self.stages: tuple[Stage, ...] = tuple(
             self.calls[numbers[each]]
             .stage()
@@ -125,7 +128,7 @@ class Recipe:
                 update={
                     "shared": each in shared,
                     "left_early": id(calls[each].result) in left,
-                    "anew": within in calls[each].loops,
+                    "anew": within in calls[each].loops and each not in lasting,
                     "input_shares": _input_shares(calls, calls[each]),
                 }
             )

@@ -6,12 +6,13 @@ import ast
 import functools
 import linecache
 import sys
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from pipeline_bench.tfdata import user_code
 
-_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, *_COMPREHENSIONS)
 
 
 class SourceLoop(NamedTuple):
@@ -21,6 +22,15 @@ class SourceLoop(NamedTuple):
     """The identity of the frame that runs it, which lives as long as the loop does."""
     file: str
     line: int
+
+
+class _Lines(NamedTuple):
+    """Where the text of a loop stands."""
+
+    first: int
+    last: int
+    repeated: frozenset[int]
+    """The lines of what it repeats, but not of what it goes over, which is evaluated once."""
 
 
 def around(*, body: bool = True) -> Iterator[SourceLoop]:
@@ -35,21 +45,38 @@ def around(*, body: bool = True) -> Iterator[SourceLoop]:
         # Of code without a file, as that of `-c`, Python has the text from 3.13 on; it is none of the script's.
         if code.co_filename.startswith("<") or user_code.origin(code.co_filename) not in ("user", "library"):
             continue
-        for line, first, end in _loops(code.co_filename):
-            # A loop that begins in front of the function only defines it.
-            begins = max(first, line + 1) if body else line
-            if code.co_firstlineno <= line and begins <= frame.f_lineno <= end:
-                yield SourceLoop(id(frame), code.co_filename, line)
+        for line in _loops_around(code.co_filename, code.co_firstlineno, frame.f_lineno, body):
+            yield SourceLoop(id(frame), code.co_filename, line)
+
+
+@functools.lru_cache(maxsize=4096)  # a script may make thousands of datasets in one line
+def _loops_around(file: str, defined_line: int, line: int, body: bool) -> tuple[int, ...]:
+    """Return the first lines of the loops that a line of a function stands in, inner ones first."""
+    around = (each for each in _loops(file) if (line in each.repeated if body else each.first <= line <= each.last))
+    # A loop that begins in front of the function only defines it.
+    return tuple(each.first for each in around if defined_line <= each.first)
 
 
 @functools.lru_cache(maxsize=256)
-def _loops(file: str) -> tuple[tuple[int, int, int], ...]:
-    """Return the first line of each loop of a file, that of its body, and its last line, inner ones first."""
+def _loops(file: str) -> tuple[_Lines, ...]:
+    """Return the loops of a file, inner ones first."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError, RecursionError):
         return ()
-    nodes = [node for node in ast.walk(tree) if isinstance(node, _LOOPS)]
-    bodies = ((node, getattr(node, "body", None)) for node in nodes)
-    spans = [(n.lineno, body[0].lineno if body else n.lineno, n.end_lineno or n.lineno) for n, body in bodies]
-    return tuple(sorted(spans, key=lambda span: -span[0]))
+    loops = [_lines(node) for node in ast.walk(tree) if isinstance(node, _LOOPS)]
+    return tuple(sorted(loops, key=lambda loop: -loop.first))
+
+
+def _lines(node: Any) -> _Lines:
+    whole, once = _span([node]), range(0)
+    if isinstance(node, _COMPREHENSIONS):
+        repeated, once = whole, _span([node.generators[0].iter])
+    else:
+        repeated = _span(node.body)  # without an `else`
+    return _Lines(whole[0], whole[-1], frozenset(repeated) - {whole[0], *once})
+
+
+def _span(nodes: Sequence[Any]) -> range:
+    """Return the lines from the first of some nodes to the last."""
+    return range(nodes[0].lineno, nodes[-1].end_lineno + 1)

@@ -108,7 +108,7 @@ def outcome(session: Session, result: Result) -> str:
         said = {"faster": "faster", "slower": "slower"}.get(result.speedup.difference or "", "")
     if said == "no-gain" and may_gain(result.speedup):
         return "unproven"
-    return {"no-gain": "no gain", "not-applicable": "no batch"}.get(said, said)
+    return {"no-gain": "no gain", "not-applicable": "n/a"}.get(said, said)
 
 
 def found(session: Session) -> str:

@@ -130,7 +130,7 @@ class PipelineEngine(Engine):
         return data
 
     def _tried(self, trained: ScriptTraining) -> ScriptTraining:
-        """Return what is trained, without the step of a loop where that fails by itself: the pipeline is then read."""
+        """Return what is trained, without a loop's step that fails or does more: the pipeline is then read."""
         step = self._watched_step(consumers.step_of(self._model))
         try:
             step(self._model.batch)

@@ -323,7 +323,14 @@ for x in tf.data.Dataset.range(400).map(lambda x: tf.cast(x, tf.float32)).batch(
 """
 
 
-@pytest.mark.parametrize(("check", "name"), [("pass", "step"), ("tf.debugging.assert_less(x, -1.0)", "")])
+@pytest.mark.parametrize(
+    ("check", "name"),
+    [
+        ("pass", "step"),
+        ("tf.debugging.assert_less(x, -1.0)", ""),
+        ("tf.io.write_file(__file__ + '.stepped', 'by its graph')", ""),
+    ],
+)
 def test_a_loops_function_is_its_step_where_it_runs_by_itself(
     check: str, name: str, fork_server: TrialServer, tmp_path: Path
 ) -> None:

@@ -425,3 +425,17 @@ def test_what_the_loop_of_the_passes_makes_is_made_anew_for_each() -> None:
             batches = data.batch(2)
     assert [stage.anew for stage in recording.recipe(batches, within).stages] == [False, False, True]
     assert not any(stage.anew for stage in recording.recipe(batches).stages)
+
+
+def test_what_is_passed_over_again_before_it_is_made_anew_or_is_kept_in_files_may_be_read_from_a_cache(
+    tmp_path: Path,
+) -> None:
+    import tensorflow as tf
+
+    with Recording() as recording:
+        for _ in range(1):
+            within = next(source_loops.around())
+            repeated = tf.data.Dataset.range(6).repeat().batch(2)
+            kept = tf.data.Dataset.range(6).cache(str(tmp_path / "kept")).batch(2)
+    for each, anew in ((repeated, [False, True, True]), (kept, [False, False, True])):
+        assert [stage.anew for stage in recording.recipe(each, within).stages] == anew

@@ -114,16 +114,34 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "    @tf.function(jit_compile=True)\n"
         "    def step(self, batch, scale, *, double):\n"
         "        with tf.GradientTape(): loss = scale * double * tf.reduce_sum(batch['x'][0])\n"
-        "        open('stepped', 'w')\n        assert context().device_name.endswith('CPU:0')\n        return loss\n"
+        "        open('stepped', 'w')\n        assert context().device_name.endswith('CPU:0')\n"
+        "        return loss\n"
         "trainer = Trainer()\n"
         "with tf.device('CPU:0'):\n"
         "    for batch in data.map(lambda x, y: {'x': (x, y)}):\n        trainer.step(batch, 2.0, double=2)",
         [10, True, 17, [24.0, 88.0]],
     ),
+    "step_with_summaries": (
+        "logs = tf.summary.create_file_writer('logs')\n@tf.function\ndef step(x):\n"
+        "    with tf.GradientTape(), logs.as_default():\n"
+        "        tf.summary.write('first', x[0, 0], 1)\n        return x[0, 0]\n"
+        "for x, y in data.take(5): step(x)",
+        [5, True, 13, [0.0, 4.0], 1],
+    ),
     "step_of_something_else": (
         "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x + 1.0\n"
         "for x, y in data.take(5): step(x * 2.0)",
         [5, False, 10],
+    ),
+    "step_of_a_part_and_something_made_of_another": (
+        "@tf.function\ndef step(x, y):\n    with tf.GradientTape(): return x + y\n"
+        "for x, y in data.take(5): step(x.numpy() / 2, y)",
+        [5, False, 10],
+    ),
+    "step_that_runs_eagerly": (
+        "tf.config.run_functions_eagerly(True)\n@tf.function\ndef step(x):\n    with tf.GradientTape(): return x\n"
+        "for x, y in data.take(5): step(x)",
+        [5, False, 11],
     ),
     "preview": (
         "for x, y in data.take(3): print(x)\n"
@@ -315,11 +333,16 @@ def reach(name):
             assert np.geterr()["over"] == "raise"
             step = consumers.step_of(training.model)
             assert [step(batch) for batch in training.data.take(2)] == [1.0, 1.0]
-        if name == "step_of_a_method":
+        if name in ("step_of_a_method", "step_with_summaries"):
             assert not os.path.exists("stepped")
             step = consumers.step_of(training.model)
             found.append([step(batch) for batch in training.data.take(2)])
+        if name == "step_of_a_method":
             os.remove("stepped")
+        if name == "step_with_summaries":
+            sys.modules["__main__"].logs.flush()
+            (logs,) = os.listdir("logs")
+            found.append(sum(1 for each in tf.compat.v1.train.summary_iterator(os.path.join("logs", logs))))
     except UserCodeError as error:
         found = f"{error.message} {error.hint}"
     if name in WAITED:  # what would go on, or come again, has the time to

@@ -48,7 +48,7 @@ def test_a_pipeline_that_is_made_anew_for_each_pass_is_to_be_made_once() -> None
     looked = augmented(random=False)
     stages = tuple(each.model_copy(update={"anew": True}) for each in looked.stages)
     (text,) = beyond.ideas(looked.model_copy(update={"stages": stages}), 1, 25.0, None, 1.0)
-    assert "Make it once, before the loop, with a cache() behind batch, train.py:12" in text
+    assert "make it once, before the loop, with a cache() behind batch, train.py:12" in text
 
 
 def test_what_the_model_takes_by_itself_bounds_the_gain() -> None:

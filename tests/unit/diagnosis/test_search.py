@@ -296,6 +296,18 @@ def test_a_map_that_fails_on_a_batch_takes_none_which_is_no_failure() -> None:
     assert said(found).proposal == CACHED
 
 
+def test_a_map_that_fails_after_it_took_batches_takes_them_and_failed() -> None:
+    ran: list[str] = []
+
+    def fails(trial: Trial) -> str | None:
+        ran.append(trial.variant.name)
+        return "Out of memory." if trial.variant.name == BATCHED and ran.count(BATCHED) > 1 else None
+
+    found = diagnose(machine({BATCHED: 2.0}, fails=fails))
+    assert outcome(found, BATCHED) == "failed"
+    assert said(found).attempt(BATCHED).reason == "It failed: Out of memory."
+
+
 def test_a_data_service_that_nobody_answers_at_costs_its_own_attempt_only() -> None:
     def fails(trial: Trial) -> str | None:
         return "No tf.data service answers" if "data service" in trial.variant.name else None

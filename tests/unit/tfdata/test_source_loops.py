@@ -39,3 +39,19 @@ def test_a_loop_that_defines_a_function_does_not_repeat_its_calls() -> None:
 def test_a_loop_in_one_line_counts_where_all_count() -> None:
     found = [any(loop.file == __file__ for loop in around(body=body)) for body in (True, False) for _ in range(1)]
     assert found == [False, True]
+
+
+def test_what_a_comprehension_goes_over_and_what_follows_a_loop_are_made_once() -> None:
+    # fmt: off
+    repeated, once = zip(*[
+        (here(), over)
+        for over
+        in [here()]
+    ], strict=True)
+    # fmt: on
+    assert [len(*repeated), len(*once)] == [1, 0]
+    for is_last in (False,):
+        if is_last:
+            break
+    else:
+        assert here() == []
