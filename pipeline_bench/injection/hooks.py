@@ -60,6 +60,8 @@ class Watched:
             self.__dict__.pop(name, None)
         self._training_functions: weakref.WeakSet[Any] = weakref.WeakSet()
         """The `tf.function`s in which a gradient was taken as they were traced."""
+        self._traced_loops: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
+        """Those in a `tf.function`."""
         self._more = 0
         self._problem: str | None = None
         self._tapes_unwatched = False
@@ -214,6 +216,8 @@ class Watched:
             return
         if function is not None:
             self._training_functions.add(function)
+            for loop in self._traced_loops.get(function, ()):
+                loop.in_training = True
         elif tf.executing_eagerly() and not self._is_fed():
             if self._is_asynchronous:
                 self._tapes_unwatched = True
@@ -299,7 +303,10 @@ class Watched:
 
             return DatasetMonitor(where, self._out, lasting=True)
 
-        return self._watched_loop(line(_lines()), begin)
+        loop, function = self._watched_loop(line(_lines()), begin), getattr(self._in_library, "function", None)
+        if loop is not None and function is not None:
+            self._traced_loops.setdefault(function, []).append(loop)
+        return loop
 
     def _watched_loop(self, where: str | None, begin: Callable[[str], Any]) -> Any:
         """Return what watches the loop of a line; None where it is to be left alone."""

@@ -21,8 +21,10 @@ class WatchedLoops:
         self._by_line: dict[str, Any] = {}
         self._looks: set[str] = set()
         """Lines that looked at a batch, and made room for a loop."""
-        self._taken = self._calls = 0
-        """Batches that loops had taken at the last call that trains; such calls since the last batch."""
+        self._batch = self._calls = 0
+        """The number of the last batch of any loop at the last call that trains; such calls since that batch."""
+        self._trains_on: Any = None
+        """The loop that took it, where a call trained on it."""
         self._fits_are_long = False
 
     def of(self, where: str, begin: Callable[[], Any]) -> Any:
@@ -47,10 +49,20 @@ class WatchedLoops:
         if self._calls == _CALLS_A_BATCH:  # what graphs have taken is known once it is read
             for loop in loops:
                 loop.read(settled=False)
-        taken = sum(loop.taken for loop in loops)
-        if taken != self._taken:
-            self._taken, self._calls = taken, 0
+        latest = max(loops, key=lambda loop: loop.last_taken, default=None)
+        if latest is not None and latest.last_taken != self._batch:
+            self._batch, self._calls = latest.last_taken, 0
+            # What graphs take is known too late to say which batch was the last.
+            self._trains_on = None if any(loop.takes_in_graphs for loop in loops) else latest
+            self._count_trained(1)
+        elif self._calls == _CALLS_A_BATCH:
+            self._count_trained(-1)
+            self._trains_on = None
         return bool(loops) and self._calls < _CALLS_A_BATCH
+
+    def _count_trained(self, batches: int) -> None:
+        if self._trains_on is not None:
+            self._trains_on.trained_on += batches
 
     def pass_fit(self, monitor: Any) -> None:
         """Take in that a `fit` has ended: after one of many steps the next batch of a loop is not in a row with others.
