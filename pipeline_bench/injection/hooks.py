@@ -212,12 +212,13 @@ class Watched:
         import tensorflow as tf
 
         function = getattr(self._in_library, "function", None)
+        if function is not None:  # also in the body of a loop, which is traced as a library's
+            for loop in self._traced_loops.get(function, ()):
+                loop.in_training = True
         if self._is_in_library:
             return
         if function is not None:
             self._training_functions.add(function)
-            for loop in self._traced_loops.get(function, ()):
-                loop.in_training = True
         elif tf.executing_eagerly() and not self._is_fed():
             if self._is_asynchronous:
                 self._tapes_unwatched = True
