@@ -248,6 +248,15 @@ def _quit_alone(children: Sequence[subprocess.Popen[bytes]], number: int) -> Non
         os.kill(os.getpid(), number)
 
 
+def _handled(handlers: Mapping[int, Any]) -> dict[int, Any]:
+    """Set the handlers; return those before."""
+    # Who ignores a signal, as nohup does a HUP, means the command to ignore it as well.
+    kept = {n: signal.signal(n, h) for n, h in handlers.items() if signal.getsignal(n) is not signal.SIG_IGN}
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # the system would keep no exit code of the command
+        kept[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    return kept
+
+
 @contextmanager
 def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     """Pass signals on to the command, but INT and QUIT where a terminal's keys send them to it as well.
@@ -282,10 +291,7 @@ def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
 
     # Functions, and not SIG_IGN, which the command would inherit.
     handlers: dict[int, Any] = {**dict.fromkeys(_KEYS, pass_on_key), **dict.fromkeys(_PASSED_ON, pass_on)}
-    # Who ignores a signal, as nohup does a HUP, means the command to ignore it as well.
-    kept = {n: signal.signal(n, h) for n, h in handlers.items() if signal.getsignal(n) is not signal.SIG_IGN}
-    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # the system would keep no exit code
-        kept[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    kept = _handled(handlers)
     try:
         yield pass_on_to
     finally:

@@ -198,7 +198,7 @@ def test_the_exit_code_is_the_commands_also_where_the_ends_of_children_are_ignor
         check=False,
         cwd=tmp_path,
         timeout=60,
-        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),  # noqa: PLW1509 - no thread runs yet
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
     )
     assert done.returncode == 4
 
