@@ -9,6 +9,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar
@@ -70,10 +71,10 @@ class _RawStderr(_Raw):
     """As of stderr: what it does not take is lost, because nobody is left to be told, and the work goes on."""
 
     def write(self, data: Any) -> int:
-        try:
-            return io.FileIO.write(self, data)
-        except OSError:
-            return memoryview(data).nbytes
+        written: int | None = None  # a full pipe that does not block takes nothing, and that is no error
+        with suppress(OSError):
+            written = io.FileIO.write(self, data)
+        return memoryview(data).nbytes if written is None else written
 
 
 def named(stream: TextIO) -> TextIO:

@@ -128,8 +128,9 @@ class Common(NamedTuple):
         """Which ranks shared a machine, as a clause; empty where none did."""
         if not self.machines:
             return ""
-        ranks, one = joined([str(rank) for rank in self.machines[0]], "and"), len(self.machines) == 1
-        who = f"ranks {ranks} ran on one machine" if one else f"{len(self.machines)} machines ran several ranks each"
+        one = len(self.machines) == 1
+        several = f"{len(self.machines)} machines ran several ranks each"
+        who = f"{_named(self.machines[0])} ran on one machine" if one else several
         if self.cpu is None:
             return who
         busy, own = map(units.share, self.cpu)
@@ -265,8 +266,8 @@ def verdict(
         return of_all
     if of_all.kind == "shared-storage":
         sentences.append(of_all.text)
-    elif common.are_cores_busy and any(rank in each for each in common.machines for rank in named):
-        sentences.append(f"{common.on_one_machine}: it may have waited for a core")
+    elif common.are_cores_busy and (late := sorted({*named}.intersection(*map(set, common.machines)))):
+        sentences.append(f"{common.on_one_machine}: {_named(late)} may have waited for a core")
     return Verdict(kinds[0], tuple(named), "; ".join(sentences))
 
 
@@ -304,6 +305,10 @@ def _held_up(hosts: int, reached: str, figures: Sequence[HostFigures], each: str
         return Verdict("inconclusive", (), f"{waiting}{one_machine}: {maybe}")
     trivially = f"{one_machine}: what ranks of one machine read is shared anyway" if one_machine else ""
     return Verdict("shared-storage", (), f"{common.storage} is shared: {waiting}{trivially}")
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return f"rank{'' if len(ranks) == 1 else 's'} {joined([str(rank) for rank in ranks], 'and')}"
 
 
 def _typical(hosts: Iterable[ByRound]) -> float | None:

@@ -130,11 +130,11 @@ def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Pope
         except BaseException:
             gpu.close()
             raise
-        with _keys_held() as keys:
+        with _keys_held():
             pass_on_to(child)
             readings = Readings()
             sampler = SamplerThread([HostSampler(child.pid, helper=gpu), gpu], readings)
-            code = _wait(child, keys)
+            code = _wait(child)
         ended_ns = time.monotonic_ns()
         sampler.close()
         gpu.close()
@@ -169,34 +169,40 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> subproce
 
 
 @contextmanager
-def _keys_held() -> Iterator[set[int]]:
-    """Hold the signals of a terminal's keys back in the block, for `_wait` to take them; yield which."""
-    keys: set[int] = {number for number in _KEYS if signal.getsignal(number) is not signal.SIG_IGN}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*keys, signal.SIGCHLD})
+def _keys_held() -> Iterator[None]:
+    """Hold the signals of a terminal's keys back in the block, for `_wait` to take them.
+
+    Those that are ignored too: the command ignores them as well, unless it has a handler of its own.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_KEYS, signal.SIGCHLD})
     try:
-        yield keys
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _wait(child: subprocess.Popen[bytes], keys: set[int]) -> int:
+def _wait(child: subprocess.Popen[bytes]) -> int:
     """Wait for the command's end, and pass on what another process sent to this one alone, as `kill -INT` does.
 
     A signal's handler is not told who sent it; who waits for the signal is. A key's, of the terminal, has reached the
-    command already.
-
-    Args:
-        child: of the command.
-        keys: the signals that are held back.
+    command already, and so has what that itself sent to its process group.
 
     Returns:
         What `subprocess.Popen.wait` does.
     """
     while child.poll() is None:
-        sent = signal.sigtimedwait({*keys, signal.SIGCHLD}, _LOOKS_EVERY_S)
-        if sent is not None and sent.si_signo in keys and sent.si_code <= 0:  # as SI_FROMUSER of Linux has it
-            child.send_signal(sent.si_signo)
+        sent = signal.sigtimedwait({*_KEYS, signal.SIGCHLD}, _LOOKS_EVERY_S)
+        if sent is None or sent.si_signo not in _KEYS:
+            continue
+        by_a_process = sent.si_code <= 0  # as SI_FROMUSER of Linux has it
+        if by_a_process and sent.si_pid != child.pid:
+            _send(child, sent.si_signo)
     return child.wait()
+
+
+def _send(child: subprocess.Popen[bytes], number: int) -> None:
+    with suppress(PermissionError):  # it runs as another user, as by sudo: this one goes on to wait for it
+        child.send_signal(number)
 
 
 def _problems(folder: Path) -> Iterator[str]:
@@ -242,6 +248,15 @@ def _quit_alone(children: Sequence[subprocess.Popen[bytes]], number: int) -> Non
         os.kill(os.getpid(), number)
 
 
+def _handled(handlers: Mapping[int, Any]) -> dict[int, Any]:
+    """Set the handlers; return those before."""
+    # Who ignores a signal, as nohup does a HUP, means the command to ignore it as well.
+    kept = {n: signal.signal(n, h) for n, h in handlers.items() if signal.getsignal(n) is not signal.SIG_IGN}
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # the system would keep no exit code of the command
+        kept[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    return kept
+
+
 @contextmanager
 def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     """Pass signals on to the command, but INT and QUIT where a terminal's keys send them to it as well.
@@ -259,14 +274,14 @@ def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         for child in children:
-            child.send_signal(number)
+            _send(child, number)
         if not children:
             early.append(number)
 
     def pass_on_to(child: subprocess.Popen[bytes]) -> None:
         children.append(child)
         for number in early:
-            child.send_signal(number)
+            _send(child, number)
 
     def pass_on_key(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGQUIT:
@@ -276,8 +291,7 @@ def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
 
     # Functions, and not SIG_IGN, which the command would inherit.
     handlers: dict[int, Any] = {**dict.fromkeys(_KEYS, pass_on_key), **dict.fromkeys(_PASSED_ON, pass_on)}
-    # Who ignores a signal, as nohup does a HUP, means the command to ignore it as well.
-    kept = {n: signal.signal(n, h) for n, h in handlers.items() if signal.getsignal(n) is not signal.SIG_IGN}
+    kept = _handled(handlers)
     try:
         yield pass_on_to
     finally:

@@ -14,7 +14,6 @@ import json
 import os
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -58,8 +57,6 @@ class Watched:
         self._loops = WatchedLoops()
         for name in ("_session_runs", "_training_calls"):
             self.__dict__.pop(name, None)
-        self._training_functions: weakref.WeakSet[Any] = weakref.WeakSet()
-        """The `tf.function`s in which a gradient was taken as they were traced."""
         self._more = 0
         self._problem: str | None = None
         self._tapes_unwatched = False
@@ -192,7 +189,7 @@ class Watched:
         thread = self._in_library
         if self._is_in_library or getattr(thread, "function", None) is not None:
             return plain()
-        trains, thread.function = function in self._training_functions, function
+        trains, thread.function = self._loops.is_step(function), function
         try:
             if trains and self._is_fed():
                 return plain()
@@ -210,11 +207,9 @@ class Watched:
         import tensorflow as tf
 
         function = getattr(self._in_library, "function", None)
-        if self._is_in_library:
-            return
         if function is not None:
-            self._training_functions.add(function)
-        elif tf.executing_eagerly() and not self._is_fed():
+            self._loops.train_in(function, in_body=self._is_in_library)
+        elif not self._is_in_library and tf.executing_eagerly() and not self._is_fed():
             if self._is_asynchronous:
                 self._tapes_unwatched = True
             elif self._training_calls:
@@ -303,7 +298,10 @@ class Watched:
 
     def _watched_loop(self, where: str | None, begin: Callable[[str], Any]) -> Any:
         """Return what watches the loop of a line; None where it is to be left alone."""
-        return None if where is None else self._loops.of(where, functools.partial(self._begun, where, begin))
+        if where is None:
+            return None
+        function = getattr(self._in_library, "function", None)
+        return self._loops.of(where, functools.partial(self._begun, where, begin), function)
 
     def _begun(self, where: str, begin: Callable[[str], Any]) -> Any:
         with self.inside_library():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 WATCHED_LOOPS = 4
 """Loops that are watched in a process, told apart by the line of the `for`."""
@@ -19,18 +20,25 @@ class WatchedLoops:
 
     def __init__(self) -> None:
         self._by_line: dict[str, Any] = {}
+        self._by_function: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
+        """Those that were traced with a `tf.function`."""
+        self._steps: WeakSet[Any] = WeakSet()
+        """The `tf.function`s in which a gradient was taken as they were traced, and not by a loop in them."""
         self._looks: set[str] = set()
         """Lines that looked at a batch, and made room for a loop."""
-        self._taken = self._calls = 0
-        """Batches that loops had taken at the last call that trains; such calls since the last batch."""
+        self._batch = self._calls = 0
+        """The number of the last batch of any loop at the last call that trains; such calls since that batch."""
+        self._trains_on: Any = None
+        """The loop that took it, where a call trained on it."""
         self._fits_are_long = False
 
-    def of(self, where: str, begin: Callable[[], Any]) -> Any:
+    def of(self, where: str, begin: Callable[[], Any], function: Any = None) -> Any:
         """Return what watches the loop of a line; None where it is to be left alone.
 
         Args:
             where: the line.
             begin: begins to watch it.
+            function: the `tf.function` that it is in.
         """
         if where in self._looks:
             return None
@@ -38,7 +46,25 @@ class WatchedLoops:
             if len(self._by_line) >= WATCHED_LOOPS and not self._leaves_a_look():
                 return None
             self._by_line[where] = begin()
+        if function is not None:
+            self._by_function.setdefault(function, []).append(self._by_line[where])
         return self._by_line[where]
+
+    def train_in(self, function: Any, in_body: bool) -> None:
+        """Take in that a `tf.function` trains: so do the loops in it, however short their epochs are.
+
+        Args:
+            function: that is traced.
+            in_body: whether the body of a loop in it is.
+        """
+        if not in_body:
+            self._steps.add(function)
+        for loop in self._by_function.get(function, ()):
+            loop.in_training = True
+
+    def is_step(self, function: Any) -> bool:
+        """Return whether each call of a `tf.function` trains on what it is given."""
+        return function in self._steps
 
     def feed_a_call(self) -> bool:
         """Take in a call that trains; return whether a loop over batches gives it what it trains on."""
@@ -47,10 +73,20 @@ class WatchedLoops:
         if self._calls == _CALLS_A_BATCH:  # what graphs have taken is known once it is read
             for loop in loops:
                 loop.read(settled=False)
-        taken = sum(loop.taken for loop in loops)
-        if taken != self._taken:
-            self._taken, self._calls = taken, 0
+        latest = max(loops, key=lambda loop: loop.last_taken, default=None)
+        if latest is not None and latest.last_taken != self._batch:
+            self._batch, self._calls = latest.last_taken, 0
+            # What graphs take is known too late to say which batch was the last.
+            self._trains_on = None if any(loop.takes_in_graphs for loop in loops) else latest
+            self._count_trained(1)
+        elif self._calls == _CALLS_A_BATCH:
+            self._count_trained(-1)
+            self._trains_on = None
         return bool(loops) and self._calls < _CALLS_A_BATCH
+
+    def _count_trained(self, batches: int) -> None:
+        if self._trains_on is not None:
+            self._trains_on.trained_on += batches
 
     def pass_fit(self, monitor: Any) -> None:
         """Take in that a `fit` has ended: after one of many steps the next batch of a loop is not in a row with others.

@@ -36,6 +36,8 @@ class LoopMonitor:
 
     Attributes:
         record: of the loop.
+        trained_on: how many of its batches a call trained on, as far as that is known.
+        in_training: whether it is in a `tf.function` that trains.
         remarks: what in it is worth a word, once it has ended.
     """
 
@@ -56,6 +58,7 @@ class LoopMonitor:
             waits_for_device: as of `JobRecord`.
         """
         self._closed = False
+        self.trained_on, self.in_training = 0, False
         self.record = JobRecord(name, device, out, after_poll=_reader(self), waits_for_device=waits_for_device)
         self._steps = LoopSteps(self.record.log)
 
@@ -73,13 +76,22 @@ class LoopMonitor:
 
     @property
     def only_looks(self) -> bool:
-        """Whether it has never taken three batches in a row, as one who shows an example after each epoch."""
-        return not self.by_calls and self._steps.most_in_a_row < LEAST_STEPS
+        """Whether it has never taken three batches in a row, as one who shows an example after each epoch.
+
+        An epoch may also be that short: not of those that train on what the loop takes.
+        """
+        trains = self.by_calls or self.in_training
+        return not trains and max(self._steps.most_in_a_row, self.trained_on) < LEAST_STEPS
 
     @property
-    def taken(self) -> int:
-        """How many batches it has taken, as far as that was read."""
-        return self._steps.begun
+    def takes_in_graphs(self) -> bool:
+        """Whether a graph takes its batches, of which this process knows late."""
+        return False
+
+    @property
+    def last_taken(self) -> int:
+        """The number of its last batch among those of all loops, as far as that was read; 0: it has taken none."""
+        return self._steps.last
 
     def interrupt(self) -> None:
         """Take in that something else trains: the next batch is not in a row with those before."""
@@ -160,6 +172,10 @@ class DatasetMonitor(LoopMonitor):
         """Of those in eager code: how many began, and how long the ends of iterators took before all but the first."""
         self._patch = probe.autograph_loops_timed()
         self._patch.__enter__()
+
+    @property
+    def takes_in_graphs(self) -> bool:
+        return self._ring.traced
 
     def probed(self, dataset: Any) -> Any:
         """Return a dataset with the same elements, timed where a loop takes from it; each epoch may have another."""

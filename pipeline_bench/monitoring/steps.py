@@ -215,6 +215,7 @@ class LoopSteps:
 
     Attributes:
         begun: how many steps began.
+        last: the number of the last of them among those of all loops of the process; 0 before.
         most_in_a_row: of how many the data did not end meanwhile, nor was left, nor did other loops go on for long.
     """
 
@@ -223,7 +224,7 @@ class LoopSteps:
 
     def __init__(self, log: StepLog) -> None:
         self._log = log
-        self.begun = self.most_in_a_row = self._in_a_row = self._others_before = 0
+        self.begun = self.last = self.most_in_a_row = self._in_a_row = self._others_before = 0
         self._asked: dict[int, _Asked] = {}
         self._new: deque[tuple[int, int, int]] = deque()
         self._lock = threading.Lock()
@@ -268,7 +269,7 @@ class LoopSteps:
             self.interrupt()
         self._others_before = others
         LoopSteps._begun_in_all += 1
-        self.begun += 1
+        self.begun, self.last = self.begun + 1, LoopSteps._begun_in_all
         self._in_a_row += 1
         self.most_in_a_row = max(self.most_in_a_row, self._in_a_row)
 

@@ -148,6 +148,61 @@ time.sleep(60)
     assert ended(program)[0] == 7
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
+def test_a_signal_that_is_ignored_reaches_a_command_that_has_a_handler(tmp_path: Path, number: int) -> None:
+    """As where a script's shell has started `run` in its background."""
+    own = f"import signal, sys; signal.signal({int(number)}, lambda *_: sys.exit(7)); print('ready', flush=True)"
+    program = subprocess.Popen(
+        [sys.executable, "-m", "pipeline_bench", "run", "--", sys.executable, "-c", f"{own}; signal.pause()"],
+        cwd=tmp_path,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_IGN),  # noqa: PLW1509 - no thread runs yet
+        stdout=subprocess.PIPE,
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == b"ready\n"
+    program.send_signal(number)
+    assert program.wait(60) == 7
+    program.stdout.close()
+
+
+def test_what_the_command_sends_to_its_process_group_does_not_come_back_to_it(tmp_path: Path) -> None:
+    code = """
+import os, signal, sys, time
+seen = []
+signal.signal(signal.SIGINT, lambda *_: seen.append(1))
+os.killpg(0, signal.SIGINT)
+time.sleep(1)  # a second one would have come by now
+sys.exit(8 + len(seen))
+"""
+    command = [sys.executable, "-m", "pipeline_bench", "run", "--", sys.executable, "-c", code]
+    assert subprocess.run(command, check=False, cwd=tmp_path, timeout=60, start_new_session=True).returncode == 9
+
+
+def test_a_signal_that_may_not_be_sent_to_the_command_does_not_end_the_waiting_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As to what `sudo` runs."""
+
+    def refused(child: subprocess.Popen[bytes], number: int) -> None:
+        raise PermissionError(number, child.pid)
+
+    monkeypatch.setattr(subprocess.Popen, "send_signal", refused)
+    code = "kill -TERM $PPID; kill -INT $PPID; (kill -INT $PPID); sleep 0.1; exit 4"
+    with commands.signals_passed_on() as pass_on_to:
+        assert commands.run(["sh", "-c", code], tmp_path, pass_on_to).code == 4
+
+
+def test_the_exit_code_is_the_commands_also_where_the_ends_of_children_are_ignored(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline_bench", "run", "--", "sh", "-c", "sleep 0.1; exit 4"],
+        check=False,
+        cwd=tmp_path,
+        timeout=60,
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+    )
+    assert done.returncode == 4
+
+
 def test_a_signal_that_comes_as_the_command_starts_reaches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     start_command = subprocess.Popen
 

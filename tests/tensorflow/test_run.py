@@ -215,6 +215,40 @@ def test_of_an_installed_package_the_loops_that_train_are_measured_and_not_those
     assert len(list((tmp_path / "reports").iterdir())) == 2
 
 
+SHORT = """
+import tensorflow as tf
+data, held_out = tf.data.Dataset.range(1), tf.data.Dataset.range(9)
+weight = tf.Variable(1.0)
+
+def step(x):
+    with tf.GradientTape() as tape:
+        loss = (weight * tf.cast(x, tf.float32)) ** 2
+    weight.assign_sub(1e-6 * tape.gradient(loss, weight))
+
+@tf.function
+def whole(data):
+    for x in data:  # trains in a graph
+        step(x)
+
+for epoch in range(6):
+    for x in data:  # trains
+        step(x)
+    for x in held_out:  # validates
+        weight * float(x)
+    for x in data:
+        print(int(x))
+for epoch in range(6):
+    whole(tf.data.Dataset.range(2))  # has a step for each batch but the last
+"""
+
+
+def test_epochs_of_a_batch_or_two_are_measured_also_beside_a_larger_validation(tmp_path: Path) -> None:
+    done = run(tmp_path, SHORT)
+    assert done.returncode == 0, done.stderr
+    expected = {str(number) for number, line in enumerate(SHORT.splitlines(), 1) if ":  # " in line}
+    assert set(re.findall(r"loop of train\.py:(\d+): ", done.stderr)) == expected, done.stderr
+
+
 KERAS_2 = """
 import os, sys, time
 os.environ["TF_USE_LEGACY_KERAS"] = "1"

@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -267,13 +268,19 @@ def test_with_stderr_full_as_well_the_exit_code_is_all_that_there_is(
     assert ended.returncode == code
 
 
-@pytest.mark.parametrize("stderr", ["/dev/full", "a pipe that nobody reads"])
+@pytest.mark.parametrize("stderr", ["/dev/full", "a pipe that nobody reads", "a full pipe that does not block"])
 def test_work_is_done_also_where_stderr_takes_no_line_of_it(stderr: str, tmp_path: Path) -> None:
     if stderr == "/dev/full":
         descriptor = os.open(stderr, os.O_WRONLY)
     else:
-        nobody, descriptor = os.pipe()
-        os.close(nobody)
+        reader, descriptor = os.pipe()
+    if stderr == "a pipe that nobody reads":
+        os.close(reader)
+    if stderr == "a full pipe that does not block":
+        os.set_blocking(descriptor, False)
+        with suppress(BlockingIOError):
+            while os.write(descriptor, bytes(4096)):
+                pass
     ended = subprocess.run(
         [sys.executable, "-m", "pipeline_bench", "data", "make", "csv", "--out", "made", "--size", "20kB"],
         stdout=subprocess.PIPE,

@@ -325,8 +325,16 @@ def test_who_is_named_may_have_waited_for_a_core_of_a_busy_machine() -> None:
         for cpu in ((0.97, 0.6), (0.3, 0.2))
     )
     assert (busy.kind, free.kind) == ("straggler", "straggler")
-    assert busy.text.endswith(f"the others 4 %; {CORES}: it may have waited for a core")
+    assert busy.text.endswith(f"the others 4 %; {CORES}: rank 1 may have waited for a core")
     assert "machine" not in free.text
+
+
+def test_of_several_who_are_named_those_of_a_busy_machine_may_have_waited_for_a_core() -> None:
+    late = figures((0.04, 0.05), (0.04, 0.61), (0.04, 0.61), (0.04, 0.61), (0.04, 0.04), (0.04, 0.05), (0.04, 0.05))
+    common = Common("storage", ((2, 3),), (0.97, 0.6))
+    found = efficiency.result("a", 7, rounds(0.8, QUIET), late, common=common)
+    assert found.named == (1, 2, 3)
+    assert found.text.endswith("60 % by them: ranks 2 and 3 may have waited for a core")
 
 
 def test_hosts_that_are_late_by_turns_are_no_stragglers() -> None:

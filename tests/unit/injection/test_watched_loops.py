@@ -113,6 +113,30 @@ def test_calls_that_train_go_on_to_be_watched_after_a_look_at_a_dataset(
     ended(loops)
 
 
+def test_an_epoch_of_one_batch_is_a_training_also_beside_a_larger_validation(
+    begin: Callable[[WatchedLoops, str], Any],
+) -> None:
+    loops = WatchedLoops()
+    training, validation, shows = (begin(loops, f"train.py:{line}") for line in (3, 5, 7))
+    for _ in range(8):
+        for _ in training.timed(Batches(1)):
+            loops.feed_a_call()
+        passed(validation, 9)
+        passed(shows, 1)
+    assert ended(loops) == ["train.py:3", "train.py:5"]
+
+
+def test_examples_before_each_epoch_over_arrays_are_no_training(begin: Callable[[WatchedLoops, str], Any]) -> None:
+    loops = WatchedLoops()
+    shows, validation = (begin(loops, f"train.py:{line}") for line in (3, 5))
+    for _ in range(8):
+        passed(shows, 1)
+        for _ in range(100):
+            loops.feed_a_call()
+        passed(validation, 9)
+    assert ended(loops) == ["train.py:5"]
+
+
 def test_what_only_looks_leaves_its_place_to_another_line(begin: Callable[[WatchedLoops, str], Any]) -> None:
     loops = WatchedLoops()
     for line in range(WATCHED_LOOPS):
