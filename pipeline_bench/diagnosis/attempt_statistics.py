@@ -15,7 +15,8 @@ from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.model.calls import BATCH_AS_IS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, Fix
 from pipeline_bench.model.edits import InsertAfter, MoveBefore, Remove
-from pipeline_bench.model.pipeline import Fingerprint, Inspection, Stage
+from pipeline_bench.model.fingerprint import Fingerprint
+from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.text import NAME, REASON, one_line, units

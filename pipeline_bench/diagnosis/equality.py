@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pipeline_bench.model.diagnosis import Equality
-from pipeline_bench.model.pipeline import Component, Fingerprint
+from pipeline_bench.model.fingerprint import Component, Fingerprint
 from pipeline_bench.text import NAME, REASON, one_line, units
 
 _STANDARD_ERRORS = 6.0

@@ -12,7 +12,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from pipeline_bench.errors import ProtocolError
 from pipeline_bench.model import Data, Series
-from pipeline_bench.model.pipeline import Fingerprint, Inspection
+from pipeline_bench.model.fingerprint import Fingerprint
+from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.text import Line, Text, to_json
 
 EVENTS_VERSION = 5

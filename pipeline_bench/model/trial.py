@@ -10,7 +10,8 @@ from pydantic import Field
 
 from pipeline_bench.model import Count, Record, Series
 from pipeline_bench.model.events import Device, Placement, QueueState, Stack, Storage, Work
-from pipeline_bench.model.pipeline import Fingerprint, Inspection
+from pipeline_bench.model.fingerprint import Fingerprint
+from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.text import Line, Text
 

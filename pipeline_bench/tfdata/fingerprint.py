@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.model.pipeline import Component, Fingerprint, Stage
+from pipeline_bench.model.fingerprint import Component, Fingerprint
+from pipeline_bench.model.pipeline import Stage
 from pipeline_bench.tfdata import describe, user_code
 
 SEEDS = (11, 23)

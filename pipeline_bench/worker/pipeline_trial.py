@@ -14,15 +14,8 @@ from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.events import Fingerprinted, Inspected
-from pipeline_bench.model.pipeline import (
-    INFINITE,
-    MODEL_STEP,
-    REBUILDING,
-    Fingerprint,
-    Inspection,
-    ScriptTraining,
-    Task,
-)
+from pipeline_bench.model.fingerprint import Fingerprint
+from pipeline_bench.model.pipeline import INFINITE, MODEL_STEP, REBUILDING, Inspection, ScriptTraining, Task
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
 from pipeline_bench.text import line_of, units
 from pipeline_bench.tfdata import (

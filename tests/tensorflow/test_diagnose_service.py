@@ -10,7 +10,8 @@ import psutil
 import pytest
 
 from pipeline_bench.diagnosis import equality
-from pipeline_bench.model.pipeline import KIND, Fingerprint, Target, Task
+from pipeline_bench.model.fingerprint import Fingerprint
+from pipeline_bench.model.pipeline import KIND, Target, Task
 from pipeline_bench.model.service_edits import DistributeToService
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.scenario import Component, Run, Scenario, Variant

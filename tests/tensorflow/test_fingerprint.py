@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf  # noqa: TID253
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.model.pipeline import Component, Fingerprint, Stage, UserFunction
+from pipeline_bench.model.fingerprint import Component, Fingerprint
+from pipeline_bench.model.pipeline import Stage, UserFunction
 from pipeline_bench.tfdata import fingerprint
 
 Make = Callable[[int], Any]

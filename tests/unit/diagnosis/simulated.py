@@ -18,18 +18,8 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Bottleneck, Diagnosis
 from pipeline_bench.model.edits import Edit, InsertAfter
-from pipeline_bench.model.pipeline import (
-    Component,
-    Fingerprint,
-    Inspection,
-    Location,
-    OnBatches,
-    Stage,
-    StageCost,
-    Target,
-    Task,
-    UserFunction,
-)
+from pipeline_bench.model.fingerprint import Component, Fingerprint
+from pipeline_bench.model.pipeline import Inspection, Location, OnBatches, Stage, StageCost, Target, Task, UserFunction
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import PhaseMark, Trial, TrialRecord, TrialSteps
 from tests.unit.sessions import CPU

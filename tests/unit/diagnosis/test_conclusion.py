@@ -10,7 +10,8 @@ from pipeline_bench.diagnosis import attempt_statistics, beyond, conclusion
 from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import AS_WRITTEN
 from pipeline_bench.model.edits import Edit, InsertAfter
-from pipeline_bench.model.pipeline import Fingerprint, Inspection, ScriptTraining
+from pipeline_bench.model.fingerprint import Fingerprint
+from pipeline_bench.model.pipeline import Inspection, ScriptTraining
 from tests.unit.diagnosis.simulated import (
     STEPS,
     Machine,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.diagnosis import equality
-from pipeline_bench.model.pipeline import Component
+from pipeline_bench.model.fingerprint import Component
 from tests.unit.diagnosis.simulated import component, fingerprint
 
 HASHES = tuple(range(100, 164))

@@ -11,7 +11,8 @@ from pipeline_bench.diagnosis.chain import segments_of
 from pipeline_bench.diagnosis.search import Search
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, SetArgument, SetOptions
-from pipeline_bench.model.pipeline import Fingerprint, Inspection, ScriptTraining, Task
+from pipeline_bench.model.fingerprint import Fingerprint
+from pipeline_bench.model.pipeline import Inspection, ScriptTraining, Task
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord

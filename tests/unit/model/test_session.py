@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.errors import SessionError
-from pipeline_bench.model import Series, diagnosis, pipeline, selftest
+from pipeline_bench.model import Series, diagnosis, fingerprint, pipeline, selftest
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.result import Activity, DeviceCopy, Result, Verdict
 from pipeline_bench.model.session import Session
@@ -187,7 +187,7 @@ def test_a_session_of_the_first_schema_opens_and_becomes_one_of_this() -> None:
         *(diagnosis.Diagnosis, diagnosis.Bottleneck, diagnosis.Fix, diagnosis.Attempt, diagnosis.Equality),
         *(diagnosis.CodeChange, diagnosis.Limit, pipeline.Target, pipeline.Inspection, pipeline.Stage),
         *(pipeline.Location, pipeline.UserFunction, pipeline.StageCost, pipeline.Tuned),
-        *(pipeline.Fingerprint, pipeline.Component, TrialRecord, Session),
+        *(fingerprint.Fingerprint, fingerprint.Component, TrialRecord, Session),
         *(selftest.Selftest, selftest.Part, selftest.Check, selftest.GpuRun, selftest.Window, selftest.Copy),
         *(selftest.Checked, Activity, DeviceCopy),
     ],
