@@ -12,20 +12,7 @@ import pytest
 from pipeline_bench.injection.watched_loops import WATCHED_LOOPS, WatchedLoops
 from pipeline_bench.monitoring import record
 from pipeline_bench.monitoring.loop import IteratorMonitor
-
-
-class Batches:
-    def __init__(self, count: int) -> None:
-        self.left = count
-
-    def __iter__(self) -> Batches:
-        return self
-
-    def __next__(self) -> int:
-        if not self.left:
-            raise StopIteration
-        self.left -= 1
-        return self.left
+from tests.unit.monitoring.test_loop import Batches
 
 
 def passed(loop: Any, batches: int) -> None:
