@@ -62,7 +62,7 @@ def described(recipe: Recipe, make_ns: float, scratch: Path) -> Inspection:
         scratch: a folder for the files of caches.
     """
     sink = recipe.dataset(recipe.sink)
-    cardinality, in_a_pass = int(sink.cardinality()), int(sink.cardinality())
+    cardinality = in_a_pass = int(sink.cardinality())
     if any(stage.method == "repeat" for stage in recipe.stages):
         with contextlib.suppress(PipelineBenchError):
             in_a_pass = int(rebuild.rebuild(recipe, (), scratch, without=["repeat"]).dataset.cardinality())
