@@ -6,13 +6,14 @@ The trials of two sessions are not neighbours, so nothing pairs them, and a drif
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from pipeline_bench import plugins
 from pipeline_bench.analysis import measured, stats
 from pipeline_bench.analysis.gates import Limits, gates
-from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE
+from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE, SAME_JOB_SCATTER
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.difference import Condition, Difference, Noise, Ratio, Shift, Side, VariantChange
 from pipeline_bench.model.result import Estimate, Result
@@ -316,7 +317,9 @@ def _ratio(before: Sequence[float], after: Sequence[float], missing: str | None)
     value, ci95 = stats.change_ratio(before, after), stats.change_ratio_interval(before, after)
     if ci95 is None:
         return Ratio(value=value, reason=_TOO_FEW_TRIALS)
-    claim = stats.change_ratio_interval(before, after, CLAIM_CONFIDENCE) or ci95
+    # The intervals are of what was measured; a claim is of the job, which differs a little between two sessions anyway.
+    error = math.sqrt(2) * SAME_JOB_SCATTER
+    claim = stats.change_ratio_interval(before, after, CLAIM_CONFIDENCE, error) or ci95
     smallest = stats.half_width(claim)
     if claim[0] <= 1 <= claim[1]:
         return Ratio(value=value, ci95=ci95, difference="none", smallest=smallest)

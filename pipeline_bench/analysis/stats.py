@@ -290,15 +290,24 @@ def change_ratio(before: Sequence[float], after: Sequence[float]) -> float:
 
 
 def change_ratio_interval(
-    before: Sequence[float], after: Sequence[float], confidence: float = CONFIDENCE
+    before: Sequence[float], after: Sequence[float], confidence: float = CONFIDENCE, systematic: float = 0.0
 ) -> Interval | None:
-    """Return the interval of `change_ratio`, taken on the logarithms; None for fewer than two trials in either."""
+    """Return the interval of `change_ratio`, taken on the logarithms; None for fewer than two trials in either.
+
+    Args:
+        before: one positive value a trial.
+        after: the same of the later session.
+        confidence: of the interval.
+        systematic: a further error that all trials of a session share: one standard deviation of the logarithm.
+    """
     interval = change_interval(np.log(before).tolist(), np.log(after).tolist(), confidence)
+    if interval is None:
+        return None
+    middle = math.log(change_ratio(before, after))
+    reach = systematic * student_reach(math.inf, confidence)
+    low, high = middle - math.hypot(middle - interval[0], reach), middle + math.hypot(interval[1] - middle, reach)
     # Of two trials an interval can be so wide that its end is no float.
-    return interval and (
-        math.exp(min(interval[0], _LARGEST_LOGARITHM)),
-        math.exp(min(interval[1], _LARGEST_LOGARITHM)),
-    )
+    return math.exp(min(low, _LARGEST_LOGARITHM)), math.exp(min(high, _LARGEST_LOGARITHM))
 
 
 def change_interval(before: Sequence[float], after: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:

@@ -39,6 +39,21 @@ def test_the_same_runs_show_no_difference_and_say_what_they_could_have_seen() ->
     assert "smallest detectable change at 98 %: 17 %" in found.text
 
 
+def test_a_steady_change_as_small_as_between_two_runs_of_one_job_is_no_difference() -> None:
+    steady = [4.0 + 0.0001 * number for number in range(10)]
+    before = pairs.session({"feed_dict": steady}, [1.0] * 10)
+    small, larger = (
+        change(before, pairs.session({"feed_dict": [ms * factor for ms in steady]}, [1.0] * 10))
+        for factor in (1.01, 1.05)
+    )
+    assert small.step_time.ci95 is not None
+    assert small.step_time.ci95[0] > 1, "what was measured differs"
+    assert small.step_time.difference == "none"
+    assert small.beside_ceiling.difference == "none"
+    assert small.step_time.smallest == pytest.approx(0.034, abs=0.002)
+    assert larger.step_time.difference == "slower"
+
+
 def test_a_slower_machine_moves_the_step_and_neither_the_au_nor_the_change_beside_the_ceiling() -> None:
     before = pairs.session({"feed_dict": STEADY}, wait_ms=0.5)
     after = pairs.session(
