@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import select
 import termios
 import threading
 import time
@@ -14,6 +15,7 @@ from typing import Any
 from tests.shell import STOPPED
 
 _OURS = re.compile(rb'File "[^"]*pipeline_bench/[^"]*", line \d+')
+_LOOKS_EVERY_S = 0.05
 _PAIRS = {
     "the cursor is hidden": (b"\x1b[?25l", b"\x1b[?25h"),
     "its own screen is left": (b"\x1b[?1049h", b"\x1b[?1049l"),
@@ -54,7 +56,8 @@ class Terminal:
         if self._open:
             self._open = False
             os.close(self._own)
-            os.close(self._master)
+            master, self._master = self._master, -1
+            os.close(master)
 
     def close(self) -> list[str]:
         """Close it when the program has ended; return what is wrong with what that has left."""
@@ -76,8 +79,11 @@ class Terminal:
     def _read(self) -> None:
         while True:
             try:
+                # A read that waits would keep the terminal open after `hang_up`, for as long as nothing is drawn.
+                if not select.select([self._master], [], [], _LOOKS_EVERY_S)[0]:
+                    continue
                 piece = os.read(self._master, 1 << 16)
-            except OSError:  # EIO: nobody has the other end any more
+            except (OSError, ValueError):  # EIO: nobody has the other end any more; or it was closed here
                 return
             if not piece:
                 return

@@ -23,24 +23,25 @@ _HANG_UP = "the terminal is closed"
 _STOP = "Ctrl-Z, then fg or bg"
 _CTRL_Z, _CTRL_C = b"\x1a", b"\x03"
 _STOPPED_S = 1.5
-_LONG = ("top", "data")
+_LONG = ("top", "data", "lesson")
 """Commands that are ended after they were stopped."""
 _COMMANDS: dict[str, tuple[list[str], str]] = {
     "data": (["data", "make", "csv", "--out", "made", "--size", "300MB"], "making"),
     "run": (["run", "--out", "reports", "--", "sh", "-c", "echo ready; sleep 0.5; exit 7"], "ready"),
     "top": (["top"], "q ends"),
     "report": (["report", "session.json", "-o", "report.html"], ""),
+    "lesson": (["lesson", "queue_that_blocks"], "asked four times"),
     "diagnose": (["diagnose", "theirs.py:make", "--budget", "20", "--out", "reports"], "theirs.py"),
 }
 """The command line of each, and what it says as soon as it does what it is to do."""
-_ENDS = {"data": (0,), "run": (7,), "top": (), "report": (0,), "diagnose": (0, 1)}
+_ENDS = {"data": (0,), "run": (7,), "top": (), "report": (0,), "lesson": (0,), "diagnose": (0, 1)}
 """The exit codes of each where a signal comes too late."""
 _PIPELINE = "import tensorflow as tf\n\ndef make():\n    return tf.data.Dataset.range(1000).repeat().batch(8)\n"
 
 
 def plan(random: Random, number: int) -> Case:
     """Draw a command, where it runs, and the signals."""
-    command = "diagnose" if number % _DIAGNOSE_EVERY == 0 else random.choice(("data", "run", "top", "report"))
+    command = "diagnose" if number % _DIAGNOSE_EVERY == 0 else random.choice(("data", "run", "top", "report", "lesson"))
     terminal = command == "top" or random.random() < 0.5
     signals = [
         *SOFT_SIGNALS,
@@ -53,6 +54,7 @@ def plan(random: Random, number: int) -> Case:
         "terminal": terminal,
         "moment": "start" if command == "report" else random.choice(("start", "runs", "runs")),
         "signal": random.choice(signals),
+        "unbuffered": random.choice(("", "1")),
         "way": random.choice(("fg", "bg")),
         "delay_s": random.random() * (15.0 if command == "diagnose" else random.choice((0.05, 1.2))),
         "second": random.choice((None, None, "SIGINT", "SIGTERM")),
@@ -66,9 +68,13 @@ def attempt(case: Case, bench: Bench) -> list[Outcome]:
     (bench.folder / "session.json").write_text(sessions.normal().to_json(), "utf-8")
     arguments, words = _COMMANDS[case["command"]]
     terminal = Terminal() if case["terminal"] else None
-    more = [] if terminal or case["command"] in ("top", "data", "run", "report") else ["--no-live"]
+    more = ["--no-live"] if case["command"] == "diagnose" and not terminal else []
     options: dict[str, Any] = terminal.options if terminal else {}
-    environment = {"XDG_RUNTIME_DIR": str(bench.folder), "TERM": "xterm"}
+    environment = {
+        "XDG_RUNTIME_DIR": str(bench.folder),
+        "TERM": "xterm",
+        "PYTHONUNBUFFERED": case.get("unbuffered", ""),
+    }
     shell = ("-m", "tests.shell", case["way"], sys.executable) if case["signal"] == _STOP else ()
     program = Program(bench.folder, [*arguments, *more], (*shell, *REAL), environment, **options)
     if case["moment"] == "runs":
@@ -126,12 +132,12 @@ def _allowed(case: Case) -> tuple[int, ...]:
         number = signal.SIGHUP if name == _HANG_UP else signal.Signals[name]
         if number in (signal.SIGQUIT, signal.SIGKILL):
             codes += (-number,)
-        elif case["command"] == "run":  # the command's own code
-            codes += () if number == signal.SIGINT else (128 + number,)
         elif case["command"] == "top":
             codes += (0, 1) if name == _HANG_UP else (0,)  # its stdout is gone
-        else:
+        elif case["command"] != "run":
             codes += (130,)
+        if case["command"] == "run":  # the command's own code
+            codes += (128 + number,)
         if case["moment"] == "start":  # before any of this program ran; Python itself ends with 1
             codes += (-number, 256 - number, 1, 130, -signal.SIGINT)  # as Python ends where an import was interrupted
     return codes
