@@ -201,8 +201,8 @@ def test_an_asserted_cardinality_costs_nothing_and_hands_on_what_feeds_it() -> N
 def test_a_stage_whose_windows_do_not_come_in_time_is_measured_by_single_elements(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(throughput, "window_size", lambda each_ns, element_bytes: 10**7)
-    monkeypatch.setattr(stage_benchmark, "_FIRST_ELEMENT_S", 1.0)
+    monkeypatch.setattr(throughput, "window_size", lambda each_ns, element_bytes: 3 * 10**6)
+    monkeypatch.setattr(stage_benchmark, "_FIRST_ELEMENT_S", 0.5)
     (cost,) = Chain().source("range", numbers).measured(limit_s=3.0)
     assert cost.elapsed_ns is not None, cost.reason
 

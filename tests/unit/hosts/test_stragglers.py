@@ -9,8 +9,9 @@ from benchmarks import stragglers
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_straggler_well_past_the_line_is_named_in_95_of_100_and_none_is_invented(seed: int) -> None:
-    for way, planted, found in stragglers.rows(100, seed):
+    rows = list(stragglers.rows(100, seed))
+    for way, planted, found in rows:
         assert found["wrong"] <= 5, (way, planted, found)
         assert planted == "none" or found["right"] >= 90, (way, planted, found)
-    right = [each["right"] for _, planted, each in stragglers.rows(400, seed) if planted != "none"]
-    assert sum(right) >= 0.95 * 400 * len(right)
+    right = [found["right"] for _, planted, found in rows if planted != "none"]
+    assert sum(right) >= 0.95 * 100 * len(right)
