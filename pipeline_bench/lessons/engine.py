@@ -215,7 +215,7 @@ class _Judging:
     asks: Mapping[str, Ask]
     answers: Mapping[str, Answer]
     leave_open: bool
-    """Whether nothing is called right or wrong, because chance may have decided."""
+    """Whether no time is called right or wrong, because other programs may have decided it. A gain has its interval."""
 
     def functions(self) -> dict[str, Callable[..., str]]:
         return {"judged": self.judged, "judged_gain": self.judged_gain, "judged_outcome": self.judged_outcome}
@@ -236,7 +236,7 @@ class _Judging:
             interval: every number within it is right as well.
         """
         ask, answer = self.asks[key], self.answers.get(key)
-        if answer is None or measured is None:
+        if answer is None or measured is None or self.leave_open:
             return self._line(key, happened, None)
         if ask.choices:
             return self._line(key, happened, answer == ask.right(str(measured)))
@@ -245,13 +245,15 @@ class _Judging:
     def judged_gain(self, key: str, variant: VariantFigures) -> str:
         """Return the line of a question how many times as fast a variant is."""
         if not variant.known:
-            return self.judged(key)
-        return self.judged(key, units.ratio(variant.times), variant.times, variant.interval)
+            return self._line(key, _NOT_KNOWN, None)
+        answer, times = self.answers.get(key), variant.times
+        right = None if answer is None else self.asks[key].agrees(answer, times, variant.interval)
+        return self._line(key, units.ratio(times), right)
 
     def judged_outcome(self, key: str, variant: VariantFigures, **happened: str) -> str:
         """Return the line of a question whose choices depend on the outcome, by which `happened` has the words."""
         if not variant.known:
-            return self.judged(key)
+            return self._line(key, _NOT_KNOWN, None)
         right = self.asks[key].right(variant.outcome, variant.times)
         return self._line(key, happened[variant.outcome], self.answers.get(key) == right)
 
@@ -261,7 +263,7 @@ class _Judging:
             return f"**It was: {happened}.**"
         after = "×" if unit == "times" else f" {unit}"
         predicted = f"{answer:g}{after}" if isinstance(answer, float) else answer
-        verdict = "" if self.leave_open or right is None else f", {'as' if right else 'unlike'} you predicted"
+        verdict = "" if right is None else f", {'as' if right else 'unlike'} you predicted"
         return f"You said: {predicted}. **It was: {happened}{verdict}.**"
 
 

@@ -24,7 +24,7 @@ Outcome = Literal["faster", "slower", "none", "unknown"]
 _ALIKE = 1.25
 """Throughputs whose ratio lies within this and its inverse, interval included, count as no difference.
 
-Lessons have three short trials a variant; on a quiet machine their intervals are well within it.
+Lessons have a few short trials a variant; on a quiet machine their intervals are well within it.
 """
 _MULTIPLIES = "MatMul"
 """How the type of an op that multiplies matrices ends; on a CPU oneDNN puts its own in place: ``_MklMatMul``."""
@@ -235,10 +235,11 @@ class VariantFigures:
             return f"{name} came to {times} the throughput of {over} in one trial each, which may be chance."
         interval = _with_interval(found.speedup.value, found.speedup.ci95, units.ratio)
         if found.speedup.difference in ("faster", "slower"):
-            return f"{name} is {found.speedup.difference}: {interval} the throughput of {over}."
+            probably = "probably " if found.speedup.certainty == "probable" else ""
+            return f"{name} is {probably}{found.speedup.difference}: {interval} the throughput of {over}."
         if self.outcome == "none":
-            return f"No difference between {name} and {over} can be told: {interval} its throughput."
-        return f"Whether {name} is faster than {over} cannot be told: {interval}, from trials too far apart."
+            return f"No difference between {name} and {over} was found: {interval} the throughput."
+        return f"It is not decided whether {name} is faster than {over}: {interval}. The trials differ too much."
 
     @property
     def measured(self) -> str:

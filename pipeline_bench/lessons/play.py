@@ -18,6 +18,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
+from pipeline_bench.analysis.precision import until_decided
 from pipeline_bench.errors import PipelineBenchError, sentence
 from pipeline_bench.lessons.engine import Answer, Ask, Compare, Lesson, Part, Played, Run, Say, Show, Tell, Try
 from pipeline_bench.model.session import Session
@@ -33,6 +34,8 @@ from pipeline_bench.ui.foreground import ForegroundLive
 
 WIDTH_COLUMNS = 80
 _DRAWN_PER_S = 10
+_BUDGET_S = 40.0
+"""For each comparison: with what a reader reads, a lesson of two takes two minutes."""
 _LEAVE = {"q", "quit", "exit"}
 
 Measure = Callable[[Run | Compare, Observer], Session | dict[str, Any]]
@@ -217,17 +220,12 @@ class _Progress(Observer):
     def __init__(self, show: Callable[[str], None], doing: str) -> None:
         self._show = show
         self._doing = doing
-        self._planned = 0
 
     def preparing(self, what: str) -> None:
         self._show(f"{self._doing}: {what}")
 
-    def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
-        self._planned = len(plan)
-
     def trial_started(self, trial: Trial) -> None:
-        self._planned = max(self._planned, trial.index + 1)  # a variant may have come since the start
-        self._show(f"{self._doing}: {trial.index + 1} of {self._planned}, {trial.variant.name}")
+        self._show(f"{self._doing}: round {trial.repeat + 1}, {trial.variant.name}")
 
 
 def measure(part: Run | Compare, observer: Observer) -> Any:
@@ -264,13 +262,16 @@ def exercise(part: Run) -> dict[str, Any]:
 def compared(part: Compare, observer: Observer) -> Session:
     """Run the comparison; its folder is removed, the session has what the lesson shows.
 
+    Rounds are added until everything is decided, unless the lesson has a number of rounds.
+
     Raises:
         PipelineBenchError: the scenario is not valid here, or no trial of it went through.
         KeyboardInterrupt: it was interrupted.
     """
     scenario = resolve(part.document, where="the lesson's scenario", default_name="lesson")
+    precision = None if "repeats" in part.document.get("run", {}) else until_decided(_BUDGET_S)
     with ScratchFolder() as folder:
-        outcome = compare(scenario, folder.path, observer, command="pipeline-bench lesson")
+        outcome = compare(scenario, folder.path, observer, command="pipeline-bench lesson", precision=precision)
     if outcome.interrupted:
         raise KeyboardInterrupt
     trials = outcome.session.trials

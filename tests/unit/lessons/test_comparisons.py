@@ -25,7 +25,7 @@ from tests.unit.sessions import CPU, GPU
 NAMES = ("feed_dict_or_queue", "elements_of_a_queue", "tf_data_and_prefetch", "threads", "placement", "replication")
 STEPS, WARMUP = 60, 10
 CEILING_MS, BASE_MS = 4.0, 10.0
-CLAIM = re.compile(r"`([^`]+)` is (faster|slower): ")
+CLAIM = re.compile(r"`([^`]+)` is (?:probably )?(faster|slower): ")
 
 
 def compares(lesson: Lesson) -> list[Compare]:
@@ -113,7 +113,7 @@ def test_a_difference_is_told_as_it_is(
     text = told(find(name), played(find(name), ratio, spread))
     assert {found for _, found in claims(text)} == claim
     assert ("No difference between" in text) == is_none
-    assert ("too far apart" in text) == is_wide
+    assert ("differ too much" in text) == is_wide
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -225,7 +225,9 @@ def test_what_disturbed_the_trials_is_told(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_prediction_is_not_judged_by_trials_that_were_all_disturbed(name: str) -> None:
+def test_among_trials_that_were_all_disturbed_a_prediction_of_a_gain_is_judged_and_one_of_a_time_is_not(
+    name: str,
+) -> None:
     lesson = find(name)
     scenario = scenario_of(compares(lesson)[0])
     others = tuple(
@@ -236,7 +238,8 @@ def test_a_prediction_is_not_judged_by_trials_that_were_all_disturbed(name: str)
     for part in lesson.parts:
         if isinstance(part, Ask):
             for answer in offered(part) or (1.6, BASE_MS / 1.6):
-                assert "you predicted" not in told(lesson, run.with_answer(part.key, answer))
+                is_time = isinstance(part, Ask) and part.unit == "ms"
+                assert ("you predicted" in told(lesson, run.with_answer(part.key, answer))) == (not is_time)
 
 
 def test_the_sum_and_the_longer_of_the_two_are_those_of_the_session() -> None:
@@ -418,7 +421,7 @@ def test_what_cannot_be_told_of_one_is_not_called_no_difference_from_another() -
     step_ms = {each.name: times(BASE_MS / 2) for each in scenario_of(part).variants}
     step_ms |= {"no prefetch": times(BASE_MS), "AUTOTUNE": [BASE_MS * 0.4, BASE_MS * 0.6, BASE_MS * 1.2]}
     text = told(find("tf_data_and_prefetch"), Played().with_result(part.key, session_of(scenario_of(part), step_ms)))
-    assert "Whether `AUTOTUNE` is faster than `no prefetch` cannot be told" in text
+    assert "It is not decided whether `AUTOTUNE` is faster than `no prefetch`" in text
     assert "numbers written by hand" not in text
 
 

@@ -133,9 +133,6 @@ def test_the_list_says_where_to_begin() -> None:
 
 def test_the_live_line_names_the_trial_that_is_running() -> None:
     screen = Console(file=io.StringIO(), width=80, force_terminal=True, _environ={"TERM": "xterm"})
-    session = sessions.normal()
-    trials = plan(sessions.two_layer())[:2]
     with _shown_while(screen, "training [two] variants") as observer:
-        observer.session_started(session, trials)
-        observer.trial_started(trials[1])
-    assert "training [two] variants: 2 of 2, fifo_queue" in text_of(screen)
+        observer.trial_started(plan(sessions.two_layer())[1])
+    assert "training [two] variants: round 1, fifo_queue" in text_of(screen)
