@@ -11,7 +11,6 @@ import numpy as np
 from pipeline_bench.analysis.thresholds import GAINED
 from pipeline_bench.diagnosis import chain, equality, variants
 from pipeline_bench.diagnosis.bottleneck import StepTimes
-from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.model.calls import BATCH_AS_IS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, Fix
 from pipeline_bench.model.edits import InsertAfter, MoveBefore, Remove
@@ -20,6 +19,7 @@ from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.text import NAME, REASON, one_line, units
+from pipeline_bench.text.units import NS_PER_MS
 
 CONFIRMED_TRIALS = 3
 """A proposal has at least this many paired trials: of fewer, no interval of a use can be had."""

@@ -23,8 +23,8 @@ from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.pipeline import Inspection, Location, Stage, StageCost, Tuned
 from pipeline_bench.text import NAME, one_line, units
+from pipeline_bench.text.units import NS_PER_MS
 
-_NS_PER_MS = 1e6
 _PARALLEL = ("num_parallel_calls", "num_parallel_reads", "workers")
 _READS_IN_PARALLEL = {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"}
 _ONE_AT_A_TIME = {"map", "interleave", "batch", "padded_batch", "ragged_batch", *_READS_IN_PARALLEL}
@@ -156,8 +156,8 @@ def _row(tree: _Tree, stage: Stage, guide: str, depth: int, joins: int, again: b
         stage.id,
         depth,
         joins,
-        own_ms=None if cost.elapsed_ns is None else cost.elapsed_ns / _NS_PER_MS,
-        cpu_ms=None if cost.cpu_ns is None else cost.cpu_ns / _NS_PER_MS,
+        own_ms=None if cost.elapsed_ns is None else cost.elapsed_ns / NS_PER_MS,
+        cpu_ms=None if cost.cpu_ns is None else cost.cpu_ns / NS_PER_MS,
         share=share,
         reason=cost.reason or "it was not measured" if cost.elapsed_ns is None else "",
         parallelism=_parallelism(inspection, stage),

@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 
 NOT_MEASURED = "–"
 
+NS_PER_MS = 1e6
+NS_PER_S = 1e9
+
 _MAGNITUDES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 _LOPSIDED = 1.5

@@ -14,11 +14,12 @@ from functools import cache
 
 from pipeline_bench.analysis.thresholds import WORTH_A_TRY
 from pipeline_bench.diagnosis import chain
-from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
+from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
 from pipeline_bench.model.edits import Edit, InsertAfter
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import one_line, units
+from pipeline_bench.text.units import NS_PER_MS
 
 _BY_PLACE = ("take", "skip", "shard", "take_while", "window", "enumerate", "scan")
 """Methods for which it matters where in the order an element stands."""

@@ -18,6 +18,7 @@ from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import Json, Legend, label, name
 from pipeline_bench.text import units
+from pipeline_bench.text.units import NS_PER_MS, NS_PER_S
 
 PHASED_TRIALS = 24
 """With more trials than these their phases are slivers: a trial is then one box, and the repeats are numbered."""
@@ -194,9 +195,6 @@ def colour_of(variant: str, order: Mapping[str, int]) -> tuple[str, str]:
 
 Floats = npt.NDArray[np.float64]
 
-_NS_PER_MS = 1e6
-_NS_PER_S = 1e9
-
 
 @dataclass(frozen=True)
 class Steps:
@@ -233,11 +231,11 @@ class Clock:
     @property
     def span_s(self) -> float:
         """Its length in seconds, never 0."""
-        return max(self.end_ns - self.zero_ns, 1) / _NS_PER_S
+        return max(self.end_ns - self.zero_ns, 1) / NS_PER_S
 
     def seconds(self, at_ns: Any) -> Any:
         """Return a time or an array of times on the axis; the difference is taken in whole nanoseconds."""
-        return (at_ns - self.zero_ns) / _NS_PER_S
+        return (at_ns - self.zero_ns) / NS_PER_S
 
 
 def read_steps(record: TrialRecord, clock: Clock) -> Steps | None:
@@ -245,9 +243,9 @@ def read_steps(record: TrialRecord, clock: Clock) -> Steps | None:
     if record.steps is None or not record.steps.count:
         return None
     start_ns, end_ns = record.steps.start_ns.unpack(), record.steps.end_ns.unpack()
-    wait = record.steps.wait_ns.unpack() / _NS_PER_MS if record.steps.wait_ns is not None else None
-    busy = record.steps.busy_ns.unpack() / _NS_PER_MS if record.steps.busy_ns is not None else None
-    return Steps(clock.seconds(start_ns), (end_ns - start_ns) / _NS_PER_MS, wait, record.warmup_steps, busy)
+    wait = record.steps.wait_ns.unpack() / NS_PER_MS if record.steps.wait_ns is not None else None
+    busy = record.steps.busy_ns.unpack() / NS_PER_MS if record.steps.busy_ns is not None else None
+    return Steps(clock.seconds(start_ns), (end_ns - start_ns) / NS_PER_MS, wait, record.warmup_steps, busy)
 
 
 def read_track(at_ns: Series | None, values: Series | None, clock: Clock) -> tuple[Floats, Floats] | None:
