@@ -145,7 +145,7 @@ def _ruled(
         return attempt  # its next trial is asked again
     updates: dict[str, object] = {"equality": compared}
     reason = equality.refusal(compared, asked.allow_reordering) or _frozen(attempt.fix, asked.inspection, written)
-    reason = reason or _never_read(attempt.fix, asked.inspection, own)
+    reason = reason or _ends_before_reading(attempt.fix, asked.inspection, own)
     if reason is None and compared.status == "not-told" and _moves_filter(attempt.fix, asked.inspection):
         reason = f"It is not known whether as many samples are left out: {compared.text}."
     if reason is None and compared.status == "not-told" and not asked.allow_reordering:
@@ -204,7 +204,7 @@ def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None
     return None
 
 
-def _never_read(fix: Fix, inspection: Inspection | None, own: list[TrialRecord]) -> str | None:
+def _ends_before_reading(fix: Fix, inspection: Inspection | None, own: list[TrialRecord]) -> str | None:
     """Return why nothing would be read from the cache of a fix: the training takes no more than what fills it.
 
     Where TensorFlow does not know how many elements a pass has, a trial that filled the cache does.

@@ -15,7 +15,7 @@ from pipeline_bench.analysis import wall_time
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, NEEDED_STEPS
 from pipeline_bench.hosts import ranks
 from pipeline_bench.injection import entries
-from pipeline_bench.injection.command import Ended, ProcessRecord, Training
+from pipeline_bench.injection.command import EndedCommand, ProcessRecord, WatchedTraining
 from pipeline_bench.injection.watched_loops import STEPS_OF_A_BATCH
 from pipeline_bench.model.session import load
 from pipeline_bench.system.files import is_python, write_atomically
@@ -28,7 +28,7 @@ _OPTIONS = re.compile(r"-([^-cmWX]*)([cmWX]?)(.*)", re.DOTALL)
 """Python's options in one part of a command: flags, and at its end one that takes a value, here or in the next part."""
 
 
-def lines(ended: Ended, command: Sequence[str]) -> list[str]:
+def lines(ended: EndedCommand, command: Sequence[str]) -> list[str]:
     """Return the lines to print at the end: one for each training, then the device and the host."""
     trained = [record for record in ended.records if record.trainings]
     said = [line for record in trained for line in _of_process(record, ended.running, several=len(trained) > 1)]
@@ -43,7 +43,7 @@ def lines(ended: Ended, command: Sequence[str]) -> list[str]:
     return [*said, _machine(ended)]
 
 
-def next_command(ended: Ended) -> str | None:
+def next_command(ended: EndedCommand) -> str | None:
     """Return the command that diagnoses what waited longest for its input; None where nothing did, or none can.
 
     It is made of what started the process that waited, which may be one of many that a job starts. A `fit` comes before
@@ -115,7 +115,7 @@ def _of_process(record: ProcessRecord, running: Collection[int], several: bool) 
         yield f"process {record.pid} was killed, or ended by os._exit: about its last second may be missing"
 
 
-def _name(training: Training, record: ProcessRecord) -> str:
+def _name(training: WatchedTraining, record: ProcessRecord) -> str:
     """Return a training's name, with its number where its process has called `fit` several times."""
     fits = [each.number for each in record.trainings if each.number is not None]
     if training.number is None or (max(fits) == 1 and not record.more):
@@ -123,7 +123,7 @@ def _name(training: Training, record: ProcessRecord) -> str:
     return training.name.replace("fit", f"fit {training.number}", 1)
 
 
-def _of_short(fits: Sequence[Training], more: int) -> Iterator[str]:
+def _of_short(fits: Sequence[WatchedTraining], more: int) -> Iterator[str]:
     """Yield what calls of `fit` that are too short for a verdict come to, and what shows more of such a loop."""
     most = max(each.steps for each in fits)
     yield f"{len(fits)} more calls of fit took {units.count(most, 'step')} at most: too few for a verdict"
@@ -134,7 +134,7 @@ def _of_short(fits: Sequence[Training], more: int) -> Iterator[str]:
         )
 
 
-def _kept(training: Training) -> str:
+def _kept(training: WatchedTraining) -> str:
     """Make a training's page and return where it is, as the end of a line; where its session is if that fails."""
     if training.folder is None:
         return ""
@@ -155,7 +155,7 @@ def _near(folder: Path) -> Path:
     return folder
 
 
-def _why_none(ended: Ended, command: Sequence[str]) -> str:
+def _why_none(ended: EndedCommand, command: Sequence[str]) -> str:
     ended_by = _signal_of(ended.code)
     if ended_by is not None:
         return f"{ended_by} ended the command before one was recorded: it may still have imported, or taken first steps"
@@ -199,7 +199,7 @@ def _signal_of(code: int) -> str | None:
         return None
 
 
-def _machine(ended: Ended) -> str:
+def _machine(ended: EndedCommand) -> str:
     percent, source = ended.gpu_percent
     gpu = f"GPU {percent:.0f} % ({source}), " if percent is not None else ""
     cpu = "CPU not measured" if ended.cpu_percent is None else f"CPU {ended.cpu_percent:.0f} % of the usable cores"

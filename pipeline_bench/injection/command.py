@@ -39,7 +39,7 @@ _LOOKS_EVERY_S = 0.5
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 
 
-class Training(BaseModel):
+class WatchedTraining(BaseModel):
     """One training that was seen: a call of `fit`, or a loop over a dataset."""
 
     name: Text
@@ -74,7 +74,7 @@ class ProcessRecord(BaseModel):
     pid: int
     program: Text
     executable: Text
-    trainings: tuple[Training, ...]
+    trainings: tuple[WatchedTraining, ...]
     more: int
     problem: Text | None
     ended: bool = True
@@ -86,7 +86,7 @@ class ProcessRecord(BaseModel):
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedCommand:
     """A command that was run.
 
     Attributes:
@@ -111,7 +111,7 @@ class Ended:
     running: frozenset[int] = frozenset()
 
 
-def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Popen[bytes]], None]) -> Ended:
+def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Popen[bytes]], None]) -> EndedCommand:
     """Run a command to its end, with this process's terminal, streams and signals.
 
     Args:
@@ -140,7 +140,7 @@ def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Pope
         gpu.close()
         cores = environment.usable_cores()
         records, seen = tuple(_records(scratch.path)), jobs.of_run(str(scratch.path))
-        return Ended(
+        return EndedCommand(
             code=code if code >= 0 else 128 - code,
             seconds=(ended_ns - started_ns) / 1e9,
             records=records,
@@ -211,7 +211,7 @@ def _problems(folder: Path) -> Iterator[str]:
             yield path.read_text(errors="replace")
 
 
-def _untold(seen: Sequence[jobs.Job], told: Collection[int]) -> Iterator[str]:
+def _untold(seen: Sequence[jobs.WatchedJob], told: Collection[int]) -> Iterator[str]:
     """Yield the last report of the trainings that did not end, but of processes whose records tell of theirs."""
     for job in seen:
         if job.state != "ended" and job.status.steps and job.status.pid not in told:

@@ -13,7 +13,7 @@ from pipeline_bench.text import Text
 
 if TYPE_CHECKING:
     from pipeline_bench.model.pipeline import Stage
-    from pipeline_bench.tfdata.plan import Plan
+    from pipeline_bench.tfdata.plan import CallPlan
 
 AUTOTUNE = -1
 """`tf.data.AUTOTUNE`, in the arguments of a stage and of an edit."""
@@ -124,8 +124,8 @@ class EditOfCalls(Data, ABC):
     behind the sink (3 to 5)."""
 
     @abstractmethod
-    def apply(self, plan: Plan) -> None:
-        """Change the plan of a pipeline; `Plan.insert_after` takes any method of tf.data.
+    def apply(self, plan: CallPlan) -> None:
+        """Change the plan of a pipeline; `CallPlan.insert_after` takes any method of tf.data.
 
         Raises:
             PipelineBenchError: the edit does not fit the pipeline.

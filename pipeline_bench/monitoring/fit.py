@@ -19,7 +19,7 @@ from pipeline_bench.monitoring import collectives, strategies
 from pipeline_bench.monitoring.steps import NO_WAIT_NS, Totals
 
 if TYPE_CHECKING:
-    from pipeline_bench.monitoring.ring import Rows
+    from pipeline_bench.monitoring.ring import RingRows
 
 
 MAX_EPOCHS = 512
@@ -197,7 +197,7 @@ class PlainTiming:
         """Return how long this thread has waited since the last call until iterators had ended, in ns."""
         return 0
 
-    def read(self) -> Rows | None:
+    def read(self) -> RingRows | None:
         """Return None: every batch is taken in Python."""
         return None
 
@@ -313,7 +313,7 @@ class GraphTiming(PlainTiming):
         with strategies.stepping(self._probe):
             return super().call(function, arguments, named)
 
-    def read(self) -> Rows | None:
+    def read(self) -> RingRows | None:
         """Return what graphs have measured since the last call."""
         return self.ring.read()
 

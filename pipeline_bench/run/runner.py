@@ -48,7 +48,7 @@ class Planner(Protocol):
         """Return the session with what can now be said, its results being up to date."""
 
 
-class Gate(Protocol):
+class TrialGate(Protocol):
     """What a trial waits for before it begins, and tells when it has ended."""
 
     def enter(self, index: int) -> None:
@@ -95,7 +95,7 @@ class Runner:
         replacement: Callable[[], TrialServer] | None = None,
         *,
         expose_servers: bool = False,
-        gate: Gate | None = None,
+        gate: TrialGate | None = None,
     ) -> None:
         """Make a runner.
 

@@ -39,7 +39,7 @@ Ask = Literal["open", "select", "begin", "poll", "outdated poll"]
 
 
 @dataclass(frozen=True)
-class Limits:
+class Timeouts:
     """How long things may take, in seconds."""
 
     opening_s: float = 20.0
@@ -52,7 +52,7 @@ class Limits:
     """Until the process has ended, once it is asked to."""
 
 
-_LIMITS = Limits()
+_LIMITS = Timeouts()
 _KILLED_S = 5.0
 """Until a killed process is gone: at once, but beside other work, or where a driver holds it."""
 
@@ -64,7 +64,7 @@ class NvmlSampler(Sampler):
     `accelerator` and `wait_until_open` wait for NVML to be open. Any thread may call.
     """
 
-    def __init__(self, limits: Limits = _LIMITS) -> None:
+    def __init__(self, limits: Timeouts = _LIMITS) -> None:
         """Make a sampler that was not opened: it has no GPU."""
         self._limits = limits
         self._lock = ForkedLock()
@@ -90,7 +90,7 @@ class NvmlSampler(Sampler):
         self._utilization_source = RATES.source
 
     @classmethod
-    def open(cls, limits: Limits = _LIMITS) -> NvmlSampler:
+    def open(cls, limits: Timeouts = _LIMITS) -> NvmlSampler:
         """Start the process and return at once; it lists the GPUs and selects the first visible one meanwhile."""
         sampler = cls(limits)
         sampler._start()
@@ -286,7 +286,7 @@ class NvmlSampler(Sampler):
         self._pending = deque("outdated poll" if ask == "poll" else ask for ask in self._pending)
 
     def _exchange(self) -> None:
-        """Ask for readings where none are outstanding, and take up what has come within `Limits.poll_s`."""
+        """Ask for readings where none are outstanding, and take up what has come within `Timeouts.poll_s`."""
         self._receive(0.0)
         if "poll" not in self._pending:
             self._ask("poll")

@@ -83,7 +83,7 @@ class Node(Invocation):
         return replace(self, args=args, kwargs=kwargs, changed=True)
 
 
-class Plan:
+class CallPlan:
     """What is to be called to make a pipeline, and what comes behind its sink at the end."""
 
     def __init__(self, recipe: Recipe, sink: int | None = None) -> None:

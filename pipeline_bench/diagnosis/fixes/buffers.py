@@ -85,7 +85,7 @@ def read_size(inspection: Inspection, context: Context) -> Iterator[Fix]:
             )
 
 
-def _never_read(inspection: Inspection, context: Context) -> str | None:
+def _cache_blocker(inspection: Inspection, context: Context) -> str | None:
     """Return why nothing would be read from a cache behind the fixed part."""
     if inspection.once:
         return "the fit passes over its data once, and nothing would be read from a cache"
@@ -96,7 +96,7 @@ def _never_read(inspection: Inspection, context: Context) -> str | None:
     return None
 
 
-@kind(saving=0.9, blocker=_never_read)
+@kind(saving=0.9, blocker=_cache_blocker)
 def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what was computed once: in memory, on disk where it does not fit; always before the first random stage."""
     run = list(reversed(chain.trunk(inspection)))
@@ -115,7 +115,7 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
         yield _cached(inspection, context, moved[-1], out, passed)
 
 
-@kind(saving=0.85, blocker=_never_read)
+@kind(saving=0.85, blocker=_cache_blocker)
 def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what a map computes before it draws random numbers: two maps, and a cache between them."""
     run = list(reversed(chain.trunk(inspection)))

@@ -197,7 +197,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Steps:
+class ChartSteps:
     """The steps of one trial, warm-up included: shape [steps] each, times in seconds since the session began."""
 
     at_s: Floats
@@ -238,14 +238,14 @@ class Clock:
         return (at_ns - self.zero_ns) / NS_PER_S
 
 
-def read_steps(record: TrialRecord, clock: Clock) -> Steps | None:
+def read_steps(record: TrialRecord, clock: Clock) -> ChartSteps | None:
     """Return the trial's steps; None where it has none."""
     if record.steps is None or not record.steps.count:
         return None
     start_ns, end_ns = record.steps.start_ns.unpack(), record.steps.end_ns.unpack()
     wait = record.steps.wait_ns.unpack() / NS_PER_MS if record.steps.wait_ns is not None else None
     busy = record.steps.busy_ns.unpack() / NS_PER_MS if record.steps.busy_ns is not None else None
-    return Steps(clock.seconds(start_ns), (end_ns - start_ns) / NS_PER_MS, wait, record.warmup_steps, busy)
+    return ChartSteps(clock.seconds(start_ns), (end_ns - start_ns) / NS_PER_MS, wait, record.warmup_steps, busy)
 
 
 def read_track(at_ns: Series | None, values: Series | None, clock: Clock) -> tuple[Floats, Floats] | None:
@@ -326,7 +326,7 @@ def full(lines: Lines) -> Lines:
     return {key: line for key, line in lines.items() if line.x}
 
 
-def step_limit(records: Sequence[TrialRecord], steps: Mapping[int, Steps]) -> float | None:
+def step_limit(records: Sequence[TrialRecord], steps: Mapping[int, ChartSteps]) -> float | None:
     """Return a height for the lane that a few slow steps do not set, but the slowest variant's usual steps do."""
     parts: dict[str, list[Floats]] = defaultdict(list)
     for index, record in enumerate(records):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.model.events import Storage
-from pipeline_bench.sources.page_cache import Layout, Part
+from pipeline_bench.sources.page_cache import FileRange, Layout
 from pipeline_bench.sources.records import PageCache, RecordFile
 from pipeline_bench.worker import page_cache_controller
 from pipeline_bench.worker.page_cache_controller import PageCacheController
@@ -32,10 +32,10 @@ class FakeSystem:
     read_bytes: int = 0
     evictions: int = 0
 
-    def pages(self, part: Part) -> set[tuple[str, int]]:
+    def pages(self, part: FileRange) -> set[tuple[str, int]]:
         return {(part.path, page) for page in range(part.start // RECORD_BYTES, -(-part.end // RECORD_BYTES))}
 
-    def evict(self, part: Part, sync: bool = False) -> None:
+    def evict(self, part: FileRange, sync: bool = False) -> None:
         self.evictions += 1
         self.dirty -= self.pages(part) if sync else set()
         if not self.keeps_all:
@@ -46,7 +46,7 @@ class FakeSystem:
                 if all((path, page - page % self.folio + i) in pages for i in range(self.folio))
             }
 
-    def read(self, part: Part) -> Iterator[int]:
+    def read(self, part: FileRange) -> Iterator[int]:
         for page in sorted(self.pages(part)):
             self.read_bytes += RECORD_BYTES * (page not in self.resident)
             self.resident.add(page)
@@ -55,7 +55,7 @@ class FakeSystem:
     def why_unknown(self, path: str) -> str | None:
         return self.untold
 
-    def resident_pages(self, part: Part) -> tuple[int, int]:
+    def resident_pages(self, part: FileRange) -> tuple[int, int]:
         pages = self.pages(part)
         return len(pages & self.resident), len(pages)
 
@@ -202,7 +202,7 @@ def test_a_model_that_stands_still_costs_no_looks() -> None:
     trial = Trial("cold", FakeSystem())
     trial.begin()
     trial.train(10)
-    looked: list[Part] = []
+    looked: list[FileRange] = []
     trial.system.resident_pages = lambda part: (looked.append(part), (0, 1))[1]  # type: ignore[method-assign, func-returns-value]
     for _ in range(5):
         trial.keeper.tick()
@@ -228,7 +228,7 @@ def test_a_long_preparation_gives_signs_of_life() -> None:
 
 
 def test_a_file_that_goes_away_ends_the_looking_and_not_the_trial(tmp_path: Path) -> None:
-    def gone(part: Part) -> tuple[int, int]:
+    def gone(part: FileRange) -> tuple[int, int]:
         raise OSError(2, "No such file or directory", "f3")
 
     trial = Trial("cold", FakeSystem())
