@@ -117,13 +117,13 @@ def reproducible(session: Session) -> bool | None:
 
 
 def wants_fingerprint(session: Session, variant: str) -> bool:
-    """Return whether the next trial of the variant should tell which samples arrive."""
+    """Return whether the next trial of the variant should report which samples arrive."""
     found = fingerprint(session, variant)
     return (found is None or found.reason is not None) and len(session.trials_of(variant)) < FINGERPRINT_TRIALS
 
 
 def asked(session: Session, variant: str) -> variants.Asked:
-    """Return which samples the next trial of an attempt is to tell.
+    """Return which samples the next trial of an attempt is to report.
 
     Those of the pipeline as written too, until it is known that another run of the user's code gives the same.
     """

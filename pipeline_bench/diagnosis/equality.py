@@ -16,7 +16,7 @@ those of the number of samples."""
 _TOLERANCE = 0.02
 """Less than this part of a standard deviation is no other distribution: sums of float32 round."""
 _STD_FACTOR = 1.5
-"""Standard deviations of random values within this factor of each other are told apart by many samples only."""
+"""Standard deviations of random values within this factor of each other are distinguished by many samples only."""
 _EPSILONS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
 _ROUNDING_STEPS = 8.0
 """Values whose difference is, in the Euclidean norm, no more than this many units in their last place are the same but
@@ -33,7 +33,7 @@ def compare(baseline: Fingerprint | None, other: Fingerprint | None, reorders_al
     """Return whether two pipelines give the same samples on the same part of the input.
 
     Args:
-        baseline: of the pipeline as written; None where its trial did not tell.
+        baseline: of the pipeline as written; None where its trial reported none.
         other: of the pipeline with the fix.
         reorders_allowed: whether the user accepts another order; only words the answer, see `refusal`.
     """
@@ -182,7 +182,7 @@ def _differing(
             all_of_them = units.count(max(baseline.samples, other.samples), "sample")
             text = f"{count:,} of {all_of_them} of {_named(one)} differ"
             return Equality(status="unequal", text=text)
-        if dropped:  # which samples fell to the end of the shuffle is not told by the first ones
+        if dropped:  # which samples fell to the end of the shuffle does not follow from the first ones
             return Equality(text=f"of {_named(one)} only the first {compared:,} samples are known one by one")
         return Equality(status="unequal", text=f"the samples of {_named(one)} differ")
     rest = units.count(explained, "sample")

@@ -105,7 +105,7 @@ def trial(session: Session, name: str, number: int, fingerprint: Asked) -> Trial
         session: whose scenario holds the variant.
         name: the variant's.
         number: the round, from 0.
-        fingerprint: which samples it is also to tell.
+        fingerprint: which samples it is also to report.
     """
     variant = session.scenario.variant(name)
     if fingerprint != "none":

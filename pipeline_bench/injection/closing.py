@@ -1,4 +1,4 @@
-"""What is told of a command that has ended: a line a training, or why there is none, and how to diagnose one."""
+"""The lines printed of a command that has ended: one a training, or why there is none, and how to diagnose one."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def lines(ended: EndedCommand, command: Sequence[str]) -> list[str]:
     """Return the lines to print at the end: one for each training, then the device and the host."""
     trained = [record for record in ended.records if record.trainings]
     said = [line for record in trained for line in _of_process(record, ended.running, several=len(trained) > 1)]
-    said += ended.untold
+    said += ended.unrecorded
     more = sum(record.more for record in ended.records)
     if more:
         said.append(f"{more} more calls of fit were not measured: at most ten per process are.")
     reasons = [*ended.problems, *(record.problem for record in ended.records if record.problem)]
     said += [f"not watched: {reason}" for reason in reasons[:_SHOWN_PROBLEMS]]
-    if not ended.untold and not trained:
+    if not ended.unrecorded and not trained:
         said.append(f"no training was found: {_why_none(ended, command)}")
     return [*said, _machine(ended)]
 
@@ -74,8 +74,8 @@ def next_command(ended: EndedCommand) -> str | None:
 def _script_in(record: ProcessRecord) -> slice | None:
     """Return which parts of what started a process name its script, ``train.py`` or ``-m package.train``.
 
-    The name of the file that trained tells it from a launcher's own module, and from what a launcher is given. It may
-    also be a command that a package installed, whose file is Python. None where no part names it.
+    The name of the file that trained distinguishes it from a launcher's own module, and from what a launcher is given.
+    It may also be a command that a package installed, whose file is Python. None where no part names it.
     """
     command, program = record.command, record.program
     for index, part in enumerate(command[1:], 1):
@@ -93,7 +93,7 @@ def _of_process(record: ProcessRecord, running: Collection[int], several: bool) 
     Args:
         record: of the process.
         running: the processes that still train.
-        several: whether others have trained too, from which its trainings are told apart by its number.
+        several: whether others have trained too, from which its number distinguishes its trainings.
     """
     where = f", process {record.pid}" if several else ""
     short = [each for each in record.trainings if each.number is not None and each.steps < NEEDED_STEPS]
@@ -192,7 +192,7 @@ def isolated_by(command: Sequence[str]) -> str:
 
 
 def _signal_of(code: int) -> str | None:
-    """Return the name of the signal that an exit code tells of; None where it tells of none."""
+    """Return the name of the signal that an exit code stands for; None where it stands for none."""
     try:
         return signal.Signals(code - 128).name
     except ValueError:

@@ -95,8 +95,8 @@ class EndedCommand:
         records: of its Python processes that imported a framework, in the order of their numbers.
         problems: why others could not be watched.
         gpu_percent: the GPU's utilization meanwhile, 0 to 100, and the source of that; None without a GPU.
-        untold: the last report of each training whose process was killed, or trains still, and has no record of it; a
-            line each.
+        unrecorded: the last report of each training whose process was killed, or trains still, and has no record of it;
+            a line each.
         cpu_percent: CPU time of the command with all that it started, over wall time and cores, 0 to 100.
         running: the numbers of the processes that train still, as one that a script leaves in the background.
     """
@@ -105,7 +105,7 @@ class EndedCommand:
     seconds: float
     records: tuple[ProcessRecord, ...]
     problems: tuple[str, ...]
-    untold: tuple[str, ...]
+    unrecorded: tuple[str, ...]
     gpu_percent: tuple[float | None, str | None]
     cpu_percent: float | None
     running: frozenset[int] = frozenset()
@@ -145,7 +145,7 @@ def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Pope
             seconds=(ended_ns - started_ns) / 1e9,
             records=records,
             problems=tuple(_problems(scratch.path)),
-            untold=tuple(_untold(seen, {each.pid for each in records if each.trainings})),
+            unrecorded=tuple(_unrecorded(seen, {each.pid for each in records if each.trainings})),
             gpu_percent=readings.utilization(started_ns, cores, gpu=True),
             cpu_percent=readings.utilization(started_ns, cores, gpu=False)[0],
             running=frozenset(job.status.pid for job in seen if job.state == "running"),
@@ -184,7 +184,7 @@ def _keys_held() -> Iterator[None]:
 def _wait(child: subprocess.Popen[bytes]) -> int:
     """Wait for the command's end, and pass on what another process sent to this one alone, as `kill -INT` does.
 
-    A signal's handler is not told who sent it; who waits for the signal is. A key's, of the terminal, has reached the
+    A signal's handler does not learn who sent it; `sigtimedwait` does. A key's, of the terminal, has reached the
     command already, and so has what that itself sent to its process group.
 
     Returns:
@@ -211,10 +211,10 @@ def _problems(folder: Path) -> Iterator[str]:
             yield path.read_text(errors="replace")
 
 
-def _untold(seen: Sequence[jobs.WatchedJob], told: Collection[int]) -> Iterator[str]:
-    """Yield the last report of the trainings that did not end, but of processes whose records tell of theirs."""
+def _unrecorded(seen: Sequence[jobs.WatchedJob], recorded: Collection[int]) -> Iterator[str]:
+    """Yield the last report of each training that did not end and of whose process no record has trainings."""
     for job in seen:
-        if job.state != "ended" and job.status.steps and job.status.pid not in told:
+        if job.state != "ended" and job.status.steps and job.status.pid not in recorded:
             how = "was killed" if job.state == "gone" else "still trains"
             yield f"{job.status.name}, process {job.status.pid}, {how}; its last report: {job.status.line}"
 

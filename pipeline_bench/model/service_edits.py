@@ -28,7 +28,7 @@ class OffloadToService(EditOfCalls):
         return [("sink", self.edit), ("cache", "place")]
 
     def describe(self, stage: Callable[[int], str]) -> str:
-        # Every worker reads everything where none is told otherwise; with one that is each sample once.
+        # Every worker reads everything where no other policy is set; with one that is each sample once.
         policy = "OFF" if self.workers == 1 else "DYNAMIC"
         return (
             f"Start a dispatcher and {self.workers} tf.data service worker{'s' if self.workers > 1 else ''}, and "

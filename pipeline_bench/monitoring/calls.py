@@ -20,7 +20,7 @@ from pipeline_bench.monitoring.steps import ENDED
 from pipeline_bench.text import units
 
 _WORTH = 0.2
-"""Of a loop's time, from which on what it did beside its steps is told."""
+"""Of a loop's time, from which on what it did beside its steps is reported."""
 _FED = (
     "input wait is the time between two {name}: the loop makes its next batch then, and whatever else it does counts "
     "too; tf.data, or a PyDataset with workers, makes the batch during the step (pipeline-bench compare)"
@@ -119,7 +119,7 @@ class _Thread(threading.local):
 
 
 class TrainingCalls:
-    """Tells which calls train, and in which loop."""
+    """Finds which calls train, and in which loop."""
 
     def __init__(
         self,

@@ -371,7 +371,7 @@ class JobRecord:
 
 
 def _after_poll(record: JobRecord, first: Callable[[], None] | None) -> Callable[[], None]:
-    """Return what is done after a poll: what is asked for, then what tells of the job, as long as there is one."""
+    """Return what is done after a poll: what is asked for, then the report of the job, as long as there is one."""
     reference = weakref.ref(record)
 
     def done() -> None:

@@ -51,7 +51,7 @@ class _Kind:
 
 
 class SessionRuns(TrainingCalls):
-    """Stands between a program and `Session.run`: tells which runs train, and in which loop."""
+    """Stands between a program and `Session.run`: finds which runs train, and in which loop."""
 
     def run(self, session: Any, fetches: Any, feed: Any, plain: Callable[[Any], Any]) -> Any:
         """Run what the program runs, and return what that gives.

@@ -25,7 +25,7 @@ _LEAST_DRAWN = 0.005
 """The least share that has a bar: what is written as more than 0 %."""
 _ROOM_FOR_MARK = 30
 _LEAST_NAME = 12
-"""A stage of which less is shown cannot be told from another: the last columns go first."""
+"""A stage of which less is shown cannot be distinguished from another: the last columns go first."""
 _INDENT = (0, 0, 0, 2)
 _NUMBERS = ("own ms", "CPU ms")
 """The columns that are aligned to the right."""

@@ -322,7 +322,7 @@ class OtherWork:
             times = psutil.Process(server).cpu_times()
             taken = self._machine.poll(times.user + times.system)
             return sum(value for key in (OTHER_CPU, STEAL) if isinstance(value := taken.get(key), float)) / 100
-        return 0.0  # it has ended, which the first trial will tell
+        return 0.0  # it has ended, which the first trial will find
 
 
 def _own_cpu_s() -> float:

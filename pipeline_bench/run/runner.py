@@ -49,7 +49,7 @@ class Planner(Protocol):
 
 
 class TrialGate(Protocol):
-    """What a trial waits for before it begins, and tells when it has ended."""
+    """What a trial waits for before it begins, and what hears when it has ended."""
 
     def enter(self, index: int) -> None:
         """Wait until the trial of that index may begin; raises KeyboardInterrupt where the user interrupts."""

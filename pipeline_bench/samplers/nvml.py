@@ -28,7 +28,7 @@ _UNANSWERED = "NVML had not answered when the trial ended"
 _MODULE = "pipeline_bench.samplers.nvml_reader"
 _READ_BYTES = 1 << 16
 # It is no child of this process, which may be a user's: what waits for all of its own, os.wait(), never sees it. A
-# subshell that its own parent leaves behind starts it, and tells its number and how it ended. Where this process is the
+# subshell that its own parent leaves behind starts it, and writes its number and its end. Where this process is the
 # one that orphans are given to, the first one of a container for one, that subshell is its child all the same.
 _DETACHED = '{ "$@" >/dev/null & echo $!; wait $!; echo $?; } &'
 _SIGNALLED = 128
@@ -75,7 +75,7 @@ class NvmlSampler(Sampler):
         self._pid: int | None = None
         self._group = 0
         self._told: IO[bytes] | None = None
-        """What the subshell tells, see `_DETACHED`."""
+        """What the subshell writes, see `_DETACHED`."""
         self._ended: str | None = None
         """How the process ended, in words, once that is known."""
         self._connection: socket.socket | None = None
@@ -257,7 +257,7 @@ class NvmlSampler(Sampler):
         return self._ended
 
     def _line(self) -> bytes:
-        """Return the next line that the subshell tells; an empty one where that has ended."""
+        """Return the next line that the subshell writes; an empty one where that has ended."""
         assert self._told is not None
         return self._told.readline()
 
@@ -347,7 +347,7 @@ class NvmlSampler(Sampler):
 
 
 def _in_words(status: bytes) -> str:
-    """Return how a process ended, of the exit status that a shell tells."""
+    """Return how a process ended, from the exit status that a shell gives."""
     if not status.strip():
         return "NVML's process has ended"
     code = int(status)

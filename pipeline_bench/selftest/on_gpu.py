@@ -56,7 +56,7 @@ def every_way(device: str, replicas: int) -> Scenario:
     variants: list[dict[str, Any]] = [
         {"name": name, "loop": loop, "runtime": placed, **common} for name, loop in _LOOPS.items()
     ]
-    # The program in C cannot tell where its ops are.
+    # The program in C does not report where its ops are.
     variants[-1]["runtime"] = {"device": device}
     mirrored = {**placed, "replicas": replicas, "replication": "mirrored"}
     matpow = {"source": {"kind": "memory", "batch_size": 1, "features": 16}, "model": _MATPOW}

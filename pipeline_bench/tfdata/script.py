@@ -164,7 +164,7 @@ class _Watch:
             yield
 
     def run(self, script: Callable[[], None]) -> None:
-        """Run the script in this thread, and tell how it ended."""
+        """Run the script in this thread, and note how it ended."""
         found: CapturedTraining | BaseException | None = None
         try:
             script()

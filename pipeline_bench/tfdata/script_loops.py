@@ -44,7 +44,7 @@ class DatasetLoop:
 
 
 class Loops:
-    """Counts what loops of the user's own code take, and tells which of them trains."""
+    """Counts what loops of the user's own code take, and finds which of them trains."""
 
     def __init__(
         self,

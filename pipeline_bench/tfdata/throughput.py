@@ -75,7 +75,7 @@ def restart(iterator: Any, lasted_s: float) -> None:
     """Have an iterator over a dataset begin anew.
 
     A training waits for the end of the one before, now and then almost as long as its pass took (`end_aside`). So does
-    this after short passes, of which what is measured has many; one such wait in a few seconds would tell of chance.
+    this after short passes, of which what is measured has many; one such wait in a few seconds would be chance.
 
     Args:
         iterator: TensorFlow's, of eager mode.

@@ -26,7 +26,7 @@ _BY_PLACE = ("take", "skip", "shard", "take_while", "window", "enumerate", "scan
 _NAME_CHARACTERS = 40
 _VARIANT_CHARACTERS = 60
 _UNKNOWN_SHARE = 0.1
-"""What a fix may save is this share of its usual saving, where the costs do not tell what its stages take."""
+"""What a fix may save is this share of its usual saving, where the costs do not say what its stages take."""
 _BESIDE = 0.3
 """What the expected saving of a fix is worth whose stages run beside the segment that limits the pipeline."""
 

@@ -55,7 +55,7 @@ def batch_before_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
 def _on_batches(maps: Sequence[Stage]) -> list[Edit] | None:
     """Return what else has to change so that maps take whole batches; None where one of them cannot.
 
-    One random draw for a whole batch is not one for each sample, and no check of the values can tell.
+    One random draw for a whole batch is not one for each sample, and no check of the values can show it.
     """
     changes: list[Edit] = []
     for stage in maps:

@@ -27,7 +27,7 @@ class FakeSystem:
     keeps_all: bool = False
     folio: int = 1
     """Pages that are evicted together or not at all."""
-    untold: str | None = None
+    unknown: str | None = None
     no_account: bool = False
     read_bytes: int = 0
     evictions: int = 0
@@ -53,7 +53,7 @@ class FakeSystem:
             yield RECORD_BYTES
 
     def why_unknown(self, path: str) -> str | None:
-        return self.untold
+        return self.unknown
 
     def resident_pages(self, part: FileRange) -> tuple[int, int]:
         pages = self.pages(part)
@@ -175,9 +175,9 @@ def test_files_as_they_are_are_looked_at_and_left_alone() -> None:
 
 
 def test_what_is_not_known_has_its_reason_and_no_number() -> None:
-    found = Trial("cold", FakeSystem(untold="planted: untold", no_account=True)).run(RECORDS)
+    found = Trial("cold", FakeSystem(unknown="planted: unknown", no_account=True)).run(RECORDS)
     assert found.resident_share is None
-    assert found.reason == "planted: untold"
+    assert found.reason == "planted: unknown"
     assert found.read_reason is not None
     assert "planted: no account" in found.read_reason
     assert [(epoch.resident_share, epoch.read_bytes) for epoch in found.epochs] == [(None, None)]
