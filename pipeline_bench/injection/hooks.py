@@ -264,7 +264,7 @@ class Watched:
         return self._calls("calls", "TrainingCalls")
 
     def _calls(self, module: str, kind: str) -> Any:
-        """Make one of the kinds of `monitoring.calls.TrainingCalls`; return None where that fails."""
+        """Make one of the kinds of `monitoring.calls.TimedCalls`; return None where that fails."""
 
         def make() -> Any:
             with _no_collection():

@@ -118,7 +118,7 @@ class _Thread(threading.local):
         """Whether a GradientTape of eager code began its last call."""
 
 
-class TrainingCalls:
+class TimedCalls:
     """Finds which calls train, and in which loop."""
 
     def __init__(
@@ -201,7 +201,7 @@ class TrainingCalls:
             self._thread.monitor.ran(wait_ns)
 
 
-class TrainingCalls(TrainingCalls):
+class TrainingCalls(TimedCalls):
     """Stands between a program and Keras' `train_on_batch`, a `tf.function` that trains, and a tape in eager code."""
 
     def on_batch(self, name: str, framework: str, plain: Callable[[], Any]) -> Any:
