@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.calls import AUTOTUNE, PARAMETERS, WHOLE, EditOfCalls, Patch, Value, value_text
+from pipeline_bench.model.calls import AUTOTUNE, PARAMETERS, WHOLE, EditOfCalls, Value, value_text
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
 from pipeline_bench.text import Text, units
 
 if TYPE_CHECKING:
+    from pipeline_bench.diagnosis.patch import Patch
     from pipeline_bench.tfdata.plan import CallPlan
 
 

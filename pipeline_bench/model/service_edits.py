@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from pipeline_bench.model.calls import EditOfCalls, Patch, value_text
+from pipeline_bench.model.calls import EditOfCalls, value_text
 from pipeline_bench.text import Text
 
 if TYPE_CHECKING:
+    from pipeline_bench.diagnosis.patch import Patch
     from pipeline_bench.tfdata.plan import CallPlan
 
 
