@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -191,23 +191,25 @@ def _cheat() -> PlantedVariant:
     return PlantedVariant(WORK, {**one.variant, "name": "a backend that cheats"}, None, cheats=True)
 
 
+LOOPS_BESIDE_SESSION: Mapping[str, dict[str, Any]] = {
+    "while_loop": {"kind": "while_loop", "steps_per_call": 10},
+    "function": {"kind": "function"},
+    "function of 10": {"kind": "function", "steps_per_call": 10},
+    "callable": {"kind": "callable"},
+    "keras_fit": {"kind": "keras_fit"},
+    "native": {"kind": "native"},
+}
+
+
 def _loops() -> list[PlantedVariant]:
     """Return the loops that build the step into the graph, or run eagerly, with a model of which they can."""
     model = {"kind": "planted_device", "step_ms": _LOOP_MS}
     pipeline = tf_data(1)
-    kinds: list[tuple[str, dict[str, Any]]] = [
-        ("while_loop", {"steps_per_call": 10}),
-        ("function", {}),
-        ("function of 10", {"kind": "function", "steps_per_call": 10}),
-        ("callable", {}),
-        ("keras_fit", {}),
-        ("native", {}),
-    ]
     made = []
-    for name, options in kinds:
+    for name, loop in LOOPS_BESIDE_SESSION.items():
         read = {"read_ms": [_LOOP_READ_MS]}
         one = _planted(LOOPS, "loop", pipeline, read, _LOOP_READ_MS, 0.0, name=f"loop {name}")
-        variant = {**one.variant, "model": model, "loop": {"kind": name, **options}, "run": {"steps": _LOOP_STEPS}}
+        variant = {**one.variant, "model": model, "loop": loop, "run": {"steps": _LOOP_STEPS}}
         made.append(PlantedVariant(LOOPS, variant, one.truth, device_ms=None))
     return made
 

@@ -236,13 +236,11 @@ class _Watch:
 
     def _reach_loop(self, loop: DatasetLoop) -> None:
         if self._is_meant(loop.line):
-            datasets = script_datasets.named(sys._getframe(1), loop.dataset)
-            self._reach(CapturedTraining(loop.dataset, loop.step, loop.line, datasets=datasets, within=loop.within))
+            self._reach(_of_loop(loop, loop.step))
 
     def _note_loop(self, loop: DatasetLoop) -> None:
         if self._noted is None and self._is_meant(loop.line):
-            datasets = script_datasets.named(sys._getframe(1), loop.dataset)
-            self._noted = CapturedTraining(loop.dataset, loop.step, loop.line, datasets=datasets, within=loop.within)
+            self._noted = _of_loop(loop, loop.step)
 
     def _reach_bare(self, line: str, by_session: bool = False) -> None:
         if not self._is_meant(line):
@@ -310,11 +308,15 @@ class _Watch:
             elif self._is_meant(loop.line):
                 takes = (given.get("x"), given.get("y"), given.get("sample_weight"))
                 model = given["self"] if script_datasets.are_batches_of(loop.dataset, takes) else None
-                datasets = script_datasets.named(sys._getframe(1), loop.dataset)
-                self._reach(CapturedTraining(loop.dataset, model, loop.line, datasets=datasets, within=loop.within))
+                self._reach(_of_loop(loop, model))
             return plain(*arguments, **named)
 
         return train_on_batch
+
+
+def _of_loop(loop: DatasetLoop, model: Any) -> CapturedTraining:
+    datasets = script_datasets.named(sys._getframe(1), loop.dataset)
+    return CapturedTraining(loop.dataset, model, loop.line, datasets=datasets, within=loop.within)
 
 
 def _end_threads() -> None:

@@ -16,7 +16,7 @@ from pipeline_bench.analysis.thresholds import WORTH_A_TRY
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
-from pipeline_bench.model.edits import Edit, InsertAfter
+from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import one_line, units
 from pipeline_bench.text.units import NS_PER_MS
@@ -100,12 +100,18 @@ def fix(
     variant: str,
     title: str,
     *edits: Edit,
-    stages: Iterable[int] = (),
+    stages: Iterable[int] | None = None,
     reorders: bool = False,
     threads: bool = False,
     caveat: str = "",
 ) -> Fix:
-    """Return a fix, whose kind is not set yet. `variant` and `title` may hold what the user wrote."""
+    """Return a fix, whose kind is not set yet. `variant` and `title` may hold what the user wrote.
+
+    It is of the stages that its edits change, unless `stages` says otherwise.
+    """
+    if stages is None:
+        claims = (claim for edit in edits if not isinstance(edit, InsertAfter | MoveBefore) for claim in edit.claims())
+        stages = dict.fromkeys(number for number, _ in claims if isinstance(number, int))
     return Fix(
         kind="",
         variant=one_line(variant, _VARIANT_CHARACTERS),
