@@ -35,7 +35,7 @@ Status = Literal["ok", "doubtful", "absent", "missing"]
 
 
 @dataclass(frozen=True)
-class Availability:
+class Finding:
     """One line of the list.
 
     ``absent`` is something `compare` can do without, ``missing`` something it cannot. ``doubtful`` is there, but not
@@ -96,53 +96,49 @@ def examine(
     probed: Probed,
     terminal: Terminal,
     checked: Checked | None = None,
-) -> Iterator[Availability]:
+) -> Iterator[Finding]:
     """Yield the lines of the list, from what was found."""
     report = probed.report
-    yield Availability("Python", "ok", environment.python)
+    yield Finding("Python", "ok", environment.python)
     yield _tensorflow(environment, probed)
     if report:
         yield _matmul(report, probed.gpus)
     yield _gpu(probed, accelerator)
     if accelerator.driver:
-        yield Availability("driver", "ok", accelerator.driver)
+        yield Finding("driver", "ok", accelerator.driver)
     else:
-        yield Availability("driver", "absent", "no NVIDIA driver answered")
+        yield Finding("driver", "absent", "no NVIDIA driver answered")
     if accelerator.name is not None and accelerator.reason is None:
-        yield Availability("NVML", "ok", f"reads {accelerator.name}")
+        yield Finding("NVML", "ok", f"reads {accelerator.name}")
     else:
-        yield Availability(
-            "NVML", "absent", f"device utilization is the CPU's: {accelerator.reason or 'it lists no GPU'}"
-        )
+        yield Finding("NVML", "absent", f"device utilization is the CPU's: {accelerator.reason or 'it lists no GPU'}")
     yield _cuda(probed)
-    yield Availability("CPU", "ok", environment.cpu)
-    yield Availability("cores", "ok", f"{environment.cores} usable by this process")
+    yield Finding("CPU", "ok", environment.cpu)
+    yield Finding("cores", "ok", f"{environment.cores} usable by this process")
     if report:
-        yield Availability("threads", "ok", f"{report.cpu_threads} logical: TensorFlow's choice for each pool")
-    yield Availability("memory", "ok", units.size(environment.memory_bytes))
+        yield Finding("threads", "ok", f"{report.cpu_threads} logical: TensorFlow's choice for each pool")
+    yield Finding("memory", "ok", units.size(environment.memory_bytes))
     yield _display(terminal)
     if checked is not None:
         yield _selftest(checked)
 
 
-def _selftest(checked: Checked) -> Availability:
+def _selftest(checked: Checked) -> Finding:
     from pipeline_bench.report.selftest import words
 
     unsettled = checked.failed or checked.disturbed or checked.other_driver
-    return Availability(
-        "selftest", "absent" if checked.at is None else "doubtful" if unsettled else "ok", words(checked)
-    )
+    return Finding("selftest", "absent" if checked.at is None else "doubtful" if unsettled else "ok", words(checked))
 
 
-def _tensorflow(environment: Environment, probed: Probed) -> Availability:
+def _tensorflow(environment: Environment, probed: Probed) -> Finding:
     if probed.report:
         build = f"built for CUDA {probed.report.cuda}" if probed.report.built_with_cuda else "built for the CPU only"
-        return Availability(
+        return Finding(
             "TensorFlow", "ok", f"{probed.report.tensorflow}, {build}; imports in {probed.report.import_s:.1f} s"
         )
     if environment.tensorflow is None:
-        return Availability("TensorFlow", "missing", "not installed", GET_TENSORFLOW)
-    return Availability(
+        return Finding("TensorFlow", "missing", "not installed", GET_TENSORFLOW)
+    return Finding(
         "TensorFlow",
         "missing",
         f"{environment.tensorflow} is installed, but cannot be used: {probed.reason}",
@@ -150,10 +146,10 @@ def _tensorflow(environment: Environment, probed: Probed) -> Availability:
     )
 
 
-def _matmul(report: ProbeReport, gpus: Sequence[str]) -> Availability:
+def _matmul(report: ProbeReport, gpus: Sequence[str]) -> Finding:
     if report.matmul.ok:
-        return Availability("matmul", "ok", f"a small matrix product was correct on {report.matmul.device}")
-    return Availability(
+        return Finding("matmul", "ok", f"a small matrix product was correct on {report.matmul.device}")
+    return Finding(
         "matmul",
         "missing",
         f"a small matrix product failed on {report.matmul.device}: {report.matmul.error}",
@@ -161,17 +157,17 @@ def _matmul(report: ProbeReport, gpus: Sequence[str]) -> Availability:
     )
 
 
-def _gpu(probed: Probed, accelerator: Accelerator) -> Availability:
+def _gpu(probed: Probed, accelerator: Accelerator) -> Finding:
     if probed.gpus:
-        return Availability("GPU", "ok", ", ".join(probed.gpus))
+        return Finding("GPU", "ok", ", ".join(probed.gpus))
     if accelerator.name is None:
-        return Availability("GPU", "absent", "none found; everything is measured on the CPU", GET_DRIVER)
+        return Finding("GPU", "absent", "none found; everything is measured on the CPU", GET_DRIVER)
     why = "; ".join(probed.report.reasons) if probed.report else ""
     found = f"{accelerator.name} is there, but TensorFlow does not use it{': ' + why if why else ''}"
-    return Availability("GPU", "absent", found, GET_CUDA)
+    return Finding("GPU", "absent", found, GET_CUDA)
 
 
-def _cuda(probed: Probed) -> Availability:
+def _cuda(probed: Probed) -> Finding:
     from pipeline_bench.environment import distribution_version
 
     report = probed.report
@@ -179,20 +175,18 @@ def _cuda(probed: Probed) -> Availability:
     versions = [(name, distribution_version(f"{name}-cu12") or distribution_version(name)) for name in packages]
     found = ", ".join(f"{name.removeprefix('nvidia-')} {version}" for name, version in versions if version)
     if probed.gpus:
-        return Availability("CUDA libraries", "ok", found or "found by TensorFlow on the system's library path")
+        return Finding("CUDA libraries", "ok", found or "found by TensorFlow on the system's library path")
     if report and not report.built_with_cuda:
-        return Availability("CUDA libraries", "absent", "this TensorFlow is built for the CPU only", GET_CUDA)
+        return Finding("CUDA libraries", "absent", "this TensorFlow is built for the CPU only", GET_CUDA)
     if found:
-        return Availability("CUDA libraries", "ok", f"{found}; no GPU uses them")
+        return Finding("CUDA libraries", "ok", f"{found}; no GPU uses them")
     remedy = "" if report and not report.reasons else GET_CUDA
-    return Availability(
-        "CUDA libraries", "absent", "not installed as packages; a machine without a GPU needs none", remedy
-    )
+    return Finding("CUDA libraries", "absent", "not installed as packages; a machine without a GPU needs none", remedy)
 
 
-def _display(terminal: Terminal) -> Availability:
+def _display(terminal: Terminal) -> Finding:
     if not terminal.is_terminal:
-        return Availability(
+        return Finding(
             "terminal",
             "absent",
             "stdout is not a terminal: compare prints plain lines",
@@ -200,13 +194,11 @@ def _display(terminal: Terminal) -> Availability:
         )
     found = f"{terminal.width} columns, {terminal.encoding}"
     if terminal.width < NARROWEST_TERMINAL:
-        return Availability(
-            "terminal", "absent", found, f"Widen it to {NARROWEST_TERMINAL} columns for the whole table."
-        )
-    return Availability("terminal", "ok", found)
+        return Finding("terminal", "absent", found, f"Widen it to {NARROWEST_TERMINAL} columns for the whole table.")
+    return Finding("terminal", "ok", found)
 
 
-def _show_checks(checks: Sequence[Availability], usable: bool, stderr: str) -> None:
+def _show_checks(checks: Sequence[Finding], usable: bool, stderr: str) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -29,6 +29,10 @@ _APART = "the components of a sample no longer belong together"
 _BUT_ROUNDED = "; floating values differ by rounding, in their last digits"
 
 
+_Pairs = list[tuple[ElementComponent, ElementComponent]]
+"""The components of the elements, as written and with the fix."""
+
+
 def compare(baseline: Fingerprint | None, other: Fingerprint | None, reorders_allowed: bool) -> Equality:
     """Return whether two pipelines give the same samples on the same part of the input.
 
@@ -94,12 +98,7 @@ def _sizes(sizes: tuple[int, ...]) -> str:
     return f"{' or '.join(shown)}{' or others' if len(sizes) > len(shown) else ''} samples"
 
 
-def _whole(
-    baseline: Fingerprint,
-    other: Fingerprint,
-    pairs: list[tuple[ElementComponent, ElementComponent]],
-    reorders_allowed: bool,
-) -> Equality:
+def _whole(baseline: Fingerprint, other: Fingerprint, pairs: _Pairs, reorders_allowed: bool) -> Equality:
     """Both small pipelines came to their ends: their digests are of everything."""
     rounded = [(one, two) for one, two in pairs if baseline.samples == other.samples and _rounded(one, two)]
     exact = [(one, two) for one, two in pairs if not _drawn(one, two) and (one, two) not in rounded]
@@ -128,9 +127,7 @@ def _rounded(one: ElementComponent, two: ElementComponent) -> bool:
     return all(abs(left - right) <= reach * min(norms) for left, right, *norms in figures)
 
 
-def _same(
-    exact: list[tuple[ElementComponent, ElementComponent]], some_random: bool, samples: int, reorders_allowed: bool
-) -> Equality:
+def _same(exact: _Pairs, some_random: bool, samples: int, reorders_allowed: bool) -> Equality:
     """Return whether the same samples also come in the same order."""
     compared_samples = units.count(samples, "sample")
     if any(one.ordered != two.ordered for one, two in exact):
@@ -147,7 +144,7 @@ def _in_order(some_random: bool, compared: str) -> Equality:
     return Equality(status="identical", text=f"the same samples in the same order ({compared} compared)")
 
 
-def _still_together(exact: list[tuple[ElementComponent, ElementComponent]]) -> bool:
+def _still_together(exact: _Pairs) -> bool:
     """Return whether a sample still has all its components, an image its label, as far as samples are listed."""
     left, right = (Counter(zip(*(pair[side].sample_hashes for pair in exact), strict=False)) for side in (0, 1))
     # A cut list holds other samples when their order is another: then nothing follows.
@@ -160,9 +157,7 @@ def _drawn(one: ElementComponent, two: ElementComponent) -> bool:
     return one.random and two.random and one.unordered != two.unordered
 
 
-def _differing(
-    baseline: Fingerprint, other: Fingerprint, exact: list[tuple[ElementComponent, ElementComponent]]
-) -> Equality:
+def _differing(baseline: Fingerprint, other: Fingerprint, exact: _Pairs) -> Equality:
     """Some component holds other samples: by what a dropped rest explains, or not."""
     dropped = max(baseline.remainder_dropped, other.remainder_dropped)
     explained = 0
@@ -196,7 +191,7 @@ def _others(one: ElementComponent, two: ElementComponent) -> int:
     return max((left - right).total(), (right - left).total())
 
 
-def _as_far_as_known(pairs: list[tuple[ElementComponent, ElementComponent]]) -> Equality:
+def _as_far_as_known(pairs: _Pairs) -> Equality:
     """Compare the first samples one by one, where one of the two passes had to end early."""
     exact = [(one, two) for one, two in pairs if not (one.random or two.random)]
     compared = [min(len(one.sample_hashes), len(two.sample_hashes)) for one, two in exact]
@@ -209,7 +204,7 @@ def _as_far_as_known(pairs: list[tuple[ElementComponent, ElementComponent]]) -> 
     return Equality(text="the first samples differ, and there was no time left to compare all")
 
 
-def _other_distributions(pairs: list[tuple[ElementComponent, ElementComponent]], samples: int) -> Iterator[str]:
+def _other_distributions(pairs: _Pairs, samples: int) -> Iterator[str]:
     """Yield where the moments of random values differ by more than chance; σ/√n is the standard error of a mean."""
     for one, two in pairs:
         if not _drawn(one, two) or one.mean is None or two.mean is None or one.std is None or two.std is None:
