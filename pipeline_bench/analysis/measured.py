@@ -19,12 +19,12 @@ from pipeline_bench.analysis import stats, thresholds
 from pipeline_bench.analysis.stats import Floats
 from pipeline_bench.model.trial import Track, TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
+from pipeline_bench.text.units import NS_PER_MS
 
 Times = npt.NDArray[np.int64]
 DeviceKind = Literal["cpu", "gpu", "emulated"]
 Figure = Literal["wait", "utilization", "host", "ratio"]
 
-_NS_PER_MS = 1e6
 _FEWEST_ROUNDS = 2
 """An interval needs as many, of a variant and its ceiling, and of it and the baseline."""
 
@@ -211,7 +211,7 @@ class Measured:
     @cached_property
     def step_ms(self) -> Floats:
         # By a clock that was set during a call of several steps, some of these take no time (`loops.step_ends`).
-        return np.asarray(np.maximum(self.end_ns - self.start_ns, 1) / _NS_PER_MS)
+        return np.asarray(np.maximum(self.end_ns - self.start_ns, 1) / NS_PER_MS)
 
     @cached_property
     def mean_ms(self) -> float:
@@ -225,7 +225,7 @@ class Measured:
     @cached_property
     def mean_wait_ms(self) -> float | None:
         wait_ns = self._within_steps("wait_ns")
-        return None if wait_ns is None else float(wait_ns.mean()) / _NS_PER_MS
+        return None if wait_ns is None else float(wait_ns.mean()) / NS_PER_MS
 
     def _within_steps(self, column: Literal["wait_ns", "busy_ns"]) -> Times | None:
         """Return parts of the steps that count, none below 0 or longer than its step, as where the clock was set."""

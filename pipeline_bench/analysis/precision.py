@@ -52,7 +52,7 @@ State = Literal["unfinished", "precision", "decided", "budget", "nothing to narr
 
 
 @dataclass(frozen=True)
-class Ratio:
+class GoalRatio:
     """A ratio that the goal is for, and how well it is known."""
 
     variant: str
@@ -166,7 +166,7 @@ def check(scenario: Scenario) -> None:
         )
 
 
-def ratios(session: Session) -> tuple[Ratio, ...]:
+def ratios(session: Session) -> tuple[GoalRatio, ...]:
     """Return the ratios that the goal is for: every speed-up, or of a single variant that over its ceiling."""
     compared = _compared(session.scenario)
     names = [variant.name for variant in compared] or [session.scenario.baseline.name]
@@ -175,11 +175,11 @@ def ratios(session: Session) -> tuple[Ratio, ...]:
         if result.variant in names:
             figure = result.speedup if compared else result.accelerator_utilization
             what = SPEEDUP if compared else UTILIZATION
-            found.append(Ratio(result.variant, what, figure.value, _half_width(figure.ci95)))
+            found.append(GoalRatio(result.variant, what, figure.value, _half_width(figure.ci95)))
     return tuple(found)
 
 
-def widest(session: Session) -> Ratio | None:
+def widest(session: Session) -> GoalRatio | None:
     """Return the ratio that is known least well among those that exist; None before any does."""
     return max((ratio for ratio in ratios(session) if ratio.exists), key=lambda ratio: ratio.half_width, default=None)
 

@@ -12,13 +12,13 @@ from pipeline_bench.analysis.measured import Measured
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, Activity, DeviceUtilization
 from pipeline_bench.model.selftest import Window
 from pipeline_bench.model.trial import ACTIVITY, RATES_SOURCE, SAMPLES_SOURCE, Track
+from pipeline_bench.text.units import NS_PER_MS
 
 # What a figure speaks of where no selftest has found it: a buffered sample of the driver's shortest window, and its
 # rates of the longest (nvml.h, nvmlUtilization_t: 1/6 s to 1 s by product).
 _NVML_WINDOW_NS = {SAMPLES_SOURCE: 1_000_000_000 // 6, RATES_SOURCE: 1_000_000_000}
 # How far outside the measured steps a sample of CPU time may lie that an edge is interpolated from.
 _CPU_EDGE_NS = 50_000_000
-_NS_PER_MS = 1e6
 
 
 def of(runs: Sequence[Measured], cores: int, known: Sequence[Window] = ()) -> DeviceUtilization:
@@ -60,7 +60,7 @@ def _gpu_utilization(runs: Sequence[Measured], known: Sequence[Window]) -> Devic
     window_ns, _ = _window_ns(source, known)
     found = _percent(source, [float(np.mean(values)) for values, _ in trials], sum(v.size for v, _ in trials))
     covered_ns = sum(window_ns + np.minimum(np.diff(ends_ns), window_ns).sum() for _, ends_ns in trials)
-    spoken = {"window_ms": window_ns / _NS_PER_MS, "coverage": _coverage(covered_ns, runs)}
+    spoken = {"window_ms": window_ns / NS_PER_MS, "coverage": _coverage(covered_ns, runs)}
     error_points = next((window.error_points for window in known if window.source == source), None)
     return _widened(found.model_copy(update=spoken), error_points)
 
@@ -151,7 +151,7 @@ def _activity_of(metric: str, runs: Sequence[Measured]) -> Activity | None:
         source=source,
         mean=float(np.average(values, weights=windows_ns)),
         samples=int(values.size),
-        window_ms=float(np.median(windows_ns)) / _NS_PER_MS,
+        window_ms=float(np.median(windows_ns)) / NS_PER_MS,
         coverage=_coverage(float(windows_ns.sum()), [run for run, _ in tracks]),
     )
 

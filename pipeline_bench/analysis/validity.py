@@ -70,7 +70,7 @@ def check_work(
 def missing(work: Work) -> str | None:
     """Return what did not come of the samples of a trial in which a process of the input fell silent, and who did.
 
-    None where none did, where every sample came once, and where nobody can tell them apart.
+    None where none did, where every sample came once, and where they cannot be distinguished.
     """
     found = work.numbered
     if not work.silent or found is None or not (absent := found.lost + found.in_flight) + found.repeated:

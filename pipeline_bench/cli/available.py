@@ -35,7 +35,7 @@ Status = Literal["ok", "doubtful", "absent", "missing"]
 
 
 @dataclass(frozen=True)
-class Check:
+class Finding:
     """One line of the list.
 
     ``absent`` is something `compare` can do without, ``missing`` something it cannot. ``doubtful`` is there, but not
@@ -96,49 +96,49 @@ def examine(
     probed: Probed,
     terminal: Terminal,
     checked: Checked | None = None,
-) -> Iterator[Check]:
+) -> Iterator[Finding]:
     """Yield the lines of the list, from what was found."""
     report = probed.report
-    yield Check("Python", "ok", environment.python)
+    yield Finding("Python", "ok", environment.python)
     yield _tensorflow(environment, probed)
     if report:
         yield _matmul(report, probed.gpus)
     yield _gpu(probed, accelerator)
     if accelerator.driver:
-        yield Check("driver", "ok", accelerator.driver)
+        yield Finding("driver", "ok", accelerator.driver)
     else:
-        yield Check("driver", "absent", "no NVIDIA driver answered")
+        yield Finding("driver", "absent", "no NVIDIA driver answered")
     if accelerator.name is not None and accelerator.reason is None:
-        yield Check("NVML", "ok", f"reads {accelerator.name}")
+        yield Finding("NVML", "ok", f"reads {accelerator.name}")
     else:
-        yield Check("NVML", "absent", f"device utilization is the CPU's: {accelerator.reason or 'it lists no GPU'}")
+        yield Finding("NVML", "absent", f"device utilization is the CPU's: {accelerator.reason or 'it lists no GPU'}")
     yield _cuda(probed)
-    yield Check("CPU", "ok", environment.cpu)
-    yield Check("cores", "ok", f"{environment.cores} usable by this process")
+    yield Finding("CPU", "ok", environment.cpu)
+    yield Finding("cores", "ok", f"{environment.cores} usable by this process")
     if report:
-        yield Check("threads", "ok", f"{report.cpu_threads} logical: TensorFlow's choice for each pool")
-    yield Check("memory", "ok", units.size(environment.memory_bytes))
+        yield Finding("threads", "ok", f"{report.cpu_threads} logical: TensorFlow's choice for each pool")
+    yield Finding("memory", "ok", units.size(environment.memory_bytes))
     yield _display(terminal)
     if checked is not None:
         yield _selftest(checked)
 
 
-def _selftest(checked: Checked) -> Check:
+def _selftest(checked: Checked) -> Finding:
     from pipeline_bench.report.selftest import words
 
     unsettled = checked.failed or checked.disturbed or checked.other_driver
-    return Check("selftest", "absent" if checked.at is None else "doubtful" if unsettled else "ok", words(checked))
+    return Finding("selftest", "absent" if checked.at is None else "doubtful" if unsettled else "ok", words(checked))
 
 
-def _tensorflow(environment: Environment, probed: Probed) -> Check:
+def _tensorflow(environment: Environment, probed: Probed) -> Finding:
     if probed.report:
         build = f"built for CUDA {probed.report.cuda}" if probed.report.built_with_cuda else "built for the CPU only"
-        return Check(
+        return Finding(
             "TensorFlow", "ok", f"{probed.report.tensorflow}, {build}; imports in {probed.report.import_s:.1f} s"
         )
     if environment.tensorflow is None:
-        return Check("TensorFlow", "missing", "not installed", GET_TENSORFLOW)
-    return Check(
+        return Finding("TensorFlow", "missing", "not installed", GET_TENSORFLOW)
+    return Finding(
         "TensorFlow",
         "missing",
         f"{environment.tensorflow} is installed, but cannot be used: {probed.reason}",
@@ -146,10 +146,10 @@ def _tensorflow(environment: Environment, probed: Probed) -> Check:
     )
 
 
-def _matmul(report: ProbeReport, gpus: Sequence[str]) -> Check:
+def _matmul(report: ProbeReport, gpus: Sequence[str]) -> Finding:
     if report.matmul.ok:
-        return Check("matmul", "ok", f"a small matrix product was correct on {report.matmul.device}")
-    return Check(
+        return Finding("matmul", "ok", f"a small matrix product was correct on {report.matmul.device}")
+    return Finding(
         "matmul",
         "missing",
         f"a small matrix product failed on {report.matmul.device}: {report.matmul.error}",
@@ -157,17 +157,17 @@ def _matmul(report: ProbeReport, gpus: Sequence[str]) -> Check:
     )
 
 
-def _gpu(probed: Probed, accelerator: Accelerator) -> Check:
+def _gpu(probed: Probed, accelerator: Accelerator) -> Finding:
     if probed.gpus:
-        return Check("GPU", "ok", ", ".join(probed.gpus))
+        return Finding("GPU", "ok", ", ".join(probed.gpus))
     if accelerator.name is None:
-        return Check("GPU", "absent", "none found; everything is measured on the CPU", GET_DRIVER)
+        return Finding("GPU", "absent", "none found; everything is measured on the CPU", GET_DRIVER)
     why = "; ".join(probed.report.reasons) if probed.report else ""
     found = f"{accelerator.name} is there, but TensorFlow does not use it{': ' + why if why else ''}"
-    return Check("GPU", "absent", found, GET_CUDA)
+    return Finding("GPU", "absent", found, GET_CUDA)
 
 
-def _cuda(probed: Probed) -> Check:
+def _cuda(probed: Probed) -> Finding:
     from pipeline_bench.environment import distribution_version
 
     report = probed.report
@@ -175,18 +175,18 @@ def _cuda(probed: Probed) -> Check:
     versions = [(name, distribution_version(f"{name}-cu12") or distribution_version(name)) for name in packages]
     found = ", ".join(f"{name.removeprefix('nvidia-')} {version}" for name, version in versions if version)
     if probed.gpus:
-        return Check("CUDA libraries", "ok", found or "found by TensorFlow on the system's library path")
+        return Finding("CUDA libraries", "ok", found or "found by TensorFlow on the system's library path")
     if report and not report.built_with_cuda:
-        return Check("CUDA libraries", "absent", "this TensorFlow is built for the CPU only", GET_CUDA)
+        return Finding("CUDA libraries", "absent", "this TensorFlow is built for the CPU only", GET_CUDA)
     if found:
-        return Check("CUDA libraries", "ok", f"{found}; no GPU uses them")
+        return Finding("CUDA libraries", "ok", f"{found}; no GPU uses them")
     remedy = "" if report and not report.reasons else GET_CUDA
-    return Check("CUDA libraries", "absent", "not installed as packages; a machine without a GPU needs none", remedy)
+    return Finding("CUDA libraries", "absent", "not installed as packages; a machine without a GPU needs none", remedy)
 
 
-def _display(terminal: Terminal) -> Check:
+def _display(terminal: Terminal) -> Finding:
     if not terminal.is_terminal:
-        return Check(
+        return Finding(
             "terminal",
             "absent",
             "stdout is not a terminal: compare prints plain lines",
@@ -194,11 +194,11 @@ def _display(terminal: Terminal) -> Check:
         )
     found = f"{terminal.width} columns, {terminal.encoding}"
     if terminal.width < NARROWEST_TERMINAL:
-        return Check("terminal", "absent", found, f"Widen it to {NARROWEST_TERMINAL} columns for the whole table.")
-    return Check("terminal", "ok", found)
+        return Finding("terminal", "absent", found, f"Widen it to {NARROWEST_TERMINAL} columns for the whole table.")
+    return Finding("terminal", "ok", found)
 
 
-def _show_checks(checks: Sequence[Check], usable: bool, stderr: str) -> None:
+def _show_checks(checks: Sequence[Finding], usable: bool, stderr: str) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

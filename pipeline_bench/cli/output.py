@@ -68,7 +68,7 @@ class _Raw(io.FileIO):
 
 
 class _RawStderr(_Raw):
-    """As of stderr: what it does not take is lost, because nobody is left to be told, and the work goes on."""
+    """As of stderr: what it does not take is lost, because nobody reads it any more, and the work goes on."""
 
     def write(self, data: Any) -> int:
         written: int | None = None  # a full pipe that does not block takes nothing, and that is no error

@@ -11,7 +11,6 @@ import numpy as np
 from pipeline_bench.analysis.thresholds import GAINED
 from pipeline_bench.diagnosis import chain, equality, variants
 from pipeline_bench.diagnosis.bottleneck import StepTimes
-from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.model.calls import BATCH_AS_IS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, Fix
 from pipeline_bench.model.edits import InsertAfter, MoveBefore, Remove
@@ -20,6 +19,7 @@ from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.text import NAME, REASON, one_line, units
+from pipeline_bench.text.units import NS_PER_MS
 
 CONFIRMED_TRIALS = 3
 """A proposal has at least this many paired trials: of fewer, no interval of a use can be had."""
@@ -117,13 +117,13 @@ def reproducible(session: Session) -> bool | None:
 
 
 def wants_fingerprint(session: Session, variant: str) -> bool:
-    """Return whether the next trial of the variant should tell which samples arrive."""
+    """Return whether the next trial of the variant should report which samples arrive."""
     found = fingerprint(session, variant)
     return (found is None or found.reason is not None) and len(session.trials_of(variant)) < FINGERPRINT_TRIALS
 
 
 def asked(session: Session, variant: str) -> variants.Asked:
-    """Return which samples the next trial of an attempt is to tell.
+    """Return which samples the next trial of an attempt is to report.
 
     Those of the pipeline as written too, until it is known that another run of the user's code gives the same.
     """
@@ -145,7 +145,7 @@ def _ruled(
         return attempt  # its next trial is asked again
     updates: dict[str, object] = {"equality": compared}
     reason = equality.refusal(compared, asked.allow_reordering) or _frozen(attempt.fix, asked.inspection, written)
-    reason = reason or _never_read(attempt.fix, asked.inspection, own)
+    reason = reason or _ends_before_reading(attempt.fix, asked.inspection, own)
     if reason is None and compared.status == "not-told" and _moves_filter(attempt.fix, asked.inspection):
         reason = f"It is not known whether as many samples are left out: {compared.text}."
     if reason is None and compared.status == "not-told" and not asked.allow_reordering:
@@ -204,7 +204,7 @@ def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None
     return None
 
 
-def _never_read(fix: Fix, inspection: Inspection | None, own: list[TrialRecord]) -> str | None:
+def _ends_before_reading(fix: Fix, inspection: Inspection | None, own: list[TrialRecord]) -> str | None:
     """Return why nothing would be read from the cache of a fix: the training takes no more than what fills it.
 
     Where TensorFlow does not know how many elements a pass has, a trial that filled the cache does.

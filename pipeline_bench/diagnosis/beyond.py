@@ -8,10 +8,11 @@ from typing import NamedTuple
 from pipeline_bench.analysis.thresholds import WORTH_REWRITING
 from pipeline_bench.diagnosis import bottleneck, chain
 from pipeline_bench.diagnosis.bottleneck import named
-from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
+from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.pipeline import Inspection, Stage, UserFunction
 from pipeline_bench.text import units
+from pipeline_bench.text.units import NS_PER_MS
 
 _MUCH_MORE = 1.25
 """The most must be so many times what is proposed already."""

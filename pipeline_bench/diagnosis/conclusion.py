@@ -6,7 +6,6 @@ from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SIMPLER
 from pipeline_bench.diagnosis import attempt_statistics, beyond, bottleneck, chain
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
-from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, Outcome
 from pipeline_bench.model.edits import InsertAfter
@@ -14,6 +13,7 @@ from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import units
+from pipeline_bench.text.units import NS_PER_MS
 
 _UNSTEADY = 3.0
 """Trials of one pipeline whose means differ by more have something in some of their steps that is not the pipeline's:

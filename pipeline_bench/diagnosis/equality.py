@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pipeline_bench.model.diagnosis import Equality
-from pipeline_bench.model.fingerprint import Component, Fingerprint
+from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
 from pipeline_bench.text import NAME, REASON, one_line, units
 
 _STANDARD_ERRORS = 6.0
@@ -16,7 +16,7 @@ those of the number of samples."""
 _TOLERANCE = 0.02
 """Less than this part of a standard deviation is no other distribution: sums of float32 round."""
 _STD_FACTOR = 1.5
-"""Standard deviations of random values within this factor of each other are told apart by many samples only."""
+"""Standard deviations of random values within this factor of each other are distinguished by many samples only."""
 _EPSILONS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
 _ROUNDING_STEPS = 8.0
 """Values whose difference is, in the Euclidean norm, no more than this many units in their last place are the same but
@@ -29,11 +29,15 @@ _APART = "the components of a sample no longer belong together"
 _BUT_ROUNDED = "; floating values differ by rounding, in their last digits"
 
 
+_Pairs = list[tuple[ElementComponent, ElementComponent]]
+"""The components of the elements, as written and with the fix."""
+
+
 def compare(baseline: Fingerprint | None, other: Fingerprint | None, reorders_allowed: bool) -> Equality:
     """Return whether two pipelines give the same samples on the same part of the input.
 
     Args:
-        baseline: of the pipeline as written; None where its trial did not tell.
+        baseline: of the pipeline as written; None where its trial reported none.
         other: of the pipeline with the fix.
         reorders_allowed: whether the user accepts another order; only words the answer, see `refusal`.
     """
@@ -94,9 +98,7 @@ def _sizes(sizes: tuple[int, ...]) -> str:
     return f"{' or '.join(shown)}{' or others' if len(sizes) > len(shown) else ''} samples"
 
 
-def _whole(
-    baseline: Fingerprint, other: Fingerprint, pairs: list[tuple[Component, Component]], reorders_allowed: bool
-) -> Equality:
+def _whole(baseline: Fingerprint, other: Fingerprint, pairs: _Pairs, reorders_allowed: bool) -> Equality:
     """Both small pipelines came to their ends: their digests are of everything."""
     rounded = [(one, two) for one, two in pairs if baseline.samples == other.samples and _rounded(one, two)]
     exact = [(one, two) for one, two in pairs if not _drawn(one, two) and (one, two) not in rounded]
@@ -113,7 +115,7 @@ def _whole(
     return found.model_copy(update={"text": f"{found.text}{_BUT_ROUNDED}"}) if rounded else found
 
 
-def _rounded(one: Component, two: Component) -> bool:
+def _rounded(one: ElementComponent, two: ElementComponent) -> bool:
     """Return whether two components hold the same samples in the same order but for the rounding of floating values."""
     if one.ordered == two.ordered or one.random or two.random or "?" in one.shape + two.shape:
         return False
@@ -125,9 +127,7 @@ def _rounded(one: Component, two: Component) -> bool:
     return all(abs(left - right) <= reach * min(norms) for left, right, *norms in figures)
 
 
-def _same(
-    exact: list[tuple[Component, Component]], some_random: bool, samples: int, reorders_allowed: bool
-) -> Equality:
+def _same(exact: _Pairs, some_random: bool, samples: int, reorders_allowed: bool) -> Equality:
     """Return whether the same samples also come in the same order."""
     compared_samples = units.count(samples, "sample")
     if any(one.ordered != two.ordered for one, two in exact):
@@ -144,7 +144,7 @@ def _in_order(some_random: bool, compared: str) -> Equality:
     return Equality(status="identical", text=f"the same samples in the same order ({compared} compared)")
 
 
-def _still_together(exact: list[tuple[Component, Component]]) -> bool:
+def _still_together(exact: _Pairs) -> bool:
     """Return whether a sample still has all its components, an image its label, as far as samples are listed."""
     left, right = (Counter(zip(*(pair[side].sample_hashes for pair in exact), strict=False)) for side in (0, 1))
     # A cut list holds other samples when their order is another: then nothing follows.
@@ -152,12 +152,12 @@ def _still_together(exact: list[tuple[Component, Component]]) -> bool:
     return left == right or not whole
 
 
-def _drawn(one: Component, two: Component) -> bool:
+def _drawn(one: ElementComponent, two: ElementComponent) -> bool:
     """Return whether the values are random on both sides, so that only their distribution can be compared."""
     return one.random and two.random and one.unordered != two.unordered
 
 
-def _differing(baseline: Fingerprint, other: Fingerprint, exact: list[tuple[Component, Component]]) -> Equality:
+def _differing(baseline: Fingerprint, other: Fingerprint, exact: _Pairs) -> Equality:
     """Some component holds other samples: by what a dropped rest explains, or not."""
     dropped = max(baseline.remainder_dropped, other.remainder_dropped)
     explained = 0
@@ -177,7 +177,7 @@ def _differing(baseline: Fingerprint, other: Fingerprint, exact: list[tuple[Comp
             all_of_them = units.count(max(baseline.samples, other.samples), "sample")
             text = f"{count:,} of {all_of_them} of {_named(one)} differ"
             return Equality(status="unequal", text=text)
-        if dropped:  # which samples fell to the end of the shuffle is not told by the first ones
+        if dropped:  # which samples fell to the end of the shuffle does not follow from the first ones
             return Equality(text=f"of {_named(one)} only the first {compared:,} samples are known one by one")
         return Equality(status="unequal", text=f"the samples of {_named(one)} differ")
     rest = units.count(explained, "sample")
@@ -185,13 +185,13 @@ def _differing(baseline: Fingerprint, other: Fingerprint, exact: list[tuple[Comp
     return Equality(status="reordered", text=text)
 
 
-def _others(one: Component, two: Component) -> int:
+def _others(one: ElementComponent, two: ElementComponent) -> int:
     """Return how many samples of either side the other side does not have."""
     left, right = Counter(one.sample_hashes), Counter(two.sample_hashes)
     return max((left - right).total(), (right - left).total())
 
 
-def _as_far_as_known(pairs: list[tuple[Component, Component]]) -> Equality:
+def _as_far_as_known(pairs: _Pairs) -> Equality:
     """Compare the first samples one by one, where one of the two passes had to end early."""
     exact = [(one, two) for one, two in pairs if not (one.random or two.random)]
     compared = [min(len(one.sample_hashes), len(two.sample_hashes)) for one, two in exact]
@@ -204,7 +204,7 @@ def _as_far_as_known(pairs: list[tuple[Component, Component]]) -> Equality:
     return Equality(text="the first samples differ, and there was no time left to compare all")
 
 
-def _other_distributions(pairs: list[tuple[Component, Component]], samples: int) -> Iterator[str]:
+def _other_distributions(pairs: _Pairs, samples: int) -> Iterator[str]:
     """Yield where the moments of random values differ by more than chance; σ/√n is the standard error of a mean."""
     for one, two in pairs:
         if not _drawn(one, two) or one.mean is None or two.mean is None or one.std is None or two.std is None:
@@ -218,5 +218,5 @@ def _other_distributions(pairs: list[tuple[Component, Component]], samples: int)
             yield f"the values of {_named(one)} have the standard deviation {two.std:.3g}, not {one.std:.3g}"
 
 
-def _named(component: Component) -> str:
+def _named(component: ElementComponent) -> str:
     return f"component {one_line(component.name, NAME)}"

@@ -79,6 +79,8 @@ class Patch:
     """The files of a pipeline with the edits so far.
 
     Each method that an edit calls raises `CannotPatchError` where it cannot be written; of the others is no use then.
+    All text that it is given has ``tf.data.`` where TensorFlow is named.
+
     `calls` holds those of the stages by id, `roots` what the patches of the changed files start from after `diff`.
     """
 

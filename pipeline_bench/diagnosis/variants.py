@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Fix
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.pipeline import KIND, Activity, Inspection, Task
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant
+from pipeline_bench.text.units import NS_PER_MS
 
 Asked = Literal["none", "own", "beside as written"]
 """Which samples a trial is asked for: none, its own, or its own and the pipeline's as written in the same run."""
@@ -105,7 +105,7 @@ def trial(session: Session, name: str, number: int, fingerprint: Asked) -> Trial
         session: whose scenario holds the variant.
         name: the variant's.
         number: the round, from 0.
-        fingerprint: which samples it is also to tell.
+        fingerprint: which samples it is also to report.
     """
     variant = session.scenario.variant(name)
     if fingerprint != "none":

@@ -1,4 +1,4 @@
-"""What is told of a command that has ended: a line a training, or why there is none, and how to diagnose one."""
+"""The lines printed of a command that has ended: one a training, or why there is none, and how to diagnose one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline_bench.analysis import wall_time
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, NEEDED_STEPS
 from pipeline_bench.hosts import ranks
 from pipeline_bench.injection import entries
-from pipeline_bench.injection.command import Ended, ProcessRecord, Training
+from pipeline_bench.injection.command import EndedCommand, ProcessRecord, WatchedTraining
 from pipeline_bench.injection.watched_loops import STEPS_OF_A_BATCH
 from pipeline_bench.model.session import load
 from pipeline_bench.system.files import is_python, write_atomically
@@ -28,22 +28,22 @@ _OPTIONS = re.compile(r"-([^-cmWX]*)([cmWX]?)(.*)", re.DOTALL)
 """Python's options in one part of a command: flags, and at its end one that takes a value, here or in the next part."""
 
 
-def lines(ended: Ended, command: Sequence[str]) -> list[str]:
+def lines(ended: EndedCommand, command: Sequence[str]) -> list[str]:
     """Return the lines to print at the end: one for each training, then the device and the host."""
     trained = [record for record in ended.records if record.trainings]
     said = [line for record in trained for line in _of_process(record, ended.running, several=len(trained) > 1)]
-    said += ended.untold
+    said += ended.unrecorded
     more = sum(record.more for record in ended.records)
     if more:
         said.append(f"{more} more calls of fit were not measured: at most ten per process are.")
     reasons = [*ended.problems, *(record.problem for record in ended.records if record.problem)]
     said += [f"not watched: {reason}" for reason in reasons[:_SHOWN_PROBLEMS]]
-    if not ended.untold and not trained:
+    if not ended.unrecorded and not trained:
         said.append(f"no training was found: {_why_none(ended, command)}")
     return [*said, _machine(ended)]
 
 
-def next_command(ended: Ended) -> str | None:
+def next_command(ended: EndedCommand) -> str | None:
     """Return the command that diagnoses what waited longest for its input; None where nothing did, or none can.
 
     It is made of what started the process that waited, which may be one of many that a job starts. A `fit` comes before
@@ -74,8 +74,8 @@ def next_command(ended: Ended) -> str | None:
 def _script_in(record: ProcessRecord) -> slice | None:
     """Return which parts of what started a process name its script, ``train.py`` or ``-m package.train``.
 
-    The name of the file that trained tells it from a launcher's own module, and from what a launcher is given. It may
-    also be a command that a package installed, whose file is Python. None where no part names it.
+    The name of the file that trained distinguishes it from a launcher's own module, and from what a launcher is given.
+    It may also be a command that a package installed, whose file is Python. None where no part names it.
     """
     command, program = record.command, record.program
     for index, part in enumerate(command[1:], 1):
@@ -93,7 +93,7 @@ def _of_process(record: ProcessRecord, running: Collection[int], several: bool) 
     Args:
         record: of the process.
         running: the processes that still train.
-        several: whether others have trained too, from which its trainings are told apart by its number.
+        several: whether others have trained too, from which its number distinguishes its trainings.
     """
     where = f", process {record.pid}" if several else ""
     short = [each for each in record.trainings if each.number is not None and each.steps < NEEDED_STEPS]
@@ -115,7 +115,7 @@ def _of_process(record: ProcessRecord, running: Collection[int], several: bool) 
         yield f"process {record.pid} was killed, or ended by os._exit: about its last second may be missing"
 
 
-def _name(training: Training, record: ProcessRecord) -> str:
+def _name(training: WatchedTraining, record: ProcessRecord) -> str:
     """Return a training's name, with its number where its process has called `fit` several times."""
     fits = [each.number for each in record.trainings if each.number is not None]
     if training.number is None or (max(fits) == 1 and not record.more):
@@ -123,7 +123,7 @@ def _name(training: Training, record: ProcessRecord) -> str:
     return training.name.replace("fit", f"fit {training.number}", 1)
 
 
-def _of_short(fits: Sequence[Training], more: int) -> Iterator[str]:
+def _of_short(fits: Sequence[WatchedTraining], more: int) -> Iterator[str]:
     """Yield what calls of `fit` that are too short for a verdict come to, and what shows more of such a loop."""
     most = max(each.steps for each in fits)
     yield f"{len(fits)} more calls of fit took {units.count(most, 'step')} at most: too few for a verdict"
@@ -134,7 +134,7 @@ def _of_short(fits: Sequence[Training], more: int) -> Iterator[str]:
         )
 
 
-def _kept(training: Training) -> str:
+def _kept(training: WatchedTraining) -> str:
     """Make a training's page and return where it is, as the end of a line; where its session is if that fails."""
     if training.folder is None:
         return ""
@@ -155,7 +155,7 @@ def _near(folder: Path) -> Path:
     return folder
 
 
-def _why_none(ended: Ended, command: Sequence[str]) -> str:
+def _why_none(ended: EndedCommand, command: Sequence[str]) -> str:
     ended_by = _signal_of(ended.code)
     if ended_by is not None:
         return f"{ended_by} ended the command before one was recorded: it may still have imported, or taken first steps"
@@ -192,14 +192,14 @@ def isolated_by(command: Sequence[str]) -> str:
 
 
 def _signal_of(code: int) -> str | None:
-    """Return the name of the signal that an exit code tells of; None where it tells of none."""
+    """Return the name of the signal that an exit code stands for; None where it stands for none."""
     try:
         return signal.Signals(code - 128).name
     except ValueError:
         return None
 
 
-def _machine(ended: Ended) -> str:
+def _machine(ended: EndedCommand) -> str:
     percent, source = ended.gpu_percent
     gpu = f"GPU {percent:.0f} % ({source}), " if percent is not None else ""
     cpu = "CPU not measured" if ended.cpu_percent is None else f"CPU {ended.cpu_percent:.0f} % of the usable cores"

@@ -39,7 +39,7 @@ _LOOKS_EVERY_S = 0.5
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 
 
-class Training(BaseModel):
+class WatchedTraining(BaseModel):
     """One training that was seen: a call of `fit`, or a loop over a dataset."""
 
     name: Text
@@ -74,7 +74,7 @@ class ProcessRecord(BaseModel):
     pid: int
     program: Text
     executable: Text
-    trainings: tuple[Training, ...]
+    trainings: tuple[WatchedTraining, ...]
     more: int
     problem: Text | None
     ended: bool = True
@@ -86,7 +86,7 @@ class ProcessRecord(BaseModel):
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedCommand:
     """A command that was run.
 
     Attributes:
@@ -95,8 +95,8 @@ class Ended:
         records: of its Python processes that imported a framework, in the order of their numbers.
         problems: why others could not be watched.
         gpu_percent: the GPU's utilization meanwhile, 0 to 100, and the source of that; None without a GPU.
-        untold: the last report of each training whose process was killed, or trains still, and has no record of it; a
-            line each.
+        unrecorded: the last report of each training whose process was killed, or trains still, and has no record of it;
+            a line each.
         cpu_percent: CPU time of the command with all that it started, over wall time and cores, 0 to 100.
         running: the numbers of the processes that train still, as one that a script leaves in the background.
     """
@@ -105,13 +105,13 @@ class Ended:
     seconds: float
     records: tuple[ProcessRecord, ...]
     problems: tuple[str, ...]
-    untold: tuple[str, ...]
+    unrecorded: tuple[str, ...]
     gpu_percent: tuple[float | None, str | None]
     cpu_percent: float | None
     running: frozenset[int] = frozenset()
 
 
-def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Popen[bytes]], None]) -> Ended:
+def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Popen[bytes]], None]) -> EndedCommand:
     """Run a command to its end, with this process's terminal, streams and signals.
 
     Args:
@@ -140,12 +140,12 @@ def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Pope
         gpu.close()
         cores = environment.usable_cores()
         records, seen = tuple(_records(scratch.path)), jobs.of_run(str(scratch.path))
-        return Ended(
+        return EndedCommand(
             code=code if code >= 0 else 128 - code,
             seconds=(ended_ns - started_ns) / 1e9,
             records=records,
             problems=tuple(_problems(scratch.path)),
-            untold=tuple(_untold(seen, {each.pid for each in records if each.trainings})),
+            unrecorded=tuple(_unrecorded(seen, {each.pid for each in records if each.trainings})),
             gpu_percent=readings.utilization(started_ns, cores, gpu=True),
             cpu_percent=readings.utilization(started_ns, cores, gpu=False)[0],
             running=frozenset(job.status.pid for job in seen if job.state == "running"),
@@ -184,7 +184,7 @@ def _keys_held() -> Iterator[None]:
 def _wait(child: subprocess.Popen[bytes]) -> int:
     """Wait for the command's end, and pass on what another process sent to this one alone, as `kill -INT` does.
 
-    A signal's handler is not told who sent it; who waits for the signal is. A key's, of the terminal, has reached the
+    A signal's handler does not learn who sent it; `sigtimedwait` does. A key's, of the terminal, has reached the
     command already, and so has what that itself sent to its process group.
 
     Returns:
@@ -211,10 +211,10 @@ def _problems(folder: Path) -> Iterator[str]:
             yield path.read_text(errors="replace")
 
 
-def _untold(seen: Sequence[jobs.Job], told: Collection[int]) -> Iterator[str]:
-    """Yield the last report of the trainings that did not end, but of processes whose records tell of theirs."""
+def _unrecorded(seen: Sequence[jobs.WatchedJob], recorded: Collection[int]) -> Iterator[str]:
+    """Yield the last report of each training that did not end and of whose process no record has trainings."""
     for job in seen:
-        if job.state != "ended" and job.status.steps and job.status.pid not in told:
+        if job.state != "ended" and job.status.steps and job.status.pid not in recorded:
             how = "was killed" if job.state == "gone" else "still trains"
             yield f"{job.status.name}, process {job.status.pid}, {how}; its last report: {job.status.line}"
 

@@ -264,7 +264,7 @@ class Watched:
         return self._calls("calls", "TrainingCalls")
 
     def _calls(self, module: str, kind: str) -> Any:
-        """Make one of the kinds of `monitoring.calls.Calls`; return None where that fails."""
+        """Make one of the kinds of `monitoring.calls.TimedCalls`; return None where that fails."""
 
         def make() -> Any:
             with _no_collection():
@@ -324,21 +324,21 @@ class Watched:
         return any(monitor.kept is not None for _, monitor in self._trainings)
 
     def _write(self) -> None:
-        """Write the record of this process as it stands: nothing tells of the moment in which one is killed.
+        """Write the record of this process as it stands: nothing announces the moment in which one is killed.
 
         No handler does it at a TERM: a program that is in a call in C would never come to it, and not end.
         """
         fits = map(entries.of_fit, list(self._trainings))
         loops = map(entries.of_loop, self._loops.shown(self._fit_trains))
         trainings = [each for each in (*fits, *loops) if each is not None]
-        untold = _ASYNCHRONOUS if self._tapes_unwatched and not trainings else None
+        unwatched = _ASYNCHRONOUS if self._tapes_unwatched and not trainings else None
         record = {
             "pid": self._pid,
             "program": entries.program(),
             "executable": sys.executable,
             "trainings": trainings,
             "more": self._more,
-            "problem": self._problem or untold,
+            "problem": self._problem or unwatched,
             "ended": self._ended,
             "command": self._command,
             "folder": self._started_in,

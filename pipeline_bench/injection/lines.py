@@ -1,4 +1,4 @@
-"""Which line of the program's own code takes a batch: a loop is told apart, and called, by it."""
+"""Which line of the program's own code takes a batch: it identifies a loop, and names it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class BeginOfSteps(Begin):
 
 
 class End(AnyKerasCallback):
-    """Between the program's own callbacks and a monitor: tells it how long these took. A step costs it nothing."""
+    """Between the program's own callbacks and a monitor: reports how long these took. A step costs it nothing."""
 
     def __init__(self, monitor: StarvationMonitor, begin: Begin) -> None:
         """Make one.

@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 WATCHED_LOOPS = 4
-"""Loops that are watched in a process, told apart by the line of the `for`."""
+"""Loops that are watched in a process, identified by the line of the `for`."""
 STEPS_OF_A_BATCH = 2
 """A `fit` of no more is given a batch or two: it is a step of a loop."""
 _CALLS_A_BATCH = 50

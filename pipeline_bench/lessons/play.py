@@ -48,10 +48,10 @@ class LeftError(Exception):
     """The reader has seen enough."""
 
 
-def console(width: int | None = None) -> Console:
+def console() -> Console:
     """Return a console for lessons: as wide as the terminal, but never wider than lines read well."""
     theme = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
-    made = Console(theme=theme, highlight=False, width=width)
+    made = Console(theme=theme, highlight=False)
     return made if made.width <= WIDTH_COLUMNS else Console(theme=theme, highlight=False, width=WIDTH_COLUMNS)
 
 

@@ -271,7 +271,7 @@ class Loop(Plugin):
         return None
 
 
-class Call(NamedTuple):
+class StepsOutput(NamedTuple):
     """What a call of several steps gives."""
 
     rows: Any
@@ -280,7 +280,7 @@ class Call(NamedTuple):
     """What each step shows of its samples, float64 [steps, n]; without numbers where they are not sampled."""
 
 
-def build_steps(one: Callable[[Any], Step], steps: Any, sampled: Any) -> Call:
+def build_steps(one: Callable[[Any], Step], steps: Any, sampled: Any) -> StepsOutput:
     """Build a loop of so many steps into the default graph or into the function that is traced.
 
     Args:
@@ -308,7 +308,7 @@ def build_steps(one: Callable[[Any], Step], steps: Any, sampled: Any) -> Call:
     # One at a time, so that a step begins when the one before it has ended.
     _, rows, shown = tf.while_loop(lambda index, *_: index < steps, body, begin, parallel_iterations=1)
     with tf.device("/cpu:0"):
-        return Call(rows.stack(), tf.zeros([0, 0], tf.float64) if sampled is None else shown.stack())
+        return StepsOutput(rows.stack(), tf.zeros([0, 0], tf.float64) if sampled is None else shown.stack())
 
 
 def if_sampled(sampled: Any, digest: Callable[[], Any]) -> Any:
@@ -349,7 +349,7 @@ def record_call(record: StepRecorder, start_ns: int, end_ns: int, rows: Array, d
         record: takes them all, also those behind the end of a trial whose length is a time: they have trained.
         start_ns: when Python made the call, by ``time.monotonic_ns``.
         end_ns: when it had the result.
-        rows: as `Call` has them.
+        rows: as `StepsOutput` has them.
         digest: likewise; None or empty where the steps were not sampled.
     """
     ends = step_ends(start_ns, end_ns, rows[:, -1], time.time_ns() - time.monotonic_ns())

@@ -72,7 +72,7 @@ def _one_by_one(training: EagerTraining, record: StepRecorder) -> None:
 def _several(training: EagerTraining, record: StepRecorder, steps_per_call: int) -> None:
     import tensorflow as tf
 
-    def build(steps: Any, sampled: Any) -> loops.Call:
+    def build(steps: Any, sampled: Any) -> loops.StepsOutput:
         return loops.build_steps(
             lambda sampled: _step(training, sampled), steps, None if training.digest is None else sampled
         )

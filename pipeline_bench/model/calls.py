@@ -6,14 +6,15 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from pipeline_bench.model import Data
 from pipeline_bench.text import Text
 
 if TYPE_CHECKING:
+    from pipeline_bench.diagnosis.patch import Patch
     from pipeline_bench.model.pipeline import Stage
-    from pipeline_bench.tfdata.plan import Plan
+    from pipeline_bench.tfdata.plan import CallPlan
 
 AUTOTUNE = -1
 """`tf.data.AUTOTUNE`, in the arguments of a stage and of an edit."""
@@ -62,49 +63,6 @@ class CannotPatchError(Exception):
     """A change cannot be written as a patch; the message says why, as the end of a sentence."""
 
 
-class Patch(Protocol):
-    """What an edit needs to be written into the user's source. All text has ``tf.data.`` where TensorFlow is named.
-
-    Each method raises `CannotPatchError` where it cannot be written; then none of the fix is.
-    """
-
-    def set_argument(self, number: int, argument: str, text: str) -> None:
-        """Give a stage's call a value for an argument, in place of the one that it has."""
-
-    def insert_after(self, number: int | None, text: str) -> None:
-        """Put a call like ``.cache()`` behind a stage; behind everything where that is None."""
-
-    def remove(self, number: int) -> None:
-        """Leave a stage's call out."""
-
-    def move_before(self, number: int, other: int) -> None:
-        """Move a stage's call to right before another's."""
-
-    def fuse(self, numbers: tuple[int, ...]) -> None:
-        """Make one map of consecutive ones, in the place of the last."""
-
-    def rename(self, number: int, method: str) -> None:
-        """Call another method in a stage's call."""
-
-    def parse_batch(self, number: int) -> None:
-        """Have a map's function parse a batch of serialized examples where it parses one."""
-
-    def vectorize(self, number: int) -> None:
-        """Have a map run its function on a whole batch, through `tf.vectorized_map`."""
-
-    def divide(self, number: int, after: int, statements: int) -> None:
-        """Put a map of a function's first statements behind another stage, and have the map itself run the others."""
-
-    def gather_batches(self, source: int, batch: int) -> None:
-        """Make a `from_tensor_slices` a `range` of its rows, and put a map that gathers them behind a batch."""
-
-    def gather_windows(self, source: int, window: int, flat_map: int) -> None:
-        """Make a `from_tensor_slices` a `range` of first rows, and of windows a map that gathers them."""
-
-    def set_options(self, lines: list[str]) -> None:
-        """Put the lines that make the options before the sink's statement, ``{name}`` being their variable."""
-
-
 def value_text(argument: str, value: Value) -> str:
     """Return a value as Python: ``tf.data.AUTOTUNE``, ``16``, ``"cache"``, ``None``."""
     if value == AUTOTUNE and not isinstance(value, bool) and argument in _TUNABLE:
@@ -124,8 +82,8 @@ class EditOfCalls(Data, ABC):
     behind the sink (3 to 5)."""
 
     @abstractmethod
-    def apply(self, plan: Plan) -> None:
-        """Change the plan of a pipeline; `Plan.insert_after` takes any method of tf.data.
+    def apply(self, plan: CallPlan) -> None:
+        """Change the plan of a pipeline; `CallPlan.insert_after` takes any method of tf.data.
 
         Raises:
             PipelineBenchError: the edit does not fit the pipeline.
@@ -136,7 +94,7 @@ class EditOfCalls(Data, ABC):
         """Return what no other edit may touch: stages or options, and what of them; see `WHOLE`."""
 
     def write(self, patch: Patch) -> None:
-        """Write the edit as a change of the user's source.
+        """Write the edit as a change of the user's source; ``tf.data.`` stands for the file's own name of that.
 
         Raises:
             CannotPatchError: it is no such change.

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.calls import AUTOTUNE, PARAMETERS, WHOLE, EditOfCalls, Patch, Value, value_text
+from pipeline_bench.model.calls import AUTOTUNE, PARAMETERS, WHOLE, EditOfCalls, Value, value_text
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
 from pipeline_bench.text import Text, units
 
 if TYPE_CHECKING:
-    from pipeline_bench.tfdata.plan import Plan
+    from pipeline_bench.diagnosis.patch import Patch
+    from pipeline_bench.tfdata.plan import CallPlan
 
 
 class SetArgument(EditOfCalls):
@@ -28,7 +29,7 @@ class SetArgument(EditOfCalls):
     argument: Text
     value: Value
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: CallPlan) -> None:
         plan.set_argument(self.stage, self.argument, self.value)
 
     def claims(self) -> list[tuple[int | str, str]]:
@@ -50,7 +51,7 @@ class InsertAfter(EditOfCalls):
     method: Literal["prefetch", "cache", "repeat", "shuffle"]
     arguments: dict[Text, Value] = Field(default_factory=dict)
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: CallPlan) -> None:
         plan.insert_after(self.stage, self.method, self.arguments)
 
     def claims(self) -> list[tuple[int | str, str]]:  # of caches, one is enough
@@ -81,7 +82,7 @@ class Remove(EditOfCalls):
     edit: Literal["remove"] = "remove"
     stage: int
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: CallPlan) -> None:
         plan.take_out(self.stage)
 
     def claims(self) -> list[tuple[int | str, str]]:
@@ -104,7 +105,7 @@ class MoveBefore(EditOfCalls):
     stage: int
     other: int
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: CallPlan) -> None:
         moved, other = plan.node(self.stage), plan.node(self.other)
         at = plan.single_input(moved)
         while at != other.id:
@@ -134,7 +135,7 @@ class Fuse(EditOfCalls):
     edit: Literal["fuse"] = "fuse"
     stages: tuple[int, ...]
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: CallPlan) -> None:
         plan.fuse(self.stages)
 
     def claims(self) -> list[tuple[int | str, str]]:
@@ -154,7 +155,7 @@ class ParseBatch(EditOfCalls):
     edit: Literal["parse-batch"] = "parse-batch"
     stage: int
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: CallPlan) -> None:
         plan.parse_batch(self.stage)
 
     def claims(self) -> list[tuple[int | str, str]]:
@@ -174,7 +175,7 @@ class Vectorize(EditOfCalls):
     edit: Literal["vectorize"] = "vectorize"
     stage: int
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: CallPlan) -> None:
         plan.vectorize(self.stage)
 
     def claims(self) -> list[tuple[int | str, str]]:
@@ -200,7 +201,7 @@ class DivideMap(EditOfCalls):
     statements: int
     """Of the function's body without its docstring; see `UserFunction.fixed_statements`."""
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: CallPlan) -> None:
         plan.divide(self.stage, self.after, self.statements)
 
     def claims(self) -> list[tuple[int | str, str]]:
@@ -226,7 +227,7 @@ class BatchInGenerator(EditOfCalls):
     generator: int
     batch: int
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: CallPlan) -> None:
         plan.batch_in_generator(self.generator, self.batch)
 
     def claims(self) -> list[tuple[int | str, str]]:
@@ -249,7 +250,7 @@ class GatherBatches(EditOfCalls):
     source: int
     batch: int
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: CallPlan) -> None:
         plan.gather_batches(self.source, self.batch)
 
     def claims(self) -> list[tuple[int | str, str]]:
@@ -277,7 +278,7 @@ class GatherWindows(EditOfCalls):
     window: int
     flat_map: int
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: CallPlan) -> None:
         plan.gather_windows(self.source, self.window, self.flat_map)
 
     def claims(self) -> list[tuple[int | str, str]]:
@@ -302,7 +303,7 @@ class Interleave(EditOfCalls):
     cycle_length: int
     num_parallel_calls: int = AUTOTUNE
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: CallPlan) -> None:
         plan.interleave(self.stage, cycle_length=self.cycle_length, num_parallel_calls=self.num_parallel_calls)
 
     def claims(self) -> list[tuple[int | str, str]]:
@@ -329,7 +330,7 @@ class SetOptions(EditOfCalls):
     edit: Literal["set-options"] = "set-options"
     options: dict[Text, Value]
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: CallPlan) -> None:
         plan.options |= self.options
 
     def claims(self) -> list[tuple[int | str, str]]:
@@ -354,7 +355,7 @@ class PrefetchToDevice(EditOfCalls):
     edit: Literal["prefetch-to-device"] = "prefetch-to-device"
     buffer_size: int = AUTOTUNE
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: CallPlan) -> None:
         plan.device_buffer = self.buffer_size
 
     def claims(self) -> list[tuple[int | str, str]]:

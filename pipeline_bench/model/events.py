@@ -100,7 +100,7 @@ class Stopped(Data):
     to_ns: int
 
 
-class Epoch(Data):
+class EpochSamples(Data):
     """One pass over a source's samples, as far as the model has seen it.
 
     `digest` is the sum, modulo 2**64, of a hash of each sample's place in the epoch, as 16 hexadecimal digits: the same
@@ -130,7 +130,7 @@ class NumberedSamples(Data):
     epoch_count: int = 0
     whole_epochs: int = 0
     """Those that the model has seen every sample of, each once."""
-    epochs: tuple[Epoch, ...] = ()
+    epochs: tuple[EpochSamples, ...] = ()
     """The first ones of them all."""
 
 

@@ -6,7 +6,7 @@ from pipeline_bench.model import Data
 from pipeline_bench.text import Line
 
 
-class Component(Data):
+class ElementComponent(Data):
     """Which samples arrived in one component (tensor) of the elements, by hash."""
 
     name: Line
@@ -48,7 +48,7 @@ class Fingerprint(Data):
     """The leading sizes of the elements that occurred, sorted, where they are batches."""
     remainder_dropped: int = 0
     """The largest batch whose incomplete rest is dropped; so many samples may differ at the end. 0 where none is."""
-    components: tuple[Component, ...] = ()
+    components: tuple[ElementComponent, ...] = ()
     reason: Line | None = None
     """Why there is no fingerprint, where there is none."""
     as_written: Fingerprint | None = None

@@ -74,7 +74,7 @@ _Percents = Annotated[tuple[float | None, ...], Field(max_length=HISTORY)]
 class JobStatus(Record):
     """The current state of a training. Of each of its last seconds, the newest last, None where nothing was measured.
 
-    A field that a newer version tells and this one does not know is left out.
+    A field that a newer version writes and this one does not know is left out.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)

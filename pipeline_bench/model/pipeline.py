@@ -178,7 +178,7 @@ class Stage(Data):
 
     @property
     def varies(self) -> bool:
-        """Whether what it gives, or its order, may differ from epoch to epoch, by what its graph and method tell."""
+        """Whether what it gives, or its order, may differ from epoch to epoch, by its graph and method."""
         listed = (each for each in self.with_inner() if each.method == "list_files")
         return self.is_random or any(each.arguments.get("shuffle") is not False for each in listed)
 

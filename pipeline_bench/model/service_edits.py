@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from pipeline_bench.model.calls import EditOfCalls, Patch, value_text
+from pipeline_bench.model.calls import EditOfCalls, value_text
 from pipeline_bench.text import Text
 
 if TYPE_CHECKING:
-    from pipeline_bench.tfdata.plan import Plan
+    from pipeline_bench.diagnosis.patch import Patch
+    from pipeline_bench.tfdata.plan import CallPlan
 
 
 class OffloadToService(EditOfCalls):
@@ -21,14 +22,14 @@ class OffloadToService(EditOfCalls):
     edit: Literal["offload-to-service"] = "offload-to-service"
     workers: Annotated[int, Field(ge=1, le=64)] = 1
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: CallPlan) -> None:
         plan.service_workers = self.workers
 
     def claims(self) -> list[tuple[int | str, str]]:  # as of `DistributeToService`
         return [("sink", self.edit), ("cache", "place")]
 
     def describe(self, stage: Callable[[int], str]) -> str:
-        # Every worker reads everything where none is told otherwise; with one that is each sample once.
+        # Every worker reads everything where no other policy is set; with one that is each sample once.
         policy = "OFF" if self.workers == 1 else "DYNAMIC"
         return (
             f"Start a dispatcher and {self.workers} tf.data service worker{'s' if self.workers > 1 else ''}, and "
@@ -47,7 +48,7 @@ class DistributeToService(EditOfCalls):
     processing_mode: Literal["OFF", "DYNAMIC"]
     """A `ShardingPolicy`: ``OFF`` has each worker give everything, ``DYNAMIC`` each sample by whoever is free."""
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: CallPlan) -> None:
         plan.distribute(self.stage, self.dispatcher, self.processing_mode)
 
     def claims(self) -> list[tuple[int | str, str]]:  # a cache in front of it would be filled anew by each job

@@ -78,7 +78,7 @@ class Track(Record):
     at_ns: Series | None = None
     values: Series | None = None
     from_ns: Series | None = None
-    """When the time began that each value speaks of, up to `at_ns`; None where the instrument does not tell."""
+    """When the time began that each value speaks of, up to `at_ns`; None where the instrument does not say."""
     reason: Line | None = None
 
 

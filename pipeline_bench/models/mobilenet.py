@@ -17,7 +17,7 @@ _RANK = 4
 
 
 class MobileNetOptions(plugins.Options):
-    """Its width, the classes that it tells apart, and the learning rate."""
+    """Its width, the classes that it distinguishes, and the learning rate."""
 
     alpha: Annotated[float, Field(ge=0.1, le=2, description="width of the network; 1 is the published one")] = 0.35
     classes: Annotated[int, Field(ge=2, le=2**16, description="classes of the labels")] = 10

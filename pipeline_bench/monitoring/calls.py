@@ -20,7 +20,7 @@ from pipeline_bench.monitoring.steps import ENDED
 from pipeline_bench.text import units
 
 _WORTH = 0.2
-"""Of a loop's time, from which on what it did beside its steps is told."""
+"""Of a loop's time, from which on what it did beside its steps is reported."""
 _FED = (
     "input wait is the time between two {name}: the loop makes its next batch then, and whatever else it does counts "
     "too; tf.data, or a PyDataset with workers, makes the batch during the step (pipeline-bench compare)"
@@ -118,8 +118,8 @@ class _Thread(threading.local):
         """Whether a GradientTape of eager code began its last call."""
 
 
-class Calls:
-    """Tells which calls train, and in which loop."""
+class TimedCalls:
+    """Finds which calls train, and in which loop."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class Calls:
             self._thread.monitor.ran(wait_ns)
 
 
-class TrainingCalls(Calls):
+class TrainingCalls(TimedCalls):
     """Stands between a program and Keras' `train_on_batch`, a `tf.function` that trains, and a tape in eager code."""
 
     def on_batch(self, name: str, framework: str, plain: Callable[[], Any]) -> Any:

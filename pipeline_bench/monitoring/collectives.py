@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.monitoring.steps import Rows, StepLog
+from pipeline_bench.monitoring.steps import StepLog, StepRows
 from pipeline_bench.system.forks import ForkedLock
 
 _PATCHED = "_pipeline_bench_patched"
@@ -43,7 +43,7 @@ class Account:
             self._log.extend(begins[new], ends[1:][new], 0)
             self._until_ns[eager] = int(ends[-1])
 
-    def step_ms(self, steps: Rows, warmup: int) -> float | None:
+    def step_ms(self, steps: StepRows, warmup: int) -> float | None:
         """Return how long a step was at collectives, in ms; None where there were none.
 
         Args:
@@ -178,6 +178,6 @@ def read(settled: bool) -> None:
         _of_process.read(settled)
 
 
-def step_ms(steps: Rows, warmup: int) -> float | None:
+def step_ms(steps: StepRows, warmup: int) -> float | None:
     """Return how long a step was at collectives with other workers; see `Account.step_ms`."""
     return None if _of_process is None else _of_process.account.step_ms(steps, warmup)

@@ -19,7 +19,7 @@ from pipeline_bench.monitoring import collectives, strategies
 from pipeline_bench.monitoring.steps import NO_WAIT_NS, Totals
 
 if TYPE_CHECKING:
-    from pipeline_bench.monitoring.ring import Rows
+    from pipeline_bench.monitoring.ring import RingRows
 
 
 MAX_EPOCHS = 512
@@ -142,7 +142,7 @@ def _together(first: Epoch, second: Epoch) -> Epoch:
 
 
 def age_s() -> float | None:
-    """Return how long this process has run, in seconds; None where the system does not tell."""
+    """Return how long this process has run, in seconds; None where the system does not say."""
     try:
         # Field 22 of proc_pid_stat(5), in clock ticks since the machine was started; the second one may hold spaces.
         ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
@@ -153,7 +153,7 @@ def age_s() -> float | None:
 
 
 def _memory_bytes() -> int | None:
-    """Return what this process holds in memory; None where the system does not tell."""
+    """Return what this process holds in memory; None where the system does not say."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -197,7 +197,7 @@ class PlainTiming:
         """Return how long this thread has waited since the last call until iterators had ended, in ns."""
         return 0
 
-    def read(self) -> Rows | None:
+    def read(self) -> RingRows | None:
         """Return None: every batch is taken in Python."""
         return None
 
@@ -313,7 +313,7 @@ class GraphTiming(PlainTiming):
         with strategies.stepping(self._probe):
             return super().call(function, arguments, named)
 
-    def read(self) -> Rows | None:
+    def read(self) -> RingRows | None:
         """Return what graphs have measured since the last call."""
         return self.ring.read()
 

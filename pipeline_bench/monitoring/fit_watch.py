@@ -204,7 +204,7 @@ class FitWatch:
         return max(1, self._steps_an_epoch - (self._calls - 1) * size)
 
     def _read_waits(self, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the waits of the calls that began then, in ns; none is known where they cannot be told apart."""
+        """Return the waits of the calls that began then, in ns; none is known where they cannot be distinguished."""
         count = len(starts)
         eager = np.array(self._waits, dtype=np.int64)
         try:

@@ -43,7 +43,7 @@ class LoopMonitor:
 
     on_tf_data = False
     by_calls = False
-    """Whether it is told apart by what trains, and not by what gives the batches."""
+    """Whether what trains identifies it, and not what gives the batches."""
     remarks: tuple[str, ...] = ()
 
     def __init__(
@@ -232,7 +232,7 @@ class IteratorMonitor(LoopMonitor):
         self.record.buffered = self._buffered
 
     def timed(self, iterator: Any) -> Any:
-        """Return the same iterator, which now tells how long each `next` took; it stays an instance of its class.
+        """Return the same iterator, which now reports how long each `next` took; it stays an instance of its class.
 
         Raises:
             TypeError: instances of its class cannot be given another one.
@@ -256,7 +256,7 @@ class IteratorMonitor(LoopMonitor):
 
 @functools.cache
 def _timed_class(plain: type) -> type:
-    """Return a subclass that tells its waits, under the same name."""
+    """Return a subclass that reports its waits, under the same name."""
     if hasattr(plain, "_pipeline_bench_steps"):  # an iterator that serves every epoch
         return plain
 

@@ -32,7 +32,7 @@ from pipeline_bench.monitoring import collectives
 from pipeline_bench.monitoring.fit import Course
 from pipeline_bench.monitoring.publishing import Publisher
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread, jax_is_at_work
-from pipeline_bench.monitoring.steps import JobSummary, Rows, StepLog, Totals, of_result, summarise
+from pipeline_bench.monitoring.steps import JobSummary, StepLog, StepRows, Totals, of_result, summarise
 from pipeline_bench.run.trial_log import tracks
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -292,7 +292,7 @@ class JobRecord:
             wall_time=None if course is None else course.wall_time(),
         )
 
-    def _trial(self, rows: Rows, reason: str | None, warmup: int) -> TrialRecord:
+    def _trial(self, rows: StepRows, reason: str | None, warmup: int) -> TrialRecord:
         steps, first_step_s, begin_ns = None, None, self._started_ns
         if rows.count.size:
             steps = TrialSteps(
@@ -371,7 +371,7 @@ class JobRecord:
 
 
 def _after_poll(record: JobRecord, first: Callable[[], None] | None) -> Callable[[], None]:
-    """Return what is done after a poll: what is asked for, then what tells of the job, as long as there is one."""
+    """Return what is done after a poll: what is asked for, then the report of the job, as long as there is one."""
     reference = weakref.ref(record)
 
     def done() -> None:

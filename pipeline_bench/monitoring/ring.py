@@ -22,7 +22,7 @@ _UNSETTLED = 2
 """A row is counted just before it is written: while the graph may be running, the newest are left for the next time."""
 
 
-class Rows(NamedTuple):
+class RingRows(NamedTuple):
     """Rows read from a ring: when each batch was asked for (``time.monotonic_ns``), and its wait in ns or a mark.
 
     `lost` is how many rows were overwritten before they were read.
@@ -130,7 +130,7 @@ class Ring:
         waits: npt.NDArray[np.int64] = (rows[np.arange(first, first + count) % ROWS, 1] * 1e9).astype(np.int64)
         return waits
 
-    def read(self, settled: bool = True) -> Rows:
+    def read(self, settled: bool = True) -> RingRows:
         """Return every row that is new since the last call.
 
         Args:
@@ -141,7 +141,7 @@ class Ring:
             if not settled:
                 count = max(self._read, count - _UNSETTLED)
             if count == self._read:
-                return Rows(np.empty(0, np.int64), np.empty(0, np.int64))
+                return RingRows(np.empty(0, np.int64), np.empty(0, np.int64))
             rows = np.asarray(tf.raw_ops.ReadVariableOp(resource=self._rows, dtype=tf.float64))
             lost = max(0, count - self._read - ROWS)
             new = rows[np.arange(self._read + lost, count) % ROWS]
@@ -149,4 +149,4 @@ class Ring:
         offset_ns = time.time_ns() - time.monotonic_ns()
         at_ns = (new[:, 0] * 1e9).astype(np.int64) - offset_ns
         waits = np.where(new[:, 1] < 0, new[:, 1], new[:, 1] * 1e9).astype(np.int64)
-        return Rows(at_ns, waits, lost)
+        return RingRows(at_ns, waits, lost)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline_bench.model.events import Device
-from pipeline_bench.monitoring.calls import CallMonitor, Calls
+from pipeline_bench.monitoring.calls import CallMonitor, TimedCalls
 from pipeline_bench.monitoring.sampling import gpu_of_tensorflow
 
 _TAKES = ("IteratorGetNext", "QueueDequeue", "Unstage")
@@ -50,8 +50,8 @@ class _Kind:
     given: tuple[Any, ...]
 
 
-class SessionRuns(Calls):
-    """Stands between a program and `Session.run`: tells which runs train, and in which loop."""
+class SessionRuns(TimedCalls):
+    """Stands between a program and `Session.run`: finds which runs train, and in which loop."""
 
     def run(self, session: Any, fetches: Any, feed: Any, plain: Callable[[Any], Any]) -> Any:
         """Run what the program runs, and return what that gives.

@@ -84,7 +84,7 @@ class Totals(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rows:
+class StepRows:
     """Steps as a session keeps them: of each row the mean step of the `count` steps that it stands for, in ns."""
 
     start_ns: _Integers
@@ -159,7 +159,7 @@ class StepLog:
         within_ns = np.minimum(ends, to_ns) - np.maximum(starts, from_ns)
         return np.asarray((2 * within_ns <= to_ns - from_ns).all(axis=0))
 
-    def rows(self) -> Rows:
+    def rows(self) -> StepRows:
         """Return the steps as they are kept; means over their blocks where they were too many to be kept singly.
 
         Each row but the last then stands for as many as the others do, so that the mean of the rows is that of the
@@ -167,7 +167,7 @@ class StepLog:
         """
         columns, _ = self._columns()
         start, duration, wait, count, _ = columns[np.argsort(columns[:, 0], kind="stable")].T
-        return Rows(start, start + duration // count, None if (wait < 0).any() else wait // count, count)
+        return StepRows(start, start + duration // count, None if (wait < 0).any() else wait // count, count)
 
     def copy(self) -> StepLog:
         """Return a log with the same steps, which takes in others from now on."""

@@ -1,4 +1,4 @@
-"""A user's generator whose every batch takes as long as it is told, by a sleep that is right in the mean."""
+"""A user's generator whose every batch takes as long as asked, by a sleep that is right in the mean."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Section:
     lines: Sequence[str] = ()
     is_finding: bool = False
     """Whether the lines name the bottleneck."""
-    rows: Sequence[pipeline_tree.Row] = ()
+    rows: Sequence[pipeline_tree.StageRow] = ()
     """The tree of stages."""
     tries: Sequence[tuple[str, Sequence[Tried]]] = ()
     """Attempts, in groups with a head each."""

@@ -103,7 +103,7 @@ def _names(results: Sequence[Result]) -> str:
 
 
 @dataclass(frozen=True)
-class Section:
+class FactSection:
     """A section of facts: every format lays it out as lines, each with the name of what it is of."""
 
     title: str
@@ -124,16 +124,16 @@ def _wall_time(session: Session) -> list[Fact]:
 
 
 SECTIONS = (
-    Section("Copy to the GPU", "copy to the GPU, {}: ", "{}: ", step_parts.copies),
-    Section("Activity", "{}: ", "{}: ", activity.facts),
-    Section("Selftest", "selftest: {}: ", "{}: ", selftest.facts),
-    Section("Checked", "{}: ", "{}: ", selftest.cited),
-    Section("Hosts", "{}: ", "{}: ", machines.hosts),
-    Section("Storage", "storage: {}; ", "Storage: {}; ", machines.storage),
-    Section("Skipped by", "skipped by {}: ", "Skipped by {}: ", left_out),
-    Section("Threads", "threads: {} ", "{} ", advice.thread_remarks),
-    Section("Wall time", "{}: ", "{}: ", _wall_time),
-    Section("Loops", "{}: ", "{}: ", advice.loop_remarks),
+    FactSection("Copy to the GPU", "copy to the GPU, {}: ", "{}: ", step_parts.copies),
+    FactSection("Activity", "{}: ", "{}: ", activity.facts),
+    FactSection("Selftest", "selftest: {}: ", "{}: ", selftest.facts),
+    FactSection("Checked", "{}: ", "{}: ", selftest.cited),
+    FactSection("Hosts", "{}: ", "{}: ", machines.hosts),
+    FactSection("Storage", "storage: {}; ", "Storage: {}; ", machines.storage),
+    FactSection("Skipped by", "skipped by {}: ", "Skipped by {}: ", left_out),
+    FactSection("Threads", "threads: {} ", "{} ", advice.thread_remarks),
+    FactSection("Wall time", "{}: ", "{}: ", _wall_time),
+    FactSection("Loops", "{}: ", "{}: ", advice.loop_remarks),
 )
 """The sections of facts in their order: a new one is an entry here."""
 
@@ -240,11 +240,11 @@ def evidence(record: TrialRecord, *, brief: bool) -> Iterator[str]:
 
 
 PUBLISHED = ("against the published", "time", "ours", "ratio", "device util.", "ours", "ratio")
-"""The heads of the table of an author's figures: the variant's name, then those of `Published.rows`."""
+"""The heads of the table of an author's figures: the variant's name, then those of `PublishedTable.rows`."""
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedTable:
     """An author's figures beside ours, as every format shows them."""
 
     rows: list[tuple[str, list[str]]]
@@ -254,7 +254,7 @@ class Published:
     captions: list[str]
 
 
-def published(session: Session) -> Published | None:
+def published(session: Session) -> PublishedTable | None:
     """Return the author's figures beside ours; None where there are none."""
     author = session.scenario.published
     found = [(result.variant, result.published) for result in session.results if result.published is not None]
@@ -270,7 +270,7 @@ def published(session: Session) -> Published | None:
     if both and (other := other_device(session)):
         changes = "so compare their changes rather than their ratio"
         captions.append(f"device util.: theirs is a GPU's, ours {other}, {changes}")
-    return Published(rows, list(_gains(found)), captions)
+    return PublishedTable(rows, list(_gains(found)), captions)
 
 
 def _published(figures: PublishedComparison) -> list[str]:

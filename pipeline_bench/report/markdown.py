@@ -215,7 +215,7 @@ def _diagnosis(session: Session, found: Diagnosis) -> Iterator[str]:
     yield _disturbances(session)
 
 
-def _stage(row: pipeline_tree.Row) -> list[str]:
+def _stage(row: pipeline_tree.StageRow) -> list[str]:
     guide = row.guide.replace(" ", "\N{NO-BREAK SPACE}")
     name = f"{guide} {_bold(escape(row.label), row.is_bottleneck)}"
     mark = f" **{diagnosis.MARK}**" if row.is_bottleneck else ""

@@ -23,15 +23,15 @@ from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.pipeline import Inspection, Location, Stage, StageCost, Tuned
 from pipeline_bench.text import NAME, one_line, units
+from pipeline_bench.text.units import NS_PER_MS
 
-_NS_PER_MS = 1e6
 _PARALLEL = ("num_parallel_calls", "num_parallel_reads", "workers")
 _READS_IN_PARALLEL = {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"}
 _ONE_AT_A_TIME = {"map", "interleave", "batch", "padded_batch", "ragged_batch", *_READS_IN_PARALLEL}
 
 
 @dataclass(frozen=True)
-class Row:
+class StageRow:
     """One stage of the tree, its figures as text; an empty text is nothing to say, a dash is not measured."""
 
     guide: str
@@ -72,11 +72,11 @@ class Row:
         }
 
 
-HEADS = tuple(Row("", "", "", 0, 0).figures)
+HEADS = tuple(StageRow("", "", "", 0, 0).figures)
 """Of the columns of figures."""
 
 
-def captions(drawn: Sequence[Row]) -> Iterator[str]:
+def captions(drawn: Sequence[StageRow]) -> Iterator[str]:
     """Yield what the heads have no room to say, and why stages have no cost."""
     yield "share: what a stage costs alone, of the time between two batches as written"
     yield "parallel: as written, then as AUTOTUNE set it from first to last"
@@ -89,7 +89,7 @@ def captions(drawn: Sequence[Row]) -> Iterator[str]:
     yield from (f"{units.NOT_MEASURED} {', '.join(labels)}: {reason}" for reason, labels in reasons.items())
 
 
-def rows(diagnosis: Diagnosis) -> list[Row]:
+def rows(diagnosis: Diagnosis) -> list[StageRow]:
     """Return the tree from source to sink; empty before the pipeline was inspected."""
     inspection = diagnosis.inspection
     if inspection is None or not inspection.stages:
@@ -114,7 +114,7 @@ class _Tree:
         self.total_ns = reached_ms * 1e6 if reached_ms else sum(costs)
 
 
-def _branch(tree: _Tree, number: int, depth: int) -> Iterator[Row]:
+def _branch(tree: _Tree, number: int, depth: int) -> Iterator[StageRow]:
     """Yield the chain that ends in a stage; not recursive along a chain, which may be long."""
     chain = [number]
     while (stage := tree.stages.get(chain[-1])) is not None and stage.inputs and stage.id not in tree.seen:
@@ -136,28 +136,28 @@ def _branch(tree: _Tree, number: int, depth: int) -> Iterator[Row]:
             yield from _inner(inner, prefix + "│   ", depth)
 
 
-def _inner(stage: Stage, guide: str, depth: int) -> Iterator[Row]:
+def _inner(stage: Stage, guide: str, depth: int) -> Iterator[StageRow]:
     label = f"· {one_line(stage.label, NAME)}"
-    yield Row(guide, label, where(stage.place), stage.id, depth, is_inner=True)
+    yield StageRow(guide, label, where(stage.place), stage.id, depth, is_inner=True)
     for inner in stage.inner:
         yield from _inner(inner, guide + "  ", depth)
 
 
-def _row(tree: _Tree, stage: Stage, guide: str, depth: int, joins: int, again: bool) -> Row:
+def _row(tree: _Tree, stage: Stage, guide: str, depth: int, joins: int, again: bool) -> StageRow:
     label = one_line(stage.label, NAME)
     if again:
-        return Row(guide, f"{label}, as above", where(stage.place), stage.id, depth, is_inner=True)
+        return StageRow(guide, f"{label}, as above", where(stage.place), stage.id, depth, is_inner=True)
     inspection, cost = tree.inspection, tree.inspection.cost(stage.id) or StageCost(stage=stage.id)
     share = min(1.0, cost.elapsed_ns / tree.total_ns) if cost.elapsed_ns is not None and tree.total_ns > 0 else None
-    return Row(
+    return StageRow(
         guide,
         label,
         where(stage.place),
         stage.id,
         depth,
         joins,
-        own_ms=None if cost.elapsed_ns is None else cost.elapsed_ns / _NS_PER_MS,
-        cpu_ms=None if cost.cpu_ns is None else cost.cpu_ns / _NS_PER_MS,
+        own_ms=None if cost.elapsed_ns is None else cost.elapsed_ns / NS_PER_MS,
+        cpu_ms=None if cost.cpu_ns is None else cost.cpu_ns / NS_PER_MS,
         share=share,
         reason=cost.reason or "it was not measured" if cost.elapsed_ns is None else "",
         parallelism=_parallelism(inspection, stage),

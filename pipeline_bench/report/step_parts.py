@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from pipeline_bench.analysis import conclusion
 from pipeline_bench.model.result import Result
@@ -13,18 +14,36 @@ NAMES = ("input wait", "compute", "host slowdown", "copy")
 """The parts of a step in their order; the copy to a GPU, where it is known, is taken out of the host slowdown."""
 
 
+class Part(NamedTuple):
+    """A part of a mean step, as measured; None where it was not."""
+
+    ms: float | None = None
+    share: float | None = None
+
+
+def measured(result: Result) -> list[Part]:
+    """Return each part of the step, the copy last; it is no more than the host slowdown that it is taken out of."""
+    *others, host = (
+        Part(result.input_wait_ms.value, result.input_wait_share.value),
+        Part(result.ceiling_ms.value, result.accelerator_utilization.value),
+        Part(result.host_slowdown_ms.value, result.host_slowdown_share.value),
+    )
+    copy, share = result.device_copy.ms.value or 0.0, result.device_copy.share.value
+    if share is None or host.share is None or host.ms is None:
+        return [*others, host, Part()]
+    own = min(1.0, max(0.0, host.share) / share) if share else 1.0
+    copied = Part(copy * own, share * own)
+    return [*others, Part(host.ms - copy * own, host.share - share * own), copied]
+
+
 def of(result: Result) -> list[tuple[float, float]]:
     """Return each part of the step: its share as measured, and its length, of 1; empty where one was not measured.
 
     A part below nothing, which noise can make, has no length.
     """
-    shares = (result.input_wait_share, result.accelerator_utilization, result.host_slowdown_share)
-    values = [max(0.0, share.value) for share in shares if share.value is not None]
-    if len(values) < len(shares) or not sum(values):
+    values = [max(0.0, part.share) for part in measured(result) if part.share is not None]
+    if len(values) < len(NAMES) - 1 or not sum(values):
         return []
-    if (copy := result.device_copy.share.value) is not None:
-        copied = min(copy, values[-1])
-        values[-1:] = [values[-1] - copied, copied]
     return [(value, value / sum(values)) for value in values]
 
 

@@ -16,7 +16,7 @@ from pipeline_bench.report import diagnosis as words
 from pipeline_bench.report import layout, pipeline_tree
 from pipeline_bench.report.diagnosis import LimitLine, Section, Tried
 from pipeline_bench.report.layout import beside
-from pipeline_bench.report.pipeline_tree import Row
+from pipeline_bench.report.pipeline_tree import StageRow
 from pipeline_bench.text import units
 
 _WIDE, _NARROW = 120, 72
@@ -25,7 +25,7 @@ _LEAST_DRAWN = 0.005
 """The least share that has a bar: what is written as more than 0 %."""
 _ROOM_FOR_MARK = 30
 _LEAST_NAME = 12
-"""A stage of which less is shown cannot be told from another: the last columns go first."""
+"""A stage of which less is shown cannot be distinguished from another: the last columns go first."""
 _INDENT = (0, 0, 0, 2)
 _NUMBERS = ("own ms", "CPU ms")
 """The columns that are aligned to the right."""
@@ -91,7 +91,7 @@ def attempt_lines(session: Session, diagnosis: Diagnosis, width: int) -> Iterato
             yield Text.assemble("· ", name, line[len("· ") + len(each.variant) :])
 
 
-def _tree_table(rows: Sequence[Row]) -> Table:
+def _tree_table(rows: Sequence[StageRow]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
     table.add_column("stage", overflow="fold", min_width=20)
     table.add_column("where", max_width=22, overflow="fold")
@@ -102,7 +102,7 @@ def _tree_table(rows: Sequence[Row]) -> Table:
     return table
 
 
-def _tree_lines(rows: Sequence[Row], width: int, *, below: bool = True) -> Group:
+def _tree_lines(rows: Sequence[StageRow], width: int, *, below: bool = True) -> Group:
     """On a narrow terminal: what has no column stands below its stage."""
     bar = _BAR if width >= _NARROW else 0
     columns = [
@@ -128,7 +128,7 @@ def _tree_lines(rows: Sequence[Row], width: int, *, below: bool = True) -> Group
     return Group(*lines)
 
 
-def _name(row: Row, room: int | None = None) -> Text:
+def _name(row: StageRow, room: int | None = None) -> Text:
     """Return the guides and the stage's name, cut to `room` cells if given; the bottleneck's mark stays."""
     if row.is_inner:
         name, mark = Text(f"{row.guide} {row.label}", style="dim"), Text()
@@ -143,7 +143,7 @@ def _name(row: Row, room: int | None = None) -> Text:
     return name + mark
 
 
-def _figures(row: Row, bar: int) -> Iterator[Text]:
+def _figures(row: StageRow, bar: int) -> Iterator[Text]:
     for head, figure in row.figures.items():
         if head == "share":
             part = row.share or 0.0
@@ -155,7 +155,7 @@ def _figures(row: Row, bar: int) -> Iterator[Text]:
             yield Text(figure)
 
 
-def _below(row: Row, width: int) -> list[Text]:
+def _below(row: StageRow, width: int) -> list[Text]:
     buffer = f"buffer {row.buffer}" if row.buffer else ""
     said = ", ".join(part for part in (row.place, row.element, buffer) if part)
     rest = "  " if row.guide.startswith(("└", "─", " ")) else "│ " * (row.depth + 1)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord, TrialSteps
 from pipeline_bench.text import NAME, TEXT, one_line
+from pipeline_bench.text.units import NS_PER_MS
 
 Event = dict[str, Any]
 Stamps = npt.NDArray[np.int64]
@@ -50,7 +51,6 @@ _NAMES = {
     "read_bytes": "read from storage, cumulative",
     "write_bytes": "written to storage, cumulative",
 }
-_NS_PER_MS = 1e6
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,8 @@ def _merged_steps(
     took_ns, start_ns = columns.took_ns[:last], columns.start_ns[begins]
     spans_ns = np.maximum(columns.start_ns[ends] - start_ns, 0) + took_ns[ends]
     counts = ends - begins + 1
-    means_ms = np.add.reduceat(took_ns, begins) / counts / _NS_PER_MS
-    most_ms = np.maximum.reduceat(took_ns, begins) / _NS_PER_MS
+    means_ms = np.add.reduceat(took_ns, begins) / counts / NS_PER_MS
+    most_ms = np.maximum.reduceat(took_ns, begins) / NS_PER_MS
     waits = (
         [None] * begins.size if columns.wait_ns is None else np.add.reduceat(columns.wait_ns[:last], begins).tolist()
     )
@@ -223,7 +223,7 @@ def _merged_steps(
         if wait_ns is None:
             yield complete(f"{word} {begin}–{end}", category, ts, span_ns, place.steps, args)
             continue
-        args["input_wait_ms_mean"] = wait_ns / count / _NS_PER_MS
+        args["input_wait_ms_mean"] = wait_ns / count / NS_PER_MS
         yield complete(f"{word} {begin}–{end}", category, ts, span_ns, place.steps, args)
         yield complete("input wait, summed", category, ts, min(wait_ns, span_ns), place.steps)
 

@@ -27,7 +27,7 @@ from pipeline_bench.model.trial import plan
 from pipeline_bench.run import machine, synthetic_data
 from pipeline_bench.run.launcher import LauncherName, best_launcher, fresh_launcher
 from pipeline_bench.run.observer import Guarded, Observer
-from pipeline_bench.run.runner import TRIALS_FOLDER, Gate, Planner, Runner
+from pipeline_bench.run.runner import TRIALS_FOLDER, Planner, Runner, TrialGate
 from pipeline_bench.samplers.host import OTHER_CPU, STEAL, MachineCpu
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario, Variant
@@ -192,7 +192,7 @@ def compare(
     *,
     expose_servers: bool = False,
     host: Host | None = None,
-    gate: Gate | None = None,
+    gate: TrialGate | None = None,
 ) -> Outcome:
     """Run a scenario into a folder that exists, telling `observer` how it goes.
 
@@ -244,7 +244,7 @@ def run(
     planner: Planner | None = None,
     *,
     expose_servers: bool = False,
-    gate: Gate | None = None,
+    gate: TrialGate | None = None,
 ) -> Outcome:
     """Run a session's trials into its folder.
 
@@ -322,7 +322,7 @@ class OtherWork:
             times = psutil.Process(server).cpu_times()
             taken = self._machine.poll(times.user + times.system)
             return sum(value for key in (OTHER_CPU, STEAL) if isinstance(value := taken.get(key), float)) / 100
-        return 0.0  # it has ended, which the first trial will tell
+        return 0.0  # it has ended, which the first trial will find
 
 
 def _own_cpu_s() -> float:

@@ -28,7 +28,7 @@ _held: set[Path] = set()
 
 
 @dataclass(frozen=True)
-class Job:
+class WatchedJob:
     """A watched job that was found.
 
     Attributes:
@@ -47,9 +47,9 @@ class Job:
         return self.state == "running" and self.silent_s > LATE_S
 
 
-def find_jobs() -> tuple[list[Job], list[str]]:
+def find_jobs() -> tuple[list[WatchedJob], list[str]]:
     """Return the jobs, those that run first and the latest first, and why a folder could not be looked into."""
-    jobs: list[Job] = []
+    jobs: list[WatchedJob] = []
     problems = []
     for folder in files.runtime_folders():
         refused = files.distrust(folder)
@@ -62,12 +62,12 @@ def find_jobs() -> tuple[list[Job], list[str]]:
     return jobs, problems
 
 
-def of_run(run: str) -> list[Job]:
+def of_run(run: str) -> list[WatchedJob]:
     """Return the jobs of one call of `pipeline-bench run`, as `find_jobs` does."""
     return [job for job in find_jobs()[0] if job.status.run == run]
 
 
-def _jobs(folder: Path) -> Iterator[Job]:
+def _jobs(folder: Path) -> Iterator[WatchedJob]:
     for path in _listed(folder, ENDING):
         alive = _is_locked(_lock_of(path))  # before the file is read, which says so where it has ended since
         try:
@@ -76,7 +76,7 @@ def _jobs(folder: Path) -> Iterator[Job]:
         except (OSError, ValueError):
             continue
         state: Literal["running", "ended", "gone"] = "ended" if status.ended else "running" if alive else "gone"
-        yield Job(status, state, silent_s)
+        yield WatchedJob(status, state, silent_s)
 
 
 def hold(path: Path) -> int:

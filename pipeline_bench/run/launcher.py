@@ -298,15 +298,18 @@ _WAITING = re.compile(
 """A thread that waits for the user's script to train, or behind that for the process to end."""
 
 
-def stderr_tail(path: Path, lines: int = 20, limit_bytes: int = 16384) -> str:
-    """Return the last lines of a file, at most `limit_bytes` of it; empty when there is none.
+_TAIL_BYTES = 1 << 14
+
+
+def stderr_tail(path: Path, lines: int = 20) -> str:
+    """Return the last lines of a file, at most 16 KiB of it; empty when there is none.
 
     Stacks that faulthandler wrote begin with the innermost call: those in which every forked trial runs would be last.
     """
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - limit_bytes))
+            file.seek(max(0, file.tell() - _TAIL_BYTES))
             text = file.read().decode("utf-8", errors="replace")
     except OSError:
         return ""

@@ -48,8 +48,8 @@ class Planner(Protocol):
         """Return the session with what can now be said, its results being up to date."""
 
 
-class Gate(Protocol):
-    """What a trial waits for before it begins, and tells when it has ended."""
+class TrialGate(Protocol):
+    """What a trial waits for before it begins, and what hears when it has ended."""
 
     def enter(self, index: int) -> None:
         """Wait until the trial of that index may begin; raises KeyboardInterrupt where the user interrupts."""
@@ -90,12 +90,11 @@ class Runner:
         launcher: TrialServer,
         gpu: NvmlSampler,
         observer: Observer,
-        clock_ns: follower.ClockNs = time.monotonic_ns,
         planner: Planner | None = None,
         replacement: Callable[[], TrialServer] | None = None,
         *,
         expose_servers: bool = False,
-        gate: Gate | None = None,
+        gate: TrialGate | None = None,
     ) -> None:
         """Make a runner.
 
@@ -104,7 +103,6 @@ class Runner:
             launcher: starts the trials; the caller closes it.
             gpu: the accelerator's sampler, open.
             observer: hears of every trial.
-            clock_ns: stamps what is seen of the trials.
             planner: decides which trials; by default the scenario's plan.
             replacement: starts another launcher when `launcher` is lost; None: the trials then fail.
             gate: lets each trial begin.
@@ -114,7 +112,6 @@ class Runner:
         self._launcher = launcher
         self._gpu = gpu
         self._observer = observer
-        self._clock_ns = clock_ns
         self._stderr_folder = folder / TRIALS_FOLDER
         self._planner: Planner = planner or (ByPrecision() if gate is None else _Agreed())
         self._replacement = replacement
@@ -194,13 +191,13 @@ class Runner:
 
     def _run_trial(self, trial: Trial, cores: int) -> TrialRecord:
         stderr = self._stderr_folder / f"{trial.index + 1:03}-{_slug(trial.variant.name)}-r{trial.repeat + 1}.stderr"
-        log = TrialLog(trial, self._clock_ns())
+        log = TrialLog(trial, time.monotonic_ns())
         child: Child | None = None
         status: TrialStatus
         try:
             if self._gate is not None:
                 self._gate.enter(trial.index)
-            log.started_ns = self._clock_ns()
+            log.started_ns = time.monotonic_ns()
             child = self._start(trial, stderr)
         except KeyboardInterrupt:
             status = "interrupted"
@@ -210,7 +207,7 @@ class Runner:
         else:
             status = self._watch(log, child, stderr, cores)
         finally:
-            ended_ns = self._clock_ns()  # before another rank is let in
+            ended_ns = time.monotonic_ns()  # before another rank is let in
             if self._gate is not None:
                 self._gate.leave(trial.index)
         launcher = child.launcher if child else "fresh"
@@ -220,7 +217,7 @@ class Runner:
         samplers = (HostSampler(child.pid, helper=self._gpu), self._gpu, _LogKeeper(stderr))
         try:
             self._gpu.begin()
-            return follower.watch(log, child, samplers, self._observer, cores, self._select_gpu, self._clock_ns)
+            return follower.watch(log, child, samplers, self._observer, cores, self._select_gpu)
         except KeyboardInterrupt:
             return "interrupted"
         finally:

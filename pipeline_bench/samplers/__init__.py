@@ -21,7 +21,7 @@ class Reading:
     value: float | None = None
     reason: str | None = None
     from_ns: int | None = None
-    """When the time began that the value speaks of, up to `at_ns`; None where the instrument does not tell."""
+    """When the time began that the value speaks of, up to `at_ns`; None where the instrument does not say."""
 
 
 class HelperProcess(Protocol):

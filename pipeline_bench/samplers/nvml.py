@@ -28,7 +28,7 @@ _UNANSWERED = "NVML had not answered when the trial ended"
 _MODULE = "pipeline_bench.samplers.nvml_reader"
 _READ_BYTES = 1 << 16
 # It is no child of this process, which may be a user's: what waits for all of its own, os.wait(), never sees it. A
-# subshell that its own parent leaves behind starts it, and tells its number and how it ended. Where this process is the
+# subshell that its own parent leaves behind starts it, and writes its number and its end. Where this process is the
 # one that orphans are given to, the first one of a container for one, that subshell is its child all the same.
 _DETACHED = '{ "$@" >/dev/null & echo $!; wait $!; echo $?; } &'
 _SIGNALLED = 128
@@ -39,7 +39,7 @@ Ask = Literal["open", "select", "begin", "poll", "outdated poll"]
 
 
 @dataclass(frozen=True)
-class Limits:
+class Timeouts:
     """How long things may take, in seconds."""
 
     opening_s: float = 20.0
@@ -52,7 +52,7 @@ class Limits:
     """Until the process has ended, once it is asked to."""
 
 
-_LIMITS = Limits()
+_LIMITS = Timeouts()
 _KILLED_S = 5.0
 """Until a killed process is gone: at once, but beside other work, or where a driver holds it."""
 
@@ -64,7 +64,7 @@ class NvmlSampler(Sampler):
     `accelerator` and `wait_until_open` wait for NVML to be open. Any thread may call.
     """
 
-    def __init__(self, limits: Limits = _LIMITS) -> None:
+    def __init__(self, limits: Timeouts = _LIMITS) -> None:
         """Make a sampler that was not opened: it has no GPU."""
         self._limits = limits
         self._lock = ForkedLock()
@@ -75,7 +75,7 @@ class NvmlSampler(Sampler):
         self._pid: int | None = None
         self._group = 0
         self._told: IO[bytes] | None = None
-        """What the subshell tells, see `_DETACHED`."""
+        """What the subshell writes, see `_DETACHED`."""
         self._ended: str | None = None
         """How the process ended, in words, once that is known."""
         self._connection: socket.socket | None = None
@@ -90,7 +90,7 @@ class NvmlSampler(Sampler):
         self._utilization_source = RATES.source
 
     @classmethod
-    def open(cls, limits: Limits = _LIMITS) -> NvmlSampler:
+    def open(cls, limits: Timeouts = _LIMITS) -> NvmlSampler:
         """Start the process and return at once; it lists the GPUs and selects the first visible one meanwhile."""
         sampler = cls(limits)
         sampler._start()
@@ -257,7 +257,7 @@ class NvmlSampler(Sampler):
         return self._ended
 
     def _line(self) -> bytes:
-        """Return the next line that the subshell tells; an empty one where that has ended."""
+        """Return the next line that the subshell writes; an empty one where that has ended."""
         assert self._told is not None
         return self._told.readline()
 
@@ -286,7 +286,7 @@ class NvmlSampler(Sampler):
         self._pending = deque("outdated poll" if ask == "poll" else ask for ask in self._pending)
 
     def _exchange(self) -> None:
-        """Ask for readings where none are outstanding, and take up what has come within `Limits.poll_s`."""
+        """Ask for readings where none are outstanding, and take up what has come within `Timeouts.poll_s`."""
         self._receive(0.0)
         if "poll" not in self._pending:
             self._ask("poll")
@@ -347,7 +347,7 @@ class NvmlSampler(Sampler):
 
 
 def _in_words(status: bytes) -> str:
-    """Return how a process ended, of the exit status that a shell tells."""
+    """Return how a process ended, from the exit status that a shell gives."""
     if not status.strip():
         return "NVML's process has ended"
     code = int(status)

@@ -182,7 +182,7 @@ class Checker:
             raise self.fail(place(""), f"holds a value that cannot be read: {error}", "write a smaller one") from None
 
     def _errors(self, model: type[BaseModel], error: ValidationError, place: Place) -> list[ScenarioError]:
-        """Return an error for each key; a value that fits no branch of a union is one problem a branch, told as one."""
+        """Return an error for each key; a value that fits no branch of a union is one error, not one a branch."""
         problems: dict[tuple[str, ...], list[Any]] = {}
         found = error.errors()
         for problem in found:

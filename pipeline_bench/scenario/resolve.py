@@ -163,7 +163,7 @@ def _label(name: str, value: str) -> str:
 
 
 def _settings(variant: Variant) -> dict[str, str]:
-    """Return what tells one ceiling from another, by dotted name: ``source.batch_size``."""
+    """Return what distinguishes one ceiling from another, by dotted name: ``source.batch_size``."""
     parts = {"source": _without_timing(variant.source), "model": variant.model.options, "loop": variant.loop.options}
     settings = {f"{part}.{key}": str(value) for part, options in parts.items() for key, value in options.items()}
     settings |= {f"{part}.kind": getattr(variant, part).kind for part in parts}

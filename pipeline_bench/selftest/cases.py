@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ MEANING = {
 
 
 @dataclass(frozen=True)
-class Planted:
+class PlantedVariant:
     """A variant, and what it must come to, given what a bare step takes here."""
 
     part: str
@@ -92,7 +92,7 @@ class Planted:
         return str(self.variant["name"])
 
 
-def all_of(quick: bool, folder: Path) -> list[Planted]:
+def all_of(quick: bool, folder: Path) -> list[PlantedVariant]:
     """Return what is planted, the baseline of the differences first.
 
     Args:
@@ -104,7 +104,7 @@ def all_of(quick: bool, folder: Path) -> list[Planted]:
     return [*_differing(_ROUNDS), *_in_source()[1:], *_in_step(), _cheat(), *_loops(), *_read(folder)]
 
 
-def scenario(planted: Sequence[Planted], quick: bool) -> Scenario:
+def scenario(planted: Sequence[PlantedVariant], quick: bool) -> Scenario:
     """Return the comparison of them all."""
     found = resolve(
         {
@@ -153,29 +153,29 @@ def write_files(folder: Path) -> None:
 # --- the parts -------------------------------------------------------------------------------------------------------
 
 
-def _quick() -> list[Planted]:
+def _quick() -> list[PlantedVariant]:
     decoding, *_, host = _in_step()
     kept = [each for each in _in_source() if each.name in ("source, fifo_queue, 1", "source, tf_data, 1")]
     return [*_differing(2)[:2], *kept, decoding, host, _cheat()]
 
 
-def _in_source() -> list[Planted]:
+def _in_source() -> list[PlantedVariant]:
     """The synchronous backends wait for the batch, the others for what is left of its time after the device's."""
     waits = ((FEED, 8.0), (SERIAL, 8.0), (fifo(1), 18.0), (fifo(2), 34.0), (tf_data(1), 18.0), (tf_data(2), 34.0))
     return [_planted(SOURCE, "source", pipeline, {"read_ms": [ms]}, ms, 0.0) for pipeline, ms in waits]
 
 
-def _differing(rounds: int) -> list[Planted]:
+def _differing(rounds: int) -> list[PlantedVariant]:
     """Return a baseline, its twin, and one whose step is longer by a known share."""
     alike, slower_ms = 8.0, (8.0 + SHORT_MS) * SLOWER - SHORT_MS
     made = []
     for name, read_ms in (("source, feed_dict", alike), ("its twin", alike), ("a slower one", slower_ms)):
         one = _planted(SOURCE, "source", FEED, {"read_ms": [read_ms]}, read_ms, 0.0, name=name)
-        made.append(Planted(one.part, {**one.variant, "run": {"repeats": rounds}}, one.truth))
+        made.append(PlantedVariant(one.part, {**one.variant, "run": {"repeats": rounds}}, one.truth))
     return made
 
 
-def _in_step() -> list[Planted]:
+def _in_step() -> list[PlantedVariant]:
     """Decoding counts where the backend finishes its batches; a copy and Python's own time count for the host."""
     queue, ahead = fifo(1), tf_data(1)
     return [
@@ -186,33 +186,35 @@ def _in_step() -> list[Planted]:
     ]
 
 
-def _cheat() -> Planted:
+def _cheat() -> PlantedVariant:
     one = _planted(WORK, "a backend that cheats", tf_data(1), {"read_ms": [4.0]}, 4.0, 0.0, around="planted_cheat")
-    return Planted(WORK, {**one.variant, "name": "a backend that cheats"}, None, cheats=True)
+    return PlantedVariant(WORK, {**one.variant, "name": "a backend that cheats"}, None, cheats=True)
 
 
-def _loops() -> list[Planted]:
+LOOPS_BESIDE_SESSION: Mapping[str, dict[str, Any]] = {
+    "while_loop": {"kind": "while_loop", "steps_per_call": 10},
+    "function": {"kind": "function"},
+    "function of 10": {"kind": "function", "steps_per_call": 10},
+    "callable": {"kind": "callable"},
+    "keras_fit": {"kind": "keras_fit"},
+    "native": {"kind": "native"},
+}
+
+
+def _loops() -> list[PlantedVariant]:
     """Return the loops that build the step into the graph, or run eagerly, with a model of which they can."""
     model = {"kind": "planted_device", "step_ms": _LOOP_MS}
     pipeline = tf_data(1)
-    kinds: list[tuple[str, dict[str, Any]]] = [
-        ("while_loop", {"steps_per_call": 10}),
-        ("function", {}),
-        ("function of 10", {"kind": "function", "steps_per_call": 10}),
-        ("callable", {}),
-        ("keras_fit", {}),
-        ("native", {}),
-    ]
     made = []
-    for name, options in kinds:
+    for name, loop in LOOPS_BESIDE_SESSION.items():
         read = {"read_ms": [_LOOP_READ_MS]}
         one = _planted(LOOPS, "loop", pipeline, read, _LOOP_READ_MS, 0.0, name=f"loop {name}")
-        variant = {**one.variant, "model": model, "loop": {"kind": name, **options}, "run": {"steps": _LOOP_STEPS}}
-        made.append(Planted(LOOPS, variant, one.truth, device_ms=None))
+        variant = {**one.variant, "model": model, "loop": loop, "run": {"steps": _LOOP_STEPS}}
+        made.append(PlantedVariant(LOOPS, variant, one.truth, device_ms=None))
     return made
 
 
-def _read(folder: Path) -> list[Planted]:
+def _read(folder: Path) -> list[PlantedVariant]:
     """Files on a storage whose first byte takes its time, and a generator that does."""
     arrays = {"kind": "npz", "path": str(folder / "arrays"), "batch_size": _BATCH}
     images = {"kind": "image_folder", "path": str(folder / "images"), "image_size": 8, "batch_size": _IMAGES_A_BATCH}
@@ -235,12 +237,12 @@ def _is_here(pipeline: Pipeline) -> bool:
     return plugins.make("backends", pipeline.backend, pipeline.options).unavailable() is None
 
 
-def _late(pipeline: Pipeline, produce_ms: float, files: dict[str, Any], latency_ms: float) -> Planted:
+def _late(pipeline: Pipeline, produce_ms: float, files: dict[str, Any], latency_ms: float) -> PlantedVariant:
     source = {"kind": "slow_storage", "latency_ms": latency_ms, "files": files}
     return _long(STORAGE, f"storage, {pipeline.name}", pipeline, source, produce_ms)
 
 
-def _long(part: str, name: str, pipeline: Pipeline, source: dict[str, Any], produce_ms: float) -> Planted:
+def _long(part: str, name: str, pipeline: Pipeline, source: dict[str, Any], produce_ms: float) -> PlantedVariant:
     variant = {
         "name": name,
         "backend": pipeline.backend,
@@ -249,7 +251,7 @@ def _long(part: str, name: str, pipeline: Pipeline, source: dict[str, Any], prod
         "model": {"kind": "emulated", "step_ms": LONG_MS},
         "run": {"steps": _LONG_STEPS},
     }
-    return Planted(part, variant, lambda bare_ms: pipeline.work_out((produce_ms,), 0.0, bare_ms), LONG_MS)
+    return PlantedVariant(part, variant, lambda bare_ms: pipeline.work_out((produce_ms,), 0.0, bare_ms), LONG_MS)
 
 
 def _planted(
@@ -263,7 +265,7 @@ def _planted(
     name: str = "",
     around: str = "",
     host_ms: float = 0.0,
-) -> Planted:
+) -> PlantedVariant:
     """Return a variant of the planted source on the short device.
 
     Args:
@@ -292,4 +294,4 @@ def _planted(
         run_ms = bare_ms - SHORT_MS if pipeline is FEED else 0.0
         return pipeline.work_out((produce_ms + run_ms,), in_step_ms, bare_ms)
 
-    return Planted(part, variant, truth)
+    return PlantedVariant(part, variant, truth)

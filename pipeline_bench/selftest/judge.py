@@ -13,7 +13,7 @@ from pipeline_bench.model.result import Result
 from pipeline_bench.model.selftest import Check, Checked, Part, PartStatus, Selftest, Unit
 from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.selftest import cases
-from pipeline_bench.selftest.cases import Planted
+from pipeline_bench.selftest.cases import PlantedVariant
 from pipeline_bench.selftest.truth import Truth
 
 _FIGURES: dict[Literal["wait", "utilization", "host"], tuple[str, str]] = {
@@ -26,7 +26,9 @@ _CERTAIN_DEVIATIONS = 2.0
 """How many standard deviations of what other work does to a figure are granted it."""
 
 
-def of_comparison(session: Session, planted: Sequence[Planted], bare_ms: Mapping[str, float]) -> tuple[Part, ...]:
+def of_comparison(
+    session: Session, planted: Sequence[PlantedVariant], bare_ms: Mapping[str, float]
+) -> tuple[Part, ...]:
     """Return the parts of the comparison, as far as it has come.
 
     Args:
@@ -129,7 +131,7 @@ def largest_error(parts: Sequence[Part], figure: str) -> float | None:
 # --- the comparison --------------------------------------------------------------------------------------------------
 
 
-def _of_variant(each: Planted, result: Result, bare_ms: Mapping[str, float], taken: float) -> Iterator[Check]:
+def _of_variant(each: PlantedVariant, result: Result, bare_ms: Mapping[str, float], taken: float) -> Iterator[Check]:
     if each.cheats:
         yield _work(result, "unequal")
         return
@@ -146,7 +148,7 @@ def _of_variant(each: Planted, result: Result, bare_ms: Mapping[str, float], tak
         yield judged(each.name, name, "share", planted, estimate.value, limit, estimate.reason)
 
 
-def _truth(each: Planted, result: Result, bare_ms: Mapping[str, float]) -> Truth | None:
+def _truth(each: PlantedVariant, result: Result, bare_ms: Mapping[str, float]) -> Truth | None:
     ceiling_ms = result.ceiling_ms.value if each.device_ms is None else bare_ms.get(f"{each.device_ms:g}")
     return each.truth(ceiling_ms) if each.truth is not None and ceiling_ms is not None else None
 

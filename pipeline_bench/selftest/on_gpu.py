@@ -19,15 +19,7 @@ from pipeline_bench.selftest import cases, judge
 FEED, QUEUE, CEILING = "feed_dict", "fifo_queue", "ceiling"
 ALONE, BESIDE = "session", "session, beside another process"
 _MIRRORED, _POWERS = "mirrored", "matpow"
-_LOOPS: Mapping[str, dict[str, Any]] = {
-    ALONE: {"kind": "session"},
-    "callable": {"kind": "callable"},
-    "while_loop of 10": {"kind": "while_loop", "steps_per_call": 10},
-    "function": {"kind": "function"},
-    "function of 10": {"kind": "function", "steps_per_call": 10},
-    "keras_fit": {"kind": "keras_fit"},
-    "native": {"kind": "native"},
-}
+_LOOPS = {ALONE: {"kind": "session"}, **cases.LOOPS_BESIDE_SESSION}
 _TIME_S = 2.0
 _MATPOW = {"kind": "matpow", "size": 2048, "power": 200}
 """So many products that a step is theirs by the data sheets of any GPU, and little of it the way of both powers to the
@@ -56,7 +48,7 @@ def every_way(device: str, replicas: int) -> Scenario:
     variants: list[dict[str, Any]] = [
         {"name": name, "loop": loop, "runtime": placed, **common} for name, loop in _LOOPS.items()
     ]
-    # The program in C cannot tell where its ops are.
+    # The program in C does not report where its ops are.
     variants[-1]["runtime"] = {"device": device}
     mirrored = {**placed, "replicas": replicas, "replication": "mirrored"}
     matpow = {"source": {"kind": "memory", "batch_size": 1, "features": 16}, "model": _MATPOW}

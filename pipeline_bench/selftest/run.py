@@ -21,8 +21,8 @@ from pipeline_bench.run.runner import ByPrecision
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.selftest import cases, gpu, judge, training
-from pipeline_bench.selftest.cases import Planted
-from pipeline_bench.selftest.steps import Step, attempt, changed, changing
+from pipeline_bench.selftest.cases import PlantedVariant
+from pipeline_bench.selftest.steps import SelftestStep, attempt, changed, changing
 from pipeline_bench.system import interrupts
 from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.worker import probe_cost
@@ -35,25 +35,25 @@ _LIMIT_S = 120.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class SelftestPlan:
     """What a selftest plants, and the scenario of its comparison. The folder goes with `planned`'s block."""
 
-    planted: Sequence[Planted]
+    planted: Sequence[PlantedVariant]
     scenario: Scenario
     quick: bool
 
 
 @contextmanager
-def planned(quick: bool) -> Iterator[Plan]:
+def planned(quick: bool) -> Iterator[SelftestPlan]:
     """Make the files that are read, and give the plan; they are removed with the block's end."""
     with ScratchFolder() as folder:
         if not quick:
             cases.write_files(folder.path)
         planted = cases.all_of(quick, folder.path)
-        yield Plan(planted, comparison.without_unavailable(cases.scenario(planted, quick)), quick)
+        yield SelftestPlan(planted, comparison.without_unavailable(cases.scenario(planted, quick)), quick)
 
 
-def run(plan: Plan, folder: Path, observer: Observer, command: str = "") -> Outcome:
+def run(plan: SelftestPlan, folder: Path, observer: Observer, command: str = "") -> Outcome:
     """Run a selftest into a folder that exists.
 
     What a GPU says comes first, where there is one, then the comparison and the cost of measuring. A part that cannot
@@ -89,14 +89,14 @@ def run(plan: Plan, folder: Path, observer: Observer, command: str = "") -> Outc
     return outcome
 
 
-def _steps(plan: Plan, folder: Path, observer: Observer, sampler: NvmlSampler) -> Iterator[Step]:
+def _steps(plan: SelftestPlan, folder: Path, observer: Observer, sampler: NvmlSampler) -> Iterator[SelftestStep]:
     if sampler.accelerator.name is not None and sampler.accelerator.reason is None:
         for name, change in gpu.parts(sampler, observer, plan.quick):
             yield changing(name, change)
         if not plan.quick:
             yield from training.steps(training.Bench(folder, observer, sampler))
     compared = dict.fromkeys(each.part for each in plan.planted)
-    yield Step(tuple(compared), lambda outcome: _compared(outcome, plan, observer, sampler))
+    yield SelftestStep(tuple(compared), lambda outcome: _compared(outcome, plan, observer, sampler))
     yield changing(cases.COST, lambda selftest: _cost(selftest, plan.quick, observer))
 
 
@@ -107,7 +107,7 @@ def _steps(plan: Plan, folder: Path, observer: Observer, sampler: NvmlSampler) -
 class _Judging(ByPrecision):
     """The scenario's plan; what the trials come to is judged after each of them, so that the file always has it."""
 
-    planted: Sequence[Planted]
+    planted: Sequence[PlantedVariant]
 
     def updated(self, session: Session, interrupted: bool) -> Session:
         session = super().updated(session, interrupted)
@@ -116,7 +116,7 @@ class _Judging(ByPrecision):
         return session.model_copy(update={"selftest": judge.with_parts(session.selftest, found)})
 
 
-def _compared(outcome: Outcome, plan: Plan, observer: Observer, sampler: NvmlSampler) -> Outcome:
+def _compared(outcome: Outcome, plan: SelftestPlan, observer: Observer, sampler: NvmlSampler) -> Outcome:
     """Time bare steps, and run the comparison; where TensorFlow is missing, its parts say so."""
     if environment.tensorflow_version() is None:
         return _not_compared(outcome, plan, "TensorFlow is not installed")
@@ -142,7 +142,7 @@ def _own_cpu_s(sampler: NvmlSampler) -> float:
     return times.user + times.system + sampler.cpu_s
 
 
-def _not_compared(outcome: Outcome, plan: Plan, reason: str) -> Outcome:
+def _not_compared(outcome: Outcome, plan: SelftestPlan, reason: str) -> Outcome:
     missing = [judge.not_run(name, reason) for name in dict.fromkeys(each.part for each in plan.planted)]
     return changed(outcome, lambda selftest: judge.with_parts(selftest, missing))
 

@@ -14,7 +14,7 @@ from pipeline_bench.text import line_of
 
 
 @dataclass(frozen=True)
-class Step:
+class SelftestStep:
     """What is measured at a time, between two saves of the session."""
 
     names: Sequence[str]
@@ -22,9 +22,9 @@ class Step:
     do: Callable[[Outcome], Outcome]
 
 
-def changing(name: str, change: Callable[[Selftest], Selftest]) -> Step:
+def changing(name: str, change: Callable[[Selftest], Selftest]) -> SelftestStep:
     """Return the step of one part that changes nothing but the session's selftest."""
-    return Step((name,), lambda outcome: changed(outcome, change))
+    return SelftestStep((name,), lambda outcome: changed(outcome, change))
 
 
 def changed(outcome: Outcome, change: Callable[[Selftest], Selftest]) -> Outcome:
@@ -34,7 +34,7 @@ def changed(outcome: Outcome, change: Callable[[Selftest], Selftest]) -> Outcome
     return replace(outcome, session=outcome.session.model_copy(update={"selftest": change(selftest)}))
 
 
-def attempt(step: Step, outcome: Outcome) -> Outcome:
+def attempt(step: SelftestStep, outcome: Outcome) -> Outcome:
     """Return what a step came to; the parts of one that raised have the reason.
 
     Raises:

@@ -20,11 +20,11 @@ from pipeline_bench.run import comparison, machine
 from pipeline_bench.run.child import beside
 from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.observer import Guarded, Observer
-from pipeline_bench.run.runner import ByPrecision, Gate
+from pipeline_bench.run.runner import ByPrecision, TrialGate
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.selftest import cases, judge, on_gpu
-from pipeline_bench.selftest.steps import Step, changed
+from pipeline_bench.selftest.steps import SelftestStep, changed
 
 FOLDER = "gpu"
 _TUTORIAL_STEPS = 5000
@@ -46,12 +46,12 @@ class Bench:
     """A runtime's."""
 
 
-def steps(bench: Bench) -> Iterator[Step]:
+def steps(bench: Bench) -> Iterator[SelftestStep]:
     """Yield the steps; where TensorFlow has no GPU, the first one says so, and the others do nothing."""
     ways = (cases.TRAINING, cases.PLACED, cases.MIRRORED, cases.MATPOW, cases.NEIGHBOUR)
-    yield Step(ways, partial(_every_way, bench))
-    yield Step((cases.TUTORIAL,), partial(_tutorial, bench))
-    yield Step((cases.STARVED,), partial(_starved, bench))
+    yield SelftestStep(ways, partial(_every_way, bench))
+    yield SelftestStep((cases.TUTORIAL,), partial(_tutorial, bench))
+    yield SelftestStep((cases.STARVED,), partial(_starved, bench))
 
 
 def _every_way(bench: Bench, outcome: Outcome) -> Outcome:
@@ -116,7 +116,7 @@ def _with_parts(outcome: Outcome, ran: Outcome, parts: Sequence[Part]) -> Outcom
 
 
 def _ran(
-    bench: Bench, outcome: Outcome, name: str, scenario: Scenario, limit: _Limited, gate: Gate | None = None
+    bench: Bench, outcome: Outcome, name: str, scenario: Scenario, limit: _Limited, gate: TrialGate | None = None
 ) -> Outcome:
     """Run a comparison with a session of its own, which has the windows of NVML's figures that were just found."""
     folder = bench.folder / FOLDER / name
@@ -179,10 +179,10 @@ class _Neighbour(ExitStack):
         self._index = index
 
     def enter(self, index: int) -> None:
-        """See `Gate`."""
+        """See `TrialGate`."""
         if index == self._index:
             self.enter_context(beside(gpu_loads.run, {"loads": [_NEIGHBOUR]}, begins_within_s=_BEGINS_WITHIN_S))
 
     def leave(self, index: int) -> None:
-        """See `Gate`."""
+        """See `TrialGate`."""
         self.close()

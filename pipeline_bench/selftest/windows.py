@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.model.selftest import GpuRun, Window
+from pipeline_bench.text.units import NS_PER_MS
 
 Floats = npt.NDArray[np.float64]
-_NS_PER_MS = 1e6
 _WINDOWS_MS = (10, 20, 50, 100, 167, 200, 250, 333, 500, 667, 1000, 1500, 2000)
 _LATENCIES_MS = range(0, 1001, 20)
 _FEWEST = 10
@@ -53,7 +53,7 @@ def readings(run: GpuRun, metric: str, source: str) -> tuple[Floats, Floats]:
 def inside(run: GpuRun, metric: str, window: Window) -> tuple[Floats, Floats, Floats]:
     """Return the values that speak of nothing but the run, and from when to when each does, by the window."""
     at_ns, values = readings(run, metric, window.source)
-    window_ns, latency_ns = (_NS_PER_MS * (ms or 0.0) for ms in (window.window_ms, window.latency_ms))
+    window_ns, latency_ns = (NS_PER_MS * (ms or 0.0) for ms in (window.window_ms, window.latency_ms))
     from_ns, to_ns = at_ns - latency_ns - window_ns, at_ns - latency_ns
     whole = (from_ns >= run.start_ns) & (to_ns <= run.end_ns)
     return values[whole], from_ns[whole], to_ns[whole]
@@ -72,14 +72,14 @@ def fit(runs: Sequence[GpuRun], metric: str, source: str) -> Window:
     best = (float("inf"), 0, 0)
     for window_ms in _WINDOWS_MS:
         for latency_ms in _LATENCIES_MS:
-            to_ns = at_ns - latency_ms * _NS_PER_MS
-            off = values - busy.percent(to_ns - window_ms * _NS_PER_MS, to_ns)
+            to_ns = at_ns - latency_ms * NS_PER_MS
+            off = values - busy.percent(to_ns - window_ms * NS_PER_MS, to_ns)
             best = min(best, (float(np.sqrt(np.mean(off**2))), window_ms, latency_ms))
     found = Window(
         source=source,
         window_ms=float(best[1]),
         latency_ms=float(best[2]),
-        period_ms=float(np.median(np.diff(at_ns))) / _NS_PER_MS,
+        period_ms=float(np.median(np.diff(at_ns))) / NS_PER_MS,
     )
     errors = [error for run in runs if (error := error_of(run, metric, found)) is not None]
     if not errors:

@@ -294,7 +294,7 @@ def _interleaved(files: Any, open_file: Callable[..., Any], files_at_a_time: int
 def _flagged_samples(samples: Any) -> Any:
     """Return those that are flagged as samples, without their flag."""
 
-    # Two functions with a name: TensorFlow reads their source, and cannot tell two lambdas on one line apart.
+    # Two functions with a name: TensorFlow reads their source, and cannot distinguish two lambdas on one line.
     def is_sample(*flagged: Any) -> Any:
         return flagged[-1]
 
@@ -331,7 +331,7 @@ def prefetched(batches: Any, ahead: int | Auto, *, one_call: bool = False, deter
     if deterministic is not None:
         settings.deterministic = deterministic
     if one_call:
-        # TensorFlow 2.21 runs a stateless map in parallel unless told not to, and "1 call" must mean one.
+        # TensorFlow 2.21 runs a stateless map in parallel by default, and "1 call" must mean one.
         settings.experimental_optimization.map_parallelization = False
     if ahead == 0:
         # Likewise it adds a prefetch of its own, and "none" must mean none.

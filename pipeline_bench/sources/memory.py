@@ -29,7 +29,7 @@ class MemoryOptions(FeatureOptions):
 
 
 class Memory(Source):
-    """Rows of one array, copied out by number: the cheapest input there is, whose every sample can be told apart."""
+    """Rows of one array, copied out by number: the cheapest input there is, whose every sample is distinct."""
 
     name = "memory"
     summary = "a numbered dataset in memory, read in order, epoch after epoch; every sample can be told apart"

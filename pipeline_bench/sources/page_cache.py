@@ -25,7 +25,7 @@ PAGE_BYTES = mmap.PAGESIZE
 _READ_BYTES = 1 << 20
 
 
-class Part(NamedTuple):
+class FileRange(NamedTuple):
     """The bytes of a file from `start` up to `end`."""
 
     path: str
@@ -42,7 +42,7 @@ class Layout:
         self._paged_bytes = sum(-(-file.size_bytes // PAGE_BYTES) * PAGE_BYTES for file in files)
         self.records = files[-1].first + files[-1].records
 
-    def parts(self, first: float, end: float) -> Iterator[Part]:
+    def parts(self, first: float, end: float) -> Iterator[FileRange]:
         """Yield what the records from `first` up to `end` lie in; indices from 0 up to the records of an epoch.
 
         A file's bytes count as spread evenly over its records.
@@ -54,13 +54,13 @@ class Layout:
             inside = (max(first, file.first) - file.first, min(end, file.first + file.records) - file.first)
             start, stop = (round(file.size_bytes * share / file.records) for share in inside)
             if stop > start:
-                yield Part(file.path, start, stop)
+                yield FileRange(file.path, start, stop)
 
-    def at(self, record: float, most_bytes: int) -> Part:
+    def at(self, record: float, most_bytes: int) -> FileRange:
         """Return the bytes from a record on to the end of its file, or so many."""
         file = self._files[self._index(record)]
         start = int(file.size_bytes * (record - file.first) / file.records)
-        return Part(file.path, start, min(file.size_bytes, start + most_bytes))
+        return FileRange(file.path, start, min(file.size_bytes, start + most_bytes))
 
     def bytes_of(self, records: float) -> float:
         """Return what is fetched from storage for so many records, on average: whole pages."""
@@ -70,7 +70,7 @@ class Layout:
         return max(0, bisect_right(self._files, record, key=lambda file: file.first) - 1)
 
 
-def evict(part: Part, sync: bool = False) -> None:
+def evict(part: FileRange, sync: bool = False) -> None:
     """Ask the kernel to drop a part of a file; it keeps what is not written yet, what is mapped, and shared edges.
 
     Args:
@@ -86,7 +86,7 @@ def evict(part: Part, sync: bool = False) -> None:
         os.posix_fadvise(descriptor, part.start, part.end - part.start, os.POSIX_FADV_DONTNEED)
 
 
-def read(part: Part) -> Iterator[int]:
+def read(part: FileRange) -> Iterator[int]:
     """Read a part of a file, so that it is in the page cache; gives the bytes of each piece that was read.
 
     Raises:
@@ -115,7 +115,7 @@ def why_unknown(path: str) -> str | None:
     return None
 
 
-def resident_pages(part: Part) -> tuple[int, int]:
+def resident_pages(part: FileRange) -> tuple[int, int]:
     """Return how many pages of a part of a file are in the page cache, and how many it has.
 
     Raises:

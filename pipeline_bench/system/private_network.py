@@ -1,7 +1,7 @@
 """A network of its own for a process: loopback and nothing else, so that no other machine reaches what listens in it.
 
 TensorFlow's servers (`tf.train.Server`, those of tf.data service) listen on every interface of the machine, without a
-password, and whoever reaches one can read and write files as the user. They cannot be told otherwise.
+password, and whoever reaches one can read and write files as the user. No option of theirs prevents it.
 """
 
 from __future__ import annotations

@@ -4,11 +4,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import signal
 from collections.abc import Callable, Sequence
 
 NOT_MEASURED = "–"
+
+NS_PER_MS = 1e6
+NS_PER_S = 1e9
 
 _MAGNITUDES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -17,10 +21,19 @@ _LOPSIDED = 1.5
 which is surely faster may be slower."""
 
 
-def milliseconds(value_ms: float | None) -> str:
+def _dash_where_unknown(show: Callable[[float], str]) -> Callable[[float | None], str]:
+    """Have `show` give a dash for what was not measured, or is no finite number."""
+
+    @functools.wraps(show)
+    def shown(value: float | None) -> str:
+        return NOT_MEASURED if value is None or not math.isfinite(value) else show(value)
+
+    return shown
+
+
+@_dash_where_unknown
+def milliseconds(value_ms: float) -> str:
     """Three significant digits of a time in ms, in the unit that reads best: ``12.3 ms``, ``840 µs``, ``1.20 s``."""
-    if value_ms is None or not math.isfinite(value_ms):
-        return NOT_MEASURED
     magnitude = abs(value_ms)
     if magnitude >= 999.5:  # what would round to 1000 ms is 1.00 s
         return f"{_digits(value_ms / 1000)} s"
@@ -29,10 +42,9 @@ def milliseconds(value_ms: float | None) -> str:
     return f"{_digits(value_ms * 1000)} µs"
 
 
-def plain_milliseconds(value_ms: float | None) -> str:
+@_dash_where_unknown
+def plain_milliseconds(value_ms: float) -> str:
     """Return a time for a column whose head says ms already: ``12.3``; ``0.0042`` where two decimals say nothing."""
-    if value_ms is None or not math.isfinite(value_ms):
-        return NOT_MEASURED
     return f"{value_ms:.4f}" if 0 < abs(value_ms) < 0.00995 else _digits(value_ms)
 
 
@@ -49,9 +61,10 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{remainder:02}" if hours else f"{minutes}:{remainder:02}"
 
 
-def share(value: float | None) -> str:
+@_dash_where_unknown
+def share(value: float) -> str:
     """Return a share of 1 as a whole percentage, ``38 %``; a small one with a digit, ``0.4 %``; never ``-0 %``."""
-    return NOT_MEASURED if value is None else percent(value * 100)
+    return percent(value * 100)
 
 
 def share_interval(value: float | None, ci95: tuple[float, float] | None) -> str:
@@ -64,27 +77,24 @@ def ends(show: Callable[[float], str], interval: tuple[float, float] | None, for
     return "" if interval is None else form.format(" to ".join(map(show, interval)))
 
 
-def percent(value_percent: float | None) -> str:
+@_dash_where_unknown
+def percent(value_percent: float) -> str:
     """Return a percentage: ``38 %``, ``0.4 %``, ``0 %``."""
-    if value_percent is None or not math.isfinite(value_percent):
-        return NOT_MEASURED
     if abs(value_percent) < 0.05:
         return "0 %"
     text = f"{value_percent:.1f}" if abs(value_percent) < 1 else f"{value_percent:.0f}"
     return f"{text} %"
 
 
-def fraction(value: float | None) -> str:
+@_dash_where_unknown
+def fraction(value: float) -> str:
     """Return a figure between 0 and 1 that is read as such, like AU: ``0.62``; three decimals below 0.1, ``0.031``."""
-    if value is None or not math.isfinite(value):
-        return NOT_MEASURED
     return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3f}"
 
 
-def loss(value: float | None) -> str:
+@_dash_where_unknown
+def loss(value: float) -> str:
     """Return a loss with four significant digits, two where it is tiny: ``0.6931``, ``12.35``, ``1.9e-05``."""
-    if value is None or not math.isfinite(value):
-        return NOT_MEASURED
     return f"{value:.4g}" if abs(value) >= 0.001 or value == 0 else f"{value:.2g}"
 
 
@@ -140,13 +150,12 @@ def _points(reach: float) -> str:
     return f"±{text}" if float(text) or not reach else "±<0.1"
 
 
-def precision(value: float | None) -> str:
+@_dash_where_unknown
+def precision(value: float) -> str:
     """Return how well a ratio is known, relative, two digits, rounded up: ``3.4 %``, ``0.26 %``.
 
     What is not even known to a tenth or a tenfold is ``>1000 %``: its digits are those of noise.
     """
-    if value is None or not math.isfinite(value):
-        return NOT_MEASURED
     if value <= 0:
         return "0 %"
     if value > 10:
@@ -158,18 +167,16 @@ def precision(value: float | None) -> str:
     return f"{upward * digit:.10g} %"
 
 
-def ratio(value: float | None) -> str:
+@_dash_where_unknown
+def ratio(value: float) -> str:
     """Return a ratio, with three significant digits from 1 on: ``0.64×``, ``1.57×``, ``12.3×``, ``105×``."""
-    if value is None or not math.isfinite(value):
-        return NOT_MEASURED
     places = 2 if value < 9.995 else 1 if value < 99.95 else 0
     return f"{value:.{places}f}×"
 
 
-def change(after_over_before: float | None) -> str:
+@_dash_where_unknown
+def change(after_over_before: float) -> str:
     """Return a ratio as a signed change: ``+5.4 %`` for 1.054, ``-32 %`` for 0.68, ``0 %``, ``12×``."""
-    if after_over_before is None or not math.isfinite(after_over_before):
-        return NOT_MEASURED
     if after_over_before >= 10:  # a percentage of so much is read as a multiple
         return f"{after_over_before:.0f}×" if after_over_before < 99.5 else ">99×"
     value_percent = (after_over_before - 1) * 100
@@ -187,10 +194,9 @@ def changes(*after_over_before: float | None) -> list[str]:
     ]
 
 
-def rate(per_second: float | None) -> str:
+@_dash_where_unknown
+def rate(per_second: float) -> str:
     """Samples per second with three significant digits and a thousands mark: ``38.2k``, ``912``."""
-    if per_second is None or not math.isfinite(per_second):
-        return NOT_MEASURED
     for limit, letter in _MAGNITUDES:
         if per_second >= 0.9995 * limit:
             return f"{_digits(per_second / limit)}{letter}"

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.model.fingerprint import Component, Fingerprint
+from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
 from pipeline_bench.model.pipeline import Stage
 from pipeline_bench.tfdata import describe, user_code
 
@@ -93,7 +93,7 @@ class _Tally:
         shared = (Counter(self.hashes) & Counter(other.hashes)).total()
         return shared < max(own, others) if complete else shared < _ALIKE_SHARE * min(own, others)
 
-    def component(self, name: str, spec: Any, batched: bool, random: bool, kept_state: bool) -> Component:
+    def component(self, name: str, spec: Any, batched: bool, random: bool, kept_state: bool) -> ElementComponent:
         """Return what is kept of it."""
         mean = self.total / self.count if self.count else math.nan
         std = max(0.0, self.squares / self.count - mean * mean) ** 0.5 if self.count else math.nan
@@ -102,7 +102,7 @@ class _Tally:
         sums, squares = self.projections[:used], self.norms[:used]
         # Of values that are not floating, or too large to be squared, there are none.
         has_sums = any(squares) and all(map(math.isfinite, (*sums, *squares)))
-        return Component(
+        return ElementComponent(
             name=name,
             dtype=getattr(getattr(spec, "dtype", None), "name", "?"),
             shape=_shape(spec, batched),

@@ -20,7 +20,7 @@ import cloudpickle
 from pipeline_bench.errors import UserCodeError, did_you_mean
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.tfdata import script, targets, user_code
-from pipeline_bench.tfdata.script_datasets import Training
+from pipeline_bench.tfdata.script_datasets import CapturedTraining
 
 _TRAINING = "training"
 _MAIN_HINT = "put what runs the script under `if __name__ == '__main__':`"
@@ -121,14 +121,14 @@ def call(target: Target, what: str) -> Any:
     return _run(lambda: found(*arguments), f"{target.name} failed", what)
 
 
-def reach_training(target: Target, waiting: Callable[[], None] = lambda: None) -> Training:
+def reach_training(target: Target, waiting: Callable[[], None] = lambda: None) -> CapturedTraining:
     """Run a script up to its training, and return what that was about to use; see `script.run_to_training`.
 
     Raises:
         UserCodeError: it raised or ended before, or trains on something that is no tf.data pipeline.
     """
     failed = f"{target.text} failed before its training"
-    found: Training = _run(lambda: script.run_to_training(target, waiting), failed, _TRAINING)
+    found: CapturedTraining = _run(lambda: script.run_to_training(target, waiting), failed, _TRAINING)
     return found
 
 

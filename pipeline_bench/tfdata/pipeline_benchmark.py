@@ -112,7 +112,7 @@ def run(
         user_code.restore_imports()
         alive()
         batch_size = describe.batch_size(element)
-        settings = Settings(iterators[0])
+        settings = AutotuneSettings(iterators[0])
         sizes = [describe.nbytes(element)]
         count = 1
         end_s = time.monotonic() + (seconds if first_ns < _LONG_FIRST * seconds * 1e9 else 0.0)
@@ -170,7 +170,7 @@ def _existing_file(name: bytes) -> str | None:
     return None
 
 
-class Node(NamedTuple):
+class ModelNode(NamedTuple):
     """A node of TensorFlow's tree."""
 
     name: str
@@ -188,14 +188,14 @@ class Node(NamedTuple):
         return short if short in ("range", "list") else _VARIETIES.sub("", short)
 
 
-class Settings:
+class AutotuneSettings:
     """What AUTOTUNE has set while an iterator ran, and how full its buffers were."""
 
     def __init__(self, iterator: Any) -> None:
         self._iterator = iterator
         self._next_s = 0.0
         self._values: dict[tuple[int, str], list[tuple[int, float]]] = {}
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, ModelNode] = {}
         self._output = 0
         self._reads = 0
 
@@ -214,7 +214,7 @@ class Settings:
         at_ns = time.monotonic_ns()
         self._reads += 1
         self._output = int(model.output)
-        self._nodes = {number: Node(node.name, tuple(node.inputs)) for number, node in model.nodes.items()}
+        self._nodes = {number: ModelNode(node.name, tuple(node.inputs)) for number, node in model.nodes.items()}
         for number, node in model.nodes.items():
             values = {each.name: float(each.state_value) for each in node.parameters if each.name in _SETTINGS}
             if values:
@@ -243,7 +243,7 @@ class Settings:
         )
 
 
-def match(stages: Sequence[Stage], sink: int, nodes: Mapping[int, Node], output: int) -> dict[int, int]:
+def match(stages: Sequence[Stage], sink: int, nodes: Mapping[int, ModelNode], output: int) -> dict[int, int]:
     """Return the stage of each node, by ids, as far as the names show it.
 
     Both trees are walked from the sink to the sources.
@@ -271,7 +271,7 @@ def match(stages: Sequence[Stage], sink: int, nodes: Mapping[int, Node], output:
     return matched
 
 
-def _nearest(stage: Stage, at: int, nodes: Mapping[int, Node]) -> int | None:
+def _nearest(stage: Stage, at: int, nodes: Mapping[int, ModelNode]) -> int | None:
     """Return the first node from there on that fits the stage; only nodes with one input are passed over."""
     while at in nodes:
         if nodes[at].fits(stage):
@@ -282,7 +282,9 @@ def _nearest(stage: Stage, at: int, nodes: Mapping[int, Node]) -> int | None:
     return None
 
 
-def _upstream(stage: Stage, found: int, nodes: Mapping[int, Node], by_id: Mapping[int, Stage]) -> list[tuple[int, int]]:
+def _upstream(
+    stage: Stage, found: int, nodes: Mapping[int, ModelNode], by_id: Mapping[int, Stage]
+) -> list[tuple[int, int]]:
     """Return the pairs to go on with: a node that two stages share is left to the next; inner nodes are left out."""
     node = nodes[found]
     if len(stage.inputs) != 1:

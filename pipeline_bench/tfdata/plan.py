@@ -83,12 +83,12 @@ class Node(Invocation):
         return replace(self, args=args, kwargs=kwargs, changed=True)
 
 
-class Plan:
+class CallPlan:
     """What is to be called to make a pipeline, and what comes behind its sink at the end."""
 
-    def __init__(self, recipe: Recipe, sink: int | None = None) -> None:
+    def __init__(self, recipe: Recipe) -> None:
         self.nodes = {call.id: _node(call) for call in recipe.calls.values()}
-        self.sink = recipe.sink if sink is None else sink
+        self.sink = recipe.sink
         self.options: dict[str, Value] = {}
         self.device_buffer: int | None = None
         self.service_workers: int | None = None

@@ -21,7 +21,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import AUTOTUNE, KEEPING, Value
 from pipeline_bench.model.edits import Edit, MoveBefore
 from pipeline_bench.tfdata import composing, dataflow, stage_benchmark, subsample, user_code
-from pipeline_bench.tfdata.plan import Node, Plan, Ref
+from pipeline_bench.tfdata.plan import CallPlan, Node, Ref
 from pipeline_bench.tfdata.public_api import Entry, Run, intercepted, replaced
 from pipeline_bench.tfdata.record import Call, Recipe, writes_files
 
@@ -62,7 +62,7 @@ def rebuild(
     Raises:
         PipelineBenchError: an edit does not fit, or a stage does not take what it gives it; the message has the reason.
     """
-    plan = Plan(recipe)
+    plan = CallPlan(recipe)
     for edit in edits:
         edit.apply(plan)
     for stage in recipe.stages:
@@ -79,7 +79,7 @@ def stage(recipe: Recipe, number: int, inputs: Sequence[Any], scratch: Path) -> 
     Raises:
         PipelineBenchError: it does not take them, or there are more or fewer of them.
     """
-    plan = Plan(recipe)
+    plan = CallPlan(recipe)
     node = plan.node(number)
     if len(inputs) != len(node.inputs):
         raise PipelineBenchError(f"{node.label} has {len(node.inputs)} inputs, not {len(inputs)}")
@@ -97,7 +97,7 @@ def subsampled(recipe: Recipe, edits: Iterable[Edit], scratch: Path, seed: int) 
     Raises:
         PipelineBenchError: an edit does not fit, or moves a filter in front of a map that may change what it looks at.
     """
-    plan, edits = Plan(recipe), tuple(edits)
+    plan, edits = CallPlan(recipe), tuple(edits)
     for edit in edits:
         if isinstance(edit, MoveBefore):
             _check_filter(recipe, edit)
@@ -124,7 +124,7 @@ def _check_filter(recipe: Recipe, edit: MoveBefore) -> None:
                 raise PipelineBenchError(f"{moved.label} may look at what {at.label} changes")
 
 
-def _finished(plan: Plan, dataset: Any) -> Any:
+def _finished(plan: CallPlan, dataset: Any) -> Any:
     """Return the dataset with what comes behind the sink."""
     if plan.options:
         dataset = dataset.with_options(_options(plan.options))
@@ -167,7 +167,9 @@ def _on_device(dataset: Any, buffer_size: int) -> Any:
 class _Maker:
     """Makes the datasets of a plan, each once: what did not change is taken as it is, what did is called again."""
 
-    def __init__(self, plan: Plan, scratch: Path, seed: int | None = None, cached_elements: int | None = None) -> None:
+    def __init__(
+        self, plan: CallPlan, scratch: Path, seed: int | None = None, cached_elements: int | None = None
+    ) -> None:
         """With a seed, everything is made again, and the same stage shuffles alike in every process."""
         self._plan = plan
         self._scratch = scratch

@@ -29,8 +29,8 @@ from pipeline_bench.system.processes import end_soon_after_parent
 from pipeline_bench.tfdata import legacy_keras, public_api, script_datasets, source_loops, user_code
 from pipeline_bench.tfdata.consumers import Does
 from pipeline_bench.tfdata.public_api import after_import
-from pipeline_bench.tfdata.script_datasets import Training
-from pipeline_bench.tfdata.script_loops import Loop, Loops
+from pipeline_bench.tfdata.script_datasets import CapturedTraining
+from pipeline_bench.tfdata.script_loops import DatasetLoop, Loops
 from pipeline_bench.tfdata.thread_state import ThreadState
 
 _RUN_HINT = "`pipeline-bench run -- python {script}` says how long each of its trainings waits for its input"
@@ -51,7 +51,7 @@ def trains(tree: ast.AST) -> bool:
     return any(isinstance(called, ast.Attribute) and called.attr in _TRAINS for called in calls)
 
 
-def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) -> Training:
+def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) -> CapturedTraining:
     """Run the script as `__main__`, with its arguments, until a training begins.
 
     It runs in the main thread, which has to be lent (`main_thread.lend`), and is not given back once it trains.
@@ -138,11 +138,11 @@ class _Watch:
             script: that is run.
             trains: whether the script's text calls what trains: a loop without that then prepares something.
         """
-        self._outcomes: queue.SimpleQueue[Training | BaseException | None] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[CapturedTraining | BaseException | None] = queue.SimpleQueue()
         """What was found, or what the script raised; None at its end. The first one counts."""
         self._state: ThreadState | None = None
         self._process, self._reached_in_fork = os.getpid(), mmap.mmap(-1, 1)
-        self._noted: Training | None = None
+        self._noted: CapturedTraining | None = None
         """A loop that may be the training; it is where no other was reached."""
         self.loops = Loops(self._reach_loop, self._note_loop, self._reach_bare, needs_training=trains)
         self._script, self._meant, self._trains = script.text, script.training, trains
@@ -164,8 +164,8 @@ class _Watch:
             yield
 
     def run(self, script: Callable[[], None]) -> None:
-        """Run the script in this thread, and tell how it ended."""
-        found: Training | BaseException | None = None
+        """Run the script in this thread, and note how it ended."""
+        found: CapturedTraining | BaseException | None = None
         try:
             script()
             _end_threads()
@@ -176,7 +176,7 @@ class _Watch:
             os._exit(0)  # a child that the script forked must not go on with this trial
         self._tell(found)
 
-    def wait(self, waiting: Callable[[], None], hint: str) -> Training | BaseException | None:
+    def wait(self, waiting: Callable[[], None], hint: str) -> CapturedTraining | BaseException | None:
         """Return what was found, or what the script raised; None where it ended without a training.
 
         Args:
@@ -192,12 +192,12 @@ class _Watch:
                 )
 
         found = main_thread.receive(self._outcomes, look)
-        if self._state is not None and isinstance(found, Training):
+        if self._state is not None and isinstance(found, CapturedTraining):
             self._state.take_over(found.model)
         return found
 
-    def _tell(self, found: Training | BaseException | None) -> None:
-        if isinstance(found, Training):
+    def _tell(self, found: CapturedTraining | BaseException | None) -> None:
+        if isinstance(found, CapturedTraining):
             self._state = ThreadState()
         self._outcomes.put(found)
 
@@ -218,7 +218,7 @@ class _Watch:
     def _patch_fit(self, keras: Any) -> None:
         keras.Model.fit = self._whole("train")(keras.Model.fit)  # for good: no other thread may come to train either
 
-    def _reach(self, found: Training | UserCodeError) -> NoReturn:
+    def _reach(self, found: CapturedTraining | UserCodeError) -> NoReturn:
         if os.getpid() != self._process:
             end_soon_after_parent(os.getppid())
             self._reached_in_fork[0] = 1
@@ -234,15 +234,13 @@ class _Watch:
         self.passed[line if number is None else f"{number}: {line}"] = None
         return False
 
-    def _reach_loop(self, loop: Loop) -> None:
+    def _reach_loop(self, loop: DatasetLoop) -> None:
         if self._is_meant(loop.line):
-            datasets = script_datasets.named(sys._getframe(1), loop.dataset)
-            self._reach(Training(loop.dataset, loop.step, loop.line, datasets=datasets, within=loop.within))
+            self._reach(_of_loop(loop, loop.step))
 
-    def _note_loop(self, loop: Loop) -> None:
+    def _note_loop(self, loop: DatasetLoop) -> None:
         if self._noted is None and self._is_meant(loop.line):
-            datasets = script_datasets.named(sys._getframe(1), loop.dataset)
-            self._noted = Training(loop.dataset, loop.step, loop.line, datasets=datasets, within=loop.within)
+            self._noted = _of_loop(loop, loop.step)
 
     def _reach_bare(self, line: str, by_session: bool = False) -> None:
         if not self._is_meant(line):
@@ -277,7 +275,7 @@ class _Watch:
 
         return wrapper
 
-    def _of_keras(self, given: dict[str, Any], does: Does) -> Training | UserCodeError:
+    def _of_keras(self, given: dict[str, Any], does: Does) -> CapturedTraining | UserCodeError:
         model, line = given.pop("self"), user_code.line()
         if script_datasets.is_eager_off():
             return UserCodeError(
@@ -295,7 +293,7 @@ class _Watch:
         datasets = script_datasets.named(sys._getframe(1), data)
         epochs, in_loop = script_datasets.epochs_of(given, does), any(source_loops.around(body=False))
         within = next(source_loops.around(), None) if epochs == 1 else None
-        return Training(data, model, line, does, given, datasets, epochs, in_loop, within)
+        return CapturedTraining(data, model, line, does, given, datasets, epochs, in_loop, within)
 
     def _one_batch(self, plain: Any) -> Any:
         """Return what stands in the place of a model's `train_on_batch`."""
@@ -310,11 +308,15 @@ class _Watch:
             elif self._is_meant(loop.line):
                 takes = (given.get("x"), given.get("y"), given.get("sample_weight"))
                 model = given["self"] if script_datasets.are_batches_of(loop.dataset, takes) else None
-                datasets = script_datasets.named(sys._getframe(1), loop.dataset)
-                self._reach(Training(loop.dataset, model, loop.line, datasets=datasets, within=loop.within))
+                self._reach(_of_loop(loop, model))
             return plain(*arguments, **named)
 
         return train_on_batch
+
+
+def _of_loop(loop: DatasetLoop, model: Any) -> CapturedTraining:
+    datasets = script_datasets.named(sys._getframe(1), loop.dataset)
+    return CapturedTraining(loop.dataset, model, loop.line, datasets=datasets, within=loop.within)
 
 
 def _end_threads() -> None:

@@ -41,7 +41,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Training:
+class CapturedTraining:
     """What a training was about to use.
 
     Attributes:
@@ -167,7 +167,7 @@ def are_batches_of(dataset: Any, given: Sequence[Any]) -> bool:
 
 
 def choose(
-    training: Training, selector: str | None, place: Callable[[Any], Location | None]
+    training: CapturedTraining, selector: str | None, place: Callable[[Any], Location | None]
 ) -> tuple[ScriptTraining, Any]:
     """Return what is said of a script's training, and the dataset of it that is meant.
 

@@ -25,7 +25,7 @@ _DATA_OPS = "/tensorflow/python/data/ops/"
 
 
 @dataclass
-class Loop:
+class DatasetLoop:
     """A loop that takes from a dataset."""
 
     dataset: Any
@@ -44,12 +44,12 @@ class Loop:
 
 
 class Loops:
-    """Counts what loops of the user's own code take, and tells which of them trains."""
+    """Counts what loops of the user's own code take, and finds which of them trains."""
 
     def __init__(
         self,
-        reach: Callable[[Loop], None],
-        note: Callable[[Loop], None],
+        reach: Callable[[DatasetLoop], None],
+        note: Callable[[DatasetLoop], None],
         bare: Callable[[str, bool], None],
         needs_training: bool,
     ) -> None:
@@ -64,9 +64,9 @@ class Loops:
         """
         self._reach, self._note, self._bare = reach, note, bare
         self._needs_training = needs_training
-        self._loops: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
-        self._last: Loop | None = None
-        self._trained: list[Loop] = []
+        self._loops: weakref.WeakKeyDictionary[Any, DatasetLoop] = weakref.WeakKeyDictionary()
+        self._last: DatasetLoop | None = None
+        self._trained: list[DatasetLoop] = []
         self._bare_steps = 0
         self._called: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
         """The `tf.function`s under way with their arguments, the outermost first."""
@@ -117,7 +117,7 @@ class Loops:
         finally:
             self._paused = before
 
-    def under_way(self) -> Loop | None:
+    def under_way(self) -> DatasetLoop | None:
         """Return the loop that took an element last, and has not ended."""
         return self._last if any(loop is self._last for loop in self._loops.values()) else None
 
@@ -190,9 +190,9 @@ class Loops:
                 return plain(dataset)
             for trained in self._trained:
                 if dataset is trained.dataset:  # in its second epoch: it has few batches
-                    self._reach(Loop(dataset, user_code.line(), step=trained.step))
+                    self._reach(DatasetLoop(dataset, user_code.line(), step=trained.step))
             iterator = plain(dataset)
-            loop = self._last = self._loops[iterator] = Loop(dataset, user_code.line())
+            loop = self._last = self._loops[iterator] = DatasetLoop(dataset, user_code.line())
             loop.within = next(source_loops.around(), None)
             return iterator
 
@@ -234,7 +234,9 @@ class Loops:
         @functools.wraps(plain)
         def loop(dataset: Any, *arguments: Any, **named: Any) -> Any:
             if not self._paused:
-                self._reach(Loop(_eager_one(dataset), user_code.line(), within=next(source_loops.around(), None)))
+                self._reach(
+                    DatasetLoop(_eager_one(dataset), user_code.line(), within=next(source_loops.around(), None))
+                )
             return plain(dataset, *arguments, **named)
 
         return loop

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench.tfdata import composing
-from pipeline_bench.tfdata.plan import Node, Plan
+from pipeline_bench.tfdata.plan import CallPlan, Node
 from pipeline_bench.tfdata.public_api import ASSERT_CARDINALITY, FILE_READERS
 from pipeline_bench.tfdata.record import Call
 
@@ -26,7 +26,7 @@ _BATCHES = ("batch", "padded_batch", "ragged_batch", "sparse_batch")
 _LEAVES_OUT = ("filter", "take_while", "unique", "ignore_errors", "rejection_resample")
 
 
-def shrink(plan: Plan) -> None:
+def shrink(plan: CallPlan) -> None:
     """Have the sources of a plan that no edit has changed yet give only what a few batches need.
 
     What each is asked for follows from the calls behind it as the user wrote them, so that it is the same whatever the
@@ -39,7 +39,7 @@ def shrink(plan: Plan) -> None:
         plan.put(_shrunk(plan, node, min(needed.get(number, 1), MOST_ELEMENTS), number in opened))
 
 
-def _shrunk(plan: Plan, node: Node, need: int, feeds_opener: bool) -> Node:
+def _shrunk(plan: CallPlan, node: Node, need: int, feeds_opener: bool) -> Node:
     if _opens(node):
         per_file = math.ceil(max(need, LEAST_ELEMENTS) / _files(plan, node))
         return replace(node, files=FILES, per_file=per_file, changed=True)
@@ -82,13 +82,13 @@ def _first_rows(tensors: Any, count: int) -> Any:
     return dict(zip(tensors, parts, strict=True)) if isinstance(tensors, dict) else tuple(parts)
 
 
-def _cardinality(plan: Plan, number: int) -> int:
+def _cardinality(plan: CallPlan, number: int) -> int:
     """Return how many elements a node gives as recorded; below 1 where that is not known."""
     recorded = plan.nodes[number].recorded
     return int(recorded.result.cardinality()) if recorded is not None else -1
 
 
-def _files(plan: Plan, node: Node) -> int:
+def _files(plan: CallPlan, node: Node) -> int:
     """Return how many inner datasets a stage opens, as far as it is known, `FILES` at most."""
     names = None if node.inputs else _names(node.given()["filenames"])
     count = _cardinality(plan, node.inputs[0]) if names is None else int(names.shape[0] or -1)
@@ -109,7 +109,7 @@ def _makes_sources(calls: tuple[Call, ...]) -> bool:
     return any(call.method in sources or _makes_sources(call.inner) for call in calls)
 
 
-def _needs(plan: Plan) -> tuple[dict[int, int], set[int]]:
+def _needs(plan: CallPlan) -> tuple[dict[int, int], set[int]]:
     """Return how many elements each node should give, and which nodes give names of files to what opens them."""
     batched = any(node.method in _BATCHES for node in plan.nodes.values())
     needed = {plan.sink: BATCHES if batched else LEAST_ELEMENTS}

@@ -75,7 +75,7 @@ def restart(iterator: Any, lasted_s: float) -> None:
     """Have an iterator over a dataset begin anew.
 
     A training waits for the end of the one before, now and then almost as long as its pass took (`end_aside`). So does
-    this after short passes, of which what is measured has many; one such wait in a few seconds would tell of chance.
+    this after short passes, of which what is measured has many; one such wait in a few seconds would be chance.
 
     Args:
         iterator: TensorFlow's, of eager mode.
@@ -216,7 +216,7 @@ class CountedFeed:
         return int(self._taken.numpy())
 
 
-class Sample(NamedTuple):
+class ElementSample(NamedTuple):
     """Some elements, the time that one took in ns as far as it is known, and their mean size in bytes."""
 
     elements: list[list[Any]]
@@ -224,7 +224,7 @@ class Sample(NamedTuple):
     element_bytes: float
 
 
-def sample(iterator: FlatIterator, deadline: Deadline, first: list[Any], seconds: float) -> Sample:
+def sample(iterator: FlatIterator, deadline: Deadline, first: list[Any], seconds: float) -> ElementSample:
     """Take and keep elements for so long, until there are enough or there are no more."""
     kept, size = [first], iterator.nbytes(first)
     opaque = any(not tensor.dtype.is_numpy_compatible for tensor in first)
@@ -238,7 +238,7 @@ def sample(iterator: FlatIterator, deadline: Deadline, first: list[Any], seconds
             kept.append(iterator.take(deadline))
             taking_ns += time.perf_counter_ns() - start_ns
             size += iterator.nbytes(kept[-1])
-    return Sample(kept, taking_ns / (len(kept) - 1) if len(kept) > 1 else None, size / len(kept))
+    return ElementSample(kept, taking_ns / (len(kept) - 1) if len(kept) > 1 else None, size / len(kept))
 
 
 class Rate(NamedTuple):

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench.run.jobs import Job
+from pipeline_bench.run.jobs import WatchedJob
 from pipeline_bench.text import one_line, units
 from pipeline_bench.ui import cut, figure_table, sparkline
 
@@ -27,7 +27,7 @@ _MOST_STEPS = 1_000_000
 """So many have no room in their column, and are 1.23M."""
 
 
-def screen(jobs: Sequence[Job], problems: Sequence[str], width: int, height: int, clock: str) -> RenderableType:
+def screen(jobs: Sequence[WatchedJob], problems: Sequence[str], width: int, height: int, clock: str) -> RenderableType:
     """Return the current screen, of exactly so many lines at most.
 
     Args:
@@ -48,7 +48,7 @@ def screen(jobs: Sequence[Job], problems: Sequence[str], width: int, height: int
     return Group(_title(jobs, clock, width), *_rows(shown, with_history, width), below)
 
 
-def _fitting(jobs: Sequence[Job], room: int) -> tuple[Sequence[Job], bool]:
+def _fitting(jobs: Sequence[WatchedJob], room: int) -> tuple[Sequence[WatchedJob], bool]:
     """Return the jobs that there is room for, and whether also for their histories."""
     running = sum(job.state == "running" for job in jobs)
     if len(jobs) + running <= room:
@@ -58,13 +58,13 @@ def _fitting(jobs: Sequence[Job], room: int) -> tuple[Sequence[Job], bool]:
     return jobs[:room], False
 
 
-def _title(jobs: Sequence[Job], clock: str, width: int) -> Text:
+def _title(jobs: Sequence[WatchedJob], clock: str, width: int) -> Text:
     running = sum(job.state == "running" for job in jobs)
     counts = f"{units.count(running, 'watched job')} running, {len(jobs) - running} ended"
     return cut(Text.assemble(("pipeline-bench top", "bold"), f"  {counts}  ", (clock, "dim")), width)
 
 
-def _rows(jobs: Sequence[Job], with_history: bool, width: int) -> Iterator[RenderableType]:
+def _rows(jobs: Sequence[WatchedJob], with_history: bool, width: int) -> Iterator[RenderableType]:
     """Yield a table a job, all of the same columns, each followed by the job's last seconds where there is room."""
     yield _table(width, None)
     for job in jobs:
@@ -73,7 +73,7 @@ def _rows(jobs: Sequence[Job], with_history: bool, width: int) -> Iterator[Rende
             yield cut(_history(job, width), width)
 
 
-def _table(width: int, job: Job | None) -> Table:
+def _table(width: int, job: WatchedJob | None) -> Table:
     """Return a table of one row; of the heads alone where no job is given."""
     columns: list[tuple[str, int, bool]] = [
         ("steps", 9, True),
@@ -100,13 +100,13 @@ def _table(width: int, job: Job | None) -> Table:
     return table
 
 
-def _mark(job: Job) -> tuple[Text, Text]:
+def _mark(job: WatchedJob) -> tuple[Text, Text]:
     signs = {"running": ("●", "cyan"), "ended": ("✓", "green"), "gone": ("✗", "red")}
     sign, style = signs[job.state]
     return Text(sign, style=style), Text(job.status.name, style="bold" if job.state == "running" else "")
 
 
-def _cells(job: Job) -> dict[str, Text]:
+def _cells(job: WatchedJob) -> dict[str, Text]:
     status = job.status
     running = job.state == "running"
     fill = status.buffered
@@ -125,7 +125,7 @@ def _cells(job: Job) -> dict[str, Text]:
     }
 
 
-def state_text(job: Job) -> str:
+def state_text(job: WatchedJob) -> str:
     """Return the job's state, in a few words."""
     if job.state == "gone":
         return "killed"
@@ -136,13 +136,13 @@ def state_text(job: Job) -> str:
     return job.status.verdict
 
 
-def _style(job: Job) -> str:
+def _style(job: WatchedJob) -> str:
     if job.state == "gone" or job.is_late or job.status.severity == "severe":
         return "red"
     return "yellow" if job.status.severity == "bound" else ""
 
 
-def _history(job: Job, width: int) -> Text:
+def _history(job: WatchedJob, width: int) -> Text:
     """Return the last seconds of the step, the wait, the device and the host, side by side, the newest at the right."""
     status = job.status
     longest = max((value for value in status.step_history if value is not None), default=0.0)
@@ -164,7 +164,7 @@ def _history(job: Job, width: int) -> Text:
     return line
 
 
-def listing(jobs: Sequence[Job], problems: Sequence[str]) -> Iterator[str]:
+def listing(jobs: Sequence[WatchedJob], problems: Sequence[str]) -> Iterator[str]:
     """Yield a line a job, whole, for a file or a pipe."""
     for job in jobs:
         yield _line(job)
@@ -173,7 +173,7 @@ def listing(jobs: Sequence[Job], problems: Sequence[str]) -> Iterator[str]:
     yield from problems
 
 
-def _line(job: Job) -> str:
+def _line(job: WatchedJob) -> str:
     status = job.status
     now: list[tuple[str, Any, Any]] = [
         ("now", status.step_ms, units.milliseconds),

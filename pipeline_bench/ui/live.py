@@ -22,7 +22,7 @@ from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.text import NAME, one_line, units
 from pipeline_bench.ui import cut, diagnosing, figure_table, overall_bar, sparkline
 from pipeline_bench.ui.foreground import ForegroundLive
-from pipeline_bench.ui.progress import Row, SessionProgress, stage
+from pipeline_bench.ui.progress import SessionProgress, VariantProgress, stage
 
 REFRESH_S = 0.25
 """The least time between two drawings: the profiler must not slow what it measures."""
@@ -131,7 +131,7 @@ class LiveView(Observer):
             self._live.refresh()
 
 
-def _window(state: SessionProgress, lines: int) -> tuple[list[Row], int]:
+def _window(state: SessionProgress, lines: int) -> tuple[list[VariantProgress], int]:
     """Return as many rows as fit, the running one among them, and how many were left out."""
     rows = list(state.rows.values())
     if len(rows) <= lines:
@@ -148,7 +148,7 @@ def _title(state: SessionProgress, width: int) -> Text:
     return cut(title, width)
 
 
-def _table(rows: Sequence[Row], state: SessionProgress, width: int) -> Table:
+def _table(rows: Sequence[VariantProgress], state: SessionProgress, width: int) -> Table:
     """Column widths follow from the scenario and the terminal alone, so no value can move them."""
     variants = [row.variant for row in state.rows.values()]
     planned = [0 if state.open_ended else variant.run.repeats for variant in variants]
@@ -189,7 +189,7 @@ def _device(state: SessionProgress) -> str:
     return state.session.device_label
 
 
-def _cells(row: Row, state: SessionProgress, bar_cells: int, spark_cells: int) -> list[RenderableType]:
+def _cells(row: VariantProgress, state: SessionProgress, bar_cells: int, spark_cells: int) -> list[RenderableType]:
     repeat = row.finished + 1 if row.running else row.finished
     bar: RenderableType = ProgressBar(total=1.0, completed=row.fraction, width=bar_cells) if row.running else Text()
     verdict = Text(row.verdict or "", style=VERDICT_STYLES[row.verdict] if row.verdict else "")
@@ -208,7 +208,7 @@ def _cells(row: Row, state: SessionProgress, bar_cells: int, spark_cells: int) -
     ]
 
 
-def _mark(row: Row) -> Text:
+def _mark(row: VariantProgress) -> Text:
     if row.running:
         return Text("●", style="cyan")
     if row.failed:

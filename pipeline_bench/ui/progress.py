@@ -28,7 +28,7 @@ _PHASES = {
 
 
 @dataclass
-class Row:
+class VariantProgress:
     """One variant: its trials so far and the newest figures."""
 
     variant: Variant
@@ -93,7 +93,7 @@ class SessionProgress:
         self.open_ended = session.precision is not None or session.diagnosis is not None
         """Whether trials are added until a goal is reached or a budget is spent; a diagnosis adds variants, too."""
         self.rows = {
-            variant.name: Row(variant, repeats=None if self.open_ended else variant.run.repeats)
+            variant.name: VariantProgress(variant, repeats=None if self.open_ended else variant.run.repeats)
             for variant in session.scenario.variants
         }
         self.trial: Trial | None = None
@@ -143,10 +143,10 @@ class SessionProgress:
             for other in self.rows.values():
                 other.repeats = other.finished
 
-    def row(self, trial: Trial) -> Row:
+    def row(self, trial: Trial) -> VariantProgress:
         """Return the row of a trial's variant, which may be one that its session did not begin with."""
         repeats = None if self.open_ended else trial.variant.run.repeats
-        return self.rows.setdefault(trial.variant.name, Row(trial.variant, repeats=repeats))
+        return self.rows.setdefault(trial.variant.name, VariantProgress(trial.variant, repeats=repeats))
 
     @property
     def ended(self) -> bool:
@@ -154,7 +154,7 @@ class SessionProgress:
         return all(row.done for row in self.rows.values())
 
     @property
-    def current(self) -> Row | None:
+    def current(self) -> VariantProgress | None:
         """The row of the running trial."""
         return self.rows[self.trial.variant.name] if self.trial is not None else None
 

@@ -24,7 +24,7 @@ _PS = "/job:ps/task:0"
 _NEVER_STALE = 2**62
 
 
-class Settings(NamedTuple):
+class WorkerSettings(NamedTuple):
     """The ConfigProto of a worker's server and session, the device of its model, and what to call that."""
 
     config: Any
@@ -45,7 +45,7 @@ class WorkerGraph(NamedTuple):
     """The op by which worker 0 ends the other workers' steps; None of asynchronous ones."""
 
 
-def settings(variant: Variant, index: int) -> Settings:
+def settings(variant: Variant, index: int) -> WorkerSettings:
     """Return how a worker sees the machine: GPUs are given out one to each, where there are enough."""
     import tensorflow as tf
 
@@ -61,10 +61,10 @@ def settings(variant: Variant, index: int) -> Settings:
         # The runtime of eager execution starts as well, when a function is traced, and refuses GPUs of other numbers.
         tf.config.set_visible_devices([tf.config.list_physical_devices("GPU")[index]], "GPU")
         config.gpu_options.visible_device_list = str(index)
-    return Settings(config, device and "/gpu:0", runtime.describe(device and "/gpu:0", config))
+    return WorkerSettings(config, device and "/gpu:0", runtime.describe(device and "/gpu:0", config))
 
 
-def build(variant: Variant, index: int, cluster: Any, found: Settings) -> WorkerGraph:
+def build(variant: Variant, index: int, cluster: Any, found: WorkerSettings) -> WorkerGraph:
     """Build a worker's graph into the default one.
 
     Args:

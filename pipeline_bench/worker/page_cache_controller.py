@@ -14,7 +14,7 @@ from typing import Protocol
 
 from pipeline_bench.model.events import Storage, StorageEpoch
 from pipeline_bench.sources import page_cache
-from pipeline_bench.sources.page_cache import Layout, Part
+from pipeline_bench.sources.page_cache import FileRange, Layout
 from pipeline_bench.sources.records import PageCache, RecordSource
 
 EPOCHS_KEPT = 100
@@ -36,13 +36,13 @@ _FOLIO_BYTES = 1 << 22
 _DIRTY_SHARE = 0.01
 
 
-class Calls(Protocol):
+class PageCacheCalls(Protocol):
     """What is asked of the system; `sources.page_cache` has it."""
 
-    def evict(self, part: Part, sync: bool = False) -> None: ...
-    def read(self, part: Part) -> Iterator[int]: ...
+    def evict(self, part: FileRange, sync: bool = False) -> None: ...
+    def read(self, part: FileRange) -> Iterator[int]: ...
     def why_unknown(self, path: str) -> str | None: ...
-    def resident_pages(self, part: Part) -> tuple[int, int]: ...
+    def resident_pages(self, part: FileRange) -> tuple[int, int]: ...
     def storage_bytes_read(self) -> int: ...
 
 
@@ -66,7 +66,7 @@ class PageCacheController:
         calls: the system's.
     """
 
-    def __init__(self, asked: PageCache, layout: Layout, consumed: Callable[[], int], calls: Calls) -> None:
+    def __init__(self, asked: PageCache, layout: Layout, consumed: Callable[[], int], calls: PageCacheCalls) -> None:
         self._asked = asked
         self._layout = layout
         self._consumed = consumed

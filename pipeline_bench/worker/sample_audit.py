@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.loops import SamplingRule
-from pipeline_bench.model.events import Epoch, NumberedSamples, RandomSamples, Work
+from pipeline_bench.model.events import EpochSamples, NumberedSamples, RandomSamples, Work
 from pipeline_bench.sources import Batch, Identity, Moments, Source
 
 Numbers = npt.NDArray[np.int64]
@@ -226,7 +226,9 @@ class NumberedAudit(SampleAudit):
         again = self.samples - self._invented + unchecked - self._beyond() - due
         in_flight = min(missing, self._out_of_order)
         epochs = [
-            Epoch(index=index, samples=int(samples), repeated=int(repeated), digest=f"{int(self._digests[index]):016x}")
+            EpochSamples(
+                index=index, samples=int(samples), repeated=int(repeated), digest=f"{int(self._digests[index]):016x}"
+            )
             for index, (samples, repeated) in enumerate(self._epochs[:EPOCHS_KEPT].tolist())
             if samples
         ]

@@ -21,7 +21,7 @@ from pipeline_bench.run import follower
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.run.runner import ByPrecision, Finished, Planner, Runner
-from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
+from pipeline_bench.samplers.nvml import STOPPED, NvmlSampler, Timeouts
 from pipeline_bench.samplers.nvml_metrics import METRICS
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
@@ -353,16 +353,16 @@ def test_a_disk_that_fills_ends_the_session_with_what_was_measured(run: Run, mon
 
 # --- beside an NVML that hangs or crashes ----------------------------------------------------------------------------
 
-PATIENT = Limits(opening_s=60, answer_s=60, end_s=0.2)
-SOON = Limits(opening_s=30, answer_s=1, end_s=0.2)
+PATIENT = Timeouts(opening_s=60, answer_s=60, end_s=0.2)
+SOON = Timeouts(opening_s=30, answer_s=1, end_s=0.2)
 
 
 @pytest.fixture
-def nvml(nvml_stub: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Limits], NvmlSampler]]:
+def nvml(nvml_stub: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Timeouts], NvmlSampler]]:
     """Opens the stub of NVIDIA's library in the mode that is named (tests/stubs/nvml_stub.c)."""
     with ExitStack() as stack:
 
-        def use(mode: str, limits: Limits) -> NvmlSampler:
+        def use(mode: str, limits: Timeouts) -> NvmlSampler:
             for name, value in stub_environment(nvml_stub, NVML_STUB_MODE=mode).items():
                 monkeypatch.setenv(name, value)
             return stack.enter_context(closing(NvmlSampler.open(limits)))

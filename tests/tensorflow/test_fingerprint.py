@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf  # noqa: TID253
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.model.fingerprint import Component, Fingerprint
+from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
 from pipeline_bench.model.pipeline import Stage, UserFunction
 from pipeline_bench.tfdata import fingerprint
 
@@ -150,7 +150,7 @@ def test_a_sketch_tells_rounding_from_a_single_other_value() -> None:
     another[170, 3] += 0.01
     moved = written[[1, 0, *range(2, 200)]]
 
-    def sketched(values: Any) -> Component:
+    def sketched(values: Any) -> ElementComponent:
         return of(lambda _: tf.data.Dataset.from_tensor_slices(values).batch(50)).components[0]
 
     def farthest(values: Any) -> float:

@@ -17,7 +17,7 @@ from pipeline_bench.model.edits import PrefetchToDevice
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.service_edits import OffloadToService
 from pipeline_bench.tfdata import composing, describe, rebuild, splitting
-from pipeline_bench.tfdata.plan import Plan
+from pipeline_bench.tfdata.plan import CallPlan
 from pipeline_bench.tfdata.record import Recipe
 from tests.tensorflow import recorded
 
@@ -159,9 +159,9 @@ def candidates(recipe: Recipe) -> tuple[Inspection, list[Fix]]:
     return looked, [each.fix for each in tried if not isinstance(each.fix.edits[0], on_other_devices)]
 
 
-def tree(calls: Plan | Recipe, number: int) -> Any:
+def tree(calls: CallPlan | Recipe, number: int) -> Any:
     """Which calls make a dataset, with their arguments."""
-    call = calls.nodes[number] if isinstance(calls, Plan) else calls.calls[number]
+    call = calls.nodes[number] if isinstance(calls, CallPlan) else calls.calls[number]
     given = {name: value for name, value in describe.arguments(call.given()).items() if value is not None}
     if call.method in ("range", "zip"):  # the same numbers, and the same inputs, written in another way
         given = {}
@@ -186,7 +186,7 @@ def test_a_diff_makes_of_any_source_the_pipeline_that_was_measured(shape: str, t
         changed = tmp_path / f"changed_{next(numbers)}.py"  # a module of its own
         file.rename(changed)
         file.write_bytes(text)
-        made, plan = recorded.recipe("make_dataset", file=changed), Plan(recipe)
+        made, plan = recorded.recipe("make_dataset", file=changed), CallPlan(recipe)
         for edit in fix.edits:
             edit.apply(plan)
         sink = made.calls[made.sink].inputs[0] if plan.options else made.sink

@@ -14,7 +14,7 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources import page_cache
 from pipeline_bench.sources.datasets import PipelineOptions, Resources, endless
-from pipeline_bench.sources.page_cache import Part
+from pipeline_bench.sources.page_cache import FileRange
 from pipeline_bench.sources.slow_storage import SlowStorage
 from tests.tensorflow import images
 from tests.tensorflow.conftest import RunScenario
@@ -92,7 +92,7 @@ def test_a_file_of_many_records_comes_at_its_bandwidth(tmp_path: Path) -> None:
 
 def evicts(folder: Path) -> bool:
     path = sorted(folder.rglob("*.png"))[0]
-    part = Part(str(path), 0, path.stat().st_size)
+    part = FileRange(str(path), 0, path.stat().st_size)
     page_cache.evict(part, sync=True)
     return page_cache.resident_pages(part)[0] == 0
 

@@ -12,7 +12,7 @@ from pipeline_bench.diagnosis import equality
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.edits import Edit, Interleave, MoveBefore, SetArgument
 from pipeline_bench.tfdata import fingerprint, rebuild, subsample
-from pipeline_bench.tfdata.plan import Plan
+from pipeline_bench.tfdata.plan import CallPlan
 from tests.tensorflow.recorded import recipe_of, values
 
 
@@ -40,7 +40,7 @@ def test_of_arrays_the_first_rows_are_cut_out_and_not_all_of_them_copied(tmp_pat
 
     rows = np.zeros([200, 4])
     recipe = recipe_of(lambda: tf.data.Dataset.from_tensor_slices(({"x": rows, "y": tf.range(200)}, rows)).batch(10))
-    named, others = subsample._shrunk_source(Plan(recipe).node(0), 64).given()["tensors"]
+    named, others = subsample._shrunk_source(CallPlan(recipe).node(0), 64).given()["tensors"]
     assert [len(part) for part in (named["x"], named["y"], others)] == [64, 64, 64]
     listed = recipe_of(lambda: tf.data.Dataset.from_tensor_slices((rows, list(range(200)))).batch(10))
     assert sum(len(part[1]) for part in small(listed, tmp_path)) == 64

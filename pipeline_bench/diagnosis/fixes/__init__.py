@@ -14,18 +14,19 @@ from functools import cache
 
 from pipeline_bench.analysis.thresholds import WORTH_A_TRY
 from pipeline_bench.diagnosis import chain
-from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
+from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
-from pipeline_bench.model.edits import Edit, InsertAfter
+from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import one_line, units
+from pipeline_bench.text.units import NS_PER_MS
 
 _BY_PLACE = ("take", "skip", "shard", "take_while", "window", "enumerate", "scan")
 """Methods for which it matters where in the order an element stands."""
 _NAME_CHARACTERS = 40
 _VARIANT_CHARACTERS = 60
 _UNKNOWN_SHARE = 0.1
-"""What a fix may save is this share of its usual saving, where the costs do not tell what its stages take."""
+"""What a fix may save is this share of its usual saving, where the costs do not say what its stages take."""
 _BESIDE = 0.3
 """What the expected saving of a fix is worth whose stages run beside the segment that limits the pipeline."""
 
@@ -99,12 +100,18 @@ def fix(
     variant: str,
     title: str,
     *edits: Edit,
-    stages: Iterable[int] = (),
+    stages: Iterable[int] | None = None,
     reorders: bool = False,
     threads: bool = False,
     caveat: str = "",
 ) -> Fix:
-    """Return a fix, whose kind is not set yet. `variant` and `title` may hold what the user wrote."""
+    """Return a fix, whose kind is not set yet. `variant` and `title` may hold what the user wrote.
+
+    It is of the stages that its edits change, unless `stages` says otherwise.
+    """
+    if stages is None:
+        claims = (claim for edit in edits if not isinstance(edit, InsertAfter | MoveBefore) for claim in edit.claims())
+        stages = dict.fromkeys(number for number, _ in claims if isinstance(number, int))
     return Fix(
         kind="",
         variant=one_line(variant, _VARIANT_CHARACTERS),

@@ -81,11 +81,10 @@ def read_size(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 f"large reads in {stage.label}",
                 f"Have {short(stage)} read 8 MiB at a time",
                 SetArgument(stage=stage.id, argument="buffer_size", value=_LARGE_READ_BYTES),
-                stages=[stage.id],
             )
 
 
-def _never_read(inspection: Inspection, context: Context) -> str | None:
+def _cache_blocker(inspection: Inspection, context: Context) -> str | None:
     """Return why nothing would be read from a cache behind the fixed part."""
     if inspection.once:
         return "the fit passes over its data once, and nothing would be read from a cache"
@@ -96,7 +95,7 @@ def _never_read(inspection: Inspection, context: Context) -> str | None:
     return None
 
 
-@kind(saving=0.9, blocker=_never_read)
+@kind(saving=0.9, blocker=_cache_blocker)
 def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what was computed once: in memory, on disk where it does not fit; always before the first random stage."""
     run = list(reversed(chain.trunk(inspection)))
@@ -115,7 +114,7 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
         yield _cached(inspection, context, moved[-1], out, passed)
 
 
-@kind(saving=0.85, blocker=_never_read)
+@kind(saving=0.85, blocker=_cache_blocker)
 def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what a map computes before it draws random numbers: two maps, and a cache between them."""
     run = list(reversed(chain.trunk(inspection)))
@@ -153,7 +152,7 @@ def superfluous(inspection: Inspection, context: Context) -> Iterator[Fix]:
         if stage.method in ("prefetch", "cache") and in_the_middle and not _holds_a_draw(inspection, stage):
             before = chain.before(inspection, stage)
             name = f"{stage.method} after {before.label}" if before is not None else stage.method
-            yield fix(f"no {name}", f"Leave the {name} out", Remove(stage=stage.id), stages=[stage.id])
+            yield fix(f"no {name}", f"Leave the {name} out", Remove(stage=stage.id))
     pairs = [("batch", "unbatch"), ("unbatch", "batch")]
     for one, other in itertools.chain.from_iterable(chain.pairs(inspection, *methods) for methods in pairs):
         if any(stage.arguments.get("drop_remainder") is True for stage in (one, other)):
@@ -165,7 +164,6 @@ def superfluous(inspection: Inspection, context: Context) -> Iterator[Fix]:
             f"Leave out {one.method} and the {other.method} that undoes it",
             Remove(stage=one.id),
             Remove(stage=other.id),
-            stages=[one.id, other.id],
         )
     for stage in inspection.stages:
         size, cost = stage.arguments.get("buffer_size"), inspection.cost(stage.id)
@@ -176,7 +174,6 @@ def superfluous(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 f"shuffle over {smaller}",
                 f"Shuffle over {smaller} elements, which take less memory",
                 SetArgument(stage=stage.id, argument="buffer_size", value=smaller),
-                stages=[stage.id],
                 reorders=True,
                 caveat="samples are mixed over a shorter distance",
             )

@@ -55,7 +55,7 @@ def batch_before_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
 def _on_batches(maps: Sequence[Stage]) -> list[Edit] | None:
     """Return what else has to change so that maps take whole batches; None where one of them cannot.
 
-    One random draw for a whole batch is not one for each sample, and no check of the values can tell.
+    One random draw for a whole batch is not one for each sample, and no check of the values can show it.
     """
     changes: list[Edit] = []
     for stage in maps:
@@ -147,8 +147,7 @@ def gather_windows(inspection: Inspection, context: Context) -> Iterator[Fix]:
             continue
         source, flat = found
         edit = GatherWindows(source=source.id, window=window.id, flat_map=flat.id)
-        ids = [source.id, window.id, flat.id]
-        yield fix("gather windows", "Gather each window from the array, without a dataset of its own", edit, stages=ids)
+        yield fix("gather windows", "Gather each window from the array, without a dataset of its own", edit)
         for each in _samples(inspection):
             changes = _on_batches(each.maps)
             if chain.before(inspection, each.first) != flat or changes is None:
@@ -161,7 +160,7 @@ def gather_windows(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 *(MoveBefore(stage=stage.id, other=flat.id) for stage in moved),
                 *changes,
                 edit,
-                stages=[*ids, *each.ids],
+                stages=[source.id, window.id, flat.id, *each.ids],
                 reorders=_mixes(moved, each.maps),
                 caveat=_by_itself(each.maps),
             )
@@ -175,7 +174,6 @@ def out_of_python(inspection: Inspection, context: Context) -> Iterator[Fix]:
             f"batches in {generator.label}",
             f"Have {short(generator)} give whole batches",
             BatchInGenerator(generator=generator.id, batch=batch.id),
-            stages=[generator.id, batch.id],
         )
 
 
@@ -187,7 +185,7 @@ def fuse(inspection: Inspection, context: Context) -> Iterator[Fix]:
         if len(run) > 1:
             ids = tuple(each.id for each in run)
             title = f"Make one map of {short(run[0])} to {short(run[-1])}"
-            yield fix(f"{len(run)} maps in one", title, Fuse(stages=ids), stages=ids)
+            yield fix(f"{len(run)} maps in one", title, Fuse(stages=ids))
 
 
 @kind(saving=0.5)

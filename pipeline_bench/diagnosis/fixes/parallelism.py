@@ -54,7 +54,6 @@ def parallel_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 variant,
                 title,
                 *edits,
-                stages=[stage.id],
                 reorders=alone and chain.any_order(inspection, stage),
                 threads=threads,
                 caveat="its function must be safe to call from several threads" if threads else "",
@@ -70,7 +69,6 @@ def parallel_batch(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 f"parallel {stage.label}",
                 f"Have {short(stage)} copy several batches at the same time",
                 SetArgument(stage=stage.id, argument="num_parallel_calls", value=AUTOTUNE),
-                stages=[stage.id],
                 reorders=chain.any_order(inspection, stage),
             )
 
@@ -87,7 +85,6 @@ def parallel_interleave(inspection: Inspection, context: Context) -> Iterator[Fi
                 f"interleave for {stage.label}",
                 f"Interleave {files} of the files that {short(stage)} reads one after another",
                 Interleave(stage=stage.id, cycle_length=files),
-                stages=[stage.id],
                 reorders=True,
                 threads=_needs_threads(stage),
                 caveat=_OTHER_ORDER,
@@ -100,7 +97,6 @@ def parallel_interleave(inspection: Inspection, context: Context) -> Iterator[Fi
                     f"parallel reads in {stage.label}",
                     f"Have {short(stage)} read {files} files at the same time",
                     SetArgument(stage=stage.id, argument="num_parallel_reads", value=files),
-                    stages=[stage.id],
                     reorders=True,
                     caveat=_OTHER_ORDER,
                 )
@@ -231,7 +227,6 @@ def _of_interleave(inspection: Inspection, stage: Stage, files: int) -> Iterator
             f"parallel {stage.label}",
             f"Have {short(stage)} read its inputs in parallel",
             parallel,
-            stages=[stage.id],
             reorders=chain.any_order(inspection, stage),
             threads=_needs_threads(stage),
         )
@@ -241,7 +236,6 @@ def _of_interleave(inspection: Inspection, stage: Stage, files: int) -> Iterator
             f"Have {short(stage)} read {files} inputs in parallel",
             SetArgument(stage=stage.id, argument="cycle_length", value=files),
             parallel,
-            stages=[stage.id],
             reorders=True,
             threads=_needs_threads(stage),
             caveat=_OTHER_ORDER,

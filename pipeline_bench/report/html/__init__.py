@@ -21,7 +21,7 @@ from pipeline_bench.report import diagnosis as words
 from pipeline_bench.report.html import content, diagnosis, plots
 from pipeline_bench.report.html.distribution import autotune, distribution, epochs
 from pipeline_bench.report.html.elements import Plot, json_block, name
-from pipeline_bench.report.html.lanes import Clock, Floats, Steps, read_steps
+from pipeline_bench.report.html.lanes import ChartSteps, Clock, Floats, read_steps
 from pipeline_bench.report.html.timeline import timeline
 from pipeline_bench.text import TEXT, one_line, units
 
@@ -153,7 +153,7 @@ def _plots(session: Session) -> dict[str, Plot | None]:
     }
 
 
-def _measured(session: Session, steps: dict[int, Steps]) -> dict[str, Floats]:
+def _measured(session: Session, steps: dict[int, ChartSteps]) -> dict[str, Floats]:
     """Return the measured steps of each variant's good trials, as its result counts them."""
     parts: dict[str, list[Floats]] = {}
     for index, record in enumerate(session.trials):

@@ -28,7 +28,7 @@ from pipeline_bench.report import (
 )
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import Cell, Table, name, table
-from pipeline_bench.report.html.lanes import Clock, Steps
+from pipeline_bench.report.html.lanes import ChartSteps, Clock
 from pipeline_bench.text import NAME, units
 
 _MOST_TRIALS = 400
@@ -149,7 +149,7 @@ def _named_rows(caption: str, heads: Sequence[str], rows: Iterable[tuple[str, li
     return table(caption, rows, (heads[0], lambda row: name(row[0])), *columns)
 
 
-def trials(session: Session, clock: Clock, steps: Mapping[int, Steps]) -> Table:
+def trials(session: Session, clock: Clock, steps: Mapping[int, ChartSteps]) -> Table:
     """Return each trial's place on the time axis and its course, in numbers."""
     rows = [(record, steps.get(index)) for index, record in enumerate(session.trials[:_MOST_TRIALS])]
     left = len(session.trials) - len(rows)
@@ -174,7 +174,7 @@ def trial_name(trial: Any) -> str:
     return f"{name(trial.variant)}, repeat {trial.repeat + 1}"
 
 
-def _medians(read: Steps | None, count: int) -> str:
+def _medians(read: ChartSteps | None, count: int) -> str:
     """Return the median step of so many equal parts of the training."""
     if read is None or read.measured_ms.size < count:
         return units.NOT_MEASURED
@@ -182,7 +182,7 @@ def _medians(read: Steps | None, count: int) -> str:
     return " · ".join(units.plain_milliseconds(float(np.median(part))) for part in parts)
 
 
-def _waited(read: Steps | None) -> str:
+def _waited(read: ChartSteps | None) -> str:
     if read is None or read.wait_ms is None or (total := float(read.measured_ms.sum())) <= 0:
         return units.NOT_MEASURED
     return units.share(float(read.wait_ms[read.warmup :].sum()) / total)

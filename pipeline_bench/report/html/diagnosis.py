@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from pipeline_bench.report import diagnosis as words
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import Cell, Table, table
-from pipeline_bench.report.pipeline_tree import Row
+from pipeline_bench.report.pipeline_tree import StageRow
 from pipeline_bench.text import units
 
 _MARKS = {"+": "ins", "-": "del", "@": "at"}
@@ -20,7 +20,7 @@ _MARKS = {"+": "ins", "-": "del", "@": "at"}
 class Box:
     """A stage as it is drawn: its row, its rails and its bar."""
 
-    row: Row
+    row: StageRow
     rails: tuple[tuple[int, str], ...]
     """The place of each rail from the left, and its part that is drawn: ``full``, ``up``, ``down``, ``none``."""
     percent: float
@@ -28,7 +28,7 @@ class Box:
     colour: str
 
 
-def boxes(rows: Sequence[Row]) -> list[Box]:
+def boxes(rows: Sequence[StageRow]) -> list[Box]:
     """Return the stages of a tree as they are drawn."""
     longest = max((row.share or 0.0 for row in rows), default=0.0)
     last = max((index for index, row in enumerate(rows) if not row.is_inner), default=0)
@@ -48,7 +48,7 @@ def rails(drawn: Sequence[Box]) -> int:
     return max((box.row.depth + box.row.joins + 1 for box in drawn), default=0)
 
 
-def _rails(row: Row, goes_on: bool) -> tuple[tuple[int, str], ...]:
+def _rails(row: StageRow, goes_on: bool) -> tuple[tuple[int, str], ...]:
     through = [(rail, "full") for rail in range(row.depth)]
     if row.is_inner:
         own = "full" if goes_on else "none"

@@ -18,6 +18,7 @@ from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import Json, Legend, label, name
 from pipeline_bench.text import units
+from pipeline_bench.text.units import NS_PER_MS, NS_PER_S
 
 PHASED_TRIALS = 24
 """With more trials than these their phases are slivers: a trial is then one box, and the repeats are numbered."""
@@ -194,12 +195,9 @@ def colour_of(variant: str, order: Mapping[str, int]) -> tuple[str, str]:
 
 Floats = npt.NDArray[np.float64]
 
-_NS_PER_MS = 1e6
-_NS_PER_S = 1e9
-
 
 @dataclass(frozen=True)
-class Steps:
+class ChartSteps:
     """The steps of one trial, warm-up included: shape [steps] each, times in seconds since the session began."""
 
     at_s: Floats
@@ -233,21 +231,21 @@ class Clock:
     @property
     def span_s(self) -> float:
         """Its length in seconds, never 0."""
-        return max(self.end_ns - self.zero_ns, 1) / _NS_PER_S
+        return max(self.end_ns - self.zero_ns, 1) / NS_PER_S
 
     def seconds(self, at_ns: Any) -> Any:
         """Return a time or an array of times on the axis; the difference is taken in whole nanoseconds."""
-        return (at_ns - self.zero_ns) / _NS_PER_S
+        return (at_ns - self.zero_ns) / NS_PER_S
 
 
-def read_steps(record: TrialRecord, clock: Clock) -> Steps | None:
+def read_steps(record: TrialRecord, clock: Clock) -> ChartSteps | None:
     """Return the trial's steps; None where it has none."""
     if record.steps is None or not record.steps.count:
         return None
     start_ns, end_ns = record.steps.start_ns.unpack(), record.steps.end_ns.unpack()
-    wait = record.steps.wait_ns.unpack() / _NS_PER_MS if record.steps.wait_ns is not None else None
-    busy = record.steps.busy_ns.unpack() / _NS_PER_MS if record.steps.busy_ns is not None else None
-    return Steps(clock.seconds(start_ns), (end_ns - start_ns) / _NS_PER_MS, wait, record.warmup_steps, busy)
+    wait = record.steps.wait_ns.unpack() / NS_PER_MS if record.steps.wait_ns is not None else None
+    busy = record.steps.busy_ns.unpack() / NS_PER_MS if record.steps.busy_ns is not None else None
+    return ChartSteps(clock.seconds(start_ns), (end_ns - start_ns) / NS_PER_MS, wait, record.warmup_steps, busy)
 
 
 def read_track(at_ns: Series | None, values: Series | None, clock: Clock) -> tuple[Floats, Floats] | None:
@@ -328,7 +326,7 @@ def full(lines: Lines) -> Lines:
     return {key: line for key, line in lines.items() if line.x}
 
 
-def step_limit(records: Sequence[TrialRecord], steps: Mapping[int, Steps]) -> float | None:
+def step_limit(records: Sequence[TrialRecord], steps: Mapping[int, ChartSteps]) -> float | None:
     """Return a height for the lane that a few slow steps do not set, but the slowest variant's usual steps do."""
     parts: dict[str, list[Floats]] = defaultdict(list)
     for index, record in enumerate(records):

@@ -156,17 +156,22 @@ PARTS = (
 
 def split(results: Sequence[Result]) -> Plot | None:
     """Return what each variant's mean step is made of; None where no variant has all of its parts."""
-    shown = [result for result in results if all(ms is not None for ms, _ in _parts(result)[:-1])]
-    if not shown:
+    measured = [(result, step_parts.measured(result)) for result in results]
+    drawn_of = [(result, parts) for result, parts in measured if all(part.ms is not None for part in parts[:-1])]
+    if not drawn_of:
         return None
+    shown = [result for result, _ in drawn_of]
     drawn = PARTS[: len(step_parts.names(shown))]
-    parts = [[max(0.0, ms or 0.0) for ms, _ in _parts(result)[: len(drawn)]] for result in shown]
+    parts = [[max(0.0, part.ms or 0.0) for part in own[: len(drawn)]] for _, own in drawn_of]
     names = [result.variant for result in shown]
-    totals = [result.step_ms.mean or sum(ms or 0.0 for ms, _ in _parts(result)) for result in shown]
+    totals = [result.step_ms.mean or sum(part.ms or 0.0 for part in own) for result, own in drawn_of]
     plot = elements.rows_layout(len(shown), "ms of a mean step", (max(map(sum, parts)) or 1.0) * _AXIS_MARGIN)
     plot |= {"barmode": "stack", "uniformtext": {"mode": "hide", "minsize": 10}}
     plot["annotations"] = elements.row_labels(names, [f"mean {units.milliseconds(total)} a step" for total in totals])
-    texts = [_texts(result, len(drawn)) for result in shown]
+    texts = [
+        [f"{units.milliseconds(part.ms)} · {units.share(part.share)}" for part in own[: len(drawn)]]
+        for _, own in drawn_of
+    ]
     data = [
         _bar(index, [part[index] for part in parts], [text[index] for text in texts], names)
         for index in range(len(drawn))
@@ -198,26 +203,6 @@ def split(results: Sequence[Result]) -> Plot | None:
         ("share", elements.estimate_cell(SHARE, "host_slowdown_share")),
     )
     return Plot("split", "Where a step's time goes", alt, method, data, plot, table, legend)
-
-
-def _parts(result: Result) -> list[tuple[float | None, float | None]]:
-    """Return input wait, compute, host slowdown without the copy, and the copy: ms and share of each, as measured."""
-    copy, copied = result.device_copy, result.device_copy.share.value
-    parts = [
-        (result.input_wait_ms.value, result.input_wait_share.value),
-        (result.ceiling_ms.value, result.accelerator_utilization.value),
-        (result.host_slowdown_ms.value, result.host_slowdown_share.value),
-    ]
-    host_ms, host = parts[-1]
-    if copied is None or host is None or host_ms is None:
-        return [*parts, (None, None)]
-    own = min(1.0, max(0.0, host) / copied) if copied else 1.0
-    copy_ms, copied = (copy.ms.value or 0.0) * own, copied * own
-    return [*parts[:-1], (host_ms - copy_ms, host - copied), (copy_ms, copied)]
-
-
-def _texts(result: Result, parts: int) -> list[str]:
-    return [f"{units.milliseconds(ms)} · {units.share(share)}" for ms, share in _parts(result)[:parts]]
 
 
 def _bar(index: int, values: Sequence[float], texts: Sequence[str], names: Sequence[str]) -> Json:

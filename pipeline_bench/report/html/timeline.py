@@ -15,7 +15,7 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report.html import elements, lanes
 from pipeline_bench.report.html.elements import Json, Plot, Table
-from pipeline_bench.report.html.lanes import Clock, Floats, Lane, Line, Lines, Steps
+from pipeline_bench.report.html.lanes import ChartSteps, Clock, Floats, Lane, Line, Lines
 from pipeline_bench.text import units
 
 POINTS = 1500
@@ -30,7 +30,7 @@ _UNDER_ZERO = 0.03
 """Of a lane, so that a line at 0 does not lie on its edge."""
 
 
-def timeline(session: Session, clock: Clock, steps: Mapping[int, Steps], table: Table) -> Plot | None:
+def timeline(session: Session, clock: Clock, steps: Mapping[int, ChartSteps], table: Table) -> Plot | None:
     """Return the session's course; None where no trial has begun.
 
     Args:
@@ -77,7 +77,9 @@ def timeline(session: Session, clock: Clock, steps: Mapping[int, Steps], table: 
     )
 
 
-def _lanes(session: Session, records: Sequence[TrialRecord], clock: Clock, steps: Mapping[int, Steps]) -> list[Lane]:
+def _lanes(
+    session: Session, records: Sequence[TrialRecord], clock: Clock, steps: Mapping[int, ChartSteps]
+) -> list[Lane]:
     device: Lines = defaultdict(Line)
     machine: Lines = defaultdict(Line)
     step_ms: Lines = defaultdict(Line)
@@ -113,7 +115,7 @@ def _add(line: Line, read: tuple[Floats, Floats] | None, points: int) -> None:
     line.add(lanes.means(at_s, starts), lanes.means(values, starts))
 
 
-def _add_steps(step_ms: Lines, wait: Lines, key: str, steps: Steps, points: int) -> None:
+def _add_steps(step_ms: Lines, wait: Lines, key: str, steps: ChartSteps, points: int) -> None:
     if steps.wait_ms is None:
         at_s, took = lanes.ascending(steps.at_s, steps.step_ms)
         waited = None
@@ -137,7 +139,9 @@ def _kinds(session: Session, records: Sequence[TrialRecord]) -> str:
     return " and ".join(sorted({names[_kind(session, record)] for record in records}))
 
 
-def _device(session: Session, record: TrialRecord, clock: Clock, steps: Steps | None) -> tuple[Floats, Floats] | None:
+def _device(
+    session: Session, record: TrialRecord, clock: Clock, steps: ChartSteps | None
+) -> tuple[Floats, Floats] | None:
     """Return the device's own figure on a GPU; on a CPU the CPU time over wall time × cores between two samples.
 
     Of an emulated device the share of each step that it was busy, and nothing that was sampled.

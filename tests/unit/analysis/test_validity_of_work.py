@@ -9,7 +9,7 @@ import pytest
 from pipeline_bench.analysis import validity
 from pipeline_bench.analysis.conclusion import conclude
 from pipeline_bench.analysis.speedups import fastest
-from pipeline_bench.model.events import Epoch, NumberedSamples, RandomSamples, Work
+from pipeline_bench.model.events import EpochSamples, NumberedSamples, RandomSamples, Work
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report.facts import evidence
@@ -24,7 +24,7 @@ BATCH = 128
 def numbered(steps: int = 100, every: int = 1, samples: int | None = None, **changes: Any) -> Work:
     checked = steps // every
     counts: dict[str, Any] = {"epoch_samples": 1000, "repeated": 0, "invented": 0, "lost": 0, "in_flight": 0}
-    epoch = Epoch(index=0, samples=1000, repeated=0, digest="00000000000000aa")
+    epoch = EpochSamples(index=0, samples=1000, repeated=0, digest="00000000000000aa")
     found = NumberedSamples.model_validate(
         {**counts, "epoch_count": 1, "whole_epochs": 1, "epochs": (epoch,), **changes}
     )
@@ -126,7 +126,7 @@ def test_in_flight_is_not_lost() -> None:
 
 
 def test_a_whole_epoch_of_other_samples_than_the_baseline_s_is_other_work() -> None:
-    other = Epoch(index=0, samples=1000, repeated=0, digest="00000000000000bb")
+    other = EpochSamples(index=0, samples=1000, repeated=0, digest="00000000000000bb")
     status, text = check(numbered(epochs=(other,)), baseline=numbered())
     assert (status, text) == ("unequal", "its epoch 1 held other samples than the baseline's")
     part = other.model_copy(update={"samples": 999})
@@ -135,13 +135,13 @@ def test_a_whole_epoch_of_other_samples_than_the_baseline_s_is_other_work() -> N
 
 def test_an_epoch_that_has_the_right_count_by_repetition_is_not_whole() -> None:
     """Half of its samples came twice and half of them never: its digest is no reference."""
-    doubled = Epoch(index=0, samples=1000, repeated=500, digest="00000000000000bb")
+    doubled = EpochSamples(index=0, samples=1000, repeated=500, digest="00000000000000bb")
     assert check(numbered(), baseline=numbered(epochs=(doubled,)))[0] == "equal"
 
 
 @pytest.mark.parametrize("fault", [{"repeated": 500}, {"lost": 3}, {"invented": 1}])
 def test_a_baseline_with_a_fault_of_its_own_accuses_nobody(fault: dict[str, int]) -> None:
-    other = Epoch(index=0, samples=1000, repeated=0, digest="00000000000000bb")
+    other = EpochSamples(index=0, samples=1000, repeated=0, digest="00000000000000bb")
     assert check(numbered(), baseline=numbered(epochs=(other,), **fault))[0] == "equal"
     at_fault = numbered(**fault).model_copy(update={"skipped": 2})
     of_rest = at_fault.numbered.model_copy(update={"epochs": skipping(2).numbered.epochs})  # type: ignore[union-attr]
@@ -150,7 +150,7 @@ def test_a_baseline_with_a_fault_of_its_own_accuses_nobody(fault: dict[str, int]
 
 def skipping(records: int, digest: str = "00000000000000aa", samples: int | None = None) -> Work:
     """The account of a trial that left out so many of 1000 records, of an epoch of `samples` samples."""
-    epoch = Epoch(index=0, samples=1000 - records if samples is None else samples, repeated=0, digest=digest)
+    epoch = EpochSamples(index=0, samples=1000 - records if samples is None else samples, repeated=0, digest=digest)
     return numbered(epochs=(epoch,)).model_copy(update={"skipped": records})
 
 
@@ -180,7 +180,7 @@ def test_what_could_not_be_checked_has_its_reason() -> None:
 
 
 def test_epochs_of_another_source_are_not_compared() -> None:
-    other = Epoch(index=0, samples=1000, repeated=0, digest="00000000000000bb")
+    other = EpochSamples(index=0, samples=1000, repeated=0, digest="00000000000000bb")
     queue = SCENARIO.variant("fifo_queue")
     larger = queue.model_copy(update={"source": Component(kind="memory", options={"samples": 999})})
     for source, status in ((queue, "unequal"), (larger, "equal")):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.cli import run
-from pipeline_bench.cli.available import GET_CUDA, GET_TENSORFLOW, Check, Terminal, examine
+from pipeline_bench.cli.available import GET_CUDA, GET_TENSORFLOW, Finding, Terminal, examine
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.model.selftest import Checked
 from pipeline_bench.model.session import Environment
@@ -37,7 +37,7 @@ def report(
 
 def checks(
     probed: Probed, accelerator: Accelerator = NO_GPU, terminal: Terminal = WIDE, **changes: str | None
-) -> dict[str, Check]:
+) -> dict[str, Finding]:
     environment: Environment = describe(accelerator).model_copy(update=changes)
     return {check.name: check for check in examine(environment, accelerator, probed, terminal)}
 
@@ -73,7 +73,7 @@ NOT_USED = Probed(report(CPU_DEVICE, because=("Cannot dlopen some GPU libraries.
     ],
 )
 def test_what_is_not_as_it_should_be_is_told_with_its_remedy(
-    found: dict[str, Check], name: str, status: str, words: str, remedy: str | None
+    found: dict[str, Finding], name: str, status: str, words: str, remedy: str | None
 ) -> None:
     assert found[name].status == status
     assert words in found[name].found

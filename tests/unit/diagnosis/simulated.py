@@ -18,7 +18,7 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Bottleneck, Diagnosis
 from pipeline_bench.model.edits import Edit, InsertAfter
-from pipeline_bench.model.fingerprint import Component, Fingerprint
+from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
 from pipeline_bench.model.pipeline import Inspection, Location, OnBatches, Stage, StageCost, Target, Task, UserFunction
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import PhaseMark, Trial, TrialRecord, TrialSteps
@@ -118,8 +118,10 @@ def python_decode(decode_ms: float = 20.0, num_parallel_calls: int | None = None
     return inspection(stages, (cost(0, 0.1, elements=32), cost(1, decode_ms, elements=32), cost(2, 0.5)))
 
 
-def component(hashes: tuple[int, ...] = tuple(range(64)), *, name: str = "0", is_random: bool = False) -> Component:
-    return Component(
+def component(
+    hashes: tuple[int, ...] = tuple(range(64)), *, name: str = "0", is_random: bool = False
+) -> ElementComponent:
+    return ElementComponent(
         name=name,
         dtype="float32",
         shape="[8]",
@@ -132,7 +134,7 @@ def component(hashes: tuple[int, ...] = tuple(range(64)), *, name: str = "0", is
     )
 
 
-def fingerprint(*components: Component, complete: bool = True, **updates: object) -> Fingerprint:
+def fingerprint(*components: ElementComponent, complete: bool = True, **updates: object) -> Fingerprint:
     some = components or (component(),)
     samples = len(some[0].sample_hashes)
     made = Fingerprint(complete=complete, elements=samples // 8, samples=samples, batch_sizes=(8,), components=some)

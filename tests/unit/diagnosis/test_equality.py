@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.diagnosis import equality
-from pipeline_bench.model.fingerprint import Component
+from pipeline_bench.model.fingerprint import ElementComponent
 from tests.unit.diagnosis.simulated import component, fingerprint
 
 HASHES = tuple(range(100, 164))
@@ -126,7 +126,7 @@ def test_without_a_fingerprint_nothing_is_told_and_the_reason_is() -> None:
     assert (found.status, found.text) == ("not-told", "with the fix: the time was used up")
 
 
-def sketched(hashes: tuple[int, ...], *projections: float, **updates: object) -> Component:
+def sketched(hashes: tuple[int, ...], *projections: float, **updates: object) -> ElementComponent:
     figures = {"projections": projections, "norms": (100.0,) * len(projections)}
     return component(hashes, name="x").model_copy(update={**figures, **updates})
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.injection.closing import isolated_by, lines, next_command
-from pipeline_bench.injection.command import Ended, ProcessRecord, Training
+from pipeline_bench.injection.command import EndedCommand, ProcessRecord, WatchedTraining
 
 
-def ended(command: str, program: str, verdict: str = "input-bound", number: int | None = 1) -> Ended:
+def ended(command: str, program: str, verdict: str = "input-bound", number: int | None = 1) -> EndedCommand:
     name = f"loop of {program}:31, by fast.py:7" if number is None else f"fit of {program}"
-    training = Training(
+    training = WatchedTraining(
         name=name, steps=100, input_wait_share=0.9, verdict=verdict, line="waits", folder=None, number=number
     )
     record = ProcessRecord(
@@ -26,7 +26,7 @@ def ended(command: str, program: str, verdict: str = "input-bound", number: int 
         problem=None,
         command=tuple(shlex.split(command)),
     )
-    return Ended(0, 9.0, (record,), (), (), (None, None), None)
+    return EndedCommand(0, 9.0, (record,), (), (), (None, None), None)
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def test_a_session_of_the_first_schema_opens_and_becomes_one_of_this() -> None:
         *(diagnosis.Diagnosis, diagnosis.Bottleneck, diagnosis.Fix, diagnosis.Attempt, diagnosis.Equality),
         *(diagnosis.CodeChange, diagnosis.Limit, pipeline.Target, pipeline.Inspection, pipeline.Stage),
         *(pipeline.Location, pipeline.UserFunction, pipeline.StageCost, pipeline.Tuned),
-        *(fingerprint.Fingerprint, fingerprint.Component, TrialRecord, Session),
+        *(fingerprint.Fingerprint, fingerprint.ElementComponent, TrialRecord, Session),
         *(selftest.Selftest, selftest.Part, selftest.Check, selftest.GpuRun, selftest.Window, selftest.Copy),
         *(selftest.Checked, Activity, DeviceCopy),
     ],

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from pipeline_bench.monitoring.collectives import Account
-from pipeline_bench.monitoring.steps import Rows
+from pipeline_bench.monitoring.steps import StepRows
 
 MS = 1_000_000
 
 
-def steps(*spans_ms: tuple[int, int], count: int = 1) -> Rows:
+def steps(*spans_ms: tuple[int, int], count: int = 1) -> StepRows:
     start, end = (np.array(each, np.int64) * MS for each in zip(*spans_ms, strict=True))
-    return Rows(start, end, None, np.full(len(spans_ms), count, np.int64))
+    return StepRows(start, end, None, np.full(len(spans_ms), count, np.int64))
 
 
 def account(*spans_ms: tuple[int, int], eager: bool = False) -> Account:

@@ -28,7 +28,7 @@ from pipeline_bench.monitoring.steps import NO_WAIT_NS
 from pipeline_bench.plugins import renderer
 from pipeline_bench.report import html, markdown
 from pipeline_bench.samplers import Reading, Sampler
-from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
+from pipeline_bench.samplers.nvml import STOPPED, NvmlSampler, Timeouts
 from pipeline_bench.samplers.nvml_metrics import METRICS, UTILIZATION
 from pipeline_bench.system.processes import allowed_cpus
 from tests.stubs.nvml import nvml_stub, stub_environment
@@ -308,7 +308,7 @@ def test_a_job_beside_an_nvml_that_hangs_ends_with_its_steps_and_the_reason(
 ) -> None:
     for name, value in stub_environment(nvml_stub, NVML_STUB_MODE="hang_in_init").items():
         monkeypatch.setenv(name, value)
-    hanging = NvmlSampler.open(Limits(opening_s, end_s=0.2))
+    hanging = NvmlSampler.open(Timeouts(opening_s, end_s=0.2))
     monkeypatch.setattr(NvmlSampler, "open", lambda: hanging)
     record = JobRecord("my job", Device(kind="gpu", name="GPU", pci_bus_id="0000:01:00.0"))
     assert hanging.pid is not None, "the job waited until the opening was given up"

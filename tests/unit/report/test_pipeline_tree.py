@@ -9,7 +9,7 @@ from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.diagnosis import Bottleneck, Diagnosis
 from pipeline_bench.model.pipeline import Inspection, Tuned
 from pipeline_bench.report import terminal_diagnosis
-from pipeline_bench.report.pipeline_tree import Row, rows
+from pipeline_bench.report.pipeline_tree import StageRow, rows
 from tests.unit import diagnoses
 from tests.unit.console import printed
 from tests.unit.diagnoses import stage
@@ -20,7 +20,7 @@ def drawn(inspection: Inspection, bottleneck: int | None = None) -> list[str]:
     return [f"{row.guide} {row.label}" for row in rows(found)]
 
 
-def row(diagnosis: Diagnosis, number: int) -> Row:
+def row(diagnosis: Diagnosis, number: int) -> StageRow:
     return next(row for row in rows(diagnosis) if row.stage == number)
 
 

@@ -20,7 +20,7 @@ from pipeline_bench.model.trial import round_of
 from pipeline_bench.run import comparison
 from pipeline_bench.run.comparison import OtherWork, Outcome, new_session
 from pipeline_bench.run.observer import Observer
-from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
+from pipeline_bench.samplers.nvml import STOPPED, NvmlSampler, Timeouts
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources.memory import Memory
 from tests.stubs.nvml import nvml_stub, stub_environment
@@ -70,7 +70,7 @@ def test_a_long_wait_for_the_driver_is_shown_and_ends(nvml_stub: Path, monkeypat
     for name, value in stub_environment(nvml_stub, NVML_STUB_MODE="hang_in_init").items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(comparison, "_OPENS_WITHIN_S", 0.1)
-    with closing(NvmlSampler.open(Limits(opening_s=0.5, end_s=0.2))) as gpu:
+    with closing(NvmlSampler.open(Timeouts(opening_s=0.5, end_s=0.2))) as gpu:
         session = new_session(scenario("feed_dict"), gpu, observer=Listener())
     assert shown == ["waiting for the NVIDIA driver to list the GPUs"]
     assert session.environment.accelerator_reason == STOPPED

@@ -15,7 +15,7 @@ from pipeline_bench.model.job import HISTORY, JobStatus
 from pipeline_bench.monitoring.publishing import Publisher
 from pipeline_bench.monitoring.steps import Totals, summarise
 from pipeline_bench.run import jobs
-from pipeline_bench.run.jobs import Job
+from pipeline_bench.run.jobs import WatchedJob
 from pipeline_bench.samplers import Reading
 from pipeline_bench.system import files
 
@@ -36,7 +36,7 @@ def publisher(latest: list[Reading] | None = None) -> Publisher:
     return Publisher("train.py", "CPU", lambda _metric: latest or [])
 
 
-def the_job() -> Job:
+def the_job() -> WatchedJob:
     (job,), problems = jobs.find_jobs()
     assert not problems
     return job

@@ -21,14 +21,14 @@ import pytest
 from pipeline_bench.environment import Accelerator
 from pipeline_bench.model.trial import ACTIVITY, SAMPLES_SOURCE
 from pipeline_bench.samplers import Reading
-from pipeline_bench.samplers.nvml import STOPPED, Limits, NvmlSampler
+from pipeline_bench.samplers.nvml import STOPPED, NvmlSampler, Timeouts
 from pipeline_bench.samplers.nvml_metrics import METRICS, UTILIZATION
 from tests.stubs.nvml import stub_environment
 
-QUICK = Limits(opening_s=30, answer_s=1, end_s=0.2)
+QUICK = Timeouts(opening_s=30, answer_s=1, end_s=0.2)
 """Patient with a slow machine while NVML opens, not with what the stub never answers."""
 
-NO_PATIENCE = Limits(opening_s=0.5, end_s=0.2)
+NO_PATIENCE = Timeouts(opening_s=0.5, end_s=0.2)
 DEADLINE_S = 60.0
 
 Open = Callable[..., NvmlSampler]
@@ -39,7 +39,7 @@ def opened(nvml_stub: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     """Opens samplers whose process finds the stub, with its variables; closes them."""
     with ExitStack() as stack:
 
-        def open_one(limits: Limits = QUICK, **variables: str) -> NvmlSampler:
+        def open_one(limits: Timeouts = QUICK, **variables: str) -> NvmlSampler:
             for name, value in stub_environment(nvml_stub, **{"NVML_STUB_MODE": "ok", **variables}).items():
                 monkeypatch.setenv(name, value)
             return stack.enter_context(closing(NvmlSampler.open(limits)))
@@ -147,7 +147,7 @@ def test_what_nvml_owes_a_trial_that_ends_has_a_reason_and_what_came_late_is_kep
 
 
 def test_the_wait_for_the_opening_can_be_limited(opened: Open) -> None:
-    sampler = opened(Limits(opening_s=DEADLINE_S, end_s=0.2), NVML_STUB_MODE="hang_in_init")
+    sampler = opened(Timeouts(opening_s=DEADLINE_S, end_s=0.2), NVML_STUB_MODE="hang_in_init")
     assert not sampler.wait_until_open(0.1)
     assert opened().wait_until_open(DEADLINE_S)
 
@@ -203,7 +203,7 @@ def test_the_reason_belongs_to_the_instrument_that_was_read(opened: Open) -> Non
 
 
 def test_ctrl_c_ends_the_wait_for_an_nvml_that_hangs(opened: Open) -> None:
-    sampler = opened(Limits(opening_s=DEADLINE_S), NVML_STUB_MODE="hang_in_init")
+    sampler = opened(Timeouts(opening_s=DEADLINE_S), NVML_STUB_MODE="hang_in_init")
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
@@ -287,7 +287,7 @@ def test_a_closed_sampler_leaves_no_process_and_reads_nothing(opened: Open, mode
 
 
 def test_a_sampler_that_is_closed_before_nvml_answers_says_so_and_does_not_wait(opened: Open) -> None:
-    sampler = opened(Limits(opening_s=DEADLINE_S, end_s=0.2), NVML_STUB_MODE="hang_in_init")
+    sampler = opened(Timeouts(opening_s=DEADLINE_S, end_s=0.2), NVML_STUB_MODE="hang_in_init")
     sampler.close()
     assert sampler.accelerator.reason == "NVML had not answered when it was closed"
 

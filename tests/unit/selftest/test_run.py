@@ -18,7 +18,7 @@ from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.selftest import cases, gpu, judge, run
-from pipeline_bench.selftest.steps import Step, attempt
+from pipeline_bench.selftest.steps import SelftestStep, attempt
 from pipeline_bench.system import interrupts
 from tests.trials import new_session, parts_of
 
@@ -118,6 +118,6 @@ def test_what_a_step_saved_before_it_raised_is_kept(tmp_path: Path) -> None:
         sessions.save(outcome.session.model_copy(update={"notes": ("a trial",)}), outcome.folder)
         raise KeyError("planted")
 
-    outcome = attempt(Step((cases.SOURCE,), saves_and_raises), Outcome(session, tmp_path, interrupted=False))
+    outcome = attempt(SelftestStep((cases.SOURCE,), saves_and_raises), Outcome(session, tmp_path, interrupted=False))
     assert outcome.session.notes == ("a trial",)
     assert parts_of(outcome)[cases.SOURCE].reason == "KeyError: 'planted'"

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.sources import page_cache
-from pipeline_bench.sources.page_cache import PAGE_BYTES, Layout, Part
+from pipeline_bench.sources.page_cache import PAGE_BYTES, FileRange, Layout
 from pipeline_bench.sources.records import RecordFile
 
 PAGES = 64
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Part:
+def file(tmp_path: Path) -> FileRange:
     path = tmp_path / "data"
     path.write_bytes(os.urandom(PAGES * PAGE_BYTES))
-    return Part(str(path), 0, PAGES * PAGE_BYTES)
+    return FileRange(str(path), 0, PAGES * PAGE_BYTES)
 
 
 def laid_out(*records: int) -> Layout:
@@ -32,7 +32,7 @@ def laid_out(*records: int) -> Layout:
     return Layout(files)
 
 
-def test_a_file_is_evicted_and_read_again(file: Part) -> None:
+def test_a_file_is_evicted_and_read_again(file: FileRange) -> None:
     assert page_cache.why_unknown(file.path) is None
     assert page_cache.resident_pages(file) == (PAGES, PAGES)
     page_cache.evict(file, sync=True)
@@ -47,7 +47,7 @@ def test_a_part_of_a_file_is_evicted_alone(tmp_path: Path) -> None:
     """Of a large file: the kernel keeps pages in groups of up to 2 MiB, and a group that is cut through stays."""
     path, size_bytes = tmp_path / "data", 16 << 20
     path.write_bytes(bytes(size_bytes))
-    whole = Part(str(path), 0, size_bytes)
+    whole = FileRange(str(path), 0, size_bytes)
     page_cache.evict(whole._replace(end=size_bytes // 2), sync=True)
     first, rest = whole._replace(end=size_bytes // 4), whole._replace(start=size_bytes // 2)
     if page_cache.resident_pages(first)[0]:
@@ -57,7 +57,7 @@ def test_a_part_of_a_file_is_evicted_alone(tmp_path: Path) -> None:
     assert resident > 0.9 * pages  # of a machine that is short of memory, the kernel may take some
 
 
-def test_a_file_that_is_written_and_not_synced_stays(file: Part) -> None:
+def test_a_file_that_is_written_and_not_synced_stays(file: FileRange) -> None:
     page_cache.evict(file, sync=True)
     if page_cache.resident_pages(file)[0]:
         pytest.skip("this file system does not evict: tmpfs has no other place for its pages")
@@ -68,7 +68,7 @@ def test_a_file_that_is_written_and_not_synced_stays(file: Part) -> None:
         assert page_cache.resident_pages(file)[0] > 0
 
 
-def test_what_is_read_from_storage_is_counted(file: Part) -> None:
+def test_what_is_read_from_storage_is_counted(file: FileRange) -> None:
     try:
         before = page_cache.storage_bytes_read()
     except OSError as error:
@@ -81,7 +81,7 @@ def test_what_is_read_from_storage_is_counted(file: Part) -> None:
 
 
 def test_a_file_that_is_not_there_is_an_error_with_its_name(tmp_path: Path) -> None:
-    missing = Part(str(tmp_path / "missing"), 0, 1)
+    missing = FileRange(str(tmp_path / "missing"), 0, 1)
     for call in (page_cache.evict, page_cache.resident_pages, lambda part: list(page_cache.read(part))):
         with pytest.raises(OSError, match="missing"):
             call(missing)
@@ -89,14 +89,14 @@ def test_a_file_that_is_not_there_is_an_error_with_its_name(tmp_path: Path) -> N
 
 
 def test_another_users_file_is_one_that_the_kernel_does_not_tell_of(
-    file: Part, monkeypatch: pytest.MonkeyPatch
+    file: FileRange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert "another user's" in str(page_cache.why_unknown(file.path))
 
 
-def test_nothing_has_no_pages(file: Part) -> None:
+def test_nothing_has_no_pages(file: FileRange) -> None:
     assert page_cache.resident_pages(file._replace(end=0)) == (0, 0)
 
 

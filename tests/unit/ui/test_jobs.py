@@ -7,12 +7,12 @@ from typing import Any, Literal
 import pytest
 
 from pipeline_bench.model.job import JobStatus
-from pipeline_bench.run.jobs import Job
+from pipeline_bench.run.jobs import WatchedJob
 from pipeline_bench.ui.jobs import listing, screen
 from tests.unit.console import printed
 
 
-def job(state: Literal["running", "ended", "gone"] = "running", silent_s: float = 0.5, **given: Any) -> Job:
+def job(state: Literal["running", "ended", "gone"] = "running", silent_s: float = 0.5, **given: Any) -> WatchedJob:
     fields: dict[str, Any] = {
         "name": "train.py",
         "pid": 42,
@@ -33,10 +33,10 @@ def job(state: Literal["running", "ended", "gone"] = "running", silent_s: float 
         "device_history": (0.0, 50.0, 100.0),
         "host_history": (100.0, 100.0, 100.0),
     }
-    return Job(JobStatus(**{**fields, **given}), state, silent_s)
+    return WatchedJob(JobStatus(**{**fields, **given}), state, silent_s)
 
 
-def drawn(jobs: list[Job], width: int, height: int, problems: tuple[str, ...] = ()) -> list[str]:
+def drawn(jobs: list[WatchedJob], width: int, height: int, problems: tuple[str, ...] = ()) -> list[str]:
     text = printed(screen(jobs, problems, width, height, "12:00:00"), width)
     return [line.rstrip() for line in text.splitlines()]
 

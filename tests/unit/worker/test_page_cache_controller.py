@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.model.events import Storage
-from pipeline_bench.sources.page_cache import Layout, Part
+from pipeline_bench.sources.page_cache import FileRange, Layout
 from pipeline_bench.sources.records import PageCache, RecordFile
 from pipeline_bench.worker import page_cache_controller
 from pipeline_bench.worker.page_cache_controller import PageCacheController
@@ -27,15 +27,15 @@ class FakeSystem:
     keeps_all: bool = False
     folio: int = 1
     """Pages that are evicted together or not at all."""
-    untold: str | None = None
+    unknown: str | None = None
     no_account: bool = False
     read_bytes: int = 0
     evictions: int = 0
 
-    def pages(self, part: Part) -> set[tuple[str, int]]:
+    def pages(self, part: FileRange) -> set[tuple[str, int]]:
         return {(part.path, page) for page in range(part.start // RECORD_BYTES, -(-part.end // RECORD_BYTES))}
 
-    def evict(self, part: Part, sync: bool = False) -> None:
+    def evict(self, part: FileRange, sync: bool = False) -> None:
         self.evictions += 1
         self.dirty -= self.pages(part) if sync else set()
         if not self.keeps_all:
@@ -46,16 +46,16 @@ class FakeSystem:
                 if all((path, page - page % self.folio + i) in pages for i in range(self.folio))
             }
 
-    def read(self, part: Part) -> Iterator[int]:
+    def read(self, part: FileRange) -> Iterator[int]:
         for page in sorted(self.pages(part)):
             self.read_bytes += RECORD_BYTES * (page not in self.resident)
             self.resident.add(page)
             yield RECORD_BYTES
 
     def why_unknown(self, path: str) -> str | None:
-        return self.untold
+        return self.unknown
 
-    def resident_pages(self, part: Part) -> tuple[int, int]:
+    def resident_pages(self, part: FileRange) -> tuple[int, int]:
         pages = self.pages(part)
         return len(pages & self.resident), len(pages)
 
@@ -175,9 +175,9 @@ def test_files_as_they_are_are_looked_at_and_left_alone() -> None:
 
 
 def test_what_is_not_known_has_its_reason_and_no_number() -> None:
-    found = Trial("cold", FakeSystem(untold="planted: untold", no_account=True)).run(RECORDS)
+    found = Trial("cold", FakeSystem(unknown="planted: unknown", no_account=True)).run(RECORDS)
     assert found.resident_share is None
-    assert found.reason == "planted: untold"
+    assert found.reason == "planted: unknown"
     assert found.read_reason is not None
     assert "planted: no account" in found.read_reason
     assert [(epoch.resident_share, epoch.read_bytes) for epoch in found.epochs] == [(None, None)]
@@ -202,7 +202,7 @@ def test_a_model_that_stands_still_costs_no_looks() -> None:
     trial = Trial("cold", FakeSystem())
     trial.begin()
     trial.train(10)
-    looked: list[Part] = []
+    looked: list[FileRange] = []
     trial.system.resident_pages = lambda part: (looked.append(part), (0, 1))[1]  # type: ignore[method-assign, func-returns-value]
     for _ in range(5):
         trial.keeper.tick()
@@ -228,7 +228,7 @@ def test_a_long_preparation_gives_signs_of_life() -> None:
 
 
 def test_a_file_that_goes_away_ends_the_looking_and_not_the_trial(tmp_path: Path) -> None:
-    def gone(part: Part) -> tuple[int, int]:
+    def gone(part: FileRange) -> tuple[int, int]:
         raise OSError(2, "No such file or directory", "f3")
 
     trial = Trial("cold", FakeSystem())
