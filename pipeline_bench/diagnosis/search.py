@@ -169,9 +169,10 @@ def _against_doubt(session: Session, diagnosis: Diagnosis) -> Trial | None:
         return variants.inspection_trial(session, diagnosis, again=True) if fits and not more else None
     if doubt == "steps":
         times = attempt_statistics.step_times(session)
-        written = [trial for trial in session.trials_of(AS_WRITTEN) if trial.measured]
+        written = session.trials_of(AS_WRITTEN)
         trials = math.ceil(bottleneck.steps_wanted(times) * len(written) / times.steps) if times.steps else math.inf
-        if trials * max(_charged_s(session, trial) for trial in written) <= left_s:
+        needed_s = trials * max(_charged_s(session, trial) for trial in written)
+        if all(trial.measured for trial in written) and needed_s <= left_s:
             return variants.trial(session, AS_WRITTEN, max(trial.repeat for trial in session.trials) + 1, "none")
     return None
 

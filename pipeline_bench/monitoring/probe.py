@@ -70,9 +70,12 @@ def _last_ops(some: Sequence[Any]) -> list[Any]:
 
 def is_short_take(dataset: Any) -> bool:
     """Return whether a dataset is made of a `take` of one or two, as one who looks at an example takes them."""
-    waiting = [dataset]
+    waiting, seen = [dataset], set()
     while waiting:
         each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
         takes = type(each).__name__ == "_TakeDataset" and hasattr(each._count, "numpy")
         if takes and 0 <= int(each._count) <= _EXAMPLES:
             return True

@@ -67,16 +67,16 @@ def repeating() -> Iterator[SourceLoop]:
 
 def _around(innermost: FrameType, body: bool) -> Iterator[tuple[FrameType, int]]:
     """Yield the loops of `around`: the frame that runs each, and its first line."""
-    in_generator = in_loop = False
+    in_generators_loop = False
     for frame in user_code.outward(innermost):
         if not _is_programs(frame):
             continue
         # What a generator does before a loop of its own is done once, though a loop has it run on.
-        runs_on = (in_loop or not in_generator) and _is_iterating(frame)
+        runs_on = in_generators_loop and _is_iterating(frame)
         code = frame.f_code
         lines = _loops_around(code.co_filename, code.co_firstlineno, frame.f_lineno, body, runs_on)
         yield from ((frame, line) for line in lines)
-        in_generator, in_loop = bool(code.co_flags & inspect.CO_GENERATOR), bool(lines)
+        in_generators_loop = bool(code.co_flags & inspect.CO_GENERATOR) and (bool(lines) or in_generators_loop)
 
 
 def _is_programs(frame: FrameType) -> bool:
@@ -103,7 +103,7 @@ def _loops_around(file: str, defined_line: int, line: int, body: bool, runs_on: 
         defined_line: in which the function begins.
         line: of the function.
         body: as for `around`.
-        runs_on: whether the line is where the loop asks for its next element.
+        runs_on: whether the line is where a loop has a generator go round.
     """
     around = (
         each

@@ -85,12 +85,16 @@ def test_a_generators_loop_has_the_loop_that_takes_from_it_repeat_its_calls() ->
         assert len(each) == 1
 
 
-def test_what_a_loop_goes_over_makes_anew_for_each_round_is_repeated() -> None:
-    def make(_: int) -> list[SourceLoop]:
-        return here()
+def test_a_generator_that_hands_on_another_ones_elements_goes_round_with_it() -> None:
+    def epochs() -> Iterator[list[SourceLoop]]:
+        for _ in range(2):
+            yield here()
 
-    for each in map(make, range(2)):
-        assert each == here()
+    def handed_on() -> Iterator[list[SourceLoop]]:
+        yield from epochs()
+
+    for each in handed_on():
+        assert each[1:] == here()
 
 
 @functools.cache
