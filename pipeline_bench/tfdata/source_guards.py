@@ -64,7 +64,7 @@ def _keeps(node: Any, line: int, shared: set[str], function: Any) -> bool:
     if isinstance(node, ast.If) and _spans(node.body, line):
         return _leads_to_keeping([node.test], node.body, shared)
     after = [each for each in function.body if each.lineno > (node.end_lineno or 0)] if hasattr(node, "lineno") else []
-    if isinstance(node, ast.If) and node.end_lineno < line and _returns(node.body):
+    if isinstance(node, ast.If) and (node.end_lineno or 0) < line and _returns(node.body):
         return _leads_to_keeping([node.test], after, shared)
     if isinstance(node, ast.Try) and _returns(node.body) and not _spans(node.body, line) and node.lineno < line:
         return _leads_to_keeping(node.body, [*node.handlers, *after], shared)
