@@ -1,17 +1,16 @@
-"""Which stage limits a pipeline, why, and by how much; and what the model, the cores and the disk would allow."""
+"""Which stage limits a pipeline, why, and by how much."""
 
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
 from pipeline_bench.model.calls import TAKE_ANY, WORKERS
-from pipeline_bench.model.diagnosis import CEILING, Bottleneck, Cause, Diagnosis, Limit
+from pipeline_bench.model.diagnosis import Bottleneck, Cause
 from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
-from pipeline_bench.model.session import Session
 from pipeline_bench.text import NAME, one_line, units
 
 _HINTED = 0.3
@@ -77,7 +76,8 @@ def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
             return begins or _withheld(inspection, number, f"{units.share(explained)} of {of}", 1 - explained)
     unknown = _unmeasured(inspection, number)
     if number is None or (unknown and not at_limit):
-        return Bottleneck(text=f"No stage can be named: {unknown}.")
+        late = any(cost.late for cost in inspection.costs)
+        return Bottleneck(doubt="stages" if late else None, text=f"No stage can be named: {unknown}.")
     stage, cost = inspection.stage(number), inspection.cost(number)
     assert cost is not None
     period_ns = parts.period_ns if as_written_ms is None else as_written_ms * NS_PER_MS
@@ -97,14 +97,26 @@ def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
     cause = "handing-over" if passing else _cause(inspection, stage, cost)
     text = _text(inspection, parts, passing or (stage,), share, cause, as_written_ms)
     few = steps is not None and steps < _FEW_STEPS and share < chain.EXPLAINED
-    if explained >= chain.EXPLAINED and not few:
-        return Bottleneck(stage=stage.id, share=share, cause=cause, text=text)
-    doubt = f"the stages measured alone explain only {units.share(explained)} of {of}"
-    if explained >= chain.EXPLAINED:
-        doubt = f"only {units.count(steps or 0, 'step')} of the pipeline as written could be measured"
-    return Bottleneck(
-        stage=stage.id, share=share, cause=cause, certainty="probable", text=f"Probably {text} In doubt: {doubt}."
-    )
+    found = Bottleneck(stage=stage.id, share=share, cause=cause, text=text)
+    if explained < chain.EXPLAINED:
+        why = f"the stages measured alone explain only {units.share(explained)} of {of}"
+        found = _probable(found, "stages", why)
+    elif few:
+        why = f"only {units.count(steps or 0, 'step')} of the pipeline as written could be measured"
+        found = _probable(found, "steps", why)
+    elif _dearer_alone(parts, stage, as_written_ms):
+        found = found.model_copy(update={"doubt": "stages"})
+    return found
+
+
+def _probable(found: Bottleneck, doubt: Literal["stages", "steps"], why: str) -> Bottleneck:
+    text = f"Probably {found.text} In doubt: {why}."
+    return found.model_copy(update={"certainty": "probable", "doubt": doubt, "text": text})
+
+
+def steps_wanted(times: StepTimes) -> int:
+    """Return how many more steps of the pipeline as written take away the doubt that there were few."""
+    return max(0, _FEW_STEPS - (times.steps or 0))
 
 
 def _explained(parts: Segments, times: StepTimes) -> tuple[float, str]:
@@ -184,11 +196,13 @@ def _withheld(inspection: Inspection, costliest: int | None, explained: str, res
         return Bottleneck(text=f"Making the batches takes only {explained}.")
     if not unknown:
         most = "" if costliest is None else f", {named(inspection.stage(costliest))}, most of it"
-        return Bottleneck(text=f"No stage can be named. {others}{most}: the rest is spent between them.")
+        text = f"No stage can be named. {others}{most}: the rest is spent between them."
+        return Bottleneck(doubt="stages", text=text)
     stage, reason = inspection.stage(unknown[0].stage), (unknown[0].reason or "").rstrip(".")
     only = sum(inspection.stage(cost.stage).function is not None for cost in unknown) == 1
     if unknown[0].late or not only or stage.function is None:
-        return Bottleneck(text=f"No stage can be named. {others}; {named(stage)}, was not: {reason}.")
+        doubt = "stages" if any(cost.late for cost in unknown) else None
+        return Bottleneck(doubt=doubt, text=f"No stage can be named. {others}; {named(stage)}, was not: {reason}.")
     return Bottleneck(
         stage=stage.id,
         share=rest,
@@ -268,14 +282,20 @@ def _text(
     others = f", together with the stages up to {named(stages[-1])}" if stages[1:] else ""
     head = f"{named(stage)}{others}, takes {units.share(share)} of the time between two {element}"
     text = f"{head}: {_why(inspection, parts, stage, cause)}."
-    alone_ms = parts.elapsed_ns.get(stage.id, 0.0) / NS_PER_MS
-    if as_written_ms is not None and alone_ms > _DEARER_ALONE * as_written_ms:
+    if as_written_ms is not None and _dearer_alone(parts, stage, as_written_ms):
+        alone = units.milliseconds(parts.elapsed_ns[stage.id] / NS_PER_MS)
         text += (
-            f" Alone it took {units.milliseconds(alone_ms)}, more than the {units.milliseconds(as_written_ms)} of the "
+            f" Alone it took {alone}, more than the {units.milliseconds(as_written_ms)} of the "
             "whole pipeline: the machine was slower then, or the stage has more threads in the whole pipeline. Its "
             "share is only a hint."
         )
     return text + _epochs(inspection, parts) + _first_fill(inspection, as_written_ms)
+
+
+def _dearer_alone(parts: Segments, stage: Stage, as_written_ms: float | None) -> bool:
+    """Return whether a stage took longer by itself than the whole pipeline does, beyond what trials differ by."""
+    alone_ms = parts.elapsed_ns.get(stage.id, 0.0) / NS_PER_MS
+    return as_written_ms is not None and alone_ms > _DEARER_ALONE * as_written_ms
 
 
 def _epochs(inspection: Inspection, parts: Segments) -> str:
@@ -346,55 +366,3 @@ def _unmeasured(inspection: Inspection, costliest: int | None) -> str:
     if not inspection.costs:
         return "no stage could be measured alone"
     return reasons[0].rstrip(".") if reasons else "no stage took any time that could be measured"
-
-
-def limits(session: Session, diagnosis: Diagnosis) -> tuple[Limit, ...]:
-    """Return how fast the pipeline could be if only one thing limited it; empty before it was inspected."""
-    if diagnosis.inspection is None:
-        return ()
-    cores = session.environment.cores
-    return (
-        _model_limit(session, diagnosis),
-        _cores_limit(diagnosis.inspection, cores),
-        _disk_limit(diagnosis.inspection),
-    )
-
-
-def _model_limit(session: Session, diagnosis: Diagnosis) -> Limit:
-    if diagnosis.model is None:
-        is_script = diagnosis.target.is_script
-        return Limit(name="the model", text="its step is not run here" if is_script else "no --model was given")
-    found = session.find_result(CEILING)
-    if found is None or found.step_ms.mean is None:
-        reason = found.reason if found is not None and found.reason else "its trial has not run"
-        return Limit(name="the model", text=f"not measured: {reason}")
-    return Limit(name="the model", ms=found.step_ms.mean, text="on one batch that stays on the device")
-
-
-def _cores_limit(inspection: Inspection, cores: int) -> Limit:
-    name = "all cores busy"
-    parts = chain.segments_of(inspection, cores)
-    if not parts.cpu_ns or parts.cores_ns <= 0:
-        return Limit(name=name, text="the stages' CPU time was not measured")
-    unmeasured = len(inspection.stages) - len(parts.cpu_ns)
-    left_out = f"; {units.count(unmeasured, 'stage')} not measured" if unmeasured else ""
-    computed = units.milliseconds(parts.cores_ns * parts.cores / NS_PER_MS)
-    text = f"{computed} of CPU time as the stages are written, over {units.count(parts.cores, 'core')}{left_out}"
-    return Limit(name=name, ms=parts.cores_ns / NS_PER_MS, text=text)
-
-
-def _disk_limit(inspection: Inspection) -> Limit:
-    name = "the disk"
-    if inspection.read_bytes is None:
-        return Limit(name=name, text="how much the pipeline reads was not measured")
-    if inspection.read_bytes <= 0:
-        return Limit(name=name, text="the pipeline reads no files")
-    sources = [inspection.cost(stage.id) for stage in inspection.stages if not stage.inputs]
-    if not inspection.cold and all(cost is not None and cost.elements == 0 for cost in sources):
-        return Limit(name=name, text="files are read in the first epoch only: a cache keeps what they give")
-    if not inspection.disk_bytes_per_s:
-        reason = inspection.disk_reason or "its bandwidth was not measured"
-        return Limit(name=name, text=reason.rstrip("."))
-    read, rate = units.size(inspection.read_bytes), units.size(inspection.disk_bytes_per_s)
-    ms = 1e3 * inspection.read_bytes / inspection.disk_bytes_per_s
-    return Limit(name=name, ms=ms, text=f"{read} an element at {rate}/s, as measured here past the page cache")

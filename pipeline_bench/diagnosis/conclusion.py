@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SIMPLER
-from pipeline_bench.diagnosis import attempt_statistics, beyond, bottleneck, chain
+from pipeline_bench.diagnosis import attempt_statistics, beyond, bottleneck, chain, limits
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, Outcome
@@ -58,7 +58,7 @@ def concluded(session: Session, diagnosis: Diagnosis, ended: str | None) -> Diag
         update={
             "attempts": tuple(attempts),
             "proposal": chosen.name if chosen is not None else None,
-            "limits": bottleneck.limits(session, diagnosis),
+            "limits": limits.of(session, diagnosis),
             "reached_ms": attempt_statistics.mean_ms(session, AS_WRITTEN),
             "beyond": _beyond(session, diagnosis, chosen) if ended is not None else (),
         }

@@ -1,10 +1,13 @@
 """Which trial of a diagnosis comes next, within its budget. Pure: everything follows from the session.
 
-First the inspection, from which the bottleneck and the candidates follow, then rounds of attempts (`next_trial`).
+First the inspection, from which the bottleneck and the candidates follow, then rounds of attempts (`next_trial`). What
+is left of the budget then measures again what leaves the bottleneck in doubt.
 Speed-ups are over the trial of the pipeline as written of the same round.
 """
 
 from __future__ import annotations
+
+import math
 
 from pipeline_bench.diagnosis import attempt_statistics, bottleneck, conclusion, fixes, variants
 from pipeline_bench.diagnosis.next_trial import NextTrial
@@ -19,6 +22,7 @@ _CACHE_SHARE = 0.5
 _LOOK_AGAIN_BY = 0.5
 """Of the budget: the stages are looked at again no later than this."""
 _DONE = "It was not needed."
+_SAME_DOUBT = "A second measurement of the stages leaves it in doubt too."
 
 
 class Search:
@@ -46,7 +50,8 @@ class Search:
         session = variants.with_measured(session, diagnosis)
         if self._should_look_again(session, diagnosis):
             return session, variants.inspection_trial(session, diagnosis, again=True)
-        return NextTrial(session, _of(session)).next()
+        session, trial = NextTrial(session, _of(session)).next()
+        return session, trial or _against_doubt(session, _of(session))
 
     @staticmethod
     def _should_look_again(session: Session, diagnosis: Diagnosis) -> bool:
@@ -62,8 +67,8 @@ class Search:
             return False
         late = any(cost.late and cost.elapsed_ns is None for cost in inspection.costs)
         found = diagnosis.bottleneck
-        elapsed_s = (session.trials[-1].ended_ns - session.trials[0].started_ns) / 1e9 - session.uncharged_s
-        return late and found is not None and found.stage is None and elapsed_s < _LOOK_AGAIN_BY * diagnosis.budget_s
+        in_time = _elapsed_s(session) < _LOOK_AGAIN_BY * diagnosis.budget_s
+        return late and found is not None and found.stage is None and in_time
 
     def updated(self, session: Session, interrupted: bool) -> Session:
         """Return the session with what can now be said; see `runner.Planner`."""
@@ -93,7 +98,7 @@ class Search:
                 diagnosis = diagnosis.model_copy(update={"model": diagnosis.target})
         if diagnosis.inspection is None:
             return diagnosis
-        diagnosis = diagnosis.model_copy(update={"inspection": _best_look(session, diagnosis.inspection)})
+        diagnosis = diagnosis.model_copy(update={"inspection": self._best_look(session, diagnosis.inspection)})
         written = session.trials_of(AS_WRITTEN)
         if len(written) == 1 and not written[0].measured and written[0].status != "interrupted":
             return _failed(diagnosis, written[0])
@@ -102,14 +107,35 @@ class Search:
             return _failed(diagnosis, tops[0])
         return self._judged(session, diagnosis)
 
+    @staticmethod
+    def _best_look(session: Session, known: Inspection) -> Inspection:
+        """Return the look at the stages that measured most of them, and of several such one that leaves no doubt.
+
+        Where a trial of the pipeline as written could not fill its cache, all that is measured is a first epoch; so it
+        is where the training passes over its data once, or makes its cache anew for each pass: it gives nothing then.
+        """
+        cold = any(trial.inspection and trial.inspection.cold for trial in session.trials_of(AS_WRITTEN))
+        cold |= any(stage.method == "cache" and (known.once or stage.anew) for stage in known.stages)
+        times, cores = attempt_statistics.step_times(session), session.environment.cores
+
+        def worth(look: Inspection) -> tuple[int, bool]:
+            return _measured(look), bottleneck.find(look, cores, times).doubt != "stages"
+
+        looks = [known, *_looks(session, known)]
+        return max((look.of_first_epoch() if cold and not look.cold else look for look in looks), key=worth)
+
     def _judged(self, session: Session, diagnosis: Diagnosis) -> Diagnosis:
         inspection = diagnosis.inspection
         assert inspection is not None
         times, cores = attempt_statistics.step_times(session), session.environment.cores
         found = bottleneck.find(inspection, cores, times)
+        complete = [look for look in _looks(session, inspection) if _measured(look) >= _measured(inspection)]
+        if found.doubt == "stages" and len(complete) > 1:
+            found = found.model_copy(update={"text": f"{found.text} {_SAME_DOUBT}"})
         diagnosis = diagnosis.model_copy(update={"bottleneck": found})
         tried = {trial.variant for trial in session.trials}
-        if times.as_written_ms is None or any(attempt.fix.variant in tried for attempt in diagnosis.attempts):
+        begun = [each for each in diagnosis.attempts if each.fix.variant in tried or each.fix.combines]
+        if times.as_written_ms is None or (begun and session.trials[-1].variant != variants.INSPECTION):
             return diagnosis
         context = fixes.Context(
             cores=cores,
@@ -123,7 +149,32 @@ class Search:
             no_servers=self._no_servers,
             data_service=diagnosis.data_service,
         )
-        return diagnosis.model_copy(update={"attempts": fixes.attempts(inspection, context)})
+        known = [each.fix.variant for each in begun], [each.fix.edits for each in begun]
+        others = (
+            each
+            for each in fixes.attempts(inspection, context)
+            if each.fix.variant not in known[0] and each.fix.edits not in known[1]
+        )
+        return diagnosis.model_copy(update={"attempts": (*begun, *others)})
+
+
+def _against_doubt(session: Session, diagnosis: Diagnosis) -> Trial | None:
+    """Return the trial that may take away what leaves the bottleneck in doubt; None where the budget has no room."""
+    doubt = diagnosis.bottleneck.doubt if diagnosis.bottleneck is not None else None
+    left_s = diagnosis.budget_s - _elapsed_s(session)
+    if doubt == "stages":
+        first, *more = session.trials_of(variants.INSPECTION)
+        longer_s = variants.look_s(diagnosis, again=True) - variants.look_s(diagnosis)
+        fits = _charged_s(session, first) + longer_s <= left_s
+        return variants.inspection_trial(session, diagnosis, again=True) if fits and not more else None
+    if doubt == "steps":
+        times = attempt_statistics.step_times(session)
+        written = session.trials_of(AS_WRITTEN)
+        trials = math.ceil(bottleneck.steps_wanted(times) * len(written) / times.steps) if times.steps else math.inf
+        needed_s = trials * max(_charged_s(session, trial) for trial in written)
+        if all(trial.measured for trial in written) and needed_s <= left_s:
+            return variants.trial(session, AS_WRITTEN, max(trial.repeat for trial in session.trials) + 1, "none")
+    return None
 
 
 def _usable(inspected: TrialRecord) -> Inspection | None:
@@ -133,23 +184,28 @@ def _usable(inspected: TrialRecord) -> Inspection | None:
     return None if found is None or not found.stages or inspected.traceback or hung else found
 
 
-def _best_look(session: Session, known: Inspection) -> Inspection:
-    """What is known of the stages, or what a second look found, where that measured more; of a first epoch if need be.
-
-    Where a trial of the pipeline as written could not fill its cache, all that is measured is a first epoch; so it is
-    where the training passes over its data once, or makes its cache anew for each pass: it gives nothing then.
-    """
+def _looks(session: Session, known: Inspection) -> list[Inspection]:
+    """Return the looks at the stages that are known; another run of a script may make other ones."""
     looks = [trial.inspection for trial in session.trials_of(variants.INSPECTION)]
-    for look in filter(None, looks[1:]):
-        if _measured(look) > _measured(known):
-            known = look
-    cold = any(trial.inspection and trial.inspection.cold for trial in session.trials_of(AS_WRITTEN))
-    cold |= any(stage.method == "cache" and (known.once or stage.anew) for stage in known.stages)
-    return known.of_first_epoch() if cold and not known.cold else known
+    return [each for each in looks if each is not None and _calls(each) == _calls(known)]
+
+
+def _calls(inspection: Inspection) -> list[tuple[int, str, tuple[int, ...]]]:
+    return [(stage.id, stage.label, stage.inputs) for stage in inspection.stages]
 
 
 def _measured(inspection: Inspection) -> int:
     return sum(cost.elapsed_ns is not None for cost in inspection.costs)
+
+
+def _elapsed_s(session: Session) -> float:
+    """Return how much of the budget is used."""
+    return (session.trials[-1].ended_ns - session.trials[0].started_ns) / 1e9 - session.uncharged_s
+
+
+def _charged_s(session: Session, trial: TrialRecord) -> float:
+    """Return how much of the budget a trial took."""
+    return (trial.ended_ns - trial.started_ns) / 1e9 - trial.start_s(_of(session).target.is_script)
 
 
 def _of(session: Session) -> Diagnosis:

@@ -86,16 +86,21 @@ def with_fix(session: Session, diagnosis: Diagnosis, fix: Fix, left_s: float) ->
 
 def inspection_trial(session: Session, diagnosis: Diagnosis, *, again: bool = False) -> Trial:
     """Return the trial that looks at the pipeline; `again` with more time, where the first had too little."""
-    part, ends = (_SECOND_LOOK_PART, _SECOND_LOOK_S) if again else (_INSPECTION_PART, _LIMIT_S)
     first = session.scenario.variants[0]
     run = first.run.model_copy(update={"time_s": diagnosis.budget_s, "steps": None, "repeats": 1})
     task = Task(
         target=diagnosis.target,
         model=None,
         activity="inspect",
-        limit_s=_within(diagnosis.budget_s / part, ends),
+        limit_s=look_s(diagnosis, again=again),
     )
     return Trial(index=len(session.trials), repeat=0, variant=_of_task(INSPECTION, task, run, first.runtime))
+
+
+def look_s(diagnosis: Diagnosis, *, again: bool = False) -> float:
+    """Return the most time for a look at the pipeline, the first or one `again`."""
+    part, ends = (_SECOND_LOOK_PART, _SECOND_LOOK_S) if again else (_INSPECTION_PART, _LIMIT_S)
+    return _within(diagnosis.budget_s / part, ends)
 
 
 def trial(session: Session, name: str, number: int, fingerprint: Asked) -> Trial:

@@ -31,6 +31,8 @@ class WatchedLoops:
         self._trains_on: Any = None
         """The loop that took it, where a call trained on it."""
         self._fits_are_long = False
+        self._hears = False
+        """Whether any call, or function, was seen to train: of PyTorch, JAX and others none ever is."""
 
     def of(self, where: str, begin: Callable[[], Any], function: Any = None) -> Any:
         """Return what watches the loop of a line; None where it is to be left alone.
@@ -57,6 +59,7 @@ class WatchedLoops:
             function: that is traced.
             in_body: whether the body of a loop in it is.
         """
+        self._hears = True
         if not in_body:
             self._steps.add(function)
         for loop in self._by_function.get(function, ()):
@@ -69,6 +72,7 @@ class WatchedLoops:
     def feed_a_call(self) -> bool:
         """Take in a call that trains; return whether a loop over batches gives it what it trains on."""
         loops = [loop for loop in list(self._by_line.values()) if not loop.by_calls]
+        self._hears = True
         self._calls += 1
         if self._calls == _CALLS_A_BATCH:  # what graphs have taken is known once it is read
             for loop in loops:
@@ -94,6 +98,7 @@ class WatchedLoops:
         Args:
             monitor: measured it; None: it is taken to be as the last one that was measured.
         """
+        self._hears = True
         if monitor is not None and monitor.kept is not None:
             self._fits_are_long = monitor.kept.figures.steps > STEPS_OF_A_BATCH
         if self._fits_are_long:
@@ -107,8 +112,16 @@ class WatchedLoops:
             fits: whether a `fit` trains.
         """
         loops = list(self._by_line.items())
-        trains = fits or any(loop.record.kept is not None and not loop.only_looks for _, loop in loops)
-        yield from ((where, loop) for where, loop in loops if not (trains and loop.only_looks))
+        looks = {id(loop) for _, loop in loops if self._only_looks(loop, fits)}
+        trains = fits or any(loop.record.kept is not None and id(loop) not in looks for _, loop in loops)
+        yield from ((where, loop) for where, loop in loops if not (trains and id(loop) in looks))
+
+    def _only_looks(self, loop: Any, fits: bool = False) -> bool:
+        """Return whether a loop never took three batches in a row, and nothing says that it trains.
+
+        Where no call can be seen to train, a loop that takes all of its data may train on a batch or two an epoch.
+        """
+        return bool(loop.only_looks and (self._hears or fits or not loop.takes_all))
 
     def end(self, fits: bool, guarded: Callable[[Callable[[], Any]], Any]) -> None:
         """End what is watched; nothing is left of what only looks where something else trains.
@@ -117,14 +130,14 @@ class WatchedLoops:
             fits: as for `shown`.
             guarded: calls what it is given, and keeps its error from the program.
         """
-        for loop in sorted(self._by_line.values(), key=lambda loop: bool(loop.only_looks)):
+        for loop in sorted(self._by_line.values(), key=lambda loop: self._only_looks(loop, fits)):
             is_shown = any(loop is each for _, each in self.shown(fits))
             guarded(loop.end if is_shown else loop.drop)
 
     def _leaves_a_look(self) -> bool:
         """Stop watching the first line that only looks at batches; return whether there was one."""
         for where, loop in list(self._by_line.items()):
-            if not loop.is_training or loop.only_looks:
+            if not loop.is_training or self._only_looks(loop):
                 self._looks.add(where)
                 self._by_line.pop(where).drop()
                 return True

@@ -42,6 +42,9 @@ class Bottleneck(Record):
     """How much of the time between two elements it accounts for, 0 to 1."""
     certainty: Literal["certain", "probable"] = "certain"
     """``probable`` where all stages were measured alone and explain less than half of the time."""
+    doubt: Literal["stages", "steps"] | None = None
+    """What another measurement may show otherwise: the stages' costs, which do not go with the time of the whole
+    pipeline or are not all known; or that time, of which only few steps were measured."""
     cause: Cause | None = None
     """``python``: it runs Python, one call at a time. ``cpu``: computing. ``reading``: it waits for files.
     ``waiting``: neither computes nor reads: latency. ``filling``: it fills a buffer.

@@ -44,6 +44,8 @@ class LoopMonitor:
     on_tf_data = False
     by_calls = False
     """Whether what trains identifies it, and not what gives the batches."""
+    of_a_take = False
+    """Whether it is given a `take` of a batch or two."""
     remarks: tuple[str, ...] = ()
 
     def __init__(
@@ -82,6 +84,11 @@ class LoopMonitor:
         """
         trains = self.by_calls or self.in_training
         return not trains and max(self._steps.most_in_a_row, self.trained_on) < LEAST_STEPS
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether it has taken its data to the end, and not an example of it by `next`, `break` or `take`."""
+        return self._steps.ends > 0 and not self.of_a_take
 
     @property
     def takes_in_graphs(self) -> bool:
@@ -181,6 +188,7 @@ class DatasetMonitor(LoopMonitor):
         """Return a dataset with the same elements, timed where a loop takes from it; each epoch may have another."""
         from pipeline_bench.monitoring import probe
 
+        self.of_a_take = self.of_a_take or probe.is_short_take(dataset)
         return probe.ProbedDataset(dataset, self.probe.number)
 
     def close(self, reason: str | None = None) -> SavedJob:

@@ -27,6 +27,9 @@ from pipeline_bench.graph_ops import between_stamps
 from pipeline_bench.monitoring.ring import Ring
 from pipeline_bench.monitoring.steps import ENDED, LEFT
 
+_EXAMPLES = 2
+"""A `take` of so many batches, or samples, is one who looks."""
+
 
 def stamped(fetch: Callable[[], Any], keep: Callable[[Any, Any, Any], None]) -> Any:
     """Build what `fetch` builds between two time stamps of the graph.
@@ -63,6 +66,21 @@ def _last_ops(some: Sequence[Any]) -> list[Any]:
     needed = {id(tensor.op) for op in some for tensor in op.inputs}
     needed |= {id(before) for op in some for before in op.control_inputs}
     return [op for op in some if id(op) not in needed]
+
+
+def is_short_take(dataset: Any) -> bool:
+    """Return whether a dataset is made of a `take` of one or two, as one who looks at an example takes them."""
+    waiting, seen = [dataset], set()
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        takes = type(each).__name__ == "_TakeDataset" and hasattr(each._count, "numpy")
+        if takes and 0 <= int(each._count) <= _EXAMPLES:
+            return True
+        waiting += each._inputs()
+    return False
 
 
 class Probe:

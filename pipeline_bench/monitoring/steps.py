@@ -215,6 +215,7 @@ class LoopSteps:
 
     Attributes:
         begun: how many steps began.
+        ends: how many times the data that it took of came to its end.
         last: the number of the last of them among those of all loops of the process; 0 before.
         most_in_a_row: of how many the data did not end meanwhile, nor was left, nor did other loops go on for long.
     """
@@ -224,7 +225,7 @@ class LoopSteps:
 
     def __init__(self, log: StepLog) -> None:
         self._log = log
-        self.begun = self.last = self.most_in_a_row = self._in_a_row = self._others_before = 0
+        self.begun = self.ends = self.last = self.most_in_a_row = self._in_a_row = self._others_before = 0
         self._asked: dict[int, _Asked] = {}
         self._new: deque[tuple[int, int, int]] = deque()
         self._lock = threading.Lock()
@@ -249,6 +250,7 @@ class LoopSteps:
             return
         self._count(begins=wait_ns >= 0)
         self._asked.pop(loop, None)
+        self.ends += wait_ns == ENDED and self.begun > 0
         if asked is not None and wait_ns != LEFT and not is_other:
             self._new.append((asked.at_ns, at_ns, asked.wait_ns))
             if len(self._new) >= _BLOCK:

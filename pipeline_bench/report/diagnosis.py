@@ -169,7 +169,8 @@ def _alike(change: CodeChange) -> str:
     """Return that the same calls stand elsewhere too, for another pipeline that was not measured."""
     if not change.alike:
         return ""
-    return one_line(f"The same calls make another pipeline at {joined(change.alike)}, which was not measured.", TEXT)
+    where = f"The same calls make another pipeline at {joined(change.alike)}, which was not measured"
+    return one_line(f"{where}: the same edit may help there.", TEXT)
 
 
 def _groups(tries: Sequence[Tried]) -> list[tuple[str, list[Tried]]]:

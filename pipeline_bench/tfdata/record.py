@@ -47,7 +47,7 @@ class Call(Invocation):
     inner: tuple[Call, ...] = ()
     location: Location | None = None
     loops: frozenset[SourceLoop] = frozenset()
-    """The loops of the script's that made it, each of which makes another the next time it goes round."""
+    """The loops of the script's that made it and make another each time they go round."""
 
     def stage(self) -> Stage:
         """Return the call as plain data."""
@@ -121,6 +121,10 @@ class Recipe:
         # What is passed over again before it is made anew, or keeps its elements in files, is read more than once.
         again = {before for each in needed if calls[each].method == "repeat" for before in calls[each].inputs}
         lasting = upstream(calls, again | {each for each in needed if calls[each].writes_files()})
+        anew: set[int] = set()
+        for each in sorted(needed - lasting):  # upstream first: what is made of something new is new
+            if within in calls[each].loops or not anew.isdisjoint(calls[each].inputs):
+                anew.add(each)
         self.stages: tuple[Stage, ...] = tuple(
             self.calls[numbers[each]]
             .stage()
@@ -128,7 +132,7 @@ class Recipe:
                 update={
                     "shared": each in shared,
                     "left_early": id(calls[each].result) in left,
-                    "anew": within in calls[each].loops and each not in lasting,
+                    "anew": each in anew,
                     "input_shares": _input_shares(calls, calls[each]),
                 }
             )
@@ -339,7 +343,7 @@ class Recording:
             numbers = [self._makers[id(_plain(each))] for each in inputs if id(_plain(each)) in self._makers]
         else:
             numbers = [self._maker(each) for each in inputs]
-        place = user_code.location(3), frozenset(source_loops.around())
+        place = user_code.location(3), frozenset(source_loops.repeating())
         call = self._keep(Call(next(self._numbers), entry, args, kwargs, result, tuple(numbers), inner, *place))
         if self._thread.open:
             self._thread.open[-1].inner.append(call)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+import dis
 import functools
+import inspect
 import linecache
 import sys
 from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Any, NamedTuple
 
-from pipeline_bench.tfdata import user_code
+from pipeline_bench.tfdata import source_guards, user_code
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, *_COMPREHENSIONS)
+_FOR_ITER, _CACHE = dis.opmap["FOR_ITER"], dis.opmap["CACHE"]
 
 
 class SourceLoop(NamedTuple):
@@ -31,6 +35,8 @@ class _Lines(NamedTuple):
     last: int
     repeated: frozenset[int]
     """The lines of what it repeats, but not of what it goes over, which is evaluated once."""
+    over: range
+    """The lines of what it goes over; a generator there runs on each time that the loop goes round."""
 
 
 def around(*, body: bool = True) -> Iterator[SourceLoop]:
@@ -40,19 +46,70 @@ def around(*, body: bool = True) -> Iterator[SourceLoop]:
         body: only those that repeat the call. What a `for` goes over is evaluated once; where all of a loop is in one
             line, that cannot be told from what it repeats.
     """
-    for frame in user_code.outward(sys._getframe(1)):
-        code = frame.f_code
-        # Of code without a file, as that of `-c`, Python has the text from 3.13 on; it is none of the script's.
-        if code.co_filename.startswith("<") or user_code.origin(code.co_filename) not in ("user", "library"):
+    for frame, line in _around(sys._getframe(1), body):
+        yield SourceLoop(id(frame), frame.f_code.co_filename, line)
+
+
+def repeating() -> Iterator[SourceLoop]:
+    """Yield those of the loops around a call that make it each time they go round, as far as their text tells.
+
+    Not one that makes it in its first round only, or whose call has a function make what it then keeps.
+    """
+    inner: FrameType | None = sys._getframe(1)
+    for frame, line in _around(sys._getframe(1), body=True):
+        while inner is not None and inner is not frame:
+            if _is_programs(inner) and source_guards.is_kept(inner):
+                return
+            inner = inner.f_back
+        if not source_guards.is_conditional(frame.f_code.co_filename, line, frame.f_lineno):
+            yield SourceLoop(id(frame), frame.f_code.co_filename, line)
+
+
+def _around(innermost: FrameType, body: bool) -> Iterator[tuple[FrameType, int]]:
+    """Yield the loops of `around`: the frame that runs each, and its first line."""
+    in_generators_loop = False
+    for frame in user_code.outward(innermost):
+        if not _is_programs(frame):
             continue
-        for line in _loops_around(code.co_filename, code.co_firstlineno, frame.f_lineno, body):
-            yield SourceLoop(id(frame), code.co_filename, line)
+        # What a generator does before a loop of its own is done once, though a loop has it run on.
+        runs_on = in_generators_loop and _is_iterating(frame)
+        code = frame.f_code
+        lines = _loops_around(code.co_filename, code.co_firstlineno, frame.f_lineno, body, runs_on)
+        yield from ((frame, line) for line in lines)
+        in_generators_loop = bool(code.co_flags & inspect.CO_GENERATOR) and (bool(lines) or in_generators_loop)
+
+
+def _is_programs(frame: FrameType) -> bool:
+    """Return whether a frame runs code of the user's, or of a library."""
+    file = frame.f_code.co_filename
+    # Of code without a file, as that of `-c`, Python has the text from 3.13 on; it is none of the script's.
+    return not file.startswith("<") and user_code.origin(file) in ("user", "library")
+
+
+def _is_iterating(frame: FrameType) -> bool:
+    """Return whether a frame is at the instruction by which a loop asks for its next element."""
+    code, at = frame.f_code.co_code, frame.f_lasti
+    while at > 0 and code[at] == _CACHE:
+        at -= 2
+    return at >= 0 and code[at] == _FOR_ITER
 
 
 @functools.lru_cache(maxsize=4096)  # a script may make thousands of datasets in one line
-def _loops_around(file: str, defined_line: int, line: int, body: bool) -> tuple[int, ...]:
-    """Return the first lines of the loops that a line of a function stands in, inner ones first."""
-    around = (each for each in _loops(file) if (line in each.repeated if body else each.first <= line <= each.last))
+def _loops_around(file: str, defined_line: int, line: int, body: bool, runs_on: bool) -> tuple[int, ...]:
+    """Return the first lines of the loops that a line of a function stands in, inner ones first.
+
+    Args:
+        file: of the text.
+        defined_line: in which the function begins.
+        line: of the function.
+        body: as for `around`.
+        runs_on: whether the line is where a loop has a generator go round.
+    """
+    around = (
+        each
+        for each in _loops(file)
+        if line in each.repeated or (line in each.over and runs_on) or (not body and each.first <= line <= each.last)
+    )
     # A loop that begins in front of the function only defines it.
     return tuple(each.first for each in around if defined_line <= each.first)
 
@@ -74,7 +131,8 @@ def _lines(node: Any) -> _Lines:
         repeated, once = whole, _span([node.generators[0].iter])
     else:
         repeated = _span(node.body)  # without an `else`
-    return _Lines(whole[0], whole[-1], frozenset(repeated) - {whole[0], *once})
+        once = range(0) if isinstance(node, ast.While) else _span([node.iter])
+    return _Lines(whole[0], whole[-1], frozenset(repeated) - {whole[0], *once}, once)
 
 
 def _span(nodes: Sequence[Any]) -> range:

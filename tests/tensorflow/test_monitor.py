@@ -284,6 +284,18 @@ def test_what_goes_wrong_in_the_watching_is_told_and_the_job_goes_on(capsys: pyt
     assert capsys.readouterr().err.startswith("3 is not watched: ")
 
 
+def test_who_takes_an_example_has_not_taken_all_of_the_data() -> None:
+    data = tf.data.Dataset.range(4).batch(2)
+    takes_all = []
+    for dataset in (data, data.take(1), data.take(1).map(lambda numbers: -numbers), data.take(9)):
+        watch = DatasetMonitor("loop")
+        for _ in watch.probed(dataset):
+            pass
+        takes_all.append(watch.takes_all)
+        watch.drop()
+    assert takes_all == [True, False, False, True]
+
+
 class SlowEnd:
     """What takes a while to be let go of."""
 

@@ -420,10 +420,17 @@ def test_what_the_loop_of_the_passes_makes_is_made_anew_for_each() -> None:
 
     with Recording() as recording:
         data = tf.data.Dataset.range(6).map(lambda number: -number)
-        for _ in range(1):
+        for epoch in range(1):
             within = next(source_loops.around())
             batches = data.batch(2)
+            if epoch == 0:
+                first = data.batch(3)
+            of_new = batches
+            if epoch == 0:
+                of_new = of_new.prefetch(1)
     assert [stage.anew for stage in recording.recipe(batches, within).stages] == [False, False, True]
+    assert [stage.anew for stage in recording.recipe(of_new, within).stages] == [False, False, True, True]
+    assert not any(stage.anew for stage in recording.recipe(first, within).stages)
     assert not any(stage.anew for stage in recording.recipe(batches).stages)
 
 

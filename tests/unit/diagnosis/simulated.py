@@ -163,6 +163,8 @@ class Machine:
     """Whether the pipeline as written cannot fill its cache in a trial."""
     cached_elements: int | None = None
     """What a cache that an edit inserts holds of a pass, where the trial tells it."""
+    steps: int = STEPS
+    """Of each trial."""
     start_s: float = 0.0
     """What a trial's process takes to start."""
     telling_s: float = 0.0
@@ -230,12 +232,12 @@ class Machine:
         own_ms = self.period_ms(task.edits) if task.activity != "ceiling" else 0.0
         wait_ms = max(own_ms - (self.ceiling_ms or 0.0), 0.0) if self.ceiling_ms else own_ms
         step_ms = max(own_ms, self.ceiling_ms or 0.0) * float(np.exp(noise))
-        edges = started_ns + (np.arange(STEPS + 1) * step_ms * MS).astype(np.int64)
+        edges = started_ns + (np.arange(self.steps + 1) * step_ms * MS).astype(np.int64)
         return TrialSteps(
             start_ns=Series.pack(edges[:-1]),
             end_ns=Series.pack(edges[1:]),
-            wait_ns=Series.pack(np.full(STEPS, int(min(wait_ms, step_ms) * MS))),
-            loss=Series.pack(np.zeros(STEPS)),
+            wait_ns=Series.pack(np.full(self.steps, int(min(wait_ms, step_ms) * MS))),
+            loss=Series.pack(np.zeros(self.steps)),
         )
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pipeline_bench.diagnosis import chain
-from pipeline_bench.model.diagnosis import Bottleneck, Limit
+from pipeline_bench.model.diagnosis import Bottleneck
 from pipeline_bench.model.pipeline import Inspection, ScriptTraining
-from pipeline_bench.model.session import Session
-from tests.unit.diagnosis.simulated import Machine, cost, diagnose, find, function, inspection, python_decode, stage
+from tests.unit.diagnosis.simulated import cost, find, function, inspection, python_decode, stage
 
 
 def test_a_python_map_is_named_with_its_place_its_share_and_its_cause() -> None:
@@ -321,46 +320,6 @@ def test_a_zip_of_two_inputs_is_one_segment() -> None:
     )
     looked = inspection(stages, (cost(0, 4.0), cost(1, 3.0), cost(2, 0.1)))
     assert chain.segments_of(looked, 8).period_ns == pytest.approx(7.1e6)
-
-
-def limits(session: Session) -> dict[str, Limit]:
-    assert session.diagnosis is not None
-    return {limit.name: limit for limit in session.diagnosis.limits}
-
-
-def test_the_cores_the_model_and_the_disk_each_have_a_time_an_element() -> None:
-    looked = python_decode(20.0).model_copy(update={"read_bytes": 2e6, "disk_bytes_per_s": 1e9})
-    found = limits(diagnose(Machine(looked, lambda edits: 20.6, ceiling_ms=5.0), budget_s=40))
-    assert found["all cores busy"].ms == 10.3  # 20.6 ms of CPU time over 2 cores
-    assert found["the disk"].ms == 2.0
-    assert found["the model"].ms is not None
-    assert abs(found["the model"].ms - 5.0) < 1e-3
-
-
-def test_a_limit_that_was_not_measured_says_why() -> None:
-    looked = python_decode(20.0).model_copy(
-        update={"read_bytes": 2e6, "disk_reason": "the files are in memory (tmpfs).", "costs": ()}
-    )
-    found = limits(diagnose(Machine(looked, lambda edits: 20.6), budget_s=40))
-    assert {name: limit.ms for name, limit in found.items()} == dict.fromkeys(found)
-    assert found["the disk"].text == "the files are in memory (tmpfs)"
-    assert found["the model"].text == "no --model was given"
-    assert found["all cores busy"].text
-
-
-def test_a_pipeline_that_reads_nothing_is_not_limited_by_the_disk() -> None:
-    looked = python_decode(20.0).model_copy(update={"read_bytes": 0.0, "disk_bytes_per_s": 1e9})
-    found = limits(diagnose(Machine(looked, lambda edits: 20.6), budget_s=40))
-    assert (found["the disk"].ms, found["the disk"].text) == (None, "the pipeline reads no files")
-
-
-def test_a_pipeline_whose_cache_is_full_is_not_limited_by_the_disk() -> None:
-    looked = python_decode(20.0).model_copy(update={"read_bytes": 2e6, "disk_bytes_per_s": 1e9})
-    costs = tuple(each.model_copy(update={"elements": 0.0}) for each in looked.costs)
-    warm = looked.model_copy(update={"costs": costs})
-    found = [limits(diagnose(Machine(each, lambda edits: 20.6), budget_s=40))["the disk"] for each in (warm, looked)]
-    assert [limit.ms for limit in found] == [None, 2.0]
-    assert found[0].text.startswith("files are read in the first epoch only")
 
 
 def test_a_prefetch_is_not_named_while_a_map_was_not_measured_for_want_of_time() -> None:

@@ -978,3 +978,29 @@ def test_the_same_calls_for_another_pipeline_are_named() -> None:
         code = change({FILE: source}, looked, Fix(kind="k", variant="v", title="t", edits=(edit,)))
         assert code.diff
         assert code.alike == alike
+
+
+def test_the_same_statements_for_another_pipeline_are_named() -> None:
+    """A call of a method that stands in any pipeline is the same work only behind the same map."""
+    source = written("""
+        def decode(*x): return ('decode', x)
+        def make_dataset():
+            train = tf.data.Dataset.range(9)
+            train = train.map(decode)
+            train = train.batch(2)
+            return train
+        def second():
+            val = tf.data.Dataset.range(4)
+            val = val.map(decode)
+            val = val.batch(2)
+            other = val.map(f)
+            other = other.batch(2)
+            other = other.batch(2)
+            return other
+        """)
+    recorder = Recorder(functions=True)
+    looked = recorder.inspection(recorder.run(source))
+    fix = Fix(kind="k", variant="v", title="t", edits=(InsertAfter(stage=2, method="cache"),))
+    code = change({FILE: source}, looked, fix)
+    assert code.diff
+    assert code.alike == ("train.py:13",)

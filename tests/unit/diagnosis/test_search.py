@@ -456,6 +456,86 @@ def test_where_the_first_look_was_too_short_the_stages_are_looked_at_again_befor
     assert said(found).proposal == PARALLEL
 
 
+def looks(ran: Machine) -> list[int]:
+    return [trial.index for trial in trials_of(ran, variants.INSPECTION)]
+
+
+@pytest.mark.parametrize("first_ms", [8.0, 40.0, 4.0])
+def test_what_is_left_of_the_budget_looks_again_at_stages_whose_costs_do_not_go_with_the_whole(first_ms: float) -> None:
+    """They explain too little, or one takes longer than the whole pipeline."""
+    ran = machine({PARALLEL: 2.0}, second_look=python_decode())
+    ran.looked_at = python_decode(first_ms)
+    found = diagnose(ran, allow_threads=True)
+    assert looks(ran) == [0, len(ran.ran) - 1]
+    assert said(found).proposal == PARALLEL
+    named = said(found).bottleneck
+    assert named is not None
+    assert (named.stage, named.certainty, named.doubt) == (1, "certain", None)
+    assert "hint" not in named.text
+
+
+@pytest.mark.parametrize("first_ms", [8.0, 40.0, 4.0])
+def test_a_doubt_that_another_look_leaves_is_told_to_and_no_third_look_follows(first_ms: float) -> None:
+    ran = machine({PARALLEL: 2.0})
+    ran.looked_at = python_decode(first_ms)
+    found = diagnose(ran, allow_threads=True)
+    assert len(looks(ran)) == 2
+    named = said(found).bottleneck
+    assert named is not None
+    assert named.doubt == "stages"
+    assert named.text.endswith("A second measurement of the stages leaves it in doubt too.")
+
+
+def test_nothing_is_looked_at_again_beyond_the_budget_or_without_a_doubt() -> None:
+    sure, late = machine({PARALLEL: 2.0}), machine({PARALLEL: 2.0}, overhead_s=15.0)
+    late.looked_at = python_decode(8.0)
+    for ran in (sure, late):
+        found = diagnose(ran, allow_threads=True)
+        assert looks(ran) == [0]
+        assert said(found).proposal == PARALLEL
+    assert late.now_s - 5.0 <= 120.0
+
+
+def test_a_fix_that_only_the_second_look_shows_to_be_worth_a_try_is_tried() -> None:
+    """The first says that all of the time is in a map that no fix is for, and that decoding takes next to nothing."""
+    dear, cheap = python_decode(0.1), python_decode(20.0)
+    stages = (*dear.stages, stage(3, "map", 2, of=function("normalise", python=True)))
+    first, second = (
+        inspection(stages, (*looked.costs, cost(3, ms, elements=1))) for looked, ms in ((dear, 40.0), (cheap, 0.1))
+    )
+    ran = machine({PARALLEL: 2.0}, second_look=second)
+    ran.looked_at = first
+    found = diagnose(ran, allow_threads=True)
+    assert limiting(found) == 1
+    assert said(found).proposal == PARALLEL
+    assert len({each.fix.variant for each in said(found).attempts}) == len(said(found).attempts)
+
+
+def test_a_look_at_other_stages_is_not_taken_for_the_same_pipelines() -> None:
+    other = python_decode()
+    renamed = tuple(each.model_copy(update={"method": "filter"}) if each.id == 1 else each for each in other.stages)
+    ran = machine({PARALLEL: 2.0}, second_look=other.model_copy(update={"stages": renamed}))
+    ran.looked_at = python_decode(8.0)
+    named = said(diagnose(ran, allow_threads=True)).bottleneck
+    assert named is not None
+    assert named.text.startswith("Probably map(decode)")
+    assert "second" not in named.text
+
+
+def test_steps_that_are_too_few_to_be_sure_are_made_more_where_the_budget_allows_it() -> None:
+    looked = inspection(python_decode(2.0).stages, python_decode(2.0).costs, cardinality=None)
+    ran = Machine(looked, lambda edits: 20.0, ceiling_ms=17.0, steps=4)
+    found = diagnose(ran, free_memory_bytes=0.0)
+    named = said(found).bottleneck
+    assert named is not None
+    assert (named.certainty, named.doubt) == ("certain", None)
+    assert len(trials_of(ran, AS_WRITTEN)) * 3 >= 16, "the first of four steps is the warm-up"
+    short = Machine(looked, lambda edits: 20.0, ceiling_ms=17.0, steps=4)
+    few = said(diagnose(short, free_memory_bytes=0.0, budget_s=25.0)).bottleneck
+    assert few is not None
+    assert few.doubt == "steps"
+
+
 def test_nothing_is_ruled_out_by_costs_that_do_not_explain_the_time() -> None:
     ran = Machine(python_decode(0.4), lambda edits: BASE_MS / (4.0 if PARALLEL in map(kind_of, edits) else 1.0))
     found = diagnose(ran, allow_threads=True)

@@ -157,3 +157,16 @@ def test_what_a_library_makes_is_given_its_workers_after_its_call(made: str, exp
         return
     assert code.diff is not None, code.text
     assert patched(source, code.diff) == f"{source}{expected}"
+
+
+@pytest.mark.parametrize(("line", "end", "alike"), [(6, 21, ("train.py:7",)), (3, 26, ())])
+def test_a_py_dataset_that_is_made_alike_elsewhere_is_named(line: int, end: int, alike: tuple[str, ...]) -> None:
+    source = f"{SOURCE}fit(Batches(3200))\nfit(Batches(9))\n"
+    source += "class Other(PyDataset):\n    def __init__(self):\n        super().__init__()\n"
+    place = Location(file=FILE, line=line, end_line=line, column=8, end_column=end)
+    found = looked_at()
+    stages = tuple(each.model_copy(update={"place": place if each.id == 1 else None}) for each in found.stages)
+    edit = SetArgument(stage=1, argument="workers", value=4)
+    code = patch.change({FILE: source}, found.model_copy(update={"stages": stages}), fix_of(edit))
+    assert code.diff
+    assert code.alike == alike

@@ -20,6 +20,11 @@ def passed(loop: Any, batches: int) -> None:
     list(loop.timed(Batches(batches)))
 
 
+def looked(loop: Any) -> None:
+    """Have a loop take one of many batches."""
+    next(loop.timed(Batches(40)))
+
+
 @pytest.fixture
 def begin(tmp_path: Path) -> Callable[[WatchedLoops, str], Any]:
     def begin(loops: WatchedLoops, where: str) -> Any:
@@ -40,6 +45,7 @@ def test_examples_that_are_shown_after_each_epoch_are_no_training(
     loops = WatchedLoops()
     shows, training, kept = (begin(loops, f"train.py:{line}") for line in (3, 5, 7))
     samples = kept.timed(Batches(90))
+    shows.of_a_take = True
     for _ in range(8):
         passed(training, 40)
         passed(shows, 1)
@@ -113,6 +119,21 @@ def test_an_epoch_of_one_batch_is_a_training_also_beside_a_larger_validation(
     assert ended(loops) == ["train.py:3", "train.py:5"]
 
 
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_short_epoch_to_the_end_of_its_data_is_a_training_where_no_call_can_be_seen_to_train(
+    batches: int, begin: Callable[[WatchedLoops, str], Any]
+) -> None:
+    loops = WatchedLoops()
+    training, validation, shows, take = (begin(loops, f"train.py:{line}") for line in (3, 5, 7, 9))
+    take.of_a_take = True
+    for _ in range(8):
+        passed(training, batches)
+        passed(validation, 9)
+        looked(shows)
+        passed(take, 1)
+    assert ended(loops) == ["train.py:3", "train.py:5"]
+
+
 def test_examples_before_each_epoch_over_arrays_are_no_training(begin: Callable[[WatchedLoops, str], Any]) -> None:
     loops = WatchedLoops()
     shows, validation = (begin(loops, f"train.py:{line}") for line in (3, 5))
@@ -127,7 +148,8 @@ def test_examples_before_each_epoch_over_arrays_are_no_training(begin: Callable[
 def test_what_only_looks_leaves_its_place_to_another_line(begin: Callable[[WatchedLoops, str], Any]) -> None:
     loops = WatchedLoops()
     for line in range(WATCHED_LOOPS):
-        passed(begin(loops, f"train.py:{line}"), 1 if line == 2 else 9)
+        loop = begin(loops, f"train.py:{line}")
+        looked(loop) if line == 2 else passed(loop, 9)
     assert begin(loops, "train.py:8") is not None
     assert begin(loops, "train.py:2") is None
     assert begin(loops, "train.py:9") is not None

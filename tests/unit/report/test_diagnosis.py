@@ -66,7 +66,8 @@ def test_the_places_of_the_same_calls_stand_beside_the_code() -> None:
     code = CodeChange(diff=diagnoses.DIFF, alike=("train.py:31", "train.py:40"))
     whole = diagnoses.session(diagnoses.diagnosis(attempts=(attempt.model_copy(update={"code": code}),)))
     for text in (on_paper(whole), markdown.render(whole), html.render(whole)):
-        assert "The same calls make another pipeline at train.py:31, train.py:40, which was not measured." in text
+        assert "The same calls make another pipeline at train.py:31, train.py:40, which was not measured: " in text
+        assert "the same edit may help there" in text
 
 
 def test_what_was_not_tried_is_listed_by_its_reason() -> None:

@@ -1,0 +1,137 @@
+"""Which conditions and caches keep the text of a loop from making a call each time that the loop goes round.
+
+    for epoch in range(3):                        if name not in made:              @functools.cache
+        if epoch == 0:                                made[name] = build(name)      def build(name): ...
+            dataset = build()
+
+A condition counts that looks at what changes from round to round: at what the loop sets, or what the call is kept in.
+One such as `if training:` comes out alike each time.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+_CACHES = ("cache", "memo")
+"""Parts of the names of decorators that keep what a function has returned."""
+
+
+def is_kept(frame: FrameType) -> bool:
+    """Return whether a function under way keeps what it makes, so that its next call need not make it again."""
+    code = frame.f_code
+    made = frame.f_globals.get(code.co_name)
+    if getattr(getattr(made, "__wrapped__", None), "__code__", None) is code and hasattr(made, "cache_info"):
+        return True
+    return _is_kept(code.co_filename, code.co_name, code.co_firstlineno, frame.f_lineno)
+
+
+@functools.lru_cache(maxsize=4096)  # a script may make thousands of datasets in one line
+def is_conditional(file: str, loop_line: int, line: int) -> bool:
+    """Return whether a loop, by its first line, reaches a line of it only in some rounds."""
+    loop = next((node for node in _nodes(file) if _is_loop(node) and node.lineno == loop_line), None)
+    if loop is None:
+        return False
+    changing = _stored([loop])
+    for node in _nodes(file):
+        if not isinstance(node, ast.If | ast.ExceptHandler) or node.lineno <= loop_line:
+            continue
+        if isinstance(node, ast.ExceptHandler) and _spans([node], line):
+            return True
+        if isinstance(node, ast.If) and _in_branch(node, line) and changing & _mentioned([node.test]):
+            return True
+    return False
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_kept(file: str, name: str, first_line: int, line: int) -> bool:
+    function = _function(file, name, first_line)
+    if function is None:
+        return False
+    names = (ast.unparse(each).casefold() for each in function.decorator_list)
+    if any(part in name for name in names for part in _CACHES):
+        return True
+    shared = {name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    return any(_keeps(node, line, shared, function) for node in ast.walk(function))
+
+
+def _keeps(node: Any, line: int, shared: set[str], function: Any) -> bool:
+    """Return whether a statement of a function has a line run only where nothing was kept by an earlier call."""
+    if isinstance(node, ast.If) and _spans(node.body, line):
+        return _leads_to_keeping([node.test], node.body, shared)
+    after = [each for each in function.body if each.lineno > (node.end_lineno or 0)] if hasattr(node, "lineno") else []
+    if isinstance(node, ast.If) and (node.end_lineno or 0) < line and _returns(node.body):
+        return _leads_to_keeping([node.test], after, shared)
+    if isinstance(node, ast.Try) and _returns(node.body) and not _spans(node.body, line) and node.lineno < line:
+        return _leads_to_keeping(node.body, [*node.handlers, *after], shared)
+    return False
+
+
+def _leads_to_keeping(looked_at: Iterable[Any], then: Iterable[Any], shared: set[str]) -> bool:
+    """Return whether what is looked at is set then, and something that outlives the call is set with it."""
+    stored = _stored(then)
+    outlives = {each for each in stored if not each.isidentifier()} | (stored & shared) | _stored_into(then)
+    return bool(outlives) and bool(stored & _mentioned(looked_at))
+
+
+def _stored(nodes: Iterable[Any]) -> set[str]:
+    """Return what statements set: names, attributes, and what they set an item of."""
+    found: set[str] = set()
+    for node in _walk(nodes):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(ast.unparse(node))
+    return found | _stored_into(nodes)
+
+
+def _stored_into(nodes: Iterable[Any]) -> set[str]:
+    return {
+        ast.unparse(node.value)
+        for node in _walk(nodes)
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+    }
+
+
+def _mentioned(nodes: Iterable[Any]) -> set[str]:
+    return {ast.unparse(node) for node in _walk(nodes) if isinstance(node, ast.Name | ast.Attribute)}
+
+
+def _walk(nodes: Iterable[Any]) -> Iterator[Any]:
+    for node in nodes:
+        yield from ast.walk(node)
+
+
+def _returns(body: list[Any]) -> bool:
+    return any(isinstance(node, ast.Return) for node in _walk(body))
+
+
+def _in_branch(node: Any, line: int) -> bool:
+    return _spans(node.body, line) or _spans(node.orelse, line)
+
+
+def _spans(nodes: list[Any], line: int) -> bool:
+    return bool(nodes) and nodes[0].lineno <= line <= (nodes[-1].end_lineno or 0)
+
+
+def _is_loop(node: Any) -> bool:
+    return isinstance(node, ast.For | ast.AsyncFor | ast.While)
+
+
+def _function(file: str, name: str, first_line: int) -> Any:
+    """Return the function of a name whose code begins in a line, which is that of its first decorator."""
+    for node in _nodes(file):
+        is_named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
+        if is_named and first_line == min(each.lineno for each in (node, *node.decorator_list)):
+            return node
+    return None
+
+
+@functools.lru_cache(maxsize=16)
+def _nodes(file: str) -> tuple[Any, ...]:
+    try:
+        return tuple(ast.walk(ast.parse("".join(linecache.getlines(file)))))
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
