@@ -37,7 +37,7 @@ class MeasuredInput:
         busy_ms: how long a step took beside its wait.
         own_step_ms: the ceiling's; None where there is no model.
         host_ms: the host's own part of a step.
-        reads_storage: whether hosts may share what it reads.
+        shares: what hosts may share of it, see `shared_by_hosts`.
     """
 
     name: str
@@ -48,7 +48,7 @@ class MeasuredInput:
     busy_ms: float
     own_step_ms: float | None
     host_ms: Range
-    reads_storage: bool
+    shares: str | None
 
     @property
     def samples(self) -> int:
@@ -176,7 +176,7 @@ def _input(found: ByVariant, name: str, unit: Unit, of: Sequence[Variant], point
         busy_ms=0.0 if drained else max(0.0, mean(busy)),
         own_step_ms=None if drained or not top else top,
         host_ms=host_ms,
-        reads_storage=reads_storage(of[0]),
+        shares=shared_by_hosts(of[0]),
     )
 
 

@@ -150,6 +150,7 @@ def _of(
         total=supply.total,
         trend=supply.trend,
         shared=supply.shared,
+        shares=own.shares or "what hosts share",
         feeds=feeds,
         total_feeds=total_feeds,
         total_from=total_from,
@@ -179,7 +180,7 @@ def _supply_beside_all(own: MeasuredInput, every: Sequence[MeasuredInput], works
 
 def _supply(own: MeasuredInput, points: Sequence[Point], works_ahead: bool) -> Supply:
     busy_ms = None if works_ahead else own.busy_ms
-    return capacity.fit(points, own.unit, own.samples, busy_ms, reads_storage=own.reads_storage)
+    return capacity.fit(points, own.unit, own.samples, busy_ms, reads_storage=own.shares is not None)
 
 
 def _needed(accelerators: int, feeds: Range, total: Range) -> int | None:
