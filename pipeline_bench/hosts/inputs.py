@@ -180,20 +180,18 @@ def _input(found: ByVariant, name: str, unit: Unit, of: Sequence[Variant], point
     )
 
 
-def reads_storage(variant: Variant) -> bool:
-    """Return what its source says of itself; True of one that is not installed, and of a user's own pipeline."""
+def shared_by_hosts(variant: Variant) -> str | None:
+    """Return what hosts with such an input may share, as a sentence calls it; None: nothing.
+
+    A source that is not installed, and a user's own pipeline, may read storage.
+    """
+    if variant.backend == _SERVICE and not _counts_workers(variant):
+        return "the tf.data service"
     try:
         source = plugins.find("sources", variant.source.kind)
     except (KeyError, UsageError):
-        return True
-    return bool(getattr(source, "reads_storage", True))
-
-
-def shared_by_hosts(variant: Variant) -> str | None:
-    """Return what hosts with such an input may share, as a sentence calls it; None: nothing."""
-    if variant.backend == _SERVICE and not _counts_workers(variant):
-        return "the tf.data service"
-    return "storage" if reads_storage(variant) else None
+        return "storage"
+    return "storage" if getattr(source, "reads_storage", True) else None
 
 
 def _host_ms(steps: Sequence[tuple[float, float | None, float]]) -> Range:

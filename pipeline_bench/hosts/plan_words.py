@@ -116,7 +116,7 @@ def assumption(plan: VariantPlan) -> str:
     if not plan.shared:
         return "Assumes that each further host adds as much: the input reads nothing that hosts share."
     known = "the first" if most == 1 else f"the {most} measured: it was never saturated"
-    return f"Assumes that {plan.shares} gives each further host as much as {known}; low ends: no more in total."
+    return f"Assumes that {plan.shares} gives each further host as much as {known}; low ends: no higher total."
 
 
 def _not_known(plan: VariantPlan) -> str:

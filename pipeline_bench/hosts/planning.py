@@ -105,7 +105,7 @@ def _notes(session: Session) -> Iterator[str]:
         if why := [*(["their machines differ"] if len(machines) > 1 else []), *named][-1:]:
             yield f"the plan assumes that all hosts are alike, but they are not: {why[0]}"
         if sharing(session.hosts.hosts):
-            yield "ranks that ran on one machine shared its cores and storage: on one each, they may reach more"
+            yield "ranks that ran on one machine shared its cores and storage: on several, they may reach more"
     if session.watched:
         yield "the size of a batch is not known: a batch counts as one sample"
 
@@ -113,7 +113,7 @@ def _notes(session: Session) -> Iterator[str]:
 def _of_other_batches(names: Sequence[str]) -> Iterator[str]:
     """Yield which inputs are not in the plan because a step of theirs is another one."""
     if names:
-        yield f"another size of a batch has its own plan, by --variant: {joined(names)}"
+        yield f"inputs with another batch size have plans of their own: --variant {joined(names, 'or')}"
 
 
 # --- of one input ----------------------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ def test_a_plan_of_machines_that_differ_says_that_it_takes_them_to_be_alike() ->
     assert not any("alike" in note for note in planned(merged(10.0)).notes)
     made = merge.merge([on(f"node-{rank}", of_rank(rank, together_ms=10.0), cores=2 + rank) for rank in range(2)])
     assert "the plan assumes that all hosts are alike, but they are not: their machines differ" in planned(made).notes
-    shared = "ranks that ran on one machine shared its cores and storage: on one each, they may reach more"
+    shared = "ranks that ran on one machine shared its cores and storage: on several, they may reach more"
     assert shared in planned(merged(10.0)).notes
     assert shared not in planned(made).notes
 
@@ -211,7 +211,7 @@ def test_an_input_of_another_batch_is_not_planned_for_this_ones_step() -> None:
     session = session_of({**steps, "ceiling": (1.0, 0.0)}, *wanted)
     found = planned(session)
     assert [each.variant for each in found.variants] == ["few"]
-    assert "another size of a batch has its own plan, by --variant: many" in found.notes
+    assert "inputs with another batch size have plans of their own: --variant many" in found.notes
     many = planned(session, variant="many")
     assert many.step_ms == pytest.approx(39.9, rel=0.01)
     assert many.variants[0].alone.utilization.low > 0.9
