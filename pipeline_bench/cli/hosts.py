@@ -115,9 +115,9 @@ def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers
         )
     slots = ranks.slots(scenario, rank.size)
     on_ray = rank.launcher == "ray"  # its session is fetched from there
-    plan = ranks.fingerprint(scenario, rank.size, pipeline_bench.__version__)
+    fingerprint = ranks.fingerprint(scenario, rank.size, pipeline_bench.__version__)
     try:
-        meeting = Meeting(out, rank, slots, notify, gone_s(scenario), plan=plan)
+        meeting = Meeting(out, rank, slots, notify, gone_s(scenario), fingerprint=fingerprint)
     except UsageError:
         with suppress(OSError):
             folder.rmdir()  # else it was in the way of the next run

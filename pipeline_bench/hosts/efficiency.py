@@ -304,7 +304,7 @@ def _held_up(hosts: int, reached: str, figures: Sequence[HostFigures], each: str
         cores = "its cores" if len(common.machines) == 1 else "their cores"
         maybe = f"they may have waited for {cores}, not for {common.storage}"
         return HostsVerdict("inconclusive", (), f"{waiting}{one_machine}: {maybe}")
-    anyway = f"{one_machine}: on one machine, {common.storage} is shared in any case" if one_machine else ""
+    anyway = f"{one_machine}: there, {common.storage} is shared in any case" if one_machine else ""
     return HostsVerdict("shared-storage", (), f"{common.storage} is shared: {waiting}{anyway}")
 
 

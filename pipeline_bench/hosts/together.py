@@ -61,7 +61,7 @@ class Meeting:
         notify: takes a line for the user.
         gone_s: without a sign of life for so long a rank is gone.
         start_s: how long the first slot waits for ranks that were never seen.
-        plan: what every rank has that runs the same trials; one that has another than rank 0 runs none.
+        fingerprint: what every rank has that runs the same trials; one that has another than rank 0 runs none.
 
     Raises:
         UsageError: the folder cannot be written, or is of an earlier run.
@@ -75,10 +75,10 @@ class Meeting:
         notify: Callable[[str], None],
         gone_s: float = _GONE_S,
         start_s: float = _START_S,
-        plan: str = "",
+        fingerprint: str = "",
     ) -> None:
         self._folder, self._rank, self._slots, self._notify = folder / FOLDER, rank, slots, notify
-        self._gone_s, self._start_s, self._plan = gone_s, start_s, plan
+        self._gone_s, self._start_s, self._fingerprint = gone_s, start_s, fingerprint
         self._own = [number for number, slot in enumerate(slots) if rank.number in slot.ranks]
         self._left = -1
         self._gone: dict[int, str] = {}
@@ -151,19 +151,19 @@ class Meeting:
         if rank not in self._slots[slot].ranks:
             before = ranks.before(self._slots, slot, rank)
             needed = Position(-1, 0) if before is None else Position(before, 1)
-        at, plan = self._said(rank)
-        return at is not None and at >= needed and plan == self._plan
+        at, fingerprint = self._said(rank)
+        return at is not None and at >= needed and fingerprint == self._fingerprint
 
     def _said(self, rank: int) -> tuple[Position | None, str]:
-        """Return where a rank is, and the plan that it follows; the position is None where it cannot be read."""
+        """Return where a rank is, and its fingerprint; the position is None where it cannot be read."""
         try:
-            *at, plan = json.loads(self._path(rank).read_text(encoding="ascii"))
-            return Position(*at), plan
+            *at, fingerprint = json.loads(self._path(rank).read_text(encoding="ascii"))
+            return Position(*at), fingerprint
         except (OSError, ValueError, TypeError):
-            return None, self._plan
+            return None, self._fingerprint
 
     def _see_that_it_runs_the_same(self, rank: int) -> None:
-        if self._said(rank)[1] == self._plan:
+        if self._said(rank)[1] == self._fingerprint:
             return
         if rank == 0:
             raise PipelineBenchError(
@@ -203,7 +203,7 @@ class Meeting:
         return None
 
     def _say(self, position: Position) -> None:
-        write_atomically(self._path(self._rank.number), json.dumps([*position, self._plan]))
+        write_atomically(self._path(self._rank.number), json.dumps([*position, self._fingerprint]))
 
     def _beat(self) -> None:
         beat_s = time.time()

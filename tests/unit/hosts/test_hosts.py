@@ -297,10 +297,10 @@ CORES = "ranks 0 and 1 ran on one machine, 97 % of its CPU busy, 60 % by them"
         (
             Common("storage", ONE_MACHINE, (0.3, 0.2)),
             "shared-storage",
-            "30 % of its CPU busy, 20 % by them: on one machine, storage is shared in any case",
+            "30 % of its CPU busy, 20 % by them: there, storage is shared in any case",
         ),
-        (Common("storage", ONE_MACHINE, (0.97, 0.05)), "shared-storage", "97 % of its CPU busy, 5 % by them: on one"),
-        (Common("storage", ONE_MACHINE), "shared-storage", "ran on one machine: on one machine, storage is"),
+        (Common("storage", ONE_MACHINE, (0.97, 0.05)), "shared-storage", "97 % of its CPU busy, 5 % by them: there"),
+        (Common("storage", ONE_MACHINE), "shared-storage", "ran on one machine: there, storage is"),
         (Common("storage", ONE_MACHINE, (0.97, 0.6)), "inconclusive", f"{CORES}: they may have waited for its cores"),
         (
             Common("storage", ((0, 1), (2, 3)), (0.97, 0.6)),

@@ -81,8 +81,8 @@ def busy(whole: Session, percent: float, own_percent: float) -> Session:
     ("machines", "percent", "kind", "words"),
     [
         (("a", "b"), (97.0, 30.0), "shared-storage", "storage is shared: at 2 hosts each waits"),
-        (("a", "a"), (40.0, 15.0), "shared-storage", "ran on one machine, 40 % of its CPU busy, 30 % by them: on one"),
-        (("a", "a"), (97.0, 3.0), "shared-storage", "97 % of its CPU busy, 6 % by them: on one machine, storage"),
+        (("a", "a"), (40.0, 15.0), "shared-storage", "ran on one machine, 40 % of its CPU busy, 30 % by them: there"),
+        (("a", "a"), (97.0, 3.0), "shared-storage", "97 % of its CPU busy, 6 % by them: there, storage"),
         (("a", "a"), (97.0, 30.0), "inconclusive", "97 % of its CPU busy, 60 % by them: they may have waited for its"),
     ],
 )
