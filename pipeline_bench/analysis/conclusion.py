@@ -22,7 +22,8 @@ def of_hosts(hosts: Hosts) -> str:
         f"{found.variant}: {found.text}." if many else f"{found.text[:1].upper()}{found.text[1:]}."
         for found in hosts.results
     ]
-    return " ".join(said) or "No hosts ran a trial at the same time."
+    left = hosts.missing and f": {units.count(len(hosts.missing), 'rank')} of {hosts.hosts[0].size} left no session"
+    return " ".join(said) or f"No hosts ran a trial at the same time{left or ''}."
 
 
 def conclude(session: Session, *, with_limit: bool = True) -> str:

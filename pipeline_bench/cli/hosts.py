@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -115,8 +115,14 @@ def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers
         )
     slots = ranks.slots(scenario, rank.size)
     on_ray = rank.launcher == "ray"  # its session is fetched from there
-    plan = ranks.fingerprint(scenario, rank.size, pipeline_bench.__version__)
-    with interruptible(), closing(Meeting(out, rank, slots, notify, gone_s(scenario), plan=plan)) as meeting:
+    fingerprint = ranks.fingerprint(scenario, rank.size, pipeline_bench.__version__)
+    try:
+        meeting = Meeting(out, rank, slots, notify, gone_s(scenario), fingerprint=fingerprint)
+    except UsageError:
+        with suppress(OSError):
+            folder.rmdir()  # else it was in the way of the next run
+        raise
+    with interruptible(), closing(meeting):
         outcome = compare(
             ranks.of_rank(scenario, rank.size, rank.number),
             folder,

@@ -156,7 +156,7 @@ def result(
         common: what they share.
     """
     ratios = [together / alone for together, alone in rounds.values()]
-    efficiency = Estimate(reason="no round has every host alone, and all of them at once for half of a trial")
+    efficiency = Estimate(reason="no round is complete: every host alone, and all at once for at least half of a trial")
     if ratios:
         value, ci95 = stats.believe_ratio(ratios, thresholds.RATIO_SCATTER)
         several = len(ratios) > 1
@@ -182,7 +182,7 @@ def _mean(rounds: ByRound) -> float | None:
     return float(np.mean(list(rounds.values()))) if rounds else None
 
 
-class Verdict(NamedTuple):
+class HostsVerdict(NamedTuple):
     """What limits hosts, the ranks that it names, and a sentence."""
 
     kind: HostsKind
@@ -201,7 +201,7 @@ class WorkerFigures(NamedTuple):
     collective_ms: float | None
 
 
-def training(workers: Sequence[WorkerFigures]) -> Verdict | None:
+def training(workers: Sequence[WorkerFigures]) -> HostsVerdict | None:
     """Return whom the workers of a synchronous training wait for, and why; None where the parts are not known.
 
     All step alike. Who comes last to the collective is there for the shortest time, which is what the collective costs
@@ -223,15 +223,15 @@ def training(workers: Sequence[WorkerFigures]) -> Verdict | None:
     lost_ms = median(map(_at_collective_ms, others)) - soonest_ms
     wait_ms, theirs_ms = (median(each.wait_ms or 0.0 for each in some) for some in (late, others))
     who, ranks = joined([each.who for each in late], "and"), tuple(each.rank for each in late)
-    one = ("", "it", "its", "it waits", "delays all workers")
-    s, it, its, they_wait, delay = one if len(late) == 1 else ("s", "them", "their", "they wait", "delay all workers")
-    wait, lost, theirs = f"{wait_ms:.1f} ms", f"{lost_ms:.1f} ms for {it}", f"{theirs_ms:.1f} ms"
-    lost = f"at the collective the others wait {lost}, {units.share(lost_ms / step_ms)} of their step"
+    one = ("", "it", "its", "that rank waits", "delays")
+    s, it, its, they_wait, delay = one if len(late) == 1 else ("s", "them", "their", "those ranks wait", "delay")
+    wait, theirs, lost_share = f"{wait_ms:.1f} ms", f"{theirs_ms:.1f} ms", units.share(lost_ms / step_ms)
+    lost = f"at the collective the others wait {lost_ms:.1f} ms for {it}, {lost_share} of their step"
     if wait_ms - theirs_ms >= lost_ms / 2:
-        waits = f"{they_wait} {wait} for {it}, {units.share(wait_ms / step_ms)} of a step, the others {theirs}"
-        return Verdict("slow-input", ranks, f"the input{s} of {who} {delay}: {waits}; {lost}")
-    own = f"{who} {delay}, but not by {its} input wait ({wait}): {its} own part of the step takes longer"
-    return Verdict("slow-model", ranks, f"{own}; {lost}")
+        waits = f"{they_wait} {wait}, {units.share(wait_ms / step_ms)} of a step, the others {theirs}"
+        return HostsVerdict("slow-input", ranks, f"the input{s} of {who} {delay} all workers: {waits}; {lost}")
+    own = f"{who} {delay} all workers, but not by {its} input wait ({wait}): {its} own part of the step takes longer"
+    return HostsVerdict("slow-model", ranks, f"{own}; {lost}")
 
 
 def _at_collective_ms(worker: WorkerFigures) -> float:
@@ -240,7 +240,7 @@ def _at_collective_ms(worker: WorkerFigures) -> float:
 
 def verdict(
     hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], scatter: float, common: Common
-) -> Verdict:
+) -> HostsVerdict:
     """Return what limits the hosts.
 
     A host whose ceiling is slow is slow whatever its input; one whose input is slow alone needs no neighbour for it.
@@ -268,43 +268,44 @@ def verdict(
         sentences.append(of_all.text)
     elif common.are_cores_busy and (late := sorted({*named}.intersection(*map(set, common.machines)))):
         sentences.append(f"{common.on_one_machine}: {_named(late)} may have waited for a core")
-    return Verdict(kinds[0], tuple(named), "; ".join(sentences))
+    return HostsVerdict(kinds[0], tuple(named), "; ".join(sentences))
 
 
-def _of_all(hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], each: str, common: Common) -> Verdict:
+def _of_all(
+    hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], each: str, common: Common
+) -> HostsVerdict:
     """Return what holds of hosts of which none stands out; `each` is what a sentence calls one of them."""
     value, ci95, line = efficiency.value, efficiency.ci95, thresholds.HOSTS_SCALE
     if value is None:
-        return Verdict("not-measured", (), f"{hosts} hosts: {efficiency.reason}")
+        return HostsVerdict("not-measured", (), f"{hosts} hosts: {efficiency.reason}")
     reached = f"{hosts} hosts reach {units.share_interval(value, ci95)} of what they reach alone"
     if ci95 is not None and ci95[0] > thresholds.TIE:
-        why = "more than is possible: something slowed them alone, other work or files that were not cached yet"
-        return Verdict("inconclusive", (), f"{reached}, {why}")
+        why = "more than is possible: other work, or files that were not cached yet, slowed them while they ran alone"
+        return HostsVerdict("inconclusive", (), f"{reached}, {why}")
     if ci95 is not None and ci95[0] >= line:
-        return Verdict("scales", (), reached)
+        return HostsVerdict("scales", (), reached)
     if ci95 is None or ci95[1] >= line:
         cores = f"; {common.on_one_machine}" if common.are_cores_busy else ""
-        return Verdict(
-            "inconclusive", (), f"{reached}; the threshold is {units.share(line)}: use more --repeats{cores}"
-        )
+        more = f"the threshold is {units.share(line)}: use more --repeats"
+        return HostsVerdict("inconclusive", (), f"{reached}; {more}{cores}")
     return _held_up(hosts, reached, figures, each, common)
 
 
-def _held_up(hosts: int, reached: str, figures: Sequence[HostFigures], each: str, common: Common) -> Verdict:
+def _held_up(hosts: int, reached: str, figures: Sequence[HostFigures], each: str, common: Common) -> HostsVerdict:
     """Return what keeps hosts from what they reach alone; ranks of one machine may wait for its cores."""
     one_machine = f"; {common.on_one_machine}" if common.machines else ""
     waits, alone = (_typical(rounds) for rounds in zip(*((host.together, host.alone) for host in figures), strict=True))
     if waits is None or alone is None or waits - alone < thresholds.BOUND_SHARE:
-        return Verdict("inconclusive", (), f"{reached}, but input wait does not explain it{one_machine}")
+        return HostsVerdict("inconclusive", (), f"{reached}, but input wait does not explain it{one_machine}")
     waiting = f"at {hosts} hosts {each} waits {units.share(waits)}, alone {units.share(alone)}; {reached}"
     if common.storage is None:
-        return Verdict("inconclusive", (), f"{waiting}; the input reads no storage{one_machine}")
+        return HostsVerdict("inconclusive", (), f"{waiting}; the input reads no storage{one_machine}")
     if common.may_lack_cores:
         cores = "its cores" if len(common.machines) == 1 else "their cores"
         maybe = f"they may have waited for {cores}, not for {common.storage}"
-        return Verdict("inconclusive", (), f"{waiting}{one_machine}: {maybe}")
-    trivially = f"{one_machine}: what ranks of one machine read is shared anyway" if one_machine else ""
-    return Verdict("shared-storage", (), f"{common.storage} is shared: {waiting}{trivially}")
+        return HostsVerdict("inconclusive", (), f"{waiting}{one_machine}: {maybe}")
+    anyway = f"{one_machine}: there, {common.storage} is shared in any case" if one_machine else ""
+    return HostsVerdict("shared-storage", (), f"{common.storage} is shared: {waiting}{anyway}")
 
 
 def _named(ranks: Sequence[int]) -> str:

@@ -37,7 +37,7 @@ class MeasuredInput:
         busy_ms: how long a step took beside its wait.
         own_step_ms: the ceiling's; None where there is no model.
         host_ms: the host's own part of a step.
-        reads_storage: whether hosts may share what it reads.
+        shares: what hosts may share of it, see `shared_by_hosts`.
     """
 
     name: str
@@ -48,7 +48,7 @@ class MeasuredInput:
     busy_ms: float
     own_step_ms: float | None
     host_ms: Range
-    reads_storage: bool
+    shares: str | None
 
     @property
     def samples(self) -> int:
@@ -176,24 +176,22 @@ def _input(found: ByVariant, name: str, unit: Unit, of: Sequence[Variant], point
         busy_ms=0.0 if drained else max(0.0, mean(busy)),
         own_step_ms=None if drained or not top else top,
         host_ms=host_ms,
-        reads_storage=reads_storage(of[0]),
+        shares=shared_by_hosts(of[0]),
     )
 
 
-def reads_storage(variant: Variant) -> bool:
-    """Return what its source says of itself; True of one that is not installed, and of a user's own pipeline."""
+def shared_by_hosts(variant: Variant) -> str | None:
+    """Return what hosts with such an input may share, as a sentence calls it; None: nothing.
+
+    A source that is not installed, and a user's own pipeline, may read storage.
+    """
+    if variant.backend == _SERVICE and not _counts_workers(variant):
+        return "the tf.data service"
     try:
         source = plugins.find("sources", variant.source.kind)
     except (KeyError, UsageError):
-        return True
-    return bool(getattr(source, "reads_storage", True))
-
-
-def shared_by_hosts(variant: Variant) -> str | None:
-    """Return what hosts with such an input may share, as a sentence calls it; None: nothing."""
-    if variant.backend == _SERVICE and not _counts_workers(variant):
-        return "the tf.data service"
-    return "storage" if reads_storage(variant) else None
+        return "storage"
+    return "storage" if getattr(source, "reads_storage", True) else None
 
 
 def _host_ms(steps: Sequence[tuple[float, float | None, float]]) -> Range:

@@ -52,7 +52,10 @@ def read(folder: Path) -> list[Session]:
 
 def _of_its_folder(file: Path, folder: str) -> Session:
     """Return the session of a file; a copy of another rank's would count twice."""
-    session = load(file)
+    try:
+        session = load(file)
+    except SessionError as error:
+        raise SessionError(error.message, f"Remove {folder} to merge the other ranks without it.") from None
     if session.host is None or ranks.folder_name(session.host.rank) != folder:
         of = "of no rank" if session.host is None else f"of {session.host.label}"
         raise SessionError(
@@ -131,11 +134,12 @@ def merge(
 
 
 def _cut_short(sessions: Sequence[Session], who: Mapping[int, str]) -> Iterator[str]:
-    """Yield which ranks ended before their last trial, as one does that is killed."""
+    """Yield which ranks have not run their last trial, as one that was killed."""
     for session in sessions:
         planned = () if session.watched else plan(session.scenario)
         if (ran := len(session.trials)) < len(planned):
-            yield f"{who[_rank(session)]} ended after {ran} of {len(planned)} trials; the next was {planned[ran].label}"
+            next_one = f"the next was {planned[ran].label}"
+            yield f"{who[_rank(session)]} ended early, or still runs: {ran} of {len(planned)} trials; {next_one}"
 
 
 def _described(host: Host, session: Session, ahead_s: float | None) -> Host:

@@ -59,7 +59,7 @@ class Ended(NamedTuple):
     ahead_s: dict[int, float]
 
 
-class Rank:
+class PlacedRank:
     """A rank on its node, as Ray's actor: the runner's process, and the files that tell of it."""
 
     def __init__(self, number: int, size: int, scenario: str, expose_servers: bool) -> None:
@@ -185,7 +185,7 @@ class _Ranks:
         self._beats: dict[int, int] = {}
         self._lost: dict[int, str] = {}
         self._ahead_s: dict[int, float] = {}
-        actor = library.remote(Rank)
+        actor = library.remote(PlacedRank)
         self._actors = [
             actor.options(**_place(self._group, number), max_restarts=0).remote(
                 number, hosts, scenario.model_dump_json(), expose_servers
@@ -201,8 +201,8 @@ class _Ranks:
                 interrupts.check()
                 # All that is there: after this program was stopped for a while, an answer that waits is in time.
                 ready, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=_LOOK_S)
-                answers = [(future, *asked.pop(future)) for future in ready]
-                for future, number, _ in answers:
+                for future in ready:
+                    number, _ = asked.pop(future)
                     if self._take(number, future):
                         asked[self._ask(number)] = (number, time.monotonic())
                 for future, (number, since_s) in list(asked.items()):
@@ -241,7 +241,7 @@ class _Ranks:
         for line in seen.stderr.splitlines():
             self._notify(line)
         if seen.code is not None and (seen.code < 0 or seen.code > 1):
-            self._lose(number, f"its program ended with {seen.code}")
+            self._lose(number, f"its program {units.ending(seen.code)}")
         return seen.code is None
 
     def _keep(self, number: int, session: bytes) -> None:
@@ -347,12 +347,23 @@ def _runs_here() -> bool:
 
 
 def _started(hosts: int) -> Any:
+    """Return a cluster of so many nodes; Ray itself ends what has started where it does not come up.
+
+    Raises:
+        UsageError: it did not come up.
+    """
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": _LOCAL_STORE_BYTES}
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-    for _ in range(hosts - 1):
-        cluster.add_node(**node)
+    try:
+        cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+        for _ in range(hosts - 1):
+            cluster.add_node(**node)
+    except Exception as error:  # Ray raises this class
+        raise UsageError(
+            f"Ray did not start {units.count(hosts, 'node')} on this machine: {line_of(error)}",
+            "A machine that is busy may be too slow for it; give fewer --hosts, or the cluster's address: --on ray://…",
+        ) from None
     return cluster
 
 

@@ -86,20 +86,20 @@ def _each(plan: VariantPlan) -> str:
 
 
 def _of_total(plan: VariantPlan) -> str:
-    """What the storage, or the way from the workers, comes to; empty where only one was measured."""
+    """What the storage, or the way from the workers, comes to; empty where one was measured, or nothing is shared."""
+    what = _of_all(plan)
+    what = what[0].upper() + what[1:]
     if plan.total_from is not None:
-        what = "Storage" if plan.unit == "host" else "The workers' total"
         enough = between(plan.total_feeds, " accelerators")
         return (
             f"{what} saturates at {rate(plan.total)} samples/s, enough for {enough}: "
             f"it is the limit from {_with_ends(plan.total_from, '{:.0f}'.format)} {plan.unit}s on."
         )
-    if len(plan.measured_counts) == 1:
+    if len(plan.measured_counts) == 1 or not plan.shared:
         return ""
     most = f"{plan.measured_counts[-1]} {plan.unit}s"
-    what = "Storage was not saturated" if plan.unit == "host" else "The workers' total was not saturated"
-    enough = number(plan.total_feeds.low)
-    return f"{what} with {most}: {units.rate(plan.total.low)} samples/s, enough for {enough} accelerators."
+    seen = f"{units.rate(plan.total.low)} samples/s, enough for {number(plan.total_feeds.low)} accelerators"
+    return f"{what} was not saturated with {most}: {seen}."
 
 
 def assumption(plan: VariantPlan) -> str:
@@ -115,16 +115,8 @@ def assumption(plan: VariantPlan) -> str:
         return f"Assumes that each input worker beyond the {most} measured adds as much: their total was not saturated."
     if not plan.shared:
         return "Assumes that each further host adds as much: the input reads nothing that hosts share."
-    return _not_saturated(most)
-
-
-def _not_saturated(most: int) -> str:
-    if most == 1:
-        return "Assumes that storage gives each further host as much as the first; low ends: no more in total."
-    return (
-        f"Assumes that storage gives each further host as much as the {most} measured: it was never saturated; low "
-        "ends: no more in total."
-    )
+    known = "the first" if most == 1 else f"the {most} measured: it was never saturated"
+    return f"Assumes that {plan.shares} gives each further host as much as {known}; low ends: no higher total."
 
 
 def _not_known(plan: VariantPlan) -> str:
@@ -141,12 +133,17 @@ def _not_known(plan: VariantPlan) -> str:
 
 def _reached(plan: VariantPlan) -> str:
     last, gives = f"{plan.measured_counts[-1]} {plan.unit}s", f"{rate(plan.total)} samples/s"
-    subject = "storage" if plan.unit == "host" else "the workers' total"
+    subject = _of_all(plan)
     if plan.trend == "rising":
         return f"Assumes that {subject} stays at the {gives} of {last}, although it still rose until there."
     if plan.trend == "falling":
         return f"Assumes that {subject} stays at the {gives} of {last}, although it fell until there."
     return f"Assumes that {subject} stays at {gives} beyond the {last} measured."
+
+
+def _of_all(plan: VariantPlan) -> str:
+    """Return what gives the total."""
+    return plan.shares if plan.unit == "host" else "the workers' total"
 
 
 def explained() -> str:

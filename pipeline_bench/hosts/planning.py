@@ -105,7 +105,7 @@ def _notes(session: Session) -> Iterator[str]:
         if why := [*(["their machines differ"] if len(machines) > 1 else []), *named][-1:]:
             yield f"the plan assumes that all hosts are alike, but they are not: {why[0]}"
         if sharing(session.hosts.hosts):
-            yield "ranks that ran on one machine shared its cores and storage: on one each, they may reach more"
+            yield "ranks that ran on one machine shared its cores and storage: on several, they may reach more"
     if session.watched:
         yield "the size of a batch is not known: a batch counts as one sample"
 
@@ -113,7 +113,7 @@ def _notes(session: Session) -> Iterator[str]:
 def _of_other_batches(names: Sequence[str]) -> Iterator[str]:
     """Yield which inputs are not in the plan because a step of theirs is another one."""
     if names:
-        yield f"another size of a batch has its own plan, by --variant: {joined(names)}"
+        yield f"inputs with another batch size have plans of their own: --variant {joined(names, 'or')}"
 
 
 # --- of one input ----------------------------------------------------------------------------------------------------
@@ -150,6 +150,7 @@ def _of(
         total=supply.total,
         trend=supply.trend,
         shared=supply.shared,
+        shares=own.shares or "what hosts share",
         feeds=feeds,
         total_feeds=total_feeds,
         total_from=total_from,
@@ -179,7 +180,7 @@ def _supply_beside_all(own: MeasuredInput, every: Sequence[MeasuredInput], works
 
 def _supply(own: MeasuredInput, points: Sequence[Point], works_ahead: bool) -> Supply:
     busy_ms = None if works_ahead else own.busy_ms
-    return capacity.fit(points, own.unit, own.samples, busy_ms, reads_storage=own.reads_storage)
+    return capacity.fit(points, own.unit, own.samples, busy_ms, reads_storage=own.shares is not None)
 
 
 def _needed(accelerators: int, feeds: Range, total: Range) -> int | None:

@@ -61,10 +61,10 @@ class Meeting:
         notify: takes a line for the user.
         gone_s: without a sign of life for so long a rank is gone.
         start_s: how long the first slot waits for ranks that were never seen.
-        plan: what every rank has that runs the same trials; one that has another than rank 0 runs none.
+        fingerprint: what every rank has that runs the same trials; one that has another than rank 0 runs none.
 
     Raises:
-        UsageError: the folder cannot be written.
+        UsageError: the folder cannot be written, or is of an earlier run.
     """
 
     def __init__(
@@ -75,16 +75,22 @@ class Meeting:
         notify: Callable[[str], None],
         gone_s: float = _GONE_S,
         start_s: float = _START_S,
-        plan: str = "",
+        fingerprint: str = "",
     ) -> None:
         self._folder, self._rank, self._slots, self._notify = folder / FOLDER, rank, slots, notify
-        self._gone_s, self._start_s, self._plan = gone_s, start_s, plan
+        self._gone_s, self._start_s, self._fingerprint = gone_s, start_s, fingerprint
         self._own = [number for number, slot in enumerate(slots) if rank.number in slot.ranks]
-        self._gone: set[int] = set()
+        self._left = -1
+        self._gone: dict[int, str] = {}
         self._ended = threading.Event()
-        self._begun_s = time.monotonic()
+        self._begun_s = self._awake_since_s = time.monotonic()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
+            if self._path(rank.number).exists():  # the files of other ranks may then be of that run as well
+                raise UsageError(
+                    f"--out {folder}: {self._folder} is of an earlier run.",
+                    "Remove it, or give each run of the ranks an --out of its own.",
+                )
             self._say(Position(-1, 1))
             self.clock_offset_s = clock_offset_s(self._path(rank.number))
         except OSError as error:
@@ -104,7 +110,10 @@ class Meeting:
             KeyboardInterrupt: the user interrupted.
         """
         slot = self._own[index]
-        self._say(Position(slot, 0))
+        try:
+            self._say(Position(slot, 0))
+        except OSError as error:
+            raise PipelineBenchError(f"the files that the ranks share cannot be written: {error.strerror}") from None
         look_s = _LOOK_S
         while waited_for := [rank for rank in self._others() if not self._is_there(rank, slot)]:
             interrupts.check()
@@ -114,18 +123,23 @@ class Meeting:
             time.sleep(look_s)
             look_s = min(2 * look_s, _LONGEST_LOOK_S)
         self._see_that_it_is_waited_for()
-        if self._slots[slot].together and (gone := sorted(self._gone.intersection(self._slots[slot].ranks))):
-            raise PipelineBenchError(f"rank {gone[0]} is lost, and this trial needs it")
+        if self._slots[slot].together:
+            for rank in sorted(self._gone.keys() & self._slots[slot].ranks):
+                raise PipelineBenchError(f"rank {rank} {self._gone[rank]}")
 
     def leave(self, index: int) -> None:
         """Say that the trial has ended."""
+        self._left = index
         with suppress(OSError):  # the trial's record is kept; the next `enter` says as much
             self._say(Position(self._own[index], 1))
 
     def close(self) -> None:
         """Tell the other ranks that this one takes part in no further trial."""
         with suppress(OSError):  # the others will see no further sign of life
-            self._say(Position(len(self._slots), 1))
+            if self._left + 1 < len(self._own):
+                write_atomically(gone_path(self._folder, self._rank.number), "it ended before its last trial")
+            else:
+                self._say(Position(len(self._slots), 1))
         self._ended.set()
         self._beating.join()
 
@@ -137,19 +151,19 @@ class Meeting:
         if rank not in self._slots[slot].ranks:
             before = ranks.before(self._slots, slot, rank)
             needed = Position(-1, 0) if before is None else Position(before, 1)
-        at, plan = self._said(rank)
-        return at is not None and at >= needed and plan == self._plan
+        at, fingerprint = self._said(rank)
+        return at is not None and at >= needed and fingerprint == self._fingerprint
 
     def _said(self, rank: int) -> tuple[Position | None, str]:
-        """Return where a rank is, and the plan that it follows; the position is None where it cannot be read."""
+        """Return where a rank is, and its fingerprint; the position is None where it cannot be read."""
         try:
-            *at, plan = json.loads(self._path(rank).read_text(encoding="ascii"))
-            return Position(*at), plan
+            *at, fingerprint = json.loads(self._path(rank).read_text(encoding="ascii"))
+            return Position(*at), fingerprint
         except (OSError, ValueError, TypeError):
-            return None, self._plan
+            return None, self._fingerprint
 
     def _see_that_it_runs_the_same(self, rank: int) -> None:
-        if self._said(rank)[1] == self._plan:
+        if self._said(rank)[1] == self._fingerprint:
             return
         if rank == 0:
             raise PipelineBenchError(
@@ -158,36 +172,45 @@ class Meeting:
             )
         if self._rank.number == 0:
             self._notify(f"rank {rank} has other trials, or another version; the others continue without it")
-        self._gone.add(rank)
+        self._gone[rank] = "has other trials, or another version of this program"
 
     def _see_that_it_is_waited_for(self) -> None:
-        with suppress(OSError):
-            why = gone_path(self._folder, self._rank.number).read_text(encoding="utf-8", errors="replace")
-            raise PipelineBenchError(f"the others continue without rank {self._rank.number}: {one_line(why, REASON)}")
+        if (why := self._said_of(self._rank.number)) is not None:
+            raise PipelineBenchError(f"the others continue without rank {self._rank.number}: {why}")
 
     def _note_gone(self, rank: int) -> None:
         """Wait no more for a rank that shows no sign of life; both stamps are of the folder's own clock."""
-        if gone_path(self._folder, rank).exists():
-            self._gone.add(rank)
+        if (why := self._said_of(rank)) is not None:
+            self._gone[rank] = f"is lost: {why}"
             return
         try:
             silent_s = self._path(self._rank.number).stat().st_mtime - self._path(rank).stat().st_mtime
-            gone = silent_s > self._gone_s
-        except OSError:  # it never came
+            gone, why = silent_s > self._gone_s, "it gave no sign of life for"
+        except OSError:
             silent_s = time.monotonic() - self._begun_s
-            gone = silent_s > self._start_s
-        if gone:
-            self._gone.add(rank)
-            why = f"rank {rank} gave no sign of life for {units.seconds(silent_s)}"
+            gone, why = silent_s > self._start_s, "it did not start within"
+        if gone and time.monotonic() - self._awake_since_s > self._gone_s:
+            why = f"{why} {units.seconds(silent_s)}"
+            self._gone[rank] = f"is lost: {why}"
             with suppress(OSError):  # so that it is gone for all, itself too, should it only have been stopped
                 write_atomically(gone_path(self._folder, rank), why)
-            self._notify(f"{why}; the others continue without it")
+            self._notify(f"rank {rank} is lost: {why}; the others continue without it")
+
+    def _said_of(self, rank: int) -> str | None:
+        """Return why a rank is gone, as the first who saw it says; None of one that nobody misses."""
+        with suppress(OSError):
+            return one_line(gone_path(self._folder, rank).read_text(encoding="utf-8", errors="replace"), REASON)
+        return None
 
     def _say(self, position: Position) -> None:
-        write_atomically(self._path(self._rank.number), json.dumps([*position, self._plan]))
+        write_atomically(self._path(self._rank.number), json.dumps([*position, self._fingerprint]))
 
     def _beat(self) -> None:
+        beat_s = time.time()
         while not self._ended.wait(_BEAT_S):
+            if time.time() - beat_s > self._gone_s / 2:
+                self._awake_since_s = time.monotonic()  # this one was stopped, perhaps with all others
+            beat_s = time.time()
             try:
                 os.utime(self._path(self._rank.number))
             except OSError:  # a full or lost folder: the others will say that this one is gone

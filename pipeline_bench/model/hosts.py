@@ -174,6 +174,8 @@ class VariantPlan(Record):
     """How the total went over the numbers at which it was reached; None where that was one or none."""
     shared: bool = True
     """Whether hosts may share what the input reads."""
+    shares: Line = "storage"
+    """What that is, as a sentence calls it."""
     feeds: Range
     """How many accelerators one host's, or worker's, input feeds: as many as reach a utilization of 0.90 by it."""
     total_feeds: Range

@@ -72,7 +72,7 @@ def _table(plan: VariantPlan, width: int) -> Table:
 
 
 def _cells(row: PlanRow, plan: VariantPlan) -> tuple[str, ...]:
-    words = _LIMITS | (_OF_WORKERS if plan.unit != "host" else {})
+    words = _LIMITS | ({"storage": plan.shares} if plan.unit == "host" else _OF_WORKERS)
     return (
         f"{row.count:,}",
         plan_words.rate(row.samples_per_second),

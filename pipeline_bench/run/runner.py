@@ -52,7 +52,12 @@ class TrialGate(Protocol):
     """What a trial waits for before it begins, and what hears when it has ended."""
 
     def enter(self, index: int) -> None:
-        """Wait until the trial of that index may begin; raises KeyboardInterrupt where the user interrupts."""
+        """Wait until the trial of that index may begin.
+
+        Raises:
+            PipelineBenchError: it may not, and why.
+            KeyboardInterrupt: the user interrupted.
+        """
 
     def leave(self, index: int) -> None:
         """Hear that it has ended."""
@@ -194,15 +199,17 @@ class Runner:
         log = TrialLog(trial, time.monotonic_ns())
         child: Child | None = None
         status: TrialStatus
+        what = ""
         try:
             if self._gate is not None:
                 self._gate.enter(trial.index)
+            what = "its process could not be started: "
             log.started_ns = time.monotonic_ns()
             child = self._start(trial, stderr)
         except KeyboardInterrupt:
             status = "interrupted"
         except (PipelineBenchError, OSError) as error:
-            log.apply(Failed(error=f"its process could not be started: {error}"))
+            log.apply(Failed(error=f"{what}{error}"))
             status = "failed"
         else:
             status = self._watch(log, child, stderr, cores)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import psutil
 import pytest
 
-from pipeline_bench.errors import SessionError
+from pipeline_bench.errors import PipelineBenchError, SessionError
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session, load
 from pipeline_bench.model.trial import Trial, TrialRecord
@@ -239,6 +239,19 @@ def test_among_several_hosts_no_trial_joins_the_plan_that_they_agreed_on(server:
     gate = Agreed()
     Runner(tmp_path, server, NvmlSampler(), Observer(), gate=gate).run(new_session(scenario))
     assert gate.entered == [0, 1, 2, 3]
+
+
+def test_a_trial_that_another_rank_was_needed_for_says_so_and_nothing_else(server: TrialServer, tmp_path: Path) -> None:
+    class Refusing:
+        def enter(self, index: int) -> None:
+            raise PipelineBenchError("rank 1 is lost: it did not start within 120 s")
+
+        def leave(self, index: int) -> None:
+            pass
+
+    gate, session = Refusing(), new_session(scripted("ok"))
+    (trial,) = Runner(tmp_path, server, NvmlSampler(), Observer(), gate=gate).run(session).session.trials
+    assert (trial.status, trial.reason) == ("failed", "rank 1 is lost: it did not start within 120 s")
 
 
 def test_a_budget_that_is_too_small_still_gives_an_interval(run: Run) -> None:

@@ -107,14 +107,14 @@ def worker(rank: int, wait_ms: float, collective_ms: float | None) -> WorkerFigu
 @pytest.mark.parametrize(
     ("waits_ms", "collectives_ms", "expected", "words"),
     [
-        ((1, 31, 1), (35, 5, 34), ("slow-input", 1), "waits 31.0 ms for it, 62 % of a step, the others 1.0 ms; at the"),
+        ((1, 31, 1), (35, 5, 34), ("slow-input", 1), "rank waits 31.0 ms, 62 % of a step, the others 1.0 ms; at the"),
         ((1, 1, 1), (35, 5, 34), ("slow-model", 1), "not by its input wait (1.0 ms)"),
         ((1, 9, 1), (35, 5, 34), ("slow-model", 1), "the others wait 29.5 ms for it, 59 % of their step"),
         (
             (1, 31, 1, 31),
             (35, 5, 35, 6),
             ("slow-input", 1, 3),
-            "the inputs of rank 1 and rank 3 delay all workers: they wait 31.0 ms for them, 62 % of a step, the others "
+            "the inputs of rank 1 and rank 3 delay all workers: those ranks wait 31.0 ms, 62 % of a step, the others "
             "1.0 ms; at the collective the others wait 30.0 ms for them",
         ),
         (
@@ -297,10 +297,10 @@ CORES = "ranks 0 and 1 ran on one machine, 97 % of its CPU busy, 60 % by them"
         (
             Common("storage", ONE_MACHINE, (0.3, 0.2)),
             "shared-storage",
-            "30 % of its CPU busy, 20 % by them: what ranks of one machine read is shared anyway",
+            "30 % of its CPU busy, 20 % by them: there, storage is shared in any case",
         ),
-        (Common("storage", ONE_MACHINE, (0.97, 0.05)), "shared-storage", "97 % of its CPU busy, 5 % by them: what"),
-        (Common("storage", ONE_MACHINE), "shared-storage", "ran on one machine: what ranks of one machine read"),
+        (Common("storage", ONE_MACHINE, (0.97, 0.05)), "shared-storage", "97 % of its CPU busy, 5 % by them: there"),
+        (Common("storage", ONE_MACHINE), "shared-storage", "ran on one machine: there, storage is"),
         (Common("storage", ONE_MACHINE, (0.97, 0.6)), "inconclusive", f"{CORES}: they may have waited for its cores"),
         (
             Common("storage", ((0, 1), (2, 3)), (0.97, 0.6)),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -30,6 +32,29 @@ def test_a_session_that_cannot_be_saved_here_is_one_message(tmp_path: Path) -> N
     with pytest.raises(SessionError, match="rank-001: a session cannot be saved: File exists") as refused:
         run._keep(1, b"{}")
     assert f"pipeline-bench merge {tmp_path}" in refused.value.hint
+
+
+def test_a_rank_whose_program_is_killed_is_lost_and_all_others_hear_why() -> None:
+    told: list[str] = []
+    run = on_ray._Ranks.__new__(on_ray._Ranks)
+    run._ray = SimpleNamespace(get=lambda seen: seen, exceptions=SimpleNamespace(RayError=ConnectionError))
+    run._beats, run._ahead_s, run._lost, run._outbox, run._notify = {}, {}, {}, [{}, {}, {}], told.append
+    assert not run._take(1, on_ray.Seen(None, None, "", -9, 0.0))
+    why = "its program was killed by SIGKILL"
+    assert told == [f"rank 1 is lost: {why}"]
+    assert run._outbox == [{"rank-001.gone": why.encode()}, {}, {"rank-001.gone": why.encode()}]
+
+
+def test_a_cluster_that_does_not_start_here_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine Ray gives up after 30 s, with an exception of no class of its own."""
+
+    def time_out(**_: object) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    monkeypatch.setitem(sys.modules, "ray.cluster_utils", SimpleNamespace(Cluster=time_out))
+    with pytest.raises(UsageError, match="did not start 4 nodes on this machine: Exception: The current node timed"):
+        on_ray._started(4)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,30 @@ def test_storage_that_two_hosts_exhaust_limits_all_that_are_more() -> None:
     assert check.planned.low <= check.measured <= (check.planned.high or 0)
 
 
+@pytest.mark.parametrize(
+    ("together_ms", "said"),
+    [
+        (
+            16.0,
+            (
+                "The tf.data service saturates at 16.0k samples/s",
+                "that the tf.data service stays at",
+                "2 16.0k 0.63 (0.59 to 0.66) the tf.data service measured",
+            ),
+        ),
+        (10.0, ("The tf.data service was not saturated with 2 hosts", "that the tf.data service gives each further")),
+    ],
+)
+def test_hosts_of_one_tf_data_service_are_limited_by_it(together_ms: float, said: tuple[str, ...]) -> None:
+    session = merge.merge([of_rank(rank, together_ms=together_ms) for rank in range(2)])
+    served = {"backend": "tf_data_service", "options": {"dispatcher": "grpc://service:5000"}}
+    variants = tuple(reading("tfrecord", each, **served) for each in session.scenario.variants)
+    session = session.model_copy(update={"scenario": session.scenario.model_copy(update={"variants": variants})})
+    text = " ".join(" ".join(shown(planned(session))).split())
+    assert all(words in text for words in said)
+    assert "storage" not in text.lower().replace("cores and storage", "")
+
+
 def test_storage_that_gives_two_less_than_one_is_said_to_fall() -> None:
     (found,) = planned(merged(25.0)).variants
     assert found.trend == "falling"
@@ -109,7 +133,7 @@ def test_a_plan_of_machines_that_differ_says_that_it_takes_them_to_be_alike() ->
     assert not any("alike" in note for note in planned(merged(10.0)).notes)
     made = merge.merge([on(f"node-{rank}", of_rank(rank, together_ms=10.0), cores=2 + rank) for rank in range(2)])
     assert "the plan assumes that all hosts are alike, but they are not: their machines differ" in planned(made).notes
-    shared = "ranks that ran on one machine shared its cores and storage: on one each, they may reach more"
+    shared = "ranks that ran on one machine shared its cores and storage: on several, they may reach more"
     assert shared in planned(merged(10.0)).notes
     assert shared not in planned(made).notes
 
@@ -187,7 +211,7 @@ def test_an_input_of_another_batch_is_not_planned_for_this_ones_step() -> None:
     session = session_of({**steps, "ceiling": (1.0, 0.0)}, *wanted)
     found = planned(session)
     assert [each.variant for each in found.variants] == ["few"]
-    assert "another size of a batch has its own plan, by --variant: many" in found.notes
+    assert "inputs with another batch size have plans of their own: --variant many" in found.notes
     many = planned(session, variant="many")
     assert many.step_ms == pytest.approx(39.9, rel=0.01)
     assert many.variants[0].alone.utilization.low > 0.9
