@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -326,6 +327,8 @@ def run(
                 typer.echo(wrapped(f"pipeline-bench: {safe(line)}", sys.stderr), err=True)
             if following := closing.next_command(ended):  # in one piece, to be copied
                 typer.echo(f"pipeline-bench: next: {safe(following)}", err=True)
+    if ended.by_interrupt:  # by an exit code, a shell would go on with its loop, or with the next line of its script
+        commands.end_by(signal.SIGINT)
     raise typer.Exit(ended.code)
 
 

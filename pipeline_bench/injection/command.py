@@ -99,6 +99,7 @@ class EndedCommand:
             a line each.
         cpu_percent: CPU time of the command with all that it started, over wall time and cores, 0 to 100.
         running: the numbers of the processes that train still, as one that a script leaves in the background.
+        by_interrupt: whether SIGINT ended it.
     """
 
     code: int
@@ -109,6 +110,7 @@ class EndedCommand:
     gpu_percent: tuple[float | None, str | None]
     cpu_percent: float | None
     running: frozenset[int] = frozenset()
+    by_interrupt: bool = False
 
 
 def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Popen[bytes]], None]) -> EndedCommand:
@@ -149,6 +151,7 @@ def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Pope
             gpu_percent=readings.utilization(started_ns, cores, gpu=True),
             cpu_percent=readings.utilization(started_ns, cores, gpu=False)[0],
             running=frozenset(job.status.pid for job in seen if job.state == "running"),
+            by_interrupt=code == -signal.SIGINT,
         )
 
 
@@ -241,11 +244,11 @@ def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str,
     }
 
 
-def _quit_alone(children: Sequence[subprocess.Popen[bytes]], number: int) -> None:
-    if children and all(child.returncode is not None for child in children):
-        remove_own()
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+def end_by(number: int) -> None:
+    """End this process by a signal."""
+    remove_own()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def _handled(handlers: Mapping[int, Any]) -> dict[int, Any]:
@@ -284,8 +287,8 @@ def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
             _send(child, number)
 
     def pass_on_key(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGQUIT:
-            _quit_alone(children, number)
+        if number == signal.SIGQUIT and children and all(child.returncode is not None for child in children):
+            end_by(number)
         if not job_control.in_foreground():
             pass_on(number, frame)
 

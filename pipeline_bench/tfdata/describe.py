@@ -5,10 +5,9 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
-import itertools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ _READING_OPS = frozenset(
     }
 )
 """Stateful ops that change no state."""
-_WRITING_OPS = re.compile(r"Write(?!\w*Summary)|Save|MergeV2Checkpoints")
+_WRITING_OPS = re.compile(r"Write|Save|MergeV2Checkpoints")
 _PARSING_OPS = {"ParseExampleV2", "ParseSingleExample"}
 _DATASET_OP = re.compile(r"Dataset(V\d+)?$")
 
@@ -132,9 +131,12 @@ def changes_state(dataset: Any) -> bool:
 
 
 def leaves_graph(graph: Any) -> bool:
-    """Return whether a graph runs Python, which may do anything, or writes files; summaries can be switched off."""
-    ops = _ops_in(graph)
-    return not ops.isdisjoint(PYTHON_OPS) or any(_WRITING_OPS.match(op) for op in ops)
+    """Return whether a graph runs Python, which may do anything, or writes files."""
+    return any(node.op in PYTHON_OPS or _WRITING_OPS.match(node.op) or _prints_to_file(node) for node in _nodes(graph))
+
+
+def _prints_to_file(node: Any) -> bool:
+    return node.op == "PrintV2" and node.attr["output_stream"].s.startswith(b"file:")
 
 
 def name(given: Any) -> str:
@@ -172,15 +174,16 @@ def _ops(dataset: Any) -> set[str]:
         return found
     for wrapper in wrappers:
         if hasattr(wrapper.function, "graph"):
-            found |= _ops_in(wrapper.function.graph)
+            found |= {node.op for node in _nodes(wrapper.function.graph)}
     return found
 
 
-def _ops_in(graph: Any) -> set[str]:
-    """Return the types of all ops in a graph, and in the functions that it calls."""
+def _nodes(graph: Any) -> Iterator[Any]:
+    """Yield all nodes of a graph, and of the functions that it calls."""
     definition = graph.as_graph_def()
-    called = (node for function in definition.library.function for node in function.node_def)
-    return {node.op for node in itertools.chain(definition.node, called)}
+    yield from definition.node
+    for function in definition.library.function:
+        yield from function.node_def
 
 
 @functools.cache

@@ -9,8 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.tfdata import describe
+
+Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
+"""A call of a `tf.function`: the function, its arguments, and those by name."""
 
 
 class LoopStep:
@@ -68,11 +73,11 @@ class LoopStep:
         return [*map(exchanged, self._arguments)], {name: exchanged(value) for name, value in self._named.items()}
 
 
-def of(call: tuple[Any, Sequence[Any], Mapping[str, Any]] | None, batch: Any) -> LoopStep | None:
+def of(call: Call | None, batch: Any) -> LoopStep | None:
     """Return the step that a call of a `tf.function` makes of a batch; None where it was not given the batch.
 
-    Nor is there one where it got something as long as the batch that is no part of it: that was made of this batch, as
-    by a cast, and would fit no other. A function that runs eagerly may do anything.
+    Nor is there one where it got an array that is no part of the batch: it may have been made of it, as by a cast or by
+    a transposition, and would fit no other. A function that runs eagerly may do anything.
     """
     import tensorflow as tf
 
@@ -84,18 +89,18 @@ def of(call: tuple[Any, Sequence[Any], Mapping[str, Any]] | None, batch: Any) ->
         given = [part for each in (*arguments, *named.values()) for part in tf.nest.flatten(each)]
     except (TypeError, ValueError):  # a structure whose keys have no order
         return None
-    own = [part for part in given if id(part) in places]
-    if not own or any(_is_as_long_as(own, part) for part in given if id(part) not in places):
+    others = [part for part in given if id(part) not in places]
+    if len(others) == len(given) or any(map(_is_array, others)):
         return None
     return LoopStep(function, arguments, named, batch)
 
 
-def _is_as_long_as(batch: Sequence[Any], part: Any) -> bool:
-    """Return whether an argument has as many rows as a part of the batch; a variable is none of its samples."""
-    if hasattr(part, "assign") or not hasattr(part, "dtype"):
-        return False
-    size = describe.leading_size(part)
-    return size is not None and size in map(describe.leading_size, batch)
+def _is_array(argument: Any) -> bool:
+    """Return whether an argument holds more than one number; a variable is none of a batch's samples."""
+    import tensorflow as tf
+
+    holds_data = tf.is_tensor(argument) or isinstance(argument, np.ndarray)
+    return holds_data and not hasattr(argument, "assign") and tf.TensorShape(argument.shape).rank != 0
 
 
 def _places(batch: Any) -> dict[int, int]:

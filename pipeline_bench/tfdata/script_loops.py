@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 import time
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -68,8 +70,8 @@ class Loops:
         self._last: DatasetLoop | None = None
         self._trained: list[DatasetLoop] = []
         self._bare_steps = 0
-        self._called: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
-        """The `tf.function`s under way with their arguments, the outermost first."""
+        self._called: defaultdict[int | None, list[loop_step.Call]] = defaultdict(list)
+        """The `tf.function`s under way with their arguments, by thread, the outermost first."""
         self._training_functions: weakref.WeakSet[Any] = weakref.WeakSet()
         """Those of which something trains, as their tracing showed."""
         self._paused = False
@@ -136,14 +138,15 @@ class Loops:
             # Of several that it takes a batch from, as by `zip`, the one that it waited for.
             for loop in sorted(self._loops.values(), key=lambda each: -each.taken_ns):
                 if loop.count and loop.step is None:
-                    loop.step = loop_step.of(next(iter(self._called), None), loop.element)
+                    loop.step = loop_step.of(self._outermost_call(), loop.element)
                 if loop.count and not _is_short(loop.dataset):
                     self._reach(loop)  # before its first step, which may take long
                 if loop.count and not loop.trains:
                     loop.trains = True
                     self._trained.append(loop)
                     self._note(loop)
-            self._training_functions.update(function for function, *_ in self._called[:1])
+            if (call := self._outermost_call()) is not None:
+                self._training_functions.add(call[0])
             self._count_bare()
             return plain(*arguments, **named)
 
@@ -154,15 +157,24 @@ class Loops:
 
         @functools.wraps(plain)
         def call(function: Any, *arguments: Any, **named: Any) -> Any:
-            if not self._called and function in self._training_functions:
+            called = self._called[threading.get_ident()]
+            if not called and function in self._training_functions:
                 self._count_bare()
-            self._called.append((function, arguments, named))
+            called.append((function, arguments, named))
             try:
                 return plain(function, *arguments, **named)
             finally:
-                self._called.pop()
+                called.pop()
 
         return call
+
+    def _outermost_call(self) -> loop_step.Call | None:
+        """Return the call of a `tf.function` that led here; of a strategy's replica, the one that runs its thread.
+
+        Not another thread's, as of a generator that prepares the next batch.
+        """
+        threads = (threading.get_ident(), threading.main_thread().ident)
+        return next((self._called[each][0] for each in threads if self._called[each]), None)
 
     def _session_run(self, plain: Any) -> Any:
         """Return what stands in the place of `Session.run`: a step, whatever it takes."""

@@ -130,6 +130,16 @@ def test_a_command_that_a_signal_ends_has_the_code_of_a_shell(tmp_path: Path) ->
     assert "no training was found: SIGKILL ended the command before one was recorded" in err
 
 
+def test_an_interrupt_that_ends_the_command_ends_the_loop_of_a_shell_around_it(tmp_path: Path) -> None:
+    run = shlex.join([sys.executable, "-m", "pipeline_bench", "run", "--", "sh", "-c", "kill -INT 0; exec sleep 60"])
+    loop = ["bash", "-c", f"for each in 1 2; do {run}; echo after; done"]
+    done = subprocess.run(
+        loop, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=60, start_new_session=True
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGINT, "")
+    assert "SIGINT ended the command" in done.stderr
+
+
 ALONE = ["TERM", "HUP", "USR1", "USR2", "ALRM", "INT", "QUIT"]
 
 

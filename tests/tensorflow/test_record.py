@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -390,6 +391,28 @@ def test_a_pipeline_is_recorded_in_whatever_thread_it_is_made_and_numbered_by_it
     assert labels(recording.recipe(alone)) == ["range", "map(<lambda>)", "batch"]
     stages = [[(each.id, each.inputs) for each in recording.recipe(made).stages] for made in (alone, among_others)]
     assert stages[0] == stages[1] == [(0, ()), (1, (0,)), (2, (1,))]
+
+
+def test_a_step_that_writes_files_is_told_from_one_that_does_not(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    logs = tf.summary.create_file_writer(str(tmp_path))
+
+    def log(recorded: Any = None) -> None:
+        with logs.as_default(), contextlib.nullcontext() if recorded is None else tf.summary.record_if(recorded):
+            tf.summary.write("loss", 1.0, 1)
+
+    bodies: list[tuple[Callable[[], object], bool]] = [
+        (lambda: tf.print("loss"), False),
+        (lambda: tf.print("loss", output_stream=f"file://{tmp_path}/losses"), True),
+        (lambda: tf.io.write_file(f"{tmp_path}/losses", "1"), True),
+        (log, False),
+        (lambda: log(tf.random.uniform([]) < 1), True),
+    ]
+    for body, writes in bodies:
+        with tf.summary.record_if(False):
+            graph = tf.function(body, autograph=False).get_concrete_function().graph
+        assert describe.leaves_graph(graph) is writes
 
 
 def test_each_of_many_calls_of_one_line_is_described_once_or_twice(monkeypatch: pytest.MonkeyPatch) -> None:

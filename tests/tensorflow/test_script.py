@@ -138,6 +138,19 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "for x, y in data.take(5): step(x.numpy() / 2, y)",
         [5, False, 10],
     ),
+    "step_of_a_turned_part": (
+        "@tf.function\ndef step(x, y):\n    with tf.GradientTape(): return x\n"
+        "for x, y in data.take(5): step(tf.transpose(x), y)",
+        [5, False, 10],
+    ),
+    "step_beside_a_generator": (
+        "from threading import Event\ndraws = Event()\n"
+        "@tf.function\ndef draw(): return draws.set() or Event().wait(3)\n"
+        "def samples():\n    yield 1.0\n    draw()\n"
+        "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x\n"
+        "for x in tf.data.Dataset.from_generator(samples, tf.float32).prefetch(2): draws.wait() and step(x)",
+        [-2, True, 17],
+    ),
     "step_that_runs_eagerly": (
         "tf.config.run_functions_eagerly(True)\n@tf.function\ndef step(x):\n    with tf.GradientTape(): return x\n"
         "for x, y in data.take(5): step(x)",
