@@ -130,14 +130,14 @@ def _allowed(case: Case) -> tuple[int, ...]:
     codes: tuple[int, ...] = _ENDS[case["command"]]
     for name in filter(None, (case["signal"], case["second"])):
         number = signal.SIGHUP if name == _HANG_UP else signal.Signals[name]
-        if number in (signal.SIGQUIT, signal.SIGKILL):
+        if case["command"] == "run":  # the command's own end
+            codes += (128 + number, -number)
+        elif number in (signal.SIGQUIT, signal.SIGKILL):
             codes += (-number,)
         elif case["command"] == "top":
             codes += (0, 1) if name == _HANG_UP else (0,)  # its stdout is gone
-        elif case["command"] != "run":
+        else:
             codes += (130,)
-        if case["command"] == "run":  # the command's own code
-            codes += (128 + number,)
         if case["moment"] == "start":  # before any of this program ran; Python itself ends with 1
             codes += (-number, 256 - number, 1, 130, -signal.SIGINT)  # as Python ends where an import was interrupted
     return codes
