@@ -180,7 +180,7 @@ def _shared(calls: Mapping[int, Call], needed: Collection[int]) -> set[int]:
     """
     places = {calls[number].location for number in needed} - {None}
     # `interleave(tf.data.TFRecordDataset)` has the files' datasets made in its own place.
-    own = {part.id for call in calls.values() for inner in call.inner for part in _with_inner(inner)}
+    own = {inner.id for call in calls.values() for inner in call.inner if inner.location == call.location}
     others = [each for each, call in calls.items() if each not in needed | own and call.location in places]
     if not others:
         return set()
