@@ -320,6 +320,8 @@ class Patch:
         calls = [
             node for node in file.nodes if isinstance(node, cst.Call) and stage.method in (called_name(node), WORKERS)
         ]
+        if not any(place.line in file.lines(call) for call in calls):
+            raise CannotPatchError(f"a library's function, called in line {place.line}, makes {stage.label}")
         if place.end_line is not None and place.end_column is not None:
             end = file.at(place.end_line, place.end_column)
             calls = [call for call in calls if file.end(call) == end]

@@ -179,7 +179,9 @@ def _shared(calls: Mapping[int, Call], needed: Collection[int]) -> set[int]:
     Calls are alike that have the same function, and where both draw random numbers or mix, or what is before them does.
     """
     places = {calls[number].location for number in needed} - {None}
-    others = [number for number, call in calls.items() if number not in needed and call.location in places]
+    # `interleave(tf.data.TFRecordDataset)` has the files' datasets made in its own place.
+    own = {inner.id for call in calls.values() for inner in call.inner if inner.location == call.location}
+    others = [each for each, call in calls.items() if each not in needed | own and call.location in places]
     if not others:
         return set()
     kinds: dict[int, tuple[UserFunction | None, bool]] = {}

@@ -438,6 +438,15 @@ def test_each_of_many_calls_of_one_line_is_described_once_or_twice(monkeypatch: 
     assert not any(stage.shared for stage in recipe.stages)
 
 
+def test_a_class_of_datasets_that_interleave_is_given_makes_no_other_pipeline(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    with Recording() as recording:
+        files = tf.data.Dataset.from_tensor_slices([str(tmp_path / "1"), str(tmp_path / "2")])
+        read = files.interleave(tf.data.TFRecordDataset, cycle_length=2)
+    assert not any(stage.shared for stage in recording.recipe(read).stages)
+
+
 def test_what_the_loop_of_the_passes_makes_is_made_anew_for_each() -> None:
     import tensorflow as tf
 

@@ -1004,3 +1004,15 @@ def test_the_same_statements_for_another_pipeline_are_named() -> None:
     code = change({FILE: source}, looked, fix)
     assert code.diff
     assert code.alike == ("train.py:13",)
+
+
+def test_what_a_librarys_function_makes_is_changed_in_words() -> None:
+    source = written("def make_dataset():\n    return tf.data.Dataset.range(9).map(f)\n")
+    recorder = Recorder()
+    looked = recorder.inspection(recorder.run(source))
+    shuffle = looked.stages[1].model_copy(update={"method": "shuffle"})
+    fix = Fix(kind="k", variant="v", title="t", edits=(InsertAfter(stage=1, method="cache"),))
+    code = change({FILE: source}, looked.model_copy(update={"stages": (looked.stages[0], shuffle)}), fix)
+    assert code.diff is None
+    assert shuffle.place is not None
+    assert f"(no diff: a library's function, called in line {shuffle.place.line}, makes shuffle)" in code.text
