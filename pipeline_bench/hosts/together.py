@@ -125,9 +125,9 @@ class Meeting:
             look_s = min(2 * look_s, _LONGEST_LOOK_S)
         if (why := self._said_of(self._rank.number)) is not None:
             raise PipelineBenchError(f"the others continue without rank {self._rank.number}: {why}")
-        if self._slots[slot].together:
-            for rank in sorted(self._gone.keys() & self._slots[slot].ranks):
-                raise PipelineBenchError(f"rank {rank} {self._gone[rank]}")
+        gone = [rank for rank in self._slots[slot].ranks if rank in self._gone]
+        if gone and self._slots[slot].together:
+            raise PipelineBenchError(f"rank {gone[0]} {self._gone[gone[0]]}")
 
     def leave(self, index: int) -> None:
         """Say that the trial has ended."""
