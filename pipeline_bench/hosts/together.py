@@ -29,6 +29,10 @@ _GONE_S = 20.0
 """Without a sign of life for so long, forty beats, a rank is gone; a shared folder may show a change seconds late."""
 
 
+ENDED_EARLY = "it ended before its last trial"
+"""What a rank says of itself where it ends so."""
+
+
 def gone_s(scenario: Scenario) -> float:
     """Return without how long a sign of life a rank is gone: no longer than a step of its may take."""
     return min(_GONE_S, max(variant.run.stall_timeout_s for variant in scenario.variants))
@@ -139,7 +143,7 @@ class Meeting:
         """Tell the other ranks that this one takes part in no further trial."""
         with suppress(OSError):  # the others will see no further sign of life
             if self._left + 1 < len(self._own):
-                write_atomically(gone_path(self._folder, self._rank.number), "it ended before its last trial")
+                write_atomically(gone_path(self._folder, self._rank.number), ENDED_EARLY)
             else:
                 self._say(Position(len(self._slots), 1))
         self._ended.set()
