@@ -16,7 +16,7 @@ import pipeline_bench
 from pipeline_bench.cli.options import INTERRUPTED, STDOUT, Details, JsonTo, Presentation, SavedSession
 from pipeline_bench.cli.output import write
 from pipeline_bench.errors import SessionError, UsageError
-from pipeline_bench.text import NAME, one_line
+from pipeline_bench.text import NAME, REASON, one_line
 
 if TYPE_CHECKING:
     from pipeline_bench.hosts.ranks import Rank
@@ -142,7 +142,10 @@ def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers
 def first_problem(trials: Sequence[TrialRecord]) -> str | None:
     """Return how many trials did not end well, and why the first did not; None where all did."""
     unwell = [trial for trial in trials if trial.status != "ok"]
-    return f"{len(unwell)} of {len(trials)} trials did not end well; the first: {unwell[0].reason}" if unwell else None
+    if not unwell:
+        return None
+    why = one_line(unwell[0].reason or unwell[0].status, REASON)
+    return f"{len(unwell)} of {len(trials)} trials did not end well; the first: {why}"
 
 
 def compare_on_ray(
