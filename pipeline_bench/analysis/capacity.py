@@ -285,12 +285,11 @@ def works_ahead(waits_and_busy: Sequence[tuple[float, float]]) -> bool | None:
     Returns:
         None where the models are alike, or fewer than two.
     """
-    shortest, longest = min(waits_and_busy, key=_busy, default=None), max(waits_and_busy, key=_busy, default=None)
-    if shortest is None or longest is None or longest[1] <= thresholds.TIE * shortest[1]:
+    if not waits_and_busy:
         return None
-    hidden = (shortest[0] - longest[0]) / (longest[1] - shortest[1])
+    by_busy = sorted(waits_and_busy, key=lambda each: each[1])
+    (short_wait, short_busy), (long_wait, long_busy) = by_busy[0], by_busy[-1]
+    if long_busy <= thresholds.TIE * short_busy:
+        return None
+    hidden = (short_wait - long_wait) / (long_busy - short_busy)
     return hidden >= 0.5  # noqa: PLR2004 - the middle between hiding all of it and nothing
-
-
-def _busy(each: tuple[float, float]) -> float:
-    return each[1]

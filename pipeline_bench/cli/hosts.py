@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,10 +16,11 @@ import pipeline_bench
 from pipeline_bench.cli.options import INTERRUPTED, STDOUT, Details, JsonTo, Presentation, SavedSession
 from pipeline_bench.cli.output import write
 from pipeline_bench.errors import SessionError, UsageError
-from pipeline_bench.text import NAME, one_line
+from pipeline_bench.text import NAME, REASON, one_line
 
 if TYPE_CHECKING:
     from pipeline_bench.hosts.ranks import Rank
+    from pipeline_bench.model.trial import TrialRecord
     from pipeline_bench.scenario import Scenario
 
 
@@ -131,9 +132,20 @@ def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers
             host=rank.host(meeting.clock_offset_s),
             gate=meeting,
         )
+    if rank.number > 0 and (problem := first_problem(outcome.session.trials)) is not None:  # rank 0 shows each trial
+        notify(problem)
     if not on_ray:
         notify(f"session in {folder}; when all ranks have ended: pipeline-bench merge {out}")
     return INTERRUPTED if outcome.interrupted else 0 if outcome.all_ok else 1
+
+
+def first_problem(trials: Sequence[TrialRecord]) -> str | None:
+    """Return how many trials did not end well, and why the first did not; None where all did."""
+    unwell = [trial for trial in trials if trial.status != "ok"]
+    if not unwell:
+        return None
+    why = one_line(unwell[0].reason or unwell[0].status, REASON)
+    return f"{len(unwell)} of {len(trials)} trials did not end well; the first: {why}"
 
 
 def compare_on_ray(

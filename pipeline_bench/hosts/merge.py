@@ -267,21 +267,23 @@ def _results(ranked: _Ranked, size: int, who: Mapping[int, str]) -> Iterator[Hos
     if first.watched:
         yield _watched(ranked, size, who)
         return
-    by_rank = {host.rank: session for host, session in ranked}
-    found = {rank: measured.of(each.scenario, each.trials, each.environment.cores) for rank, each in by_rank.items()}
-    for base, variant in _bases(first.scenario):
+    found = {host.rank: measured.of(each.scenario, each.trials, each.environment.cores) for host, each in ranked}
+    for variant in first.scenario.variants:
+        base = ranks.base_name(variant.name)
+        if variant.is_ceiling or base is None:
+            continue
         for hosts in ranks.widths(size):
-            if any(rank not in by_rank for rank in range(hosts)):
+            these = [(host, session) for host, session in ranked if host.rank < hosts]
+            if len(these) < hosts:
                 continue
-            alone, together = ranks.variant_name(base, 1), ranks.variant_name(base, hosts)
-            of = {rank: by_rank[rank] for rank in range(hosts)}
-            singles = _rates(of, alone, batch_size(variant), efficiency.rate_apart)
-            at_once = _rates(of, together, batch_size(variant), efficiency.rate_together)
+            together = ranks.variant_name(base, hosts)
+            singles = _rates(these, variant.name, batch_size(variant), efficiency.rate_apart)
+            at_once = _rates(these, together, batch_size(variant), efficiency.rate_together)
             rounds = {repeat: (rate, singles[repeat]) for repeat, rate in at_once.items() if repeat in singles}
-            names = (alone, together, variant.ceiling or "")
-            figures = [_figures(rank, who[rank], found[rank], names, at_once) for rank in of]
-            runs = {rank: found[rank].get(together, {}) for rank in of}
-            common = _common(variant, [host for host, _ in ranked if host.rank in of], runs)
+            names = (variant.name, together, variant.ceiling or "")
+            figures = [_figures(rank, who[rank], found[rank], names, at_once) for rank in range(hosts)]
+            runs = {rank: found[rank].get(together, {}) for rank in range(hosts)}
+            common = _common(variant, [host for host, _ in these], runs)
             yield efficiency.result(base, hosts, rounds, figures, common=common)
 
 
@@ -318,27 +320,16 @@ def _waits(rounds: Rounds) -> dict[int, float]:
     return {repeat: run.mean_wait_ms / run.mean_ms for repeat, run in rounds.items() if run.mean_wait_ms is not None}
 
 
-def _bases(scenario: Scenario) -> Iterator[tuple[str, Variant]]:
-    """Yield the variants as the user named them."""
-    for variant in scenario.variants:
-        base = None if variant.is_ceiling else ranks.base_name(variant.name)
-        if base is not None:
-            yield base, variant
-
-
-def _rates(
-    of: Mapping[int, Session], name: str, batch: int, rate_of: Callable[[Sequence[Span]], float | None]
-) -> dict[int, float]:
+def _rates(of: _Ranked, name: str, batch: int, rate_of: Callable[[Sequence[Span]], float | None]) -> dict[int, float]:
     """By round the rate of a variant on all of these ranks, as `rate_of` computes it; see `efficiency.rates`."""
-
-    def spans() -> Iterator[tuple[int, Span]]:
-        for session in of.values():
-            shift_ns = session.host.wall_minus_monotonic_ns if session.host is not None else 0
-            for record in session.trials:
-                if record.variant == name and (span := Span.of(record, shift_ns, batch)) is not None:
-                    yield record.repeat, span
-
-    return efficiency.rates(spans(), len(of), rate_of)
+    spans = [
+        (record.repeat, span)
+        for host, session in of
+        for record in session.trials
+        if record.variant == name
+        if (span := Span.of(record, host.wall_minus_monotonic_ns, batch)) is not None
+    ]
+    return efficiency.rates(spans, len(of), rate_of)
 
 
 def _watched(ranked: _Ranked, size: int, who: Mapping[int, str]) -> HostsResult:

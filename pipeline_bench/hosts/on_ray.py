@@ -45,6 +45,8 @@ class Seen(NamedTuple):
     code: int | None
     """Its exit code; None while it runs."""
     clock_s: float
+    ended_early: bool = False
+    """Whether it ended by itself before its last trial."""
 
 
 class Ended(NamedTuple):
@@ -89,7 +91,8 @@ class PlacedRank:
         with suppress(subprocess.TimeoutExpired):
             self._runner.wait(_LOOK_S)
         code = self._runner.poll()  # before the files: what it left last is then among them
-        return Seen(self._beat(), self._session(), self._new_stderr(), code, time.time())
+        ended_early = together.gone_path(self._board, self._number).exists()
+        return Seen(self._beat(), self._session(), self._new_stderr(), code, time.time(), ended_early)
 
     def end(self) -> None:
         """End the runner with all that it has started, and leave nothing."""
@@ -242,6 +245,8 @@ class _Ranks:
             self._notify(line)
         if seen.code is not None and (seen.code < 0 or seen.code > 1):
             self._lose(number, f"its program {units.ending(seen.code)}")
+        elif seen.code is not None and seen.ended_early:
+            self._lose(number, together.ENDED_EARLY)
         return seen.code is None
 
     def _keep(self, number: int, session: bytes) -> None:

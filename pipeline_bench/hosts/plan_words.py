@@ -49,7 +49,7 @@ def rate(figure: Range) -> str:
 def answer(plan: VariantPlan, step: Step, accelerators: int) -> str:
     """Return how many feed how many, and where what they share ends."""
     own = _of_workers(plan, accelerators) if plan.unit != "host" else _of_host(plan, step, accelerators)
-    return f"{own} {shared}" if (shared := _of_total(plan)) else own
+    return f"{own} {_of_total(plan)}".strip()
 
 
 def _of_host(plan: VariantPlan, step: Step, accelerators: int) -> str:
@@ -133,12 +133,10 @@ def _not_known(plan: VariantPlan) -> str:
 
 def _reached(plan: VariantPlan) -> str:
     last, gives = f"{plan.measured_counts[-1]} {plan.unit}s", f"{rate(plan.total)} samples/s"
-    subject = _of_all(plan)
-    if plan.trend == "rising":
-        return f"Assumes that {subject} stays at the {gives} of {last}, although it still rose until there."
-    if plan.trend == "falling":
-        return f"Assumes that {subject} stays at the {gives} of {last}, although it fell until there."
-    return f"Assumes that {subject} stays at {gives} beyond the {last} measured."
+    if plan.trend in ("rising", "falling"):
+        went = "still rose" if plan.trend == "rising" else "fell"
+        return f"Assumes that {_of_all(plan)} stays at the {gives} of {last}, although it {went} until there."
+    return f"Assumes that {_of_all(plan)} stays at {gives} beyond the {last} measured."
 
 
 def _of_all(plan: VariantPlan) -> str:

@@ -64,7 +64,7 @@ def plan(session: Session, asked: Asked, path: str) -> Plan:
         accelerators=asked.accelerators,
         batch_size=main.samples,
         variants=tuple(made),
-        notes=(*_notes(session), *_of_other_batches(others)),
+        notes=tuple(_notes(session, others)),
     )
 
 
@@ -96,7 +96,7 @@ def _most_waiting(every: Sequence[MeasuredInput]) -> Iterator[MeasuredInput]:
             yield each
 
 
-def _notes(session: Session) -> Iterator[str]:
+def _notes(session: Session, of_other_batches: Sequence[str]) -> Iterator[str]:
     if inputs.computed_on_cpu(session):
         yield "the model computed on the host's own cores: with a real accelerator, host and input may be faster"
     if session.hosts is not None:
@@ -108,12 +108,8 @@ def _notes(session: Session) -> Iterator[str]:
             yield "ranks that ran on one machine shared its cores and storage: on several, they may reach more"
     if session.watched:
         yield "the size of a batch is not known: a batch counts as one sample"
-
-
-def _of_other_batches(names: Sequence[str]) -> Iterator[str]:
-    """Yield which inputs are not in the plan because a step of theirs is another one."""
-    if names:
-        yield f"inputs with another batch size have plans of their own: --variant {joined(names, 'or')}"
+    if of_other_batches:
+        yield f"inputs with another batch size have plans of their own: --variant {joined(of_other_batches, 'or')}"
 
 
 # --- of one input ----------------------------------------------------------------------------------------------------

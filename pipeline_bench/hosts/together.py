@@ -29,6 +29,10 @@ _GONE_S = 20.0
 """Without a sign of life for so long, forty beats, a rank is gone; a shared folder may show a change seconds late."""
 
 
+ENDED_EARLY = "it ended before its last trial"
+"""What a rank says of itself where it ends so."""
+
+
 def gone_s(scenario: Scenario) -> float:
     """Return without how long a sign of life a rank is gone: no longer than a step of its may take."""
     return min(_GONE_S, max(variant.run.stall_timeout_s for variant in scenario.variants))
@@ -115,17 +119,19 @@ class Meeting:
         except OSError as error:
             raise PipelineBenchError(f"the files that the ranks share cannot be written: {error.strerror}") from None
         look_s = _LOOK_S
-        while waited_for := [rank for rank in self._others() if not self._is_there(rank, slot)]:
+        others = [rank for rank in range(self._rank.size) if rank != self._rank.number]
+        while waited_for := [rank for rank in others if rank not in self._gone and not self._is_there(rank, slot)]:
             interrupts.check()
             for rank in waited_for:
                 self._see_that_it_runs_the_same(rank)
                 self._note_gone(rank)
             time.sleep(look_s)
             look_s = min(2 * look_s, _LONGEST_LOOK_S)
-        self._see_that_it_is_waited_for()
-        if self._slots[slot].together:
-            for rank in sorted(self._gone.keys() & self._slots[slot].ranks):
-                raise PipelineBenchError(f"rank {rank} {self._gone[rank]}")
+        if (why := self._said_of(self._rank.number)) is not None:
+            raise PipelineBenchError(f"the others continue without rank {self._rank.number}: {why}")
+        gone = [rank for rank in self._slots[slot].ranks if rank in self._gone]
+        if gone and self._slots[slot].together:
+            raise PipelineBenchError(f"rank {gone[0]} {self._gone[gone[0]]}")
 
     def leave(self, index: int) -> None:
         """Say that the trial has ended."""
@@ -137,14 +143,11 @@ class Meeting:
         """Tell the other ranks that this one takes part in no further trial."""
         with suppress(OSError):  # the others will see no further sign of life
             if self._left + 1 < len(self._own):
-                write_atomically(gone_path(self._folder, self._rank.number), "it ended before its last trial")
+                write_atomically(gone_path(self._folder, self._rank.number), ENDED_EARLY)
             else:
                 self._say(Position(len(self._slots), 1))
         self._ended.set()
         self._beating.join()
-
-    def _others(self) -> list[int]:
-        return [rank for rank in range(self._rank.size) if rank != self._rank.number and rank not in self._gone]
 
     def _is_there(self, rank: int, slot: int) -> bool:
         needed = Position(slot, 0)
@@ -173,10 +176,6 @@ class Meeting:
         if self._rank.number == 0:
             self._notify(f"rank {rank} has other trials, or another version; the others continue without it")
         self._gone[rank] = "has other trials, or another version of this program"
-
-    def _see_that_it_is_waited_for(self) -> None:
-        if (why := self._said_of(self._rank.number)) is not None:
-            raise PipelineBenchError(f"the others continue without rank {self._rank.number}: {why}")
 
     def _note_gone(self, rank: int) -> None:
         """Wait no more for a rank that shows no sign of life; both stamps are of the folder's own clock."""

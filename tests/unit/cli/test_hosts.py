@@ -13,6 +13,7 @@ from pipeline_bench.cli import run
 from pipeline_bench.errors import UsageError
 from pipeline_bench.hosts.ranks import Rank
 from pipeline_bench.model.hosts import Plan
+from tests.unit import records
 
 EXAMPLE = str(Path(__file__).parents[3] / "reports" / "example")
 
@@ -88,6 +89,15 @@ def test_a_rank_refuses_what_only_all_of_them_can_show(
     assert f"{option.partition('=')[0]} cannot be given to a rank" in said
     assert "pipeline-bench merge" in said
     assert not (tmp_path / "out").exists()
+
+
+def test_a_rank_says_why_its_trials_failed_although_it_shows_none() -> None:
+    """It was started with another scenario: without a word it ended with 1."""
+    well = records.record("a", 0, 10.0)
+    refused = well.model_copy(update={"status": "failed", "reason": "rank 1 has other trials than rank 0"})
+    assert command.first_problem([well]) is None
+    said = "2 of 3 trials did not end well; the first: rank 1 has other trials than rank 0"
+    assert command.first_problem([well, refused, refused]) == said
 
 
 def test_json_on_stdout_is_nothing_but_json(capsys: pytest.CaptureFixture[str]) -> None:

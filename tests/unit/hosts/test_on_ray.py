@@ -34,13 +34,16 @@ def test_a_session_that_cannot_be_saved_here_is_one_message(tmp_path: Path) -> N
     assert f"pipeline-bench merge {tmp_path}" in refused.value.hint
 
 
-def test_a_rank_whose_program_is_killed_is_lost_and_all_others_hear_why() -> None:
+@pytest.mark.parametrize(
+    ("code", "ended_early", "why"),
+    [(-9, False, "its program was killed by SIGKILL"), (1, True, "it ended before its last trial")],
+)
+def test_a_rank_that_ends_early_is_lost_and_all_others_hear_why(code: int, ended_early: bool, why: str) -> None:
     told: list[str] = []
     run = on_ray._Ranks.__new__(on_ray._Ranks)
     run._ray = SimpleNamespace(get=lambda seen: seen, exceptions=SimpleNamespace(RayError=ConnectionError))
     run._beats, run._ahead_s, run._lost, run._outbox, run._notify = {}, {}, {}, [{}, {}, {}], told.append
-    assert not run._take(1, on_ray.Seen(None, None, "", -9, 0.0))
-    why = "its program was killed by SIGKILL"
+    assert not run._take(1, on_ray.Seen(None, None, "", code, 0.0, ended_early))
     assert told == [f"rank 1 is lost: {why}"]
     assert run._outbox == [{"rank-001.gone": why.encode()}, {}, {"rank-001.gone": why.encode()}]
 
