@@ -181,7 +181,7 @@ def _shared(calls: Mapping[int, Call], needed: Collection[int]) -> set[int]:
     places = {calls[number].location for number in needed} - {None}
     # `interleave(tf.data.TFRecordDataset)` has the files' datasets made in its own place.
     own = {inner.id for call in calls.values() for inner in call.inner if inner.location == call.location}
-    others = [each for each, call in calls.items() if each not in needed | own and call.location in places]
+    others = [each for each in calls.keys() - own - set(needed) if calls[each].location in places]
     if not others:
         return set()
     kinds: dict[int, tuple[UserFunction | None, bool]] = {}
