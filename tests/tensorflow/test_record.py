@@ -402,6 +402,13 @@ def test_a_step_that_writes_files_is_told_from_one_that_does_not(tmp_path: Path)
         with logs.as_default(), contextlib.nullcontext() if recorded is None else tf.summary.record_if(recorded):
             tf.summary.write("loss", 1.0, 1)
 
+    def graph_of(body: Callable[[], object]) -> Any:
+        def step() -> None:
+            body()
+
+        with tf.summary.record_if(False):
+            return tf.function(step, autograph=False).get_concrete_function().graph
+
     bodies: list[tuple[Callable[[], object], bool]] = [
         (lambda: tf.print("loss"), False),
         (lambda: tf.print("loss", output_stream=f"file://{tmp_path}/losses"), True),
@@ -410,9 +417,7 @@ def test_a_step_that_writes_files_is_told_from_one_that_does_not(tmp_path: Path)
         (lambda: log(tf.random.uniform([]) < 1), True),
     ]
     for body, writes in bodies:
-        with tf.summary.record_if(False):
-            graph = tf.function(body, autograph=False).get_concrete_function().graph
-        assert describe.leaves_graph(graph) is writes
+        assert describe.leaves_graph(graph_of(body)) is writes
 
 
 def test_each_of_many_calls_of_one_line_is_described_once_or_twice(monkeypatch: pytest.MonkeyPatch) -> None:
