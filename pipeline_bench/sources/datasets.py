@@ -154,7 +154,9 @@ def _endless(source: Source, options: PipelineOptions, resources: Resources) -> 
 def reorder_window(source: Source, options: PipelineOptions) -> int:
     """Return how many samples the stages of `endless` may hold back while others pass; see `Input.reorder_window`."""
     if not isinstance(source, SampleSource):
-        return (most(options.parallel_calls) - 1) * source.batch_size
+        calls = most(options.parallel_calls)
+        # While a parallel map's next call still runs, as many behind it may have begun: it has left their buffer.
+        return calls * source.batch_size if calls > 1 else 0
     if not options.decodes(source):
         return options.shuffle
     files = most(options.interleave)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pipeline_bench import plugins
 from pipeline_bench.analysis.speedups import fastest
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.sources.datasets import PipelineOptions, reorder_window
 from tests.tensorflow.conftest import RunScenario
 from tests.trials import without_ceilings
 
@@ -51,6 +55,31 @@ def test_every_backend_carries_the_same_samples(
         # One of the first steps may be left out, to see what checking costs on this machine.
         assert trial.work.checked_steps >= 59 // trial.work.every
         assert trial.work.samples == 16 * trial.work.checked_steps
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_a_parallel_map_holds_back_as_many_batches_as_are_in_flight(calls: int) -> None:
+    import tensorflow as tf
+
+    count, others = itertools.count(), threading.Event()
+
+    def number(position: Any) -> int:
+        if position == 5 and calls > 1:
+            others.wait(60)
+        with lock:
+            found = next(count)
+        if found == 5 + calls - 1:
+            others.set()
+        return found
+
+    lock = threading.Lock()
+    positions = tf.data.Dataset.range(20)
+    data = positions.map(lambda position: tf.py_function(number, [position], tf.int64), num_parallel_calls=calls)
+    numbers = [int(each) for each in data.as_numpy_iterator()]
+    held_back = max(max(numbers[:taken]) + 1 - taken for taken in range(1, len(numbers) + 1))
+    source = resolve({"name": "x", **MEMORY, "variants": [HONEST[0]]}).baseline.source
+    made = plugins.make("sources", source.kind, source.options)
+    assert held_back * 16 == reorder_window(made, PipelineOptions(parallel_calls=calls))
 
 
 def test_the_account_of_a_dataset_names_its_epochs(run_scenario: RunScenario) -> None:
