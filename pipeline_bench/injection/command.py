@@ -245,8 +245,11 @@ def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str,
 
 
 def end_by(number: int) -> None:
-    """End this process by a signal."""
+    """End this process by a signal, with what it has printed."""
     remove_own()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # it may be full, closed, or none
+            stream.flush()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
