@@ -136,7 +136,7 @@ def leaves_graph(graph: Any) -> bool:
 
 
 def _prints_to_file(node: Any) -> bool:
-    return node.op == "PrintV2" and node.attr["output_stream"].s.startswith(b"file:")
+    return bool(node.op == "PrintV2" and node.attr["output_stream"].s.startswith(b"file:"))
 
 
 def name(given: Any) -> str:
