@@ -26,6 +26,8 @@ _ALIKE = 1.25
 
 Lessons have a few short trials a variant; on a quiet machine their intervals are well within it.
 """
+_FEW_DISTURBED = 0.05
+"""Of the trials: so few move no figure of a lesson, and no machine is ever wholly quiet."""
 _MULTIPLIES = "MatMul"
 """How the type of an op that multiplies matrices ends; on a CPU oneDNN puts its own in place: ``_MklMatMul``."""
 
@@ -110,11 +112,11 @@ class Comparison:
 
     @property
     def disturbed(self) -> str:
-        """That something else used the machine meanwhile, in one sentence; empty where nothing was seen."""
+        """That something else used the machine meanwhile, in one sentence; empty where that was seen of few trials."""
         found = self.session.disturbances
-        if not found:
-            return ""
         touched = {(each.variant, each.repeat) for each in found}
+        if len(touched) <= _FEW_DISTURBED * len(self.session.trials):
+            return ""
         worst = max(found, key=lambda each: each.cost_share or 0.0)
         return (
             f"Something else disturbed {units.count(len(touched), 'trial')} of {len(self.session.trials)}: in a trial "

@@ -224,6 +224,17 @@ def test_what_disturbed_the_trials_is_told(name: str) -> None:
     assert "disturbed" not in told(lesson, played(lesson, 1.6))
 
 
+def test_one_disturbed_trial_of_many_is_not_worth_a_word() -> None:
+    lesson = find("feed_dict_or_queue")
+    other = Disturbance(kind="cpu-contention", variant="feed_dict", repeat=1, cost_share=0.2, text="a compiler ran")
+    for repeats, is_told in ((3, True), (12, False)):
+        part = compares(lesson)[0]
+        scenario = resolve({**part.document, "run": {**part.document["run"], "repeats": repeats}})
+        steps = {each.name: [BASE_MS] * repeats for each in scenario.variants}
+        session = session_of(scenario, steps, disturbances=(other,))
+        assert ("a compiler ran" in Comparison(session).disturbed) == is_told
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_among_trials_that_were_all_disturbed_a_prediction_of_a_gain_is_judged_and_one_of_a_time_is_not(
     name: str,
