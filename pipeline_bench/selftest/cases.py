@@ -192,10 +192,10 @@ def _cheat() -> PlantedVariant:
 
 
 LOOPS_BESIDE_SESSION: Mapping[str, dict[str, Any]] = {
+    "callable": {"kind": "callable"},
     "while_loop": {"kind": "while_loop", "steps_per_call": 10},
     "function": {"kind": "function"},
     "function of 10": {"kind": "function", "steps_per_call": 10},
-    "callable": {"kind": "callable"},
     "keras_fit": {"kind": "keras_fit"},
     "native": {"kind": "native"},
 }
