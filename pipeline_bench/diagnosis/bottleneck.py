@@ -7,11 +7,12 @@ from typing import Literal, NamedTuple
 
 from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT
 from pipeline_bench.diagnosis import chain
-from pipeline_bench.diagnosis.chain import NS_PER_MS, Segments
+from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.model.calls import TAKE_ANY, WORKERS
 from pipeline_bench.model.diagnosis import Bottleneck, Cause
 from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
 from pipeline_bench.text import NAME, one_line, units
+from pipeline_bench.text.units import NS_PER_MS
 
 _HINTED = 0.3
 """Of the time: where all stages were measured and explain less, none is named; below a half, one as probable."""

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from pipeline_bench.model.calls import WORKERS
 from pipeline_bench.model.pipeline import Inspection, Stage
-from pipeline_bench.text import units
+from pipeline_bench.text.units import NS_PER_MS
 from pipeline_bench.tfdata import stage_benchmark
 
 READERS = frozenset(
@@ -147,7 +147,6 @@ def _known(inspection: Inspection, number: int) -> Stage | None:
     return next((stage for stage in inspection.stages if stage.id == number), None)
 
 
-NS_PER_MS = units.NS_PER_MS
 EXPLAINED = 0.5
 """Of the time: where the stages measured alone account for less, what limits it need not be among their costs."""
 ALL_BUSY = 0.9

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pipeline_bench.diagnosis import chain
-from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.model.diagnosis import CEILING, Diagnosis, Limit
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import units
+from pipeline_bench.text.units import NS_PER_MS
 
 
 def of(session: Session, diagnosis: Diagnosis) -> tuple[Limit, ...]:

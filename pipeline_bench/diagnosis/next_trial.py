@@ -13,13 +13,13 @@ from statistics import fmean
 
 from pipeline_bench.diagnosis import attempt_statistics, chain, conclusion, variants
 from pipeline_bench.diagnosis.attempt_statistics import CONFIRMED_TRIALS, AttemptStatistics
-from pipeline_bench.diagnosis.chain import NS_PER_MS
 from pipeline_bench.model.calls import WHOLE
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Fix
 from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
+from pipeline_bench.text.units import NS_PER_MS
 
 KIND = "combination"
 """The kind of a fix that consists of several."""
