@@ -195,7 +195,8 @@ class TrialServer:
                 return int(message["started"])
             if "failed" in message and message["trial"] == index:
                 raise PipelineBenchError(f"no process can be started: {message['failed']}")
-        raise PipelineBenchError(f"the server does not answer; its last words: {stderr_tail(self._log, lines=3)}")
+        words = stderr_tail(self._log, lines=3)
+        raise PipelineBenchError(f"the server of the trials does not answer{f': {words}' if words else ''}")
 
     def receive(self, timeout_s: float) -> dict[str, Any] | None:
         """Return the server's next message; None when it ended or sent nothing in time. Exit codes are noted."""
