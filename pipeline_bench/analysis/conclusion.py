@@ -16,11 +16,12 @@ from pipeline_bench.text import NAME, joined, one_line, units
 
 
 def of_hosts(hosts: Hosts) -> str:
-    """Return what several hosts come to, variant by variant, in a sentence each."""
+    """Return what several hosts come to, variant by variant: of equal verdicts that of the most hosts."""
     many = len({found.variant for found in hosts.results}) > 1
+    last = {(found.variant, found.kind, found.named): found for found in hosts.results}
     said = [
         f"{found.variant}: {found.text}." if many else f"{found.text[:1].upper()}{found.text[1:]}."
-        for found in hosts.results
+        for found in last.values()
     ]
     left = hosts.missing and f": {units.count(len(hosts.missing), 'rank')} of {hosts.hosts[0].size} left no session"
     return " ".join(said) or f"No hosts ran a trial at the same time{left or ''}."

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.analysis.conclusion import conclude
+from pipeline_bench.analysis.conclusion import conclude, of_hosts
 from pipeline_bench.analysis.speedups import fastest
 from pipeline_bench.analysis.verdicts import unequal_work
+from pipeline_bench.model.hosts import Host, Hosts, HostsResult
 from pipeline_bench.model.result import Result, Speedup, WorkCheck
 from pipeline_bench.model.session import Session
 from tests.unit import sessions
@@ -163,3 +164,13 @@ def test_an_interrupted_session_says_that_it_is_one() -> None:
     cut = session.trials[-1].model_copy(update={"status": "interrupted", "reason": "by the user"})
     interrupted = session.model_copy(update={"trials": (*session.trials[:-1], cut)})
     assert conclude(interrupted) == f"Interrupted; until then: {conclude(session)}"
+
+
+def test_of_alike_verdicts_on_several_numbers_of_hosts_the_one_of_the_most_is_said() -> None:
+    kinds = {2: "scales", 3: "shared-storage", 4: "shared-storage"}
+    results = tuple(
+        HostsResult(variant="tf_data", hosts=number, kind=kind, text=f"{number} hosts are {kind}")  # type: ignore[arg-type]
+        for number, kind in kinds.items()
+    )
+    host = Host(rank=0, size=4, name="here", launcher="slurm", wall_minus_monotonic_ns=0)
+    assert of_hosts(Hosts(hosts=(host,), results=results)) == "2 hosts are scales. 4 hosts are shared-storage."
