@@ -69,7 +69,9 @@ def see_both(session: Session) -> None:
     both = [spans[f"tf_data, 2 hosts · rank {rank}"] for rank in (0, 1)]
     assert max(start for start, _ in both) < min(end for _, end in both)
     (found,) = session.hosts.results
-    assert (found.hosts, found.rounds) == (2, 1)
+    assert found.hosts == 2
+    # A machine that is busy may have them train at once for less than a round needs, which the report then says.
+    assert found.rounds == 1 or "all at once for at least half of a trial" in found.text
 
 
 def launchers(session: Session) -> set[str]:

@@ -9,7 +9,7 @@ import pytest
 from pipeline_bench.analysis.conclusion import conclude, of_hosts
 from pipeline_bench.analysis.speedups import fastest
 from pipeline_bench.analysis.verdicts import unequal_work
-from pipeline_bench.model.hosts import Host, Hosts, HostsResult
+from pipeline_bench.model.hosts import Host, Hosts, HostsKind, HostsResult
 from pipeline_bench.model.result import Result, Speedup, WorkCheck
 from pipeline_bench.model.session import Session
 from tests.unit import sessions
@@ -167,9 +167,9 @@ def test_an_interrupted_session_says_that_it_is_one() -> None:
 
 
 def test_of_alike_verdicts_on_several_numbers_of_hosts_the_one_of_the_most_is_said() -> None:
-    kinds = {2: "scales", 3: "shared-storage", 4: "shared-storage"}
+    kinds: dict[int, HostsKind] = {2: "scales", 3: "shared-storage", 4: "shared-storage"}
     results = tuple(
-        HostsResult(variant="tf_data", hosts=number, kind=kind, text=f"{number} hosts are {kind}")  # type: ignore[arg-type]
+        HostsResult(variant="tf_data", hosts=number, kind=kind, text=f"{number} hosts are {kind}")
         for number, kind in kinds.items()
     )
     host = Host(rank=0, size=4, name="here", launcher="slurm", wall_minus_monotonic_ns=0)

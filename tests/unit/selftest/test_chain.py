@@ -162,7 +162,10 @@ def test_gpm_says_which_share_of_the_sms_was_busy(ran: Ran, share: int) -> None:
 
 def test_what_gpm_says_of_tensor_cores_and_bus_is_shown(ran: Ran) -> None:
     checks = {(check.what, check.figure): check for check in ran.part(cases.ACTIVITY).checks}
-    assert checks["tensor cores", "tensor"].measured == pytest.approx(50, abs=10)
+    # Half of each kernel is on the tensor cores; on a busy machine kernels do not follow each other at once.
+    tensor = checks["tensor cores", "tensor"].measured
+    assert tensor is not None
+    assert 25 < tensor < 60
     assert checks["copy to the device", "pcie rx"].measured == 900
     assert checks["copy to the device", "pcie rx"].passed is None
 
