@@ -245,7 +245,7 @@ class _Judging:
     def judged_gain(self, key: str, variant: VariantFigures) -> str:
         """Return the line of a question how many times as fast a variant is."""
         if not variant.known:
-            return self._line(key, _NOT_KNOWN, None)
+            return self.judged(key)
         answer, times = self.answers.get(key), variant.times
         right = None if answer is None else self.asks[key].agrees(answer, times, variant.interval)
         return self._line(key, units.ratio(times), right)
@@ -253,7 +253,7 @@ class _Judging:
     def judged_outcome(self, key: str, variant: VariantFigures, **happened: str) -> str:
         """Return the line of a question whose choices depend on the outcome, by which `happened` has the words."""
         if not variant.known:
-            return self._line(key, _NOT_KNOWN, None)
+            return self.judged(key)
         right = self.asks[key].right(variant.outcome, variant.times)
         return self._line(key, happened[variant.outcome], self.answers.get(key) == right)
 

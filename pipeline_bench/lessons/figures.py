@@ -111,10 +111,14 @@ class Comparison:
         return "\n".join(lines)
 
     @property
+    def _touched(self) -> set[tuple[str, int]]:
+        """The trials that something else disturbed, by variant and repeat."""
+        return {(each.variant, each.repeat) for each in self.session.disturbances}
+
+    @property
     def disturbed(self) -> str:
         """That something else used the machine meanwhile, in one sentence; empty where that was seen of few trials."""
-        found = self.session.disturbances
-        touched = {(each.variant, each.repeat) for each in found}
+        found, touched = self.session.disturbances, self._touched
         if len(touched) <= _FEW_DISTURBED * len(self.session.trials):
             return ""
         worst = max(found, key=lambda each: each.cost_share or 0.0)
@@ -127,14 +131,13 @@ class Comparison:
     @property
     def wholly_disturbed(self) -> bool:
         """Whether a variant has no trial that nothing disturbed: then chance may decide."""
-        disturbed = {(each.variant, each.repeat) for each in self.session.disturbances}
-        if not disturbed:
+        if not (touched := self._touched):
             return False
         variants = self.session.scenario.variants
         # Of a lesson without any input every variant is a ceiling, and these are then what it compares.
         compared = {each.name for each in variants if not each.is_ceiling} or {each.name for each in variants}
         trials = self.session.trials
-        undisturbed = {trial.variant for trial in trials if (trial.variant, trial.repeat) not in disturbed}
+        undisturbed = {trial.variant for trial in trials if (trial.variant, trial.repeat) not in touched}
         return bool(compared - undisturbed)
 
 
