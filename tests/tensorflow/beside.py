@@ -19,13 +19,14 @@ from tests.integration.program import wait_for
 
 
 class WhenStepping(Observer):
-    """Does something once, when the trial has taken its first steps."""
+    """Does something once, when the trial has taken its first steps, or so many."""
 
-    def __init__(self, do: Callable[[], None]) -> None:
+    def __init__(self, do: Callable[[], None], steps: int = 1) -> None:
         self._do: Callable[[], None] | None = do
+        self._steps = steps
 
     def progress(self, trial: Trial, progress: Progress) -> None:
-        if progress.steps and self._do is not None:
+        if progress.steps >= self._steps and self._do is not None:
             do, self._do = self._do, None
             do()
 

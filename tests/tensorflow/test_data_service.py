@@ -138,14 +138,17 @@ def test_a_killed_worker_of_another_cluster_is_named_while_the_others_go_on(
 ) -> None:
     with service_cluster(fork_server, tmp_path, 2) as cluster:
         wanted = scenario(folder, service(dispatcher=cluster.address), time_s=100, stall_timeout_s=STALL_S)
-        killing = WhenStepping(lambda: psutil.Process(cluster.pids[2]).kill())
+        killing = WhenStepping(lambda: psutil.Process(cluster.pids[2]).kill(), steps=100)
         (record,) = run(fork_server, wanted, tmp_path, killing).trials
     assert named_silent(record)
     assert record.work is not None
     assert record.work.silent[0] == record.reason
+    assert record.work.numbered is not None
+    found = record.work.numbered
     told = validity.missing(record.work)
-    assert told is not None
-    assert told.startswith(record.work.silent[0])
+    # A worker that had no sample to give yet, as on a busy machine, takes none along.
+    assert (told is not None) == (found.lost + found.in_flight + found.repeated > 0)
+    assert told is None or told.startswith(record.work.silent[0])
 
 
 def test_a_dispatcher_that_is_not_there_is_told_before_the_steps(
