@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pipeline_bench.model.hosts import Host
 from pipeline_bench.model.trial import plan
 from pipeline_bench.scenario import Scenario, Variant
+from pipeline_bench.system.clocks import wall_minus_monotonic_ns
 from pipeline_bench.text import NAME, one_line
 
 
@@ -39,7 +39,7 @@ class Rank(NamedTuple):
             size=self.size,
             name=socket.gethostname(),
             launcher=self.launcher,
-            wall_minus_monotonic_ns=time.time_ns() - time.monotonic_ns(),
+            wall_minus_monotonic_ns=wall_minus_monotonic_ns(),
             clock_offset_s=clock_offset_s,
         )
 

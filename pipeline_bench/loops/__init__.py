@@ -8,7 +8,6 @@ last ends when Python has the result.
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from pipeline_bench.models import GradientModel, Model, TrainingGraph
 from pipeline_bench.plugins import Plugin
 from pipeline_bench.scenario import Run, Runtime
 from pipeline_bench.sources import Batch, Source
+from pipeline_bench.system.clocks import wall_minus_monotonic_ns
 
 Array = npt.NDArray[np.float64]
 
@@ -352,7 +352,7 @@ def record_call(record: StepRecorder, start_ns: int, end_ns: int, rows: Array, d
         rows: as `StepsOutput` has them.
         digest: likewise; None or empty where the steps were not sampled.
     """
-    ends = step_ends(start_ns, end_ns, rows[:, -1], time.time_ns() - time.monotonic_ns())
+    ends = step_ends(start_ns, end_ns, rows[:, -1], wall_minus_monotonic_ns())
     starts = [start_ns, *ends[:-1]]
     shown: Sequence[Any] = [None] * len(ends) if digest is None or not digest.size else list(digest)
     losses, (wait_ns, busy_ns) = rows[:, 0].tolist(), (rows[:, 1:3] * 1e9).astype(np.int64).T.tolist()

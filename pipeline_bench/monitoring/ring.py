@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
+from pipeline_bench.system.clocks import wall_minus_monotonic_ns
 from pipeline_bench.system.forks import ForkedLock
 
 ROWS = 16_384
@@ -146,7 +146,6 @@ class Ring:
             lost = max(0, count - self._read - ROWS)
             new = rows[np.arange(self._read + lost, count) % ROWS]
             self._read = count
-        offset_ns = time.time_ns() - time.monotonic_ns()
-        at_ns = (new[:, 0] * 1e9).astype(np.int64) - offset_ns
+        at_ns = (new[:, 0] * 1e9).astype(np.int64) - wall_minus_monotonic_ns()
         waits = np.where(new[:, 1] < 0, new[:, 1], new[:, 1] * 1e9).astype(np.int64)
         return RingRows(at_ns, waits, lost)
