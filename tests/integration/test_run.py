@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import pty
+import re
 import shlex
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from pipeline_bench.injection import closing
 from pipeline_bench.injection import command as commands
 from pipeline_bench.model import session as saved
 from pipeline_bench.samplers.nvml import NvmlSampler
+from tests.integration.program import wait_for
 from tests.unit import sessions
 
 
@@ -43,6 +45,13 @@ def python(folder: Path, code: str, *options: str, env: Mapping[str, str] | None
 def ended(program: subprocess.Popen[str], given: str = "") -> tuple[int, str, str]:
     out, err = program.communicate(given, timeout=60)
     return program.returncode, out, err
+
+
+def holds_back(program: subprocess.Popen[str], number: int) -> bool:
+    """Whether it waits for its command: its main thread does for signals that its other threads hold back."""
+    texts = [file.read_text() for file in Path(f"/proc/{program.pid}/task").glob("*/status")]
+    masks = [int(found[1], 16) for text in texts if (found := re.search(r"SigBlk:\s*(\w+)", text))]
+    return any(mask >> (number - 1) & 1 for mask in masks)
 
 
 def test_streams_arguments_and_the_exit_code_are_the_commands(tmp_path: Path) -> None:
@@ -154,6 +163,8 @@ time.sleep(60)
     program = python(tmp_path, code)
     assert program.stdout is not None
     assert program.stdout.readline() == "ready\n"
+    # In a background job INT and QUIT are ignored, and lost until `run` waits for the command.
+    wait_for(lambda: number not in (signal.SIGINT, signal.SIGQUIT) or holds_back(program, number))
     program.send_signal(number)
     assert ended(program)[0] == 7
 

@@ -78,9 +78,16 @@ def pid_of(sampler: NvmlSampler) -> int:
     return sampler.pid
 
 
+def _runs(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def assert_gone(pid: int) -> None:
     deadline = time.monotonic() + DEADLINE_S
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+    while _runs(pid):
         assert time.monotonic() < deadline, f"the process {pid} still runs"
         time.sleep(0.02)
 
