@@ -152,6 +152,15 @@ def test_all_who_share_a_bucket_have_its_rate_together(latest_ms: int, tmp_path:
     assert latest_ms or abs(served[0] - served[1]) <= 1
 
 
+def test_who_shares_a_bucket_does_not_wait_for_a_clock_that_was_set_back(tmp_path: Path) -> None:
+    now_ns, slept_s = [10**18], list[float]()
+    bucket = SharedBucket(tmp_path / "bucket", 10.0, lambda: now_ns[0], slept_s.append)
+    bucket.take(1_000_000)
+    now_ns[0] -= 3600 * 10**9
+    bucket.take(1_000_000)
+    assert slept_s == pytest.approx([0.1, 0.2], abs=0.01)
+
+
 @pytest.mark.parametrize("half", [{"total_mb_s": 1.0}, {"shared": "bucket"}])
 def test_a_total_and_the_file_that_shares_it_belong_together(half: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="belong together"):
