@@ -141,9 +141,8 @@ def _end(process: subprocess.Popen[bytes], within_s: float) -> None:
         process.wait(within_s)
     if process.poll() is None:
         end_whole(process.pid)
-    else:  # its process id may be another's by now, that of its group is not while one of it is left
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+    else:
+        end_group(process.pid)
     process.wait()
     files.sweep()
 
@@ -230,5 +229,10 @@ def end_whole(pid: int) -> None:
                 with contextlib.suppress(psutil.Error):
                     one.kill()
         psutil.wait_procs(last, timeout=CLEANED_WITHIN_S)
+    end_group(pid)
+
+
+def end_group(pid: int) -> None:
+    """Kill what is left of the group of a process that has been reaped: its own id may be another's by now."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

@@ -23,7 +23,7 @@ import psutil
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Event, decode
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.run.child import end_whole, start_module
+from pipeline_bench.run.child import end_group, end_whole, start_module
 from pipeline_bench.system import files, interrupts
 from pipeline_bench.text import units
 from pipeline_bench.worker.recorder import CLOSED_EXIT_CODE
@@ -95,7 +95,10 @@ class Child:
 
     def kill(self) -> None:
         """Kill the process, its group and its descendants, also those that left the group."""
-        end_whole(self.pid)
+        if self.wait(0) is None:
+            end_whole(self.pid)
+        else:
+            end_group(self.pid)
 
     def close(self) -> None:
         """End the process if it still runs, and close the pipe; safe to call twice."""
