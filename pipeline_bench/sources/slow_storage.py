@@ -192,7 +192,8 @@ class SharedBucket:
     ) -> None:
         self._path, self._ns_per_byte = path, 1000 / mb_s
         self._clock_ns, self._sleep = clock_ns, sleep
-        self._of_thread = threading.local()
+        self._late_ns: dict[int, int] = {}
+        """By thread: how late it woke. A `threading.local` could not go to a loader's process."""
 
     def take(self, size_bytes: float) -> None:
         """Sleep until so many bytes have had their turn; short waits are left to add up, since a sleep overshoots."""
@@ -204,14 +205,14 @@ class SharedBucket:
             if asked_ns - now_ns > _CLOCKS_APART_NS:  # it was set back, and the promise was as far ahead of it
                 promised_ns -= asked_ns - now_ns
             # Within a sleep's overshoot late is not late: else the rate would be lower than was asked.
-            late_ns = max(_LARGEST_BUCKET_LAG_NS, getattr(self._of_thread, "late_ns", 0))
+            late_ns = max(_LARGEST_BUCKET_LAG_NS, self._late_ns.get(threading.get_ident(), 0))
             begin_ns = max(promised_ns, now_ns - late_ns)
             end_ns = begin_ns + round(size_bytes * self._ns_per_byte)
             file.truncate(0)
             file.write(b"%d %d" % (end_ns, now_ns))
         if (wait_s := (end_ns - now_ns) / 1e9) > _SHORTEST_US / 1e6:
             self._sleep(wait_s)
-        self._of_thread.late_ns = min(self._clock_ns() - end_ns, _LONGEST_LATE_NS)
+        self._late_ns[threading.get_ident()] = min(self._clock_ns() - end_ns, _LONGEST_LATE_NS)
 
 
 class Arrivals:
