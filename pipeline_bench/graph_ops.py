@@ -74,7 +74,8 @@ def fill_up(since_s: Any, latency_us: float, name: str) -> Any:
 
     kept = _overshoot(name)
     with tf.device("/cpu:0"):
-        left_us = latency_us - (tf.timestamp() - since_s) * 1e6
+        # By a clock that was set back meanwhile less than nothing has passed: who waited for that would wait for hours.
+        left_us = latency_us - tf.maximum(tf.timestamp() - since_s, 0.0) * 1e6
         before = kept.read_value()
         wait_us = _shortened(left_us, before)
         waited = tf.cond(left_us > 0, lambda: delay(wait_us), lambda: tf.constant(0))

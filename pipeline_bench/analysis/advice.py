@@ -128,7 +128,9 @@ def _excesses(scenario: Scenario, cores: int) -> list[_Excess]:
 
 def _seen(session: Session, excess: _Excess) -> str:
     cores, kind = session.environment.cores, excess.kind
-    reference = _reference(session.scenario, excess, cores)
+    # What TensorFlow chooses: it does not know of a CPU quota, by which there may be fewer cores.
+    chosen = max((trial.allowed_cpus or cores for trial in session.trials), default=cores)
+    reference = _reference(session.scenario, excess, cores, chosen)
     if reference is None:
         return (
             "their effect is not known: no variant differs from it only in having at most as many threads as cores; "
@@ -140,7 +142,7 @@ def _seen(session: Session, excess: _Excess) -> str:
     shown = f"{units.ratio(gain.value)} the speed of {_name(reference.name)}"
     if gain.ci95 is None:
         return f"{shown} in one trial each, which may be chance: use --repeats 3 or more."
-    threads = _asked(reference, kind, cores)
+    threads = _asked(reference, kind, chosen)
     said = _claimed(gain, kind) if threads == cores else _claimed_over_fewer(gain, kind, threads, cores)
     return f"{shown}{units.ends(units.ratio, gain.ci95)}. {said}"
 
@@ -177,8 +179,15 @@ def _claimed(gain: Speedup, kind: Kind) -> str:
     )
 
 
-def _reference(scenario: Scenario, excess: _Excess, cores: int) -> Variant | None:
-    """Return the variant alike but for the threads of that kind, with the most that are no more than the cores."""
+def _reference(scenario: Scenario, excess: _Excess, cores: int, chosen: int) -> Variant | None:
+    """Return the variant alike but for the threads of that kind, with the most that are no more than the cores.
+
+    Args:
+        scenario: that was measured.
+        excess: whose reference it is.
+        cores: the cores that this process may use.
+        chosen: the threads of who leaves it to TensorFlow.
+    """
 
     def alike(variant: Variant) -> tuple[bool, Variant]:
         runtime = variant.runtime.model_copy(update={_key(excess.kind): 0})
@@ -187,15 +196,15 @@ def _reference(scenario: Scenario, excess: _Excess, cores: int) -> Variant | Non
     found = [
         variant
         for variant in scenario.variants
-        if _asked(variant, excess.kind, cores) <= cores and alike(variant) == alike(excess.variant)
+        if _asked(variant, excess.kind, chosen) <= cores and alike(variant) == alike(excess.variant)
     ]
-    return max(found, key=lambda variant: _asked(variant, excess.kind, cores), default=None)
+    return max(found, key=lambda variant: _asked(variant, excess.kind, chosen), default=None)
 
 
-def _asked(variant: Variant, kind: Kind, cores: int) -> int:
-    """Return the threads of that kind that a variant has; 0 in the runtime is TensorFlow's choice, one a core."""
+def _asked(variant: Variant, kind: Kind, chosen: int) -> int:
+    """Return the threads of that kind that a variant has; 0 in the runtime leaves it to TensorFlow."""
     asked: int = getattr(variant.runtime, _key(kind))
-    return asked or cores
+    return asked or chosen
 
 
 def _but_for(variant: Variant, **fields: object) -> Variant:

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline_bench import plugins
 from pipeline_bench.analysis import measured, stats
 from pipeline_bench.analysis.measured import ByVariant, DeviceKind
-from pipeline_bench.analysis.speedups import estimate_of, throughput_over
+from pipeline_bench.analysis.speedups import estimate_of, throughput_over, within
 from pipeline_bench.analysis.stats import Floats
 from pipeline_bench.analysis.thresholds import SHARE_SCATTER
 from pipeline_bench.backends.ceiling import HostCeiling
@@ -84,12 +84,12 @@ def of(scenario: Scenario, variant: Variant, found: ByVariant) -> DeviceCopy:
     if steps is None:
         return DeviceCopy.without("its ceiling with the batch in host memory was not measured beside it")
     length = _length(steps)
-    ms = _within(length.times(float(steps.host_ceiling.mean())), math.inf)
+    ms = within(estimate_of(length.times(float(steps.host_ceiling.mean()))), math.inf, math.inf)
     if not _copies_ahead(variant):
         none = "its step copies the batch"
         share = length.times(float(steps.host_ceiling.mean() / steps.own.mean()))
         nothing = Estimate(reason=none)
-        return DeviceCopy(ms=ms, share=_within(share), overlapped_share=nothing, gain=Speedup(reason=none))
+        return DeviceCopy(ms=ms, share=within(estimate_of(share)), overlapped_share=nothing, gain=Speedup(reason=none))
     return DeviceCopy(
         ms=ms,
         share=Estimate(reason="it copies its batches ahead of the step"),
@@ -136,7 +136,7 @@ def _overlapped(steps: _Steps, length: stats.Belief) -> Estimate:
         return Estimate(reason="the copy is too short to be told from none")
     saved = 1 - steps.own / steps.host_ceiling
     known = stats.believe(saved.tolist(), SHARE_SCATTER).widened(steps.error).times(1 / length.value)
-    return _within(known.widened(known.value * length.scale / length.value))
+    return within(estimate_of(known.widened(known.value * length.scale / length.value)))
 
 
 def _gain(scenario: Scenario, variant: Variant, found: ByVariant) -> Speedup:
@@ -150,10 +150,3 @@ def _gain(scenario: Scenario, variant: Variant, found: ByVariant) -> Speedup:
 def _but_for_copy(variant: Variant) -> Variant:
     options = {name: value for name, value in variant.options.items() if name != AHEAD_OPTION}
     return variant.model_copy(update={"name": "-", "options": options})
-
-
-def _within(known: stats.Belief, most: float = 1.0) -> Estimate:
-    """Return the estimate, moved to where a copy can be, where noise has brought it beyond."""
-    found = estimate_of(known)
-    ci95 = found.ci95 and tuple(min(max(end, 0.0), most) for end in found.ci95)
-    return found.model_copy(update={"value": min(max(known.value, 0.0), most), "ci95": ci95})

@@ -251,10 +251,11 @@ class _Trials(NamedTuple):
 def _trials(session: Session, name: str, runs: measured.ByVariant) -> _Trials:
     own = [runs[name][repeat] for repeat in sorted(runs[name])]
     pairs = measured.pairs(runs, session.scenario.variant(name))
+    shared = [run for run, _ in pairs] or own  # as `results` takes shares
     return _Trials(
         step_ms=[run.mean_ms for run in own],
         in_ceilings=[run.mean_ms / top.mean_ms for run, top in pairs],
-        wait_shares=[run.mean_wait_ms / run.mean_ms for run in own if run.mean_wait_ms is not None],
+        wait_shares=[run.mean_wait_ms / run.mean_ms for run in shared if run.mean_wait_ms is not None],
     )
 
 
@@ -330,9 +331,12 @@ def _shift(one: Estimate, other: Estimate, before: Sequence[float], after: Seque
     """Return the shares as the sessions' results say them; the interval of their change is over the trials."""
     if one.value is None or other.value is None:
         return Shift(before=one.value, after=other.value, reason=other.reason or one.reason)
+    change = other.value - one.value
     ci95 = stats.change_interval(before, after) if before and after else None
+    # A share that noise has brought beyond what can be was moved to there, and those of the trials were not.
+    held = ci95 and (min(ci95[0], change), max(ci95[1], change))
     reason = None if ci95 else _TOO_FEW_TRIALS
-    return Shift(before=one.value, after=other.value, change=other.value - one.value, ci95=ci95, reason=reason)
+    return Shift(before=one.value, after=other.value, change=change, ci95=held, reason=reason)
 
 
 def _sentence(name: str, one: Result, other: Result, step_time: Ratio, beside: Ratio) -> str:

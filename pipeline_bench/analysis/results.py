@@ -137,7 +137,7 @@ def _verdict(
             if enough
             else verdicts.too_few_steps(steps, for_more)
         )
-    return verdicts.judge(split, steps, measured.taken_of(pairs), for_more)
+    return verdicts.judge(split, steps, measured.taken_of(pairs or _alone(runs)), for_more)
 
 
 def _missing(variant: Variant, no_loss: bool, no_accuracy: bool) -> dict[str, str]:
@@ -206,6 +206,7 @@ def _split(variant: Variant, runs: Sequence[Measured], pairs: Sequence[Pair]) ->
         means = [run.mean_ms for run in runs]
         ci95 = stats.mean_interval(means)
         ceiling = Estimate(value=float(np.mean(means)), ci95=ci95, reason=None if ci95 else TOO_FEW_TRIALS)
+        ceiling = speedups.within(ceiling, math.inf, math.inf)
         return StepSplit.without("this is the ceiling: it has no input")._replace(ceiling_ms=ceiling)
     # Only repeats that have a ceiling beside them, where any has: the three shares are then of the same steps. In ms
     # they are of the mean step of all repeats, which is the one that is shown.
@@ -225,7 +226,7 @@ def _split(variant: Variant, runs: Sequence[Measured], pairs: Sequence[Pair]) ->
 
 def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -> tuple[Estimate, Estimate, Estimate]:
     """Return input wait, host slowdown and accelerator utilization; what cannot be is none, and says why."""
-    device, taken = used[0].device_kind, measured.taken_of(pairs)
+    device, taken = used[0].device_kind, measured.taken_of(pairs or _alone(used))
 
     def share(name: Figure, values: Sequence[float]) -> Estimate:
         error = measured.systematic_error(name, device, taken)
@@ -235,20 +236,19 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
     tops = [top.mean_ms / run.mean_ms for run, top in pairs]
     no_wait = used[0].mean_wait_ms is None
     unknown = Estimate(reason=f"the backend {variant.backend} does not say how long a step waits for its batch")
-    wait = unknown if no_wait else share("wait", waits)
+    wait = unknown if no_wait else speedups.within(share("wait", waits))
     if not pairs:
         missing = Estimate(reason=f"its ceiling, {variant.ceiling!r}, was not measured beside it")
         return wait, (unknown if no_wait else missing), missing
     utilization = share("utilization", tops)
     host = unknown if no_wait else share("host", [1 - own - top for own, top in zip(waits, tops, strict=True)])
-    wait = _within(wait, 0.0, 1.0)
     # Wait and ceiling together cannot be more than the step.
     beyond = (utilization.value or 0.0) - 1 if host.value is None else -host.value
     least = [utilization.ci95[0] - 1 if utilization.ci95 else beyond, *([-host.ci95[1]] if host.ci95 else [])]
     is_noise = max(least) <= CEILING_TOLERANCE
     if beyond <= CEILING_TOLERANCE or (is_noise and _are_known(host, utilization)):
         most = 1.0 if wait.value is None else 1 - wait.value
-        return wait, _within(host, 0.0, 1.0), _within(utilization, 0.0, most)
+        return wait, speedups.within(host), speedups.within(utilization, most)
     why = "its rounds differ too much" if is_noise else "the ceiling was disturbed, or this variant does less work"
     reason = f"beside its wait it beats its ceiling by {units.share(beyond)} of the step, which cannot be: {why}"
     # Of noise there is no figure, but how far its rounds reach still decides a verdict.
@@ -258,6 +258,11 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
     return wait, (unknown if no_wait else impossible), reaching
 
 
+def _alone(runs: Sequence[Measured]) -> list[Pair]:
+    """Return trials without a ceiling beside them, as what was taken from them is asked for."""
+    return [(run, run) for run in runs]
+
+
 def _are_known(*estimates: Estimate) -> bool:
     """Return whether each figure that there is has an interval of at most `BOUND_SHARE` to either side."""
     return all(
@@ -265,17 +270,6 @@ def _are_known(*estimates: Estimate) -> bool:
         for each in estimates
         if each.value is not None
     )
-
-
-def _within(estimate: Estimate, lowest: float, highest: float) -> Estimate:
-    """Return the estimate and its interval moved to where they can be, where noise has brought them beyond."""
-    if estimate.value is None:
-        return estimate
-    ci95 = estimate.ci95 and (
-        min(max(estimate.ci95[0], lowest), highest),
-        max(min(estimate.ci95[1], 1.0), lowest),
-    )
-    return estimate.model_copy(update={"value": min(max(estimate.value, lowest), highest), "ci95": ci95})
 
 
 def _of_step(share: Estimate, step_ms: float) -> Estimate:

@@ -107,6 +107,23 @@ def estimate_of(known: stats.Belief) -> Estimate:
     return Estimate(value=known.value, ci95=known.interval())
 
 
+def within(estimate: Estimate, highest: float = 1.0, furthest: float = 1.0) -> Estimate:
+    """Return an estimate that noise has brought beyond what can be, moved to there: to 0 at least.
+
+    Args:
+        estimate: which may have no value.
+        highest: the most that its value can be.
+        furthest: the most that its interval can reach to.
+    """
+    if estimate.value is None:
+        return estimate
+    ci95 = estimate.ci95 and (
+        min(max(estimate.ci95[0], 0.0), highest),
+        min(max(estimate.ci95[1], 0.0), furthest),
+    )
+    return estimate.model_copy(update={"value": min(max(estimate.value, 0.0), highest), "ci95": ci95})
+
+
 def throughput_over(variant: Variant, over: Variant, measured: ByVariant) -> Speedup:
     """Return the throughput of a variant over that of another one, or why there is none."""
     own, base = measured[variant.name], measured[over.name]

@@ -72,6 +72,7 @@ class PlacedRank:
         self._board.mkdir()
         self._stderr = (self._out / "stderr").open("w+b")
         self._read, self._saved_ns = 0, 0
+        self._wall_s = _wall_clock()
         self._runner = subprocess.Popen(
             module_command(_RUNNER, self._out, int(expose_servers)),
             env=_environment(os.environ, number, size),
@@ -92,7 +93,7 @@ class PlacedRank:
             self._runner.wait(_LOOK_S)
         code = self._runner.poll()  # before the files: what it left last is then among them
         ended_early = together.gone_path(self._board, self._number).exists()
-        return Seen(self._beat(), self._session(), self._new_stderr(), code, time.time(), ended_early)
+        return Seen(self._beat(), self._session(), self._new_stderr(), code, self._wall_s(), ended_early)
 
     def end(self) -> None:
         """End the runner with all that it has started, and leave nothing."""
@@ -130,6 +131,12 @@ class PlacedRank:
         text = os.pread(self._stderr.fileno(), 1 << 20, self._read)
         self._read += len(text)
         return text.decode(errors="replace")
+
+
+def _wall_clock() -> Callable[[], float]:
+    """Return a clock that is the wall clock as it is set now: a rank's trials are told by that, too (`Rank.host`)."""
+    offset_s = time.time() - time.monotonic()
+    return lambda: offset_s + time.monotonic()
 
 
 def _environment(own: Mapping[str, str], number: int, size: int) -> dict[str, str]:
@@ -188,6 +195,7 @@ class _Ranks:
         self._beats: dict[int, int] = {}
         self._lost: dict[int, str] = {}
         self._ahead_s: dict[int, float] = {}
+        self._wall_s = _wall_clock()
         actor = library.remote(PlacedRank)
         self._actors = [
             actor.options(**_place(self._group, number), max_restarts=0).remote(
@@ -235,7 +243,7 @@ class _Ranks:
             self._lose(number, line_of(error))
             return False
         # The answer was under way for a while: the one that took least is the nearest.
-        self._ahead_s[number] = max(seen.clock_s - time.time(), self._ahead_s.get(number, -math.inf))
+        self._ahead_s[number] = max(seen.clock_s - self._wall_s(), self._ahead_s.get(number, -math.inf))
         if seen.beat is not None and seen.beat[0] != self._beats.get(number):
             self._beats[number] = seen.beat[0]
             self._send(number, together.path_of(Path(), number).name, seen.beat[1])

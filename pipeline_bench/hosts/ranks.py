@@ -91,7 +91,7 @@ def contradiction(environment: Mapping[str, str]) -> str | None:
     for number, sizes in _VARIABLES.values():
         name = next((name for name in sizes if name in environment), "")
         given, size = environment.get(number, ""), environment.get(name, "")
-        if given.isdecimal() and size.isdecimal() and int(given) >= int(size):
+        if given and size.isdecimal() and (not given.isdecimal() or int(given) >= int(size)):
             return f"{number} is {one_line(given, NAME)}, and {name} {one_line(size, NAME)}"
     return None
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.system.files import write_atomically
 from pipeline_bench.text import NAME, one_line, units
 
 _COMPILERS = ("cc", "gcc", "clang")
@@ -116,10 +117,12 @@ def program(toolchain: Toolchain, heartbeat: Callable[[], None] = lambda: None) 
         return path
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # Compiled beside its place and renamed: another trial finds all of it or nothing, a failure leaves nothing.
-        with tempfile.TemporaryDirectory(prefix="unfinished-", dir=folder) as unfinished:
+        # Compiled among the trial's temporary files, which go with it: also one that is killed leaves nothing here.
+        with tempfile.TemporaryDirectory() as unfinished:
             _compile(toolchain, Path(unfinished), heartbeat)
-            (Path(unfinished) / _PROGRAM).replace(path)
+            made = Path(unfinished) / _PROGRAM
+            write_atomically(path, made.read_bytes())
+            path.chmod(made.stat().st_mode)  # until then another trial takes it for none, and compiles its own
     except OSError as error:
         raise PipelineBenchError(
             f"The program without Python cannot be compiled into {folder}: {error.strerror or error}.",

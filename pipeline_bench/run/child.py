@@ -17,7 +17,7 @@ import psutil
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.system import files, interrupts
-from pipeline_bench.system.processes import CLEANED_WITHIN_S, module_command, removes_shared_memory
+from pipeline_bench.system.processes import CLEANED_WITHIN_S, module_command, queued_s, removes_shared_memory
 from pipeline_bench.text import safe, units
 
 _READ_BYTES = 1 << 16
@@ -70,7 +70,7 @@ def call(
     request = _request(function, arguments, reports=progress is not None)
     with tempfile.TemporaryFile() as log, _asked(request, log) as (process, answers):
         try:
-            for line in _lines(answers, limit_s):
+            for line in _lines(process, answers, limit_s):
                 message = _decoded(line)
                 if "progress" not in message:
                     break
@@ -102,7 +102,7 @@ def beside(
     with tempfile.TemporaryFile() as log, _asked(request, log) as (process, answers):
         message: dict[str, Any] = {}
         with contextlib.suppress(TimeoutError):
-            message = _decoded(next(_lines(answers, begins_within_s), b""))
+            message = _decoded(next(_lines(process, answers, begins_within_s), b""))
         if "progress" not in message:
             raise PipelineBenchError(message.get("failed") or f"{function.__name__} did not begin.")
         yield
@@ -141,20 +141,19 @@ def _end(process: subprocess.Popen[bytes], within_s: float) -> None:
         process.wait(within_s)
     if process.poll() is None:
         end_whole(process.pid)
-    else:  # its process id may be another's by now, that of its group is not while one of it is left
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+    else:
+        end_group(process.pid)
     process.wait()
     files.sweep()
 
 
-def _lines(answers: int, limit_s: float | None) -> Iterator[bytes]:
+def _lines(process: subprocess.Popen[bytes], answers: int, limit_s: float | None) -> Iterator[bytes]:
     """Yield each line as it comes, until the process closes its end; the last may lack its newline.
 
     Raises:
-        TimeoutError: it took longer than `limit_s` seconds.
+        TimeoutError: it took longer than `limit_s` seconds, without what it waited for a core.
     """
-    waited, rest = interrupts.Waited(), b""
+    waited, rest = interrupts.Waited(queued=lambda: queued_s(process.pid)), b""
     while True:
         interrupts.check()
         if limit_s is not None and waited.seconds() > limit_s:
@@ -230,5 +229,10 @@ def end_whole(pid: int) -> None:
                 with contextlib.suppress(psutil.Error):
                     one.kill()
         psutil.wait_procs(last, timeout=CLEANED_WITHIN_S)
+    end_group(pid)
+
+
+def end_group(pid: int) -> None:
+    """Kill what is left of the group of a process that has been reaped: its own id may be another's by now."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

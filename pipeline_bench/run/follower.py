@@ -32,6 +32,7 @@ from pipeline_bench.run.trial_log import TrialLog
 from pipeline_bench.samplers import Sampler
 from pipeline_bench.scenario import Variant
 from pipeline_bench.system import interrupts
+from pipeline_bench.system.processes import queued_s
 from pipeline_bench.text import units
 
 SAMPLE_EVERY_S = 0.1
@@ -42,6 +43,8 @@ EXIT_WITHIN_S = 5.0
 STALL_GRACE_S = 3.0
 
 _STACKS_WITHIN_S = 0.5
+_START = "start"
+"""What a trial does before its first phase."""
 
 # As `worker.recorder` writes them: a file inside site-packages, or the last three parts of its path.
 _OTHERS_FRAME = re.compile(r"tensorflow/|(lib/)?python3\.\d+/")
@@ -98,17 +101,20 @@ def _follow(
     clock_ns: ClockNs,
 ) -> None:
     next_ns = clock_ns()
-    silent = interrupts.Waited(lambda: clock_ns() / 1e9)
+    # While it starts, on a busy machine perhaps; later a loop without end that has to share its core is a stall, too.
+    silent = interrupts.Waited(
+        lambda: clock_ns() / 1e9, lambda: queued_s(child.pid) if _phase(log) in (_START, IMPORT) else 0.0
+    )
     while not (child.ended or log.over):
         interrupts.check()
         events = child.read((next_ns - clock_ns()) / 1e9)
         log.look(clock_ns())
-        if _moves(events, child.heard):
-            silent.restart()
         for event in events:
             log.apply(event)
             if isinstance(event, Device):
                 on_device(event)
+        if _moves(events, child.heard):
+            silent.restart()
         now_ns = clock_ns()
         # At a phase's edge as well: CPU time is interpolated between samples, and must not reach across it.
         if now_ns >= next_ns or any(isinstance(event, Phase) for event in events):
@@ -138,7 +144,7 @@ def _patience_s(log: TrialLog) -> float:
 
 
 def _phase(log: TrialLog) -> str:
-    return log.phases[-1].name if log.phases else "start"
+    return log.phases[-1].name if log.phases else _START
 
 
 def _moves(events: Sequence[Event], heard: bool) -> bool:

@@ -23,8 +23,9 @@ import psutil
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Event, decode
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.run.child import end_whole, start_module
+from pipeline_bench.run.child import end_group, end_whole, start_module
 from pipeline_bench.system import files, interrupts
+from pipeline_bench.system.processes import queued_s
 from pipeline_bench.text import units
 from pipeline_bench.worker.recorder import CLOSED_EXIT_CODE
 from pipeline_bench.worker.server import MESSAGE_LIMIT_BYTES, NOT_BEGUN_EXIT_CODE
@@ -95,7 +96,10 @@ class Child:
 
     def kill(self) -> None:
         """Kill the process, its group and its descendants, also those that left the group."""
-        end_whole(self.pid)
+        if self.wait(0) is None:
+            end_whole(self.pid)
+        else:
+            end_group(self.pid)
 
     def close(self) -> None:
         """End the process if it still runs, and close the pipe; safe to call twice."""
@@ -220,7 +224,7 @@ class TrialServer:
         Raises:
             KeyboardInterrupt: the user interrupted.
         """
-        waited = interrupts.Waited()
+        waited = interrupts.Waited(queued=lambda: queued_s(self.pid))
         while not self.lost and (left_s := timeout_s - waited.seconds()) > 0:
             interrupts.check()
             message = self.receive(min(left_s, interrupts.CHECK_EVERY_S))

@@ -110,7 +110,7 @@ class TrialLog:
             recent.insert(0, self.steps[-1 - len(recent)])
         step_ns = sum(float((s.end_ns.unpack() - s.start_ns.unpack()).sum()) for s in recent)
         recent_count = sum(s.end_ns.count for s in recent)
-        waits = [s.wait_ns.unpack().sum() for s in recent if s.wait_ns is not None]
+        waits = [np.clip(s.wait_ns.unpack(), 0, None).sum() for s in recent if s.wait_ns is not None]
         utilization, source = latest_utilization(self.readings, self.latest(events.Device), cores)
         if self.emulated:
             utilization, source = _busy_percent(recent), BUSY_TIME

@@ -28,6 +28,8 @@ _SHORTEST_US = 2000.0
 _GAIN = 0.1
 _LARGEST_ERROR_US = 1000.0
 _LARGEST_BUCKET_LAG_NS = 5_000_000
+_CLOCKS_APART_NS = 1_000_000_000
+"""What the clocks of hosts that are measured together may differ by."""
 _LONGEST_LATE_NS = 200_000_000
 """Of a reader that got no core when its bytes were there; one that was stopped for longer has lost its turns."""
 
@@ -169,9 +171,10 @@ class StorageThrottle:
 class SharedBucket:
     """A token bucket without a burst that processes of several hosts share, by a file that they lock in turn.
 
-    The file holds when the last bytes that were promised will have come, in ns of the wall clock. A reader that asks
-    late has lost its turn: what nobody asked for is not saved up. But one that woke late, since it got no core, asks as
-    if it had woken in time, so that a busy machine does not make the storage slower than it is.
+    The file holds when the last bytes that were promised will have come, and when they were asked for, in ns of the
+    wall clock. A reader that asks late has lost its turn: what nobody asked for is not saved up. But one that woke
+    late, since it got no core, asks as if it had woken in time, so that a busy machine does not make the storage slower
+    than it is.
 
     Args:
         path: in a folder that exists; made where it is not there.
@@ -189,24 +192,27 @@ class SharedBucket:
     ) -> None:
         self._path, self._ns_per_byte = path, 1000 / mb_s
         self._clock_ns, self._sleep = clock_ns, sleep
-        self._of_thread = threading.local()
+        self._late_ns: dict[int, int] = {}
+        """By thread: how late it woke. A `threading.local` could not go to a loader's process."""
 
     def take(self, size_bytes: float) -> None:
         """Sleep until so many bytes have had their turn; short waits are left to add up, since a sleep overshoots."""
         with self._path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
-            promised = file.read()
+            promised_ns, asked_ns = [*map(int, file.read().split()), 0, 0][:2]
             now_ns = self._clock_ns()
+            if asked_ns - now_ns > _CLOCKS_APART_NS:  # it was set back, and the promise was as far ahead of it
+                promised_ns -= asked_ns - now_ns
             # Within a sleep's overshoot late is not late: else the rate would be lower than was asked.
-            late_ns = max(_LARGEST_BUCKET_LAG_NS, getattr(self._of_thread, "late_ns", 0))
-            begin_ns = max(int(promised or 0), now_ns - late_ns)
+            late_ns = max(_LARGEST_BUCKET_LAG_NS, self._late_ns.get(threading.get_ident(), 0))
+            begin_ns = max(promised_ns, now_ns - late_ns)
             end_ns = begin_ns + round(size_bytes * self._ns_per_byte)
             file.truncate(0)
-            file.write(b"%d" % end_ns)
+            file.write(b"%d %d" % (end_ns, now_ns))
         if (wait_s := (end_ns - now_ns) / 1e9) > _SHORTEST_US / 1e6:
             self._sleep(wait_s)
-        self._of_thread.late_ns = min(self._clock_ns() - end_ns, _LONGEST_LATE_NS)
+        self._late_ns[threading.get_ident()] = min(self._clock_ns() - end_ns, _LONGEST_LATE_NS)
 
 
 class Arrivals:

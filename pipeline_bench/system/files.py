@@ -235,10 +235,9 @@ def sweep() -> None:
         except OSError:  # another user's, or gone by now
             continue
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:
-            pass
+            with contextlib.suppress(OSError):  # its process lives, or the disk has no locks
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(lock)
 
@@ -250,7 +249,12 @@ def _locked_folder() -> tuple[Path, int]:
         # Until it is locked, somebody's sweep takes it for one that is left.
         with contextlib.suppress(FileNotFoundError):
             lock = os.open(path, os.O_RDONLY)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError:  # a disk without locks
+                os.close(lock)
+                path.rmdir()
+                raise
             if path.exists():
                 return path, lock
             os.close(lock)

@@ -71,22 +71,26 @@ class Waited:
     """How long something was waited for, as the sum of what passed between the looks, `LONGEST_LOOK_S` each at most.
 
     While this process is stopped, by Ctrl-Z or with its container, it does not wait: what came is still unread.
+
+    Args:
+        clock: seconds.
+        queued: for how many seconds so far what is waited for had no core to run on, which do not count.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, queued: Callable[[], float] = lambda: 0.0) -> None:
+        self._clock, self._queued = clock, queued
         self.restart()
 
     def restart(self) -> None:
         """Begin to wait, from now on."""
-        self._looked_s, self._waited_s = self._clock(), 0.0
+        self._looked_s, self._waited_s, self._queued_s = self._clock(), 0.0, self._queued()
 
     def seconds(self) -> float:
         """Look, and return the seconds so far."""
         now_s = self._clock()
         self._waited_s += min(now_s - self._looked_s, LONGEST_LOOK_S)
         self._looked_s = now_s
-        return self._waited_s
+        return max(0.0, self._waited_s - max(0.0, self._queued() - self._queued_s))
 
 
 @contextmanager

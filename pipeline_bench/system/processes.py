@@ -153,6 +153,16 @@ def allowed_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def queued_s(pid: int) -> float:
+    """Return how many seconds the first thread of a process could have run and had no core; 0 where it is not known.
+
+    Others had it, which the kernel counts (Linux, ``schedstat``, the second number).
+    """
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    return 0.0
+
+
 def threads() -> set[int]:
     """Return the native ids of this process's threads, also of those that Python does not know of."""
     return {int(entry.name) for entry in Path("/proc/self/task").iterdir()}

@@ -41,7 +41,7 @@ from pipeline_bench.model.events import (
 from pipeline_bench.model.pipeline import MODEL_STEP
 from pipeline_bench.scenario import Run
 from pipeline_bench.system import main_thread
-from pipeline_bench.system.processes import leave
+from pipeline_bench.system.processes import leave, queued_s
 from pipeline_bench.text import line_of
 from pipeline_bench.worker.sample_audit import SampleAudit, StepSampling
 
@@ -116,6 +116,8 @@ class Recorder(StepRecorder):
         self._length_ns = sys.maxsize if run.time_s is None else round(run.time_s * 1e9)
         self._phase = "start"
         self._begun_ns = self._alive_ns = monotonic_ns()
+        self._queued_s = 0.0
+        """For how long this process had had no core when the phase began."""
         self._stall_sent = False
         self._ended = threading.Event()
         self._queue_states: QueueStates = tuple
@@ -140,7 +142,7 @@ class Recorder(StepRecorder):
     def phase(self, name: str) -> None:
         """Report that a phase of the trial begins."""
         if name != self._phase:
-            self._begun_ns = monotonic_ns()
+            self._begun_ns, self._queued_s = monotonic_ns(), queued_s(os.getpid())
         self._phase = name
         self._alive_ns = monotonic_ns()
         self._channel.send(Phase(name=name, at_ns=self._alive_ns))
@@ -299,7 +301,8 @@ class Recorder(StepRecorder):
         computes = cpu_ns - self._cpu_ns > _COMPUTES * (now_ns - self._looked_ns)
         self._looked_ns, self._cpu_ns = now_ns, cpu_ns
         if self._phase == IMPORT:
-            return now_ns - self._begun_ns < LONGEST_IMPORT_S * 1e9
+            queued_ns = (queued_s(os.getpid()) - self._queued_s) * 1e9
+            return now_ns - self._begun_ns - queued_ns < LONGEST_IMPORT_S * 1e9
         return self._doing == MODEL_STEP and computes and now_ns - self._doing_since_ns < _LONGEST_STEP_S * 1e9
 
     def _ship(self) -> None:

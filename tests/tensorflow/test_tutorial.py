@@ -52,8 +52,9 @@ def test_a_batch_takes_its_time_whoever_makes_it(run_scenario: RunScenario) -> N
         assert span_ms > 0.8 * 20 * (15 - 5), record.variant  # a queue's first batches were there already
 
 
-@pytest.mark.parametrize("passed_s", [0.0, 10.0])
+@pytest.mark.parametrize("passed_s", [0.0, 10.0, -3600.0])
 def test_what_has_passed_already_is_not_waited_again(passed_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that is set back for summer time, an hour less than nothing has."""
     import tensorflow as tf
 
     from pipeline_bench import graph_ops

@@ -129,5 +129,15 @@ def test_tensorflows_own_choice_counts_as_one_thread_a_core() -> None:
     assert "the speed of chosen" in said({"one": STEADY, "chosen": STEADY, "four": STEADY}, asked)
 
 
+def test_tensorflow_chooses_a_thread_for_each_cpu_of_which_a_quota_leaves_it_a_part() -> None:
+    """Two cores by a quota, of 64 CPUs that the trial may run on: the choice is far more threads than cores."""
+    asked = scenario(variant("one"), variant("chosen", intra=0), variant("four", intra=4))
+    found = session(asked, {"one": STEADY, "chosen": STEADY, "four": (15.0, 15.1, 14.9)})
+    trials = tuple(trial.model_copy(update={"allowed_cpus": 64}) for trial in found.trials)
+    ((_, text),) = advice.thread_remarks(found.model_copy(update={"trials": trials}))
+    assert "the speed of one" in text
+    assert "compared with 1 thread" in text
+
+
 def test_a_report_shows_it() -> None:
     assert "They gain here." in markdown.render(session(INTRA, {"two": STEADY, "four": (15.0, 15.1, 14.9)}))

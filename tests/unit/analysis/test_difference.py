@@ -115,6 +115,17 @@ def test_au_and_wait_are_those_of_the_sessions_and_change_by_their_difference() 
     assert f"was {found.verdict_before}, is {found.verdict_after}" in found.text
 
 
+def test_a_change_is_within_its_interval_where_the_variant_beats_its_ceiling() -> None:
+    """By 1.5 %, which noise explains: the session says an AU of 1, and its trials 1.015."""
+    before = pairs.session({"feed_dict": [ms / 1.015 for ms in pairs.CEILING_MS]}, wait_ms=0.0)
+    after = pairs.session({"feed_dict": [ms / 0.9 for ms in pairs.CEILING_MS]}, wait_ms=0.0)
+    shift = change(before, after).accelerator_utilization
+    assert shift.before == 1
+    assert shift.change is not None
+    assert shift.ci95 is not None
+    assert shift.ci95[0] <= shift.change <= shift.ci95[1]
+
+
 def test_one_trial_has_a_figure_and_no_interval() -> None:
     session = pairs.session({"feed_dict": (4.0,)}, (2.0,))
     found = change(session, session)

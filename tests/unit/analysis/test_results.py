@@ -37,6 +37,33 @@ def test_a_step_splits_into_wait_compute_and_host_slowdown() -> None:
     assert sum(part for part in parts if part is not None) == pytest.approx(1.0)
 
 
+def test_no_interval_reaches_below_nothing() -> None:
+    """Of a wait without a ceiling beside it, and of the step of a ceiling whose two trials differ much."""
+    found = results(rounds(2, feed_dict=(10.0, 0.1)), "feed_dict", repeats=2)["feed_dict"]
+    assert found.input_wait_share.ci95 is not None
+    assert found.input_wait_share.ci95[0] == 0
+    tops = [record("ceiling", repeat, step_ms, None) for repeat, step_ms in enumerate((5.0, 6.5))]
+    top = results(tops, "feed_dict", repeats=2)["ceiling"].ceiling_ms
+    assert top.value == pytest.approx(5.75, rel=0.02)
+    assert top.ci95 is not None
+    assert top.ci95[0] == 0
+
+
+def test_other_work_makes_a_wait_less_known_also_without_a_ceiling_beside_it() -> None:
+    at_ns = [100 * NS_PER_MS * tick for tick in range(1, 12)]
+    busy = [
+        Track(metric=metric, source="psutil", at_ns=Series.pack(at_ns), values=Series.pack([percent] * len(at_ns)))
+        for metric, percent in (("machine_cpu_percent", 100.0), ("other_cpu_percent", 50.0))
+    ]
+    widths = []
+    for samples in ((), busy):
+        trials = [record("feed_dict", repeat, 10.0, 4.0, samples=samples) for repeat in range(3)]
+        ci95 = results(trials, "feed_dict")["feed_dict"].input_wait_share.ci95
+        assert ci95 is not None
+        widths.append(ci95[1] - ci95[0])
+    assert widths[1] > 1.5 * widths[0]
+
+
 def test_each_repeat_is_taken_against_its_own_ceiling_so_that_a_drift_cancels() -> None:
     drifting = [
         record(variant, repeat, step * speed, wait * speed, noise=0.0)

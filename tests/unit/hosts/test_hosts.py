@@ -41,7 +41,8 @@ def test_a_rank_is_known_by_the_variables_of_what_started_it(environment: dict[s
         ({"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "8"}, "SLURM_STEP_NUM_TASKS 2"),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, None),
         ({"SLURM_PROCID": "5"}, None),
-        ({"PMI_RANK": "one", "PMI_SIZE": "4"}, None),
+        ({"PMI_SIZE": "4"}, None),
+        ({"PMI_RANK": "one", "PMI_SIZE": "4"}, "PMI_RANK is one, and PMI_SIZE 4"),
     ],
 )
 def test_a_number_that_is_none_of_so_many_ranks_is_told_with_its_variables(

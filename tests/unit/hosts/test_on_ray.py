@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -43,9 +44,20 @@ def test_a_rank_that_ends_early_is_lost_and_all_others_hear_why(code: int, ended
     run = on_ray._Ranks.__new__(on_ray._Ranks)
     run._ray = SimpleNamespace(get=lambda seen: seen, exceptions=SimpleNamespace(RayError=ConnectionError))
     run._beats, run._ahead_s, run._lost, run._outbox, run._notify = {}, {}, {}, [{}, {}, {}], told.append
+    run._wall_s = on_ray._wall_clock()
     assert not run._take(1, on_ray.Seen(None, None, "", code, 0.0, ended_early))
     assert told == [f"rank 1 is lost: {why}"]
     assert run._outbox == [{"rank-001.gone": why.encode()}, {}, {"rank-001.gone": why.encode()}]
+
+
+def test_a_clock_that_is_set_back_leaves_no_rank_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = on_ray._Ranks.__new__(on_ray._Ranks)
+    run._ray = SimpleNamespace(get=lambda seen: seen, exceptions=SimpleNamespace(RayError=ConnectionError))
+    run._beats, run._ahead_s, run._wall_s = {}, {}, on_ray._wall_clock()
+    seen = on_ray.Seen(None, None, "", None, run._wall_s())
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert run._take(1, seen)
+    assert run._ahead_s[1] <= 0
 
 
 def test_a_cluster_that_does_not_start_here_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,6 +204,12 @@ def test_a_compiler_that_fails_is_told_by_its_first_error_and_leaves_nothing(mac
     assert list(native.cache_folder().iterdir()) == []
 
 
+def test_what_a_killed_trial_has_not_compiled_to_its_end_is_not_in_the_cache(machine: Path) -> None:
+    install(machine, "cc", GOOD.replace("echo called", 'ls -A "$XDG_CACHE_HOME/pipeline-bench/native"'))
+    native.program(found())
+    assert (machine / "calls").read_text(encoding="ascii") == ""
+
+
 def test_a_cache_that_cannot_be_written_to_is_named(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(machine, "cc", GOOD)
     (machine / "file").touch()

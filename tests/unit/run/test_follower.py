@@ -175,6 +175,20 @@ def test_an_import_that_lets_no_thread_speak_has_its_own_time(trial: Trial, monk
     assert "or a process that the trial needs, did not start within 120 s" in str(reason(log, "stalled"))
 
 
+def test_an_import_may_take_longer_where_it_has_to_wait_for_a_core(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has one for half of the time; once it trains, a loop without end that shares its core is a stall."""
+    clock, log = Clock(), TrialLog(trial, 0)
+    monkeypatch.setattr(follower, "_ask_for_stacks", lambda child: None)
+    monkeypatch.setattr(follower, "queued_s", lambda pid: clock.now_ns / NS_PER_S / 2)
+    train: tuple[float, Event] = (200.0, Phase(name="train", at_ns=1))
+    child = MadeUpChild.hanging(clock, [(0.0, Phase(name=IMPORT, at_ns=0)), train])
+    assert follow(log, child, clock) == "stalled"
+    assert log.phases[-1].name == "train"
+    assert clock.now_ns / NS_PER_S == pytest.approx(200 + 60 + follower.STALL_GRACE_S, abs=1)
+
+
 def test_signs_of_life_without_a_step_are_a_stall(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """The recorder tells of its queues; its watch is held up, and the stamps of its steps are of a patched clock."""
     monkeypatch.setattr(follower, "_ask_for_stacks", lambda child: None)

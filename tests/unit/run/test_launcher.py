@@ -119,6 +119,20 @@ def test_an_event_of_many_megabytes_arrives_whole_and_bounded(tmp_path: Path) ->
     assert parts > 1
 
 
+def test_the_number_of_a_process_that_has_been_reaped_may_be_anothers(tmp_path: Path) -> None:
+    trial = plan(scenario("feed_dict"))[0]
+    with (
+        closing(TrialServer(tmp_path / "log", (sys.executable, "-c", ""))) as server,
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another,
+    ):
+        child = server.start(trial, tmp_path / "stderr")
+        assert child.wait(60) is not None
+        server.exit_codes[another.pid], child.pid = 0, another.pid
+        child.close()
+        assert another.communicate(b"\n")
+    assert another.returncode == 0
+
+
 @pytest.mark.parametrize("command", [(sys.executable, "-c", "import sys; sys.stdin.read()"), ("/no/such/program",)])
 def test_a_closed_child_leaves_no_file_descriptor(tmp_path: Path, command: tuple[str, ...]) -> None:
     trial = plan(scenario("feed_dict"))[0]

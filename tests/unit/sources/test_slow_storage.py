@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,22 @@ def test_all_who_share_a_bucket_have_its_rate_together(latest_ms: int, tmp_path:
     took_s = (max(due) - 1e9) / 1e9
     assert took_s == pytest.approx(0.4, abs=0.01 + latest_ms / 1000)
     assert latest_ms or abs(served[0] - served[1]) <= 1
+
+
+def test_a_source_whose_readers_take_turns_goes_to_another_process(folder: Path, tmp_path: Path) -> None:
+    slow = source(folder, total_mb_s=1000.0, shared=str(tmp_path / "bucket"))
+    there = pickle.loads(pickle.dumps(slow))
+    assert there.sample(5).number == 5
+    assert (tmp_path / "bucket").read_bytes()
+
+
+def test_who_shares_a_bucket_does_not_wait_for_a_clock_that_was_set_back(tmp_path: Path) -> None:
+    now_ns, slept_s = [10**18], list[float]()
+    bucket = SharedBucket(tmp_path / "bucket", 10.0, lambda: now_ns[0], slept_s.append)
+    bucket.take(1_000_000)
+    now_ns[0] -= 3600 * 10**9
+    bucket.take(1_000_000)
+    assert slept_s == pytest.approx([0.1, 0.2], abs=0.01)
 
 
 @pytest.mark.parametrize("half", [{"total_mb_s": 1.0}, {"shared": "bucket"}])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -136,6 +138,20 @@ def test_a_folder_that_is_not_there_is_said(temporary: Path, monkeypatch: pytest
     monkeypatch.setattr(tempfile, "tempdir", str(temporary / "gone"))
     with pytest.raises(PipelineBenchError, match=r"gone.*No such file"):
         ScratchFolder()
+
+
+def test_a_disk_without_locks_is_said_and_keeps_nothing(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    running = ScratchFolder()
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", refuse)
+        sweep()
+        with pytest.raises(PipelineBenchError, match="No locks available"):
+            ScratchFolder()
+    assert list(temporary.iterdir()) == [running.path]
+    running.remove()
 
 
 def test_of_two_at_once_neither_sweeps_the_others(temporary: Path) -> None:

@@ -129,3 +129,12 @@ def test_what_was_waited_is_no_longer_for_a_time_in_which_the_process_was_stoppe
     assert looks == [0.25, 0.5, 0.5 + interrupts.LONGEST_LOOK_S, 0.75 + interrupts.LONGEST_LOOK_S]
     waited.restart()
     assert waited.seconds() == 0
+
+
+def test_what_has_no_core_to_run_on_is_not_waited_for() -> None:
+    now_s, queued_s = [0.0], [5.0]
+    waited = interrupts.Waited(lambda: now_s[0], lambda: queued_s[0])
+    looks = []
+    for now_s[0], queued_s[0] in ((0.5, 5.0), (1.0, 5.25), (1.5, 9.0), (1.75, 0.0)):
+        looks.append(waited.seconds())
+    assert looks == [0.5, 0.75, 0.0, 1.75]

@@ -170,6 +170,18 @@ def test_an_import_that_hangs_is_one(pipe: Pipe, monkeypatch: pytest.MonkeyPatch
     assert isinstance(pipe.events()[-1], Stalled)
 
 
+def test_an_import_that_waits_for_a_core_does_not_hang(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.002)
+    monkeypatch.setattr(recorders, "LONGEST_IMPORT_S", 0.05)
+    monkeypatch.setattr(recorders, "queued_s", lambda pid: time.monotonic())
+    recorder = Recorder(pipe.channel, Run(stall_timeout_s=0.05))
+    recorder.phase("import")
+    recorder.start()
+    time.sleep(0.3)
+    recorder.finish()
+    assert {type(event) for event in pipe.events()} == {Phase}
+
+
 @pytest.mark.parametrize(
     ("computes", "longest_s", "stalls"), [(True, 300.0, False), (False, 300.0, True), (True, 0.05, True)]
 )
