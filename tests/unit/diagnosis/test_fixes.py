@@ -595,6 +595,35 @@ def test_nothing_is_cached_in_front_of_what_may_end_a_pass_early(count: int, is_
 
 
 @pytest.mark.parametrize(
+    ("method", "stops", "repeats", "takes", "is_tried"),
+    [
+        ("sample_from_datasets", None, (True, True), -1, True),
+        ("sample_from_datasets", None, (False, False), -1, True),
+        ("sample_from_datasets", True, (False, False), -1, False),  # the other one may not be read to its end
+        ("sample_from_datasets", None, (True, False), -1, False),  # one pass never ends, and reads that one once
+        ("sample_from_datasets", None, (True, True), 8, False),
+        ("choose_from_datasets", None, (True, True), -1, True),
+        ("choose_from_datasets", None, (False, True), -1, False),
+        ("zip", None, (True, True), -1, False),
+    ],
+)
+def test_what_a_pipeline_chooses_among_is_cached_in_front_of_that_where_all_of_it_is_read(
+    method: str, stops: bool | None, repeats: tuple[bool, bool], takes: int, is_tried: bool
+) -> None:
+    inputs = [
+        (stage(start, "range"), mapped(start + 1, "decode"), stage(start + 2, "shuffle", start + 1))
+        + (stage(start + 3, "repeat" if repeated else "prefetch", start + 2),)
+        for start, repeated in zip((0, 4), repeats, strict=True)
+    ]
+    chooses = Stage(id=8, method=method, inputs=(3, 7), arguments={"stop_on_empty_dataset": stops})
+    stages = (*inputs[0], *inputs[1], chooses, stage(9, "take", 8, count=takes), stage(10, "batch", 9))
+    tried_ones = [each.fix for each in tried(chain_of(*stages)) if each.outcome == "pending" and each.fix.kind == "cache"]
+    edits = (InsertAfter(stage=1, method="cache"), InsertAfter(stage=5, method="cache"))
+    assert [each.edits for each in tried_ones] == ([edits] if is_tried else [])
+    assert all(each.stages == (0, 1, 4, 5) for each in tried_ones)
+
+
+@pytest.mark.parametrize(
     "keeping",
     [
         mapped(1, "scale", stateful=True),
