@@ -338,7 +338,7 @@ def _step_on_batch(model: Any, does: Does) -> Callable[[Any], Any]:
 
 
 def _number(result: Any) -> float:
-    """Return the loss in what a step returned, once all of it is there: the first single number in it, NaN without one."""
+    """Return the loss in what a step returned, once it is there: the first single number in it, NaN without one."""
     import tensorflow as tf
 
     if isinstance(result, dict) and "loss" in result:

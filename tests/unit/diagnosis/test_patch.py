@@ -678,6 +678,26 @@ def test_a_call_does_not_move_above_what_it_needs() -> None:
     assert "it needs size" in code.text
 
 
+def test_what_is_done_to_all_that_one_call_makes_is_written_once() -> None:
+    source = written("""
+        def branch(count):
+            return tf.data.Dataset.range(count).map(f).repeat()
+        def make_dataset():
+            return tf.data.Dataset.zip([branch(each) for each in (5, 7)]).batch(2)
+        """)
+    edits = [InsertAfter(stage=stage, method="cache") for stage in (1, 4)]
+    edits += [SetArgument(stage=stage, argument="num_parallel_calls", value=3) for stage in (1, 4)]
+    code, new = changed(source, *edits, SetOptions(options={"deterministic": False}))
+    assert code.diff
+    branches = calls(new)[:2]
+    assert [[each[0] for each in branch] for branch in branches] == [["range", "map", "cache", "repeat"]] * 2
+    assert branches[0][1] == branches[1][1] == ("map", "f", ("num_parallel_calls", 3))
+    for others in ([edits[0]], [*edits, Remove(stage=2)], [*edits[:3]]):
+        code, new = changed(source, *others)
+        assert new == source
+        assert "one call of map makes several stages" in code.text
+
+
 def test_what_one_call_made_several_times_is_told_in_words() -> None:
     source = written("""
         def make_dataset():
@@ -1016,3 +1036,6 @@ def test_what_a_librarys_function_makes_is_changed_in_words() -> None:
     assert code.diff is None
     assert shuffle.place is not None
     assert f"(no diff: a library's function, called in line {shuffle.place.line}, makes shuffle)" in code.text
+    shared = shuffle.model_copy(update={"shared": True})
+    code = change({FILE: source}, looked.model_copy(update={"stages": (looked.stages[0], shared)}), fix)
+    assert "a library's function" in code.text
