@@ -13,7 +13,7 @@ import libcst as cst
 
 from pipeline_bench.diagnosis import same_calls, source_writer, statements
 from pipeline_bench.diagnosis.source_file import Chain, Link, SourceFile, called_name, expression, new_call
-from pipeline_bench.diagnosis.stage_calls import StageCalls
+from pipeline_bench.diagnosis.stage_calls import APPLY, StageCalls
 from pipeline_bench.model.calls import KEPT_WHEN_FUSED, PARAMETERS, WORKERS, CannotPatchError
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import Edit, PrefetchToDevice, SetOptions
@@ -234,7 +234,7 @@ class Patch:
     def rename(self, number: int, method: str) -> None:
         """Call another method in a stage's call."""
         file, call = self._call(number)
-        if not isinstance(call.func, cst.Attribute):
+        if not isinstance(call.func, cst.Attribute) or called_name(call) == APPLY:
             raise CannotPatchError("it is no call on another dataset")
         file.renamed[call] = method
 
@@ -330,6 +330,8 @@ class Patch:
 
     def _argument(self, call: cst.Call, argument: str) -> cst.Arg | None:
         """Return what a call gives for an argument, by name or by position; None where it gives nothing."""
+        if called_name(call) == APPLY:
+            raise CannotPatchError("a function that is given to `apply` makes it")
         for arg in call.args:
             if arg.keyword is not None and arg.keyword.value == argument:
                 return arg

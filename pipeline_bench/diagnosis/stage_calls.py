@@ -10,7 +10,9 @@ import libcst as cst
 from pipeline_bench.diagnosis.source_file import SourceFile, called_name
 from pipeline_bench.model.calls import WORKERS, CannotPatchError
 from pipeline_bench.model.edits import Edit, InsertAfter, SetArgument, SetOptions
-from pipeline_bench.model.pipeline import Stage
+from pipeline_bench.model.pipeline import Location, Stage
+
+APPLY = "apply"
 
 
 class StageCalls:
@@ -83,6 +85,7 @@ class StageCalls:
         calls = [
             node for node in file.nodes if isinstance(node, cst.Call) and stage.method in (called_name(node), WORKERS)
         ]
+        calls += _applying(file, stage.method, place)
         if not any(place.line in file.lines(call) for call in calls):
             raise CannotPatchError(f"a library's function, called in line {place.line}, makes {stage.label}")
         if stage.shared:
@@ -95,3 +98,13 @@ class StageCalls:
         if len(calls) != 1:
             raise CannotPatchError(f"the call of {stage.label} was not found in line {place.line}")
         return file, calls[0]
+
+
+def _applying(file: SourceFile, method: str, place: Location) -> list[cst.Call]:
+    """Return the calls like ``.apply(dense_to_ragged_batch(8))``, of `ragged_batch`, that end in a place."""
+    if place.end_line is None or place.end_column is None:
+        return []
+    end = file.at(place.end_line, place.end_column)
+    calls = (each for each in file.nodes if isinstance(each, cst.Call) and called_name(each) == APPLY != method)
+    given = ((each, each.args[0].value) for each in calls if len(each.args) == 1 and file.end(each) == end)
+    return [call for call, made in given if isinstance(made, cst.Call) and called_name(made).endswith(method)]

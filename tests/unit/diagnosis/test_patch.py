@@ -29,6 +29,7 @@ from pipeline_bench.model.edits import (
     SetOptions,
     Vectorize,
 )
+from pipeline_bench.model.pipeline import Location, Stage
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
 from tests.unit.diagnosis.recorded import FILE, Recorder, patched
 
@@ -1039,3 +1040,27 @@ def test_what_a_librarys_function_makes_is_changed_in_words() -> None:
     shared = shuffle.model_copy(update={"shared": True})
     code = change({FILE: source}, looked.model_copy(update={"stages": (looked.stages[0], shared)}), fix)
     assert "a library's function" in code.text
+
+
+def test_what_a_librarys_function_makes_in_an_apply_is_that_call() -> None:
+    source = written("""
+        def dense_to_ragged_batch(size): return size
+        def make_dataset():
+            return tf.data.Dataset.range(9).map(f).apply(dense_to_ragged_batch(2))
+        """)
+    looked = (recorder := Recorder()).inspection(recorder.run(source))
+    line = len(source.splitlines())
+    place = Location(file=FILE, line=line, end_line=line, end_column=len(source.splitlines()[-1]))
+    batch = Stage(id=2, method="ragged_batch", inputs=(1,), place=place)
+    looked = looked.model_copy(update={"stages": (*looked.stages, batch), "sink": 2})
+    expected: dict[str, Edit] = {
+        "map(f).apply(dense_to_ragged_batch(2)).cache()": InsertAfter(stage=2, method="cache"),
+        "map(f)": Remove(stage=2),
+        "a function that is given to `apply` makes it": SetArgument(stage=2, argument="drop_remainder", value=True),
+    }
+    for text, edit in expected.items():
+        code = change({FILE: source}, looked, Fix(kind="k", variant="v", title="t", edits=(edit,)))
+        if code.diff is None:
+            assert text in code.text
+        else:
+            assert patched(source, code.diff).splitlines()[-1] == f"    return tf.data.Dataset.range(9).{text}"
