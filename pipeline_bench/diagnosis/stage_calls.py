@@ -67,7 +67,7 @@ class StageCalls:
                 alike.setdefault(each.model_copy(update={"stage": 0}).model_dump_json(), set()).add(each.stage)
             if own and all(made == set(numbers) for made in alike.values()):
                 self.calls[numbers[0]] = file, call
-                left = [each for each in left if each not in own or each.stage == numbers[0]]  # type: ignore[union-attr]
+                left = [each for each in left if each not in own or each.stage == numbers[0]]
         return left
 
     def _find(self, stage: Stage) -> tuple[SourceFile, cst.Call]:

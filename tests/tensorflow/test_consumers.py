@@ -237,7 +237,7 @@ def test_the_loss_is_the_first_single_number_that_a_step_returns() -> None:
 def test_a_loops_step_that_runs_python_for_batches_of_another_shape_is_not_made() -> None:
     ran: list[Any] = []
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator]
     def step(batch: Any) -> Any:
         if batch.shape[0] == 2:
             tf.py_function(ran.append, [batch], [])

@@ -686,7 +686,7 @@ def test_what_is_done_to_all_that_one_call_makes_is_written_once() -> None:
         def make_dataset():
             return tf.data.Dataset.zip([branch(each) for each in (5, 7)]).batch(2)
         """)
-    edits = [InsertAfter(stage=stage, method="cache") for stage in (1, 4)]
+    edits: list[Edit] = [InsertAfter(stage=stage, method="cache") for stage in (1, 4)]
     edits += [SetArgument(stage=stage, argument="num_parallel_calls", value=3) for stage in (1, 4)]
     code, new = changed(source, *edits, SetOptions(options={"deterministic": False}))
     assert code.diff
