@@ -213,7 +213,7 @@ def _ends_before_reading(fix: Fix, inspection: Inspection | None, own: list[Tria
     if inspection is None or training is None or training.in_loop or training.steps is None:
         return None
     cached = [edit.stage for edit in fix.edits if isinstance(edit, InsertAfter) and edit.method == "cache"]
-    cost = inspection.cost(cached[0]) if cached else None
+    cost = inspection.cost(cached[0]) if len(cached) == 1 else None
     kept = next((trial.inspection.cached_elements for trial in own if trial.inspection is not None), None)
     if kept is None or cost is None or not cost.elements or training.steps > kept / cost.elements:
         return None

@@ -86,9 +86,12 @@ def upstream(inspection: Inspection, stage: Stage) -> list[Stage]:
     return [found[number] for number in sorted(found)]
 
 
-def trunk(inspection: Inspection) -> list[Stage]:
-    """From the sink up to the first stage with several inputs, or none: what all elements pass, sink first."""
-    found = _known(inspection, inspection.sink)
+def trunk(inspection: Inspection, last: Stage | None = None) -> list[Stage]:
+    """From the sink, or another stage, up to the first stage with several inputs, or none: what all its elements pass.
+
+    The last stage comes first.
+    """
+    found = _known(inspection, inspection.sink) if last is None else last
     run: list[Stage] = []
     while found is not None and found not in run:
         run.append(found)

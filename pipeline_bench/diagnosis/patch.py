@@ -6,13 +6,14 @@ and everything else stays as the user wrote it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 import libcst as cst
 
 from pipeline_bench.diagnosis import same_calls, source_writer, statements
 from pipeline_bench.diagnosis.source_file import Chain, Link, SourceFile, called_name, expression, new_call
+from pipeline_bench.diagnosis.stage_calls import APPLY, StageCalls
 from pipeline_bench.model.calls import KEPT_WHEN_FUSED, PARAMETERS, WORKERS, CannotPatchError
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import Edit, PrefetchToDevice, SetOptions
@@ -52,7 +53,7 @@ def change(
     edit, changed = edits[-1], dict.fromkeys(number for each in edits for number, _ in each.claims())
     alike = same_calls.places(patch.calls, stages, (number for number in changed if isinstance(number, int)))
     try:
-        for edit in edits:
+        for edit in patch.once(edits):
             edit.write(patch)
         diff = patch.diff()
     except CannotPatchError as reason:
@@ -89,18 +90,19 @@ class Patch:
         self.roots: set[str | None] = set()
         self.sink = inspection.sink
         self.stages = _every_stage(inspection)
-        self._texts = texts
-        self._files: dict[str, SourceFile] = {}
-        self.calls: dict[int, tuple[SourceFile, cst.Call]] = {}
-        self._reasons: dict[int, str] = {}
+        self._found = StageCalls(texts, self.stages)
+        self.calls = self._found.calls
         self._before = {number: stage.inputs[0] for number, stage in self.stages.items() if len(stage.inputs) == 1}
-        self._find_all()
         self._make_chains()
+
+    def once(self, edits: Sequence[Edit]) -> list[Edit]:
+        """Return the edits to write: of those that do the same to all stages of one call only that of the first."""
+        return self._found.once(edits)
 
     def diff(self) -> str:
         """Return the unified diff of every file that changed."""
         parts = []
-        for path, file in self._files.items():
+        for path, file in self._found.files.items():
             new = source_writer.write(file)
             if new == file.text:
                 continue
@@ -232,7 +234,7 @@ class Patch:
     def rename(self, number: int, method: str) -> None:
         """Call another method in a stage's call."""
         file, call = self._call(number)
-        if not isinstance(call.func, cst.Attribute):
+        if not isinstance(call.func, cst.Attribute) or called_name(call) == APPLY:
             raise CannotPatchError("it is no call on another dataset")
         file.renamed[call] = method
 
@@ -289,48 +291,6 @@ class Patch:
         """Return whether a library's function makes a PyDataset, which may not take what that takes."""
         return stage.method == WORKERS and self.stages[stage.inputs[0]].place == stage.place
 
-    def _find_all(self) -> None:
-        """Find every stage's call; one that made several stages cannot be changed for one of them."""
-        users: dict[cst.Call, list[int]] = {}
-        for stage in self.stages.values():
-            try:
-                self.calls[stage.id] = self._find(stage)
-                users.setdefault(self.calls[stage.id][1], []).append(stage.id)
-            except CannotPatchError as reason:
-                self._reasons[stage.id] = str(reason)
-        for numbers in users.values():
-            for number in numbers if len(numbers) > 1 else ():
-                del self.calls[number]
-                self._reasons[number] = f"one call of {self.stages[number].method} makes several stages"
-
-    def _find(self, stage: Stage) -> tuple[SourceFile, cst.Call]:
-        place = stage.place
-        if place is None:
-            raise CannotPatchError("where its call stands is not known")
-        if place.file not in self._texts:
-            raise CannotPatchError(f"{stage.label} is called in a file that is not yours or has changed meanwhile")
-        if stage.shared:
-            raise CannotPatchError(f"the call of {stage.label} also makes another dataset, with which it was not tried")
-        try:
-            if place.file not in self._files:
-                self._files[place.file] = SourceFile(self._texts[place.file])
-        except (SyntaxError, ValueError):
-            raise CannotPatchError(f"{PurePath(place.file).name} cannot be read as Python") from None
-        file = self._files[place.file]
-        calls = [
-            node for node in file.nodes if isinstance(node, cst.Call) and stage.method in (called_name(node), WORKERS)
-        ]
-        if not any(place.line in file.lines(call) for call in calls):
-            raise CannotPatchError(f"a library's function, called in line {place.line}, makes {stage.label}")
-        if place.end_line is not None and place.end_column is not None:
-            end = file.at(place.end_line, place.end_column)
-            calls = [call for call in calls if file.end(call) == end]
-        else:
-            calls = [call for call in calls if place.line in file.lines(call)]
-        if len(calls) != 1:
-            raise CannotPatchError(f"the call of {stage.label} was not found in line {place.line}")
-        return file, calls[0]
-
     def _make_chains(self) -> None:
         links: dict[cst.CSTNode, SourceFile] = {}
         for number, (file, call) in self.calls.items():
@@ -345,9 +305,7 @@ class Patch:
             links[top].add_chain(calls[::-1])  # type: ignore[arg-type]
 
     def _call(self, number: int) -> tuple[SourceFile, cst.Call]:
-        if number not in self.calls:
-            raise CannotPatchError(self._reasons.get(number, "the stage is not known"))
-        return self.calls[number]
+        return self._found.of(number)
 
     def _link(self, number: int) -> tuple[SourceFile, Chain, Link]:
         file, call = self._call(number)
@@ -372,6 +330,8 @@ class Patch:
 
     def _argument(self, call: cst.Call, argument: str) -> cst.Arg | None:
         """Return what a call gives for an argument, by name or by position; None where it gives nothing."""
+        if called_name(call) == APPLY:
+            raise CannotPatchError("a function that is given to `apply` makes it")
         for arg in call.args:
             if arg.keyword is not None and arg.keyword.value == argument:
                 return arg

@@ -135,10 +135,15 @@ class WatchedLoops:
             guarded(loop.end if is_shown else loop.drop)
 
     def _leaves_a_look(self) -> bool:
-        """Stop watching the first line that only looks at batches; return whether there was one."""
-        for where, loop in list(self._by_line.items()):
-            if not loop.is_training or self._only_looks(loop):
-                self._looks.add(where)
-                self._by_line.pop(where).drop()
-                return True
-        return False
+        """Stop watching the first line that only looks at batches; return whether there was one.
+
+        Where there is none, the one that took the fewest, as who shows some examples: no verdict comes of so few.
+        """
+        loops = list(self._by_line.items())
+        looks = [where for where, loop in loops if not loop.is_training or self._only_looks(loop)]
+        few = sorted((loop.summary.steps, where) for where, loop in loops if loop.took_few)
+        left = [*looks, *(where for _, where in few)][:1]
+        for where in left:
+            self._looks.add(where)
+            self._by_line.pop(where).drop()
+        return bool(left)

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from pipeline_bench.analysis import wall_time
+from pipeline_bench.analysis.thresholds import NEEDED_STEPS
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Session
@@ -84,6 +85,12 @@ class LoopMonitor:
         """
         trains = self.by_calls or self.in_training
         return not trains and max(self._steps.most_in_a_row, self.trained_on) < LEAST_STEPS
+
+    @property
+    def took_few(self) -> bool:
+        """Whether it ended after too few batches for a verdict, on which nothing trains, as far as that is known."""
+        trains = self.by_calls or self.in_training or self.trained_on or self.takes_in_graphs
+        return not trains and self._steps.is_over and self.summary.steps < NEEDED_STEPS
 
     @property
     def takes_all(self) -> bool:

@@ -230,6 +230,11 @@ class LoopSteps:
         self._new: deque[tuple[int, int, int]] = deque()
         self._lock = threading.Lock()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the data ended of all that took of them."""
+        return not self._asked
+
     def receive(self, at_ns: int, wait_ns: int, loop: int = 0, iterator: int = 0) -> None:
         """Take in that a loop asked for a batch.
 

@@ -221,7 +221,7 @@ def step_of(model: Any, does: Does = "train") -> Step:
 
     A Keras model steps as in `fit`: `train_step` in a `tf.function`, compiled by XLA or run eagerly where the model
     says so, on ``(x, y)``, ``(x, y, weights)`` or whatever the dataset gives. Anything else that can be called is
-    called with the batch; what it returns is waited for, and is the loss where it is one number.
+    called with the batch; what it returns is waited for, and the first single number in it is the loss.
 
     Args:
         model: see above.
@@ -338,13 +338,17 @@ def _step_on_batch(model: Any, does: Does) -> Callable[[Any], Any]:
 
 
 def _number(result: Any) -> float:
-    """Return the loss in what a step returned, once it is there; NaN where it is no single number."""
+    """Return the loss in what a step returned, once it is there: the first single number in it, NaN without one."""
     import tensorflow as tf
 
     if isinstance(result, dict) and "loss" in result:
         result = result["loss"]
     values = [value.numpy() if hasattr(value, "numpy") else value for value in tf.nest.flatten(result)]
+    return next((loss for loss in map(_as_number, values) if loss is not None), NO_LOSS)
+
+
+def _as_number(value: Any) -> float | None:
     try:
-        return float(values[0]) if values else NO_LOSS
+        return float(value)
     except (TypeError, ValueError):
-        return NO_LOSS
+        return None

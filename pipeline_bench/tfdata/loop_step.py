@@ -35,7 +35,10 @@ class LoopStep:
         self._function = function._clone(None)
         self._arguments, self._named = tuple(arguments), dict(named)
         self._places = _places(batch)
-        self._is_traced = False
+        self._shapes: set[tuple[Any, ...]] = set()
+        """Of the parts of the batches for which the function's graph was looked at."""
+        self._graphs: list[Any] = []
+        """Those that were looked at: a batch of another shape may have the function traced anew, into another graph."""
 
     def __call__(self, batch: Any) -> Any:
         """Make a step, and return what the function gives; without a tensor in it, when the devices are done.
@@ -47,15 +50,22 @@ class LoopStep:
 
         arguments, named = self._given(batch)
         with tf.summary.record_if(False):  # they would go into the script's logs
-            if not self._is_traced:
-                graph = self._function.get_concrete_function(*arguments, **named).graph
-                if describe.leaves_graph(graph):
-                    raise UserCodeError(f"{self.name} runs Python, or writes files, in its graph")
-                self._is_traced = True
+            self._look(tuple(getattr(part, "shape", None) for part in tf.nest.flatten(batch)), arguments, named)
             given = self._function(*arguments, **named)
         if not any(tf.is_tensor(part) for part in tf.nest.flatten(given)) and tf.config.list_logical_devices("GPU"):
             tf.test.experimental.sync_devices()
         return given
+
+    def _look(self, shapes: tuple[Any, ...], arguments: list[Any], named: dict[str, Any]) -> None:
+        """Look at the graph that runs for a batch, before it runs for the first one of these shapes."""
+        if shapes in self._shapes:
+            return
+        graph = self._function.get_concrete_function(*arguments, **named).graph
+        if all(graph is not each for each in self._graphs):
+            if describe.leaves_graph(graph):
+                raise UserCodeError(f"{self.name} runs Python, or writes files, in its graph")
+            self._graphs.append(graph)
+        self._shapes.add(shapes)
 
     def _given(self, batch: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments, and those by name, with the parts of a batch in their places."""

@@ -16,7 +16,7 @@ import tensorflow as tf  # noqa: TID253
 import tf_keras
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.tfdata import consumers, passes, throughput, user_code
+from pipeline_bench.tfdata import consumers, loop_step, passes, throughput, user_code
 
 
 class Steps:
@@ -226,6 +226,29 @@ def test_the_input_wait_is_that_of_the_input_alone() -> None:
         end - start - wait >= 20e6 for start, end, wait in zip(steps.start_ns, steps.end_ns, steps.wait_ns, strict=True)
     )
     assert steps.loss == [4.0] * 5
+
+
+def test_the_loss_is_the_first_single_number_that_a_step_returns() -> None:
+    for returned in (3.0, (None, 3.0), (tf.ones([4, 2]), 3.0, 5.0), {"image": np.ones(4), "mean": 3.0}, {"loss": 3.0}):
+        assert consumers.step_of(lambda batch, given=returned: given)(0) == 3.0
+    assert math.isnan(consumers.step_of(lambda batch: None)(0))
+
+
+def test_a_loops_step_that_runs_python_for_batches_of_another_shape_is_not_made() -> None:
+    ran: list[Any] = []
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def step(batch: Any) -> Any:
+        if batch.shape[0] == 2:
+            tf.py_function(ran.append, [batch], [])
+        return tf.reduce_sum(batch)
+
+    batch = tf.ones([4])
+    made = consumers.step_of(loop_step.LoopStep(step, [batch], {}, batch))
+    assert made(tf.ones([4])) == made(tf.ones([4])) == 4.0
+    with pytest.raises(UserCodeError, match="step runs Python"):
+        made(tf.ones([2]))
+    assert not ran
 
 
 @pytest.mark.parametrize("package", [keras, tf_keras])

@@ -16,7 +16,7 @@ from pipeline_bench.analysis.thresholds import WORTH_A_TRY
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
-from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore
+from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, SetArgument
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import one_line, units
 from pipeline_bench.text.units import NS_PER_MS
@@ -129,7 +129,7 @@ def attempts(inspection: Inspection, context: Context) -> tuple[Attempt, ...]:
     parts = chain.segments_of(inspection, context.cores)
     ranked: list[tuple[float, Attempt]] = []
     for kind in (each for each in kinds() if each.api == inspection.api):
-        for found in kind.candidates(inspection, context):
+        for found in _together(kind.candidates(inspection, context), inspection):
             fix = found.model_copy(update={"kind": kind.name})
             reason = _spoils(fix, inspection) or _hopeless(kind, fix, inspection, context, parts)
             if reason is not None:
@@ -140,6 +140,31 @@ def attempts(inspection: Inspection, context: Context) -> tuple[Attempt, ...]:
             ranked.append((_rank(kind, fix, parts, context), attempt))
     ranked.sort(key=lambda each: -each[0])
     return _named_apart([attempt for _, attempt in ranked], inspection)
+
+
+def _together(found: Iterable[Fix], inspection: Inspection) -> list[Fix]:
+    """Return the fixes; those that do the same to stages of one call, as in a function that makes branches, as one."""
+    merged: dict[object, Fix] = {}
+    for each in found:
+        key = _at_call(each, inspection) or len(merged)
+        first = merged.get(key)
+        if first is None:
+            merged[key] = each
+            continue
+        edits, stages = (*first.edits, *each.edits), (*first.stages, *each.stages)
+        flags = {"reorders": first.reorders or each.reorders, "threads": first.threads or each.threads}
+        merged[key] = first.model_copy(update={"edits": edits, "stages": stages, **flags})
+    return list(merged.values())
+
+
+def _at_call(fix: Fix, inspection: Inspection) -> tuple[str, ...] | None:
+    """Return what a fix does, and to which call; None where it is not to one stage alone, whose call is known."""
+    edits = [edit for edit in fix.edits if isinstance(edit, SetArgument | InsertAfter) and (edit.stage,) == fix.stages]
+    stage = inspection.stage(fix.stages[0]) if edits and len(edits) == len(fix.edits) else None
+    if stage is None or stage.place is None:
+        return None
+    changes = (edit.model_copy(update={"stage": 0}).model_dump_json() for edit in edits)
+    return (fix.variant, fix.title, stage.method, stage.place.model_dump_json(), *changes)
 
 
 def could_save(stages: Collection[int], parts: Segments, as_written_ms: float | None) -> float | None:

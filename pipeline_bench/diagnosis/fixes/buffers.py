@@ -101,6 +101,8 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     run = list(reversed(chain.trunk(inspection)))
     fixed = _fixed_part(inspection, run)
     kept = [stage for stage in fixed if stage.method == "cache"]
+    if not fixed:
+        yield from _cached_in_branches(inspection, context, run[0])
     if kept and inspection.cold:
         return  # one epoch would be held against others
     if not fixed or any(each.method in KEEPING for each in inspection.stages if each not in kept):
@@ -196,6 +198,41 @@ def _cached(
         stages=inspection.measured(each.id for each in above if each not in passed),
         caveat=_price(above, size_bytes, where),
     )
+
+
+def _cached_in_branches(inspection: Inspection, context: Context, chooses: Stage) -> Iterator[Fix]:
+    """Yield caches in the inputs of a stage that chooses among them, each before the first random stage there."""
+    if any(each.method in KEEPING for each in inspection.stages) or not _reads_all(inspection, chooses):
+        return
+    last: dict[int, Stage] = {}
+    for number in chooses.inputs:
+        run = list(reversed(chain.trunk(inspection, inspection.stage(number))))
+        fixed = _fixed_part(inspection, run)
+        ends = any(each.method in ("take", "take_while") for each in run[len(fixed) :])
+        if not ends and any(each.function is not None for each in fixed):
+            last[fixed[-1].id] = fixed[-1]
+    if not last:
+        return
+    sizes = [_size_bytes(inspection, each) for each in last.values()]
+    size_bytes = None if None in sizes else sum(each for each in sizes if each is not None)
+    where, arguments = _place(size_bytes, context)
+    above = {each.id: each for end in last.values() for each in chain.upstream(inspection, end)}
+    names = " and ".join(dict.fromkeys(map(short, last.values())))
+    yield fix(
+        f"cache {where} in front of {chooses.label}",
+        f"Keep what {names} give {where}, in front of {chooses.method}, so that only the first epoch computes it",
+        *(InsertAfter(stage=each, method="cache", arguments=arguments) for each in last),
+        stages=inspection.measured(above),
+        caveat=_price(list(above.values()), size_bytes, where),
+    )
+
+
+def _reads_all(inspection: Inspection, chooses: Stage) -> bool:
+    """Return whether a stage that chooses among its inputs reads each to its end in a pass, or over and over in one."""
+    endless = [chain.endless(inspection, inspection.stage(number)) for number in chooses.inputs]
+    if chooses.method == "sample_from_datasets":
+        return all(endless) or not (any(endless) or chooses.arguments.get("stop_on_empty_dataset"))
+    return chooses.method == "choose_from_datasets" and all(endless)
 
 
 def _place(size_bytes: float | None, context: Context) -> tuple[str, dict[str, Value]]:

@@ -594,6 +594,49 @@ def test_nothing_is_cached_in_front_of_what_may_end_a_pass_early(count: int, is_
     assert is_tried or "take behind it may end a pass before the cache is full" in found[0].reason
 
 
+def test_what_one_call_makes_for_several_inputs_is_changed_together() -> None:
+    readers = [stage(number, "TFRecordDataset") for number in (0, 2)]
+    maps = [mapped(number, "decode", python=True) for number in (1, 3)]
+    for each in (readers, maps):
+        each[1] = each[1].model_copy(update={"place": each[0].place})
+    joined = stage(4, "sample_from_datasets", 1, 3)
+    looked = chain_of(readers[0], maps[0], readers[1], maps[1], joined)
+    for kind, ids in (("read_size", (0, 2)), ("parallel_map", (1, 3))):
+        (fix,) = of_kind(tried(looked, allow_threads=True), kind)
+        assert fix.stages == ids
+        assert [edit.stage for edit in fix.edits if isinstance(edit, SetArgument)] == [*ids]
+    apart = looked.model_copy(update={"stages": (*looked.stages[:3], mapped(3, "decode", python=True), joined)})
+    assert [fix.stages for fix in of_kind(tried(apart, allow_threads=True), "parallel_map")] == [(1,), (3,)]
+
+
+@pytest.mark.parametrize(
+    ("method", "stops", "repeats", "takes", "is_tried"),
+    [
+        ("sample_from_datasets", None, (True, True), -1, True),
+        ("sample_from_datasets", None, (False, False), -1, True),
+        ("sample_from_datasets", True, (False, False), -1, False),  # the other one may not be read to its end
+        ("sample_from_datasets", None, (True, False), -1, False),  # one pass never ends, and reads that one once
+        ("sample_from_datasets", None, (True, True), 8, False),
+        ("choose_from_datasets", None, (True, True), -1, True),
+        ("choose_from_datasets", None, (False, True), -1, False),
+        ("zip", None, (True, True), -1, False),
+    ],
+)
+def test_what_a_pipeline_chooses_among_is_cached_in_front_of_that_where_all_of_it_is_read(
+    method: str, stops: bool | None, repeats: tuple[bool, bool], takes: int, is_tried: bool
+) -> None:
+    inputs: list[Stage] = []
+    for start, repeated in zip((0, 4), repeats, strict=True):
+        inputs += [stage(start, "range"), mapped(start + 1, "decode"), stage(start + 2, "shuffle", start + 1)]
+        inputs.append(stage(start + 3, "repeat" if repeated else "prefetch", start + 2))
+    chooses = Stage(id=8, method=method, inputs=(3, 7), arguments={"stop_on_empty_dataset": stops})
+    stages = (*inputs, chooses, stage(9, "take", 8, count=takes), stage(10, "batch", 9))
+    found = [each for each in tried(chain_of(*stages)) if each.fix.kind == "cache" and each.outcome == "pending"]
+    edits = (InsertAfter(stage=1, method="cache"), InsertAfter(stage=5, method="cache"))
+    assert [each.fix.edits for each in found] == ([edits] if is_tried else [])
+    assert all(each.fix.stages == (0, 1, 4, 5) for each in found)
+
+
 @pytest.mark.parametrize(
     "keeping",
     [

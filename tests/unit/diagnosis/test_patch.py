@@ -29,6 +29,7 @@ from pipeline_bench.model.edits import (
     SetOptions,
     Vectorize,
 )
+from pipeline_bench.model.pipeline import Location, Stage
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
 from tests.unit.diagnosis.recorded import FILE, Recorder, patched
 
@@ -678,6 +679,26 @@ def test_a_call_does_not_move_above_what_it_needs() -> None:
     assert "it needs size" in code.text
 
 
+def test_what_is_done_to_all_that_one_call_makes_is_written_once() -> None:
+    source = written("""
+        def branch(count):
+            return tf.data.Dataset.range(count).map(f).repeat()
+        def make_dataset():
+            return tf.data.Dataset.zip([branch(each) for each in (5, 7)]).batch(2)
+        """)
+    edits: list[Edit] = [InsertAfter(stage=stage, method="cache") for stage in (1, 4)]
+    edits += [SetArgument(stage=stage, argument="num_parallel_calls", value=3) for stage in (1, 4)]
+    code, new = changed(source, *edits, SetOptions(options={"deterministic": False}))
+    assert code.diff
+    branches = calls(new)[:2]
+    assert [[each[0] for each in branch] for branch in branches] == [["range", "map", "cache", "repeat"]] * 2
+    assert branches[0][1] == branches[1][1] == ("map", "f", ("num_parallel_calls", 3))
+    for others in ([edits[0]], [*edits, Remove(stage=2)], [*edits[:3]]):
+        code, new = changed(source, *others)
+        assert new == source
+        assert "one call of map makes several stages" in code.text
+
+
 def test_what_one_call_made_several_times_is_told_in_words() -> None:
     source = written("""
         def make_dataset():
@@ -1016,3 +1037,30 @@ def test_what_a_librarys_function_makes_is_changed_in_words() -> None:
     assert code.diff is None
     assert shuffle.place is not None
     assert f"(no diff: a library's function, called in line {shuffle.place.line}, makes shuffle)" in code.text
+    shared = shuffle.model_copy(update={"shared": True})
+    code = change({FILE: source}, looked.model_copy(update={"stages": (looked.stages[0], shared)}), fix)
+    assert "a library's function" in code.text
+
+
+def test_what_a_librarys_function_makes_in_an_apply_is_that_call() -> None:
+    source = written("""
+        def dense_to_ragged_batch(size): return size
+        def make_dataset():
+            return tf.data.Dataset.range(9).map(f).apply(dense_to_ragged_batch(2))
+        """)
+    looked = (recorder := Recorder()).inspection(recorder.run(source))
+    line = len(source.splitlines())
+    place = Location(file=FILE, line=line, end_line=line, end_column=len(source.splitlines()[-1]))
+    batch = Stage(id=2, method="ragged_batch", inputs=(1,), place=place)
+    looked = looked.model_copy(update={"stages": (*looked.stages, batch), "sink": 2})
+    expected: dict[str, Edit] = {
+        "map(f).apply(dense_to_ragged_batch(2)).cache()": InsertAfter(stage=2, method="cache"),
+        "map(f)": Remove(stage=2),
+        "a function that is given to `apply` makes it": SetArgument(stage=2, argument="drop_remainder", value=True),
+    }
+    for text, edit in expected.items():
+        code = change({FILE: source}, looked, Fix(kind="k", variant="v", title="t", edits=(edit,)))
+        if code.diff is None:
+            assert text in code.text
+        else:
+            assert patched(source, code.diff).splitlines()[-1] == f"    return tf.data.Dataset.range(9).{text}"

@@ -154,3 +154,21 @@ def test_what_only_looks_leaves_its_place_to_another_line(begin: Callable[[Watch
     assert begin(loops, "train.py:2") is None
     assert begin(loops, "train.py:9") is not None
     ended(loops)
+
+
+def test_examples_that_are_shown_before_the_training_leave_their_place_to_it(
+    begin: Callable[[WatchedLoops, str], Any],
+) -> None:
+    loops = WatchedLoops()
+    for line, batches in enumerate((9, 5, 90, 9)):
+        loop = begin(loops, f"train.py:{line}")
+        passed(loop, batches)
+    training = begin(loops, "train.py:8")
+    taken = training.timed(Batches(90))
+    for _ in range(5):
+        next(taken)
+        loops.feed_a_call()
+    validation = begin(loops, "train.py:10")
+    passed(validation, 9)
+    assert begin(loops, "train.py:1") is None
+    assert ended(loops) == ["train.py:2", "train.py:3", "train.py:8", "train.py:10"]
