@@ -319,7 +319,7 @@ def scenarios(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[SCENARIO]",
+            metavar="SCENARIO",
             show_default=False,
             help="A shipped scenario's name or a path to a TOML file.",
             autocompletion=scenario_names,

@@ -1,4 +1,4 @@
-"""``pipeline-bench data``: make data sets of a chosen size, and see or remove those that `compare` made."""
+"""``pipeline-bench data``: make datasets of a chosen size, and see or remove those that `compare` made."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def list_made() -> None:
         whole = "" if kept.complete else "  (not complete)"
         typer.echo(f"{units.size(kept.size_bytes):>9}  {one_line(kept.folder.name)}{whole}")
     total = units.size(sum(kept.size_bytes for kept in found))
-    typer.echo(f"{units.count(len(found), 'data set')} in {safe(str(datasets_root()))}, {total}")
+    typer.echo(f"{units.count(len(found), 'dataset')} in {safe(str(datasets_root()))}, {total}")
 
 
 @data.command()

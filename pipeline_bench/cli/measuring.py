@@ -182,7 +182,7 @@ def diagnose(
         ),
     ],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS…]", help="The script's own arguments: -- --epochs 3.")
+        list[str] | None, typer.Argument(metavar="-- ARGS…", help="The script's own arguments: -- --epochs 3.")
     ] = None,
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, run as by python -m.")] = False,
     dataset: Annotated[

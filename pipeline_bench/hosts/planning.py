@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pipeline_bench.analysis import capacity, thresholds
 from pipeline_bench.analysis.capacity import Point, Step, Supply
-from pipeline_bench.errors import UsageError, did_you_mean
+from pipeline_bench.errors import UsageError, did_you_mean, sentence
 from pipeline_bench.hosts import inputs, plan_words
 from pipeline_bench.hosts.inputs import MeasuredInput
 from pipeline_bench.model.hosts import Basis, Plan, PlanCheck, PlanRow, Range, VariantPlan, sharing
@@ -85,7 +85,9 @@ def _chosen(every: Sequence[MeasuredInput], session: Session, name: str | None) 
     found = [each for each in every if name in (each.name, *each.members)]
     if not found:
         names = dict.fromkeys(member for each in every for member in (each.name, *each.members))
-        raise UsageError(f"--variant {name!r}: no input of that name was measured.", did_you_mean(name, names))
+        raise UsageError(
+            f"--variant {name!r}: no input of that name was measured.", sentence(did_you_mean(name, names))
+        )
     return found[:1]
 
 

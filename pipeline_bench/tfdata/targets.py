@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import difflib
 import importlib.machinery
 import os
 import sys
@@ -291,8 +292,9 @@ def _source_of_file(where: str, what: str) -> Path:
     if path.is_dir():
         raise UsageError(f"{where} is a folder", f"name a file in it: {example}")
     if not path.exists():
-        near = did_you_mean(path.name, [each.name for each in path.parent.glob("*.py")]) if path.parent.is_dir() else ""
-        hint = near if near.startswith("did you mean") else f"check the path; a relative one begins at {Path.cwd()}"
+        # Only the nearest: a folder may hold thousands of files.
+        near = difflib.get_close_matches(path.name, [each.name for each in path.parent.glob("*.py")], n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"check the path; a relative one begins at {Path.cwd()}"
         raise UsageError(f"there is no file {where}", hint)
     if path.suffix != ".py" or not path.is_file():
         raise UsageError(f"{where} is not a .py file", f"write {example}")

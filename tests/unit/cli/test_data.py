@@ -139,7 +139,7 @@ def test_kept_data_is_listed_and_removed(
     assert run(["data", "list"]) == 0
     shown = capsys.readouterr().out
     assert all(data.name in shown for data in both)
-    assert "2 data sets" in shown
+    assert "2 datasets" in shown
     assert run(["data", "remove"]) == 2
     assert run(["data", "remove", "../x"]) == 2
     assert run(["data", "remove", both[0].name]) == 0

@@ -243,3 +243,12 @@ def test_without_a_browser_that_is_said(
     monkeypatch.setattr(webbrowser, "open", lambda url: False)
     assert run(["diagnose", "train.py:make_dataset", "--open"]) == 0
     assert "no browser was found" in capsys.readouterr().err
+
+
+def test_of_a_folder_with_many_files_only_the_nearest_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(50):
+        (tmp_path / f"train_{number}.py").touch()
+    assert run(["diagnose", f"{tmp_path}/trian_7.py:make"]) == 2
+    assert capsys.readouterr().err.splitlines()[1:] == ["did you mean 'train_7.py'?"]

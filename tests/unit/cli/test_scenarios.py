@@ -75,6 +75,11 @@ def test_an_invalid_scenario_is_one_message_with_exit_2(tmp_path: Path, capsys: 
     ]
 
 
+def test_the_help_has_an_optional_name_in_brackets_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["scenarios", "--help"]) == 0
+    assert "[[" not in capsys.readouterr().out
+
+
 def test_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["scenarios", "--schema"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "pipeline-bench scenario"
