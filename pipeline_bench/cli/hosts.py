@@ -161,9 +161,10 @@ def compare_on_ray(
     from pipeline_bench.model.session import make_folder
 
     if hosts is None or where is None or not (where == "ray" or where.startswith("ray://")):
+        given = " ".join([*([f"--hosts {hosts}"] if hosts else []), *([f"--on {where}"] if where else [])])
         raise UsageError(
-            f"--hosts {hosts or 'was left out'}, --on {where or 'was left out'}.",
-            "Give both: --hosts 4 --on ray://HOST:PORT",
+            f"{given}: a run on several hosts needs --hosts N and --on ray.",
+            "Such as --hosts 4 --on ray, or --hosts 4 --on ray://HOST:PORT",
         )
     check_export(shown.json_to)
     folder = make_folder(out, scenario.name)

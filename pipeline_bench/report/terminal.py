@@ -115,8 +115,8 @@ def _work(session: Session) -> RenderableType | None:
     checked = [result for result in session.results if result.trials and result.variant not in references]
     lines = []
     if equal := [result for result in checked if result.work.status == "equal"]:
-        every = f"all {len(equal)} variants" if len(equal) == len(checked) > 1 else ""
-        names = every or "; ".join(variant_name(result.variant) for result in equal)
+        every = f"all {len(equal)} variants" if equal[2:] else "both variants"
+        names = every if len(equal) == len(checked) > 1 else "; ".join(variant_name(result.variant) for result in equal)
         shown = f"; {variant_name(equal[0].variant)}: {equal[0].work.text}" if len(equal) > 1 else ""
         lines.append(Text.assemble(("equal work: ", "bold"), names, (shown, "dim")))
     for result in checked:

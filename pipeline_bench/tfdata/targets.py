@@ -43,7 +43,8 @@ def parse(text: str, argument: int | None = None, what: str = "dataset") -> Targ
         raise UsageError(f"{text} is a notebook", hint)
     where, colon, name = text.rpartition(":")
     if not colon or not where:
-        hint = f"write FILE.py:FUNCTION, such as {_EXAMPLES[what]}"
+        script = "FILE.py for a whole script, or " if what == "dataset" else ""
+        hint = f"write {script}FILE.py:FUNCTION, such as {_EXAMPLES[what]}"
         raise UsageError(f"{text!r} does not name a function in a file", hint)
     is_file = where.endswith(".py") or "/" in where or Path(where).exists()
     target = Target(file=where if is_file else None, module=None if is_file else where, name=name, argument=argument)

@@ -100,6 +100,13 @@ def test_a_rank_says_why_its_trials_failed_although_it_shows_none() -> None:
     assert command.first_problem([well, refused, refused]) == said
 
 
+@pytest.mark.parametrize("given", [["--hosts", "2"], ["--on", "ray"], ["--hosts", "2", "--on", "slurm"]])
+def test_hosts_and_where_they_are_go_together(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", "two_layer", *given]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.startswith(f"Error: {' '.join(given)}: a run on several hosts needs --hosts N and --on ray.")
+
+
 def test_json_on_stdout_is_nothing_but_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", EXAMPLE, "--json", "-"]) == 0
     captured = capsys.readouterr()

@@ -66,6 +66,12 @@ def test_in_doubt_a_method_is_accepted(line: str, script: Path) -> None:
     assert targets.parse("train.py:Pipelines.late").name == "Pipelines.late"
 
 
+def test_what_is_no_function_may_be_meant_as_a_script() -> None:
+    with pytest.raises(UsageError, match="does not name a function") as caught:
+        targets.parse("notes.txt")
+    assert "FILE.py for a whole script" in caught.value.hint
+
+
 @pytest.mark.parametrize("line", ["from somewhere import *", "globals()['f'] = 1", "def __getattr__(name): ..."])
 def test_in_doubt_a_name_is_accepted(line: str, script: Path) -> None:
     script.write_text(line)
