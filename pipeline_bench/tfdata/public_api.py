@@ -183,6 +183,13 @@ def is_dataset(value: object) -> bool:
     return isinstance(value, tf.data.Dataset)
 
 
+def is_symbolic(dataset: Any) -> bool:
+    """Return whether a dataset belongs to a graph, as one that is made in a `tf.function` does."""
+    import tensorflow as tf
+
+    return any(tf.is_symbolic_tensor(part) for part in tf.nest.flatten(dataset, expand_composites=True))
+
+
 def function_name(given: Mapping[str, Any]) -> str | None:
     """Return the name of the argument that holds the user's function: the first that can be called and is no type."""
     for name, value in given.items():

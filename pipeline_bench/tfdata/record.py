@@ -32,6 +32,10 @@ _DISTRIBUTED_NOTE = (
     "diagnosed, in one process and with its own batch size."
 )
 _ALLOWED = "it must return a tf.data.Dataset, or a tuple, list or dict whose first dataset is to be diagnosed"
+_OF_A_GRAPH = (
+    "The dataset belongs to a graph of its own, from which it cannot be taken.",
+    "Make it outside of tf.Graph().as_default() and of any tf.function.",
+)
 _DISTRIBUTING = ("experimental_distribute_dataset", "distribute_datasets_from_function")
 """Methods of a `tf.distribute` strategy: what the user's function returns after one is no tf.data dataset."""
 
@@ -149,6 +153,42 @@ class Recipe:
         return self.calls[number].result
 
 
+def _outside_of_graph(calls: Mapping[int, Call], sink: int) -> dict[int, Call]:
+    """Return the calls with those that a pipeline of a `tf.function` depends on made again, outside of its graph.
+
+    Raises:
+        UserCodeError: one of them takes what only the graph has, such as a dataset or a tensor of it.
+    """
+    made = dict(calls)
+    for number in sorted(upstream(calls, [sink])):
+        call = calls[number]
+        if public_api.is_symbolic(call.result):
+            made[number] = _made_again(call, iter([made[each].result for each in call.inputs]))
+    return made
+
+
+def _made_again(call: Call, inputs: Iterator[Any]) -> Call:
+    import tensorflow as tf
+
+    given = public_api.replaced((call.args, call.kwargs), tf.data.Dataset, lambda _: next(inputs))
+    args, kwargs = public_api.replaced(given, tf.Tensor, _constant)
+    try:
+        result = None if call.entry is None else call.entry.make(args, kwargs)
+    except Exception as error:  # whatever TensorFlow, or a function of the user's, says of a tensor of the graph
+        raise UserCodeError(*_OF_A_GRAPH) from error
+    if result is None:
+        raise UserCodeError(*_OF_A_GRAPH)
+    return replace(call, args=args, kwargs=kwargs, result=result)
+
+
+def _constant(tensor: Any) -> Any:
+    """Return the value of a tensor that is the same whenever its graph is run; any other as it is."""
+    import tensorflow as tf
+
+    value = tf.get_static_value(tensor)
+    return tensor if value is None else value
+
+
 def _input_shares(calls: Mapping[int, Call], call: Call) -> tuple[float, ...]:
     """Return `Stage.input_shares`; of one that never ends, nothing behind it comes."""
     if call.method != "concatenate":
@@ -248,10 +288,13 @@ class Recording:
             within: the loop of the script's that goes round once for each pass over it.
 
         Raises:
-            UserCodeError: it is no dataset, and holds none; the message has what was returned and what is allowed.
+            UserCodeError: it is no dataset, and holds none; the message has what was returned and what is allowed. So
+                is one that is made of what only a graph has.
         """
         dataset, notes = self._first_dataset(value)
-        return Recipe(self._calls, self._maker(dataset), notes, within)
+        sink = self._maker(dataset)
+        calls = _outside_of_graph(self._calls, sink) if public_api.is_symbolic(dataset) else self._calls
+        return Recipe(calls, sink, notes, within)
 
     def place(self, value: object) -> Location | None:
         """Return the line of the last call that made a dataset; None where that is not known."""

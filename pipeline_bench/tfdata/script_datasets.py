@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Location, ScriptTraining
 from pipeline_bench.text import units
-from pipeline_bench.tfdata import user_code
+from pipeline_bench.tfdata import public_api, user_code
 from pipeline_bench.tfdata.consumers import Does
 from pipeline_bench.tfdata.loop_step import LoopStep
 from pipeline_bench.tfdata.source_loops import SourceLoop
@@ -137,14 +137,7 @@ def _is_dataset(value: Any) -> bool:
     import tensorflow as tf
 
     kinds = (tf.data.Dataset, tf.distribute.DistributedDataset, keras.utils.PyDataset)
-    return isinstance(value, kinds) and not is_symbolic(value)
-
-
-def is_symbolic(dataset: Any) -> bool:
-    """Return whether it stands for a dataset in a function that is traced."""
-    import tensorflow as tf
-
-    return any(tf.is_symbolic_tensor(part) for part in tf.nest.flatten(dataset, expand_composites=True))
+    return isinstance(value, kinds) and not public_api.is_symbolic(value)
 
 
 def is_eager_off() -> bool:

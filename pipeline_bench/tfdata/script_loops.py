@@ -15,7 +15,6 @@ from typing import Any
 
 from pipeline_bench.tfdata import loop_step, public_api, source_loops, user_code
 from pipeline_bench.tfdata.loop_step import LoopStep
-from pipeline_bench.tfdata.script_datasets import is_symbolic
 from pipeline_bench.tfdata.source_loops import SourceLoop
 
 _LOOP_ELEMENTS = 3
@@ -281,12 +280,16 @@ def _eager_one(dataset: Any) -> Any:
 
     kinds = (tf.data.Dataset, tf.distribute.DistributedDataset)
     found = dataset
-    if not is_symbolic(dataset):
+    if not public_api.is_symbolic(dataset):
         return dataset
     for frame in user_code.outward(sys._getframe(2)):
         for name in ("args", "kwds"):
             for each in _parts(frame.f_locals.get(name)):
-                if isinstance(each, kinds) and not is_symbolic(each) and each.element_spec == dataset.element_spec:
+                if (
+                    isinstance(each, kinds)
+                    and not public_api.is_symbolic(each)
+                    and each.element_spec == dataset.element_spec
+                ):
                     found = each
     return found
 

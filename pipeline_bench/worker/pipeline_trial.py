@@ -37,7 +37,7 @@ from pipeline_bench.tfdata import (
 )
 from pipeline_bench.tfdata import fingerprint as fingerprints
 from pipeline_bench.tfdata.keras_input import KerasInput
-from pipeline_bench.tfdata.record import Recipe, Recording
+from pipeline_bench.tfdata.record import Recording
 from pipeline_bench.tfdata.source_loops import SourceLoop
 from pipeline_bench.tfdata.stage_benchmark import StageBenchmark
 from pipeline_bench.worker import runtime
@@ -107,8 +107,8 @@ class PipelineEngine(Engine):
         if kind in ("PyDataset", "generator") or (kind == "arrays" and self._trained is not None):
             self._read = KerasInput(kind, made, self._given, legacy_keras.is_model(self._model))
             return
+        _require_eager()
         self._recipe = recording.recipe(made, self._within)
-        _require_eager(self._recipe)
 
     def _made(self, recording: Recording) -> Any:
         """Return what the user's function returned, or what the training of their script was about to use."""
@@ -372,7 +372,7 @@ def _settled(task: Task) -> Task:
     return task.model_copy(update={"model": model})
 
 
-def _require_eager(recipe: Recipe) -> None:
+def _require_eager() -> None:
     import tensorflow as tf
 
     if not tf.executing_eagerly():
@@ -380,9 +380,4 @@ def _require_eager(recipe: Recipe) -> None:
             "Your code switched eager execution off (tf.compat.v1.disable_eager_execution or disable_v2_behavior), "
             "without which a dataset cannot be taken from.",
             "Leave it on where the dataset is made, or move what switches it off out of that file.",
-        )
-    if tf.is_symbolic_tensor(recipe.dataset(recipe.sink)._variant_tensor):
-        raise UserCodeError(
-            "The dataset belongs to a graph of its own, from which it cannot be taken.",
-            "Make it outside of tf.Graph().as_default() and of any tf.function.",
         )

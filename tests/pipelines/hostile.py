@@ -108,7 +108,7 @@ def raises_what_has_no_text():
 
 def of_a_graph():
     with tf.Graph().as_default():
-        return tf.data.Dataset.range(9).batch(3)
+        return tf.data.Dataset.range(tf.random.uniform([], 9, 10, tf.int64)).batch(3)
 
 
 def empty():

@@ -274,6 +274,28 @@ def test_a_distributed_dataset_leads_back_to_its_own(name: str, batch: int) -> N
     assert "distributed by a tf.distribute strategy" in recipe.notes[0]
 
 
+def test_what_a_function_makes_in_its_graph_is_made_again_outside_of_it() -> None:
+    import tensorflow as tf
+
+    before = tf.data.Dataset.range(8)
+
+    def made_in_a_function(*, of_its_argument: bool) -> Any:
+        found: list[Any] = []
+
+        def train(most: Any) -> None:
+            made = before.map(lambda x: x + 1).skip(tf.constant(2, tf.int64)).batch(2)
+            found.append(made.take(most) if of_its_argument else made)
+
+        tf.function(train)(tf.constant(2, tf.int64))
+        return found[0]
+
+    recipe = recorded.recipe_of(lambda: made_in_a_function(of_its_argument=False))
+    assert labels(recipe)[1:] == ["map(<lambda>)", "skip", "batch"]
+    assert recorded.values(recipe.dataset(recipe.sink)) == [[3, 4], [5, 6], [7, 8]]
+    with pytest.raises(UserCodeError, match="belongs to a graph of its own"):
+        recorded.recipe_of(lambda: made_in_a_function(of_its_argument=True))
+
+
 def test_of_several_datasets_the_first_is_taken() -> None:
     recipe = recorded.recipe("make_pair")
     assert labels(recipe) == ["range", "batch"]
