@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pipeline_bench.analysis import stats, thresholds
@@ -84,6 +84,8 @@ class Supply:
         total: samples a second of all.
         trend: of `total` over the numbers at which it was reached.
         shared: whether there is anything that all of them share.
+        beside: samples a second of one host beside as many as were measured without an end, by their number. Chance has
+            some of them ask the storage at once, and each then waits before its end is reached.
     """
 
     unit: Unit
@@ -91,6 +93,12 @@ class Supply:
     total: Range
     trend: Trend | None
     shared: bool = True
+    beside: Mapping[int, float] = field(default_factory=dict)
+
+    def own_at_least(self, count: int) -> float:
+        """Return the samples a second that each of so many gives by itself at least."""
+        most = min((number for number in self.beside if number >= count), default=math.inf)
+        return min([self.own.low, *(rate for number, rate in self.beside.items() if number <= most)])
 
     def longest_ms(self, count: int, samples: float, own: float, total: float) -> tuple[float, float]:
         """Return how long the samples of a host's step take from its own input, and from what all share, in ms."""
@@ -131,9 +139,11 @@ def fit(
     rates = [[own_rate(rate, point.count) for rate in point.rates.values()] for point in telling]
     most = Range(low=max(point.rate / point.count for point in points))
     own = _pooled(rates) if rates and all(map(all, rates)) else most
+    beside = {point.count: own_rate(point.rate, point.count) for point in free} if unit == "host" else {}
     seen = Range(low=max(point.rate for point in points))
     total = _pooled([list(point.rates.values()) for point in flat]) if flat else seen
-    return Supply(unit, own, total, trend, shared=reads_storage or unit != "host" or bool(ended))
+    shared = reads_storage or unit != "host" or bool(ended)
+    return Supply(unit, own, total, trend, shared, {number: rate for number, rate in beside.items() if rate > 0})
 
 
 def _has_ended(point: Point, first: Point) -> bool:
@@ -203,7 +213,7 @@ def utilization(supply: Supply, step: Step, count: int, samples: float) -> Range
         return step.step_ms / max(step.takes_ms(by_host_ms, host_ms), by_all_ms)
 
     host = step.host_ms
-    low = of(supply.own.low, supply.total.low, host.high or 0.0)
+    low = of(supply.own_at_least(count), supply.total.low, host.high or 0.0)
     high = of(_end(supply.own), _end(supply.total), host.low)
     typical_ms = host.value or 0.0
     value: float | None = of(supply.own.value or supply.own.low, supply.total.value or math.inf, typical_ms)
