@@ -43,6 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=order)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
+    """Say how a red run's order, and what its tests drew, is had again."""
+    if exitstatus and (seed := config.getoption("randomly_seed", None)) is not None:
+        terminalreporter.write_line(f"the order, again: pytest -p randomly --randomly-seed={seed}")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def disk_is_not_waited_for() -> Iterator[None]:
     """A disk that still writes what an installation left takes seconds for each session that is saved here."""
