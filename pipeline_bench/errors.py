@@ -67,3 +67,8 @@ def sentence(text: str) -> str:
     """Return the text with its first letter a capital one, if it is no file's name, and the others as they are."""
     is_name = "." in text.partition(" ")[0].rstrip(".")
     return text if is_name else text[:1].upper() + text[1:]
+
+
+def with_stop(text: str) -> str:
+    """Return the text with a full stop where it is one line that ends with none."""
+    return text if "\n" in text or text.endswith((".", "!", "?", ":")) else f"{text}."

@@ -27,7 +27,7 @@ from pipeline_bench.cli.measuring import compare, diagnose, selftest
 from pipeline_bench.cli.measuring import run as run_command
 from pipeline_bench.cli.options import INTERRUPTED, show_help
 from pipeline_bench.cli.saved import diff, report, sessions, top
-from pipeline_bench.errors import PipelineBenchError, UsageError
+from pipeline_bench.errors import PipelineBenchError, UsageError, sentence, with_stop
 from pipeline_bench.text import one_line, safe_message
 
 BUG = 70
@@ -123,7 +123,7 @@ def run(arguments: Sequence[str]) -> int:
         # Not standalone: typer would turn Ctrl-C into exit 1 in some of its versions, and hide our own codes.
         code = app(args=list(arguments), prog_name="pipeline-bench", standalone_mode=False)
     except PipelineBenchError as error:
-        _say(f"Error: {error.message}", error.hint)
+        _say(f"Error: {with_stop(error.message)}", sentence(error.hint))
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED

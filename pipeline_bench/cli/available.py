@@ -330,6 +330,8 @@ def scenarios(
     ] = False,
 ) -> None:
     """List the scenarios. With a name or a file: check it, and print it with every default."""
+    if schema and name is not None:
+        raise UsageError(f"--schema is that of every scenario: it goes without {name!r}.", "Give the one or the other.")
     if schema:
         from pipeline_bench.scenario.files import json_schema
 

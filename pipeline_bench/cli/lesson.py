@@ -39,6 +39,8 @@ def lesson(
     from pipeline_bench.cli.running import interruptible
     from pipeline_bench.lessons.engine import find, lessons
 
+    if listed and name is not None:
+        raise UsageError(f"--list shows every lesson: it goes without {name!r}.", "Give the one or the other.")
     if listed:
         for each in lessons():
             typer.echo(wrapped(f"{each.name}: {each.summary}", sys.stdout))

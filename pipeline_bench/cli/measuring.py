@@ -213,7 +213,7 @@ def diagnose(
         int | None,
         typer.Option(metavar="N", min=1, help="The only argument of the pipeline's function."),
     ] = None,
-    budget: Annotated[float, seconds("Maximum time to measure; at least 20 s.")] = 120.0,
+    budget: Annotated[float, typer.Option(metavar="SECONDS", help="Maximum time to measure; at least 20 s.")] = 120.0,
     allow_reordering: Annotated[
         bool,
         typer.Option(

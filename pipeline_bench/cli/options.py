@@ -92,7 +92,7 @@ def _positive(value: float | None) -> float | None:
         typer.BadParameter: it is none.
     """
     if value is not None and not 0 < value <= _MOST_S:
-        raise typer.BadParameter(f"{value} is no positive number of seconds, {_MOST_S:,.0f} at most.")
+        raise typer.BadParameter(f"{value:g} is no number of seconds above 0 and up to {_MOST_S:,.0f}.")
     return value
 
 

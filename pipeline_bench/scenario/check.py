@@ -26,6 +26,12 @@ RIVALS = {"steps": "time_s", "time_s": "steps"}
 Place = Callable[[str], str]
 """Names the key of a scenario that a key of a table stands for, to complain of it; of no key (``""``) the table's."""
 
+_MESSAGES = {
+    "string_pattern_mismatch": "has not the form that it takes",
+    "too_short": "has fewer values than the {min_length} that it needs",
+    "too_long": "has more values than the {max_length} that it takes",
+}
+"""What is said of a value in place of pydantic's own message, by the type of its error."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -198,7 +204,7 @@ class Checker:
         path, field, table = _follow(model, first["loc"])
         if first["type"] == "extra_forbidden":
             return self.fail(key, "unknown key", did_you_mean(path[-1], table.model_fields))
-        messages = [problem["msg"].removeprefix("Value error, ").removeprefix("Input ") for problem in same]
+        messages = [_message(problem).removeprefix("Value error, ").removeprefix("Input ") for problem in same]
         message = ", or ".join(dict.fromkeys(text[:1].lower() + text[1:] for text in messages))
         given = "" if first["type"] in ("missing", "value_error") else f" (given: {_shown(first['input'])})"
         choices = re.findall(r"'([^']*)'", str(first.get("ctx", {}).get("expected", "")))
@@ -207,6 +213,12 @@ class Checker:
         meaning = field.description if field else None
         hint = f"what it is: {meaning}" if meaning else "see docs/scenarios.md for what is allowed"
         return self.fail(key, message + given, hint)
+
+
+def _message(problem: Mapping[str, Any]) -> str:
+    """Return pydantic's message; in place of one about regular expressions or Python's types, one about the value."""
+    own = _MESSAGES.get(problem["type"])
+    return str(problem["msg"]) if own is None else own.format(**problem["ctx"])
 
 
 def _follow(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[str], FieldInfo | None, type[BaseModel]]:

@@ -315,7 +315,9 @@ def _source_of_module(where: str) -> Path | None:
         if spec is None:
             if full in sys.builtin_module_names:
                 return None
-            raise UsageError(f"there is no module {full}", "write FILE.py:FUNCTION, or run where it can be imported")
+            raise UsageError(
+                f"there is no module {full}", "check its name, write FILE.py:FUNCTION, or run where it can be imported"
+            )
         folders = list(spec.submodule_search_locations) if spec.submodule_search_locations is not None else None
         if folders is None and depth < len(parts):
             raise UsageError(f"{full} is a module, not a package: there is no {where}", "check the name")

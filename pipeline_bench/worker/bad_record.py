@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline_bench.errors import PipelineBenchError, sentence
+from pipeline_bench.errors import PipelineBenchError, sentence, with_stop
 from pipeline_bench.sources import RecordError, Source
 from pipeline_bench.sources.records import RecordSource, undecodable
 from pipeline_bench.text import message_of, one_line, safe_message
@@ -122,7 +122,7 @@ def explained(error: BaseException) -> str:
 def _with_hint(message: str, hint: str) -> str:
     if not hint:
         return message
-    return f"{message}{'' if message.endswith(('.', '!', '?')) else '.'} {sentence(hint)}"
+    return f"{with_stop(message)} {sentence(hint)}"
 
 
 def _first_line(error: BaseException) -> str:

@@ -68,7 +68,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         (["train.py", "--training", "-1"], "it is no number from 1 on"),
         (["train.py", "--training", "fit"], "it is no number from 1 on"),
         (["train.py:make_dataset", "--stall-timeout", "0"], "--stall-timeout"),
-        (["train.py:make_dataset", "--stall-timeout", "1e8"], "10,000,000 at most"),
+        (["train.py:make_dataset", "--stall-timeout", "1e8"], "up to 10,000,000"),
         (["train.py:make_dataset", "--json", "no/such/folder.json"], "--json"),
         (["train.py:make_dataset", "--out", "train.py"], "--out"),
         (["train.py:make_dataset", "surplus"], "surplus"),
@@ -251,4 +251,4 @@ def test_of_a_folder_with_many_files_only_the_nearest_is_named(
     for number in range(50):
         (tmp_path / f"train_{number}.py").touch()
     assert run(["diagnose", f"{tmp_path}/trian_7.py:make"]) == 2
-    assert capsys.readouterr().err.splitlines()[1:] == ["did you mean 'train_7.py'?"]
+    assert capsys.readouterr().err.splitlines()[1:] == ["Did you mean 'train_7.py'?"]

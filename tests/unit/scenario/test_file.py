@@ -383,8 +383,8 @@ def test_every_error_is_told_at_once_and_each_of_them_once() -> None:
 def test_a_list_with_a_wrong_item_is_not_called_empty() -> None:
     said = refusal({"model": {"kind": "two_layer", "hidden_widths": [0]}})
     assert "model.hidden_widths.0: should be greater than or equal to 1" in said
-    assert "at least 1 item" not in said
-    assert "at least 1 item" in refusal({"model": {"kind": "two_layer", "hidden_widths": []}})
+    assert "fewer values" not in said
+    assert "has fewer values than the 1 that it needs" in refusal({"model": {"kind": "two_layer", "hidden_widths": []}})
 
 
 def test_an_error_that_ends_the_check_hides_none_before_it() -> None:
