@@ -155,6 +155,8 @@ def sessions(
 
     from pipeline_bench.model.session import REPORTS, kept_sessions
 
+    if folder.is_file():
+        raise UsageError(f"{folder} is not a folder.", f"One session is shown by: pipeline-bench report {folder}")
     found = kept_sessions(folder)
     console = Console(highlight=False)
     if not found:

@@ -98,6 +98,12 @@ def test_without_any_that_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "No session is kept in" in capsys.readouterr().out
 
 
+def test_a_file_in_place_of_the_folder_is_refused(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = reports / "third" / "session.json"
+    assert run(["sessions", str(file)]) == 2
+    assert f"pipeline-bench report {file}" in capsys.readouterr().err
+
+
 def test_only_the_newest_are_shown_unless_all_are_asked_for(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for day in range(1, 20):
         keep(reports / f"more-{day}", f"2025-01-{day:02}T00:00:00+00:00")
