@@ -158,7 +158,7 @@ def _placement(session: Session) -> RenderableType | None:
             lines.append(("", "", Text(placed.not_kept, style="dim")))
     if not lines:
         return None
-    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column()
     grid.add_column(no_wrap=True)
     grid.add_column()

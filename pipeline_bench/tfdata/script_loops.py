@@ -285,11 +285,8 @@ def _eager_one(dataset: Any) -> Any:
     for frame in user_code.outward(sys._getframe(2)):
         for name in ("args", "kwds"):
             for each in _parts(frame.f_locals.get(name)):
-                if (
-                    isinstance(each, kinds)
-                    and not public_api.is_symbolic(each)
-                    and each.element_spec == dataset.element_spec
-                ):
+                is_eager = isinstance(each, kinds) and not public_api.is_symbolic(each)
+                if is_eager and each.element_spec == dataset.element_spec:
                     found = each
     return found
 

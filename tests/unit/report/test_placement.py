@@ -98,7 +98,7 @@ def test_names_of_ops_are_no_markup() -> None:
     names = ("<script>x</script>", "a|b\n", "*c*")
     hostile = tuple(PlacedOp(name=name, type="[red]T[/red]", device="[red]<script>|") for name in names)
     shown = session(tf_data=placed(hostile))
-    assert "[red]<script>| 3 ops: [red]T[/red] 3" in terminal(shown, 160)
+    assert "[red]<script>|  3 ops: [red]T[/red] 3" in terminal(shown, 160)
     usual = Page(html.render(session(tf_data=placed()))).tags
     page = Page(html.render(shown))
     assert page.open == []
