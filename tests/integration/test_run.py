@@ -181,6 +181,7 @@ def test_a_signal_that_is_ignored_reaches_a_command_that_has_a_handler(tmp_path:
     )
     assert program.stdout is not None
     assert program.stdout.readline() == b"ready\n"
+    wait_for(lambda: holds_back(program, number))  # `run` may be slower than its command, and ignores it until then
     program.send_signal(number)
     assert program.wait(60) == 7
     program.stdout.close()
