@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
 from pipeline_bench.model.pipeline import Stage
-from pipeline_bench.tfdata import describe, user_code
+from pipeline_bench.tfdata import describe, throughput, user_code
 
 SEEDS = (11, 23)
 """Any two that differ: what changes from one to the other is random."""
@@ -220,7 +220,8 @@ def _pass_over(dataset: Any, padding: float | None, seconds: float, most: int, a
     done = _Pass()
     end_s = time.monotonic() + seconds
     size = 0
-    for element in dataset:
+    held = [iter(dataset)]  # its end may take a minute: nothing but the list holds it then
+    for element in held[0]:
         alive()
         rows = describe.batch_size(element)
         left = most - done.samples  # one element may hold millions: a long vector is taken for a batch of numbers
@@ -236,6 +237,7 @@ def _pass_over(dataset: Any, padding: float | None, seconds: float, most: int, a
             # One more would show whether this was the end, and may take long: a second pass ends at the same sample.
             done.complete = False
             break
+    throughput.end_aside(held)
     return done
 
 

@@ -141,8 +141,10 @@ class FlatIterator:
             raise OutOfTimeError
         manager = self._never if deadline is None else deadline.manager
         try:
-            inputs = [self.iterator._iterator_resource]
-            element: list[Any] = self._execute("IteratorGetNext", self._outputs, inputs, *self._call, manager)
+            # No name holds the resource: with it, what is raised would hold the iterator, and end it in this thread.
+            element: list[Any] = self._execute(
+                "IteratorGetNext", self._outputs, [self.iterator._iterator_resource], *self._call, manager
+            )
         except Exception as error:
             raise self._explained(error, deadline) from None
         return element

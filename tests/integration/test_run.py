@@ -47,7 +47,7 @@ def ended(program: subprocess.Popen[str], given: str = "") -> tuple[int, str, st
     return program.returncode, out, err
 
 
-def holds_back(program: subprocess.Popen[str], number: int) -> bool:
+def holds_back(program: subprocess.Popen[Any], number: int) -> bool:
     """Whether it waits for its command: its main thread does for signals that its other threads hold back."""
     texts = [file.read_text() for file in Path(f"/proc/{program.pid}/task").glob("*/status")]
     masks = [int(found[1], 16) for text in texts if (found := re.search(r"SigBlk:\s*(\w+)", text))]

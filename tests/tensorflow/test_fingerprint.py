@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -161,3 +162,34 @@ def test_a_sketch_tells_rounding_from_a_single_other_value() -> None:
 
     assert farthest(rounded) < 1e-6
     assert min(map(farthest, (another, moved, written[[128, *range(1, 128), 0, *range(129, 200)]]))) > 1e-4
+
+
+def test_the_end_of_a_pass_is_not_waited_for() -> None:
+    """TensorFlow's own takes a minute now and then."""
+    may_end, ended = threading.Event(), threading.Event()
+
+    class Pass:
+        def __init__(self) -> None:
+            self.left = [tf.constant([1, 2])]
+
+        def __iter__(self) -> Pass:
+            return self
+
+        def __next__(self) -> Any:
+            if not self.left:
+                raise StopIteration
+            return self.left.pop()
+
+        def __del__(self) -> None:
+            if may_end.wait(30):
+                ended.set()
+
+    class Dataset:
+        def __iter__(self) -> Pass:
+            return Pass()
+
+    found = fingerprint._pass_over(Dataset(), None, 5.0, 10, lambda: None)
+    assert found.samples == 2
+    assert not ended.is_set()
+    may_end.set()
+    assert ended.wait(30)
