@@ -47,7 +47,7 @@ def ended(program: subprocess.Popen[str], given: str = "") -> tuple[int, str, st
     return program.returncode, out, err
 
 
-def holds_back(program: subprocess.Popen[Any], number: int) -> bool:
+def holds_back(program: subprocess.Popen[str], number: int) -> bool:
     """Whether it waits for its command: its main thread does for signals that its other threads hold back."""
     texts = [file.read_text() for file in Path(f"/proc/{program.pid}/task").glob("*/status")]
     masks = [int(found[1], 16) for text in texts if (found := re.search(r"SigBlk:\s*(\w+)", text))]
@@ -181,9 +181,14 @@ def test_a_signal_that_is_ignored_reaches_a_command_that_has_a_handler(tmp_path:
     )
     assert program.stdout is not None
     assert program.stdout.readline() == b"ready\n"
-    wait_for(lambda: holds_back(program, number))  # `run` may be slower than its command, and ignores it until then
-    program.send_signal(number)
-    assert program.wait(60) == 7
+    # `run` may be slower than its command, and ignores the signal until it waits for that.
+
+    def is_over_after_another() -> bool:
+        program.send_signal(number)
+        return program.poll() is not None
+
+    wait_for(is_over_after_another)
+    assert program.returncode == 7
     program.stdout.close()
 
 
