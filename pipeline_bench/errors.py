@@ -71,4 +71,4 @@ def sentence(text: str) -> str:
 
 def with_stop(text: str) -> str:
     """Return the text with a full stop where it is one line that ends with none."""
-    return text if "\n" in text or text.endswith((".", "!", "?", ":")) else f"{text}."
+    return text if "\n" in text or text.endswith((".", "!", "?", ":", "…")) else f"{text}."

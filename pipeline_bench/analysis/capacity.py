@@ -139,11 +139,12 @@ def fit(
     rates = [[own_rate(rate, point.count) for rate in point.rates.values()] for point in telling]
     most = Range(low=max(point.rate / point.count for point in points))
     own = _pooled(rates) if rates and all(map(all, rates)) else most
-    beside = {point.count: own_rate(point.rate, point.count) for point in free} if unit == "host" else {}
+    slowed = free if unit == "host" else []
+    beside = {point.count: rate for point in slowed if (rate := own_rate(point.rate, point.count))}
     seen = Range(low=max(point.rate for point in points))
     total = _pooled([list(point.rates.values()) for point in flat]) if flat else seen
     shared = reads_storage or unit != "host" or bool(ended)
-    return Supply(unit, own, total, trend, shared, {number: rate for number, rate in beside.items() if rate > 0})
+    return Supply(unit, own, total, trend, shared, beside)
 
 
 def _has_ended(point: Point, first: Point) -> bool:

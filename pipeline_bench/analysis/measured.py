@@ -294,9 +294,15 @@ def pairs(found: ByVariant, variant: Variant) -> list[Pair]:
     return [(own[repeat], ceilings[repeat]) for repeat in sorted(own) if repeat in ceilings]
 
 
-def taken_of(some: Sequence[Pair]) -> float:
-    """Return what others took of the CPU during the steps that count, 0 to 1, on average."""
-    return float(np.mean([(run.taken + top.taken) / 2 for run, top in some])) if some else 0.0
+def taken_of(some: Sequence[Pair], alone: Sequence[Measured] = ()) -> float:
+    """Return what others took of the CPU during the steps that count, 0 to 1, on average.
+
+    Args:
+        some: trials with the ceilings beside them.
+        alone: the trials that count where none has one.
+    """
+    taken = [(run.taken + top.taken) / 2 for run, top in some] or [run.taken for run in alone]
+    return float(np.mean(taken)) if taken else 0.0
 
 
 def _at(everything: ByVariant, level: float) -> ByVariant:

@@ -137,7 +137,7 @@ def _verdict(
             if enough
             else verdicts.too_few_steps(steps, for_more)
         )
-    return verdicts.judge(split, steps, measured.taken_of(pairs or _alone(runs)), for_more)
+    return verdicts.judge(split, steps, measured.taken_of(pairs, runs), for_more)
 
 
 def _missing(variant: Variant, no_loss: bool, no_accuracy: bool) -> dict[str, str]:
@@ -226,7 +226,7 @@ def _split(variant: Variant, runs: Sequence[Measured], pairs: Sequence[Pair]) ->
 
 def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -> tuple[Estimate, Estimate, Estimate]:
     """Return input wait, host slowdown and accelerator utilization; what cannot be is none, and says why."""
-    device, taken = used[0].device_kind, measured.taken_of(pairs or _alone(used))
+    device, taken = used[0].device_kind, measured.taken_of(pairs, used)
 
     def share(name: Figure, values: Sequence[float]) -> Estimate:
         error = measured.systematic_error(name, device, taken)
@@ -256,11 +256,6 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
         Estimate(ci95=each.ci95 if is_noise else None, impossible=True, reason=reason) for each in (host, utilization)
     )
     return wait, (unknown if no_wait else impossible), reaching
-
-
-def _alone(runs: Sequence[Measured]) -> list[Pair]:
-    """Return trials without a ceiling beside them, as what was taken from them is asked for."""
-    return [(run, run) for run in runs]
 
 
 def _are_known(*estimates: Estimate) -> bool:

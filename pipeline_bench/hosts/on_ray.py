@@ -20,6 +20,7 @@ from pipeline_bench.hosts import ranks, together
 from pipeline_bench.model.session import SESSION_FILE
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
+from pipeline_bench.system.clocks import wall_minus_monotonic_ns
 from pipeline_bench.system.files import ScratchFolder, write_atomically
 from pipeline_bench.system.processes import module_command
 from pipeline_bench.text import line_of, units
@@ -135,7 +136,7 @@ class PlacedRank:
 
 def _wall_clock() -> Callable[[], float]:
     """Return a clock that is the wall clock as it is set now: a rank's trials are told by that, too (`Rank.host`)."""
-    offset_s = time.time() - time.monotonic()
+    offset_s = wall_minus_monotonic_ns() / 1e9
     return lambda: offset_s + time.monotonic()
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pipeline_bench.analysis.conclusion import conclude
 from pipeline_bench.analysis.speedups import may_gain, smallest
 from pipeline_bench.analysis.thresholds import PROBABLE_CLAIM
-from pipeline_bench.errors import sentence
+from pipeline_bench.errors import sentence, with_stop
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange, Diagnosis, Outcome
 from pipeline_bench.model.result import Result, Speedup
 from pipeline_bench.model.session import Session
@@ -185,7 +185,7 @@ def headline(session: Session) -> str:
         return conclude(session)
     text = one_line(diagnosis.text or sentence(diagnosis.failure or ""), TEXT)
     if text:
-        return text if text.endswith((".", "…")) else f"{text}."
+        return with_stop(text)
     stopped = any(trial.status == "interrupted" for trial in session.trials)
     return "Interrupted before there was a result." if stopped else "There is no result yet."
 

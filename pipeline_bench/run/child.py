@@ -139,10 +139,7 @@ def _asked(request: str, log: IO[bytes]) -> Iterator[tuple[subprocess.Popen[byte
 def _end(process: subprocess.Popen[bytes], within_s: float) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(within_s)
-    if process.poll() is None:
-        end_whole(process.pid)
-    else:
-        end_group(process.pid)
+    end_whole(process.pid, reaped=process.poll() is not None)
     process.wait()
     files.sweep()
 
@@ -218,21 +215,22 @@ def start_module(
         ) from error
 
 
-def end_whole(pid: int) -> None:
-    """Kill the leader of a process group, its group and its descendants, also those that left the group."""
-    with contextlib.suppress(psutil.Error):
-        leader = psutil.Process(pid)
-        family = leader.children(recursive=True)
-        last = [descendant for descendant in family if removes_shared_memory(descendant.pid)]
-        for one in (leader, *family):
-            if one not in last:
-                with contextlib.suppress(psutil.Error):
-                    one.kill()
-        psutil.wait_procs(last, timeout=CLEANED_WITHIN_S)
-    end_group(pid)
+def end_whole(pid: int, *, reaped: bool) -> None:
+    """Kill the leader of a process group, its group and its descendants, also those that left the group.
 
-
-def end_group(pid: int) -> None:
-    """Kill what is left of the group of a process that has been reaped: its own id may be another's by now."""
+    Args:
+        pid: of the leader.
+        reaped: whether it has been: its id may be another's by now, and what is left of its group alone is killed.
+    """
+    if not reaped:
+        with contextlib.suppress(psutil.Error):
+            leader = psutil.Process(pid)
+            family = leader.children(recursive=True)
+            last = [descendant for descendant in family if removes_shared_memory(descendant.pid)]
+            for one in (leader, *family):
+                if one not in last:
+                    with contextlib.suppress(psutil.Error):
+                        one.kill()
+            psutil.wait_procs(last, timeout=CLEANED_WITHIN_S)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

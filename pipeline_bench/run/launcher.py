@@ -23,7 +23,7 @@ import psutil
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Event, decode
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.run.child import end_group, end_whole, start_module
+from pipeline_bench.run.child import end_whole, start_module
 from pipeline_bench.system import files, interrupts
 from pipeline_bench.system.processes import queued_s
 from pipeline_bench.text import units
@@ -96,10 +96,7 @@ class Child:
 
     def kill(self) -> None:
         """Kill the process, its group and its descendants, also those that left the group."""
-        if self.wait(0) is None:
-            end_whole(self.pid)
-        else:
-            end_group(self.pid)
+        end_whole(self.pid, reaped=self.wait(0) is not None)
 
     def close(self) -> None:
         """End the process if it still runs, and close the pipe; safe to call twice."""

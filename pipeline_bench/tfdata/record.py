@@ -170,15 +170,14 @@ def _outside_of_graph(calls: Mapping[int, Call], sink: int) -> dict[int, Call]:
 def _made_again(call: Call, inputs: Iterator[Any]) -> Call:
     import tensorflow as tf
 
+    if call.entry is None:
+        raise UserCodeError(*_OF_A_GRAPH)
     given = public_api.replaced((call.args, call.kwargs), tf.data.Dataset, lambda _: next(inputs))
     args, kwargs = public_api.replaced(given, tf.Tensor, _constant)
     try:
-        result = None if call.entry is None else call.entry.make(args, kwargs)
+        return replace(call, args=args, kwargs=kwargs, result=call.entry.make(args, kwargs))
     except Exception as error:  # whatever TensorFlow, or a function of the user's, says of a tensor of the graph
         raise UserCodeError(*_OF_A_GRAPH) from error
-    if result is None:
-        raise UserCodeError(*_OF_A_GRAPH)
-    return replace(call, args=args, kwargs=kwargs, result=result)
 
 
 def _constant(tensor: Any) -> Any:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline_bench.system.processes import queued_s
 from pipeline_bench.tfdata import user_code
 from pipeline_bench.tfdata.describe import nbytes
 
@@ -311,16 +312,13 @@ def _cpu_s() -> float:
 def _queued_s() -> float:
     """Return how many seconds threads of this process could have run and had no core; 0 where that is not known.
 
-    Other processes had it, which the kernel counts for each thread (``schedstat``, the second number), or the
-    hypervisor, which it counts for the whole machine (``steal`` of /proc/stat).
+    Other processes had it, which the kernel counts for each thread, or the hypervisor, which it counts for the whole
+    machine (``steal`` of /proc/stat).
     """
-    queued_ns, stolen_s = 0, 0.0
-    for file in Path("/proc/self/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            queued_ns += int(file.read_text(encoding="ascii").split()[1])
+    stolen_s = 0.0
     with contextlib.suppress(OSError, IndexError, ValueError), Path("/proc/stat").open(encoding="ascii") as stat:
         stolen_s = int(stat.readline().split()[_STEAL]) / os.sysconf("SC_CLK_TCK")
-    return queued_ns / 1e9 + stolen_s
+    return sum(queued_s(os.getpid(), int(each.name)) for each in Path("/proc/self/task").glob("*")) + stolen_s
 
 
 class Pass(NamedTuple):

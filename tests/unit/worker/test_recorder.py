@@ -147,39 +147,33 @@ def test_a_process_that_was_stopped_says_so_and_calls_that_no_stall(
     assert stopped == Stopped(from_ns=now_ns, to_ns=now_ns + slept_ns[0])
 
 
+def events_of_import(pipe: Pipe, lasts_s: float) -> list[Event]:
+    recorder = Recorder(pipe.channel, Run(stall_timeout_s=0.05))
+    recorder.phase("import")
+    recorder.start()
+    time.sleep(lasts_s)
+    recorder.finish()
+    return pipe.events()
+
+
 def test_an_import_that_takes_longer_than_an_element_may_is_no_stall(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.002)
-    recorder = Recorder(pipe.channel, Run(stall_timeout_s=0.05))
-    recorder.phase("import")
-    recorder.start()
-    time.sleep(0.2)
-    recorder.finish()
-    assert {type(event) for event in pipe.events()} == {Phase}
+    assert {type(event) for event in events_of_import(pipe, 0.2)} == {Phase}
 
 
 def test_an_import_that_hangs_is_one(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.002)
     monkeypatch.setattr(recorders, "LONGEST_IMPORT_S", 0.05)
-    recorder = Recorder(pipe.channel, Run(stall_timeout_s=0.05))
-    recorder.phase("import")
-    recorder.start()
-    time.sleep(0.3)
-    recorder.finish()
-    assert isinstance(pipe.events()[-1], Stalled)
+    assert isinstance(events_of_import(pipe, 0.3)[-1], Stalled)
 
 
 def test_an_import_that_waits_for_a_core_does_not_hang(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.002)
     monkeypatch.setattr(recorders, "LONGEST_IMPORT_S", 0.05)
     monkeypatch.setattr(recorders, "queued_s", lambda pid: time.monotonic())
-    recorder = Recorder(pipe.channel, Run(stall_timeout_s=0.05))
-    recorder.phase("import")
-    recorder.start()
-    time.sleep(0.3)
-    recorder.finish()
-    assert {type(event) for event in pipe.events()} == {Phase}
+    assert {type(event) for event in events_of_import(pipe, 0.3)} == {Phase}
 
 
 @pytest.mark.parametrize(
