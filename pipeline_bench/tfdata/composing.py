@@ -15,7 +15,7 @@ from pipeline_bench.model.pipeline import OnBatches, Stage
 from pipeline_bench.tfdata import dataflow, describe, public_api
 
 if TYPE_CHECKING:
-    from pipeline_bench.tfdata.record import Recipe
+    from pipeline_bench.tfdata.recipe import Recipe
 
 _SOME = 2
 """Samples in a batch on which a function is traced."""

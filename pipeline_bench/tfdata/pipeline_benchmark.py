@@ -19,7 +19,7 @@ from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model import Series
 from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage, Tuned
 from pipeline_bench.tfdata import describe, disk, passes, rebuild, throughput, user_code
-from pipeline_bench.tfdata.record import Recipe
+from pipeline_bench.tfdata.recipe import Recipe
 
 _ELEMENTS_WEIGHED = 64
 _NAMES_READ = 64

@@ -12,7 +12,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import AUTOTUNE, KEPT_WHEN_FUSED, TAKE_ANY, Value
 from pipeline_bench.tfdata import composing, service_cluster, splitting
 from pipeline_bench.tfdata.public_api import Invocation, entries, replaced
-from pipeline_bench.tfdata.record import Call, Recipe
+from pipeline_bench.tfdata.recipe import Call, Recipe
 
 
 @dataclass(frozen=True)

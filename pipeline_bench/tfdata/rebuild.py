@@ -23,7 +23,7 @@ from pipeline_bench.model.edits import Edit, MoveBefore
 from pipeline_bench.tfdata import composing, dataflow, stage_benchmark, subsample, user_code
 from pipeline_bench.tfdata.plan import CallPlan, Node, Ref
 from pipeline_bench.tfdata.public_api import Entry, Run, intercepted, replaced
-from pipeline_bench.tfdata.record import Call, Recipe, writes_files
+from pipeline_bench.tfdata.recipe import Call, Recipe, writes_files
 
 _ORDER_SEED = 20_011
 """The global seed while stages that only decide an order are made: the same for every seed of a fingerprint."""

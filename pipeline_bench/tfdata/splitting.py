@@ -25,7 +25,7 @@ from pipeline_bench.model.calls import KEEPING, TAKE_ANY
 from pipeline_bench.model.pipeline import Stage, UserFunction
 from pipeline_bench.text import REASON, one_line
 from pipeline_bench.tfdata import user_code
-from pipeline_bench.tfdata.record import Call, Recipe, upstream
+from pipeline_bench.tfdata.recipe import Call, Recipe, upstream
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _LOOKS_INTO_ITSELF = frozenset({"locals", "vars", "globals", "eval", "exec", "dir", "super", "__class__"})

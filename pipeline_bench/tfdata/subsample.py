@@ -11,7 +11,7 @@ import numpy as np
 from pipeline_bench.tfdata import composing
 from pipeline_bench.tfdata.plan import CallPlan, Node
 from pipeline_bench.tfdata.public_api import ASSERT_CARDINALITY, FILE_READERS
-from pipeline_bench.tfdata.record import Call
+from pipeline_bench.tfdata.recipe import Call
 
 LEAST_ELEMENTS = 64
 """What is taken of a source of elements, unless batches, shards or skipped elements ask for more."""

@@ -10,7 +10,8 @@ from typing import Any
 
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.tfdata import loading
-from pipeline_bench.tfdata.record import Recipe, Recording
+from pipeline_bench.tfdata.recipe import Recipe
+from pipeline_bench.tfdata.record import Recording
 
 PIPELINES = Path(__file__).parents[1] / "pipelines"
 TRAIN = PIPELINES / "train.py"

@@ -25,7 +25,7 @@ from pipeline_bench.model.edits import (
 )
 from pipeline_bench.model.pipeline import Inspection, Location, Stage
 from pipeline_bench.tfdata import composing, rebuild
-from pipeline_bench.tfdata.record import Recipe
+from pipeline_bench.tfdata.recipe import Recipe
 from tests.tensorflow import recorded
 from tests.unit.diagnosis.recorded import patched
 

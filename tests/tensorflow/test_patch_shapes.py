@@ -18,7 +18,7 @@ from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.service_edits import OffloadToService
 from pipeline_bench.tfdata import composing, describe, rebuild, splitting
 from pipeline_bench.tfdata.plan import CallPlan
-from pipeline_bench.tfdata.record import Recipe
+from pipeline_bench.tfdata.recipe import Recipe
 from tests.tensorflow import recorded
 
 HEAD = """\

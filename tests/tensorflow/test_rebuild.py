@@ -25,7 +25,7 @@ from pipeline_bench.model.edits import (
     SetOptions,
 )
 from pipeline_bench.tfdata import rebuild
-from pipeline_bench.tfdata.record import OWN_FILE_NOTE, Recipe
+from pipeline_bench.tfdata.recipe import OWN_FILE_NOTE, Recipe
 from tests.tensorflow import recorded
 from tests.tensorflow.recorded import recipe_of, values
 

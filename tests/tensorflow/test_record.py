@@ -14,8 +14,9 @@ import pytest
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.pipeline import Stage, Target
-from pipeline_bench.tfdata import describe, loading, public_api, record, source_loops
-from pipeline_bench.tfdata.record import Recipe, Recording
+from pipeline_bench.tfdata import describe, loading, public_api, source_loops
+from pipeline_bench.tfdata.recipe import Call, Recipe
+from pipeline_bench.tfdata.record import Recording
 from tests.tensorflow import recorded
 
 
@@ -451,7 +452,7 @@ def test_each_of_many_calls_of_one_line_is_described_once_or_twice(monkeypatch: 
             whole = whole.concatenate(tf.data.Dataset.range(number).map(lambda value: value + 1))
         return whole
 
-    described, plain = [0], record.Call.stage
+    described, plain = [0], Call.stage
 
     def counted(call: Any) -> Any:
         described[0] += 1
@@ -459,7 +460,7 @@ def test_each_of_many_calls_of_one_line_is_described_once_or_twice(monkeypatch: 
 
     with Recording() as recording:
         training, _ = make(12), make(12)
-    monkeypatch.setattr(record.Call, "stage", counted)
+    monkeypatch.setattr(Call, "stage", counted)
     recipe = recording.recipe(training)
     assert described[0] <= 3 * len(recipe.stages), "with one for each pair of calls, and what is before it, thousands"
     assert not any(stage.shared for stage in recipe.stages)
