@@ -10,6 +10,9 @@ import time
 import numpy as np
 import tensorflow as tf
 
+SECONDS = os.environ["HOSTILE_SECONDS"]
+"""How long what is left running would last, by which it is known again."""
+
 
 def numbers():
     return tf.data.Dataset.range(100).map(_unhurried).batch(10)
@@ -58,7 +61,7 @@ def hangs_in_a_fork_and_removes_its_temporary_folder():
 
 
 def leaves_a_tree_of_processes():
-    subprocess.Popen(["bash", "-c", "setsid bash -c 'setsid sleep 604.5 & sleep 604.5' & sleep 604.5"])
+    subprocess.Popen(["bash", "-c", "setsid bash -c 'setsid sleep $0 & sleep $0' $0 & sleep $0", SECONDS])
     time.sleep(0.3)
     os._exit(0)
 
@@ -69,7 +72,7 @@ def closes_every_file():
 
 
 def floods():
-    subprocess.Popen(["yes", "604.5"])
+    subprocess.Popen(["yes", SECONDS])
     return numbers()
 
 
