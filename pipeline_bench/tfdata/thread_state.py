@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 _KERAS = "keras.src.backend.common.global_state"
 
 _devices: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
@@ -15,7 +17,7 @@ _devices: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
 class ThreadState:
-    """Of the thread that makes one: context variables (NumPy's `errstate` is one), Keras' state, the device.
+    """Of the thread that makes one: context variables, how NumPy treats errors, Keras' state, the device.
 
     The scope of a strategy is none of it: a model knows its own, and enters it for a step. Nor is the default writer of
     summaries, which would write into the script's logs.
@@ -24,6 +26,7 @@ class ThreadState:
     def __init__(self) -> None:
         """Copy the state of the calling thread."""
         self._variables = contextvars.copy_context()
+        self._of_numpy = np.geterr()  # a context variable from NumPy 2 on
         self._of_keras = dict(_of_keras())
         context = sys.modules.get("tensorflow.python.eager.context")
         self._device = "" if context is None else str(context.context().device_name or "")
@@ -32,6 +35,7 @@ class ThreadState:
         """Set it for this thread; the device is kept for the steps of `model` alone, None if there is no model."""
         for variable, value in self._variables.items():
             variable.set(value)
+        np.seterr(**self._of_numpy)
         _of_keras().update(self._of_keras)
         _end_imports()
         if model is not None and self._device:

@@ -209,8 +209,9 @@ def test_numbers_in_text_are_the_same_in_python_and_in_tensorflow(tf: Any, tmp_p
         '"2"',
         ".5",
         "0x1F",
-        "-0x1.8p-2",
     ]
+    if tuple(map(int, tf.__version__.split(".")[:2])) >= (2, 20):  # TensorFlow 2.18 refuses it
+        texts.append("-0x1.8p-2")
     (tmp_path / "a.csv").write_text("".join(f"{text},{i}\r\n" for i, text in enumerate(texts)))
     source = source_of("csv", tmp_path)
     in_graph = drained(tf, dataset(tf, source).batch(512).map(source.decode_batch_op))

@@ -373,29 +373,34 @@ def iterators() -> list[Any]:
 
 @pytest.mark.parametrize("package", [keras, tf_keras])
 def test_an_iterator_is_let_go_of_when_keras_does_and_its_end_is_no_part_of_a_step(package: Any) -> None:
-    others = iterators()
-    held: list[weakref.ref[Any]] = []
-    alive: list[bool] = []
+    def first_epochs_iterator_lives_on(*callbacks: Any) -> bool:
+        others = iterators()
+        held: list[weakref.ref[Any]] = []
+        alive: list[bool] = []
 
-    class Ends(package.callbacks.Callback):  # type: ignore[misc]
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            if epoch == 0:
-                (iterator,) = [each for each in iterators() if all(each is not other for other in others)]
-                held.append(weakref.ref(iterator._iterator_resource))
-                iterator._components = SlowEnd(0.2)
+        class Ends(package.callbacks.Callback):  # type: ignore[misc]
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                if epoch == 0:
+                    (iterator,) = [each for each in iterators() if all(each is not other for other in others)]
+                    held.append(weakref.ref(iterator._iterator_resource))
+                    iterator._components = SlowEnd(0.2)
 
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            gc.collect()  # on Python 3.13 the exception that ended the epoch before is in a cycle, monitor or not
+            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+                gc.collect()  # on Python 3.13 the exception that ended the epoch before is in a cycle, monitor or not
 
-        def on_train_batch_begin(self, number: int, logs: Any = None) -> None:
-            alive.extend(each() is not None for each in held)
+            def on_train_batch_begin(self, number: int, logs: Any = None) -> None:
+                alive.extend(each() is not None for each in held)
 
+        model = package.Sequential([package.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.fit(slowly(0.0), verbose=0, epochs=3, callbacks=[Ends(), *callbacks])
+        assert alive
+        return any(alive)
+
+    if first_epochs_iterator_lives_on():
+        pytest.skip("this Keras holds on to it, as Keras 2 with TensorFlow 2.16 does")
     callback = StarvationMonitor(out=None, quiet=True)
-    model = package.Sequential([package.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    model.fit(slowly(0.0), verbose=0, epochs=3, callbacks=[Ends(), callback])
-    assert alive
-    assert not any(alive)
+    assert not first_epochs_iterator_lives_on(callback)
     assert callback.session is not None
     assert callback.session.wall_time is not None
     ends_s = [epoch.iterator_end_ns / 1e9 for epoch in callback.session.wall_time.epochs]
