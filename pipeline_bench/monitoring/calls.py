@@ -17,6 +17,7 @@ from pipeline_bench.monitoring.loop import LoopMonitor
 from pipeline_bench.monitoring.record import SavedJob
 from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import ENDED
+from pipeline_bench.monitoring.wait_lines import WaitLines
 from pipeline_bench.text import units
 
 _WORTH = 0.2
@@ -47,12 +48,14 @@ class CallMonitor(LoopMonitor):
         """Of each thread: when its step began, and how long that has waited so far, in ns."""
         self._ended_ns: dict[int, int] = {}
         self._feeds = False
+        self._wait_lines = WaitLines()
         self.beside_ns = 0
         """How long it did something else between two steps, as a validation."""
 
     def begin(self, at_ns: int, feeds: bool) -> None:
         """Begin a step of this thread; the one before ends by that."""
         thread = threading.get_ident()
+        self._wait_lines.end(thread, counts=True)
         self._receive(at_ns, thread)
         self._under_way[thread] = at_ns, 0
         self._feeds |= feeds
@@ -64,10 +67,17 @@ class CallMonitor(LoopMonitor):
             at_ns, before_ns = self._under_way[thread]
             self._under_way[thread] = at_ns, before_ns + wait_ns
             self._ended_ns[thread] = time.monotonic_ns()
+            self._wait_lines.begin(thread)
+
+    def poll(self) -> None:
+        """See `LoopMonitor`; also note where the threads are that make a batch."""
+        self._wait_lines.sample()
+        super().poll()
 
     def leave(self, whole: bool = True) -> None:
         """End this thread's step where its last call ended; one that is not `whole` does not count."""
         thread = threading.get_ident()
+        self._wait_lines.end(thread, counts=False)
         if whole:
             self._receive(self._ended_ns.get(thread, 0), thread)
         self._under_way.pop(thread, None)
@@ -78,7 +88,8 @@ class CallMonitor(LoopMonitor):
             self._receive(self._ended_ns.get(thread, 0), thread)
         self.read(settled=True)
         if self._feeds:
-            self.remarks = (self._fed, *_besides(self.beside_ns, self.record.log.totals.time_ns))
+            besides = _besides(self.beside_ns, self.record.log.totals.time_ns)
+            self.remarks = (self._fed, *self._wait_lines.remarks(), *besides)
             self.record.notes += self.remarks
         return super().close(reason)
 

@@ -62,7 +62,7 @@ class LoopMonitor:
         """
         self._closed = False
         self.trained_on, self.in_training = 0, False
-        self.record = JobRecord(name, device, out, after_poll=_reader(self), waits_for_device=waits_for_device)
+        self.record = JobRecord(name, device, out, after_poll=_poller(self), waits_for_device=waits_for_device)
         self._steps = LoopSteps(self.record.log)
 
     @property
@@ -115,6 +115,10 @@ class LoopMonitor:
         """Bring what was measured into the record; `settled` where no graph is running any more."""
         self._steps.flush()
 
+    def poll(self) -> None:
+        """Read what was measured; called five times a second, in the sampler's thread."""
+        self.read(settled=False)
+
     def close(self, reason: str | None = None) -> SavedJob:
         """End, and keep the session; return what was kept.
 
@@ -140,16 +144,16 @@ class LoopMonitor:
             self.drop()
 
 
-def _reader(monitor: LoopMonitor) -> Callable[[], None]:
-    """Return a function that reads what was measured, until the monitor has ended or is gone."""
+def _poller(monitor: LoopMonitor) -> Callable[[], None]:
+    """Return a function that polls the monitor, until that has ended or is gone."""
     reference = weakref.ref(monitor)
 
-    def read() -> None:
+    def poll() -> None:
         alive = reference()
         if alive is not None and not alive._closed:
-            alive.read(settled=False)
+            alive.poll()
 
-    return read
+    return poll
 
 
 class DatasetMonitor(LoopMonitor):

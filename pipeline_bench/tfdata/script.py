@@ -248,7 +248,8 @@ class _Watch:
         message = f"the training of {line} takes its batches from no tf.data pipeline that a loop is over"
         if by_session:
             message = f"{line} trains by Session.run, in which no pipeline can be looked at or changed"
-        self._reach(UserCodeError(message, _RUN_HINT.format(script=self._script)))
+        hint = f"{_RUN_HINT.format(script=self._script)}, and which line of one that makes its batches takes most"
+        self._reach(UserCodeError(message, hint))
 
     def _whole(self, does: Does) -> Callable[[Any], Any]:
         """Return what stands in the place of a model's `fit`, `evaluate` or `predict`."""

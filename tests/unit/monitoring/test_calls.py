@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -76,6 +78,42 @@ def test_the_time_of_a_validation_is_no_input_wait_and_told_where_it_is_much(at:
     monitor = loop(at, validates_long)
     monitor.close()
     assert monitor.remarks[1].startswith("3.03 s between its steps, 9")
+
+
+def polls(training: TrainingCalls, number: int) -> None:
+    """Make a batch, while the sampler polls."""
+    monitor = training._thread.monitor
+    if monitor is None:  # which loop it is, is not known before its second step
+        return
+    with ThreadPoolExecutor(1) as other:
+        if number % 4:
+            other.submit(monitor.poll).result()  # often
+        else:
+            other.submit(monitor.poll).result()  # seldom
+
+
+def test_the_line_that_takes_most_of_making_a_batch_is_named(at: list[int]) -> None:
+    monitor = loop(at, polls)
+    monitor.close()
+    (line,) = [
+        number for number, text in enumerate(Path(__file__).read_text().split("\n"), 1) if text.endswith("# often")
+    ]
+    found = monitor._wait_lines.costliest()
+    assert found is not None
+    assert found.share == pytest.approx(29 / 38, abs=0.05)  # the job's own sampler may poll as well
+    (remark,) = monitor.remarks[1:]
+    assert remark.startswith("of the input wait, 7")
+    assert remark.endswith(f" % is in test_calls.py:{line}: other.submit(monitor.poll).result() # often")
+
+
+def test_what_a_thread_does_where_no_further_step_comes_is_in_no_line(at: list[int]) -> None:
+    def polls_and_leaves(training: TrainingCalls, number: int) -> None:
+        polls(training, number)
+        training.leave()
+
+    monitor = loop(at, polls_and_leaves)
+    monitor.close()
+    assert len(monitor.remarks) == 1
 
 
 def test_what_goes_wrong_as_a_step_is_ended_stays_out_of_the_program(
