@@ -53,7 +53,7 @@ def next_command(ended: EndedCommand) -> str | None:
         (record, each)
         for record in ended.records
         for each in record.trainings
-        if each.verdict == "input-bound" and each.on_tf_data
+        if each.verdict == "input-bound" and each.on_tf_data and each.trains
         if each.waited_s >= BOUND_SHARE * sum(other.seconds for other in record.trainings)
     ]
     starved.sort(key=lambda each: (each[1].number is None, -each[1].waited_s))  # a loop may only look at the data
@@ -101,7 +101,7 @@ def _of_process(record: ProcessRecord, running: Collection[int], several: bool) 
     for training in record.trainings:
         if training in hidden:
             continue
-        yield f"{_name(training, record)}{where}: {training.line}{_kept(training)}"
+        yield f"{_name(training, record)}{where}: {_figures(training)}{_kept(training)}"
         remarks = list(training.remarks)
         if training.time is not None:
             yield f"  {': '.join(wall_time.summary(training.time))}"
@@ -113,6 +113,14 @@ def _of_process(record: ProcessRecord, running: Collection[int], several: bool) 
         yield f"process {record.pid} still trains: that is what it had measured when the command ended"
     elif not record.ended:
         yield f"process {record.pid} was killed, or ended by os._exit: about its last second may be missing"
+
+
+def _figures(training: WatchedTraining) -> str:
+    """Return the figures of a training; of a loop that only reads, which waits by nature, how long that took."""
+    if training.trains:
+        return training.line
+    took = units.seconds(training.seconds)
+    return f"{units.count(training.steps, 'batch', 'batches')} in {took}; nothing was seen to train on them"
 
 
 def _name(training: WatchedTraining, record: ProcessRecord) -> str:

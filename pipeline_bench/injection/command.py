@@ -50,6 +50,8 @@ class WatchedTraining(BaseModel):
     folder: Path | None
     on_tf_data: bool = True
     """Whether `pipeline-bench diagnose` knows its kind of input."""
+    trains: bool = True
+    """False of a loop that only reads, beside something that trains."""
     time: WallTime | None = None
     remarks: tuple[Text, ...] = ()
     number: int | None = None

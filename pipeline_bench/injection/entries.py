@@ -20,12 +20,18 @@ def of_fit(training: tuple[int, Any]) -> dict[str, Any] | None:
     return {**_training(name, monitor.kept), "number": number, "time": time and time.model_dump()}
 
 
-def of_loop(watched: tuple[str, Any]) -> dict[str, Any] | None:
-    """Return the entry of a loop, of its line and what watches it; None where nothing was kept."""
-    where, loop = watched
+def of_loop(where: str, loop: Any, only_reads: bool) -> dict[str, Any] | None:
+    """Return the entry of a loop; None where nothing was kept.
+
+    Args:
+        where: its line.
+        loop: what watches it.
+        only_reads: whether it trains nothing.
+    """
     if loop.record.kept is None:
         return None
-    return {**_training(f"loop of {where}", loop.record.kept), "on_tf_data": loop.on_tf_data, "remarks": loop.remarks}
+    its_own = {"on_tf_data": loop.on_tf_data, "remarks": loop.remarks, "trains": not only_reads}
+    return {**_training(f"loop of {where}", loop.record.kept), **its_own}
 
 
 def program() -> str:

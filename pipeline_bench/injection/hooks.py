@@ -329,7 +329,8 @@ class Watched:
         No handler does it at a TERM: a program that is in a call in C would never come to it, and not end.
         """
         fits = map(entries.of_fit, list(self._trainings))
-        loops = map(entries.of_loop, self._loops.shown(self._fit_trains))
+        shown = self._loops.shown(self._fit_trains)
+        loops = (entries.of_loop(where, loop, self._loops.only_reads(loop)) for where, loop in shown)
         trainings = [each for each in (*fits, *loops) if each is not None]
         unwatched = _ASYNCHRONOUS if self._tapes_unwatched and not trainings else None
         record = {

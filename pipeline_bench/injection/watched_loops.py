@@ -31,6 +31,8 @@ class WatchedLoops:
         self._trains_on: Any = None
         """The loop that took it, where a call trained on it."""
         self._fits_are_long = False
+        self._calls_train = False
+        """Whether a call was seen to train, so that another one would be."""
         self._hears = False
         """Whether any call, or function, was seen to train: of PyTorch, JAX and others none ever is."""
 
@@ -72,7 +74,7 @@ class WatchedLoops:
     def feed_a_call(self) -> bool:
         """Take in a call that trains; return whether a loop over batches gives it what it trains on."""
         loops = [loop for loop in list(self._by_line.values()) if not loop.by_calls]
-        self._hears = True
+        self._see_training()
         self._calls += 1
         if self._calls == _CALLS_A_BATCH:  # what graphs have taken is known once it is read
             for loop in loops:
@@ -98,12 +100,27 @@ class WatchedLoops:
         Args:
             monitor: measured it; None: it is taken to be as the last one that was measured.
         """
-        self._hears = True
+        self._see_training()
         if monitor is not None and monitor.kept is not None:
             self._fits_are_long = monitor.kept.figures.steps > STEPS_OF_A_BATCH
         if self._fits_are_long:
             for loop in list(self._by_line.values()):
                 loop.interrupt()
+
+    def _see_training(self) -> None:
+        """Take in that something trains: perhaps on what the loops under way take."""
+        self._hears = self._calls_train = True
+        for loop in list(self._by_line.values()):
+            loop.saw_training |= not loop.is_over
+
+    def only_reads(self, loop: Any) -> bool:
+        """Return whether nothing trained while a loop over tf.data went on, in a process in which a call trains.
+
+        A count of the samples does so, or the adapting of a layer. What graphs take is known too late to tell.
+        """
+        known = self._calls_train and loop.on_tf_data
+        in_graphs = any(each.takes_in_graphs for each in self._by_line.values())
+        return known and not (loop.saw_training or loop.in_training or in_graphs)
 
     def shown(self, fits: bool) -> Iterator[tuple[str, Any]]:
         """Yield the loops with their lines, without those that only look where something else trains.

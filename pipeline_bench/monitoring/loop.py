@@ -39,6 +39,7 @@ class LoopMonitor:
         record: of the loop.
         trained_on: how many of its batches a call trained on, as far as that is known.
         in_training: whether it is in a `tf.function` that trains.
+        saw_training: whether anything was seen to train while it went on.
         remarks: what in it is worth a word, once it has ended.
     """
 
@@ -61,7 +62,7 @@ class LoopMonitor:
             waits_for_device: as of `JobRecord`.
         """
         self._closed = False
-        self.trained_on, self.in_training = 0, False
+        self.trained_on, self.in_training, self.saw_training = 0, False, False
         self.record = JobRecord(name, device, out, after_poll=_poller(self), waits_for_device=waits_for_device)
         self._steps = LoopSteps(self.record.log)
 
@@ -87,10 +88,15 @@ class LoopMonitor:
         return not trains and max(self._steps.most_in_a_row, self.trained_on) < LEAST_STEPS
 
     @property
+    def is_over(self) -> bool:
+        """Whether its data have ended, or none were taken yet."""
+        return self._steps.is_over
+
+    @property
     def took_few(self) -> bool:
         """Whether it ended after too few batches for a verdict, on which nothing trains, as far as that is known."""
         trains = self.by_calls or self.in_training or self.trained_on or self.takes_in_graphs
-        return not trains and self._steps.is_over and self.summary.steps < NEEDED_STEPS
+        return not trains and self.is_over and self.summary.steps < NEEDED_STEPS
 
     @property
     def takes_all(self) -> bool:

@@ -80,6 +80,17 @@ def test_of_the_loops_that_starve_the_one_that_waits_longest_is_diagnosed_where_
     assert next_command(job) == (expected and command)
 
 
+def test_a_loop_that_only_reads_gets_no_verdict_and_is_not_diagnosed() -> None:
+    job = ended("python train.py", "train.py", number=None)
+    (record,) = job.records
+    reads = record.trainings[0].model_copy(update={"trains": False, "seconds": 2.5})
+    job = replace(job, records=(record.model_copy(update={"trainings": (reads,)}),))
+    assert next_command(job) is None
+    assert f"{reads.name}: 100 batches in 2.50 s; nothing was seen to train on them" in lines(
+        job, ["python", "train.py"]
+    )
+
+
 def test_of_a_jobs_processes_the_first_that_starves_and_can_be_started_again_is_diagnosed_where_it_ran() -> None:
     (forked,) = ended("", "prepare.py").records
     (well,) = ended("python check.py", "check.py", "not input-bound").records

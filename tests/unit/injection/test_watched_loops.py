@@ -68,6 +68,22 @@ def test_what_takes_a_batch_or_two_at_a_time_is_the_training_where_there_is_no_o
         assert ended(loops, fits) == ([] if fits else ["train.py:3"])
 
 
+def test_a_loop_that_ended_before_anything_trained_only_reads(begin: Callable[[WatchedLoops, str], Any]) -> None:
+    loops = WatchedLoops()
+    counts, outer, inner = (begin(loops, f"train.py:{line}") for line in (3, 5, 6))
+    for loop in (counts, outer, inner):
+        loop.on_tf_data = True
+    passed(counts, 90)
+    assert not loops.only_reads(counts), "nothing else trains"
+    other = inner.timed(Batches(90))
+    for _ in outer.timed(Batches(90)):
+        next(other)
+        loops.feed_a_call()
+    assert [loops.only_reads(loop) for loop in (counts, outer, inner)] == [True, False, False]
+    counts.in_training = True
+    assert not loops.only_reads(counts)
+
+
 @pytest.mark.parametrize(("steps", "expected"), [(40, []), (1, ["train.py:3"])])
 def test_between_long_calls_of_fit_a_kept_iterator_gives_examples_and_for_those_of_a_step_batches(
     steps: int, expected: list[str], begin: Callable[[WatchedLoops, str], Any]
