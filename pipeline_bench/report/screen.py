@@ -25,7 +25,7 @@ from pipeline_bench.report import VERDICT_STYLES, ceilings, diagnosis, facts, pi
 from pipeline_bench.report import terminal_diagnosis as of_pipeline
 from pipeline_bench.report.layout import headline
 from pipeline_bench.report.terminal_table import figures_table, variant_name
-from pipeline_bench.text import units
+from pipeline_bench.text import one_line, units
 
 LINES = 22
 """Of a terminal's 24; one is left for the command, one for the prompt that comes next."""
@@ -332,7 +332,17 @@ def _diagnosed(
             shown.append(Text(f"  and {units.count(len(left), 'more attempt')}", style="dim"))
     if held := _held_back(found):
         shown.append(_cut(held, width))
+    if by_hand := _by_hand(session, found):
+        shown += [Text(), by_hand]
     return [*shown, *_ending(session, width, evidence=evidence)]
+
+
+def _by_hand(session: Session, found: Diagnosis) -> Text | None:
+    """Return what to write for the best fix that has no diff; None where it has one, or there is no fix."""
+    shown = diagnosis.code(diagnosis.tried(session, found), found)
+    if shown is None or shown[1].diff or not shown[1].text:
+        return None
+    return Text.assemble(("To write: ", "bold"), one_line(shown[1].text))
 
 
 def _held_back(found: Diagnosis) -> Text | None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from pipeline_bench.model import Series
-from pipeline_bench.model.diagnosis import Attempt, Equality
+from pipeline_bench.model.diagnosis import Attempt, CodeChange, Equality
 from pipeline_bench.model.result import Doubt, WorkCheck
 from pipeline_bench.model.session import Session, load
 from pipeline_bench.model.trial import Track
@@ -223,3 +223,12 @@ def test_names_that_begin_alike_are_told_apart_on_a_narrow_terminal() -> None:
     lines = shown(load(ROOT / "docs/systems/python_overhead/session.json"), 60)
     rows = [line for line in lines if line.startswith("function, ") and "×" in line]
     assert len({row.split("  ")[0] for row in rows}) == 2
+
+
+def test_what_to_write_is_said_of_a_fix_that_has_no_diff() -> None:
+    found = diagnoses.diagnosis()
+    assert not any("To write" in line for line in shown(diagnoses.session(found)))
+    words = CodeChange(text="Write `.cache()` behind `map(decode)` (train.py:14).")
+    without = tuple(each.model_copy(update={"code": each.code and words}) for each in found.attempts)
+    lines = shown(diagnoses.session(found.model_copy(update={"attempts": without})))
+    assert f"To write: {words.text}" in lines
