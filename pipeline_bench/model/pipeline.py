@@ -326,7 +326,8 @@ class Inspection(Data):
             return False
         if self.training.steps is not None and self.pass_elements is not None:
             return self.training.steps <= self.pass_elements
-        return self.training.once and all(stage.method != "repeat" for stage in self.stages)
+        gives_a_pass = self.cardinality is not None and self.cardinality == self.pass_elements
+        return self.training.once and (gives_a_pass or all(stage.method != "repeat" for stage in self.stages))
 
     @property
     def anew(self) -> bool:

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model import Series
+from pipeline_bench.model.edits import Remove
 from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage, Tuned
-from pipeline_bench.tfdata import describe, disk, passes, rebuild, throughput, user_code
-from pipeline_bench.tfdata.recipe import Recipe
+from pipeline_bench.tfdata import composing, describe, disk, passes, rebuild, throughput, user_code
+from pipeline_bench.tfdata.recipe import Recipe, upstream
 
 _ELEMENTS_WEIGHED = 64
 _NAMES_READ = 64
@@ -63,9 +64,10 @@ def described(recipe: Recipe, make_ns: float, scratch: Path) -> Inspection:
     """
     sink = recipe.dataset(recipe.sink)
     cardinality = in_a_pass = int(sink.cardinality())
-    if any(stage.method == "repeat" for stage in recipe.stages):
+    if repeats := _repeats_of_data(recipe):
+        once = [Remove(stage=number) for number in repeats]
         with contextlib.suppress(PipelineBenchError):
-            in_a_pass = int(rebuild.rebuild(recipe, (), scratch, without=["repeat"]).dataset.cardinality())
+            in_a_pass = int(rebuild.rebuild(recipe, once, scratch).dataset.cardinality())
     optimization = sink.options().experimental_optimization
     return Inspection(
         stages=recipe.stages,
@@ -79,6 +81,23 @@ def described(recipe: Recipe, make_ns: float, scratch: Path) -> Inspection:
         and optimization.map_parallelization is not False,
         notes=recipe.notes,
     )
+
+
+def _repeats_of_data(recipe: Recipe) -> list[int]:
+    """Return the ids of the repeats that begin another pass.
+
+    One without an end in front of a `zip` that ends is none of these: it gives each element of the other inputs the
+    same one beside it, as `timeseries_dataset_from_array` has it.
+    """
+
+    def is_endless(number: int) -> bool:
+        return composing.static(recipe.dataset(number).cardinality()) == INFINITE
+
+    beside: set[int] = set()
+    for stage in recipe.stages:
+        if stage.method == "zip" and not is_endless(stage.id):
+            beside |= upstream(recipe.calls, filter(is_endless, stage.inputs))
+    return [stage.id for stage in recipe.stages if stage.method == "repeat" and stage.id not in beside]
 
 
 def run(

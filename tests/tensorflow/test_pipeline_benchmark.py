@@ -23,6 +23,9 @@ from tests.tensorflow import recorded
         (lambda data: data.shuffle(10).batch(4).repeat(5), 3),
         (lambda data: data.filter(lambda number: number > 3).repeat().batch(4), None),
         (lambda data: data.map(lambda number: -number).repeat().batch(4).take(100), 3),
+        (lambda data: tf.data.Dataset.zip(data.batch(4), tf.data.Dataset.from_tensors(7).repeat()), 3),
+        (lambda data: tf.data.Dataset.zip(data.batch(4), data.batch(6)).repeat(), 2),
+        (lambda data: tf.data.Dataset.zip(data.repeat().batch(4), data.repeat().batch(6)), 2),
     ],
 )
 def test_how_many_batches_a_pass_has_is_told_whatever_repeats_it(

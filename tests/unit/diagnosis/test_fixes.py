@@ -26,7 +26,7 @@ from pipeline_bench.model.edits import (
     SetOptions,
     Vectorize,
 )
-from pipeline_bench.model.pipeline import Inspection, ScriptTraining, Stage, UserFunction
+from pipeline_bench.model.pipeline import INFINITE, Inspection, ScriptTraining, Stage, UserFunction
 from pipeline_bench.model.service_edits import DistributeToService
 from tests.unit.diagnosis.simulated import cost, find, function, inspection, python_decode, stage
 
@@ -286,11 +286,21 @@ def augmented() -> tuple[Stage, ...]:
 def test_no_cache_is_tried_for_a_single_epoch(training: ScriptTraining | None, repeats: bool, is_tried: bool) -> None:
     again = [stage(2, "repeat", 1)] * repeats
     stages = (source(shuffle=False), mapped(1, "decode"), *again, stage(3, "batch", 1 + repeats))
-    found = tried(chain_of(*stages, training=training).model_copy(update={"pass_elements": 100}))
+    counted = {"pass_elements": 100, "cardinality": INFINITE if repeats else 100}
+    found = tried(chain_of(*stages, training=training).model_copy(update=counted))
     caches = [attempt for attempt in found if attempt.fix.kind == "cache"]
     assert {attempt.outcome for attempt in caches} == {"pending" if is_tried else "not-tried"}
     if not is_tried:
         assert reason(found, "cache") == "the fit passes over its data once, and nothing would be read from a cache."
+
+
+def test_a_repeat_that_makes_the_pass_no_longer_begins_no_second_one() -> None:
+    """As of what a `zip` puts beside each element."""
+    training = ScriptTraining(line="train.py:9", model=True, epochs=1)
+    whole = chain_of(source(shuffle=False), stage(1, "repeat", 0), stage(2, "batch", 1), training=training)
+    assert whole.model_copy(update={"cardinality": 100, "pass_elements": 100}).once
+    assert not whole.model_copy(update={"cardinality": 100, "pass_elements": 50}).once
+    assert not whole.model_copy(update={"cardinality": None, "pass_elements": None}).once
 
 
 def test_no_cache_stands_behind_what_is_made_anew_for_each_pass() -> None:
