@@ -51,6 +51,15 @@ def trains(tree: ast.AST) -> bool:
     return any(isinstance(called, ast.Attribute) and called.attr in _TRAINS for called in calls)
 
 
+@functools.cache
+def _trains_in(file: str) -> bool:
+    """Return whether a file of the user's calls what trains, as far as its own text says."""
+    try:
+        return trains(ast.parse(Path(file).read_bytes()))
+    except (OSError, SyntaxError, ValueError):
+        return False
+
+
 def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) -> CapturedTraining:
     """Run the script as `__main__`, with its arguments, until a training begins.
 
@@ -144,7 +153,7 @@ class _Watch:
         self._process, self._reached_in_fork = os.getpid(), mmap.mmap(-1, 1)
         self._noted: CapturedTraining | None = None
         """A loop that may be the training; it is where no other was reached."""
-        self.loops = Loops(self._reach_loop, self._note_loop, self._reach_bare, needs_training=trains)
+        self.loops = Loops(self._reach_loop, self._note_loop, self._reach_bare, lambda file: trains or _trains_in(file))
         self._script, self._meant, self._trains = script.text, script.training, trains
         self._calls = 0
         """Of `fit`."""

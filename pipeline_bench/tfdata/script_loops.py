@@ -38,6 +38,8 @@ class DatasetLoop:
     """The last one."""
     trains: bool = False
     """Whether something that trains was run since its first element."""
+    needs_training: bool = False
+    """Whether it only counts if something does: where its file trains, one that does not may validate."""
     within: SourceLoop | None = None
     """The innermost loop of the script's that begins it again and again."""
     step: LoopStep | None = None
@@ -52,7 +54,7 @@ class Loops:
         reach: Callable[[DatasetLoop], None],
         note: Callable[[DatasetLoop], None],
         bare: Callable[[str, bool], None],
-        needs_training: bool,
+        needs_training: Callable[[str], bool],
     ) -> None:
         """Prepare.
 
@@ -61,7 +63,8 @@ class Loops:
             note: called with a loop that may be the training.
             bare: called with the line of what trains again and again without a loop over a dataset, and whether it does
                 so by `Session.run`; returns as `reach` does.
-            needs_training: whether only a loop counts in which something trains; else one of three elements does.
+            needs_training: whether of the loops in a file only one counts in which something trains; else one of three
+                elements does.
         """
         self._reach, self._note, self._bare = reach, note, bare
         self._needs_training = needs_training
@@ -205,6 +208,8 @@ class Loops:
             iterator = plain(dataset)
             loop = self._last = self._loops[iterator] = DatasetLoop(dataset, user_code.line())
             loop.within = next(source_loops.around(), None)
+            place = user_code.location()
+            loop.needs_training = self._needs_training("" if place is None else place.file)
             return iterator
 
         return __iter__
@@ -223,7 +228,7 @@ class Loops:
                 loop.count += 1
                 if loop.count >= _LOOP_ELEMENTS:
                     self._note(loop)
-                    if loop.trains or not self._needs_training:
+                    if loop.trains or not loop.needs_training:
                         self._reach(loop)
             start_ns = time.perf_counter_ns()
             element = plain(iterator, *arguments, **named)

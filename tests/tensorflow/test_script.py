@@ -78,6 +78,7 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "child.start()\nchild.join()\nopen('after', 'w')",
         "the script trains in a process that it forks, which is not looked into name the function that makes",
     ),
+    "validates_first": ("from looped import epoch\nepoch(data.take(5), False)\nepoch(data, True)", [10, False, 4]),
     "prepares": ("for x, y in data: x.numpy()\nmodel.fit(data.take(2))", [2, True, 8]),
     "neighbour": ("from beside import train\ntrain(model, data)", [10, True, 2, 1, False]),
     "loop": ("next(iter(data.take(3)))\nfor x, y in data:\n    x + 1", [10, False, 8]),
@@ -392,6 +393,10 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "def bar(data):\n    for each in data:\n        yield each[1]\n"
     )
     (folder / "imported.py").write_text(HEAD + "model.fit(data)")
+    (folder / "looped.py").write_text(
+        "import tensorflow as tf\nweight = tf.Variable(1.0)\ndef epoch(data, trains):\n    for x, y in data:\n"
+        "        if trains:\n            with tf.GradientTape(): weight.assign(tf.reduce_sum(x))\n"
+    )
     (folder / "beside.py").write_text("def train(model, data):\n    model.fit(data)\n")
     variables = {**os.environ, "TMPDIR": str(folder)}  # the forks end without removing AutoGraph's files
     command = [sys.executable, "-c", RUN, *SCRIPTS]
