@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from pathlib import PurePath
 from typing import TYPE_CHECKING, ClassVar
 
 from pipeline_bench.model import Data
@@ -120,4 +119,4 @@ def _named(stage: Stage | None) -> str:
     if stage is None:
         return "a stage that is not known"
     name = "the PyDataset" if stage.method == WORKERS else f"`{stage.label}`"
-    return name if stage.place is None else f"{name} ({PurePath(stage.place.file).name}:{stage.place.line})"
+    return name if stage.place is None else f"{name} ({stage.place.short})"

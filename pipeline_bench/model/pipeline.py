@@ -86,6 +86,11 @@ class Location(Data):
     text: Line = ""
     """The source line, stripped."""
 
+    @property
+    def short(self) -> str:
+        """The file's name and the line, ``train.py:12``."""
+        return f"{PurePath(self.file).name}:{self.line}"
+
 
 OnBatches = Literal["as-is", "parse-example", "vectorized-map", "not"]
 """How a map's function can be given whole batches: as it is, with `tf.io.parse_example` in place of

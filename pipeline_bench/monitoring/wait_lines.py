@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import linecache
 import sys
 from collections import Counter
-from pathlib import Path
 
-from pipeline_bench.model.pipeline import Location
 from pipeline_bench.text import one_line, units
 from pipeline_bench.tfdata import user_code
 
@@ -27,7 +24,8 @@ class WaitLines:
         """Begin; no thread waits."""
         self._waits: dict[int, list[tuple[str, int] | None]] = {}
         """By thread: where it was seen since it began to wait, None where no code of the user's ran."""
-        self._seen: Counter[tuple[str, int] | None] = Counter()
+        self._seen: Counter[tuple[str, int]] = Counter()
+        self._samples = 0
 
     def begin(self, thread: int) -> None:
         """Take in that a thread begins to wait."""
@@ -37,34 +35,27 @@ class WaitLines:
         """Take in that a thread waits no more; what did not end with a step does not count."""
         samples = self._waits.pop(thread, [])
         if counts:
-            self._seen.update(samples)
+            self._samples += len(samples)
+            self._seen.update(each for each in samples if each is not None)
 
     def sample(self) -> None:
         """Note where the threads that wait are."""
+        frames = sys._current_frames()
         for thread, samples in tuple(self._waits.items()):
-            lines = (
-                (frame.f_code.co_filename, frame.f_lineno)
-                for frame in user_code.outward(sys._current_frames().get(thread))
-                if user_code.origin(frame.f_code.co_filename) == "user"
-            )
-            samples.append(next(lines, None))
+            if thread in frames:
+                place = next(user_code.calls(frames[thread]), None)
+                samples.append(None if place is None else (place.file, place.line))
 
     def costliest(self) -> user_code.LineCost | None:
         """Return the line that was seen most; None where too few samples were taken, or no line stands out."""
-        total = self._seen.total()
-        lines = Counter({line: count for line, count in self._seen.items() if line is not None})
-        if total < _LEAST_SAMPLES or not lines:
-            return None
-        ((file, line), count) = lines.most_common(1)[0]
-        if count < _LEAST_SHARE * total:
-            return None
-        place = Location(file=file, line=line, text=linecache.getline(file, line).strip())
-        return user_code.LineCost(place, count / total)
+        found = user_code.most_of(self._seen, self._samples)
+        stands_out = found is not None and self._samples >= _LEAST_SAMPLES and found.share >= _LEAST_SHARE
+        return found if stands_out else None
 
     def remarks(self) -> tuple[str, ...]:
         """Return which line takes how much of the waiting, where one stands out."""
         found = self.costliest()
         if found is None:
             return ()
-        where = f"{Path(found.place.file).name}:{found.place.line}"
-        return (f"of the input wait, {units.share(found.share)} is in {where}: {one_line(found.place.text, 80)}",)
+        text = one_line(found.place.text, 80)
+        return (f"of the input wait, {units.share(found.share)} is in {found.place.short}: {text}",)

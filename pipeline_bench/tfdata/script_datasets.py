@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
@@ -34,7 +33,7 @@ class Named:
     @property
     def text(self) -> str:
         """The dataset as it is listed: ``train_ds, train.py:31``."""
-        where = "" if self.place is None else f"{Path(self.place.file).name}:{self.place.line}"
+        where = "" if self.place is None else self.place.short
         unnamed = {"arrays": "arrays", "generator": "a generator", "PyDataset": "a PyDataset"}
         name = self.name or unnamed.get(kind(self.data) or "", "a dataset without a name")
         return ", ".join(part for part in (name, where) if part)

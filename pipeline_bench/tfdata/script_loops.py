@@ -206,9 +206,9 @@ class Loops:
                 if dataset is trained.dataset:  # in its second epoch: it has few batches
                     self._reach(DatasetLoop(dataset, user_code.line(), step=trained.step))
             iterator = plain(dataset)
-            loop = self._last = self._loops[iterator] = DatasetLoop(dataset, user_code.line())
-            loop.within = next(source_loops.around(), None)
             place = user_code.location()
+            loop = self._last = self._loops[iterator] = DatasetLoop(dataset, user_code.named(place))
+            loop.within = next(source_loops.around(), None)
             loop.needs_training = self._needs_training("" if place is None else place.file)
             return iterator
 

@@ -85,17 +85,21 @@ def location(depth: int = 1) -> Location | None:
     return None
 
 
-def calls() -> Iterator[Location]:
-    """Yield the lines of the user's code that are being executed, the innermost first."""
-    for frame in outward(sys._getframe(1)):
+def calls(innermost: FrameType | None = None) -> Iterator[Location]:
+    """Yield the lines of the user's code that a thread executes, the innermost first; by default this one."""
+    for frame in outward(innermost or sys._getframe(1)):
         if origin(frame.f_code.co_filename) == "user" and (place := _location_of(frame)) is not None:
             yield place
 
 
 def line() -> str:
     """Return the line of the user's code that is being run, ``train.py:12``."""
-    place = location()
-    return "the script" if place is None else f"{Path(place.file).name}:{place.line}"
+    return named(location())
+
+
+def named(place: Location | None) -> str:
+    """Return a line of the user's code as `line` does."""
+    return "the script" if place is None else place.short
 
 
 def own_nodes(statements: Iterable[ast.stmt]) -> Iterator[ast.AST]:
@@ -337,8 +341,12 @@ def costliest_line(
                 break
     finally:
         sys.settrace(before)
-    total = spent.total()
-    if not total:
+    return most_of(spent, spent.total())
+
+
+def most_of(spent: Counter[tuple[str, int]], total: int) -> LineCost | None:
+    """Return the line, by file and number, on which the most of a total was spent; None where there is none."""
+    if not spent:
         return None
     (file, line), most = spent.most_common(1)[0]
     place = Location(file=file, line=line, text=linecache.getline(file, line).strip())
