@@ -13,7 +13,7 @@ from pipeline_bench.diagnosis import chain, equality, variants
 from pipeline_bench.diagnosis.bottleneck import StepTimes
 from pipeline_bench.model.calls import BATCH_AS_IS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, Fix
-from pipeline_bench.model.edits import InsertAfter, MoveBefore, Remove
+from pipeline_bench.model.edits import MoveBefore, Remove
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.model.session import Session
@@ -192,8 +192,8 @@ def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None
     for edit in fix.edits:
         if isinstance(edit, Remove) and inspection.stage(edit.stage).method == "cache":
             kept += chain.upstream(inspection, inspection.stage(edit.stage))
-        if isinstance(edit, InsertAfter) and edit.method == "cache":
-            kept += chain.upstream(inspection, inspection.stage(edit.stage))
+        if edit.kept_stage is not None:
+            kept += chain.upstream(inspection, inspection.stage(edit.kept_stage))
         if isinstance(edit, MoveBefore) and inspection.stage(edit.stage).method in BATCH_AS_IS:
             ahead = chain.upstream(inspection, inspection.stage(inspection.stage(edit.other).inputs[0]))
             kept += [each for each in chain.upstream(inspection, inspection.stage(edit.stage)) if each not in ahead]
@@ -212,7 +212,7 @@ def _ends_before_reading(fix: Fix, inspection: Inspection | None, own: list[Tria
     training = inspection.training if inspection is not None else None
     if inspection is None or training is None or training.in_loop or training.steps is None:
         return None
-    cached = [edit.stage for edit in fix.edits if isinstance(edit, InsertAfter) and edit.method == "cache"]
+    cached = [edit.kept_stage for edit in fix.edits if edit.kept_stage is not None]
     cost = inspection.cost(cached[0]) if len(cached) == 1 else None
     kept = next((trial.inspection.cached_elements for trial in own if trial.inspection is not None), None)
     if kept is None or cost is None or not cost.elements or training.steps > kept / cost.elements:

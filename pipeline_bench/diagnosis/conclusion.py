@@ -8,7 +8,6 @@ from pipeline_bench.diagnosis import attempt_statistics, beyond, bottleneck, cha
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, Outcome
-from pipeline_bench.model.edits import InsertAfter
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
@@ -19,7 +18,15 @@ _UNSTEADY = 3.0
 """Trials of one pipeline whose means differ by more have something in some of their steps that is not the pipeline's:
 a compilation, or a machine that stood still."""
 _HAS_A_PRICE = frozenset(
-    {"cache", "cache_within_map", "batch_before_map", "gather_batches", "gather_windows", "worker_processes"}
+    {
+        "cache",
+        "cache_within_map",
+        "keep_batches",
+        "batch_before_map",
+        "gather_batches",
+        "gather_windows",
+        "worker_processes",
+    }
 )
 """Kinds of which a trial of some seconds does not show what they take, or when they are right."""
 SPENT = "The budget left no time for it."
@@ -259,7 +266,7 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -
         what, unknown = "the pipeline alone", "; whether the training waits for it is not known"
     interval = result.speedup.ci95
     ends = f" ({units.ratio(interval[0])} to {units.ratio(interval[1])})" if interval is not None else ""
-    caches = any(isinstance(edit, InsertAfter) and edit.method == "cache" for edit in chosen.attempt.fix.edits)
+    caches = any(edit.kept_stage is not None for edit in chosen.attempt.fix.edits)
     parts = [diagnosis.attempt(name).fix for name in chosen.attempt.fix.combines or (chosen.name,)]
     first = inspection is not None and inspection.cold
     since = ", from the second epoch on" if caches else ", in the epoch that fills the cache" if first else ""

@@ -328,8 +328,8 @@ def _moves_before_cache(moving: Fix, caching: Fix, inspection: Inspection) -> bo
 
     The cache would keep a shuffle's order of the first epoch for ever, and never be full behind a repeat.
     """
-    cached = (edit.stage for edit in caching.edits if isinstance(edit, InsertAfter) and edit.method == "cache")
-    before = {each.id for number in cached for each in chain.upstream(inspection, inspection.stage(number))}
+    cached = (inspection.stage(edit.kept_stage) for edit in caching.edits if edit.kept_stage is not None)
+    before = {each.id for stage in cached for each in chain.upstream(inspection, stage)}
     return any(isinstance(edit, MoveBefore) and edit.other in before for edit in moving.edits)
 
 

@@ -231,6 +231,16 @@ class Patch:
         file.values[given] = cst.Name(random)
         file.behind[definition] = [split.fixed(fixed), split.random(random)]
 
+    def decorate(self, number: int, name: str, decorator: str) -> None:
+        """Put a decorator, of a module of Python's, above the definition that is a stage's place."""
+        place = self.stages[number].place
+        file = self._found.files.get(place.file) if place is not None else None
+        definition = file.definition(name, place.line) if file is not None and place is not None else None
+        if file is None or definition is None:
+            raise CannotPatchError("its class is not in a file of yours, or has changed meanwhile")
+        file.import_module(definition, decorator.partition(".")[0])
+        file.decorators[definition] = decorator
+
     def rename(self, number: int, method: str) -> None:
         """Call another method in a stage's call."""
         file, call = self._call(number)

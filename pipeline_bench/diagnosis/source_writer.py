@@ -33,7 +33,7 @@ def write(file: SourceFile) -> str:
     Raises:
         CannotPatchError: a comment cannot stand where its call has moved to, or a new line is no Python.
     """
-    if not (file.chains or file.values or file.added or file.renamed or file.lines_after):
+    if not (file.chains or file.values or file.added or file.renamed or file.lines_after or file.decorators):
         return file.text
     try:
         changed = file.module.visit(_Writer(file))
@@ -88,6 +88,9 @@ class _Writer(cst.CSTTransformer):
         if original in self.line_ends:
             end = _line_end(self.line_ends[original], without_comment(original.trailing_whitespace))
             updated = updated.with_changes(trailing_whitespace=end)
+        if original in self.file.decorators:
+            new = cst.Decorator(cst.parse_expression(self.file.decorators[original]))
+            updated = updated.with_changes(decorators=[new, *updated.decorators])
         if original in self.file.behind:
             return cst.FlattenSentinel([updated, *_definitions(original, self.file.behind[original])])
         before, after = (

@@ -80,6 +80,11 @@ class EditOfCalls(Data, ABC):
     """Of edits that are made together: what changes a call (0), what moves it (1), what stands behind others (2) and
     behind the sink (3 to 5)."""
 
+    @property
+    def kept_stage(self) -> int | None:
+        """The stage whose elements it keeps, so that only the first epoch computes them; None where it keeps none."""
+        return None
+
     @abstractmethod
     def apply(self, plan: CallPlan) -> None:
         """Change the plan of a pipeline; `CallPlan.insert_after` takes any method of tf.data.

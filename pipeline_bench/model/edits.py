@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pipeline_bench.tfdata.plan import CallPlan
 
 
+_KEEPS = "functools.lru_cache(maxsize=None)"
+
+
 class SetArgument(EditOfCalls):
     """Give a call another value for one argument, or one that it did not have."""
 
@@ -50,6 +53,10 @@ class InsertAfter(EditOfCalls):
     stage: int
     method: Literal["prefetch", "cache", "repeat", "shuffle"]
     arguments: dict[Text, Value] = Field(default_factory=dict)
+
+    @property
+    def kept_stage(self) -> int | None:
+        return self.stage if self.method == "cache" else None
 
     def apply(self, plan: CallPlan) -> None:
         plan.insert_after(self.stage, self.method, self.arguments)
@@ -295,6 +302,31 @@ class GatherWindows(EditOfCalls):
         )
 
 
+class KeepBatches(EditOfCalls):
+    """Have a PyDataset keep each batch that its `__getitem__` made: `functools.lru_cache` on that method."""
+
+    edit: Literal["keep-batches"] = "keep-batches"
+    stage: int
+    workers: int
+    """The stage of its workers."""
+
+    @property
+    def kept_stage(self) -> int | None:
+        return self.stage
+
+    def apply(self, plan: CallPlan) -> None:
+        raise PipelineBenchError("only the batches of a PyDataset are kept by its own method")
+
+    def claims(self) -> list[tuple[int | str, str]]:  # a process would keep its own, and ends with the epoch
+        return [(self.stage, WHOLE), (self.workers, "use_multiprocessing")]
+
+    def write(self, patch: Patch) -> None:
+        patch.decorate(self.stage, "__getitem__", _KEEPS)
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return f"Write `@{_KEEPS}` above {stage(self.stage)}"
+
+
 class Interleave(EditOfCalls):
     """Make an `interleave` of a `flat_map` with the same function: several inner datasets at the same time."""
 
@@ -384,6 +416,7 @@ Edit = Annotated[
     | BatchInGenerator
     | GatherBatches
     | GatherWindows
+    | KeepBatches
     | Interleave
     | SetOptions
     | PrefetchToDevice

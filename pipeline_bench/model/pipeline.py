@@ -153,6 +153,8 @@ class Stage(Data):
     """Of a `concatenate`, which part of its elements comes from each input, by their counts; empty if not known."""
     anew: bool = False
     """Whether the loop that goes round once for each pass over the data makes it each time: no cache lives on."""
+    epoch_hooks: bool = False
+    """Of a PyDataset's `__getitem__`: whether its class does something between epochs, which may change the batches."""
     left_early: bool = False
     """Whether a `take` behind it leaves it before its end, in every pass: TensorFlow then empties a cache."""
 

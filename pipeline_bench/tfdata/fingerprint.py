@@ -200,6 +200,11 @@ def of(
     )
 
 
+def digests(element: Any) -> list[bytes]:
+    """Return a hash of the content of each component of an element."""
+    return [digest for _, leaf in describe.components(element) for _, digest in _samples(leaf, None)]
+
+
 def _draws_in_parallel(stage: Stage) -> bool:
     """Whether random ops run beside each other: they draw in any order, so that one seed gives several passes."""
     calls = stage.arguments.get("num_parallel_calls")

@@ -6,7 +6,10 @@ copied into tensors.
 
 from __future__ import annotations
 
+import dis
+import functools
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,7 +17,7 @@ from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.calls import WORKERS
-from pipeline_bench.model.edits import Edit, SetArgument
+from pipeline_bench.model.edits import Edit, KeepBatches, SetArgument
 from pipeline_bench.model.pipeline import Inspection, Location, Stage, UserFunction
 from pipeline_bench.tfdata import describe, legacy_keras, public_api, user_code
 from pipeline_bench.tfdata.legacy_keras import POOL
@@ -24,6 +27,8 @@ from pipeline_bench.tfdata.script_datasets import Kind
 GET_ITEM, WORKERS_STAGE, QUEUE, COPY = range(4)
 """The stages of a PyDataset, by id; `COPY` comes last of a generator as well."""
 _FINGERPRINT_BATCHES = 16
+_NOTHING = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}
+"""What a function that does nothing consists of."""
 _ARGUMENTS = ("y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
 _GENERATOR_NOTE = (
     "A generator makes one batch at a time, in one thread: a keras.utils.PyDataset with workers, or tf.data, can make "
@@ -51,6 +56,8 @@ class KerasInput:
         self._given.setdefault("shuffle", True)
         self._adapted: Any = None
         self._as_written = {name: getattr(data, name) for name in POOL} if kind == "PyDataset" else {}
+        self._kept_batches: int | None = None
+        """How many of its batches stand for all of them where they are kept; all do where that is None."""
 
     @property
     def pooled(self) -> bool:
@@ -71,13 +78,49 @@ class KerasInput:
                 else:
                     self._adapted = _adapter(self.data, self._given).get_tf_dataset()
             return self._adapted
+        return _passes(self._edited(edits), self._given)
+
+    def keep_batches(self, limit_s: float, alive: Callable[[], None]) -> bool:
+        """Make the batches that are to be kept; return whether all were made.
+
+        Args:
+            limit_s: the most time. The batches that were made in it then stand for all.
+            alive: called after each batch.
+
+        Raises:
+            UserCodeError: making one fails.
+        """
+        end_s = time.monotonic() + limit_s
+        with user_code.element_errors():
+            for index in range(self.data.num_batches):
+                self._keeping(index)
+                alive()
+                if time.monotonic() > end_s and index + 1 < self.data.num_batches:
+                    self._kept_batches = index + 1
+                    return False
+        return True
+
+    @functools.cached_property
+    def _keeping(self) -> Callable[[int], Any]:
+        """Its `__getitem__`, decorated as `KeepBatches` says."""
+        return functools.partial(functools.lru_cache(maxsize=None)(type(self.data).__getitem__), self.data)
+
+    def _edited(self, edits: Iterable[Edit]) -> Any:
+        """Return the PyDataset with edits."""
         for name, value in self._as_written.items():
             setattr(self.data, name, value)
+        keeps = False
         for edit in edits:
-            if not isinstance(edit, SetArgument) or edit.stage != WORKERS_STAGE:
+            if isinstance(edit, SetArgument) and edit.stage == WORKERS_STAGE:
+                setattr(self.data, edit.argument, edit.value)
+            elif isinstance(edit, KeepBatches):
+                keeps = True
+            else:
                 raise PipelineBenchError(f"a PyDataset has no such edit: {type(edit).__name__}")
-            setattr(self.data, edit.argument, edit.value)
-        return _passes(self.data, self._given)
+        if not keeps:
+            return self.data
+        kept, batches = self._keeping, self.data.num_batches
+        return _like(self.data, batches, lambda index: kept(index % (self._kept_batches or batches)))
 
     def subsampled(self, edits: Iterable[Edit], seed: int) -> Any:
         """Return a dataset of the first batches, in their order, with the edits and with what is random seeded.
@@ -85,23 +128,12 @@ class KerasInput:
         Raises:
             PipelineBenchError: it cannot be looked at without using it up.
         """
-        import keras
-
         if self.kind != "PyDataset":
             raise PipelineBenchError(f"{self.kind} cannot be inspected outside their use")
-        self.dataset(edits)
+        whole = self._edited(edits)
         user_code.seed(seed)
-        whole = self.data
-
-        class FirstBatches(keras.utils.PyDataset):  # type: ignore[misc]
-            def __len__(self) -> int:
-                return min(_FINGERPRINT_BATCHES, whole.num_batches or _FINGERPRINT_BATCHES)
-
-            def __getitem__(self, index: int) -> Any:
-                return whole[index]
-
-        named = {name: getattr(whole, name) for name in POOL}
-        return _passes(FirstBatches(**named), {**self._given, "shuffle": False})
+        first = _like(whole, min(_FINGERPRINT_BATCHES, whole.num_batches or _FINGERPRINT_BATCHES), whole.__getitem__)
+        return _passes(first, {**self._given, "shuffle": False})
 
     def described(self, make_ns: float) -> Inspection:
         """Return what is known before anything is run."""
@@ -112,6 +144,7 @@ class KerasInput:
             sink=COPY,
             element=element,
             cardinality=self.data.num_batches if self.kind == "PyDataset" else None,
+            pass_elements=self.data.num_batches if self.kind == "PyDataset" else None,
             make_ns=make_ns,
             api=self.kind if self.kind in ("PyDataset", "generator", "arrays") else "tf.data",
             notes=(_GENERATOR_NOTE,) if self.kind == "generator" else (),
@@ -129,7 +162,8 @@ class KerasInput:
         if self.kind == "PyDataset":
             method = UserFunction(name=kind.__name__, python=True)
             place = _definition(kind.__getitem__) if self.library() is None else self._place
-            yield Stage(id=GET_ITEM, method="__getitem__", function=method, place=place)
+            hooks = any(_does_something(kind, name) for name in ("on_epoch_begin", "on_epoch_end"))
+            yield Stage(id=GET_ITEM, method="__getitem__", function=method, place=place, epoch_hooks=hooks)
             given = {"workers": self.data.workers, "use_multiprocessing": bool(self.data.use_multiprocessing)}
             queue = {"max_queue_size": self.data.max_queue_size}
             arguments = {**given, **queue}
@@ -186,6 +220,26 @@ def _passes(data: Any, given: Mapping[str, Any]) -> Any:
 
     adapter._get_iterator = epoch
     return adapter.get_tf_dataset()
+
+
+def _like(whole: Any, batches: int, make: Callable[[int], Any]) -> Any:
+    """Return a PyDataset with the workers of another, of so many batches, each made by a function of its number."""
+    import keras
+
+    class Like(keras.utils.PyDataset):  # type: ignore[misc]
+        def __len__(self) -> int:
+            return batches
+
+        def __getitem__(self, index: int) -> Any:
+            return make(index)
+
+    return Like(**{name: getattr(whole, name) for name in POOL})
+
+
+def _does_something(kind: type, method: str) -> bool:
+    """Return whether a class has a method by that name that does more than return: `pass` is all of Keras' own."""
+    code = getattr(getattr(kind, method, None), "__code__", None)
+    return code is not None and not _NOTHING.issuperset(each.opname for each in dis.get_instructions(code))
 
 
 def _definition(method: Callable[..., Any]) -> Location | None:

@@ -12,7 +12,7 @@ from typing import Any
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Inspection, StageCost
 from pipeline_bench.text import one_line, units
-from pipeline_bench.tfdata import describe, keras_input, passes, throughput, user_code
+from pipeline_bench.tfdata import describe, fingerprint, keras_input, passes, throughput, user_code
 from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, QUEUE, WORKERS_STAGE, KerasInput
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, Rate
 from pipeline_bench.tfdata.user_code import LineCost
@@ -46,6 +46,9 @@ def inspect(
     rate, batch = _alone(take, limit_s * _ALONE_SHARE, alive)
     costs = {GET_ITEM: rate}
     yield (inspection := _with(inspection, costs, batch))
+    if read.kind == "PyDataset":
+        inspection = _with_draws(inspection, batch, _as_tuple(_guarded(lambda: read.data[0])))
+        alive()
     found = _guarded(lambda: user_code.costliest_line(take, limit_s * _PROFILE_SHARE))
     alive()
     if found is None and (library := read.library()) is not None:
@@ -72,6 +75,17 @@ def end_of_sentence(code: str) -> str:
     shown = one_line(code, 80)
     goes_on = sum(map(shown.count, "([{")) > sum(map(shown.count, ")]}")) and not shown.endswith("…")
     return f"{shown}{' …' if goes_on else '' if shown.endswith(('.', '…')) else '.'}"
+
+
+def _with_draws(inspection: Inspection, batch: Any, again: Any) -> Inspection:
+    """Return the inspection with whether `__getitem__` draws random numbers: two calls for one batch differ then."""
+    if fingerprint.digests(batch) == fingerprint.digests(again):
+        return inspection
+    stage = inspection.stage(GET_ITEM)
+    assert stage.function is not None
+    draws = stage.model_copy(update={"function": stage.function.model_copy(update={"random": True})})
+    stages = tuple(draws if each.id == GET_ITEM else each for each in inspection.stages)
+    return inspection.model_copy(update={"stages": stages})
 
 
 def _with_line(inspection: Inspection, costliest: LineCost) -> Inspection:

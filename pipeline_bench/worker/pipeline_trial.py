@@ -222,7 +222,7 @@ class PipelineEngine(Engine):
         task, recorder = self._task, self.recorder
         is_ceiling = task.activity == "ceiling"
         if self._read is not None:
-            dataset = self._read.dataset(task.edits)
+            dataset = self._kept(self._read)
         else:
             dataset = self._rebuilt().dataset if is_ceiling else self._filled()
         if task.activity == "drain":
@@ -275,6 +275,18 @@ class PipelineEngine(Engine):
         made = rebuild.rebuild(self._recipe, self._task.edits, self.scratch.path, without=left_out)
         self.recorder.doing()
         return made
+
+    def _kept(self, read: KerasInput) -> Any:
+        """As `_filled`, of a PyDataset, which may be told to keep its batches."""
+        if any(edit.kept_stage is not None for edit in self._task.edits):
+            self.recorder.phase("fill")
+            limit_s = self._task.limit_s
+            if read.keep_batches(limit_s, self.recorder.heartbeat):
+                self._tell(cached_elements=read.data.num_batches)
+            else:
+                within = units.seconds(limit_s)
+                self._tell(f"Its batches were not all made within {within}: measured on the first ones.")
+        return read.dataset(self._task.edits)
 
     def _filled(self) -> Any:
         """Return the pipeline with its edits and its caches filled.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.edits import InsertAfter, SetArgument
+from pipeline_bench.model.edits import InsertAfter, KeepBatches, SetArgument
 from pipeline_bench.tfdata import keras_input, keras_stages, legacy_keras, user_code
 from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, WORKERS_STAGE, KerasInput
 
@@ -56,6 +57,57 @@ def test_the_workers_give_the_same_batches_in_order_epoch_after_epoch(processes:
 def test_an_edit_of_something_else_is_refused() -> None:
     with pytest.raises(PipelineBenchError, match="no such edit: InsertAfter"):
         read(Batches()).dataset([InsertAfter(stage=COPY, method="prefetch")])
+
+
+class Counting(Batches):
+    """Counts how often each batch is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: Counter[int] = Counter()
+
+    def __getitem__(self, index: int) -> Any:
+        self.made[index] += 1
+        return super().__getitem__(index)
+
+    def on_epoch_end(self) -> None:
+        """Does nothing."""
+
+
+KEEP = KeepBatches(stage=GET_ITEM, workers=WORKERS_STAGE)
+
+
+def test_batches_that_are_kept_are_made_once() -> None:
+    data = Counting()
+    found = read(data)
+    assert found.keep_batches(60.0, lambda: None)
+    dataset = found.dataset([KEEP, SetArgument(stage=WORKERS_STAGE, argument="workers", value=2)])
+    assert numbers(dataset) == numbers(dataset) == [0, 1, 2, 3, 4, 5]
+    assert numbers(found.subsampled([KEEP], 3)) == [0, 1, 2, 3, 4, 5]
+    assert data.made == dict.fromkeys(range(6), 1)
+    assert numbers(found.dataset()) == [0, 1, 2, 3, 4, 5]
+    assert min(data.made.values()) == 2, "as written it keeps none"
+
+
+def test_where_the_time_is_short_the_first_batches_stand_for_all() -> None:
+    data = Counting()
+    found = read(data)
+    assert not found.keep_batches(0.0, lambda: None)
+    assert numbers(found.dataset([KEEP])) == [0] * 6
+    assert data.made == {0: 1}
+
+
+class Drawing(Batches):
+    def __getitem__(self, index: int) -> Any:
+        return np.random.random([4, 2]), np.full([4], index)
+
+
+@pytest.mark.parametrize(
+    ("kind", "draws", "hooks"), [(Batches, False, True), (Counting, False, False), (Drawing, True, True)]
+)
+def test_what_may_change_its_batches_between_epochs_is_told(kind: type, draws: bool, hooks: bool) -> None:
+    stage = stages_of(read(kind())).stages[GET_ITEM]
+    assert (stage.draws, stage.epoch_hooks) == (draws, hooks)
 
 
 def stages_of(of: KerasInput) -> Any:

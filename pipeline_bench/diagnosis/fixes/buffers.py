@@ -9,9 +9,18 @@ from collections.abc import Iterator, Sequence
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
-from pipeline_bench.model.calls import AUTOTUNE, KEEPING, Value
+from pipeline_bench.model.calls import AUTOTUNE, KEEPING, WORKERS, Value
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import DivideMap, Edit, InsertAfter, MoveBefore, PrefetchToDevice, Remove, SetArgument
+from pipeline_bench.model.edits import (
+    DivideMap,
+    Edit,
+    InsertAfter,
+    KeepBatches,
+    MoveBefore,
+    PrefetchToDevice,
+    Remove,
+    SetArgument,
+)
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import units
 
@@ -142,6 +151,33 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
         stages=inspection.measured(each.id for each in (*above, stage)),
         caveat=f"{_price(above, size_bytes, where)}{as_large}",
     )
+
+
+def _not_kept(inspection: Inspection, context: Context) -> str | None:
+    """Return why nothing would be read from batches that a PyDataset keeps."""
+    if inspection.once:
+        return "the fit passes over its data once, and no batch would be asked for again"
+    if any(stage.arguments.get("use_multiprocessing") is True for stage in inspection.stages):
+        return "each worker process would keep batches of its own, and ends with the epoch"
+    return None
+
+
+@kind(saving=0.9, blocker=_not_kept, api="PyDataset")
+def keep_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Have a PyDataset keep the batches that it made, if each is the same in every epoch and memory has room."""
+    for stage in inspection.stages:
+        workers = next(each for each in inspection.stages if each.method == WORKERS)
+        size_bytes = _size_bytes(inspection, stage)
+        if stage.id not in workers.inputs or stage.draws or stage.epoch_hooks or size_bytes is None:
+            continue
+        if context.free_memory_bytes is None or size_bytes <= context.free_memory_bytes:
+            yield fix(
+                f"keep what {stage.label} gives",
+                f"Keep the batches that {short(stage)}'s __getitem__ makes, so that only the first epoch makes them",
+                KeepBatches(stage=stage.id, workers=workers.id),
+                stages=[stage.id],
+                caveat=f"{_price([stage], size_bytes, 'in memory')}; other objects of the class keep theirs too",
+            )
 
 
 @kind(saving=0.7)

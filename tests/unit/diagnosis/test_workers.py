@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.diagnosis import chain, fixes, patch
+from pipeline_bench.diagnosis import chain, fixes, next_trial, patch
 from pipeline_bench.diagnosis.fixes import Context
 from pipeline_bench.model.calls import WORKERS
 from pipeline_bench.model.diagnosis import Attempt, Fix
-from pipeline_bench.model.edits import SetArgument
-from pipeline_bench.model.pipeline import Inspection, Location
+from pipeline_bench.model.edits import Edit, KeepBatches, SetArgument
+from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining
 from tests.unit.diagnosis.recorded import FILE, patched
 from tests.unit.diagnosis.simulated import cost, find, function, inspection, stage
 
@@ -50,7 +50,7 @@ def test_workers_are_changed_where_they_may_help(looked: Inspection, expected: s
 
 def test_a_pipeline_of_tf_data_has_no_workers_and_a_py_dataset_no_prefetch() -> None:
     kinds = {name.partition("/")[0] for name in candidates(looked_at())}
-    assert kinds == {"worker_threads", "worker_processes"}
+    assert kinds == {"worker_threads", "worker_processes", "keep_batches"}
     of_tf_data = looked_at().model_copy(update={"api": "tf.data"})
     assert not kinds & {name.partition("/")[0] for name in candidates(of_tf_data)}
 
@@ -78,7 +78,112 @@ def test_only_a_pool_runs_beside_the_copy() -> None:
     assert chain.segments_of(looked_at(4), 4).groups == ((3, 2), (1,), (0,))
 
 
-def fix_of(*edits: SetArgument) -> Fix:
+WITHOUT_IMPORT = "class Batches:\n    def __getitem__(self, index):\n        return 1\n"
+
+
+def kept(looked: Inspection, **context: Any) -> Attempt | None:
+    return candidates(looked, **context).get("keep_batches/keep what __getitem__(Batches) gives")
+
+
+def test_batches_are_kept_where_they_are_the_same_in_every_epoch_and_memory_has_room() -> None:
+    found = kept(looked_at(4))
+    assert found is not None
+    assert found.outcome == "pending"
+    assert "takes about 97.7 KiB in memory" in found.fix.because
+    assert kept(looked_at(), free_memory_bytes=99_000.0) is None
+    of_each = {stage.id: stage for stage in looked_at().stages}
+    random = of_each[0].model_copy(update={"function": function("Batches", python=True, random=True)})
+    for get_item in (random, of_each[0].model_copy(update={"epoch_hooks": True})):
+        stages = tuple({**of_each, 0: get_item}.values())
+        assert kept(looked_at().model_copy(update={"stages": stages})) is None
+
+
+@pytest.mark.parametrize(
+    ("looked", "reason"),
+    [
+        (looked_at(4, processes=True), "each worker process would keep batches of its own"),
+        (
+            looked_at().model_copy(update={"training": ScriptTraining(line="train.py:9", epochs=1)}),
+            "passes over its data once",
+        ),
+    ],
+)
+def test_batches_that_nobody_would_ask_for_again_are_not_kept(looked: Inspection, reason: str) -> None:
+    found = kept(looked)
+    assert found is not None
+    assert found.outcome == "not-tried"
+    assert reason in found.reason
+
+
+def test_batches_are_not_kept_by_processes_that_end_with_the_epoch() -> None:
+    offered = candidates(looked_at(), allow_threads=True)
+    keeping = next(each.fix for each in offered.values() if each.fix.kind == "keep_batches")
+    together = {
+        each.fix.kind: next_trial.compatible(keeping, each.fix, looked_at())
+        for each in offered.values()
+        if each.fix.kind != "keep_batches"
+    }
+    assert together == {"worker_threads": True, "worker_processes": False}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (
+            """\
+# of the flowers
+from __future__ import annotations
+
+import keras
+
+class Batches(keras.utils.PyDataset):
+    # makes one
+    @traced
+    def __getitem__(self, index):
+        return load(index)
+""",
+            {
+                "import keras": "import functools\nimport keras",
+                "    @traced": "    @functools.lru_cache(maxsize=None)\n    @traced",
+            },
+        ),
+        (
+            """\
+import keras
+import functools
+
+
+class Batches(keras.utils.PyDataset):
+
+    def __getitem__(self, index):
+        return load(index)
+""",
+            {"    def __getitem__": "    @functools.lru_cache(maxsize=None)\n    def __getitem__"},
+        ),
+        (f"import keras\n\nfunctools = 3\n\n{WITHOUT_IMPORT}", None),
+        (WITHOUT_IMPORT, None),
+    ],
+)
+def test_the_method_that_keeps_batches_is_decorated(source: str, expected: dict[str, str] | None) -> None:
+    line = next(number for number, text in enumerate(source.splitlines(), 1) if "@" in text or "def" in text)
+    stages = list(looked_at().stages)
+    stages[0] = stages[0].model_copy(update={"place": Location(file=FILE, line=line)})
+    edit = KeepBatches(stage=0, workers=1)
+    code = patch.change({FILE: source}, looked_at().model_copy(update={"stages": tuple(stages)}), fix_of(edit))
+    if expected is None:
+        assert code.diff is None
+        assert code.text.startswith(
+            "Write `@functools.lru_cache(maxsize=None)` above `__getitem__(Batches)` (train.py:"
+        )
+        return
+    assert code.diff is not None, code.text
+    wanted = source
+    for old, new in expected.items():
+        wanted = wanted.replace(old, new, 1)
+    assert patched(source, code.diff) == wanted
+
+
+def fix_of(*edits: Edit) -> Fix:
     return Fix(kind="k", variant="v", title="t", edits=edits)
 
 
