@@ -238,8 +238,7 @@ class Patch:
         definition = file.definition(name, place.line) if file is not None and place is not None else None
         if file is None or definition is None:
             raise CannotPatchError("its class is not in a file of yours, or has changed meanwhile")
-        file.import_module(definition, decorator.partition(".")[0])
-        file.decorators[definition] = decorator
+        statements.decorate(file, definition, decorator)
 
     def rename(self, number: int, method: str) -> None:
         """Call another method in a stage's call."""

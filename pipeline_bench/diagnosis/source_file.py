@@ -216,32 +216,9 @@ class SourceFile:
             raise CannotPatchError("there is no line for it of its own")
         self.lines_before.setdefault(line, []).extend(statements)
 
-    def import_module(self, node: cst.CSTNode, name: str) -> None:
-        """Have a module's name stand for it where a node is: write its import in front of the file's first one.
-
-        Raises:
-            CannotPatchError: the name is something else there, or the file has no import to write it in front of.
-        """
-        if name in self._names:
-            if not self._is_imported(name, node) or f"import {name}" not in map(self.code, self._imports()):
-                raise CannotPatchError(f"{name} is not a name for that module there")
-            return
-        first = next(iter(self._imports()), None)
-        line = self.line_of(first) if first is not None else None
-        if line is None:
-            raise CannotPatchError(f"there is no place for `import {name}`")
-        self._names.add(name)
-        self.lines_before.setdefault(line, []).append(f"import {name}\n")
-
-    def _imports(self) -> list[cst.CSTNode]:
-        """Return the imports at the top of the module, without those from ``__future__``."""
-        lines = (each for each in self.module.body if isinstance(each, cst.SimpleStatementLine))
-        found = (each for line in lines for each in line.body if isinstance(each, cst.Import | cst.ImportFrom))
-        return [
-            each
-            for each in found
-            if isinstance(each, cst.Import) or each.module is None or each.module.value != "__future__"
-        ]
+    def has_name(self, name: str) -> bool:
+        """Return whether a name is anywhere in the file."""
+        return name in self._names
 
     def definition(self, name: str, line: int) -> cst.FunctionDef | None:
         """Return the function of that name whose definition, or whose first decorator, begins in a line."""
@@ -325,7 +302,7 @@ class SourceFile:
             for alias in node.names if not isinstance(node.names, cst.ImportStar) else ():
                 used = alias.evaluated_alias or alias.evaluated_name.split(".")[0]
                 whole = f"{start}{alias.evaluated_name}"
-                if not self._is_imported(used, call):
+                if not self.is_imported(used, call):
                     continue
                 if whole in _TENSORFLOW:
                     return f"{used}.data."
@@ -337,7 +314,7 @@ class SourceFile:
             raise CannotPatchError("the file has no name for tf.data itself")
         return "tf.data."
 
-    def _is_imported(self, name: str, node: cst.CSTNode) -> bool:
+    def is_imported(self, name: str, node: cst.CSTNode) -> bool:
         """Return whether a name is nothing but what an import makes it, where a node stands."""
         scope = self._wrapper.resolve(ScopeProvider)[node]
         return scope is not None and all(isinstance(each, ImportAssignment) for each in scope[name])

@@ -138,6 +138,26 @@ def set_attribute(file: SourceFile, call: cst.Call, name: str, text: str) -> Non
     raise CannotPatchError(f"set the attribute `{name}` of what the call makes")
 
 
+def decorate(file: SourceFile, definition: cst.FunctionDef, decorator: str) -> None:
+    """Put a decorator above a definition, and the import of its module in front of the file's first one.
+
+    Raises:
+        CannotPatchError: the module's name is something else there, or the file has no import.
+    """
+    module = decorator.partition(".")[0]
+    lines = (each for each in file.module.body if isinstance(each, cst.SimpleStatementLine))
+    imports = [each for line in lines for each in line.body if isinstance(each, cst.Import | cst.ImportFrom)]
+    if not file.has_name(module):
+        first = next((each for each in imports if not file.code(each).startswith("from __future__")), None)
+        line = file.line_of(first) if first is not None else None
+        if line is None:
+            raise CannotPatchError(f"there is no place for `import {module}`")
+        file.lines_before.setdefault(line, []).append(f"import {module}\n")
+    elif not file.is_imported(module, definition) or f"import {module}" not in map(file.code, imports):
+        raise CannotPatchError(f"{module} is not a name for that module there")
+    file.decorators[definition] = decorator
+
+
 def parse_batch(file: SourceFile, function: cst.CSTNode) -> None:
     """Have a map's function parse a batch of serialized examples; it still parses one, where others call it with one.
 

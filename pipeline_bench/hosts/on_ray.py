@@ -391,8 +391,7 @@ def _see_that_it_answers(address: str) -> None:
         where = urlsplit(address if "://" in address else f"ray://{address}")
         host, port = where.hostname or "", where.port or 10001
         socket.create_connection((host, port), _REACHED_WITHIN_S).close()
-        has_tls = os.environ.get("RAY_USE_TLS", "0") != "0"
-        if not has_tls and not answers(f"{host}:{port}"):  # both of Ray's ports are gRPC's
+        if os.environ.get("RAY_USE_TLS", "0") == "0" and not answers(f"{host}:{port}"):  # both its ports are gRPC's
             raise OSError("what listens there does not answer as Ray does")
     except (OSError, ValueError) as error:
         raise UsageError(

@@ -17,7 +17,8 @@ from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.calls import WORKERS
-from pipeline_bench.model.edits import Edit, KeepBatches, SetArgument
+from pipeline_bench.model.edits import Edit, SetArgument
+from pipeline_bench.model.function_edits import KeepBatches
 from pipeline_bench.model.pipeline import Inspection, Location, Stage, UserFunction
 from pipeline_bench.tfdata import describe, legacy_keras, public_api, user_code
 from pipeline_bench.tfdata.legacy_keras import POOL

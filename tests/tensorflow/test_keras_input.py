@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.edits import InsertAfter, KeepBatches, SetArgument
+from pipeline_bench.model.edits import InsertAfter, SetArgument
+from pipeline_bench.model.function_edits import KeepBatches
 from pipeline_bench.tfdata import keras_input, keras_stages, legacy_keras, user_code
 from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, WORKERS_STAGE, KerasInput
 

@@ -18,11 +18,10 @@ from pipeline_bench.model.edits import (
     GatherWindows,
     InsertAfter,
     MoveBefore,
-    ParseBatch,
     SetArgument,
     SetOptions,
-    Vectorize,
 )
+from pipeline_bench.model.function_edits import ParseBatch, Vectorize
 from pipeline_bench.model.pipeline import Inspection, Location, Stage
 from pipeline_bench.tfdata import composing, rebuild
 from pipeline_bench.tfdata.recipe import Recipe

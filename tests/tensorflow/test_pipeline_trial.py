@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import pytest
 
 from pipeline_bench.diagnosis import equality
-from pipeline_bench.model.edits import DivideMap, InsertAfter, Remove, SetArgument
+from pipeline_bench.model.edits import InsertAfter, Remove, SetArgument
 from pipeline_bench.model.events import Device, Done, Event, Failed, Fingerprinted, Inspected, Phase, Steps
+from pipeline_bench.model.function_edits import DivideMap
 from pipeline_bench.model.pipeline import KIND, Activity, Inspection, Target, Task
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.launcher import TrialServer

@@ -11,16 +11,8 @@ from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.calls import AUTOTUNE, KEEPING, WORKERS, Value
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import (
-    DivideMap,
-    Edit,
-    InsertAfter,
-    KeepBatches,
-    MoveBefore,
-    PrefetchToDevice,
-    Remove,
-    SetArgument,
-)
+from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, PrefetchToDevice, Remove, SetArgument
+from pipeline_bench.model.function_edits import DivideMap, KeepBatches
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import units
 

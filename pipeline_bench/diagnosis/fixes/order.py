@@ -9,16 +9,8 @@ from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.calls import BATCH_AS_IS, TAKE_ANY
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import (
-    BatchInGenerator,
-    Edit,
-    Fuse,
-    GatherBatches,
-    GatherWindows,
-    MoveBefore,
-    ParseBatch,
-    Vectorize,
-)
+from pipeline_bench.model.edits import BatchInGenerator, Edit, Fuse, GatherBatches, GatherWindows, MoveBefore
+from pipeline_bench.model.function_edits import ParseBatch, Vectorize
 from pipeline_bench.model.pipeline import Inspection, Stage
 
 _GROWN = 4

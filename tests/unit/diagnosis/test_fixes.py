@@ -13,19 +13,17 @@ from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.diagnosis import Attempt, Fix
 from pipeline_bench.model.edits import (
     BatchInGenerator,
-    DivideMap,
     Fuse,
     GatherBatches,
     GatherWindows,
     InsertAfter,
     Interleave,
     MoveBefore,
-    ParseBatch,
     Remove,
     SetArgument,
     SetOptions,
-    Vectorize,
 )
+from pipeline_bench.model.function_edits import DivideMap, ParseBatch, Vectorize
 from pipeline_bench.model.pipeline import INFINITE, Inspection, ScriptTraining, Stage, UserFunction
 from pipeline_bench.model.service_edits import DistributeToService
 from tests.unit.diagnosis.simulated import cost, find, function, inspection, python_decode, stage

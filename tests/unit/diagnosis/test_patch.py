@@ -14,7 +14,6 @@ from pipeline_bench.diagnosis.patch import change
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import (
     BatchInGenerator,
-    DivideMap,
     Edit,
     Fuse,
     GatherBatches,
@@ -22,13 +21,12 @@ from pipeline_bench.model.edits import (
     InsertAfter,
     Interleave,
     MoveBefore,
-    ParseBatch,
     PrefetchToDevice,
     Remove,
     SetArgument,
     SetOptions,
-    Vectorize,
 )
+from pipeline_bench.model.function_edits import DivideMap, ParseBatch, Vectorize
 from pipeline_bench.model.pipeline import Location, Stage
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
 from tests.unit.diagnosis.recorded import FILE, Recorder, patched

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from pipeline_bench.diagnosis.patch import change
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import DivideMap, Edit, GatherBatches, MoveBefore, Remove
+from pipeline_bench.model.edits import Edit, GatherBatches, MoveBefore, Remove
+from pipeline_bench.model.function_edits import DivideMap
 from tests.unit.diagnosis.recorded import FILE, Dataset, Recorder, patched
 
 HEAD = """\

@@ -10,7 +10,8 @@ from pipeline_bench.diagnosis import chain, fixes, next_trial, patch
 from pipeline_bench.diagnosis.fixes import Context
 from pipeline_bench.model.calls import WORKERS
 from pipeline_bench.model.diagnosis import Attempt, Fix
-from pipeline_bench.model.edits import Edit, KeepBatches, SetArgument
+from pipeline_bench.model.edits import Edit, SetArgument
+from pipeline_bench.model.function_edits import KeepBatches
 from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining
 from tests.unit.diagnosis.recorded import FILE, patched
 from tests.unit.diagnosis.simulated import cost, find, function, inspection, stage

@@ -1,0 +1,110 @@
+"""The edits of what the user's own functions do, where others change the calls; see `pipeline_bench.model.edits`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.model.calls import WHOLE, EditOfCalls
+from pipeline_bench.text import units
+
+if TYPE_CHECKING:
+    from pipeline_bench.diagnosis.patch import Patch
+    from pipeline_bench.tfdata.plan import CallPlan
+
+_KEEPS = "functools.lru_cache(maxsize=None)"
+
+
+class ParseBatch(EditOfCalls):
+    """Have a map's function parse a batch of serialized examples where it parsed one: `tf.io.parse_example`."""
+
+    order = 0
+    edit: Literal["parse-batch"] = "parse-batch"
+    stage: int
+
+    def apply(self, plan: CallPlan) -> None:
+        plan.parse_batch(self.stage)
+
+    def claims(self) -> list[tuple[int | str, str]]:
+        return [(self.stage, "map_func")]
+
+    def write(self, patch: Patch) -> None:
+        patch.parse_batch(self.stage)
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return f"In the function of {stage(self.stage)} write `tf.io.parse_example` for `tf.io.parse_single_example`"
+
+
+class Vectorize(EditOfCalls):
+    """Have a map run its function, which takes a sample, on a whole batch at once: `tf.vectorized_map`."""
+
+    order = 0
+    edit: Literal["vectorize"] = "vectorize"
+    stage: int
+
+    def apply(self, plan: CallPlan) -> None:
+        plan.vectorize(self.stage)
+
+    def claims(self) -> list[tuple[int | str, str]]:
+        return [(self.stage, "map_func")]
+
+    def write(self, patch: Patch) -> None:
+        patch.vectorize(self.stage)
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return f"Run the function of {stage(self.stage)} on whole batches with `tf.vectorized_map`"
+
+
+class DivideMap(EditOfCalls):
+    """Have a map of its own, behind an earlier stage, run the first statements of a map's function.
+
+    Only shuffles and repeats stand between the two, which do the same whatever the elements are.
+    """
+
+    order = 2
+    edit: Literal["divide-map"] = "divide-map"
+    stage: int
+    after: int
+    statements: int
+    """Of the function's body without its docstring; see `UserFunction.fixed_statements`."""
+
+    def apply(self, plan: CallPlan) -> None:
+        plan.divide(self.stage, self.after, self.statements)
+
+    def claims(self) -> list[tuple[int | str, str]]:
+        return [(self.stage, "map_func"), (self.after, "map")]
+
+    def write(self, patch: Patch) -> None:
+        patch.divide(self.stage, self.after, self.statements)
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return (
+            f"Divide the function of {stage(self.stage)} behind {units.count(self.statements, 'statement')}, before it "
+            f"draws random numbers, and map the first part behind {stage(self.after)}"
+        )
+
+
+class KeepBatches(EditOfCalls):
+    """Have a PyDataset keep each batch that its `__getitem__` made: `functools.lru_cache` on that method."""
+
+    edit: Literal["keep-batches"] = "keep-batches"
+    stage: int
+    workers: int
+    """The stage of its workers."""
+
+    @property
+    def kept_stage(self) -> int | None:
+        return self.stage
+
+    def apply(self, plan: CallPlan) -> None:
+        raise PipelineBenchError("only the batches of a PyDataset are kept by its own method")
+
+    def claims(self) -> list[tuple[int | str, str]]:  # a process would keep its own, and ends with the epoch
+        return [(self.stage, WHOLE), (self.workers, "use_multiprocessing")]
+
+    def write(self, patch: Patch) -> None:
+        patch.decorate(self.stage, "__getitem__", _KEEPS)
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        return f"Write `@{_KEEPS}` above {stage(self.stage)}"
