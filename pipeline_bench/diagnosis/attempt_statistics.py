@@ -189,11 +189,11 @@ def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None
     if drawn and not any(each.kept_state for each in written.components):
         return None
     kept: list[Stage] = []
+    for number in fix.kept_stages:
+        kept += chain.upstream(inspection, inspection.stage(number))
     for edit in fix.edits:
         if isinstance(edit, Remove) and inspection.stage(edit.stage).method == "cache":
             kept += chain.upstream(inspection, inspection.stage(edit.stage))
-        if edit.kept_stage is not None:
-            kept += chain.upstream(inspection, inspection.stage(edit.kept_stage))
         if isinstance(edit, MoveBefore) and inspection.stage(edit.stage).method in BATCH_AS_IS:
             ahead = chain.upstream(inspection, inspection.stage(inspection.stage(edit.other).inputs[0]))
             kept += [each for each in chain.upstream(inspection, inspection.stage(edit.stage)) if each not in ahead]
@@ -212,8 +212,7 @@ def _ends_before_reading(fix: Fix, inspection: Inspection | None, own: list[Tria
     training = inspection.training if inspection is not None else None
     if inspection is None or training is None or training.in_loop or training.steps is None:
         return None
-    cached = [edit.kept_stage for edit in fix.edits if edit.kept_stage is not None]
-    cost = inspection.cost(cached[0]) if len(cached) == 1 else None
+    cost = inspection.cost(fix.kept_stages[0]) if len(fix.kept_stages) == 1 else None
     kept = next((trial.inspection.cached_elements for trial in own if trial.inspection is not None), None)
     if kept is None or cost is None or not cost.elements or training.steps > kept / cost.elements:
         return None

@@ -266,9 +266,9 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -
         what, unknown = "the pipeline alone", "; whether the training waits for it is not known"
     interval = result.speedup.ci95
     ends = f" ({units.ratio(interval[0])} to {units.ratio(interval[1])})" if interval is not None else ""
-    caches = any(edit.kept_stage is not None for edit in chosen.attempt.fix.edits)
     parts = [diagnosis.attempt(name).fix for name in chosen.attempt.fix.combines or (chosen.name,)]
     first = inspection is not None and inspection.cold
+    caches = chosen.attempt.fix.kept_stages
     since = ", from the second epoch on" if caches else ", in the epoch that fills the cache" if first else ""
     times = units.ratio(result.speedup.value)
     makes = "probably makes" if result.speedup.certainty == "probable" else "makes"

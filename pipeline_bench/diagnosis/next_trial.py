@@ -328,7 +328,7 @@ def _moves_before_cache(moving: Fix, caching: Fix, inspection: Inspection) -> bo
 
     The cache would keep a shuffle's order of the first epoch for ever, and never be full behind a repeat.
     """
-    cached = (inspection.stage(edit.kept_stage) for edit in caching.edits if edit.kept_stage is not None)
+    cached = map(inspection.stage, caching.kept_stages)
     before = {each.id for stage in cached for each in chain.upstream(inspection, stage)}
     return any(isinstance(edit, MoveBefore) and edit.other in before for edit in moving.edits)
 

@@ -74,6 +74,11 @@ class Fix(Record):
     combines: tuple[Line, ...] = ()
     """The variants of the fixes that it consists of, of a combination."""
 
+    @property
+    def kept_stages(self) -> list[int]:
+        """The stages whose elements its edits keep, so that only the first epoch computes them."""
+        return [edit.kept_stage for edit in self.edits if edit.kept_stage is not None]
+
 
 class Equality(Record):
     """Whether a fix left the samples as they were."""

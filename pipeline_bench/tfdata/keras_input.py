@@ -56,7 +56,7 @@ class KerasInput:
         self._given = {name: given[name] for name in names if given.get(name) is not None}
         self._given.setdefault("shuffle", True)
         self._adapted: Any = None
-        self._as_written = {name: getattr(data, name) for name in POOL} if kind == "PyDataset" else {}
+        self._as_written = _pool(data) if kind == "PyDataset" else {}
         self._kept_batches: int | None = None
         """How many of its batches stand for all of them where they are kept; all do where that is None."""
 
@@ -121,7 +121,7 @@ class KerasInput:
         if not keeps:
             return self.data
         kept, batches = self._keeping, self.data.num_batches
-        return _like(self.data, batches, lambda index: kept(index % (self._kept_batches or batches)))
+        return py_dataset(batches, lambda index: kept(index % (self._kept_batches or batches)), **_pool(self.data))
 
     def subsampled(self, edits: Iterable[Edit], seed: int) -> Any:
         """Return a dataset of the first batches, in their order, with the edits and with what is random seeded.
@@ -133,19 +133,21 @@ class KerasInput:
             raise PipelineBenchError(f"{self.kind} cannot be inspected outside their use")
         whole = self._edited(edits)
         user_code.seed(seed)
-        first = _like(whole, min(_FINGERPRINT_BATCHES, whole.num_batches or _FINGERPRINT_BATCHES), whole.__getitem__)
+        batches = min(_FINGERPRINT_BATCHES, whole.num_batches or _FINGERPRINT_BATCHES)
+        first = py_dataset(batches, lambda index: whole[index], **_pool(whole))
         return _passes(first, {**self._given, "shuffle": False})
 
     def described(self, make_ns: float) -> Inspection:
         """Return what is known before anything is run."""
         spec = self.dataset().element_spec
         element = describe.element(spec)
+        batches = self.data.num_batches if self.kind == "PyDataset" else None
         return Inspection(
             stages=tuple(self._stages(element)),
             sink=COPY,
             element=element,
-            cardinality=self.data.num_batches if self.kind == "PyDataset" else None,
-            pass_elements=self.data.num_batches if self.kind == "PyDataset" else None,
+            cardinality=batches,
+            pass_elements=batches,
             make_ns=make_ns,
             api=self.kind if self.kind in ("PyDataset", "generator", "arrays") else "tf.data",
             notes=(_GENERATOR_NOTE,) if self.kind == "generator" else (),
@@ -223,18 +225,23 @@ def _passes(data: Any, given: Mapping[str, Any]) -> Any:
     return adapter.get_tf_dataset()
 
 
-def _like(whole: Any, batches: int, make: Callable[[int], Any]) -> Any:
-    """Return a PyDataset with the workers of another, of so many batches, each made by a function of its number."""
+def py_dataset(batches: int, make: Callable[[int], Any], **pool: Any) -> Any:
+    """Return a PyDataset of so many batches, each made by a function of its number; `pool` are its workers."""
     import keras
 
-    class Like(keras.utils.PyDataset):  # type: ignore[misc]
+    class Made(keras.utils.PyDataset):  # type: ignore[misc]
         def __len__(self) -> int:
             return batches
 
         def __getitem__(self, index: int) -> Any:
             return make(index)
 
-    return Like(**{name: getattr(whole, name) for name in POOL})
+    return Made(**pool)
+
+
+def _pool(data: Any) -> dict[str, Any]:
+    """Return who makes the batches of a PyDataset, as the arguments of another one."""
+    return {name: getattr(data, name) for name in POOL}
 
 
 def _does_something(kind: type, method: str) -> bool:

@@ -171,19 +171,12 @@ def _as_tuple(batch: Any) -> Any:
 
 def _copy(batch: Any) -> Rate:
     """Return what Keras' own part costs for a batch that is there: into tensors, from Python into tf.data."""
-    import keras
     import tensorflow as tf
 
     arrays = tf.nest.map_structure(lambda part: part.numpy(), batch)
 
-    class Same(keras.utils.PyDataset):  # type: ignore[misc]
-        def __len__(self) -> int:
-            return 1 << 20
-
-        def __getitem__(self, index: int) -> Any:
-            return arrays
-
-    iterator = FlatIterator(keras_input.KerasInput("PyDataset", Same(), {"shuffle": False}).dataset())
+    same = keras_input.py_dataset(1 << 20, lambda _: arrays)
+    iterator = FlatIterator(keras_input.KerasInput("PyDataset", same, {"shuffle": False}).dataset())
     with Deadline(_LONGEST * _COPY_S) as deadline:
         iterator.take(deadline)
         return throughput.rate(lambda: iterator.take(deadline), _COPY_S)

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
-from pipeline_bench.model.calls import AUTOTUNE, KEEPING, WORKERS, Value
+from pipeline_bench.diagnosis.fixes.workers import pools
+from pipeline_bench.model.calls import AUTOTUNE, KEEPING, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, PrefetchToDevice, Remove, SetArgument
 from pipeline_bench.model.function_edits import DivideMap, KeepBatches
@@ -149,7 +150,7 @@ def _not_kept(inspection: Inspection, context: Context) -> str | None:
     """Return why nothing would be read from batches that a PyDataset keeps."""
     if inspection.once:
         return "the fit passes over its data once, and no batch would be asked for again"
-    if any(stage.arguments.get("use_multiprocessing") is True for stage in inspection.stages):
+    if any(processes for *_, processes in pools(inspection)):
         return "each worker process would keep batches of its own, and ends with the epoch"
     return None
 
@@ -157,19 +158,17 @@ def _not_kept(inspection: Inspection, context: Context) -> str | None:
 @kind(saving=0.9, blocker=_not_kept, api="PyDataset")
 def keep_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Have a PyDataset keep the batches that it made, if each is the same in every epoch and memory has room."""
-    for stage in inspection.stages:
-        workers = next(each for each in inspection.stages if each.method == WORKERS)
+    for workers, stage, _, _ in pools(inspection):
         size_bytes = _size_bytes(inspection, stage)
-        if stage.id not in workers.inputs or stage.draws or stage.epoch_hooks or size_bytes is None:
+        if stage.draws or stage.epoch_hooks or size_bytes is None or not _fits(size_bytes, context):
             continue
-        if context.free_memory_bytes is None or size_bytes <= context.free_memory_bytes:
-            yield fix(
-                f"keep what {stage.label} gives",
-                f"Keep the batches that {short(stage)}'s __getitem__ makes, so that only the first epoch makes them",
-                KeepBatches(stage=stage.id, workers=workers.id),
-                stages=[stage.id],
-                caveat=f"{_price([stage], size_bytes, 'in memory')}; other objects of the class keep theirs too",
-            )
+        yield fix(
+            f"keep what {stage.label} gives",
+            f"Keep the batches that {short(stage)}'s __getitem__ makes, so that only the first epoch makes them",
+            KeepBatches(stage=stage.id, workers=workers.id),
+            stages=[stage.id],
+            caveat=f"{_price([stage], size_bytes, 'in memory')}; other objects of the class keep theirs too",
+        )
 
 
 @kind(saving=0.7)
@@ -265,9 +264,13 @@ def _reads_all(inspection: Inspection, chooses: Stage) -> bool:
 
 def _place(size_bytes: float | None, context: Context) -> tuple[str, dict[str, Value]]:
     """Return the place that has room for a cache of that size, and the arguments of `cache`."""
+    return ("in memory", {}) if _fits(size_bytes, context) else ("on disk", {"filename": "disk"})
+
+
+def _fits(size_bytes: float | None, context: Context) -> bool:
+    """Return whether memory has room for so much, as far as both are known."""
     free_bytes = context.free_memory_bytes
-    on_disk = size_bytes is not None and free_bytes is not None and size_bytes > free_bytes
-    return ("on disk", {"filename": "disk"}) if on_disk else ("in memory", {})
+    return size_bytes is None or free_bytes is None or size_bytes <= free_bytes
 
 
 def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:

@@ -22,7 +22,7 @@ _PICKLED = (
 )
 
 
-def _pools(inspection: Inspection) -> Iterator[tuple[Stage, Stage, int, bool]]:
+def pools(inspection: Inspection) -> Iterator[tuple[Stage, Stage, int, bool]]:
     """Yield the stage of the workers with the one that they run, their number, and whether they are processes."""
     for stage in inspection.stages:
         if stage.method == WORKERS:
@@ -38,7 +38,7 @@ def _pools(inspection: Inspection) -> Iterator[tuple[Stage, Stage, int, bool]]:
 @kind(saving=0.9, api="PyDataset")
 def worker_threads(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Make several batches at the same time, in threads: worth it where they wait, or leave Python's lock alone."""
-    for stage, run, workers, processes in _pools(inspection):
+    for stage, run, workers, processes in pools(inspection):
         cost = inspection.cost(run.id)
         waits = cost is not None and bottleneck.waits(cost)
         for count in _counts(*([context.cores * _WAITING_A_CORE] if waits else []), context.cores):
@@ -56,7 +56,7 @@ def worker_threads(inspection: Inspection, context: Context) -> Iterator[Fix]:
 @kind(saving=0.8, api="PyDataset")
 def worker_processes(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Make several batches at the same time, in processes, which do not share Python's lock."""
-    for stage, run, workers, processes in _pools(inspection):
+    for stage, run, workers, processes in pools(inspection):
         for count in _counts(context.cores, context.cores // 2):
             if count != workers or not processes:
                 yield fix(
@@ -71,7 +71,7 @@ def worker_processes(inspection: Inspection, context: Context) -> Iterator[Fix]:
 @kind(saving=0.3, api="PyDataset")
 def longer_queue(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Hold more batches ready: worth it where some take much longer than others."""
-    for stage, run, _, _ in _pools(inspection):
+    for stage, run, _, _ in pools(inspection):
         size = stage.arguments.get("max_queue_size")
         if isinstance(size, int) and any(each.method == "queue" for each in inspection.stages):
             yield fix(
@@ -85,7 +85,7 @@ def longer_queue(inspection: Inspection, context: Context) -> Iterator[Fix]:
 @kind(saving=0.4, api="PyDataset")
 def no_workers(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Make the batches one by one without a pool: worth it where handing them over costs more than making them."""
-    for stage, run, workers, processes in _pools(inspection):
+    for stage, run, workers, processes in pools(inspection):
         if workers > 1 or processes:
             queue = [each.id for each in inspection.stages if each.method == "queue"]
             yield fix(
