@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
@@ -17,6 +18,10 @@ from pipeline_bench.tfdata.loop_step import LoopStep
 from pipeline_bench.tfdata.source_loops import SourceLoop
 
 _MOST_LISTED = 12
+_TRAINING = re.compile(r"(^|_)train(ing)?(_|\d|$)", re.IGNORECASE)
+"""In the name of a dataset: ``train_ds``."""
+_VALIDATION = re.compile(r"(^|_)(val|valid|validation|dev|eval|evaluation|test)(_|\d|$)", re.IGNORECASE)
+"""Likewise: ``val_ds``, ``ds_test``."""
 
 Kind = Literal["tf.data", "distributed", "PyDataset", "generator", "arrays"]
 
@@ -165,17 +170,24 @@ def choose(
 
     Args:
         training: where the script was left.
-        selector: see `chosen`.
+        selector: see `chosen`; None for what is trained on.
         place: see `chosen`.
 
     Raises:
         UserCodeError: see `chosen`.
     """
+
+    def is_alike(data: Any) -> bool:
+        return data is training.data or (
+            kind(data) == kind(training.data) == "tf.data" and data.element_spec == training.data.element_spec
+        )
+
     datasets = [replace(each, place=place(each.data)) for each in training.datasets]
-    found = chosen(datasets, selector)
-    alike = found.data is training.data or (
-        kind(found.data) == kind(training.data) == "tf.data" and found.data.element_spec == training.data.element_spec
-    )
+    if selector is not None:
+        found = chosen(datasets, selector)
+    else:
+        found = datasets[0] if training.given else of_loop(datasets, is_alike)
+    alike = is_alike(found.data)
     trained = ScriptTraining(
         line=training.line,
         model=training.model is not None and alike,
@@ -187,6 +199,23 @@ def choose(
         steps=steps_of(training.given, training.epochs),
     )
     return trained, found.data
+
+
+def of_loop(datasets: Sequence[Named], is_alike: Callable[[Any], bool]) -> Named:
+    """Return what a script's own loop trains on: what it takes from, unless by its name that only validates.
+
+    A script may validate before its first epoch, with the function that also trains. That it trains there is then no
+    evidence, and the one dataset that is named as training's and has like elements is meant.
+
+    Args:
+        datasets: what the loop takes from, and the others that have a name by then.
+        is_alike: whether a dataset's elements are such as the loop takes.
+    """
+    first, *others = datasets
+    if not _VALIDATION.search(first.name):
+        return first
+    meant = [each for each in others if _TRAINING.search(each.name) and is_alike(each.data)]
+    return meant[0] if len(meant) == 1 else first
 
 
 def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]:
@@ -216,8 +245,8 @@ def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]
     return sentences
 
 
-def chosen(datasets: Sequence[Named], selector: str | None) -> Named:
-    """Return the dataset that is meant: the first where nothing is asked for.
+def chosen(datasets: Sequence[Named], selector: str) -> Named:
+    """Return the dataset that is asked for.
 
     Args:
         datasets: the one that is trained on, and the others.
@@ -226,8 +255,6 @@ def chosen(datasets: Sequence[Named], selector: str | None) -> Named:
     Raises:
         UserCodeError: none of them is; the hint lists them.
     """
-    if selector is None:
-        return datasets[0]
     number = int(selector) if selector.isdecimal() else 0
     by_name = [each for each in datasets if each.name == selector]
     by_line = [each for each in datasets if each.place is not None and _covers(each.place, number)]

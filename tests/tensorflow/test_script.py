@@ -79,6 +79,12 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "the script trains in a process that it forks, which is not looked into name the function that makes",
     ),
     "validates_first": ("from looped import epoch\nepoch(data.take(5), False)\nepoch(data, True)", [10, False, 4]),
+    "validates_by_the_step_that_trains": (
+        "train_ds, valid_ds = data.take(9), data.take(5)\n"
+        "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x\n"
+        "for batches in (valid_ds, train_ds):\n    for x, y in batches: step(x)",
+        [5, True, 12, "train_ds"],
+    ),
     "prepares": ("for x, y in data: x.numpy()\nmodel.fit(data.take(2))", [2, True, 8]),
     "neighbour": ("from beside import train\ntrain(model, data)", [10, True, 2, 1, False]),
     "loop": ("next(iter(data.take(3)))\nfor x, y in data:\n    x + 1", [10, False, 8]),
@@ -307,7 +313,7 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "within": ("from . import helper\nmodel.fit(helper.take(data))", [3, True, 8]),
 }
 RUN = """
-import contextlib, json, os, re, sys, threading, time
+import contextlib, json, os, re, sys, threading, time, traceback
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from pipeline_bench.errors import UserCodeError
@@ -333,6 +339,10 @@ def reach(name):
             found += [training.epochs, training.in_loop]
         if name == "graph_loop_over_an_argument":
             assert [each.name for each in training.datasets] == ["", "data"], training.datasets
+        if name == "validates_by_the_step_that_trains":
+            trained, data = script_datasets.choose(training, None, lambda data: None)
+            assert trained.model and int(data.cardinality()) == 9
+            found.append(trained.dataset)
         if name == "one_step":
             with contextlib.suppress(RuntimeError):
                 found.append(ThreadPoolExecutor(1).submit("pools are open".strip).result())
@@ -367,6 +377,8 @@ def reach(name):
 def tell(name):
     try:
         reach(name)
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(0)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pipeline_bench.model.pipeline import ScriptTraining
 from pipeline_bench.tfdata import script_datasets
+from pipeline_bench.tfdata.script_datasets import Named
 
 
 def test_the_command_that_measures_a_loop_is_the_scripts_and_not_its_neighbours() -> None:
@@ -25,3 +28,23 @@ def test_a_fit_that_tells_its_steps_takes_them_in_each_epoch() -> None:
 def test_where_no_line_of_the_users_calls_fit_none_is_named() -> None:
     (sentence,) = script_datasets.notes(ScriptTraining(line="the script", epochs=4, model=True), 1e9, "train.py")
     assert sentence.startswith("The script took 1.00 s until it trained. Each trial")
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("valid_data", "train_data"), "train_data"),
+        (("ds_test", "training"), "training"),
+        (("val", "evaluated", "train2"), "train2"),
+        (("latest_batches", "train_ds"), "latest_batches"),
+        (("train_val", "train_ds", "train_more"), "train_val"),
+        (("val_ds", "train_other"), "val_ds"),
+        (("val_ds",), "val_ds"),
+        (("", "train_ds"), ""),
+    ],
+)
+def test_of_a_loop_that_may_validate_the_one_dataset_named_as_trainings_is_meant(
+    names: tuple[str, ...], expected: str
+) -> None:
+    datasets = [Named(name, name) for name in names]
+    assert script_datasets.of_loop(datasets, lambda data: data != "train_other").name == expected
