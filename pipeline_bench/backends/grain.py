@@ -29,10 +29,10 @@ class Grain(LoaderBackend):
     """``MapDataset``: samples by number, in batches, read by threads, in worker processes where there are any."""
 
     name = "grain"
-    summary = "grain, Google's loader in Python: threads and worker processes; pip install pipeline-bench[grain]"
+    summary = "grain, Google's loader in Python: threads and worker processes; where grain is installed"
     Options = GrainOptions
     package = "grain"
-    install = "pip install 'pipeline-bench[grain]'"
+    install = 'python -m pip install ".[grain]" in the checkout of pipeline-bench'
     workers_are = "grain worker"
 
     def open(self, samples: Samples, batch_size: int, *, can_fork: bool) -> Iterator[Arrays]:

@@ -294,13 +294,26 @@ def plan(
         ),
     ] = None,
     hosts: Annotated[
-        str, typer.Option(metavar="1..1000", help="The fewest and the most hosts to plan for; or input workers.")
+        str,
+        typer.Option(
+            metavar="1..1000",
+            help="Numbers of hosts to plan for, or of input workers if the session has them: a range, or one number.",
+        ),
     ] = "1..64",
     accelerators: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Accelerators of each host; or that the input workers feed in all.")
+        int,
+        typer.Option(
+            min=1,
+            max=10_000,
+            help="Accelerators of each host; in a plan of input workers, those that all workers feed together.",
+        ),
     ] = 1,
     variant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Plan for this one; by default the one that feeds best is first.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Plan for this variant only; by default for all, the one that feeds best first.",
+        ),
     ] = None,
     json_to: Annotated[
         str | None,

@@ -88,7 +88,10 @@ def compare(
     details: Details = False,
     expose_servers: ExposeServers = False,
     seed: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="Seed of the weights and the batches.")] = None,
-    stall_timeout: Annotated[float | None, seconds("A trial counts as stalled after a step of this length.")] = None,
+    stall_timeout: Annotated[
+        float | None,
+        seconds("A trial without progress for so long counts as stalled; by default what the scenario says, else 60."),
+    ] = None,
     log_placement: Annotated[
         bool, typer.Option("--log-placement", help="Report which op ran on which device.")
     ] = False,
@@ -97,7 +100,8 @@ def compare(
         str | None,
         typer.Option(
             metavar="ray[://HOST:PORT]",
-            help="The Ray cluster that provides the --hosts; by default that of RAY_ADDRESS or of this machine.",
+            help="Where the --hosts are. ray: the cluster of RAY_ADDRESS, else of this machine, else one that is "
+            "started for the run.",
         ),
     ] = None,
 ) -> None:
@@ -211,7 +215,7 @@ def diagnose(
     ] = None,
     batch_arg: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="The only argument of the pipeline's function."),
+        typer.Option(metavar="N", min=1, help="Call FUNCTION with this number as its only argument: make_dataset(64)."),
     ] = None,
     budget: Annotated[float, typer.Option(metavar="SECONDS", help="Maximum time to measure; at least 20 s.")] = 120.0,
     allow_reordering: Annotated[
@@ -232,13 +236,14 @@ def diagnose(
         str | None,
         typer.Option(
             metavar="grpc://HOST:PORT",
-            help="The dispatcher of a tf.data service that is there: also try to have its workers run what needs no "
+            help="Dispatcher of a running tf.data service: also try to have its workers run the stages that need no "
             "Python.",
         ),
     ] = None,
     out: Out = Path("reports"),
     stall_timeout: Annotated[
-        float | None, seconds("A trial counts as stalled after an element that takes this long.")
+        float | None,
+        seconds("A trial without progress for so long counts as stalled; by default half of --budget, at least 10."),
     ] = None,
     json_to: JsonTo = None,
     no_live: NoLive = False,

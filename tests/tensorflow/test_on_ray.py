@@ -19,7 +19,7 @@ import pytest
 from pipeline_bench.model.session import SESSION_FILE, Session, load
 from tests.integration.test_hosts import SCENARIO, see_both
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'pipeline-bench[ray]'")
+pytest.importorskip("ray", reason='Ray is not installed: python -m pip install ".[ray]"')
 
 LIMIT_S = 250
 TIMED = SCENARIO.replace("steps = 60", "time_s = 2")

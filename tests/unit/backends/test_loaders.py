@@ -30,7 +30,7 @@ def scenario(*backends: str, source: dict[str, Any] | None = None, **options: An
     return resolve({"name": "x", "source": source or {"kind": "memory"}, "variants": variants})
 
 
-@pytest.mark.parametrize(("missing", "said"), [("grain", "pipeline-bench[grain]"), ("torch", "pip install torch")])
+@pytest.mark.parametrize(("missing", "said"), [("grain", '".[grain]"'), ("torch", "pip install torch")])
 def test_a_library_that_is_not_there_leaves_its_variants_out(
     missing: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
