@@ -3,6 +3,7 @@
 import os
 import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -55,3 +56,14 @@ def disk_is_not_waited_for() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_thread_goes_on() -> Iterator[None]:
+    """A thread that samples the machine would do so in the tests that follow, among what they count and replace."""
+    before = threading.enumerate()
+    yield
+    left = [
+        each.name for each in threading.enumerate() if each not in before and each.name.startswith("pipeline-bench")
+    ]
+    assert not left, "a thread of the program goes on: end what the test began"

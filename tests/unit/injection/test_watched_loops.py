@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,11 +26,19 @@ def looked(loop: Any) -> None:
 
 
 @pytest.fixture
-def begin(tmp_path: Path) -> Callable[[WatchedLoops, str], Any]:
-    def begin(loops: WatchedLoops, where: str) -> Any:
-        return loops.of(where, lambda: IteratorMonitor(where, "torch", tmp_path))
+def begin(tmp_path: Path) -> Iterator[Callable[[WatchedLoops, str], Any]]:
+    begun: list[IteratorMonitor] = []
 
-    return begin
+    def begin(loops: WatchedLoops, where: str) -> Any:
+        def make() -> IteratorMonitor:
+            begun.append(IteratorMonitor(where, "torch", tmp_path))
+            return begun[-1]
+
+        return loops.of(where, make)
+
+    yield begin
+    for each in begun:
+        each.record.finish(None)
 
 
 def ended(loops: WatchedLoops, fits: bool = False) -> list[str]:

@@ -24,7 +24,7 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import RATES_SOURCE
 from pipeline_bench.monitoring.record import JobRecord, write_line
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread
-from pipeline_bench.monitoring.steps import NO_WAIT_NS
+from pipeline_bench.monitoring.steps import NO_WAIT_NS, JobSummary
 from pipeline_bench.plugins import renderer
 from pipeline_bench.report import html, markdown
 from pipeline_bench.samplers import Reading, Sampler
@@ -56,6 +56,14 @@ def finished(steps: int = 100, wait_ms: float = 1.0, count: int = 1, reason: str
     return record.finish(None).session
 
 
+def without_a_step() -> JobSummary:
+    """The figures of a job that has taken no step."""
+    record = JobRecord("my job", CPU)
+    figures = record.summary()
+    record.finish(None)
+    return figures
+
+
 def test_the_session_has_the_jobs_figures_and_is_watched() -> None:
     session = finished()
     (result,) = session.results
@@ -73,7 +81,7 @@ def test_a_line_is_written_also_where_the_stream_cannot_show_its_folder(
 ) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
     monkeypatch.setattr(sys, "stdout", stream)
-    write_line(JobRecord("my job", CPU).summary(), "fit", Path(os.fsdecode(b"caf\xe9")))
+    write_line(without_a_step(), "fit", Path(os.fsdecode(b"caf\xe9")))
     assert stream.buffer.getvalue().endswith(b"; session in caf?\n")
 
 
@@ -85,7 +93,7 @@ class FullDisk(io.StringIO):
 
 
 def test_a_stream_that_takes_no_line_does_not_end_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = JobRecord("my job", CPU).summary()
+    figures = without_a_step()
     closed = io.StringIO()
     closed.close()
     for stream in (FullDisk(), closed, None):
