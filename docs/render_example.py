@@ -9,7 +9,9 @@ run this and look at what git shows.
 import gzip
 from pathlib import Path
 
-from pipeline_bench.model.session import Session, load
+from pipeline_bench.analysis import interference
+from pipeline_bench.analysis.results import summarise
+from pipeline_bench.model.session import Session, load, save
 from pipeline_bench.report import csv, html, markdown, screen, trace
 
 ROOT = Path(__file__).parent.parent
@@ -38,6 +40,14 @@ def read(path: Path) -> str:
 def main() -> None:
     """Write them all."""
     session = load(EXAMPLE)
+    cores = session.environment.cores
+    computed = {
+        "results": summarise(session.scenario, session.trials, cores),
+        "disturbances": interference.find(session.trials, cores),
+    }
+    if any(getattr(session, name) != found for name, found in computed.items()):  # a figure is new or computed anew
+        session = session.model_copy(update=computed)
+        save(session, EXAMPLE)
     for name, text in renderings(session).items():
         data = text.encode("utf-8")
         (EXAMPLE / name).write_bytes(gzip.compress(data, 9, mtime=0) if name.endswith(".gz") else data)

@@ -1,4 +1,6 @@
-"""Every threshold that decides a verdict, a claim, a note or a disturbance, each once and with its source.
+"""Every threshold that decides a verdict, a claim or a disturbance, each once and with its source.
+
+What only guides a search, or decides whether a remark is worth a line, stands where it is used.
 
 docs/method.md gives the same numbers to the reader; tests/unit/test_thresholds.py holds the one against the other.
 """
@@ -29,9 +31,9 @@ PLAUSIBLE = 0.05
 """A kind of verdict is named as plausible from this probability on."""
 BUSY_SHARE = 0.05
 """What other programs took of the CPU is named as a reason for doubt from here on."""
-OTHER_STATE_SHARE = 0.10
+OTHER_STATE_SHARE = BOUND_SHARE
 """So much of a source's files may be in the other cache state than was asked: a tenth of the files in memory takes at
-most a tenth of the storage's time away, which is `BOUND_SHARE`."""
+most a tenth of the storage's time away."""
 
 # --- differences between variants ------------------------------------------------------------------------------------
 
@@ -120,6 +122,13 @@ PROMISING = 1.1
 """A gain of few trials is worth naming from here on: less may well be the machine."""
 WORTH_REWRITING = 1.3
 """Less is not worth a change of somebody's functions: the fault that the benchmark counts costs as much."""
+EXPLAINED = 0.5
+"""Of the time: where the stages measured alone account for less, what limits it need not be among their costs."""
+HINTED = 0.3
+"""Of the time: where all stages were measured and account for less, none is named; from here to `EXPLAINED`, one as
+probable."""
+LEAST_CAUSE = 0.1
+"""Of a training step: a smaller cost is no cause, for trials of the same step differ by more."""
 NOT_THE_LIMIT = 0.97
 """From this share of the step on that the model takes by itself, no input makes it 3 % faster: the model limits."""
 
@@ -134,9 +143,8 @@ SELFTEST_COST_SHARE = 0.01
 """Measuring may make a step this much longer …"""
 SELFTEST_COST_US = 20.0
 """… or by so many microseconds, whichever is more (docs/checks.md, "What measuring costs")."""
-SELFTEST_DISTURBED = 0.15
-"""What other work took of the CPU from which on a figure that did not pass shows nothing: the second of
-`TAKEN_LEVELS`."""
+SELFTEST_DISTURBED = TAKEN_LEVELS[1]
+"""What other work took of the CPU from which on a figure that did not pass shows nothing."""
 SELFTEST_BESIDE_CORES = 0.1
 """The program beside a trial may take this much of one core."""
 SELFTEST_POINTS = 5.0
@@ -150,8 +158,8 @@ HOSTS_SCALE = 0.90
 HOST_SLOWER = 1.20
 """A host is slow by itself where its ceiling takes so many times the others': more than a tenth, and beyond
 what machines of one kind differ by. The whole interval over rounds is above 1 plus `BOUND_SHARE`."""
-STRAGGLER_WAIT = 0.20
-"""One host waits where its share is so far above the median of the others': `SEVERE_SHARE`, and nobody's noise.
+STRAGGLER_WAIT = SEVERE_SHARE
+"""One host waits where its share is so far above the median of the others', which is nobody's noise.
 The whole interval of the difference over rounds is above `BOUND_SHARE`."""
 HOSTS_CPU_BUSY = 0.80
 """Ranks of one machine may have waited for its cores from this share of its CPU on: a pipeline that takes all of two

@@ -19,7 +19,6 @@ from pipeline_bench.model.result import (
     Estimate,
     InconclusiveCause,
     Interval,
-    Result,
     ShareName,
     Verdict,
     VerdictKind,
@@ -64,7 +63,14 @@ class StepSplit(NamedTuple):
         }
 
 
-PARTS = tuple(name for name in StepSplit._fields if name in Result.model_fields)
+PARTS = (
+    "input_wait_share",
+    "host_slowdown_share",
+    "accelerator_utilization",
+    "input_wait_ms",
+    "host_slowdown_ms",
+    "ceiling_ms",
+)
 """The names of the parts that a result shows."""
 
 

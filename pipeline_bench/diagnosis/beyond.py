@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pipeline_bench.analysis.thresholds import WORTH_REWRITING
+from pipeline_bench.analysis.thresholds import EXPLAINED, WORTH_REWRITING
 from pipeline_bench.diagnosis import bottleneck, chain
 from pipeline_bench.diagnosis.bottleneck import named
 from pipeline_bench.diagnosis.chain import Segments
@@ -42,7 +42,7 @@ def ideas(
         gained: the speed-up of what is proposed, 1 for none.
     """
     parts = chain.segments_of(inspection, cores)
-    if as_written_ms is None or not parts.elapsed_ns or parts.explained(as_written_ms, ceiling_ms) < chain.EXPLAINED:
+    if as_written_ms is None or not parts.elapsed_ns or parts.explained(as_written_ms, ceiling_ms) < EXPLAINED:
         return ()
     sentences = []
     for idea in _all(inspection):

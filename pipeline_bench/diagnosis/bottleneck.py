@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import Literal, NamedTuple
 
-from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT
+from pipeline_bench.analysis.thresholds import EXPLAINED, HINTED, LEAST_CAUSE, NOT_THE_LIMIT
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.model.calls import TAKE_ANY, WORKERS
@@ -14,10 +14,6 @@ from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
 from pipeline_bench.text import NAME, one_line, units
 from pipeline_bench.text.units import NS_PER_MS
 
-_HINTED = 0.3
-"""Of the time: where all stages were measured and explain less, none is named; below a half, one as probable."""
-_HARDLY = 0.1
-"""Of a training step: trials of the same step differ by more than a smaller share."""
 _FEW_STEPS = 16
 """Of fewer, one that is slower than usual moves a small share by its half."""
 _DEARER_ALONE = 1.25
@@ -72,7 +68,7 @@ def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
     explained, of = _explained(parts, times)
     if as_written_ms is not None and not at_limit:
         all_measured = all(cost.elapsed_ns is not None for cost in inspection.costs)
-        if parts.elapsed_ns and explained < (_HINTED if all_measured else chain.EXPLAINED):
+        if parts.elapsed_ns and explained < (HINTED if all_measured else EXPLAINED):
             begins = _of_beginnings(inspection, times) if ceiling_ms else None
             return begins or _withheld(inspection, number, f"{units.share(explained)} of {of}", 1 - explained)
     unknown = _unmeasured(inspection, number)
@@ -83,7 +79,7 @@ def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
     assert cost is not None
     period_ns = parts.period_ns if as_written_ms is None else as_written_ms * NS_PER_MS
     if at_limit:
-        hardly = parts.cost_ns([number]) < _HARDLY * period_ns
+        hardly = parts.cost_ns([number]) < LEAST_CAUSE * period_ns
         costliest = "" if hardly else f" The costliest stage is {named(stage)}."
         return Bottleneck(text=f"The input is not the limit: {at_limit}.{costliest}")
     passing = _passing(inspection, parts, number)
@@ -91,15 +87,15 @@ def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
         stage, cost = passing[0], inspection.cost(passing[0].id)
         assert cost is not None
     share = min(1.0, parts.cost_ns([each.id for each in passing] or [number]) / period_ns)
-    if ceiling_ms is not None and share < _HARDLY:
+    if ceiling_ms is not None and share < LEAST_CAUSE:
         return Bottleneck(
             text=f"No stage limits the training step: the costliest, {named(stage)}, takes {units.share(share)} of it."
         )
     cause = "handing-over" if passing else _cause(inspection, stage, cost)
     text = _text(inspection, parts, passing or (stage,), share, cause, as_written_ms)
-    few = steps is not None and steps < _FEW_STEPS and share < chain.EXPLAINED
+    few = steps is not None and steps < _FEW_STEPS and share < EXPLAINED
     found = Bottleneck(stage=stage.id, share=share, cause=cause, text=text)
-    if explained < chain.EXPLAINED:
+    if explained < EXPLAINED:
         why = f"the stages measured alone explain only {units.share(explained)} of {of}"
         found = _probable(found, "stages", why)
     elif few:
@@ -129,7 +125,7 @@ def _explained(parts: Segments, times: StepTimes) -> tuple[float, str]:
     if not as_written_ms:
         return 1.0, "the time"
     explained = parts.explained(as_written_ms, ceiling_ms)
-    if ceiling_ms is None or wait_ms is None or wait_ms < _HARDLY * as_written_ms:
+    if ceiling_ms is None or wait_ms is None or wait_ms < LEAST_CAUSE * as_written_ms:
         return explained, "the time"
     return min((explained, "the time"), (min(1.0, parts.period_ns / NS_PER_MS / wait_ms), "the wait for batches"))
 
@@ -307,8 +303,8 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
     costliest = named(inspection.stage(max(first, key=lambda number: first[number])))
     element = "batch" if inspection.batch_size is not None else "element"
     if inspection.once:
-        passes = "script makes the cache anew for each pass" if inspection.anew else "fit passes over its data once"
-        return f" The {passes}: it fills the cache and never reads from it."
+        passes = "the script makes the cache anew for each pass" if inspection.anew else chain.one_pass(inspection)
+        return f" {passes[0].upper()}{passes[1:]}: it fills the cache and never reads from it."
     if inspection.cold:
         later_ns = max(sum(parts.elapsed_ns.get(i, 0.0) for i in group if i not in first) for group in parts.groups)
         later = units.milliseconds(later_ns / NS_PER_MS)

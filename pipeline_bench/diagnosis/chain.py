@@ -150,8 +150,6 @@ def _known(inspection: Inspection, number: int) -> Stage | None:
     return next((stage for stage in inspection.stages if stage.id == number), None)
 
 
-EXPLAINED = 0.5
-"""Of the time: where the stages measured alone account for less, what limits it need not be among their costs."""
 ALL_BUSY = 0.9
 """From this part of the longest segment on, the CPU time over the cores is what limits: nothing else can use them."""
 
@@ -273,6 +271,13 @@ def may_differ(stage: Stage) -> bool:
     """Whether the stage's function may give other results, or break, when its calls overlap or change their order."""
     function = stage.function
     return function is not None and (function.python or function.stateful or function.random)
+
+
+def one_pass(inspection: Inspection) -> str:
+    """Return why no second pass reads what a first one kept, of a pipeline that is made for one (`Inspection.once`)."""
+    if inspection.training is not None and inspection.training.never_reads_again:
+        return "the script's loop passes over its data once, or ends each pass early"
+    return "the fit passes over its data once"
 
 
 def fixed_part(inspection: Inspection, run: Sequence[Stage]) -> list[Stage]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SIMPLER
-from pipeline_bench.diagnosis import attempt_statistics, beyond, bottleneck, chain, limits
+from pipeline_bench.diagnosis import attempt_statistics, beyond, bottleneck, chain, fixes, limits
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, Outcome
@@ -17,18 +17,6 @@ from pipeline_bench.text.units import NS_PER_MS
 _UNSTEADY = 3.0
 """Trials of one pipeline whose means differ by more have something in some of their steps that is not the pipeline's:
 a compilation, or a machine that stood still."""
-_HAS_A_PRICE = frozenset(
-    {
-        "cache",
-        "cache_within_map",
-        "keep_batches",
-        "batch_before_map",
-        "gather_batches",
-        "gather_windows",
-        "worker_processes",
-    }
-)
-"""Kinds of which a trial of some seconds does not show what they take, or when they are right."""
 SPENT = "The budget left no time for it."
 _AT_LIMIT = "The input is not what limits the training step."
 """Why an attempt was not tried, both."""
@@ -273,7 +261,8 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -
     times = units.ratio(result.speedup.value)
     makes = "probably makes" if result.speedup.certainty == "probable" else "makes"
     gain = f"Proposed: {chosen.attempt.fix.title}. It {makes} {what} {times} as fast{ends}{since}{unknown}."
-    prices = (f"{sentence(each.because)}." for each in parts if each.because and each.kind in _HAS_A_PRICE)
+    priced = {each.name for each in fixes.kinds() if each.has_price}
+    prices = (f"{sentence(each.because)}." for each in parts if each.because and each.kind in priced)
     return " ".join([gain, *prices])
 
 

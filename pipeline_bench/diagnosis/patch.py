@@ -48,7 +48,7 @@ def change(
     """
     patch = Patch(source_texts, inspection, names or {})
     stages = _every_stage(inspection)
-    of_files = [_OF_CACHE_FILES] * any("filename" in getattr(edit, "arguments", ()) for edit in fix.edits)
+    of_files = [_OF_CACHE_FILES] * any(edit.keeps_files for edit in fix.edits)
     edits = _in_order(fix.edits)
     edit, changed = edits[-1], dict.fromkeys(number for each in edits for number, _ in each.claims())
     alike = same_calls.places(patch.calls, stages, (number for number in changed if isinstance(number, int)))

@@ -216,10 +216,6 @@ class SourceFile:
             raise CannotPatchError("there is no line for it of its own")
         self.lines_before.setdefault(line, []).extend(statements)
 
-    def has_name(self, name: str) -> bool:
-        """Return whether a name is anywhere in the file."""
-        return name in self._names
-
     def definition(self, name: str, line: int) -> cst.FunctionDef | None:
         """Return the function of that name whose definition, or whose first decorator, begins in a line."""
         found = (each for each in self.nodes if isinstance(each, cst.FunctionDef) and each.name.value == name)
@@ -313,6 +309,11 @@ class SourceFile:
         if "tf" not in self._names:
             raise CannotPatchError("the file has no name for tf.data itself")
         return "tf.data."
+
+    def is_bound(self, name: str, node: cst.CSTNode) -> bool:
+        """Return whether a name is anything where a node stands."""
+        scope = self._wrapper.resolve(ScopeProvider)[node]
+        return scope is None or bool(scope[name])
 
     def is_imported(self, name: str, node: cst.CSTNode) -> bool:
         """Return whether a name is nothing but what an import makes it, where a node stands."""

@@ -147,15 +147,21 @@ def decorate(file: SourceFile, definition: cst.FunctionDef, decorator: str) -> N
     module = decorator.partition(".")[0]
     lines = (each for each in file.module.body if isinstance(each, cst.SimpleStatementLine))
     imports = [each for line in lines for each in line.body if isinstance(each, cst.Import | cst.ImportFrom)]
-    if not file.has_name(module):
+    if not file.is_bound(module, definition):
         first = next((each for each in imports if not file.code(each).startswith("from __future__")), None)
         line = file.line_of(first) if first is not None else None
         if line is None:
             raise CannotPatchError(f"there is no place for `import {module}`")
         file.lines_before.setdefault(line, []).append(f"import {module}\n")
-    elif not file.is_imported(module, definition) or f"import {module}" not in map(file.code, imports):
+    elif not file.is_imported(module, definition) or not any(_binds(each, module) for each in imports):
         raise CannotPatchError(f"{module} is not a name for that module there")
     file.decorators[definition] = decorator
+
+
+def _binds(statement: cst.Import | cst.ImportFrom, module: str) -> bool:
+    """Return whether an import makes a module's name that module."""
+    names = statement.names if isinstance(statement, cst.Import) else ()
+    return any(alias.asname is None and alias.evaluated_name == module for alias in names)
 
 
 def parse_batch(file: SourceFile, function: cst.CSTNode) -> None:

@@ -74,7 +74,10 @@ WHOLE = "*"
 
 
 class EditOfCalls(Data, ABC):
-    """A change to a pipeline's calls."""
+    """A change to a pipeline's calls.
+
+    One that may be made at every stage of a call is also named in `fixes._at_call` and `StageCalls.once`.
+    """
 
     order: ClassVar[int] = 1
     """Of edits that are made together: what changes a call (0), what moves it (1), what stands behind others (2) and
@@ -84,6 +87,11 @@ class EditOfCalls(Data, ABC):
     def kept_stage(self) -> int | None:
         """The stage whose elements it keeps, so that only the first epoch computes them; None where it keeps none."""
         return None
+
+    @property
+    def keeps_files(self) -> bool:
+        """Whether it keeps elements in files, for which only the user knows a path."""
+        return False
 
     @abstractmethod
     def apply(self, plan: CallPlan) -> None:
@@ -95,7 +103,11 @@ class EditOfCalls(Data, ABC):
 
     @abstractmethod
     def claims(self) -> list[tuple[int | str, str]]:
-        """Return what no other edit may touch: stages or options, and what of them; see `WHOLE`."""
+        """Return what no other edit may touch: stages or options, and what of them; see `WHOLE`.
+
+        Of a stage that is an argument, its "place" where it moves, or a method that is put behind it; of ("cache",
+        "place") there is one in a pipeline; of "options" each by its name, of the "sink" each edit.
+        """
 
     def write(self, patch: Patch) -> None:
         """Write the edit as a change of the user's source; ``tf.data.`` stands for the file's own name of that.

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pipeline_bench.tfdata.plan import CallPlan
 
 
+_OF_WORKERS = ("workers", "use_multiprocessing", "max_queue_size")
+
+
 class SetArgument(EditOfCalls):
     """Give a call another value for one argument, or one that it did not have."""
 
@@ -40,7 +43,12 @@ class SetArgument(EditOfCalls):
         patch.set_argument(self.stage, self.argument, value_text(self.argument, self.value))
 
     def describe(self, stage: Callable[[int], str]) -> str:
-        return f"Give {stage(self.stage)} the argument `{self.argument}={value_text(self.argument, self.value)}`"
+        said = f"Give {stage(self.stage)} the argument `{self.argument}={value_text(self.argument, self.value)}`"
+        return (
+            f"{said}, or that attribute where its class takes no such argument"
+            if self.argument in _OF_WORKERS
+            else said
+        )
 
 
 class InsertAfter(EditOfCalls):
@@ -56,6 +64,10 @@ class InsertAfter(EditOfCalls):
     def kept_stage(self) -> int | None:
         return self.stage if self.method == "cache" else None
 
+    @property
+    def keeps_files(self) -> bool:
+        return "filename" in self.arguments
+
     def apply(self, plan: CallPlan) -> None:
         plan.insert_after(self.stage, self.method, self.arguments)
 
@@ -63,7 +75,7 @@ class InsertAfter(EditOfCalls):
         return [(self.stage, self.method), *([("cache", "place")] if self.method == "cache" else [])]
 
     def write(self, patch: Patch) -> None:
-        if "filename" in self.arguments:  # what another run or another pipeline has left there would be read
+        if self.keeps_files:  # what another run or another pipeline has left there would be read
             super().write(patch)
         patch.insert_after(self.stage, self._call())
 

@@ -255,6 +255,9 @@ class ScriptTraining(Data):
     steps: int | None = None
     """Batches that its `fit` takes in all epochs, where `steps_per_epoch` says it."""
 
+    never_reads_again: bool = False
+    """Whether no pass of the script's own loop reads what another kept: there is one, or each ends early."""
+
     @property
     def once(self) -> bool:
         """Whether the training is known to pass over its data only once."""
@@ -334,7 +337,8 @@ class Inspection(Data):
         if self.training.steps is not None and self.pass_elements is not None:
             return self.training.steps <= self.pass_elements
         gives_a_pass = self.cardinality is not None and self.cardinality == self.pass_elements
-        return self.training.once and (gives_a_pass or all(stage.method != "repeat" for stage in self.stages))
+        no_more = self.training.once or self.training.never_reads_again
+        return no_more and (gives_a_pass or all(stage.method != "repeat" for stage in self.stages))
 
     @property
     def anew(self) -> bool:

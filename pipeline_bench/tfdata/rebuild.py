@@ -230,8 +230,8 @@ class _Maker:
         datasets = iter(inputs)
         args, kwargs = replaced((node.args, node.kwargs), Ref, lambda _: next(datasets))
         call = node.recorded
-        if call is None and node.method == "cache":
-            return self._inserted_cache(args[0], node.given().get("filename", ""))
+        if call is None and node.method in KEEPING:
+            return self._inserted_keeper(node, args, kwargs)
         changes_inner = call is not None and (node.inner or self._seed is not None or call.needs_own_files())
         if call is not None and call.inner and changes_inner:
             with intercepted(_InnerCalls(call, lambda *each: self._inner_values(node, *each)).handle):
@@ -240,11 +240,11 @@ class _Maker:
             made = _call(node, args, kwargs)
         return made if node.take is None else made.take(node.take)
 
-    def _inserted_cache(self, dataset: Any, filename: str) -> Any:
-        limit = self._cached_elements
-        cached = (dataset if limit is None else dataset.take(limit)).cache(filename)
-        self.caches.append(cached)
-        return cached if limit is None else cached.repeat()
+    def _inserted_keeper(self, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        limit, (dataset, *rest) = self._cached_elements, args
+        kept = _call(node, (dataset if limit is None else dataset.take(limit), *rest), kwargs)
+        self.caches.append(kept)
+        return kept if limit is None else kept.repeat()
 
     def _values(self, number: int, method: str, given: dict[str, Any], recorded: Call | None) -> dict[str, Any]:
         """Return the file, the seed or the passes that a call is to be made with."""

@@ -194,7 +194,8 @@ def _numbered(call: Call, numbers: Mapping[int, int]) -> Call:
 def _shared(calls: Mapping[int, Call], needed: Collection[int]) -> set[int]:
     """Return those of the calls needed from whose place in the source others that are not needed come, unlike them.
 
-    Calls are alike that have the same function, and where both draw random numbers or mix, or what is before them does.
+    Another one is unlike that has another function, or that is random or mixes, itself or by what is before it, where
+    the one that is needed is not: a cache would keep its draws.
     """
     places = {calls[number].location for number in needed} - {None}
     # `interleave(tf.data.TFRecordDataset)` has the files' datasets made in its own place.
@@ -209,4 +210,9 @@ def _shared(calls: Mapping[int, Call], needed: Collection[int]) -> set[int]:
     elsewhere: dict[Location | None, set[tuple[UserFunction | None, bool]]] = {}
     for number in others:
         elsewhere.setdefault(calls[number].location, set()).add(kinds[number])
-    return {number for number in needed if elsewhere.get(calls[number].location, set()) - {kinds[number]}}
+    return {
+        number
+        for number in needed
+        for function, varies in elsewhere.get(calls[number].location, ())
+        if function != kinds[number][0] or (varies and not kinds[number][1])
+    }

@@ -326,7 +326,9 @@ class _Watch:
 
 def _of_loop(loop: DatasetLoop, model: Any) -> CapturedTraining:
     datasets = script_datasets.named(sys._getframe(1), loop.dataset)
-    return CapturedTraining(loop.dataset, model, loop.line, datasets=datasets, within=loop.within)
+    return CapturedTraining(
+        loop.dataset, model, loop.line, datasets=datasets, within=loop.within, never_reads_again=loop.never_reads_again
+    )
 
 
 def _end_threads() -> None:

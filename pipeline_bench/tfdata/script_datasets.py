@@ -60,6 +60,7 @@ class CapturedTraining:
         in_loop: whether the `fit` is called in a loop of the user's code.
         within: the innermost loop that goes round once for each pass over the data; None where there is none, or it is
             not known.
+        never_reads_again: whether nothing that one pass of the script's own loop kept is read by another.
     """
 
     data: Any
@@ -71,6 +72,7 @@ class CapturedTraining:
     epochs: int | None = None
     in_loop: bool = False
     within: SourceLoop | None = None
+    never_reads_again: bool = False
 
 
 def epochs_of(given: Mapping[str, Any], does: Does) -> int | None:
@@ -197,6 +199,7 @@ def choose(
         epochs=training.epochs,
         in_loop=training.in_loop,
         steps=steps_of(training.given, training.epochs),
+        never_reads_again=training.never_reads_again and found.data is training.data,
     )
     return trained, found.data
 

@@ -42,6 +42,8 @@ class DatasetLoop:
     """Whether it only counts if something does: where its file trains, one that does not may validate."""
     within: SourceLoop | None = None
     """The innermost loop of the script's that begins it again and again."""
+    never_reads_again: bool = False
+    """Whether nothing that one pass kept is read by another."""
     step: LoopStep | None = None
     """What trains on its elements, where a `tf.function` of them does."""
 
@@ -209,6 +211,7 @@ class Loops:
             place = user_code.location()
             loop = self._last = self._loops[iterator] = DatasetLoop(dataset, user_code.named(place))
             loop.within = next(source_loops.around(), None)
+            loop.never_reads_again = source_loops.never_reads_again(_count(dataset))
             loop.needs_training = self._needs_training("" if place is None else place.file)
             return iterator
 
@@ -260,11 +263,16 @@ class Loops:
 
 def _is_short(dataset: Any) -> bool:
     """Return whether a loop over it may be one over an example or two, as over `take(1)`."""
+    return 0 <= _count(dataset) < _LOOP_ELEMENTS
+
+
+def _count(dataset: Any) -> int:
+    """Return how many elements a dataset gives; negative where it has no end or does not know."""
     import tensorflow as tf
 
     count = dataset.cardinality
     with tf.init_scope():  # what trains may be inside a tf.function, where a count is a symbol
-        return 0 <= int(count() if callable(count) else count) < _LOOP_ELEMENTS
+        return int(count() if callable(count) else count)
 
 
 def _by_user() -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -45,6 +45,44 @@ def is_conditional(file: str, loop_line: int, line: int) -> bool:
         if isinstance(node, ast.If) and _in_branch(node, line) and changing & _mentioned([node.test]):
             return True
     return False
+
+
+def most_taken(loop: ast.For, known: Mapping[str, Any]) -> Iterator[int]:
+    """Yield after how many elements a `for` over `enumerate(…)` is left, for each `break` that its counter decides.
+
+    Args:
+        loop: that counts what it takes.
+        known: the variables where it runs; a number that is not among them yields nothing.
+    """
+    target, iterated = loop.target, loop.iter
+    counts = isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Name) and iterated.func.id == "enumerate"
+    if not counts or not isinstance(target, ast.Tuple) or len(iterated.args) != 1 or iterated.keywords:
+        return
+    for node in loop.body:
+        if not isinstance(node, ast.If) or not isinstance(node.test, ast.Compare):
+            continue
+        ends = any(isinstance(each, ast.Break) for each in node.body)
+        counted = ast.dump(node.test.left) == ast.dump(ast.Name(getattr(target.elts[0], "id", ""), ast.Load()))
+        more = {ast.Eq: 1, ast.GtE: 1, ast.Gt: 2}.get(type(node.test.ops[0]))
+        number = _number(node.test.comparators[0], known)
+        if ends and counted and more is not None and number is not None:
+            yield number + more
+
+
+def _number(node: ast.expr, known: Mapping[str, Any]) -> int | None:
+    """Return the whole number that an expression is where these variables are known; None where it is none."""
+    found: Any = None
+    if isinstance(node, ast.Constant):
+        found = node.value
+    elif isinstance(node, ast.Name):
+        found = known.get(node.id)
+    elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):  # as of argparse
+        found = getattr(known.get(node.value.id), "__dict__", {}).get(node.attr)
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        left, right = _number(node.left, known), _number(node.right, known)
+        if left is not None and right is not None:
+            found = left + right if isinstance(node.op, ast.Add) else left - right
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -65,6 +65,35 @@ def repeating() -> Iterator[SourceLoop]:
             yield SourceLoop(id(frame), frame.f_code.co_filename, line)
 
 
+def never_reads_again(batches: int) -> bool:
+    """Return whether no pass can read what an earlier one over the same kept, where a call begins one.
+
+    That is so where a `for` of the user's code, in no other loop, goes over it, or where each pass is left by its count
+    before its end: `if step >= 20: break`, with a number that is known by then.
+
+    Args:
+        batches: of a whole pass; negative where that is not known, or there is no end.
+    """
+    frames = user_code.outward(sys._getframe(1))
+    frame = next((each for each in frames if user_code.origin(each.f_code.co_filename) == "user"), None)
+    if frame is None or frame.f_code.co_filename.startswith("<"):
+        return False
+    loop = _for_over(frame.f_code.co_filename, frame.f_lineno)
+    if loop is None:
+        return False
+    known = {**frame.f_globals, **frame.f_locals}
+    if any(0 <= taken < batches for taken in source_guards.most_taken(loop, known)):
+        return True
+    return [*_around(sys._getframe(1), body=False)] == [(frame, loop.lineno)]
+
+
+@functools.lru_cache(maxsize=256)
+def _for_over(file: str, line: int) -> ast.For | None:
+    """Return the innermost `for` of a file that goes over what stands in a line."""
+    loops = [each for each in ast.walk(_tree(file)) if isinstance(each, ast.For) and line in _span([each.iter])]
+    return max(loops, key=lambda each: each.lineno, default=None)
+
+
 def _around(innermost: FrameType, body: bool) -> Iterator[tuple[FrameType, int]]:
     """Yield the loops of `around`: the frame that runs each, and its first line."""
     in_generators_loop = False
@@ -117,12 +146,16 @@ def _loops_around(file: str, defined_line: int, line: int, body: bool, runs_on: 
 @functools.lru_cache(maxsize=256)
 def _loops(file: str) -> tuple[_Lines, ...]:
     """Return the loops of a file, inner ones first."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError, RecursionError):
-        return ()
-    loops = [_lines(node) for node in ast.walk(tree) if isinstance(node, _LOOPS)]
+    loops = [_lines(node) for node in ast.walk(_tree(file)) if isinstance(node, _LOOPS)]
     return tuple(sorted(loops, key=lambda loop: -loop.first))
+
+
+def _tree(file: str) -> ast.Module:
+    """Return the text of a file; an empty one where it is no Python."""
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError, RecursionError):
+        return ast.Module([], [])
 
 
 def _lines(node: Any) -> _Lines:

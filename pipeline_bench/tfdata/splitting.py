@@ -346,7 +346,12 @@ def _bound(statements: list[ast.stmt], parameters: tuple[str, ...]) -> list[str]
 
 
 def _dedented(lines: list[str]) -> str:
-    return textwrap.dedent("".join(lines)).replace("\r\n", "\n").replace("\r", "\n").strip("\n") + "\n"
+    """Return statements from the first column on; a comment, or what is in brackets, may begin left of them."""
+    rows = "".join(lines).replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    code = (row for row in rows if row.strip() and not row.lstrip().startswith("#"))
+    column = next((len(row) - len(row.lstrip()) for row in code), 0)
+    moved = [row.lstrip() if row[:column].strip() or not row.strip() else row[column:] for row in rows]
+    return "\n".join(moved).strip("\n") + "\n"
 
 
 def _definition(name: str, parameters: tuple[str, ...], body: str) -> str:

@@ -361,11 +361,12 @@ def make_dataset():
     [
         ("prepare(tf.data.Dataset.range(4), double, True)", []),
         ("tf.data.Dataset.range(4).map(augment).batch(2)", []),
-        ("prepare(tf.data.Dataset.range(4), double, False)", [3, 4]),
+        ("prepare(tf.data.Dataset.range(4), double, False)", []),
+        ("(training := prepare(tf.data.Dataset.range(4), double, False))", [2, 3]),
         ("prepare(tf.data.Dataset.range(4), augment, True)", [3]),
         ("prepare(tf.data.Dataset.range(4).map(augment), double, True)", [1]),
     ],
-    ids=["the same", "other lines", "not shuffled", "another function", "random in front"],
+    ids=["the same", "other lines", "not shuffled", "shuffled", "another function", "random in front"],
 )
 def test_a_call_that_makes_a_stage_of_another_pipeline_otherwise_is_told(
     validation: str, shared: list[int], tmp_path: Path

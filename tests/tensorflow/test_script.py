@@ -85,6 +85,16 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "for batches in (valid_ds, train_ds):\n    for x, y in batches: step(x)",
         [5, True, 12, "train_ds"],
     ),
+    "left_by_its_count": (
+        "limit = 6\nfor epoch in range(2):\n    for i, (x, y) in enumerate(data):\n"
+        "        with tf.GradientTape(): pass\n        if i == limit - 1:\n            print(i)\n            break",
+        [10, False, 9, True],
+    ),
+    "left_behind_its_end": (
+        "for epoch in range(2):\n    for i, (x, y) in enumerate(data):\n"
+        "        with tf.GradientTape(): pass\n        if i > 20: break",
+        [10, False, 8, False],
+    ),
     "prepares": ("for x, y in data: x.numpy()\nmodel.fit(data.take(2))", [2, True, 8]),
     "neighbour": ("from beside import train\ntrain(model, data)", [10, True, 2, 1, False]),
     "loop": ("next(iter(data.take(3)))\nfor x, y in data:\n    x + 1", [10, False, 8]),
@@ -112,6 +122,7 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "@tf.function\ndef train(batches):\n    for batch in batches:\n        batch[0] + 1.0\ntrain(data)",
         [10, False, 10],
     ),
+    "passes_once": ("for x, y in data:\n    with tf.GradientTape(): pass", [10, False, 7, True]),
     "step_in_a_function": (
         "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x + 1.0\nfor x, y in data.take(5): step(x)",
         [5, True, 10],
@@ -166,7 +177,7 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "preview": (
         "for x, y in data.take(3): print(x)\n"
         "for epoch in range(2):\n    for x, y in data.take(8):\n        with tf.GradientTape() as tape: model(x)",
-        [8, False, 9],
+        [8, False, 9, False],
     ),
     "first_step": (
         "def step(x):\n    with tf.GradientTape(): open('stepped', 'w')\n"
@@ -339,6 +350,8 @@ def reach(name):
             found += [training.epochs, training.in_loop]
         if name == "graph_loop_over_an_argument":
             assert [each.name for each in training.datasets] == ["", "data"], training.datasets
+        if name in ("passes_once", "preview", "left_by_its_count", "left_behind_its_end"):
+            found.append(training.never_reads_again)
         if name == "validates_by_the_step_that_trains":
             trained, data = script_datasets.choose(training, None, lambda data: None)
             assert trained.model and int(data.cardinality()) == 9

@@ -46,9 +46,21 @@ METHOD = [
     f"CPU quota took {percent(limit.QUOTA_SHARE)} of the time of all CPUs",
     f"held the clock down for {percent(limit.GPU_THROTTLED_SHARE)} of the time",
     f"the SM clock was {percent(limit.GPU_CLOCK_DIFFERENCE)} below",
+    f"(from {percent(limit.OVERLAPPED_SHARE)} on), overlaps in part, or is not seen to overlap (up to "
+    f"{percent(1 - limit.OVERLAPPED_SHARE)})",
     f"at work (utilization {limit.GPU_BUSY_PERCENT:.0f} %)",
 ]
-DIAGNOSE = [f"all stages take less than {percent(1 - limit.NOT_THE_LIMIT)} of it, the input is not the limit"]
+RUN = [
+    f"more than {limit.LONG_FIRST_BATCH_S:.0f} s for the first batch",
+    f"each take {limit.SLOWER_EPOCHS} times as long",
+    f"spend {percent(limit.EPOCH_START_SHARE)} of their time, and a second, waiting for their first batches",
+    f"more than {percent(limit.ITERATOR_END_SHARE)} of their time",
+    f"by {percent(limit.GROWTH_SHARE)} of the machine's memory an epoch",
+]
+DIAGNOSE = [
+    f"all stages take less than {percent(1 - limit.NOT_THE_LIMIT)} of it, the input is not the limit",
+    f"below {percent(limit.HINTED)} none is named",
+]
 JOB = [
     f"from a wait of {percent(limit.BOUND_SHARE)} of the step, *severely* from {percent(limit.SEVERE_SHARE)}",
     f"no verdict below {limit.NEEDED_STEPS} steps",
@@ -67,6 +79,11 @@ HOSTS = [
     f"its ceiling takes at least {limit.HOST_SLOWER} times the median",
     f"waits at least {limit.STRAGGLER_WAIT * 100:.0f} points more of its step",
     f"interval is at or above {percent(limit.HOSTS_SCALE)}, and not all of it above {percent(limit.TIE)}",
+    f"each host waits at least {limit.BOUND_SHARE * 100:.0f} points more than alone",
+    f"less than {1 + limit.BOUND_SHARE:.1f} times as long as the others'",
+    f"above {1 + limit.BOUND_SHARE:.1f} times (a slow ceiling) or above {limit.BOUND_SHARE * 100:.0f} points",
+    f"the wait is certainly at least {percent(limit.BOUND_SHARE)} of the step",
+    f"reach less than {percent(limit.HOSTS_SCALE)} of their rate alone",
     f"If {percent(limit.HOSTS_CPU_BUSY)} or more was busy and they took {percent(limit.BOUND_SHARE)} or more",
 ]
 
@@ -77,6 +94,7 @@ HOSTS = [
         *(("hosts.md", text) for text in HOSTS),
         *(("selftest.md", text) for text in SELFTEST),
         *(("method.md", text) for text in METHOD),
+        *(("run.md", text) for text in RUN),
         *(("diagnose.md", text) for text in DIAGNOSE),
         *(("in_the_job.md", text) for text in JOB),
     ],

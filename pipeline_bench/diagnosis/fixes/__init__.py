@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 
-from pipeline_bench.analysis.thresholds import WORTH_A_TRY
+from pipeline_bench.analysis.thresholds import EXPLAINED, WORTH_A_TRY
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
@@ -64,6 +64,8 @@ class Kind:
         candidates: yields the fixes of this kind whose edits fit the pipeline.
         api: of the pipelines that it is for (`Inspection.api`).
         blocker: returns why none of them can be tried here, in one sentence without its full stop; None where they can.
+        has_price: whether a proposal says the `caveat` of its fixes: a trial of some seconds does not show what they
+            take, or when they are right.
     """
 
     name: str
@@ -71,18 +73,22 @@ class Kind:
     candidates: _Finder
     blocker: _Blocker
     api: str = "tf.data"
+    has_price: bool = False
 
 
 _KINDS: list[Kind] = []
 
 
 def kind(
-    saving: float, blocker: _Blocker = lambda inspection, context: None, api: str = "tf.data"
+    saving: float,
+    blocker: _Blocker = lambda inspection, context: None,
+    api: str = "tf.data",
+    has_price: bool = False,
 ) -> Callable[[_Finder], _Finder]:
     """Register a function that yields candidates as a kind of fix, which has its name; see `Kind`."""
 
     def registered(candidates: _Finder) -> _Finder:
-        _KINDS.append(Kind(candidates.__name__, saving, candidates, blocker, api))
+        _KINDS.append(Kind(candidates.__name__, saving, candidates, blocker, api, has_price))
         return candidates
 
     return registered
@@ -202,7 +208,7 @@ def _hopeless(kind: Kind, fix: Fix, inspection: Inspection, context: Context, pa
 
 def _is_explained(parts: Segments, context: Context) -> bool:
     """Return whether the stages' costs make up enough of the time, so that a stage of little cost is no gain."""
-    return context.as_written_ms is None or parts.explained(context.as_written_ms) >= chain.EXPLAINED
+    return context.as_written_ms is None or parts.explained(context.as_written_ms) >= EXPLAINED
 
 
 def _spoils(fix: Fix, inspection: Inspection) -> str | None:

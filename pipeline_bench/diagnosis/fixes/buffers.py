@@ -89,7 +89,7 @@ def read_size(inspection: Inspection, context: Context) -> Iterator[Fix]:
 def _cache_blocker(inspection: Inspection, context: Context) -> str | None:
     """Return why nothing would be read from a cache behind the fixed part."""
     if inspection.once:
-        return "the fit passes over its data once, and nothing would be read from a cache"
+        return f"{chain.one_pass(inspection)}, and nothing would be read from a cache"
     run = list(reversed(chain.trunk(inspection)))
     for stage in run[len(_fixed_part(inspection, run)) :]:
         if stage.method == "take_while" or (stage.method == "take" and stage.arguments.get("count") != -1):
@@ -97,7 +97,7 @@ def _cache_blocker(inspection: Inspection, context: Context) -> str | None:
     return None
 
 
-@kind(saving=0.9, blocker=_cache_blocker)
+@kind(saving=0.9, blocker=_cache_blocker, has_price=True)
 def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what was computed once: in memory, on disk where it does not fit; always before the first random stage."""
     run = list(reversed(chain.trunk(inspection)))
@@ -118,7 +118,7 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
         yield _cached(inspection, context, moved[-1], out, passed)
 
 
-@kind(saving=0.85, blocker=_cache_blocker)
+@kind(saving=0.85, blocker=_cache_blocker, has_price=True)
 def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what a map computes before it draws random numbers: two maps, and a cache between them."""
     run = list(reversed(chain.trunk(inspection)))
@@ -149,13 +149,13 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
 def _not_kept(inspection: Inspection, context: Context) -> str | None:
     """Return why nothing would be read from batches that a PyDataset keeps."""
     if inspection.once:
-        return "the fit passes over its data once, and no batch would be asked for again"
+        return f"{chain.one_pass(inspection)}, and no batch would be asked for again"
     if any(processes for *_, processes in pools(inspection)):
         return "each worker process would keep batches of its own, and ends with the epoch"
     return None
 
 
-@kind(saving=0.9, blocker=_not_kept, api="PyDataset")
+@kind(saving=0.9, blocker=_not_kept, api="PyDataset", has_price=True)
 def keep_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Have a PyDataset keep the batches that it made, if each is the same in every epoch and memory has room."""
     for workers, stage, _, _ in pools(inspection):

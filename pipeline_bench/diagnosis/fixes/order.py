@@ -17,7 +17,7 @@ _GROWN = 4
 """Elements so many times as large as before the maps make a shuffle dear in what its own time does not show."""
 
 
-@kind(saving=0.85)
+@kind(saving=0.85, has_price=True)
 def batch_before_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Give a map whole batches: one call where there were as many as the batch has samples.
 
@@ -107,7 +107,7 @@ def _samples(inspection: Inspection) -> Iterator[_Samples]:
         yield _Samples(chain.run_before(inspection, maps[0], TAKE_ANY) if maps else [], maps, passed, batch)
 
 
-@kind(saving=0.9)
+@kind(saving=0.9, has_price=True)
 def gather_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Cut no array into samples only to put them together again: numbers of rows go the same way, and are gathered."""
     for each in _samples(inspection):
@@ -130,7 +130,7 @@ def gather_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
         )
 
 
-@kind(saving=0.9)
+@kind(saving=0.9, has_price=True)
 def gather_windows(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Make no dataset of every window: numbers of first rows, of which a map gathers windows, one or a batch a call."""
     for window in (stage for stage in inspection.stages if stage.method == "window"):
@@ -210,12 +210,13 @@ def _shuffles(inspection: Inspection) -> Iterator[Fix]:
     """Move shuffles in front of maps: the same seed gives the same order, and the buffer holds smaller elements."""
     for shuffle in inspection.stages:
         run = chain.maps_before(inspection, shuffle) if shuffle.method == "shuffle" else []
-        if run:
+        growth = _growth(inspection, run[0], shuffle) if run else None
+        if run and (growth is None or growth >= 1):
             yield fix(
                 f"shuffle before {run[0].label}",
                 f"Shuffle before {short(run[0])}, while the elements are still small",
                 MoveBefore(stage=shuffle.id, other=run[0].id),
-                stages=[] if _grows(inspection, run[0], shuffle) else [shuffle.id],
+                stages=[] if growth is not None and growth >= _GROWN else [shuffle.id],
                 reorders=any(chain.may_differ(stage) for stage in run),
                 caveat="the buffer is filled without waiting for the maps",
             )
@@ -253,11 +254,11 @@ def _alike(one: Stage, other: Stage) -> bool:
     return one.method == other.method == "map" and one.arguments == other.arguments
 
 
-def _grows(inspection: Inspection, first: Stage, shuffle: Stage) -> bool:
-    """Return whether the elements are much smaller before the first map than where they are shuffled now."""
+def _growth(inspection: Inspection, first: Stage, shuffle: Stage) -> float | None:
+    """Return how many times as large elements are where they are shuffled now as before the first map, if known."""
     source = chain.before(inspection, first)
     small = inspection.cost(source.id) if source is not None else None
     large = inspection.cost(shuffle.id)
-    if small is None or large is None or small.element_bytes is None or large.element_bytes is None:
-        return False
-    return large.element_bytes >= _GROWN * small.element_bytes
+    if small is None or large is None or not small.element_bytes or large.element_bytes is None:
+        return None
+    return large.element_bytes / small.element_bytes

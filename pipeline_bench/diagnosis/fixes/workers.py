@@ -53,7 +53,7 @@ def worker_threads(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 )
 
 
-@kind(saving=0.8, api="PyDataset")
+@kind(saving=0.8, api="PyDataset", has_price=True)
 def worker_processes(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Make several batches at the same time, in processes, which do not share Python's lock."""
     for stage, run, workers, processes in pools(inspection):

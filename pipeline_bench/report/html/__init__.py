@@ -14,6 +14,7 @@ import numpy as np
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from pipeline_bench.analysis.stats import BOOTSTRAP_FROM_TRIALS
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, COMPUTE_BOUND_AU, SEVERE_SHARE
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import PLACEMENT_METHOD, facts, in_order, pipeline_tree, step_parts
@@ -30,10 +31,10 @@ _METHOD = (
     "is held against the ceiling trial of the same repeat, and speed-ups against the baseline's.",
     "Warm-up is found afterwards in the step times themselves and left out of every figure, except of a total that is "
     "compared with a published one at the same number of steps.",
-    "Intervals are 95 %, over trials and not over steps: Student's t below 8 trials, bootstrap from 8 on. Where an "
-    "interval straddles the threshold that would decide, the verdict is inconclusive. A variant is input-bound or "
-    f"host-bound from {units.share(BOUND_SHARE)} of the step, severely from {units.share(SEVERE_SHARE)}, and "
-    f"compute-bound from an AU of {units.fraction(COMPUTE_BOUND_AU)}.",
+    f"Intervals are 95 %, over trials and not over steps: Student's t below {BOOTSTRAP_FROM_TRIALS} trials, bootstrap "
+    f"from {BOOTSTRAP_FROM_TRIALS} on. Where an interval straddles the threshold that would decide, the verdict is "
+    f"inconclusive. A variant is input-bound or host-bound from {units.share(BOUND_SHARE)} of the step, severely from "
+    f"{units.share(SEVERE_SHARE)}, and compute-bound from an AU of {units.fraction(COMPUTE_BOUND_AU)}.",
 )
 
 

@@ -278,6 +278,8 @@ def augmented() -> tuple[Stage, ...]:
         (ScriptTraining(line="train.py:9", model=True, epochs=2, steps=100), True, False),
         (ScriptTraining(line="train.py:9", model=True, epochs=2, steps=101), True, True),
         (ScriptTraining(line="train.py:9"), False, True),
+        (ScriptTraining(line="train.py:9", never_reads_again=True), False, False),
+        (ScriptTraining(line="train.py:9", never_reads_again=True), True, True),
         (None, False, True),
     ],
 )
@@ -289,7 +291,10 @@ def test_no_cache_is_tried_for_a_single_epoch(training: ScriptTraining | None, r
     caches = [attempt for attempt in found if attempt.fix.kind == "cache"]
     assert {attempt.outcome for attempt in caches} == {"pending" if is_tried else "not-tried"}
     if not is_tried:
-        assert reason(found, "cache") == "the fit passes over its data once, and nothing would be read from a cache."
+        once = "the fit passes over its data once"
+        if training is not None and training.never_reads_again:
+            once = "the script's loop passes over its data once, or ends each pass early"
+        assert reason(found, "cache") == f"{once}, and nothing would be read from a cache."
 
 
 def test_a_repeat_that_makes_the_pass_no_longer_begins_no_second_one() -> None:
@@ -377,6 +382,14 @@ def test_a_batch_comes_before_a_map_also_through_what_does_not_look_at_the_eleme
     stateful = (stages[0], stage(1, "map", 0, of=function("count", stateful=True)), *stages[2:])
     (found,) = of_kind(tried(chain_of(*stateful), allow_reordering=True), "batch_before_map")
     assert found.reorders
+
+
+@pytest.mark.parametrize(("read_bytes", "is_candidate"), [(100.0, True), (1000.0, True), (9000.0, False)])
+def test_a_shuffle_goes_before_a_map_only_if_its_buffer_gets_no_larger(read_bytes: float, is_candidate: bool) -> None:
+    looked = chain_of(source(), mapped(1, "resize"), stage(2, "shuffle", 1, buffer_size=100), stage(3, "batch", 2))
+    costs = (looked.costs[0].model_copy(update={"element_bytes": read_bytes}), *looked.costs[1:])
+    found = [each.fix.title for each in tried(looked.model_copy(update={"costs": costs}))]
+    assert ("Shuffle before resize, while the elements are still small" in found) is is_candidate
 
 
 def test_what_cannot_gain_is_not_tried_and_says_so() -> None:

@@ -161,7 +161,19 @@ class Batches(keras.utils.PyDataset):
 """,
             {"    def __getitem__": "    @functools.lru_cache(maxsize=None)\n    def __getitem__"},
         ),
+        (
+            f"from functools import partial\n{WITHOUT_IMPORT}",
+            {
+                "from functools": "import functools\nfrom functools",
+                "    def __getitem__": "    @functools.lru_cache(maxsize=None)\n    def __getitem__",
+            },
+        ),
+        (
+            f"import os, functools\n{WITHOUT_IMPORT}",
+            {"    def __getitem__": "    @functools.lru_cache(maxsize=None)\n    def __getitem__"},
+        ),
         (f"import keras\n\nfunctools = 3\n\n{WITHOUT_IMPORT}", None),
+        (f"import other as functools\n\n{WITHOUT_IMPORT}", None),
         (WITHOUT_IMPORT, None),
     ],
 )
@@ -234,7 +246,10 @@ def test_where_nothing_is_known_of_the_call_the_words_name_the_py_dataset() -> N
     stages = tuple(each.model_copy(update={"place": None}) for each in found.stages)
     edit = SetArgument(stage=1, argument="workers", value=8)
     code = patch.change({}, found.model_copy(update={"stages": stages}), fix_of(edit))
-    assert code.text == ("Give the PyDataset the argument `workers=8` (no diff: where its call stands is not known).")
+    assert code.text == (
+        "Give the PyDataset the argument `workers=8`, or that attribute where its class takes no such argument (no "
+        "diff: where its call stands is not known)."
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
+from pipeline_bench.tfdata import source_guards
 from pipeline_bench.tfdata.source_loops import SourceLoop, around, repeating
 
 KEPT: dict[str, list[SourceLoop]] = {}
@@ -197,3 +200,31 @@ def test_what_only_some_rounds_make_is_not_made_anew_by_each() -> None:
                 inner = always()
     assert (first, made, failed) == ([], [], [])
     assert len(inner) == 1, "the inner loop makes it each time, and only the outer one does not"
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("if step >= 20: break", [21]),
+        ("if step > options.steps: break", [10]),
+        ("if step == steps + 1:\n        print(step)\n        break", [7]),
+        ("if step >= unknown: break", []),
+        ("if loss > 20: break", []),
+        ("if step >= 20: continue", []),
+        ("if step <= 20: break", []),
+        ("for _ in batch:\n        if step >= 20: break", []),
+    ],
+)
+def test_a_loop_that_counts_is_left_after_a_number_that_is_known(condition: str, expected: list[int]) -> None:
+    (loop,) = ast.parse(f"for step, batch in enumerate(data):\n    train(batch)\n    {condition}").body
+    assert isinstance(loop, ast.For)
+    assert list(source_guards.most_taken(loop, {"steps": 5, "options": SimpleNamespace(steps=8)})) == expected
+
+
+@pytest.mark.parametrize(
+    "head", ["for batch in data", "for step, batch in zip(steps, data)", "for step in enumerate(data)"]
+)
+def test_a_loop_that_does_not_count_from_its_beginning_is_not_known_to_be_left(head: str) -> None:
+    (loop,) = ast.parse(f"{head}:\n    if step >= 20: break").body
+    assert isinstance(loop, ast.For)
+    assert not list(source_guards.most_taken(loop, {}))

@@ -46,6 +46,9 @@ DIVIDED = {
             )
             return b, x
         """,
+    "comments left of the statements": (
+        "def f(x, y):\n    a = x * 2\n#   a = 0\n    b = (a +\n  y)\n# b = 0\n    c = b\n#\n    return c * b\n"
+    ),
     "a parameter is set anew": """
         def f(x, y):
             x = x + 1
