@@ -297,6 +297,8 @@ class Inspection(Data):
     disk_reason: Line | None = None
     files: tuple[Text, ...] = ()
     """The first of the files that the pipeline read."""
+    source_bytes: float | None = None
+    """The size of all files that its sources name."""
     default_parallelised: bool = True
     """Whether tf.data's default optimizations are on in the pipeline's options."""
     cold: bool = False
@@ -339,6 +341,13 @@ class Inspection(Data):
         gives_a_pass = self.cardinality is not None and self.cardinality == self.pass_elements
         no_more = self.training.once or self.training.never_reads_again
         return no_more and (gives_a_pass or all(stage.method != "repeat" for stage in self.stages))
+
+    @property
+    def elements_about(self) -> float | None:
+        """About how many elements of the sink a pass has: by its files' size where TensorFlow does not know."""
+        if self.pass_elements is not None or not self.source_bytes or not self.read_bytes:
+            return self.pass_elements
+        return self.source_bytes / self.read_bytes
 
     @property
     def anew(self) -> bool:

@@ -172,8 +172,7 @@ def of(
     """
     padding = _padding(stages)
     dropped = [stage.arguments.get("batch_size") for stage in stages if stage.arguments.get("drop_remainder") is True]
-    keeps_state = any(stage.keeps_state for stage in stages)
-    suspect = keeps_state and not any(map(_draws_in_parallel, stages))
+    suspect = any(stage.keeps_state for stage in stages)
     pass_s = limit_s / (3 if suspect else 2)
     with user_code.element_errors():
         dataset = make(SEEDS[0])
@@ -203,12 +202,6 @@ def of(
 def digests(element: Any) -> list[bytes]:
     """Return a hash of the content of each component of an element."""
     return [digest for _, leaf in describe.components(element) for _, digest in _samples(leaf, None)]
-
-
-def _draws_in_parallel(stage: Stage) -> bool:
-    """Whether random ops run beside each other: they draw in any order, so that one seed gives several passes."""
-    calls = stage.arguments.get("num_parallel_calls")
-    return stage.draws and calls not in (None, 1)
 
 
 def _padding(stages: Sequence[Stage]) -> float | None:

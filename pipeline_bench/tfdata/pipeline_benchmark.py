@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -153,6 +153,7 @@ def run(
             "first_ns": first_ns,
             "tuned": tuned,
             "read_bytes": _read_for_one(read_before, read_first, read_after, count, ended=element is None),
+            "source_bytes": source_bytes(dataset),
             "files": tuple(dict.fromkeys((*opened, *named_files(dataset)))),
         }
     )
@@ -172,13 +173,28 @@ def _read_for_one(before: int | None, first: int | None, after: int | None, coun
 
 def named_files(dataset: Any) -> tuple[str, ...]:
     """Return the files that the sources of a dataset name: elements that are strings and lead to a file."""
+    return tuple(file for _, files in _sources_of_files(dataset) for file in files)
+
+
+def source_bytes(dataset: Any) -> float | None:
+    """Return the size of all files that the sources name, by the first of each; None where none is named."""
+    total = 0.0
+    for count, files in _sources_of_files(dataset):
+        if count < 0:
+            return None
+        total += sum(Path(file).stat().st_size for file in files) * count / min(count, _NAMES_READ)
+    return total or None
+
+
+def _sources_of_files(dataset: Any) -> Iterator[tuple[int, list[str]]]:
+    """Yield of each source that names files how many elements it has, and the first of the files."""
     import tensorflow as tf
 
-    found: list[str] = []
     for each in throughput.upstream_of(dataset):
         if not throughput.inputs_of(each) and getattr(each, "element_spec", None) == tf.TensorSpec([], tf.string):
-            found += filter(None, map(_existing_file, each.take(_NAMES_READ).as_numpy_iterator()))
-    return tuple(found)
+            files = [*filter(None, map(_existing_file, each.take(_NAMES_READ).as_numpy_iterator()))]
+            if files:
+                yield int(each.cardinality()), files
 
 
 def _existing_file(name: bytes) -> str | None:

@@ -92,7 +92,8 @@ def subsampled(recipe: Recipe, edits: Iterable[Edit], scratch: Path, seed: int) 
 
     Every stage is made again. Stages that decide an order (`shuffle`, `list_files`, …) decide it alike in every process
     and for every seed; random ops in the user's functions differ between seeds. Sets TensorFlow's global seed. Options
-    of an edit are kept; a service and a device, which change no sample, are left out.
+    of an edit are kept; a service and a device, which change no sample, are left out. Where a function keeps a state
+    beside them, random ops run one after the other: one seed then gives the same again, unless the state does not.
 
     Raises:
         PipelineBenchError: an edit does not fit, or moves a filter in front of a map that may change what it looks at.
@@ -105,7 +106,8 @@ def subsampled(recipe: Recipe, edits: Iterable[Edit], scratch: Path, seed: int) 
     for edit in edits:
         edit.apply(plan)
     plan.service_workers = plan.device_buffer = None
-    return _finished(plan, _Maker(plan, scratch, seed).dataset(plan.sink))
+    in_order = any(stage.keeps_state for stage in recipe.stages)
+    return _finished(plan, _Maker(plan, scratch, seed, draws_in_order=in_order).dataset(plan.sink))
 
 
 def _check_filter(recipe: Recipe, edit: MoveBefore) -> None:
@@ -168,12 +170,18 @@ class _Maker:
     """Makes the datasets of a plan, each once: what did not change is taken as it is, what did is called again."""
 
     def __init__(
-        self, plan: CallPlan, scratch: Path, seed: int | None = None, cached_elements: int | None = None
+        self,
+        plan: CallPlan,
+        scratch: Path,
+        seed: int | None = None,
+        cached_elements: int | None = None,
+        draws_in_order: bool = False,
     ) -> None:
         """With a seed, everything is made again, and the same stage shuffles alike in every process."""
         self._plan = plan
         self._scratch = scratch
         self._seed = seed
+        self._draws_in_order = draws_in_order
         self._cached_elements = cached_elements
         self._made: dict[int, Any] = {}
         self.caches: list[Any] = []
@@ -254,6 +262,9 @@ class _Maker:
             return {"path" if method == "snapshot" else "filename": own}
         if self._seed is not None and method in _DECIDE_ORDER and given.get("seed") is None:
             return {"seed": number & 0xFFFF}
+        parallel = given.get("num_parallel_calls") is not None
+        if self._draws_in_order and parallel and recorded is not None and recorded.stage().draws:
+            return {"num_parallel_calls": 1}
         if self._seed is not None and method == "repeat":
             node = self._plan.nodes.get(number)
             most = self._plan.passes if node is None or node.passes is None else node.passes

@@ -41,6 +41,22 @@ def test_strings_that_lead_to_files_are_files(tmp_path: Path) -> None:
     assert pipeline_benchmark.named_files(names.map(tf.io.read_file).batch(2)) == (str(tmp_path / "a.txt"),)
 
 
+def test_the_size_of_all_files_follows_from_the_first_ones(tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.tfrecord" for number in range(70)]
+    for file in files:
+        with tf.io.TFRecordWriter(str(file)) as writer:
+            writer.write(b"x" * 84)
+    names = list(map(str, files))
+    for dataset in (
+        tf.data.TFRecordDataset(names).map(tf.strings.length),
+        tf.data.Dataset.from_tensor_slices(names).interleave(tf.data.TFRecordDataset).batch(2),
+        tf.data.Dataset.zip(tf.data.TFRecordDataset(names), tf.data.Dataset.range(9)),
+    ):
+        assert pipeline_benchmark.source_bytes(dataset) == 70 * 100
+    assert pipeline_benchmark.source_bytes(tf.data.TFRecordDataset([*names[:40], *["none"] * 20])) == 40 * 100
+    assert pipeline_benchmark.source_bytes(tf.data.Dataset.range(9)) is None
+
+
 def test_lines_of_text_are_no_files_however_long(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("word " * 200 + "\n" + "/word" * 900 + "\n")
     assert pipeline_benchmark.named_files(tf.data.TextLineDataset(str(tmp_path / "a.txt")).batch(2)) == ()

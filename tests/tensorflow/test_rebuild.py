@@ -24,7 +24,7 @@ from pipeline_bench.model.edits import (
     SetArgument,
     SetOptions,
 )
-from pipeline_bench.tfdata import rebuild
+from pipeline_bench.tfdata import fingerprint, rebuild
 from pipeline_bench.tfdata.recipe import OWN_FILE_NOTE, Recipe
 from tests.tensorflow import recorded
 from tests.tensorflow.recorded import recipe_of, values
@@ -148,6 +148,26 @@ def test_inserted_calls_stand_in_the_order_of_the_edits(tmp_path: Path) -> None:
     assert type(made.dataset).__name__ == "_PrefetchDataset"
     assert made.dataset._input_dataset is made.caches[0]
     assert values(made.dataset) == values(chain())
+
+
+@pytest.mark.parametrize("draws", [False, True])
+def test_one_seed_repeats_what_parallel_calls_draw_but_not_what_python_draws_beside_them(
+    draws: bool, tmp_path: Path
+) -> None:
+    import tensorflow as tf
+
+    generator = np.random.default_rng()
+
+    def load(x: Any) -> Any:
+        return tf.ensure_shape(tf.numpy_function(lambda x: x + draws * generator.integers(99), [x], tf.int64), [])
+
+    def draw(x: Any) -> Any:
+        return tf.cast(x, tf.float64) + tf.random.uniform([], dtype=tf.float64)
+
+    recipe = recipe_of(lambda: tf.data.Dataset.range(64).map(load).map(draw, 4))
+    found = fingerprint.of(lambda seed: rebuild.subsampled(recipe, (), tmp_path, seed), recipe.stages, 20.0)
+    (component,) = found.components
+    assert (component.random, component.kept_state) == (True, draws)
 
 
 def test_a_cache_on_disk_lies_under_the_scratch_folder_and_can_be_kept_small(tmp_path: Path) -> None:

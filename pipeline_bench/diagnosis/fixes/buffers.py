@@ -304,7 +304,7 @@ def _all_of(stage: Stage | None, size: Value) -> bool:
 
 
 def _size_bytes(inspection: Inspection, stage: Stage) -> float | None:
-    cost, count = inspection.cost(stage.id), inspection.pass_elements
+    cost, count = inspection.cost(stage.id), inspection.elements_about
     if cost is None or cost.element_bytes is None or cost.elements is None or count is None:
         return None
     return cost.element_bytes * cost.elements * count

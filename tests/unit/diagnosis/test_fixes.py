@@ -325,6 +325,17 @@ def test_a_cache_stands_before_the_first_random_stage_with_its_size() -> None:
     assert short.edits == (InsertAfter(stage=1, method="cache", arguments={"filename": "disk"}),)
 
 
+@pytest.mark.parametrize(("source_bytes", "where"), [(1e6, "in memory"), (1e9, "on disk"), (None, "in memory")])
+def test_a_cache_of_records_that_nobody_counted_is_as_large_as_their_files_say(
+    source_bytes: float | None, where: str
+) -> None:
+    looked = chain_of(source("TFRecordDataset"), mapped(1, "decode"), stage(2, "batch", 1))
+    known = looked.model_copy(update={"pass_elements": None, "read_bytes": 1000.0, "source_bytes": source_bytes})
+    (found,) = of_kind(tried(known, free_memory_bytes=2**27), "cache")
+    assert f"cache {where} after" in found.variant
+    assert ("unknown size" in found.because) is (source_bytes is None)
+
+
 def test_decoding_behind_a_shuffle_is_cached_in_front_of_it() -> None:
     stages = (
         stage(0, "list_files", shuffle=False),
