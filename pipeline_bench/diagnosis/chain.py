@@ -22,7 +22,7 @@ READERS = frozenset(
 )
 """The methods and classes that read files."""
 _ENDS_THE_FIXED_PART = frozenset(
-    {"shuffle", "repeat", "prefetch", "snapshot", "with_options", "sample_from_datasets", "rejection_resample"}
+    {"shuffle", "repeat", "snapshot", "with_options", "sample_from_datasets", "rejection_resample"}
 )
 
 
@@ -287,5 +287,7 @@ def fixed_part(inspection: Inspection, run: Sequence[Stage]) -> list[Stage]:
         if stage.method in _ENDS_THE_FIXED_PART or stage.is_random or endless(inspection, stage):
             break
         fixed.append(stage)
+    while fixed and fixed[-1].method == "prefetch":  # what is kept need not be kept ready
+        fixed.pop()
     before = upstream(inspection, fixed[0]) if fixed else []
     return [] if any(each.is_random for each in before) else fixed

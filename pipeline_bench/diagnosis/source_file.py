@@ -306,9 +306,17 @@ class SourceFile:
                     return f"{used}."
                 if whole.startswith("tensorflow.") and not (alias.asname or start):
                     return "tensorflow.data."
-        if "tf" not in self._names:
+        if "tf" not in self._names or self._is_conditional("tf", call):
             raise CannotPatchError("the file has no name for tf.data itself")
         return "tf.data."
+
+    def _is_conditional(self, name: str, node: cst.CSTNode) -> bool:
+        """Return whether a name is, where a node stands, only what an import under a condition makes it."""
+        scope = self._wrapper.resolve(ScopeProvider)[node]
+        found = [] if scope is None else list(scope[name])
+        imports = [each.node for each in found if isinstance(each, ImportAssignment)]
+        under = [each for each in imports if any(isinstance(at, cst.If) for at in self.around(each))]
+        return bool(found) and len(under) == len(found)
 
     def is_bound(self, name: str, node: cst.CSTNode) -> bool:
         """Return whether a name is anything where a node stands."""

@@ -255,6 +255,8 @@ class ScriptTraining(Data):
     steps: int | None = None
     """Batches that its `fit` takes in all epochs, where `steps_per_epoch` says it."""
 
+    behind: Line = ""
+    """What the training puts behind its data: ``its class weights``, ``MirroredStrategy``."""
     never_reads_again: bool = False
     """Whether no pass of the script's own loop reads what another kept: there is one, or each ends early."""
 

@@ -121,11 +121,6 @@ class StepLog:
         self._begun = False
         self.totals = Totals()
 
-    @property
-    def begun(self) -> bool:
-        """Whether the first row, which is no part of the totals, has come."""
-        return self._begun
-
     def extend(self, start_ns: npt.ArrayLike, end_ns: npt.ArrayLike, wait_ns: npt.ArrayLike, count: int = 1) -> None:
         """Take in rows in the order of their time.
 

@@ -21,7 +21,6 @@ _FIGURES: dict[Literal["wait", "utilization", "host"], tuple[str, str]] = {
     "utilization": ("AU", "accelerator_utilization"),
     "host": ("host slowdown", "host_slowdown_share"),
 }
-_WAITS = (cases.SOURCE, cases.DECODE, cases.STORAGE, cases.PYTHON, cases.LOOPS)
 _CERTAIN_DEVIATIONS = 2.0
 """How many standard deviations of what other work does to a figure are granted it."""
 

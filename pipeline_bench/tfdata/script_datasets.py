@@ -199,9 +199,17 @@ def choose(
         epochs=training.epochs,
         in_loop=training.in_loop,
         steps=steps_of(training.given, training.epochs),
+        behind=_behind(training),
         never_reads_again=training.never_reads_again and found.data is training.data,
     )
     return trained, found.data
+
+
+def _behind(training: CapturedTraining) -> str:
+    if training.given.get("class_weight") is not None:
+        return "its class weights"
+    strategy = getattr(training.model, "distribute_strategy", None)
+    return type(strategy).__name__ if getattr(strategy, "num_replicas_in_sync", 1) > 1 else ""
 
 
 def of_loop(datasets: Sequence[Named], is_alike: Callable[[Any], bool]) -> Named:

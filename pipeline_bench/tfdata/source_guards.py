@@ -54,15 +54,16 @@ def most_taken(loop: ast.For, known: Mapping[str, Any]) -> Iterator[int]:
         loop: that counts what it takes.
         known: the variables where it runs; a number that is not among them yields nothing.
     """
-    target, iterated = loop.target, loop.iter
-    counts = isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Name) and iterated.func.id == "enumerate"
-    if not counts or not isinstance(target, ast.Tuple) or len(iterated.args) != 1 or iterated.keywords:
+    target, counts = loop.target, loop.iter
+    if not isinstance(counts, ast.Call) or ast.unparse(counts.func) != "enumerate" or len(counts.args) != 1:
+        return
+    if not isinstance(target, ast.Tuple) or counts.keywords:
         return
     for node in loop.body:
         if not isinstance(node, ast.If) or not isinstance(node.test, ast.Compare):
             continue
         ends = any(isinstance(each, ast.Break) for each in node.body)
-        counted = ast.dump(node.test.left) == ast.dump(ast.Name(getattr(target.elts[0], "id", ""), ast.Load()))
+        counted = ast.unparse(node.test.left) == ast.unparse(target.elts[0])
         more = {ast.Eq: 1, ast.GtE: 1, ast.Gt: 2}.get(type(node.test.ops[0]))
         number = _number(node.test.comparators[0], known)
         if ends and counted and more is not None and number is not None:

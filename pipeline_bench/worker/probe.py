@@ -48,7 +48,6 @@ class ProbeReport(Data):
     built_with_cuda: bool
     cuda: Text | None = None
     """The CUDA version that the wheel was built for."""
-    cudnn: Text | None = None
     devices: tuple[ProbedDevice, ...]
     cpu_threads: int
     """Logical CPUs that this process may run on: what TensorFlow takes for its thread pools by default."""
@@ -74,7 +73,6 @@ def probe() -> ProbeReport:
         import_s=import_s,
         built_with_cuda=bool(tf.test.is_built_with_cuda()),
         cuda=build.get("cuda_version"),
-        cudnn=build.get("cudnn_version"),
         devices=devices,
         cpu_threads=allowed_cpus(),
         matmul=matmul,

@@ -58,7 +58,10 @@ def prefetch(inspection: Inspection, context: Context) -> Iterator[Fix]:
 def _no_device(inspection: Inspection, context: Context) -> str | None:
     if not context.gpu:
         return "there is no GPU to copy to"
-    return None if context.model else "without the step of a model nothing computes on the GPU"
+    if not context.model:
+        return "without the step of a model nothing computes on the GPU"
+    behind = "" if inspection.training is None else inspection.training.behind
+    return f"the training puts {behind} behind its data, where nothing may come" if behind else None
 
 
 @kind(saving=0.7, blocker=_no_device)

@@ -336,6 +336,12 @@ def test_a_cache_of_records_that_nobody_counted_is_as_large_as_their_files_say(
     assert ("unknown size" in found.because) is (source_bytes is None)
 
 
+def test_a_prefetch_in_the_middle_does_not_keep_a_cache_from_what_comes_behind_it() -> None:
+    stages = (source(shuffle=False), stage(1, "prefetch", 0), mapped(2, "decode"), stage(3, "prefetch", 2))
+    (found,) = of_kind(tried(chain_of(*stages, stage(4, "shuffle", 3, buffer_size=100))), "cache")
+    assert found.edits == (InsertAfter(stage=2, method="cache"),)
+
+
 def test_decoding_behind_a_shuffle_is_cached_in_front_of_it() -> None:
     stages = (
         stage(0, "list_files", shuffle=False),
@@ -414,6 +420,9 @@ def test_the_gpu_needs_a_gpu_and_a_model_and_the_service_no_python() -> None:
     assert "no GPU" in reason(tried(python_decode()), "device_prefetch")
     assert "without the step of a model" in reason(tried(python_decode(), gpu=True), "device_prefetch")
     assert reason(tried(python_decode(), gpu=True, model=True), "device_prefetch") == ""
+    training = ScriptTraining(line="train.py:9", behind="its class weights")
+    weighted = tried(python_decode().model_copy(update={"training": training}), gpu=True, model=True)
+    assert "puts its class weights behind its data" in reason(weighted, "device_prefetch")
     assert "Python of decode" in reason(tried(python_decode(), model=True), "service")
     assert "the same cores" in reason(tried(python_decode()), "service")
 

@@ -487,10 +487,11 @@ def test_the_files_own_name_of_tensorflow_is_used(line: str, written_as: str) ->
     assert f"num_parallel_calls={written_as})" in str(code.diff)
 
 
-def test_a_name_of_tensorflow_that_is_something_else_where_the_call_stands_is_not_used() -> None:
-    source = written("""
+@pytest.mark.parametrize("conditional", ["import tensorflow.compat.v1 as v1", "import tensorflow as tf"])
+def test_a_name_of_tensorflow_that_is_something_else_where_the_call_stands_is_not_used(conditional: str) -> None:
+    source = written(f"""
         if False:
-            import tensorflow.compat.v1 as v1
+            {conditional}
         try:
             raise ImportError
             from tensorflow import data

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from types import SimpleNamespace
+
 import pytest
 
 from pipeline_bench.model.pipeline import ScriptTraining
 from pipeline_bench.tfdata import script_datasets
-from pipeline_bench.tfdata.script_datasets import Named
+from pipeline_bench.tfdata.script_datasets import CapturedTraining, Named
+
+
+@dataclass
+class Strategy:
+    num_replicas_in_sync: int
 
 
 def test_the_command_that_measures_a_loop_is_the_scripts_and_not_its_neighbours() -> None:
@@ -28,6 +36,20 @@ def test_a_fit_that_tells_its_steps_takes_them_in_each_epoch() -> None:
 def test_where_no_line_of_the_users_calls_fit_none_is_named() -> None:
     (sentence,) = script_datasets.notes(ScriptTraining(line="the script", epochs=4, model=True), 1e9, "train.py")
     assert sentence.startswith("The script took 1.00 s until it trained. Each trial")
+
+
+def test_what_keras_puts_behind_the_data_is_told() -> None:
+    def behind(model: object = None, **given: object) -> str:
+        training = CapturedTraining((), model, "train.py:3", given=given, datasets=(Named("", ()),))
+        return script_datasets.choose(training, None, lambda data: None)[0].behind
+
+    two, one = (SimpleNamespace(distribute_strategy=Strategy(replicas)) for replicas in (2, 1))
+    assert [behind(class_weight={0: 2.0}), behind(two), behind(one), behind()] == [
+        "its class weights",
+        "Strategy",
+        "",
+        "",
+    ]
 
 
 @pytest.mark.parametrize(

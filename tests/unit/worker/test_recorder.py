@@ -93,12 +93,12 @@ def test_a_process_that_is_dead_ends_the_trial_with_its_name_and_what_was_taken(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorders, "SHIP_EVERY_S", 0.001)
-    left = threading.Event()
+    left, released = threading.Event(), threading.Event()
 
     def leave(ok: bool) -> None:
         assert not ok
         left.set()
-        raise SystemExit  # it does not return
+        released.wait()  # it does not return
 
     monkeypatch.setattr(recorders, "leave", leave)
     recorder = Recorder(pipe.channel, Run(steps=20))
@@ -111,6 +111,9 @@ def test_a_process_that_is_dead_ends_the_trial_with_its_name_and_what_was_taken(
     assert isinstance(phase, Phase)
     assert isinstance(steps, Steps)
     assert failed == Failed(error="worker 1 was killed by SIGKILL")
+    recorder.guard(lambda stalled_s: None)
+    released.set()
+    recorder.finish()
 
 
 def test_a_stall_is_told_once_with_queues_and_threads(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
