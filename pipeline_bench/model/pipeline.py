@@ -345,13 +345,6 @@ class Inspection(Data):
         return no_more and (gives_a_pass or all(stage.method != "repeat" for stage in self.stages))
 
     @property
-    def elements_about(self) -> float | None:
-        """About how many elements of the sink a pass has: by its files' size where TensorFlow does not know."""
-        if self.pass_elements is not None or not self.source_bytes or not self.read_bytes:
-            return self.pass_elements
-        return self.source_bytes / self.read_bytes
-
-    @property
     def anew(self) -> bool:
         """Whether all of it is made anew for each pass."""
         return any(stage.anew for stage in self.stages) and all(stage.anew or stage.inputs for stage in self.stages)

@@ -307,10 +307,31 @@ def _all_of(stage: Stage | None, size: Value) -> bool:
 
 
 def _size_bytes(inspection: Inspection, stage: Stage) -> float | None:
-    cost, count = inspection.cost(stage.id), inspection.elements_about
+    cost, count = inspection.cost(stage.id), _pass_elements(inspection, stage)
     if cost is None or cost.element_bytes is None or cost.elements is None or count is None:
         return None
     return cost.element_bytes * cost.elements * count
+
+
+def _pass_elements(inspection: Inspection, stage: Stage) -> float | None:
+    """Return how many elements of the sink a pass has; about, by the files' size, where TensorFlow does not know it.
+
+    What is read for one element is no measure of what it holds: a reader is ahead, in a short trial to the end.
+    """
+    if inspection.pass_elements is not None or inspection.source_bytes is None:
+        return inspection.pass_elements
+    readers = [
+        (each, inner)
+        for each in chain.upstream(inspection, stage)
+        for inner in each.with_inner()
+        if inner.method in chain.READERS
+    ]
+    cost = inspection.cost(readers[0][0].id) if len(readers) == 1 else None
+    if cost is None or not cost.element_bytes or not cost.elements:
+        return None
+    packed = readers[0][1].arguments.get("compression_type") not in (None, "")
+    of_one = inspection.read_bytes if packed else cost.element_bytes * cost.elements
+    return inspection.source_bytes / of_one if of_one else None
 
 
 def _price(stages: Sequence[Stage], size_bytes: float | None, where: str) -> str:

@@ -26,6 +26,7 @@ from pipeline_bench.model.edits import (
 from pipeline_bench.model.function_edits import DivideMap, ParseBatch, Vectorize
 from pipeline_bench.model.pipeline import INFINITE, Inspection, ScriptTraining, Stage, UserFunction
 from pipeline_bench.model.service_edits import DistributeToService
+from pipeline_bench.text import units
 from tests.unit.diagnosis.simulated import cost, find, function, inspection, python_decode, stage
 
 
@@ -325,15 +326,37 @@ def test_a_cache_stands_before_the_first_random_stage_with_its_size() -> None:
     assert short.edits == (InsertAfter(stage=1, method="cache", arguments={"filename": "disk"}),)
 
 
-@pytest.mark.parametrize(("source_bytes", "where"), [(1e6, "in memory"), (1e9, "on disk"), (None, "in memory")])
+@pytest.mark.parametrize(
+    ("source_bytes", "packed", "where"),
+    [
+        (1e6, "", "in memory"),
+        (1e9, "", "on disk"),
+        (1e8, "", "in memory"),
+        (1e8, "GZIP", "on disk"),
+        (None, "", "in memory"),
+    ],
+)
 def test_a_cache_of_records_that_nobody_counted_is_as_large_as_their_files_say(
-    source_bytes: float | None, where: str
+    source_bytes: float | None, packed: str, where: str
 ) -> None:
-    looked = chain_of(source("TFRecordDataset"), mapped(1, "decode"), stage(2, "batch", 1))
-    known = looked.model_copy(update={"pass_elements": None, "read_bytes": 1000.0, "source_bytes": source_bytes})
-    (found,) = of_kind(tried(known, free_memory_bytes=2**27), "cache")
-    assert f"cache {where} after" in found.variant
-    assert ("unknown size" in found.because) is (source_bytes is None)
+    """A batch has 32 records of 1,000 bytes, or of 100 where they are packed."""
+    reader = stage(9, "TFRecordDataset", compression_type=packed)
+    opened = stage(1, "interleave", 0, of=function("open"), inner=(reader,))
+    looked = chain_of(source(), opened, stage(2, "batch", 1))
+    costs = (
+        looked.costs[0],
+        *(each.model_copy(update={"elements": 32.0}) for each in looked.costs[1:2]),
+        looked.costs[2],
+    )
+    known = looked.model_copy(
+        update={"pass_elements": None, "read_bytes": 3200.0, "source_bytes": source_bytes, "costs": costs}
+    )
+    size = None if source_bytes is None else source_bytes / (3200 if packed else 32_000) * 1000
+    (found,) = of_kind(tried(known, free_memory_bytes=2e7), "cache")
+    assert f"cache {where} after batch" in found.variant
+    assert found.because.startswith(
+        "takes an unknown size" if size is None else f"takes about {units.size(size)} {where}"
+    )
 
 
 def test_a_prefetch_in_the_middle_does_not_keep_a_cache_from_what_comes_behind_it() -> None:
