@@ -284,7 +284,9 @@ def fixed_part(inspection: Inspection, run: Sequence[Stage]) -> list[Stage]:
     """Return those of a run of stages, from the source on, that give the same in each epoch, and end."""
     fixed: list[Stage] = []
     for stage in run:
-        if stage.method in _ENDS_THE_FIXED_PART or stage.is_random or endless(inspection, stage):
+        same_order = stage.method == "shuffle" and stage.arguments.get("reshuffle_each_iteration") is False
+        varies = stage.method in _ENDS_THE_FIXED_PART or stage.is_random
+        if (varies and not same_order) or endless(inspection, stage):
             break
         fixed.append(stage)
     while fixed and fixed[-1].method == "prefetch":  # what is kept need not be kept ready

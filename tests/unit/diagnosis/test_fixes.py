@@ -359,6 +359,18 @@ def test_a_cache_of_records_that_nobody_counted_is_as_large_as_their_files_say(
     )
 
 
+def test_a_shuffle_that_gives_one_order_for_all_epochs_is_kept_with_what_comes_behind_it() -> None:
+    stages = (
+        source(shuffle=False),
+        stage(1, "shuffle", 0, buffer_size=100, reshuffle_each_iteration=False),
+        stage(2, "skip", 1, count=20),
+        mapped(3, "decode"),
+        stage(4, "shuffle", 3, buffer_size=100),
+    )
+    (found,) = of_kind(tried(chain_of(*stages)), "cache")
+    assert found.edits == (InsertAfter(stage=3, method="cache"),)
+
+
 def test_a_prefetch_in_the_middle_does_not_keep_a_cache_from_what_comes_behind_it() -> None:
     stages = (source(shuffle=False), stage(1, "prefetch", 0), mapped(2, "decode"), stage(3, "prefetch", 2))
     (found,) = of_kind(tried(chain_of(*stages, stage(4, "shuffle", 3, buffer_size=100))), "cache")
