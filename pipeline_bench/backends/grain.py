@@ -32,7 +32,7 @@ class Grain(LoaderBackend):
     summary = "grain, Google's loader in Python: threads and worker processes; where grain is installed"
     Options = GrainOptions
     package = "grain"
-    install = 'python -m pip install ".[grain]" in the checkout of pipeline-bench'
+    install = 'python -m pip install ".[grain]" in the checkout'
     workers_are = "grain worker"
 
     def open(self, samples: Samples, batch_size: int, *, can_fork: bool) -> Iterator[Arrays]:

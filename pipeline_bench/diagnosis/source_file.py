@@ -17,7 +17,7 @@ from typing import Any
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
-from libcst.metadata import ByteSpanPositionProvider, ImportAssignment, MetadataWrapper, ScopeProvider
+from libcst.metadata import BaseAssignment, ByteSpanPositionProvider, ImportAssignment, MetadataWrapper, ScopeProvider
 
 from pipeline_bench.model.calls import CannotPatchError
 
@@ -312,21 +312,18 @@ class SourceFile:
 
     def _is_conditional(self, name: str, node: cst.CSTNode) -> bool:
         """Return whether a name is, where a node stands, only what an import under a condition makes it."""
-        scope = self._wrapper.resolve(ScopeProvider)[node]
-        found = [] if scope is None else list(scope[name])
-        imports = [each.node for each in found if isinstance(each, ImportAssignment)]
-        under = [each for each in imports if any(isinstance(at, cst.If) for at in self.around(each))]
-        return bool(found) and len(under) == len(found)
+        made = self.made(name, node)
+        ifs = [isinstance(each, ImportAssignment) and cst.If in map(type, self.around(each.node)) for each in made]
+        return bool(ifs) and all(ifs)
 
-    def is_bound(self, name: str, node: cst.CSTNode) -> bool:
-        """Return whether a name is anything where a node stands."""
+    def made(self, name: str, node: cst.CSTNode) -> list[BaseAssignment]:
+        """Return what makes a name something where a node stands."""
         scope = self._wrapper.resolve(ScopeProvider)[node]
-        return scope is None or bool(scope[name])
+        return [] if scope is None else list(scope[name])
 
     def is_imported(self, name: str, node: cst.CSTNode) -> bool:
         """Return whether a name is nothing but what an import makes it, where a node stands."""
-        scope = self._wrapper.resolve(ScopeProvider)[node]
-        return scope is not None and all(isinstance(each, ImportAssignment) for each in scope[name])
+        return all(isinstance(each, ImportAssignment) for each in self.made(name, node))
 
     def _behind(self, top: cst.BaseExpression) -> str:
         """Return the comment behind an expression on its line, where it can be moved."""

@@ -147,7 +147,7 @@ def decorate(file: SourceFile, definition: cst.FunctionDef, decorator: str) -> N
     module = decorator.partition(".")[0]
     lines = (each for each in file.module.body if isinstance(each, cst.SimpleStatementLine))
     imports = [each for line in lines for each in line.body if isinstance(each, cst.Import | cst.ImportFrom)]
-    if not file.is_bound(module, definition):
+    if not file.made(module, definition):
         first = next((each for each in imports if not file.code(each).startswith("from __future__")), None)
         line = file.line_of(first) if first is not None else None
         if line is None:

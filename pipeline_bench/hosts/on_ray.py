@@ -172,10 +172,7 @@ def run(
         KeyboardInterrupt: the user interrupted; what was measured is in the folders.
     """
     if importlib.util.find_spec("ray") is None:
-        raise UsageError(
-            "--on ray needs Ray, which is not installed.",
-            'python -m pip install ".[ray]" in the checkout of pipeline-bench',
-        )
+        raise UsageError("--on ray: Ray is not installed.", 'python -m pip install ".[ray]" in the checkout')
     with _cluster(hosts, address, notify) as library:
         return _Ranks(library, scenario, hosts, out, notify, expose_servers).follow()
 
