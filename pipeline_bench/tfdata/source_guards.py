@@ -33,11 +33,11 @@ def is_kept(frame: FrameType) -> bool:
 @functools.lru_cache(maxsize=4096)  # a script may make thousands of datasets in one line
 def is_conditional(file: str, loop_line: int, line: int) -> bool:
     """Return whether a loop, by its first line, reaches a line of it only in some rounds."""
-    loop = next((node for node in _nodes(file) if _is_loop(node) and node.lineno == loop_line), None)
+    loop = next((node for node in nodes(file) if _is_loop(node) and node.lineno == loop_line), None)
     if loop is None:
         return False
     changing = _stored([loop])
-    for node in _nodes(file):
+    for node in nodes(file):
         if not isinstance(node, ast.If | ast.ExceptHandler) or node.lineno <= loop_line:
             continue
         if isinstance(node, ast.ExceptHandler) and _spans([node], line):
@@ -161,7 +161,7 @@ def _is_loop(node: Any) -> bool:
 
 def _function(file: str, name: str, first_line: int) -> Any:
     """Return the function of a name whose code begins in a line, which is that of its first decorator."""
-    for node in _nodes(file):
+    for node in nodes(file):
         is_named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
         if is_named and first_line == min(each.lineno for each in (node, *node.decorator_list)):
             return node
@@ -169,7 +169,8 @@ def _function(file: str, name: str, first_line: int) -> Any:
 
 
 @functools.lru_cache(maxsize=16)
-def _nodes(file: str) -> tuple[Any, ...]:
+def nodes(file: str) -> tuple[Any, ...]:
+    """Return all that is in a file's text; nothing where it is no Python."""
     try:
         return tuple(ast.walk(ast.parse("".join(linecache.getlines(file)))))
     except (SyntaxError, ValueError, RecursionError):

@@ -6,7 +6,6 @@ import ast
 import dis
 import functools
 import inspect
-import linecache
 import sys
 from collections.abc import Iterator, Sequence
 from types import FrameType
@@ -90,7 +89,7 @@ def never_reads_again(batches: int) -> bool:
 @functools.lru_cache(maxsize=256)
 def _for_over(file: str, line: int) -> ast.For | None:
     """Return the innermost `for` of a file that goes over what stands in a line."""
-    loops = [each for each in ast.walk(_tree(file)) if isinstance(each, ast.For) and line in _span([each.iter])]
+    loops = [each for each in source_guards.nodes(file) if isinstance(each, ast.For) and line in _span([each.iter])]
     return max(loops, key=lambda each: each.lineno, default=None)
 
 
@@ -146,16 +145,8 @@ def _loops_around(file: str, defined_line: int, line: int, body: bool, runs_on: 
 @functools.lru_cache(maxsize=256)
 def _loops(file: str) -> tuple[_Lines, ...]:
     """Return the loops of a file, inner ones first."""
-    loops = [_lines(node) for node in ast.walk(_tree(file)) if isinstance(node, _LOOPS)]
+    loops = [_lines(node) for node in source_guards.nodes(file) if isinstance(node, _LOOPS)]
     return tuple(sorted(loops, key=lambda loop: -loop.first))
-
-
-def _tree(file: str) -> ast.Module:
-    """Return the text of a file; an empty one where it is no Python."""
-    try:
-        return ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError, RecursionError):
-        return ast.Module([], [])
 
 
 def _lines(node: Any) -> _Lines:
