@@ -57,15 +57,23 @@ def test_a_part_of_a_file_is_evicted_alone(tmp_path: Path) -> None:
     assert resident > 0.9 * pages  # of a machine that is short of memory, the kernel may take some
 
 
-def test_a_file_that_is_written_and_not_synced_stays(file: FileRange) -> None:
+def test_what_is_written_and_not_synced_stays(tmp_path: Path) -> None:
+    """Some of it: the kernel begins to write when it is asked, and drops what has reached the storage by then."""
+    path, size_bytes = tmp_path / "data", 16 << 20
+    path.write_bytes(bytes(size_bytes))
+    file = FileRange(str(path), 0, size_bytes)
     page_cache.evict(file, sync=True)
     if page_cache.resident_pages(file)[0]:
         pytest.skip("this file system does not evict: tmpfs has no other place for its pages")
-    # In place: of a file that was cut to nothing, file systems begin to write the new content when it is closed.
-    with Path(file.path).open("r+b", buffering=0) as written:
-        written.write(os.urandom(file.end))
-        page_cache.evict(file)
-        assert page_cache.resident_pages(file)[0] > 0
+
+    def stays() -> bool:
+        # In place: of a file that was cut to nothing, file systems begin to write the new content when it is closed.
+        with path.open("r+b", buffering=0) as written:
+            written.write(bytes(size_bytes))
+            page_cache.evict(file)
+            return page_cache.resident_pages(file)[0] > 0
+
+    assert any(stays() for _ in range(3))
 
 
 def test_what_is_read_from_storage_is_counted(file: FileRange) -> None:
