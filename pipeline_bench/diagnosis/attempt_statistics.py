@@ -12,7 +12,7 @@ from pipeline_bench.analysis.thresholds import GAINED
 from pipeline_bench.diagnosis import chain, equality, variants
 from pipeline_bench.diagnosis.bottleneck import StepTimes
 from pipeline_bench.model.calls import BATCH_AS_IS
-from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, Fix
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, EqualityStatus, Fix
 from pipeline_bench.model.edits import MoveBefore, Remove
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection, Stage
@@ -89,6 +89,7 @@ def of(session: Session, diagnosis: Diagnosis) -> list[AttemptStatistics]:
 def ruled(session: Session, diagnosis: Diagnosis) -> Diagnosis:
     """Return the diagnosis with those attempts marked that failed, or that are refused for their samples."""
     written = fingerprint(session, AS_WRITTEN)
+    any_order = diagnosis.allow_reordering or order_varies(session, diagnosis.inspection)
     attempts = []
     for attempt in diagnosis.attempts:
         own = session.trials_of(attempt.fix.variant)
@@ -97,7 +98,7 @@ def ruled(session: Session, diagnosis: Diagnosis) -> Diagnosis:
         else:
             found = fingerprint(session, attempt.fix.variant)
             beside = found.as_written if found is not None else None
-            attempts.append(_ruled(attempt, own, beside or written, found, diagnosis))
+            attempts.append(_ruled(attempt, own, beside or written, found, diagnosis, any_order=any_order))
     return diagnosis.model_copy(update={"attempts": tuple(attempts)})
 
 
@@ -109,11 +110,21 @@ def fingerprint(session: Session, variant: str) -> Fingerprint | None:
 
 def reproducible(session: Session) -> bool | None:
     """Return whether another run of the user's code gives the samples of the first; None where no trial shows it."""
+    known = _of_other_runs(session)
+    return known <= {"identical", "random"} if known else None
+
+
+def order_varies(session: Session, inspection: Inspection | None) -> bool:
+    """Return whether the user asks for any order, and gets the same samples in another one in each run."""
+    asks = inspection is not None and not chain.promises_order(inspection)
+    return asks and "reordered" in (known := _of_other_runs(session)) and "unequal" not in known
+
+
+def _of_other_runs(session: Session) -> set[EqualityStatus]:
+    """Return what the samples of other runs of the user's code are, against the first, as far as trials show it."""
     first = fingerprint(session, AS_WRITTEN)
     again = [trial.fingerprint.as_written for trial in session.trials if trial.fingerprint is not None]
-    statuses = [equality.compare(first, each, True).status for each in again if each is not None]
-    known = [status for status in statuses if status != "not-told"]
-    return all(status in ("identical", "random") for status in known) if known else None
+    return {equality.compare(first, each, True).status for each in again if each is not None} - {"not-told"}
 
 
 def wants_fingerprint(session: Session, variant: str) -> bool:
@@ -133,18 +144,24 @@ def asked(session: Session, variant: str) -> variants.Asked:
 
 
 def _ruled(
-    attempt: Attempt, own: list[TrialRecord], written: Fingerprint | None, found: Fingerprint | None, asked: Diagnosis
+    attempt: Attempt,
+    own: list[TrialRecord],
+    written: Fingerprint | None,
+    found: Fingerprint | None,
+    asked: Diagnosis,
+    *,
+    any_order: bool,
 ) -> Attempt:
     bad = next(_bad(own), None)
     if bad is not None:
         at_once = all(trial.status == "failed" and (trial.steps is None or not trial.steps.count) for trial in own)
         why = _does_not_apply(attempt.fix, asked.inspection) if at_once else ""
         return attempt.model_copy(update={"outcome": "not-applicable" if why else "failed", "reason": why or bad})
-    compared = equality.compare(written, found, asked.allow_reordering)
+    compared = equality.compare(written, found, any_order)
     if compared.status == "not-told" and found is None and len(own) < FINGERPRINT_TRIALS:
         return attempt  # its next trial is asked again
     updates: dict[str, object] = {"equality": compared}
-    reason = equality.refusal(compared, asked.allow_reordering) or _frozen(attempt.fix, asked.inspection, written)
+    reason = equality.refusal(compared, any_order) or _frozen(attempt.fix, asked.inspection, written)
     reason = reason or _ends_before_reading(attempt.fix, asked.inspection, own)
     if reason is None and compared.status == "not-told" and _moves_filter(attempt.fix, asked.inspection):
         reason = f"It is not known whether as many samples are left out: {compared.text}."

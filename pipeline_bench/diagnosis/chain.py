@@ -21,9 +21,7 @@ READERS = frozenset(
     {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "CsvDataset", "SqlDataset", "load"}
 )
 """The methods and classes that read files."""
-_ENDS_THE_FIXED_PART = frozenset(
-    {"shuffle", "repeat", "snapshot", "with_options", "sample_from_datasets", "rejection_resample"}
-)
+_ENDS_THE_FIXED_PART = frozenset({"shuffle", "repeat", "snapshot", "sample_from_datasets", "rejection_resample"})
 
 
 def consumers(inspection: Inspection, stage: Stage) -> list[Stage]:
@@ -72,6 +70,13 @@ def any_order(inspection: Inspection, stage: Stage) -> bool:
     options = (one for one in reversed(inspection.stages) if one.method == "with_options")
     given = (one.arguments.get("deterministic") for one in (stage, *options))
     return next((each for each in given if each is not None), None) is False
+
+
+def promises_order(inspection: Inspection) -> bool:
+    """Return whether the pipeline gives its samples in one order: no stage gives what is ready first."""
+    return not any(
+        _in_parallel(each) and any_order(inspection, each) for stage in inspection.stages for each in stage.with_inner()
+    )
 
 
 def upstream(inspection: Inspection, stage: Stage) -> list[Stage]:
@@ -262,9 +267,13 @@ def hands_over(stage: Stage, default_parallelised: bool) -> bool:
         return False
     if stage.method == WORKERS:
         return stage.arguments.get("use_multiprocessing") is True or stage.arguments.get("workers") not in (0, 1)
-    if stage.arguments.get("num_parallel_calls") is not None or stage.arguments.get("num_parallel_reads") is not None:
+    if _in_parallel(stage):
         return True
     return stage.method == "map" and default_parallelised and not may_differ(stage)
+
+
+def _in_parallel(stage: Stage) -> bool:
+    return any(stage.arguments.get(name) is not None for name in ("num_parallel_calls", "num_parallel_reads"))
 
 
 def may_differ(stage: Stage) -> bool:
@@ -289,7 +298,7 @@ def fixed_part(inspection: Inspection, run: Sequence[Stage]) -> list[Stage]:
         if (varies and not same_order) or endless(inspection, stage):
             break
         fixed.append(stage)
-    while fixed and fixed[-1].method == "prefetch":  # what is kept need not be kept ready
+    while fixed and fixed[-1].method in ("prefetch", "with_options"):  # what is kept need not be kept ready, nor set
         fixed.pop()
     before = upstream(inspection, fixed[0]) if fixed else []
     return [] if any(each.is_random for each in before) else fixed

@@ -169,6 +169,8 @@ def _other_runs(session: Session, diagnosis: Diagnosis) -> str:
     """That the user's code gives other samples each time it runs, where a trial has shown it, and what follows."""
     if attempt_statistics.reproducible(session) is not False:
         return ""
+    if attempt_statistics.order_varies(session, diagnosis.inspection):
+        return "As written, the order of the samples differs from run to run, so that a fix may give another one too."
     what = "The script is" if diagnosis.target.is_script else "Your code is"
     return (
         f"{what} not reproducible: even as written, another run gives other samples. So each fix was compared with the "

@@ -80,10 +80,13 @@ class Fix(Record):
         return [edit.kept_stage for edit in self.edits if edit.kept_stage is not None]
 
 
+EqualityStatus = Literal["identical", "reordered", "random", "unequal", "not-told"]
+
+
 class Equality(Record):
     """Whether a fix left the samples as they were."""
 
-    status: Literal["identical", "reordered", "random", "unequal", "not-told"] = "not-told"
+    status: EqualityStatus = "not-told"
     """``identical``: the same batches in the same order. ``reordered``: the same samples in another order. ``random``:
     the same as far as samples with random content can show. ``unequal``: other samples: the fix is refused."""
     text: Line = ""

@@ -377,6 +377,13 @@ def test_a_prefetch_in_the_middle_does_not_keep_a_cache_from_what_comes_behind_i
     assert found.edits == (InsertAfter(stage=2, method="cache"),)
 
 
+def test_options_in_the_middle_do_not_keep_a_cache_from_what_comes_behind_them() -> None:
+    stages = (source(), stage(1, "with_options", 0, deterministic=False), mapped(2, "decode"))
+    options, shuffle = stage(3, "with_options", 2), stage(4, "shuffle", 3, buffer_size=100)
+    (found,) = of_kind(tried(chain_of(*stages, options, shuffle)), "cache")
+    assert found.edits == (InsertAfter(stage=2, method="cache"),)
+
+
 def test_decoding_behind_a_shuffle_is_cached_in_front_of_it() -> None:
     stages = (
         stage(0, "list_files", shuffle=False),

@@ -202,6 +202,28 @@ def test_a_script_that_gives_other_samples_in_each_run_is_compared_within_one_ru
     assert "not reproducible: even as written, another run gives other samples" in said(found).text
 
 
+@pytest.mark.parametrize("deterministic", [None, False])
+def test_a_fix_may_reorder_where_the_user_asks_for_any_order_and_each_run_has_another(
+    deterministic: bool | None,
+) -> None:
+    def in_run(ran: Machine, edits: tuple[Edit, ...]) -> Fingerprint:
+        turned = len(ran.ran) + 7 * len(edits)
+        return fingerprint(component((*range(turned, 64), *range(turned))))
+
+    looked = python_decode(num_parallel_calls=2)
+    options = stage(3, "with_options", 2, deterministic=deterministic)
+    ran = machine({CACHED: 3.0})
+    ran.looked_at = looked.model_copy(update={"stages": (*looked.stages, options), "sink": 3})
+    ran.told = lambda edits: in_run(ran, edits)
+    found = diagnose(ran)
+    if deterministic is None:
+        assert outcome(found, CACHED) == "refused"
+        assert "not reproducible" in said(found).text
+    else:
+        assert said(found).proposal == CACHED
+        assert "the order of the samples differs from run to run" in said(found).text
+
+
 def test_of_a_script_whose_runs_are_alike_nothing_is_told_and_one_trial_compares_them() -> None:
     ran = machine({BATCHED: 2.0})
     found = diagnose(ran)
