@@ -21,8 +21,9 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.monitoring import tell_unwatched
 from pipeline_bench.monitoring.record import LEAST_STEPS, JobRecord, SavedJob, write_line
 from pipeline_bench.monitoring.sampling import device_of, device_of_tf_data
-from pipeline_bench.monitoring.steps import ENDED, LEFT, JobSummary, LoopSteps, Totals, summarise
+from pipeline_bench.monitoring.steps import AGAIN, ENDED, LEFT, JobSummary, LoopSteps, Totals, summarise
 from pipeline_bench.system.forks import ForkedLock
+from pipeline_bench.tfdata import source_loops
 
 _NOTHING_TAKEN = (
     "the loop took no batch from the monitored dataset itself; what is built upon it (a map, a prefetch, a distributed "
@@ -214,6 +215,8 @@ class DatasetMonitor(LoopMonitor):
         self.read(settled=True)
         seconds = self._ended_s + self.record.log.totals.time_ns / 1e9
         self.remarks = tuple(wall_time.iterator_ends(self._ended_s, self._longest_end_s, seconds))
+        if self._steps.single:
+            self.remarks = (f"it {source_loops.AN_ITERATOR_A_BATCH}; {source_loops.ONE_ITERATOR}",)
         self.record.notes += self.remarks
         return super().close(reason)
 
@@ -237,6 +240,8 @@ class DatasetMonitor(LoopMonitor):
     def _receive(self, at_ns: int, wait_ns: int, iterator: int = 0) -> None:
         if wait_ns == LEFT:
             self._begin_pass(self._ends_ns() / 1e9)
+            if self._steps.most_in_a_row == 1 and self.trained_on >= LEAST_STEPS:
+                wait_ns = AGAIN
         self._steps.receive(at_ns, wait_ns, threading.get_ident(), iterator)
 
     def _begin_pass(self, end_s: float) -> None:

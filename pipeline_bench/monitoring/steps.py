@@ -34,6 +34,8 @@ ENDED = -2
 """In place of a wait: the loop asked for a batch, and there was none."""
 LEFT = -3
 """In place of a wait: the loop left the dataset, or begins to read it again."""
+AGAIN = -4
+"""In place of a wait: the loop makes its next iterator, of each of which it takes one batch to train on."""
 
 _Integers = npt.NDArray[np.int64]
 
@@ -206,12 +208,14 @@ class LoopSteps:
     """Turns the times at which a loop asked for its batches into steps: one begins as the next batch is asked for.
 
     A step is over when the loop asks for the next batch, or finds that there is none. The last one of a pass that the
-    loop left before that has no end, and does not count. Several loops may receive at once, and others flush meanwhile.
+    loop left before that has no end, and does not count. Of a loop that makes an iterator for each batch, it ends as
+    the next one is made, for which that one waits too. Several loops may receive at once, and others flush meanwhile.
 
     Attributes:
         begun: how many steps began.
         ends: how many times the data that it took of came to its end.
         last: the number of the last of them among those of all loops of the process; 0 before.
+        single: how many of them were the only one that an iterator gave.
         most_in_a_row: of how many the data did not end meanwhile, nor was left, nor did other loops go on for long.
     """
 
@@ -220,8 +224,11 @@ class LoopSteps:
 
     def __init__(self, log: StepLog) -> None:
         self._log = log
-        self.begun = self.ends = self.last = self.most_in_a_row = self._in_a_row = self._others_before = 0
+        self.begun = self.ends = self.last = self.single = 0
+        self.most_in_a_row = self._in_a_row = self._others_before = 0
         self._asked: dict[int, _Asked] = {}
+        self._made_ns: dict[int, int] = {}
+        """When a loop began to make the iterator of its next batch."""
         self._new: deque[tuple[int, int, int]] = deque()
         self._lock = threading.Lock()
 
@@ -238,7 +245,7 @@ class LoopSteps:
 
         Args:
             at_ns: when it asked.
-            wait_ns: how much later it had the batch, or `ENDED`, or `LEFT`.
+            wait_ns: how much later it had the batch, or `ENDED`, or `LEFT`, or `AGAIN`.
             loop: which of the loops of one line did, by any number: each has steps of its own.
             iterator: which of the loop's iterators it asked, by any number.
         """
@@ -251,12 +258,16 @@ class LoopSteps:
         self._count(begins=wait_ns >= 0)
         self._asked.pop(loop, None)
         self.ends += wait_ns == ENDED and self.begun > 0
-        if asked is not None and wait_ns != LEFT and not is_other:
+        if asked is not None and wait_ns != LEFT and (wait_ns == AGAIN or not is_other):
             self._new.append((asked.at_ns, at_ns, asked.wait_ns))
             if len(self._new) >= _BLOCK:
                 self.flush()
+        if wait_ns == AGAIN and asked is not None:
+            self.single += 1
+            self._made_ns[loop] = at_ns
         if wait_ns >= 0:
-            self._asked[loop] = _Asked(at_ns, wait_ns, [iterator])
+            made_ns = self._made_ns.pop(loop, at_ns)
+            self._asked[loop] = _Asked(made_ns, wait_ns + at_ns - made_ns, [iterator])
 
     def interrupt(self) -> None:
         """Take in that the next step is not in a row with those before."""

@@ -257,6 +257,9 @@ class _Watch:
         message = f"the training of {line} takes its batches from no tf.data pipeline that a loop is over"
         if by_session:
             message = f"{line} trains by Session.run, in which no pipeline can be looked at or changed"
+        elif (made := self.loops.one_batch_an_iterator) is not None:
+            hint = f"{source_loops.ONE_ITERATOR.capitalize()}, and diagnose again"
+            self._reach(UserCodeError(f"{made} {source_loops.AN_ITERATOR_A_BATCH}", hint))
         hint = f"{_RUN_HINT.format(script=self._script)}, and which line of one that makes its batches takes most"
         self._reach(UserCodeError(message, hint))
 

@@ -127,6 +127,13 @@ class Loops:
         """Return the loop that took an element last, and has not ended."""
         return self._last if any(loop is self._last for loop in self._loops.values()) else None
 
+    @property
+    def one_batch_an_iterator(self) -> str | None:
+        """The line of what was taken last, if a loop of the script's makes an iterator there for one element alone."""
+        last = self._last
+        is_one = last is not None and last.count == 1 and last.within is not None and self.under_way() is None
+        return last.line if last is not None and is_one else None
+
     def let_go(self) -> None:
         """Free the iterators of the loops: nothing takes from them any more, and their buffers would go on filling."""
         for iterator in list(self._loops):

@@ -13,6 +13,11 @@ from typing import Any, NamedTuple
 
 from pipeline_bench.tfdata import source_guards, user_code
 
+AN_ITERATOR_A_BATCH = (
+    "makes an iterator for every batch: each starts the pipeline again, throws away what its buffers hold, and never "
+    "comes to what is further on in the data"
+)
+ONE_ITERATOR = "make one before the loop, batches = iter(dataset.repeat()), and take next(batches) in it"
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, *_COMPREHENSIONS)
 _FOR_ITER, _CACHE = dis.opmap["FOR_ITER"], dis.opmap["CACHE"]

@@ -194,6 +194,8 @@ for epoch in range(6):
     print(int(next(samples)))
 for number in range(200):
     step(np.float32(number))
+for number in range(20):
+    step(next(iter(data)))  # of an iterator each
 """
 
 
@@ -206,14 +208,16 @@ def test_of_an_installed_package_the_loops_that_train_are_measured_and_not_those
     done = run_command(tmp_path, "-m", "mine.train")
     assert done.returncode == 0, done.stderr
     found = dict(re.findall(r"loop of train\.py:(\d+): (\d+) steps", done.stderr))
-    of_dataset, of_calls = (
+    of_dataset, of_calls, of_iterators = (
         str(next(number for number, line in enumerate(LOOKS.splitlines(), 1) if comment in line))
-        for comment in ("# of a dataset", "# on an array")
+        for comment in ("# of a dataset", "# on an array", "# of an iterator each")
     )
-    assert set(found) == {of_dataset, of_calls}, done.stderr
+    assert set(found) == {of_dataset, of_calls, of_iterators}, done.stderr
+    assert done.stderr.count("it makes an iterator for every batch") == 1
     assert int(found[of_dataset]) > 200
     assert int(found[of_calls]) > 100
-    assert len(list((tmp_path / "reports").iterdir())) == 2
+    assert int(found[of_iterators]) > 10
+    assert len(list((tmp_path / "reports").iterdir())) == 3
 
 
 SHORT = """

@@ -284,6 +284,10 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x\nwhile True:\n    step(tf.zeros([]))",
         "the training of bare_graph.py:11 takes its batches from no tf.data pipeline",
     ),
+    "bare_iterators": (
+        "while True:\n    x, y = next(iter(data))\n    with tf.GradientTape(): pass",
+        "bare_iterators.py:8 makes an iterator for every batch: each starts the pipeline again",
+    ),
     "bare_session": (
         "graph = tf.Graph()\nwith tf.compat.v1.Session(graph=graph) as session:\n    with graph.as_default():\n"
         "        one = tf.constant(1)\n    while True:\n        session.run(one)",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.analysis.thresholds import NEEDED_STEPS
-from pipeline_bench.monitoring.steps import ENDED, LEFT, NO_WAIT_NS, LoopSteps, StepLog, Totals, summarise
+from pipeline_bench.monitoring.steps import AGAIN, ENDED, LEFT, NO_WAIT_NS, LoopSteps, StepLog, Totals, summarise
 
 STEP = st.tuples(st.integers(1, 10**7), st.integers(0, 10**6))
 
@@ -123,6 +123,23 @@ def test_the_step_that_a_loop_leaves_has_no_end_and_the_pause_after_it_is_no_ste
     passes.receive(10_040, ENDED)
     passes.flush()
     assert (log.rows().end_ns - log.rows().start_ns).tolist() == [30, 40]
+
+
+def test_a_batch_of_an_iterator_of_its_own_waits_for_that_and_lasts_until_the_next_one_is_made() -> None:
+    log = StepLog()
+    passes = LoopSteps(log)
+    passes.receive(0, LEFT)
+    passes.receive(10, 5, iterator=1)
+    for made_ns in (100, 200, 300):
+        passes.receive(made_ns, AGAIN)
+        passes.receive(made_ns + 20, 5, iterator=made_ns)
+    passes.flush()
+    rows = log.rows()
+    assert rows.start_ns.tolist() == [10, 100, 200]
+    assert rows.end_ns.tolist() == [100, 200, 300]
+    assert rows.wait_ns is not None
+    assert rows.wait_ns.tolist() == [5, 25, 25]
+    assert passes.single == 3
 
 
 def test_a_step_that_takes_from_several_iterators_begins_with_the_first_and_waits_for_all() -> None:
