@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
+
+import numpy as np
 
 PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 """The types of the ops that call Python; no other process can run them."""
@@ -169,10 +172,34 @@ def between_stamps(fetch: Callable[[], Any]) -> tuple[Any, Any, Any]:
     import tensorflow as tf
 
     with tf.device("/cpu:0"):
-        before = tf.timestamp()
+        before = clock_s()
     with tf.control_dependencies([before]):
         structure = fetch()
     tensors = [each for each in tf.nest.flatten(structure, expand_composites=True) if tf.is_tensor(each)]
     with tf.control_dependencies([before, *tensors]), tf.device("/cpu:0"):
-        after = tf.timestamp()
+        after = clock_s()
     return structure, before, after
+
+
+def clock_s() -> Any:
+    """Return the seconds since 1970 as an op of the graph reads them, float64 [].
+
+    By Python, where TensorFlow is to be deterministic: it then refuses its own op (tensorflow/core/kernels/
+    logging_ops.cc, `TimestampOp`). No other process can run that, so a function that is saved must not hold it.
+    """
+    import tensorflow as tf
+
+    if not is_deterministic():
+        return tf.timestamp()
+    return tf.ensure_shape(tf.numpy_function(_now_s, [], tf.float64), [])
+
+
+def is_deterministic() -> bool:
+    """Return whether TensorFlow's ops are to give the same in each run: `enable_op_determinism`, or the variable."""
+    from tensorflow.python.framework import config
+
+    return bool(config.is_op_determinism_enabled())
+
+
+def _now_s() -> Any:
+    return np.float64(time.time())

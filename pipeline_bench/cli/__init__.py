@@ -151,9 +151,17 @@ def _usage_error(error: Exception) -> int | None:
     if not (hasattr(error, "show") and isinstance(code := getattr(error, "exit_code", None), int)):
         return None
     if isinstance(message := getattr(error, "message", None), str):
-        error.message = safe_message(message)  # type: ignore[attr-defined] # it quotes the command line
+        # It quotes the command line.
+        error.message = safe_message(message) + _of_a_script(error)  # type: ignore[attr-defined]
     error.show()
     return code
+
+
+def _of_a_script(error: Exception) -> str:
+    """Return where an unknown option of `diagnose` would go if it is the script's; "" of any other error."""
+    command = getattr(getattr(error, "ctx", None), "info_name", None)
+    is_unknown = command == "diagnose" and isinstance(getattr(error, "option_name", None), str)
+    return " If it is the script's own, it follows --: pipeline-bench diagnose SCRIPT -- OPTIONS" if is_unknown else ""
 
 
 def _out_of_memory(error: Exception) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -16,12 +17,12 @@ from pipeline_bench.text.units import NS_PER_MS
 
 _MUCH_MORE = 1.25
 """The most must be so many times what is proposed already."""
-_BESIDE = 2.0
-"""Beside the model a stage may take so many times as long as alone: they share cores and caches."""
 _MOST = 20.0
 """A larger bound says no more than that the stage takes nearly all of the time."""
 _RECORD = "string[]"
 """What a record is until it is parsed."""
+_DECODED = re.compile(r"\[[^\],]+,[^\],]+,[^\]]+\]")
+"""An array of three axes or more: a picture, whose decoding takes one at a time."""
 
 
 class _Idea(NamedTuple):
@@ -49,14 +50,14 @@ def ideas(
         most = _most(parts, idea.stages, as_written_ms, ceiling_ms)
         if most >= WORTH_REWRITING and most >= _MUCH_MORE * gained:
             bound = f"more than {_MOST:.0f}×" if most > _MOST else f"at most {units.ratio(most)}"
-            sentences.append(f"{idea.text} If it then took no time, it would be {bound} as fast.")
+            sentences.append(f"{idea.text} If that took no time, a step would be {bound} as fast.")
     return tuple(sentences)
 
 
 def _most(parts: Segments, stages: tuple[int, ...], as_written_ms: float, ceiling_ms: float | None) -> float:
     """Return how many times as fast it could be at most if some stages took no time."""
     left_ms = chain.without(parts, stages).period_ns / NS_PER_MS
-    kept_ms = as_written_ms - _BESIDE * parts.cost_ns(stages) / NS_PER_MS
+    kept_ms = as_written_ms - parts.cost_ns(stages) / NS_PER_MS
     return as_written_ms / max(left_ms, kept_ms, ceiling_ms or 0.0, as_written_ms / (2 * _MOST))
 
 
@@ -144,7 +145,9 @@ def _tried_on_batches(function: UserFunction | None) -> bool:
 
 
 def _on_records(inspection: Inspection, stage: Stage) -> bool:
-    """Return whether the records of files come to a map as they are."""
+    """Return whether the records of files come to a map as they are, and it makes no pictures of them."""
+    if _DECODED.search(stage.element):
+        return False
     before = chain.before(inspection, stage)
     while before is not None and before.method in ("shuffle", "repeat", "prefetch", "skip", "take", "ignore_errors"):
         before = chain.before(inspection, before)

@@ -325,6 +325,8 @@ def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) ->
     alone = any(runs.arguments.get(name) == 1 for name in ("num_parallel_calls", "num_parallel_reads", "workers"))
     parallel = chain.hands_over(runs, inspection.default_parallelised) and not alone
     many = "in several processes" if runs.arguments.get("use_multiprocessing") is True else "on several threads"
+    if chain.parallel_by_default(runs, inspection.default_parallelised):
+        many += " by TensorFlow's default"
     one_by_one = many if parallel else "one call at a time"
     cost = inspection.cost(stage.id)
     elements = f"{cost.elements:,.0f}" if cost is not None and cost.elements else "many"

@@ -269,7 +269,13 @@ def hands_over(stage: Stage, default_parallelised: bool) -> bool:
         return stage.arguments.get("use_multiprocessing") is True or stage.arguments.get("workers") not in (0, 1)
     if _in_parallel(stage):
         return True
-    return stage.method == "map" and default_parallelised and not may_differ(stage)
+    return parallel_by_default(stage, default_parallelised)
+
+
+def parallel_by_default(stage: Stage, default_parallelised: bool) -> bool:
+    """Return whether tf.data runs calls of the stage's function beside each other though nobody asked for it."""
+    alone = stage.method == "map" and not _in_parallel(stage) and stage.arguments.get("synchronous") is not True
+    return alone and default_parallelised and not may_differ(stage)
 
 
 def _in_parallel(stage: Stage) -> bool:

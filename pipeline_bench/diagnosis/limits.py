@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline_bench.diagnosis import chain
-from pipeline_bench.model.diagnosis import CEILING, Diagnosis, Limit
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Limit
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import units
@@ -30,7 +30,10 @@ def _model_limit(session: Session, diagnosis: Diagnosis) -> Limit:
     if found is None or found.step_ms.mean is None:
         reason = found.reason if found is not None and found.reason else "its trial has not run"
         return Limit(name="the model", text=f"not measured: {reason}")
-    return Limit(name="the model", ms=found.step_ms.mean, text="on one batch that stays on the device")
+    written = session.find_result(AS_WRITTEN)
+    beside_ms = written.ceiling_ms.value if written is not None else None
+    ms = found.step_ms.mean if beside_ms is None else beside_ms
+    return Limit(name="the model", ms=ms, text="on one batch that stays on the device")
 
 
 def _cores_limit(inspection: Inspection, cores: int) -> Limit:

@@ -6,6 +6,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+# Why something is not watched.
+ASYNCHRONOUS = (
+    "a tf.function, or eager code, that trains on a GPU on what no tf.data pipeline, DataLoader or grain gives it: its "
+    "calls return before the GPU has finished, so the time between two steps cannot be taken for input wait"
+)
+
+DETERMINISTIC = "a loop in a tf.function: where TensorFlow's ops are to be deterministic, its graphs may read no clock"
+
 _KERNEL, _NOTEBOOK = "ipykernel_launcher.py", "a notebook"
 """What runs the cells of a notebook, and what it is called here."""
 

@@ -26,11 +26,6 @@ from pipeline_bench.system.files import RUN_VARIABLE
 KEPT_TRAININGS = 10
 """Sessions that a process keeps; of more trainings, each of which is a call of `fit`, only their number."""
 
-_ASYNCHRONOUS = (
-    "a tf.function, or eager code, that trains on a GPU on what no tf.data pipeline, DataLoader or grain gives it: its "
-    "calls return before the GPU has finished, so the time between two steps cannot be taken for input wait"
-)
-
 
 class Watched:
     """The trainings of this process, and its record, which is written when the process ends.
@@ -131,24 +126,30 @@ class Watched:
         import tensorflow as tf
 
         in_function = bool(tf.inside_function())
-        if self._is_in_library or not (tf.executing_eagerly() or in_function):
+        if self._is_in_library or (self._may_not_trace() if in_function else not tf.executing_eagerly()):
             return plain()
         timed = self._probed(dataset, lambda lines: lines.of_traced(by_itself=True) if in_function else lines.of_loop())
         return plain() if timed is dataset else iter(timed)
 
     def scanned(self, dataset: Any) -> Any:
         """Return the dataset of a loop that is traced, a timed one where the loop is watched."""
-        return dataset if self._is_in_library else self._probed(dataset, _traced)
+        return dataset if self._is_in_library or self._may_not_trace() else self._probed(dataset, _traced)
 
     def distributed_probe(self) -> Any:
         """Return the probe of the running or traced loop over a distributed dataset; None: it is not watched."""
         import tensorflow as tf
 
         eager = tf.executing_eagerly()
-        if self._is_in_library or (eager and tf.inside_function()):
+        if self._is_in_library or (eager and tf.inside_function()) or (not eager and self._may_not_trace()):
             return None
         loop = self._guarded(lambda: self._loop((lambda lines: lines.of_user()) if eager else _traced))
         return None if loop is None else loop.probe
+
+    def _may_not_trace(self) -> bool:
+        """Return whether a traced loop is left alone: what reads the clock for it could not be saved with it."""
+        from pipeline_bench.graph_ops import is_deterministic
+
+        return bool(self._guarded(is_deterministic, False)) and self.problem(entries.DETERMINISTIC) is None
 
     @property
     def _is_in_library(self) -> bool:
@@ -194,7 +195,7 @@ class Watched:
             if trains and self._is_fed():
                 return plain()
             if trains and self._is_asynchronous:
-                self._problem = self._problem or _ASYNCHRONOUS
+                self._problem = self._problem or entries.ASYNCHRONOUS
             if not trains or self._is_asynchronous or self._training_calls is None:
                 self.ends_step(id(function))
                 return plain()
@@ -332,7 +333,7 @@ class Watched:
         shown = self._loops.shown(self._fit_trains)
         loops = (entries.of_loop(where, loop, self._loops.only_reads(loop)) for where, loop in shown)
         trainings = [each for each in (*fits, *loops) if each is not None]
-        unwatched = _ASYNCHRONOUS if self._tapes_unwatched and not trainings else None
+        unwatched = entries.ASYNCHRONOUS if self._tapes_unwatched and not trainings else None
         record = {
             "pid": self._pid,
             "program": entries.program(),

@@ -23,7 +23,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import dataset_autograph, dataset_ops, iterator_ops, optional_ops
 from tensorflow.python.framework import ops
 
-from pipeline_bench.graph_ops import between_stamps
+from pipeline_bench.graph_ops import between_stamps, clock_s
 from pipeline_bench.monitoring.ring import Ring
 from pipeline_bench.monitoring.steps import ENDED, LEFT
 
@@ -358,11 +358,11 @@ def _timed_scan(dataset: Any, state: Any, body: Any) -> Any:
 
     def timed_body(state_and_asked: tuple[Any, Any], element: Any) -> tuple[tuple[Any, Any], Any]:
         state, asked_s = state_and_asked
-        arrived = _after(lambda: probe.write(asked_s, tf.timestamp() - asked_s), element)
+        arrived = _after(lambda: probe.write(asked_s, clock_s() - asked_s), element)
         first = len(tf.compat.v1.get_default_graph().get_operations())
         state, outputs = body(state, arrived)
         # The scan asks for its next element as soon as its body has ended.
         with tf.control_dependencies(_last_ops(tf.compat.v1.get_default_graph().get_operations()[first:])):
-            return (state, tf.timestamp()), outputs
+            return (state, clock_s()), outputs
 
-    return _plain_scan(dataset._input_dataset, (state, tf.timestamp()), timed_body)
+    return _plain_scan(dataset._input_dataset, (state, clock_s()), timed_body)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
+from pipeline_bench.graph_ops import clock_s
 from pipeline_bench.system.clocks import wall_minus_monotonic_ns
 from pipeline_bench.system.forks import ForkedLock
 
@@ -114,7 +115,7 @@ class Ring:
     def mark(self, kind: int) -> None:
         """Write a row that is a mark, now."""
         with tf.device("/cpu:0"):
-            self.write(tf.timestamp(), tf.constant(kind, tf.float64))
+            self.write(clock_s(), tf.constant(kind, tf.float64))
 
     def peek(self, count: int) -> npt.NDArray[np.int64] | None:
         """Return the waits of the first `count` rows that `read` would return, in ns, while a graph may be running.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline_bench.graph_ops import is_deterministic
 from pipeline_bench.model.events import Device
 from pipeline_bench.monitoring.calls import CallMonitor, TimedCalls
 from pipeline_bench.monitoring.sampling import gpu_of_tensorflow
@@ -138,7 +139,7 @@ def _kind_of(graph: Any, flat: list[Any], feed: Mapping[Any, Any]) -> _Kind:
         "Apply" in op.type or (op.type.startswith(_UPDATES) and any(each.op in trained for each in op.inputs))
         for op in ops
     )
-    stamps = _stamps(graph, takes) if trains and takes else None
+    stamps = _stamps(graph, takes) if trains and takes and not is_deterministic() else None
     feeds = any(each.shape.rank != 0 for each in fed)
     return _Kind(trains, feeds, stamps, (*flat, *feed))
 

@@ -184,15 +184,34 @@ def headline(session: Session) -> str:
     if diagnosis is None:
         return conclude(session)
     text = one_line(diagnosis.text or sentence(diagnosis.failure or ""), TEXT)
-    if text:
-        return with_stop(text)
     stopped = any(trial.status == "interrupted" for trial in session.trials)
+    if text:
+        return with_stop(f"Interrupted; until then: {text}" if stopped else text)
     return "Interrupted before there was a result." if stopped else "There is no result yet."
 
 
 def element_noun(diagnosis: Diagnosis) -> str:
     """Return what the pipeline yields: a ``batch``, or an ``element`` where it is not batched."""
     return "batch" if diagnosis.inspection is not None and diagnosis.inspection.batch_size else "element"
+
+
+def pace(session: Session, diagnosis: Diagnosis) -> str:
+    """Return in a line what a step, or a batch, takes as written, and how much of it waits; empty if not measured."""
+    result = session.find_result(AS_WRITTEN)
+    reached_ms = _reached_ms(diagnosis, result)
+    if reached_ms is None or reached_ms <= 0:
+        return ""
+    takes = f"{_of_what(diagnosis)} takes {units.milliseconds(reached_ms)}"
+    if diagnosis.model is None or result is None or result.input_wait_share.value is None:
+        return takes
+    ceiling = units.milliseconds(result.ceiling_ms.value)
+    return f"{takes}; input wait {units.share(result.input_wait_share.value)}, the model alone {ceiling}"
+
+
+def _of_what(diagnosis: Diagnosis) -> str:
+    if diagnosis.model is not None:
+        return "A training step"
+    return "A batch" if element_noun(diagnosis) == "batch" else "An element"
 
 
 def speed_lines(session: Session, diagnosis: Diagnosis) -> list[str]:
@@ -203,11 +222,10 @@ def speed_lines(session: Session, diagnosis: Diagnosis) -> list[str]:
         return []
     what = element_noun(diagnosis)
     is_batch = what == "batch"
-    begins = "A training step" if diagnosis.model else "A batch" if is_batch else "An element"
     rates = [f"{units.rate(1e3 / reached_ms)} {what}{'es' if is_batch else 's'}/s"]
     if is_batch and (samples := _samples_per_second(diagnosis, result, reached_ms)) is not None:
         rates.append(f"{units.rate(samples)} samples/s")
-    lines = [f"{begins} takes {units.milliseconds(reached_ms)}: {', '.join(rates)}."]
+    lines = [f"{_of_what(diagnosis)} takes {units.milliseconds(reached_ms)}: {', '.join(rates)}."]
     if diagnosis.model is None:
         return [
             *lines,

@@ -343,7 +343,10 @@ def captions(session: Session, intervals: Iterable[str] = ()) -> list[str]:
         f"ms/step: the {of_steps}",
         *([busy] if busy else []),
         *(f"{kind} util.: {instrument(session, each)}{', ' + inputs if each == CPU_TIME else ''}" for each in sources),
-        *(f"speed-up: samples/s ÷ those of {over}; {said}" for over in overs),
+        *(
+            f"speed-up: samples/s ÷ those of {over} in the same round, averaged over the rounds; {said}"
+            for over in overs
+        ),
         *intervals,
         "AU, accelerator utilization: the ceiling's step time ÷ the variant's",
         *([f"ceiling: {batch}, so its loss has no meaning"] if ceilings(session) else []),

@@ -19,6 +19,7 @@ from pathlib import PurePath
 
 import numpy as np
 
+from pipeline_bench.diagnosis import chain
 from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.pipeline import Inspection, Location, Stage, StageCost, Tuned
@@ -79,7 +80,7 @@ HEADS = tuple(StageRow("", "", "", 0, 0).figures)
 def captions(drawn: Sequence[StageRow]) -> Iterator[str]:
     """Yield what the heads have no room to say, and why stages have no cost."""
     yield "share: what a stage costs alone, of the time between two batches as written"
-    yield "parallel: as written, then as AUTOTUNE set it from first to last"
+    yield "parallel: as written, or auto by TensorFlow's default; then as AUTOTUNE set it from first to last"
     if any(row.buffer for row in drawn):
         yield "buffer: elements in it on average (– is not known), of how many it holds"
     reasons: dict[str, list[str]] = {}
@@ -184,7 +185,9 @@ def series(inspection: Inspection, stage: int, parameter: str) -> tuple[Tuned, n
 def _parallelism(inspection: Inspection, stage: Stage) -> str:
     given = next((stage.arguments[name] for name in _PARALLEL if name in stage.arguments), None)
     said = "auto" if given == AUTOTUNE else str(given) if given is not None else ""
-    if not said and stage.method in _ONE_AT_A_TIME:
+    if not said and chain.parallel_by_default(stage, inspection.default_parallelised):
+        said = "auto"
+    elif not said and stage.method in _ONE_AT_A_TIME:
         said = "1"
     found = series(inspection, stage.id, "parallelism")
     if found is None:

@@ -324,6 +324,8 @@ def _diagnosed(
 ) -> list[RenderableType]:
     """Return the screen with so many lines of the stages or of the user's traceback, and so many attempts."""
     shown: list[RenderableType] = [*_heading(session, width), of_pipeline.headline(session, found)]
+    if pace := diagnosis.pace(session, found):
+        shown.append(_cut(Text(f"  {pace}", style="dim"), width))
     for part in (of_pipeline.failure(found, width, lines), of_pipeline.stages(found, width, lines)):
         shown += [Text(), part] if part is not None else []
     if attempts := list(of_pipeline.attempt_lines(session, found, width)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import contextlib
 import importlib
@@ -19,6 +20,7 @@ import cloudpickle
 
 from pipeline_bench.errors import UserCodeError, did_you_mean
 from pipeline_bench.model.pipeline import Target
+from pipeline_bench.text import REASON, safe_message
 from pipeline_bench.tfdata import script, targets, user_code
 from pipeline_bench.tfdata.script_datasets import CapturedTraining
 
@@ -166,6 +168,8 @@ def _run(function: Callable[[], Any], failed: str, what: str) -> Any:
         code = "" if end.code is None else repr(end.code)
         if what == _TRAINING:
             hint = f"its own arguments follow --: pipeline-bench diagnose {Path(sys.argv[0]).name} -- ARGUMENTS"
+            if refused := _refused_arguments(end):
+                raise UserCodeError(f"{failed}: {refused}", hint) from None
             raise UserCodeError(f"{failed}: it called sys.exit({code})", hint, user_code.traceback_of(end)) from None
         message = f"{failed}: it called sys.exit({code}) instead of returning a {what}"
         raise UserCodeError(message, _MAIN_HINT, user_code.traceback_of(end)) from None
@@ -176,6 +180,14 @@ def _run(function: Callable[[], Any], failed: str, what: str) -> Any:
         user_code.restore_imports()
         if os.getpid() != process:
             os._exit(0)  # a child that the user's function forked must not go on with this trial
+
+
+def _refused_arguments(end: SystemExit) -> str:
+    """Return what argparse has against the script's arguments, if that ended it; else nothing."""
+    for frame, _ in traceback.walk_tb(end.__traceback__):
+        if frame.f_code.co_name == "error" and isinstance(frame.f_locals.get("self"), argparse.ArgumentParser):
+            return safe_message(str(frame.f_locals.get("message")), REASON)
+    return ""
 
 
 def _hint(error: BaseException) -> str:

@@ -391,3 +391,31 @@ def test_a_fit_is_over_when_it_ends_or_raises_and_keeps_no_model(tmp_path: Path)
     assert pruned.wall_time.end_ns <= slow.trials[0].started_ns
     assert slow.wall_time is not None
     assert sum(epoch.step_callbacks_ns for epoch in slow.wall_time.epochs) >= 2 * 16 * 20_000_000
+
+
+DETERMINISTIC = """
+import keras, tensorflow as tf
+keras.utils.set_random_seed(1)
+tf.config.experimental.enable_op_determinism()
+data = tf.data.Dataset.range(640).map(lambda n: (tf.fill([8], tf.cast(n, tf.float32)), 0.0)).batch(16)
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(data, epochs=2, verbose=0)
+
+@tf.function
+def whole():
+    total = 0.0
+    for x, _ in data:
+        total += tf.reduce_sum(x)
+    return total
+
+print(float(whole()))
+"""
+
+
+def test_a_training_that_is_to_be_deterministic_goes_on_and_is_measured(tmp_path: Path) -> None:
+    """TensorFlow refuses the op that reads a graph's clock then."""
+    done = run(tmp_path, DETERMINISTIC)
+    assert (done.returncode, done.stdout) == (0, "1635840.0\n"), done.stderr
+    assert re.search(r"fit of train\.py: \d+ steps of .*; input wait \d", done.stderr), done.stderr
+    assert "its graphs may read no clock" in done.stderr

@@ -315,8 +315,9 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "no_dataset": ("class Other:\n    def fit(self): pass\nOther().fit()", "no training was found"),
     "needs": (
         "import argparse\np = argparse.ArgumentParser()\np.add_argument('x')\np.parse_args([])",
-        "sys.exit(2)",
+        "failed before its training: the following arguments are required: x its own arguments follow --",
     ),
+    "exits": ("sys.exit(2)", "failed before its training: it called sys.exit(2)"),
     "made_before": ("os.makedirs('site-packages')", "each trial runs it anew: have it accept what it made before"),
     "unreadable": ("model.fit(data", "SyntaxError: '(' was never closed"),
     "raises": ("model.fit(dta)", "NameError: name 'dta' is not defined"),

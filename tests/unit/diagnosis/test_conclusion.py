@@ -59,10 +59,10 @@ def test_what_the_model_takes_by_itself_bounds_the_gain() -> None:
 
 
 def test_a_small_stage_beside_a_model_cannot_bring_the_whole_wait_back() -> None:
-    """Its 20 ms of 200: the ceiling of 100 ms would leave room for twice as fast."""
+    """Its 20 ms of 200: the ceiling of 150 ms would leave room for more."""
     assert beyond.ideas(augmented(), 1, as_written_ms=200.0, ceiling_ms=150.0, gained=1.0) == ()
     (text,) = beyond.ideas(augmented(), 1, as_written_ms=80.0, ceiling_ms=30.0, gained=1.0)
-    assert "at most 2.00×" in text  # it may take 40 ms beside the model
+    assert "at most 1.33×" in text
 
 
 def test_nothing_is_said_that_what_is_proposed_reaches_or_that_the_costs_do_not_show() -> None:
