@@ -11,6 +11,7 @@ import functools
 import gc
 import importlib
 import json
+import operator
 import os
 import sys
 import threading
@@ -149,7 +150,9 @@ class Watched:
         """Return whether a traced loop is left alone: what reads the clock for it could not be saved with it."""
         from pipeline_bench.graph_ops import is_deterministic
 
-        return bool(self._guarded(is_deterministic, False)) and self.problem(entries.DETERMINISTIC) is None
+        if found := bool(self._guarded(is_deterministic)):
+            self.problem(entries.DETERMINISTIC)
+        return found
 
     @property
     def _is_in_library(self) -> bool:
@@ -381,9 +384,7 @@ def _lines() -> Any:
     return lines
 
 
-def _traced(lines: Any) -> str | None:
-    where: str | None = lines.of_traced(by_itself=False)
-    return where
+_traced: Callable[[Any], str | None] = operator.methodcaller("of_traced", by_itself=False)
 
 
 def imported(module: Any) -> None:

@@ -275,8 +275,9 @@ def _keras_step(model: Any, does: Does) -> Callable[[Any], Any]:
     import tensorflow as tf
 
     own, whole = getattr(model, f"{does}_step"), _step_on_batch(model, does)
-    if getattr(model.distribute_strategy, "num_replicas_in_sync", 1) > 1:
-        own = _on_each_replica(model.distribute_strategy, own)
+    strategy = model.distribute_strategy
+    if strategy is not None and type(strategy) is not type(tf.distribute.get_strategy()):  # of one replica too
+        own = _on_each_replica(strategy, own)
     traced: Callable[[Any], Any] | None = None
 
     def step(batch: Any) -> Any:

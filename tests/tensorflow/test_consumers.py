@@ -396,6 +396,24 @@ for package in (keras, tf_keras):
 """
 
 
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_a_model_of_a_strategy_with_one_replica_steps_within_that(package: str) -> None:
+    """Its metrics take a value within a replica only."""
+    made = pytest.importorskip(package)
+    with tf.distribute.MirroredStrategy(["/cpu:0"]).scope():
+        model = made.Sequential([made.layers.Dense(1, kernel_initializer="zeros")])
+        model.compile(made.optimizers.SGD(0.1), "mse", metrics=["mae"])
+    batches = tf.data.Dataset.from_tensors((tf.ones([6, 1]), tf.ones([6, 1]))).repeat()
+    loss: list[float] = []
+
+    def goes_on(*step: Any) -> bool:
+        loss.append(step[3])
+        return len(loss) < 9
+
+    consumers.train(batches, consumers.step_of(model), goes_on)
+    assert loss[-1] < loss[0]
+
+
 def test_a_model_on_several_devices_steps_on_each_of_them() -> None:
     done = subprocess.run([sys.executable, "-c", REPLICAS], capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr

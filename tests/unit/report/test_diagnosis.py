@@ -177,7 +177,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, session: Session) -> Non
 def test_no_figure_is_cut(width: int) -> None:
     text = shown(diagnoses.session(), width)
     assert "…" not in text
-    for figure in ("11.2", "87 %", "1 (1→4)", "32 × 147 KiB", "0.25 of 4", "train.py:17", "map(decode) ◀"):
+    for figure in ("11.2", "87 %", "auto (1→4)", "32 × 147 KiB", "0.25 of 4", "train.py:17", "map(decode) ◀"):
         assert figure in text, figure
 
 
