@@ -143,6 +143,22 @@ def test_of_many_fixes_the_luckiest_is_seldom_proposed_on_a_noisy_machine() -> N
     assert sum(name is not None for name in proposals) <= 2
 
 
+def test_ceilings_that_contradict_each_other_are_no_reason_to_try_nothing() -> None:
+    """One that other work has made twice as long says nothing: the model may take a small part of the step."""
+
+    class Disturbed(Machine):
+        def run(self, trial: Trial) -> TrialRecord:
+            first = trial.variant.name == CEILING and not trials_of(self, CEILING)
+            self.ceiling_ms = 4.0 * BASE_MS if first else BASE_MS / 4
+            return super().run(trial)
+
+    ran = Disturbed(python_decode(), lambda edits: BASE_MS / (3.0 if CACHED in map(kind_of, edits) else 1.0))
+    ran.ceiling_ms = BASE_MS / 4
+    found = diagnose(ran)
+    assert "not the limit" not in said(found).text
+    assert said(found).proposal == CACHED
+
+
 def test_rounds_begin_with_the_pipeline_as_written_and_hold_few_attempts() -> None:
     ran = machine({BATCHED: 1.5, CACHED: 1.3}, noise=0.02, ceiling_ms=2.0)
     diagnose(ran)
