@@ -88,9 +88,8 @@ def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
         assert cost is not None
     share = min(1.0, parts.cost_ns([each.id for each in passing] or [number]) / period_ns)
     if ceiling_ms is not None and share < LEAST_CAUSE:
-        return Bottleneck(
-            text=f"No stage limits the training step: the costliest, {named(stage)}, takes {units.share(share)} of it."
-        )
+        takes = f"the costliest, {named(stage)}, takes {units.share(share)} of it"
+        return Bottleneck(share=share, text=f"No stage limits the training step: {takes}.")
     cause = "handing-over" if passing else _cause(inspection, stage, cost)
     text = _text(inspection, parts, passing or (stage,), share, cause, as_written_ms)
     few = steps is not None and steps < _FEW_STEPS and share < EXPLAINED

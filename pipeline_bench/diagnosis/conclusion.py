@@ -195,6 +195,8 @@ def _none_helps(diagnosis: Diagnosis) -> str:
     tried = [each for each in diagnosis.attempts if each.outcome not in ("not-tried", "pending")]
     if not tried:
         reasons = {each.reason for each in diagnosis.attempts if not diagnosis.options_for(each.fix)}
+        if _none_limits(diagnosis):
+            return "No fix was tried: none can gain much."
         if SPENT in reasons:
             return "No fix was tried: the budget left no time for one. Use a larger --budget."
         return f"No fix was tried: {reasons.pop()}" if len(reasons) == 1 else "No fix was tried."
@@ -268,13 +270,23 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -
     return " ".join([gain, *prices])
 
 
+def _none_limits(diagnosis: Diagnosis) -> bool:
+    """Return whether it is known that no stage limits the step: the costliest takes next to nothing of it."""
+    found = diagnosis.bottleneck
+    return found is not None and found.stage is None and found.share is not None
+
+
 def _promising(session: Session, diagnosis: Diagnosis) -> str:
     """That one gained, though not enough, or in too few trials, for a proposal."""
     able = [each for each in attempt_statistics.of(session, diagnosis) if each.contends]
     best = min(able, key=attempt_statistics.by_gain, default=None)
-    if best is None or _gain(best) < PROMISING:
+    room = headroom(session)
+    if best is None or _none_limits(diagnosis):
         return ""
-    came = f"{units.ratio(best.gain)} in {units.count(best.trials, 'trial')}"
+    gain = _gain(best) if room is None else min(_gain(best), room)  # what it gained beyond the model alone is noise
+    if gain < PROMISING:
+        return ""
+    came = f"{units.ratio(gain)} in {units.count(best.trials, 'trial')}"
     return f" The most promising is {best.name}, {came}: use a larger --budget."
 
 
@@ -282,7 +294,7 @@ def _left(diagnosis: Diagnosis) -> str:
     """That fixes were left out for their order, or for their threads, where nothing else helped."""
     left = [each.fix for each in diagnosis.attempts if each.outcome == "not-tried"]
     needed = [options for fix in left if (options := diagnosis.options_for(fix))]
-    if not needed:
+    if not needed or _none_limits(diagnosis):
         return ""
     asked = " and ".join(sorted({each for options in needed for each in options}, reverse=True))
     return f" With {asked} {units.count(len(needed), 'more fix', 'more fixes')} can be tried."

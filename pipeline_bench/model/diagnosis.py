@@ -39,7 +39,7 @@ class Bottleneck(Record):
     stage: int | None = None
     """None where no stage can be named, with the reason in `text`."""
     share: float | None = None
-    """How much of the time between two elements it accounts for, 0 to 1."""
+    """How much of the time between two elements it accounts for, 0 to 1; without a stage, what the costliest does."""
     certainty: Literal["certain", "probable"] = "certain"
     """``probable`` where all stages were measured alone and explain less than half of the time."""
     doubt: Literal["stages", "steps"] | None = None

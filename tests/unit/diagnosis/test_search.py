@@ -143,6 +143,16 @@ def test_of_many_fixes_the_luckiest_is_seldom_proposed_on_a_noisy_machine() -> N
     assert sum(name is not None for name in proposals) <= 2
 
 
+@pytest.mark.parametrize("overhead_s", [2.0, 60.0])
+def test_where_no_stage_limits_the_step_no_larger_budget_is_asked_for(overhead_s: float) -> None:
+    ran = Machine(python_decode(0.1), lambda edits: 60.0 * (0.8 if edits else 1.0), ceiling_ms=57.5)
+    ran.overhead_s, ran.noise = overhead_s, 0.05
+    text = said(diagnose(ran, budget_s=70.0)).text
+    assert text.startswith("No stage limits the training step: the costliest, ")
+    assert "budget" not in text
+    assert "--allow" not in text
+
+
 def test_ceilings_that_contradict_each_other_are_no_reason_to_try_nothing() -> None:
     """One that other work has made twice as long says nothing: the model may take a small part of the step."""
 
