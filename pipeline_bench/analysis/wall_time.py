@@ -122,7 +122,7 @@ def _iterator_ends(epochs: Sequence[Epoch]) -> Iterator[str]:
     waited_s = sum(of_epoch(epoch)[ITERATOR_END] for epoch in later)
     longest_s = max((of_epoch(epoch)[ITERATOR_END] / epoch.count for epoch in later), default=0.0)
     seconds = sum(epoch.seconds * epoch.count for epoch in later)
-    yield from iterator_ends(waited_s, longest_s, seconds, " and steps_per_epoch=N in fit")
+    yield from iterator_ends(waited_s, longest_s, seconds, ", and steps_per_epoch=N in fit,")
 
 
 def iterator_ends(waited_s: float, longest_s: float, seconds: float, how: str = "") -> Iterator[str]:
@@ -137,8 +137,8 @@ def iterator_ends(waited_s: float, longest_s: float, seconds: float, how: str = 
     if waited_s > max(ITERATOR_END_SHARE * seconds, _LEAST_S):
         yield (
             f"{waited_s:.1f} s of the later epochs, up to {longest_s:.1f} s in one, waited for TensorFlow to end the "
-            "iterator of the epoch before (its tuning thread may sleep on for a minute); with repeat() on the "
-            f"dataset{how}, all epochs share one iterator"
+            "iterator of the epoch before (its tuning thread may sleep on for a minute); a tf.data.Dataset with "
+            f"repeat(){how} has one iterator for all epochs"
         )
 
 

@@ -23,6 +23,8 @@ from pipeline_bench.text import units
 
 PAGE = "report.html"
 _SHOWN_PROBLEMS, _SHOWN_SHORT = 3, 2
+_LONG_AFTER_S, _LONG_AFTER = 2.0, 0.1
+"""What comes behind the last training is mentioned if it takes longer than that, and than this part of the command."""
 _PYTHON = re.compile(r"python[\d.]*")
 _OPTIONS = re.compile(r"-([^-cmWX]*)([cmWX]?)(.*)", re.DOTALL)
 """Python's options in one part of a command: flags, and at its end one that takes a value, here or in the next part."""
@@ -145,7 +147,7 @@ def _of_short(fits: Sequence[WatchedTraining], more: int) -> Iterator[str]:
 def _kept(training: WatchedTraining) -> str:
     """Make a training's page and return where it is, as the end of a line; where its session is if that fails."""
     if training.folder is None:
-        return ""
+        return "" if training.unsaved is None else f"; no session: {training.unsaved.rstrip('.')}"
     from pipeline_bench.report import html
 
     page = training.folder / PAGE
@@ -180,7 +182,9 @@ def _why_none(ended: EndedCommand, command: Sequence[str]) -> str:
     isolated = isolated_by(command)
     if isolated:
         return f"Python was started with {isolated}, which disables sitecustomize, so its trainings are not watched"
-    return "no Python process of the command imported TensorFlow, Keras, PyTorch or grain, and ended by itself"
+    imported = "imported TensorFlow, Keras, PyTorch or grain"
+    failed = f"the command failed with exit code {ended.code}, before it {imported}"
+    return failed if ended.code else f"no Python process of the command {imported}, and ended by itself"
 
 
 def isolated_by(command: Sequence[str]) -> str:
@@ -211,4 +215,10 @@ def _machine(ended: EndedCommand) -> str:
     percent, source = ended.gpu_percent
     gpu = f"GPU {percent:.0f} % ({source}), " if percent is not None else ""
     cpu = "CPU not measured" if ended.cpu_percent is None else f"CPU {ended.cpu_percent:.0f} % of the usable cores"
-    return f"whole command: {ended.seconds:.1f} s, {gpu}{cpu}"
+    after = f", {units.seconds(ended.after_s)} of it behind its last training" if _is_long(ended) else ""
+    return f"whole command: {ended.seconds:.1f} s{after}, {gpu}{cpu}"
+
+
+def _is_long(ended: EndedCommand) -> bool:
+    """Return whether what came behind the last training is worth a word."""
+    return ended.after_s > max(_LONG_AFTER_S, _LONG_AFTER * ended.seconds)

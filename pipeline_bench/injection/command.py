@@ -48,6 +48,8 @@ class WatchedTraining(BaseModel):
     verdict: Text
     line: Text
     folder: Path | None
+    unsaved: Text | None = None
+    """Why its session could not be saved."""
     on_tf_data: bool = True
     """Whether `pipeline-bench diagnose` knows its kind of input."""
     trains: bool = True
@@ -102,6 +104,7 @@ class EndedCommand:
         cpu_percent: CPU time of the command with all that it started, over wall time and cores, 0 to 100.
         running: the numbers of the processes that train still, as one that a script leaves in the background.
         by_interrupt: whether SIGINT ended it.
+        after_s: how long it ran on behind its last training; 0 if that is not known, as of a loop.
     """
 
     code: int
@@ -113,6 +116,7 @@ class EndedCommand:
     cpu_percent: float | None
     running: frozenset[int] = frozenset()
     by_interrupt: bool = False
+    after_s: float = 0.0
 
 
 def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Popen[bytes]], None]) -> EndedCommand:
@@ -147,6 +151,7 @@ def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Pope
         return EndedCommand(
             code=code if code >= 0 else 128 - code,
             seconds=(ended_ns - started_ns) / 1e9,
+            after_s=_after_s(records, ended_ns),
             records=records,
             problems=tuple(_problems(scratch.path)),
             unrecorded=tuple(_unrecorded(seen, {each.pid for each in records if each.trainings})),
@@ -155,6 +160,13 @@ def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Pope
             running=frozenset(job.status.pid for job in seen if job.state == "running"),
             by_interrupt=code == -signal.SIGINT,
         )
+
+
+def _after_s(records: Sequence[ProcessRecord], ended_ns: int) -> float:
+    """Return how long the command ran on behind the last `fit` of its processes; 0 where a loop trained, too."""
+    trainings = [each for record in records for each in record.trainings]
+    ends_ns = [each.time.end_ns for each in trainings if each.time is not None]
+    return (ended_ns - max(ends_ns)) / 1e9 if ends_ns and len(ends_ns) == len(trainings) else 0.0
 
 
 def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

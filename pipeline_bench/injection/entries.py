@@ -71,4 +71,5 @@ def _training(name: str, kept: Any) -> dict[str, Any]:
         "verdict": figures.verdict.kind,
         "line": figures.line,
         "folder": None if folder is None else str(folder),
+        "unsaved": kept.unsaved,
     }

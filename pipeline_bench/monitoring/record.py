@@ -56,8 +56,7 @@ WARMUP_STEPS, WARMUP_SHARE = 10, 0.1
 """At most, of a job's steps: the first ones trace and compile, and find a full buffer. A short job has few to lose."""
 LEAST_STEPS = 3
 """A loop that took fewer batches than this looked at an example, and is no training."""
-_KEEP_EVERY_NS = 10**9
-_KEEP_SHARE, _KEEP_AT_FIRST_NS = 0.005, 10**8
+_KEEP_EVERY_NS, _KEEP_SHARE, _KEEP_AT_FIRST_NS = 10**9, 0.005, 10**8
 _CUT_OFF = "the job had not ended when this was written: it runs still, or was killed"
 _NVML_OPENS_WITHIN_S = 2.0
 """Waited for only when the job ends: it may be shorter than the opening takes, and is not to be held up by it."""
@@ -69,12 +68,13 @@ class SavedJob:
 
     Attributes:
         figures: those of the session's result, which its page shows: warm-up and disturbed steps are left out.
-        folder: where the session was saved; None where it was not to be, or could not be, which a note of it says.
+        folder: where the session was saved; None where it was not to be, or, by `unsaved`, could not be.
     """
 
     session: Session
     figures: JobSummary
     folder: Path | None
+    unsaved: str | None = None
 
 
 class JobRecord:
@@ -228,7 +228,7 @@ class JobRecord:
     def _save(self, session: Session, totals: Totals) -> SavedJob:
         """Save the session in the folder that is its own; where that fails a note of it says so."""
         figures = of_result(session.results[0], self._device_waits)
-        if figures.input_wait_share is None:  # the session has no wait where that of a single step is missing
+        if figures.input_wait_share is None:  # as it is of the session where that of a single step is missing
             figures = self._figures(totals, self._started_ns)
         if self._pid != os.getpid():  # a fork of the job has one of its own
             self._pid, self._folder = os.getpid(), None
@@ -247,8 +247,8 @@ class JobRecord:
         except PipelineBenchError as error:
             self.problem = error.message
             session = session.model_copy(update={"notes": (*session.notes, error.message)})
-        self.kept = SavedJob(session, figures, folder)
-        return self.kept
+        self.kept = kept = SavedJob(session, figures, folder, None if folder is not None else self.problem)
+        return kept
 
     def _build(self, log: StepLog, course: Course | None, reason: str | None) -> Session:
         scenario = _scenario(self._name)

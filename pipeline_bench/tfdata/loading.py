@@ -25,6 +25,10 @@ from pipeline_bench.tfdata import script, targets, user_code
 from pipeline_bench.tfdata.script_datasets import CapturedTraining
 
 _TRAINING = "training"
+_AGAIN = (
+    "its first run, which looked at the pipeline, came to its training: have it accept what that left behind, for each "
+    "trial runs it anew; or name the function that makes the dataset, as SCRIPT:FUNCTION"
+)
 _MAIN_HINT = "put what runs the script under `if __name__ == '__main__':`"
 
 
@@ -123,14 +127,21 @@ def call(target: Target, what: str) -> Any:
     return _run(lambda: found(*arguments), f"{target.name} failed", what)
 
 
-def reach_training(target: Target, waiting: Callable[[], None] = lambda: None) -> CapturedTraining:
+def reach_training(
+    target: Target, waiting: Callable[[], None] = lambda: None, *, again: bool = False
+) -> CapturedTraining:
     """Run a script up to its training, and return what that was about to use; see `script.run_to_training`.
+
+    Args:
+        target: the script.
+        waiting: called again and again until it trains.
+        again: whether it has done so before.
 
     Raises:
         UserCodeError: it raised or ended before, or trains on something that is no tf.data pipeline.
     """
     failed = f"{target.text} failed before its training"
-    found: CapturedTraining = _run(lambda: script.run_to_training(target, waiting), failed, _TRAINING)
+    found: CapturedTraining = _run(lambda: script.run_to_training(target, waiting), failed, _TRAINING, _AGAIN * again)
     return found
 
 
@@ -157,7 +168,7 @@ def _check_call(function: Callable[..., Any], arguments: tuple[int, ...], target
         raise UserCodeError(text, hint) from error
 
 
-def _run(function: Callable[[], Any], failed: str, what: str) -> Any:
+def _run(function: Callable[[], Any], failed: str, what: str, otherwise: str = "") -> Any:
     process = os.getpid()
     user_code.keep_imports()
     try:
@@ -175,7 +186,7 @@ def _run(function: Callable[[], Any], failed: str, what: str) -> Any:
         raise UserCodeError(message, _MAIN_HINT, user_code.traceback_of(end)) from None
     except BaseException as error:
         message = f"{failed}: {user_code.summary(error)}"
-        raise UserCodeError(message, _hint(error), user_code.traceback_of(error)) from None
+        raise UserCodeError(message, _hint(error) or otherwise, user_code.traceback_of(error)) from None
     finally:
         user_code.restore_imports()
         if os.getpid() != process:

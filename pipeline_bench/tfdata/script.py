@@ -260,7 +260,8 @@ class _Watch:
         elif (made := self.loops.one_batch_an_iterator) is not None:
             hint = f"{source_loops.ONE_ITERATOR.capitalize()}, and diagnose again"
             self._reach(UserCodeError(f"{made} {source_loops.AN_ITERATOR_A_BATCH}", hint))
-        hint = f"{_RUN_HINT.format(script=self._script)}, and which line of one that makes its batches takes most"
+        lines = "and, of one that waits for some seconds in all, which line that makes its batches takes most"
+        hint = f"{_RUN_HINT.format(script=self._script)}, {lines}"
         self._reach(UserCodeError(message, hint))
 
     def _whole(self, does: Does) -> Callable[[Any], Any]:

@@ -115,7 +115,7 @@ class PipelineEngine(Engine):
         target = self._task.target
         if not target.is_script:
             return loading.call(target, "dataset")
-        training = loading.reach_training(target, self._waiting())
+        training = loading.reach_training(target, self._waiting(), again=self._task.activity != "inspect")
         self._trained, data = script_datasets.choose(training, target.dataset, recording.place)
         self._model = training.model if self._trained.model else None
         self._within = training.within if data is training.data else None

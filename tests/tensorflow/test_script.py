@@ -319,6 +319,10 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     ),
     "exits": ("sys.exit(2)", "failed before its training: it called sys.exit(2)"),
     "made_before": ("os.makedirs('site-packages')", "each trial runs it anew: have it accept what it made before"),
+    "refuses_a_second_run": (
+        "raise ValueError('not empty')",
+        "ValueError: not empty its first run, which looked at the pipeline, came to its training",
+    ),
     "unreadable": ("model.fit(data", "SyntaxError: '(' was never closed"),
     "raises": ("model.fit(dta)", "NameError: name 'dta' is not defined"),
     "within.train": (
@@ -344,7 +348,7 @@ def reach(name):
     which = None if "module" in where else re.search(r"# training (\\d+)", open(where["file"]).read())
     try:
         target = Target(**where, name="", arguments=("--epochs", "3"), training=which and which[1])
-        training = loading.reach_training(target)
+        training = loading.reach_training(target, again=name == "refuses_a_second_run")
         line = int(training.line.partition(":")[2])
         kind = script_datasets.kind(training.data)
         if kind in ("tf.data", "distributed"):

@@ -164,3 +164,17 @@ def test_a_process_that_trains_on_in_the_background_was_not_killed() -> None:
     job = replace(ended("", ""), records=(record.model_copy(update={"ended": False}),))
     assert "process 7 was killed" in lines(job, ["python"])[1]
     assert "process 7 still trains" in lines(replace(job, running=frozenset({7})), ["python"])[1]
+
+
+@pytest.mark.parametrize(("after_s", "expected"), [(4.0, True), (1.5, False)])
+def test_what_comes_behind_the_last_training_is_told_where_it_is_long(after_s: float, expected: bool) -> None:
+    told = lines(replace(ended("python train.py", "train.py"), after_s=after_s), ["python", "train.py"])[-1]
+    assert ("behind its last training" in told) is expected
+
+
+def test_a_session_that_could_not_be_saved_is_told() -> None:
+    found = ended("python train.py", "train.py")
+    (record,) = found.records
+    unsaved = record.trainings[0].model_copy(update={"unsaved": "reports cannot be made: Read-only file system."})
+    found = replace(found, records=(record.model_copy(update={"trainings": (unsaved,)}),))
+    assert lines(found, ["python"])[0].endswith("; no session: reports cannot be made: Read-only file system")
