@@ -31,6 +31,12 @@ from pipeline_bench.errors import PipelineBenchError, UsageError, sentence, with
 from pipeline_bench.text import one_line, safe_message
 
 BUG = 70
+_PLAIN = {
+    "Value error, ": "",
+    "Input should be a valid number, unable to parse string as a number": "a plain number is needed, such as 30.",
+    "Input should be a valid integer, unable to parse string as an integer": "a whole number is needed, such as 3.",
+}
+"""What pydantic says of a value, by which typer checks an option, in words of a command line."""
 _OF_A_NAME = (
     errno.EACCES,
     errno.EPERM,
@@ -151,6 +157,8 @@ def _usage_error(error: Exception) -> int | None:
     if not (hasattr(error, "show") and isinstance(code := getattr(error, "exit_code", None), int)):
         return None
     if isinstance(message := getattr(error, "message", None), str):
+        for words, plain in _PLAIN.items():
+            message = message.replace(words, plain)
         # It quotes the command line.
         error.message = safe_message(message) + _of_a_script(error)  # type: ignore[attr-defined]
     error.show()

@@ -154,7 +154,8 @@ def _goal(
 
     if precision is not None:
         return parse_goal(precision, budget_s)
-    return until_decided(budget_s, length_keys(given, settings))
+    options = [f"--{key.removeprefix('run.').removesuffix('_s')}" for key in length_keys(given, [])]
+    return until_decided(budget_s, [*options, *length_keys({}, settings)])
 
 
 def _logging_placement(scenario: Scenario) -> Scenario:

@@ -309,13 +309,14 @@ def lessons() -> tuple[Lesson, ...]:
 
 
 def find(name: str) -> Lesson:
-    """Return the lesson of that name; ``-`` may stand for ``_``.
+    """Return the lesson of that name, in which ``-`` may stand for ``_``, or of that number in the list.
 
     Raises:
         UsageError: there is none.
     """
     known = {lesson.name: lesson for lesson in lessons()}
-    found = known.get(name.replace("-", "_"))
+    numbered = {str(number): lesson for number, lesson in enumerate(lessons(), start=1)}
+    found = known.get(name.replace("-", "_")) or numbered.get(name)
     if found is None:
         raise UsageError(f"There is no lesson {name!r}.", sentence(did_you_mean(name, known)))
     return found

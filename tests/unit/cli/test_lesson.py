@@ -9,7 +9,7 @@ import pytest
 from pipeline_bench.cli import run
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.lessons import play
-from pipeline_bench.lessons.engine import lessons
+from pipeline_bench.lessons.engine import find, lessons
 from tests.unit.lessons import results
 
 
@@ -64,6 +64,10 @@ def test_an_unknown_lesson_is_exit_2_with_the_nearest_name(capsys: pytest.Captur
     said = capsys.readouterr().err
     assert "There is no lesson 'queue_runer'." in said
     assert "Did you mean 'queue_runner'?" in said
+
+
+def test_a_lesson_is_also_found_by_its_number_in_the_list() -> None:
+    assert [find("1"), find("2")] == [*lessons()[:2]]
 
 
 @pytest.mark.usefixtures("measured")

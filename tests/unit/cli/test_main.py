@@ -324,3 +324,19 @@ def test_help_imports_nothing_heavy() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True)
     assert ended.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["diagnose", "train.py", "--epochs", "3"], "If it is the script's own, it follows --"),
+        (["compare", "--budget", "30s"], "a plain number is needed"),
+        (["report", "last", "-f", "pdf"], "'--format' / '-f': 'pdf' is not one of"),
+        (["compare", "--repeats", "1", "--budget", "20"], "--budget was given beside --repeats"),
+    ],
+)
+def test_what_is_wrong_with_an_option_is_said_in_words_of_the_command_line(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(arguments) == 2
+    assert expected in " ".join(capsys.readouterr().err.split())
