@@ -101,11 +101,14 @@ class Publisher:
         )
 
     def end(self, figures: JobSummary, folder: Path | None) -> None:
-        """Publish how the job ended, and that it has; safe to call twice."""
+        """Publish the figures of the whole job, and that it has ended; safe to call twice."""
         if self._path is None:
             return
         self._write(
             steps=figures.steps,
+            step_ms=figures.step_ms,
+            input_wait_share=figures.input_wait_share,
+            device_percent=figures.device_utilization_percent,
             ended=True,
             folder=None if folder is None else str(folder.absolute()),
             **_verdict(figures),

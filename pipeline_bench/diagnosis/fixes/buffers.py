@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import Segments
@@ -145,6 +145,7 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
         divide,
         InsertAfter(stage=fixed[-1].id, method="cache", arguments=arguments),
         stages=inspection.measured(each.id for each in (*above, stage)),
+        reorders=_keeps_one_order(above, run[len(fixed) :]),
         caveat=f"{_price(above, size_bytes, where)}{as_large}",
     )
 
@@ -218,6 +219,7 @@ def _cached(
     size_bytes = _size_bytes(inspection, stage)
     where, arguments = _place(size_bytes, context)
     above = chain.upstream(inspection, stage)
+    behind = itertools.takewhile(lambda each: each is not stage, chain.trunk(inspection))
     instead = " in place of what is cached now" if any(isinstance(edit, Remove) for edit in edits) else ""
     ahead = f" before the {passed[0].method}" if passed else ""
     return fix(
@@ -226,6 +228,7 @@ def _cached(
         *edits,
         InsertAfter(stage=stage.id, method="cache", arguments=arguments),
         stages=inspection.measured(each.id for each in above if each not in passed),
+        reorders=_keeps_one_order(above, (*behind, *passed)),
         caveat=_price(above, size_bytes, where),
     )
 
@@ -253,6 +256,7 @@ def _cached_in_branches(inspection: Inspection, context: Context, chooses: Stage
         f"Keep what {names} give {where}, in front of {chooses.method}, so that only the first epoch computes it",
         *(InsertAfter(stage=each, method="cache", arguments=arguments) for each in last),
         stages=inspection.measured(above),
+        reorders=_keeps_one_order(list(above.values()), chain.trunk(inspection)),
         caveat=_price(list(above.values()), size_bytes, where),
     )
 
@@ -342,9 +346,22 @@ def _price(stages: Sequence[Stage], size_bytes: float | None, where: str) -> str
     keeping = [stage for stage in stages if any(map(chain.may_differ, stage.with_inner()))]
     if keeping:
         text += f"; right only if {short(keeping[-1])} gives the same in each epoch"
-    if any(stage.method == "list_files" and stage.arguments.get("shuffle") is not False for stage in stages):
+    if any(map(_shuffles_files, stages)):
         text += "; the files then keep the order of the first epoch"
     return text
+
+
+def _shuffles_files(stage: Stage) -> bool:
+    return any(
+        each.method == "list_files" and each.arguments.get("shuffle") is not False for each in stage.with_inner()
+    )
+
+
+def _keeps_one_order(above: Sequence[Stage], behind: Iterable[Stage]) -> bool:
+    """Return whether a cache would give each epoch the files in one order, and nothing behind it shuffles again."""
+    shuffles = (each for each in behind if each.method == "shuffle")
+    again = any(each.arguments.get("reshuffle_each_iteration") is not False for each in shuffles)
+    return any(map(_shuffles_files, above)) and not again
 
 
 def _middle(inspection: Inspection, parts: Segments) -> tuple[int, tuple[int, ...]] | None:

@@ -315,6 +315,18 @@ def test_no_cache_stands_behind_what_is_made_anew_for_each_pass() -> None:
     assert not of_kind(all_anew, "cache")
 
 
+@pytest.mark.parametrize(
+    ("listed", "shuffled", "reorders"), [(None, False, True), (False, False, False), (None, True, False)]
+)
+def test_a_cache_that_would_give_each_epoch_the_files_in_one_order_needs_an_option(
+    listed: bool | None, shuffled: bool, reorders: bool
+) -> None:
+    stages = [source("list_files", shuffle=listed), mapped(1, "decode")]
+    stages += [stage(2, "shuffle", 1, buffer_size=100)] if shuffled else []
+    (found,) = (fix for fix in of_kind(tried(chain_of(*stages), allow_reordering=True), "cache") if not fix.combines)
+    assert found.reorders is reorders
+
+
 def test_a_cache_stands_before_the_first_random_stage_with_its_size() -> None:
     looked = chain_of(*augmented()).model_copy(
         update={"costs": tuple(cost(n, 5.0, elements=32, element_bytes=2**20) for n in range(5))}

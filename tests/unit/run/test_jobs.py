@@ -50,9 +50,13 @@ def test_a_job_is_found_while_it_runs_and_after_it_has_ended(folder: Path) -> No
     assert (running.state, running.status.steps, running.status.step_ms) == ("running", 100, 4.0)
     assert (running.status.input_wait_share, running.status.buffered) == (0.25, (2, 8))
     assert running.status.verdict == "severely input-bound"
+    job.publish(Totals(110, 500 * MS, 110, 200 * MS, 500 * MS), FIGURES, (0, 8))
+    assert the_job().status.step_ms == 10.0, "of the last second"
     job.end(FIGURES, folder)
     ended = the_job()
     assert (ended.state, ended.status.folder) == ("ended", str(folder))
+    whole = ended.status.step_ms, ended.status.input_wait_share, ended.status.device_percent
+    assert whole == (4.0, 0.25, 12.0), "of the whole job, as its line says"
     assert oct(folder.stat().st_mode)[-3:] == "700"
 
 
