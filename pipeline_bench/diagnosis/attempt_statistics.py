@@ -11,6 +11,7 @@ import numpy as np
 from pipeline_bench.analysis.thresholds import GAINED
 from pipeline_bench.diagnosis import chain, equality, variants
 from pipeline_bench.diagnosis.bottleneck import StepTimes
+from pipeline_bench.diagnosis.fixes import buffers
 from pipeline_bench.model.calls import BATCH_AS_IS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, EqualityStatus, Fix
 from pipeline_bench.model.edits import MoveBefore, Remove
@@ -163,6 +164,8 @@ def _ruled(
     if compared.status == "not-told" and found is None and len(own) < FINGERPRINT_TRIALS:
         return attempt  # its next trial is asked again
     updates: dict[str, object] = {"equality": compared}
+    if asked.inspection is not None and (kept := _kept(own)) is not None:
+        updates["fix"] = buffers.priced(attempt.fix, asked.inspection, kept)
     reason = equality.refusal(compared, any_order) or _frozen(attempt.fix, asked.inspection, written)
     reason = reason or _ends_before_reading(attempt.fix, asked.inspection, own)
     if reason is None and compared.status == "not-told" and _moves_filter(attempt.fix, asked.inspection):
@@ -232,11 +235,16 @@ def _ends_before_reading(fix: Fix, inspection: Inspection | None, own: list[Tria
     if inspection is None or training is None or training.in_loop or training.steps is None:
         return None
     cost = inspection.cost(fix.kept_stages[0]) if len(fix.kept_stages) == 1 else None
-    kept = next((trial.inspection.cached_elements for trial in own if trial.inspection is not None), None)
+    kept = _kept(own)
     if kept is None or cost is None or not cost.elements or training.steps > kept / cost.elements:
         return None
     takes, has = units.count(training.steps, "batch", "batches"), round(kept / cost.elements)
     return f"The fit takes {takes}, and a pass over the data has {has:,}: nothing would be read from a cache."
+
+
+def _kept(own: list[TrialRecord]) -> int | None:
+    """Return how many elements the trials of a cache filled it with; None where none was, or none told it."""
+    return next((trial.inspection.cached_elements for trial in own if trial.inspection is not None), None)
 
 
 def _bad(own: list[TrialRecord]) -> Iterator[str]:

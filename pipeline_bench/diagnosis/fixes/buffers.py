@@ -351,6 +351,20 @@ def _price(stages: Sequence[Stage], size_bytes: float | None, where: str) -> str
     return text
 
 
+def priced(cached: Fix, inspection: Inspection, elements: int) -> Fix:
+    """Return the fix of a `cache` with its size by what a trial of it filled the cache with, so many elements.
+
+    TensorFlow does not know how many come of a window, a filter or a generator.
+    """
+    inserted = [edit for edit in cached.edits if isinstance(edit, InsertAfter) and edit.method == "cache"]
+    cost = inspection.cost(cached.kept_stages[0]) if len(cached.kept_stages) == 1 == len(inserted) else None
+    if cached.kind != "cache" or cost is None or cost.element_bytes is None:
+        return cached
+    where = "on disk" if inserted[0].arguments else "in memory"
+    above = chain.upstream(inspection, inspection.stage(cost.stage))
+    return cached.model_copy(update={"because": _price(above, cost.element_bytes * elements, where)})
+
+
 def _shuffles_files(stage: Stage) -> bool:
     return any(
         each.method == "list_files" and each.arguments.get("shuffle") is not False for each in stage.with_inner()

@@ -640,6 +640,19 @@ def test_a_cache_that_the_fit_ends_before_it_reads_is_refused(steps: int | None,
         assert f"takes {steps} batches, and a pass over the data has 100" in said(found).attempt(CACHED).reason
 
 
+def test_a_cache_has_the_size_that_a_trial_filled_it_with_where_nobody_knew_it() -> None:
+    looked = python_decode()
+    costs = tuple(each.model_copy(update={"element_bytes": 1e6}) for each in looked.costs)
+    looked = looked.model_copy(update={"pass_elements": None, "costs": costs})
+    ran = Machine(looked, lambda edits: 2.0 if CACHED in map(kind_of, edits) else BASE_MS)
+    unknown = said(diagnose(ran)).attempt(CACHED).fix.because
+    ran = Machine(looked, ran.period_ms, cached_elements=100)
+    filled = said(diagnose(ran)).attempt(CACHED).fix.because
+    assert "takes an unknown size" in unknown
+    assert "takes about 95.4 MiB in memory" in filled
+    assert unknown.partition(";")[2] == filled.partition(";")[2]
+
+
 def test_what_trials_take_to_start_is_not_charged() -> None:
     found = diagnose(machine({PARALLEL: 4.0}, start_s=20.0), budget_s=60, allow_threads=True)
     assert said(found).proposal == PARALLEL
