@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.analysis.thresholds import GAINED
 from pipeline_bench.diagnosis import chain, equality, variants
 from pipeline_bench.diagnosis.bottleneck import StepTimes
@@ -271,17 +272,19 @@ def mean_ms(session: Session, variant: str) -> float | None:
     return None if result is None else result.step_ms.mean
 
 
+def trial_means_ms(session: Session, variant: str) -> list[float]:
+    """Return the mean step of each measured trial of a variant in ms, without its warm-up."""
+    return [Measured(AllSteps(each)).mean_ms for each in session.trials_of(variant) if each.measured]
+
+
 def _ceiling_ms(session: Session) -> float | None:
     """Return the mean step of the ceiling in ms; of trials that contradict each other, the shortest.
 
     What else a machine does makes a step longer only, so that of 40 and 80 ms the model needs 40 at the most.
     """
-    means = []
-    for trial in session.trials_of(CEILING):
-        start_ns, end_ns = trial.after_warmup("start_ns"), trial.after_warmup("end_ns")
-        if trial.measured and start_ns is not None and end_ns is not None:
-            means.append(float((end_ns - start_ns).mean()) / NS_PER_MS)
-    return min(means) if means and max(means) > _CONTRADICTS * min(means) else mean_ms(session, CEILING)
+    means_ms = trial_means_ms(session, CEILING)
+    contradict = bool(means_ms) and max(means_ms) > _CONTRADICTS * min(means_ms)
+    return min(means_ms) if contradict else mean_ms(session, CEILING)
 
 
 def step_times(session: Session) -> StepTimes:

@@ -267,9 +267,7 @@ def hands_over(stage: Stage, default_parallelised: bool) -> bool:
         return False
     if stage.method == WORKERS:
         return stage.arguments.get("use_multiprocessing") is True or stage.arguments.get("workers") not in (0, 1)
-    if _in_parallel(stage):
-        return True
-    return parallel_by_default(stage, default_parallelised)
+    return _in_parallel(stage) or parallel_by_default(stage, default_parallelised)
 
 
 def parallel_by_default(stage: Stage, default_parallelised: bool) -> bool:

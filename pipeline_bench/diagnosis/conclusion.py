@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SIMPLER
 from pipeline_bench.diagnosis import attempt_statistics, beyond, bottleneck, chain, fixes, limits
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
@@ -219,7 +218,8 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     step_ms, wait_ms, begins = times.as_written_ms, times.wait_ms, times.most_wait_at_beginnings
     if api not in ("arrays", "generator") or step_ms is None or wait_ms is None:
         return ""
-    fastest_ms, slowest_ms = _trial_means_ms(session)
+    means_ms = attempt_statistics.trial_means_ms(session, AS_WRITTEN)
+    fastest_ms, slowest_ms = min(means_ms), max(means_ms)
     if slowest_ms > _UNSTEADY * fastest_ms:
         between = f"{units.milliseconds(fastest_ms)} to {units.milliseconds(slowest_ms)}"
         return f"How long its steps wait is not decided: its trials differ, with means of {between} a step."
@@ -234,13 +234,6 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     if api == "arrays":
         return f"{waits}, which Keras cuts into batches; no argument of fit changes that."
     return f"{waits}: less work in it, or a PyDataset with workers instead, would save at most that."
-
-
-def _trial_means_ms(session: Session) -> tuple[float, float]:
-    """Return the mean step of the fastest and of the slowest trial as written."""
-    trials = [Measured(AllSteps(each)) for each in session.trials_of(AS_WRITTEN) if each.measured]
-    means_ms = [each.mean_ms for each in trials]
-    return min(means_ms), max(means_ms)
 
 
 def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None) -> tuple[str, ...]:

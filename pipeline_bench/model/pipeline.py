@@ -186,8 +186,13 @@ class Stage(Data):
     @property
     def varies(self) -> bool:
         """Whether what it gives, or its order, may differ from epoch to epoch, by its graph and method."""
+        return self.is_random or self.shuffles_files
+
+    @property
+    def shuffles_files(self) -> bool:
+        """Whether it, or what its function builds for each element, lists files in another order in each epoch."""
         listed = (each for each in self.with_inner() if each.method == "list_files")
-        return self.is_random or any(each.arguments.get("shuffle") is not False for each in listed)
+        return any(each.arguments.get("shuffle") is not False for each in listed)
 
     def with_inner(self) -> Iterator[Stage]:
         """Yield the stage, then all that its function builds, outer ones first."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -43,10 +42,6 @@ _EQUALITY = {
     "unequal": "other samples",
     "not-told": "whether the samples are the same is not known",
 }
-_LOG_LINE = re.compile(
-    r"[IWE]\d{4} \d\d:\d\d|WARNING: All log messages|To enable the following|\d{4}(-\d\d){2} .{8,20}: [IWE] "
-)
-"""TensorFlow's own log, below its fatal errors."""
 _TOO_WIDE = 10.0
 """An interval whose ends are so many times apart, or a least difference so large, says nothing of use."""
 
@@ -400,8 +395,3 @@ def diff_lines(diff: str) -> list[str]:
 def traceback_lines(text: str, most: int = 40) -> list[str]:
     """Return the last lines of the user's own traceback, harmless."""
     return [code_line(line, 400) for line in text.splitlines()][-most:]
-
-
-def own_words(stderr: str) -> list[str]:
-    """Return what a trial's process said on stderr beside the lines that TensorFlow logs in any process."""
-    return [line for line in stderr.splitlines() if line.strip() and not _LOG_LINE.match(line)]

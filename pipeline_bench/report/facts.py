@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,10 @@ from pipeline_bench.text import NAME, REASON, code_line, joined, one_line, units
 Fact = tuple[str, str]
 """What a line is of, and the line."""
 
+_LOG_LINE = re.compile(
+    r"[IWE]\d{4} \d\d:\d\d|WARNING: All log messages|To enable the following|\d{4}(-\d\d){2} .{8,20}: [IWE] "
+)
+"""TensorFlow's own log, below its fatal errors."""
 _STACK_FRAMES, _TRACEBACK_LINES, _STDERR_LINES, _ALL_STDERR_LINES = 6, 20, 12, 40
 _OVERRUN = 1.05
 """A median busy time of so many times what was asked for is worth a word; waits come out right within 2 %."""
@@ -196,6 +201,11 @@ def unexplained(session: Session) -> list[TrialRecord]:
     attempts = () if session.diagnosis is None else session.diagnosis.attempts
     answered = {each.fix.variant for each in attempts if each.outcome == "not-applicable"}
     return [trial for trial in session.trials if trial.variant not in answered]
+
+
+def own_words(stderr: str) -> list[str]:
+    """Return what a trial's process said on stderr beside the lines that TensorFlow logs in any process."""
+    return [line for line in stderr.splitlines() if line.strip() and not _LOG_LINE.match(line)]
 
 
 def troubles(trials: Iterable[TrialRecord], *, brief: bool) -> Iterator[tuple[TrialRecord, list[str]]]:

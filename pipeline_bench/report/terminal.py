@@ -234,7 +234,7 @@ def _is_in_conclusion(session: Session, record: TrialRecord) -> bool:
         return False
     if record.traceback:
         return record.traceback == found.traceback
-    return bool(found.failure) and record.reason == found.failure and not diagnosis.own_words(record.stderr_tail)
+    return bool(found.failure) and record.reason == found.failure and not facts.own_words(record.stderr_tail)
 
 
 def _shorter(folder: Path) -> str:

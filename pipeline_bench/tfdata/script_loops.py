@@ -131,8 +131,9 @@ class Loops:
     def one_batch_an_iterator(self) -> str | None:
         """The line of what was taken last, if a loop of the script's makes an iterator there for one element alone."""
         last = self._last
-        is_one = last is not None and last.count == 1 and last.within is not None and self.under_way() is None
-        return last.line if last is not None and is_one else None
+        if last is None or last.count != 1 or last.within is None or self.under_way() is not None:
+            return None
+        return last.line
 
     def let_go(self) -> None:
         """Free the iterators of the loops: nothing takes from them any more, and their buffers would go on filling."""

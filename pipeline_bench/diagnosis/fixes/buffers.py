@@ -346,7 +346,7 @@ def _price(stages: Sequence[Stage], size_bytes: float | None, where: str) -> str
     keeping = [stage for stage in stages if any(map(chain.may_differ, stage.with_inner()))]
     if keeping:
         text += f"; right only if {short(keeping[-1])} gives the same in each epoch"
-    if any(map(_shuffles_files, stages)):
+    if any(stage.shuffles_files for stage in stages):
         text += "; the files then keep the order of the first epoch"
     return text
 
@@ -365,17 +365,11 @@ def priced(cached: Fix, inspection: Inspection, elements: int) -> Fix:
     return cached.model_copy(update={"because": _price(above, cost.element_bytes * elements, where)})
 
 
-def _shuffles_files(stage: Stage) -> bool:
-    return any(
-        each.method == "list_files" and each.arguments.get("shuffle") is not False for each in stage.with_inner()
-    )
-
-
 def _keeps_one_order(above: Sequence[Stage], behind: Iterable[Stage]) -> bool:
     """Return whether a cache would give each epoch the files in one order, and nothing behind it shuffles again."""
     shuffles = (each for each in behind if each.method == "shuffle")
     again = any(each.arguments.get("reshuffle_each_iteration") is not False for each in shuffles)
-    return any(map(_shuffles_files, above)) and not again
+    return any(stage.shuffles_files for stage in above) and not again
 
 
 def _middle(inspection: Inspection, parts: Segments) -> tuple[int, tuple[int, ...]] | None:
