@@ -79,7 +79,7 @@ class StepRecorder(ABC):
 
     @property
     def length_ns(self) -> int | None:
-        """How long the trial trains, from the start of its first step; None where that is not known here."""
+        """How long the trial trains, from the end of its first step; None where that is not known here."""
         return None
 
     @property

@@ -28,14 +28,14 @@ class Hello(Data):
     at_ns: int
 
 
-IMPORT = "import"
+IMPORT, TRACE, TRAIN = "import", "trace", "train"
 LONGEST_IMPORT_S = 120.0
 """TensorFlow's import, in a fresh interpreter, takes some seconds, and a minute beside other work: until then it is no
 stall."""
 
 
 class Phase(Data):
-    """A part of the trial begins: ``import``, ``build``, ``evaluate``, ``storage``, ``train``.
+    """A part of the trial begins: ``import``, ``build``, ``evaluate``, ``storage``, ``trace``, ``train``.
 
     A training that failed is followed by ``inspect``.
     """

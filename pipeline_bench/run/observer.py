@@ -20,7 +20,7 @@ class Progress:
     elapsed_s: float
     """Seconds since the trial's process was started."""
     training_s: float
-    """Seconds since its first step began; 0 before."""
+    """Seconds since its first step ended; 0 before."""
     step_ms: float | None = None
     input_wait_share: float | None = None
     device_utilization_percent: float | None = None

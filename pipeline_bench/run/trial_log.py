@@ -118,7 +118,7 @@ class TrialLog:
             phase=phase,
             steps=self.count,
             elapsed_s=(now_ns - self.started_ns) / 1e9,
-            training_s=(now_ns - int(self.steps[0].start_ns.unpack()[0])) / 1e9 if self.steps else 0.0,
+            training_s=(now_ns - int(self.steps[0].end_ns.unpack()[0])) / 1e9 if self.steps else 0.0,
             step_ms=step_ns / recent_count / 1e6 if recent_count else None,
             input_wait_share=float(np.sum(waits)) / step_ns if waits and step_ns else None,
             device_utilization_percent=utilization,

@@ -32,7 +32,7 @@ def run_trial(trial: Trial, channel: Channel) -> NoReturn:
     # The parent's last resort against a trial that hangs with the GIL held: it asks for the stacks by signal.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     channel.send(Hello(pid=os.getpid(), at_ns=time.monotonic_ns()))
-    recorder = Recorder(channel, trial.variant.run)
+    recorder = Recorder(channel, trial.variant.run, warmed_up=_is_of_pipeline(trial))
     with _failures_sent(channel, recorder):
         engine = _engine(trial, channel, recorder)
         recorder.phase(IMPORT)
@@ -64,9 +64,13 @@ def _failures_sent(channel: Channel, recorder: Recorder) -> Iterator[None]:
         leave(False)
 
 
+def _is_of_pipeline(trial: Trial) -> bool:
+    return trial.variant.source.kind == pipeline.KIND
+
+
 def _engine(trial: Trial, channel: Channel, recorder: Recorder) -> Engine:
     """Return the engine that runs the trial."""
-    if trial.variant.source.kind == pipeline.KIND:
+    if _is_of_pipeline(trial):
         return PipelineEngine(trial, channel, recorder)
     if replication.in_processes(trial.variant.runtime):
         return ClusterEngine(trial, channel, recorder)

@@ -26,6 +26,7 @@ from pipeline_bench.model.events import (
     IMPORT,
     LONGEST_IMPORT_S,
     STOPPED_NS,
+    TRAIN,
     Event,
     Failed,
     Phase,
@@ -102,9 +103,18 @@ def _identity(descriptor: int) -> tuple[int, int] | None:
 class Recorder(StepRecorder):
     """The steps of one trial, its phase, and the thread that sends the parent both."""
 
-    def __init__(self, channel: Channel, run: Run) -> None:
+    def __init__(self, channel: Channel, run: Run, *, warmed_up: bool = False) -> None:
+        """Take the steps of a trial.
+
+        Args:
+            channel: to the parent.
+            run: how long the trial trains.
+            warmed_up: whether the loop warms up before its first step. Otherwise that one loads kernels and compiles,
+                on a GPU for seconds (0.3 to 2.1 s on an H100), and a trial's seconds are counted from its end.
+        """
         self._channel = channel
         self._run = run
+        self._warmed_up = warmed_up
         self._waits, self._busy = True, False
         self._start_ns, self._end_ns, self._wait_ns, self._busy_ns = (
             array("q", bytes(8 * _BLOCK_STEPS)) for _ in range(4)
@@ -114,6 +124,8 @@ class Recorder(StepRecorder):
         self._shipped = 0
         self._last_steps = run.steps or sys.maxsize
         self._length_ns = sys.maxsize if run.time_s is None else round(run.time_s * 1e9)
+        self._counted_ns = 0
+        """From when on the trial's seconds count."""
         self._phase = "start"
         self._begun_ns = self._alive_ns = monotonic_ns()
         self._queued_s = 0.0
@@ -191,7 +203,7 @@ class Recorder(StepRecorder):
             busy: whether they bring the busy time of an emulated device.
         """
         self._waits, self._busy = waits, busy
-        self.phase("train")
+        self.phase(TRAIN)
 
     def __call__(
         self,
@@ -214,9 +226,11 @@ class Recorder(StepRecorder):
         self._busy_ns[i] = busy_ns
         self._loss[i] = loss
         self._steps = i + 1
+        if i == 0:
+            self._counted_ns = start_ns if self._warmed_up else end_ns
         if self._audit is not None:
             self.should_sample = self._sampling.samples(i + 1, end_ns - start_ns)
-        return i + 1 < self._last_steps and end_ns - self._start_ns[0] < self._length_ns
+        return i + 1 < self._last_steps and end_ns - self._counted_ns < self._length_ns
 
     def should_sample_any(self, steps: int) -> bool:
         """Return whether the next `steps` are sampled, which one call runs. See `loops.StepRecorder`."""
@@ -230,7 +244,7 @@ class Recorder(StepRecorder):
 
     @property
     def length_ns(self) -> int | None:
-        """How long the trial trains, from the start of its first step; None where its length is in steps."""
+        """How long the trial trains, from the end of its first step; None where its length is in steps."""
         return None if self._run.time_s is None else self._length_ns
 
     @property

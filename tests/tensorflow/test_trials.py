@@ -104,10 +104,11 @@ def test_a_trial_runs_its_length(run_scenario: RunScenario, length: dict[str, An
     if "steps" in length:
         assert record.steps.count == 17
     else:
-        start_ns, end_ns = record.steps.start_ns.unpack(), record.steps.end_ns.unpack()
-        # The step that reaches the limit is the last one: one step fewer would not have reached it.
-        assert end_ns[-1] - start_ns[0] >= 0.5e9
-        assert (end_ns[:-1] - start_ns[0] < 0.5e9).all()
+        end_ns = record.steps.end_ns.unpack()
+        # The step that reaches the limit is the last one: one step fewer would not have reached it. The first step, which
+        # compiles, does not count.
+        assert end_ns[-1] - end_ns[0] >= 0.5e9
+        assert (end_ns[:-1] - end_ns[0] < 0.5e9).all()
 
 
 def test_steps_follow_each_other_and_a_wait_is_part_of_its_step(trained: dict[str, TrialRecord]) -> None:

@@ -73,10 +73,22 @@ def test_every_step_is_shipped_once_and_in_order(pipe: Pipe, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("run", "expected"), [(Run(steps=7), 7), (Run(time_s=0.0105), 11), (Run(steps=1), 1), (Run(time_s=1e-9), 1)]
+    ("run", "expected"), [(Run(steps=7), 7), (Run(time_s=0.0105), 12), (Run(steps=1), 1), (Run(time_s=1e-9), 2)]
 )
 def test_a_trial_ends_with_its_length(pipe: Pipe, run: Run, expected: int) -> None:
     assert record_steps(Recorder(pipe.channel, run), 100) == expected
+
+
+def test_a_trial_of_some_seconds_is_not_over_with_a_first_step_that_takes_longer(pipe: Pipe) -> None:
+    recorder = Recorder(pipe.channel, Run(time_s=2.0))
+    assert recorder(0, 2100 * MS, 0, 0.5)  # an H100's, which loads its kernels then
+    ends = [recorder(2100 * MS + step * MS, 2101 * MS + step * MS, 0, 0.5) for step in range(2000)]
+    assert ends.index(False) == 1999
+
+
+def test_a_loop_that_has_warmed_up_counts_its_first_step(pipe: Pipe) -> None:
+    recorder = Recorder(pipe.channel, Run(time_s=2.0), warmed_up=True)
+    assert not recorder(0, 2100 * MS, 0, 0.5)
 
 
 def test_an_input_without_a_wait_ships_none_and_not_zero(pipe: Pipe) -> None:
