@@ -14,8 +14,9 @@ from pipeline_bench.model.selftest import Window
 from pipeline_bench.model.trial import ACTIVITY, RATES_SOURCE, SAMPLES_SOURCE, Track
 from pipeline_bench.text.units import NS_PER_MS
 
-# What a figure speaks of where no selftest has found it: a buffered sample of the driver's shortest window, and its
-# rates of the longest (nvml.h, nvmlUtilization_t: 1/6 s to 1 s by product).
+# What a figure speaks of where no selftest has found it: a buffered sample of the time since the one before it, but of
+# the driver's shortest window at least, and its rates of the longest (nvml.h, nvmlUtilization_t: 1/6 s to 1 s by
+# product). An H100 has samples of 200 ms, every 200 ms (reports/h100-selftest).
 _NVML_WINDOW_NS = {SAMPLES_SOURCE: 1_000_000_000 // 6, RATES_SOURCE: 1_000_000_000}
 # How far outside the measured steps a sample of CPU time may lie that an edge is interpolated from.
 _CPU_EDGE_NS = 50_000_000
@@ -39,25 +40,22 @@ def of(runs: Sequence[Measured], cores: int, known: Sequence[Window] = ()) -> De
 
 
 def _gpu_utilization(runs: Sequence[Measured], known: Sequence[Window]) -> DeviceUtilization:
+    tracks = [
+        (run, track) for run in runs for track in run.record.samples if track.metric == "device_utilization_percent"
+    ]
     by_source: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-    reason = None
-    for run in runs:
-        for track in run.record.samples:
-            if track.metric != "device_utilization_percent":
-                continue
-            reason = track.reason or reason
-            if track.at_ns is not None and track.values is not None:
-                window_ns, latency_ns = _window_ns(track.source, known)
-                # A sample speaks of the time before its stamp, so that the first ones would still see the warm-up.
-                spoken_of = track.at_ns.unpack() - latency_ns
-                inside = (spoken_of - window_ns >= run.start_ns[0]) & (spoken_of <= run.end_ns[-1])
-                by_source.setdefault(track.source, []).append((track.values.unpack()[inside], spoken_of[inside]))
-    source = max(by_source, key=lambda name: sum(values.size for values, _ in by_source[name]), default=None)
-    trials = [found for found in by_source[source] if found[0].size] if source else []
-    if source is None or not trials:
+    windows_ns: dict[str, float] = {}
+    for source in dict.fromkeys(track.source for _, track in tracks):
+        own = [(run, track) for run, track in tracks if track.source == source]
+        windows_ns[source], latency_ns = _window_ns(source, known, [track for _, track in own])
+        by_source[source] = [_spoken_within(run, track, windows_ns[source], latency_ns) for run, track in own]
+    chosen = max(by_source, key=lambda name: sum(values.size for values, _ in by_source[name]), default=None)
+    trials = [found for found in by_source[chosen] if found[0].size] if chosen else []
+    if chosen is None or not trials:
         short = "no sample of the device lies completely within the measured steps; run more steps"
-        return DeviceUtilization(source=source, reason=reason or short)
-    window_ns, _ = _window_ns(source, known)
+        reasons = [track.reason for _, track in tracks if track.reason]
+        return DeviceUtilization(source=chosen, reason=reasons[-1] if reasons else short)
+    source, window_ns = chosen, windows_ns[chosen]
     found = _percent(source, [float(np.mean(values)) for values, _ in trials], sum(v.size for v, _ in trials))
     covered_ns = sum(window_ns + np.minimum(np.diff(ends_ns), window_ns).sum() for _, ends_ns in trials)
     spoken = {"window_ms": window_ns / NS_PER_MS, "coverage": _coverage(covered_ns, runs)}
@@ -65,17 +63,32 @@ def _gpu_utilization(runs: Sequence[Measured], known: Sequence[Window]) -> Devic
     return _widened(found.model_copy(update=spoken), error_points)
 
 
+def _spoken_within(run: Measured, track: Track, window_ns: float, latency_ns: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values of a track that speak of the measured steps alone, and up to when each does."""
+    if track.at_ns is None or track.values is None:
+        return np.zeros(0), np.zeros(0)
+    # A sample speaks of the time before its stamp, so that the first ones would still see the warm-up.
+    to_ns = track.at_ns.unpack() - latency_ns
+    inside = (to_ns - window_ns >= run.start_ns[0]) & (to_ns <= run.end_ns[-1])
+    return track.values.unpack()[inside], to_ns[inside]
+
+
 def _coverage(covered_ns: float, runs: Sequence[Measured]) -> float:
     """Return a time as a share of what was measured, 0 to 1."""
     return min(1.0, float(covered_ns) / max(1, sum(int(run.end_ns[-1] - run.start_ns[0]) for run in runs)))
 
 
-def _window_ns(source: str, known: Sequence[Window]) -> tuple[float, float]:
+def _window_ns(source: str, known: Sequence[Window], tracks: Sequence[Track]) -> tuple[float, float]:
     """Return the length of what a figure of that source speaks of, and how long before its stamp that ended."""
     for window in known:
         if window.source == source and window.window_ms is not None:
-            return 1e6 * window.window_ms, 1e6 * (window.latency_ms or 0.0)
-    return _NVML_WINDOW_NS.get(source, max(_NVML_WINDOW_NS.values())), 0.0
+            return NS_PER_MS * window.window_ms, NS_PER_MS * (window.latency_ms or 0.0)
+    least_ns = _NVML_WINDOW_NS.get(source, max(_NVML_WINDOW_NS.values()))
+    apart_ns = [np.diff(track.at_ns.unpack()) for track in tracks if track.at_ns is not None]
+    if source != SAMPLES_SOURCE or not sum(each.size for each in apart_ns):
+        return least_ns, 0.0
+    found_ns = float(np.median(np.concatenate(apart_ns)))
+    return min(max(least_ns, found_ns), max(_NVML_WINDOW_NS.values())), 0.0
 
 
 def _widened(found: DeviceUtilization, error_points: float | None) -> DeviceUtilization:

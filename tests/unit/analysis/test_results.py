@@ -197,12 +197,13 @@ def test_a_cpus_utilization_is_its_cpu_time_over_wall_time_and_cores() -> None:
 
 
 def test_a_gpus_utilization_is_nvmls_over_the_measured_steps_only() -> None:
-    at_ns = np.array([-500, 200, 500, 900, 5000], dtype=np.int64) * NS_PER_MS
+    # Every 200 ms, as an H100's: the sample at 190 ms speaks of the 10 ms before the steps as well.
+    at_ns = np.array([-210, -10, 190, 390, 590, 790, 5000], dtype=np.int64) * NS_PER_MS
     track = Track(
         metric="device_utilization_percent",
         source="NVML samples",
         at_ns=Series.pack(at_ns),
-        values=Series.pack(np.array([100.0, 30.0, 40.0, 50.0, 100.0])),
+        values=Series.pack(np.array([100.0, 100.0, 100.0, 30.0, 40.0, 50.0, 100.0])),
     )
     trials = [record("feed_dict", 0, 10.0, gpu=True, samples=[track, cpu_track(1.0)])]
     found = results(trials, "feed_dict")["feed_dict"].device_utilization
