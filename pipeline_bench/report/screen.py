@@ -21,7 +21,7 @@ from pipeline_bench.analysis.thresholds import BUSY_SHARE, NEEDED_STEPS
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.result import InconclusiveCause, Result, Verdict
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import VERDICT_STYLES, ceilings, diagnosis, facts, pipeline_tree, terminal
+from pipeline_bench.report import VERDICT_STYLES, ceilings, diagnosis, facts, pipeline_tree, selftest, terminal
 from pipeline_bench.report import terminal_diagnosis as of_pipeline
 from pipeline_bench.report.layout import headline
 from pipeline_bench.report.terminal_table import figures_table, variant_name
@@ -84,7 +84,7 @@ def render(session: Session, width: int, below: int = _PAGE_LINES) -> Renderable
         below: how many lines follow, which have to be on the same screen.
     """
     if session.selftest is not None:
-        return terminal.selftest(session, session.selftest)
+        return terminal.selftest(session, selftest.summary(session.selftest))
     found = session.diagnosis
     shown, console = Group(), Console(file=io.StringIO(), width=width, _environ={})
     for parts in _comparisons(session, width) if found is None else _diagnoses(session, found, width):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from rich.console import Group, RenderableType
@@ -60,21 +60,48 @@ def table(selftest: Selftest) -> RenderableType:
     return Group(heads, *(line for part in selftest.parts for line in _part(part)), *_notes(selftest))
 
 
-def _grid() -> Table:
+def summary(selftest: Selftest) -> RenderableType:
+    """Return the worst check of each part that has a figure, the names of the others, and the notes: one screen."""
+    with_figure = [part for part in selftest.parts if part.worst is not None and part.worst.unit != "word"]
+    grid = _grid((*_CELLS[:-1], len("disturbed")))
+    grid.add_row(
+        *(Text(head, style="dim") for head in ("the worst figure of a part", "planted", "measured", "error", ""))
+    )
+    for part in with_figure:
+        assert part.worst is not None
+        _, *figures, _ = _row(part.worst)
+        grid.add_row(Text(part.name), *figures, _status(part))
+    passed = [part.name for part in selftest.parts if part.status == "passed" and part not in with_figure]
+    also = [Text.assemble(("also passed: ", "green"), ", ".join(passed))] if passed else []
+    known = [window for window in selftest.windows if window.error_points is not None]
+    windows = (
+        Text(f"{each.source}: of {each.window_ms:.0f} ms; 95 % of the runs within {each.error_points:.1f} points")
+        for each in known
+    )
+    not_run = dict.fromkeys(part.reason or "" for part in selftest.parts if part.status == "not-run")
+    reasons = (Text.assemble(("not run: ", "yellow"), one_line(reason)) for reason in not_run)
+    every = Text("every check: pipeline-bench report last --details, or the page", style="dim")
+    return Group(*([grid] if with_figure else []), *also, *windows, *_failures(selftest), *reasons, every)
+
+
+def _grid(cells_of_columns: Sequence[int] = _CELLS) -> Table:
     grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
     grid.add_column(ratio=1)
-    for cells in _CELLS:
+    for cells in cells_of_columns:
         grid.add_column(justify="right", width=cells, no_wrap=True)
     return grid
 
 
 def _part(part: Part) -> Iterator[RenderableType]:
-    word = Text(part.status.replace("-", " "), style=_STYLES[part.status])
-    yield Text.assemble((f"{part.name}  ", "bold"), word, (_load(part), "dim"))
+    yield Text.assemble((f"{part.name}  ", "bold"), _status(part), (_load(part), "dim"))
     grid = _grid()
     for check in _shown(part):
         grid.add_row(*_row(check))
     yield Padding(grid, (0, 0, 0, 2))
+
+
+def _status(part: Part) -> Text:
+    return Text(part.status.replace("-", " "), style=_STYLES[part.status])
 
 
 def _shown(part: Part) -> Iterator[Check]:
@@ -119,14 +146,20 @@ def _notes(selftest: Selftest) -> Iterator[Text]:
     """Yield what NVML's figures were found to speak of, what failed means, and what could not be run."""
     for window in selftest.windows:
         yield Text.assemble((f"{window.source}: ", "bold"), _window(window))
+    yield from _failures(selftest)
+    for part in selftest.parts:
+        if part.status == "not-run":
+            yield Text.assemble((f"{part.name} was not run: ", "yellow"), one_line(part.reason or ""))
+
+
+def _failures(selftest: Selftest) -> Iterator[Text]:
+    """Yield what it means that a part failed, and which one other work has disturbed."""
     for part in selftest.parts:
         if part.status == "failed":
             yield Text.assemble((f"{part.name} failed: ", "bold red"), part.meaning, ".")
-            yield from (Text(f"  {one_line(reason)}", style="dim") for reason in _reasons(part))
+            yield from (Text(f"  {one_line(reason)}", style="dim") for reason in dict.fromkeys(_reasons(part)))
         elif part.status == "disturbed":
             yield Text.assemble((f"{part.name} was not decided: ", "yellow"), _DISTURBED)
-        elif part.status == "not-run":
-            yield Text.assemble((f"{part.name} was not run: ", "yellow"), one_line(part.reason or ""))
 
 
 def _reasons(part: Part) -> Iterator[str]:

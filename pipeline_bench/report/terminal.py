@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline_bench.analysis.speedups import no_claim
-from pipeline_bench.model.selftest import Selftest
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import (
@@ -46,7 +45,7 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
     found = session.diagnosis
     sections: list[RenderableType | None] = [_heading(session)]
     if session.selftest is not None:
-        sections = [selftest(session, session.selftest)]
+        sections = [selftest(session, selftest_report.table(session.selftest))]
     elif found is not None:
         sections += terminal_diagnosis.sections(session, found, width)
     else:
@@ -71,9 +70,9 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
     return spaced(sections)
 
 
-def selftest(session: Session, found: Selftest) -> RenderableType:
-    """Return a selftest: the machine, what it came to, and every check."""
-    return spaced([_heading(session), headline(diagnosis.headline(session)), selftest_report.table(found)])
+def selftest(session: Session, checks: RenderableType) -> RenderableType:
+    """Return a selftest: the machine, what it came to, and its checks."""
+    return spaced([_heading(session), headline(diagnosis.headline(session)), checks])
 
 
 def title(session: Session) -> Text:

@@ -1,6 +1,6 @@
 """The selftest's parts on a GPU: known loads, run in a child, beside what NVML says of them at the sampler's settings.
 
-Nothing of it was seen on a GPU yet; the arithmetic was tested against a stub of the driver and of NVML.
+It was seen on an H100 (docs/selftest.md); the arithmetic is tested against a stub of the driver and of NVML.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import pytest
 from pipeline_bench.analysis import interference
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.session import Session, load
+from pipeline_bench.report import markdown
 from pipeline_bench.text import units
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +66,23 @@ def test_its_renderings_are_the_golden_files(renderings: dict[str, str], name: s
     """After a change that is meant: ``python docs/render_example.py``, and look at what git shows."""
     golden = SCRIPT["read"](EXAMPLE / name)
     assert without_plotly(renderings[name]) == without_plotly(golden)
+
+
+@pytest.mark.parametrize("folder", SCRIPT["ON_GPU"], ids=lambda folder: folder.name)
+def test_what_was_measured_on_a_gpu_reads_as_it_was_rendered(folder: Path) -> None:
+    """After a change that is meant: ``python docs/render_example.py``, and look at what git shows."""
+    assert markdown.render(load(folder)) == (folder / "report.md").read_text(encoding="utf-8")
+
+
+def test_the_results_on_a_gpu_follow_from_its_trials() -> None:
+    session = load(ROOT / "reports" / "h100-two_layer")
+    assert session.checked is not None
+    found = summarise(session.scenario, session.trials, session.environment.cores, session.checked.windows)
+    assert found == session.results
+    shares = {each.variant: each.device_utilization.mean_percent for each in found}
+    assert shares["feed_dict"] is not None
+    assert shares["fifo_queue"] is not None
+    assert shares["feed_dict"] < shares["fifo_queue"]
 
 
 def test_the_picture_in_the_readme_is_of_it(example: Session) -> None:

@@ -44,7 +44,7 @@ def phases(record: TrialRecord) -> list[tuple[str, int, int]]:
 def shade(record: TrialRecord, clock: Clock) -> Json:
     """Return where the trial trained, behind all lanes; the whole trial, where its phases are not known."""
     trained = [(start, end) for phase, start, end in phases(record) if phase == "train"]
-    start_ns, end_ns = trained[0] if trained else (record.started_ns, record.ended_ns)
+    start_ns, end_ns = (trained[0][0], trained[-1][1]) if trained else (record.started_ns, record.ended_ns)
     return {
         "type": "rect",
         "xref": "x",
