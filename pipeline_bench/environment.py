@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import platform
+import shlex
+import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -55,6 +57,13 @@ def describe(accelerator: Accelerator) -> Environment:
         memory_bytes=usable_memory_bytes(),
         package=__version__,
     )
+
+
+def command_line() -> str:
+    """Return this process's command line, for the record, as its user would write it again."""
+    program = Path(sys.argv[0])
+    started = ["python", "-m", program.parent.name] if program.name == "__main__.py" else [program.name]
+    return shlex.join([*started, *sys.argv[1:]])
 
 
 def seen_by_tensorflow(

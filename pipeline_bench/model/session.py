@@ -135,7 +135,7 @@ class Session(Record):
 
     @property
     def uncharged_s(self) -> float:
-        """Seconds that a diagnosis' trials took to start, and ran a user's script until it trained: not charged."""
+        """Seconds that a diagnosis does not charge: its trials' start, a script until it trains, the first steps."""
         if self.diagnosis is None:
             return 0.0
         return sum(trial.start_s(self.diagnosis.target.is_script) for trial in self.trials)

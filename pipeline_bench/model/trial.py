@@ -9,7 +9,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from pipeline_bench.model import Count, Record, Series
-from pipeline_bench.model.events import Device, Placement, QueueState, Stack, Storage, Work
+from pipeline_bench.model.events import TRACE, Device, Placement, QueueState, Stack, Storage, Work
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.scenario import Scenario, Variant
@@ -174,9 +174,9 @@ class TrialRecord(Record):
         return sum(end - mark.at_ns for mark, end in zip(self.phases, ends_ns, strict=True) if mark.name == name) / 1e9
 
     def start_s(self, with_build: bool) -> float:
-        """Return how many seconds its start took: process, imports and, if asked for, the phase build."""
+        """Return the seconds of its start: process, imports, the model's first step and, if asked for, `build`."""
         build_ns = next((mark.at_ns for mark in self.phases if mark.name == "build"), self.started_ns)
-        return (build_ns - self.started_ns) / 1e9 + (self.phase_s("build") if with_build else 0.0)
+        return (build_ns - self.started_ns) / 1e9 + self.phase_s(TRACE) + (self.phase_s("build") if with_build else 0.0)
 
     @property
     def step_ns(self) -> npt.NDArray[Any]:

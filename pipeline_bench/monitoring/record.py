@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shlex
 import sys
 import time
 import weakref
@@ -280,7 +279,7 @@ class JobRecord:
         host = None if rank is None else rank.host().model_copy(update={"collective_ms": collective_ms})
         return Session(
             started_at=self._started_at,
-            command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            command=environment.command_line(),
             scenario=scenario,
             environment=environment.seen_by_tensorflow(described, [self._device]),
             notes=tuple(notes),

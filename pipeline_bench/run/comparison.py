@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -359,7 +357,7 @@ def new_session(scenario: Scenario, gpu: NvmlSampler, command: str = "", observe
     described = environment.describe(gpu.accelerator)
     return Session(
         started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
-        command=command or shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        command=command or environment.command_line(),
         scenario=scenario,
         environment=described,
         notes=scenario.notes,

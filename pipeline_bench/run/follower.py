@@ -14,6 +14,8 @@ from pipeline_bench.model import pipeline
 from pipeline_bench.model.events import (
     IMPORT,
     LONGEST_IMPORT_S,
+    TRACE,
+    TRAIN,
     Device,
     Done,
     Event,
@@ -184,7 +186,7 @@ def _stall_reason(log: TrialLog) -> str:
     """Return which backend made no step, how full its queues were, and where its threads stood."""
     variant, stalled = log.trial.variant, log.latest(Stalled)
     phase = _phase(log)
-    doing = f"after step {log.count}" if phase == "train" else f"in its phase {phase!r}"
+    doing = f"in its phase {phase!r}" if phase not in (TRACE, TRAIN) else f"after step {log.count}"
     own = variant.source.kind == pipeline.KIND
     who = "your pipeline gave no element" if own else f"the backend {variant.backend} made no step"
     parts = [f"{who} for {variant.run.stall_timeout_s:g} s {doing}"]
@@ -203,7 +205,7 @@ def _stall_reason(log: TrialLog) -> str:
         parts = [f"{what} within {variant.run.stall_timeout_s:g} s"]
         is_first = variant.source.options.get("activity") == "inspect"
         parts += [_MAIN_HINT] if is_first and not target.is_script else []
-    if phase == "train" and (steps := _steps_of_a_call(variant)) > 1:
+    if phase == TRAIN and (steps := _steps_of_a_call(variant)) > 1:
         parts[0] += f" (the loop reports {steps} at a time, so they must end within the stall timeout)"
     if stalled is None:
         return f"{parts[0]}; the trial could not report it; the stacks of its Python threads are in its stderr"

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from pipeline_bench.analysis.speedups import may_gain
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
+from pipeline_bench.model.events import TRACE, TRAIN
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
@@ -30,6 +31,7 @@ _PHASES = {
     "import": "starting",
     "build": "making the pipeline",
     "inspect": "measuring each stage alone",
+    TRACE: "TensorFlow traces and compiles the model",
     "fill": "filling the cache",
     "fingerprint": "recording its samples",
 }
@@ -87,7 +89,7 @@ def now(state: SessionProgress) -> str:
 
 def stage(trial: Trial, progress: Progress) -> str:
     """Return what a running trial of a diagnosis does, or how far its training is."""
-    if progress.phase != "train":
+    if progress.phase != TRAIN:
         return _PHASES.get(progress.phase, progress.phase)
     speed = f", {units.milliseconds(progress.step_ms)} each" if progress.step_ms is not None else ""
     return f"{units.share(fraction(trial.variant, progress))}{speed}"

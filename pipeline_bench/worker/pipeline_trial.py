@@ -13,7 +13,7 @@ from typing import Any
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.edits import Edit
-from pipeline_bench.model.events import Fingerprinted, Inspected
+from pipeline_bench.model.events import TRACE, TRAIN, Fingerprinted, Inspected
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import INFINITE, MODEL_STEP, REBUILDING, Inspection, ScriptTraining, Task
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
@@ -243,14 +243,20 @@ class PipelineEngine(Engine):
             self._tell(f"The input ended after {given} and gave no more: those are all steps.")
 
     def _watched_step(self, step: consumers.Step) -> consumers.Step:
-        """Return the step, which the watch then knows from a wait for a batch."""
+        """Return the step, which the watch then knows from a wait for a batch; the first is a phase of its own."""
+        traces = iter([True])
 
         def watched(batch: Any) -> float:
+            is_first = next(traces, False)
+            if is_first:
+                self.recorder.phase(TRACE)
             self.recorder.doing(MODEL_STEP)
             try:
                 return step(batch)
             finally:
                 self.recorder.doing()
+                if is_first:
+                    self.recorder.phase(TRAIN)
 
         return watched
 

@@ -84,6 +84,14 @@ def test_a_script_whose_interpreter_is_not_there_is_not_said_to_be_missing_itsel
     )
 
 
+def test_a_python_script_in_place_of_a_command_is_told_the_command(tmp_path: Path) -> None:
+    """As `diagnose` takes one."""
+    (tmp_path / "train.py").touch()
+    code, _, err = ended(start(tmp_path, "train.py", "--epochs", "3"))
+    hint = "it is no command; write pipeline-bench run -- python train.py --epochs 3.\n"
+    assert (code, err) == (127, f"Error: train.py cannot be started: {hint}")
+
+
 def test_a_script_without_an_interpreters_name_is_the_shells_as_for_nohup(tmp_path: Path) -> None:
     (tmp_path / "job.sh").write_text('echo "$1"; exit 5\n')
     (tmp_path / "job.sh").chmod(0o755)

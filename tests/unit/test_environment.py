@@ -124,3 +124,15 @@ def test_memory_is_the_control_groups_limit_where_that_is_less(tmp_path: Path) -
     assert usable_memory_bytes(root) == 1048576
     machine(root, {"sys/fs/cgroup/a/memory.max": "max\n"})
     assert usable_memory_bytes(root) == psutil.virtual_memory().total
+
+
+@pytest.mark.parametrize(
+    ("started", "line"),
+    [
+        ("/env/bin/pipeline-bench", "pipeline-bench compare 'my file.toml'"),
+        ("/env/lib/pipeline_bench/__main__.py", "python -m pipeline_bench compare 'my file.toml'"),
+    ],
+)
+def test_a_command_line_is_the_one_to_write_again(started: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [started, "compare", "my file.toml"])
+    assert environment.command_line() == line
