@@ -229,6 +229,9 @@ def test_training_and_its_ceiling(run_task: RunTask) -> None:
     trained = run_task("make_dataset", "train", model="make_model")
     assert steps(trained) == 25
     assert of(Device, trained)
+    names = [event.name for event in of(Phase, trained)]
+    assert names.count("trace") == 1, "the first step alone, which traces"
+    assert names.index("trace") < len(names) - 1 - names[::-1].index("train")
     assert all(event.wait_ns is not None for event in of(Steps, trained))
     ceiling = run_task("make_dataset", "ceiling", model="make_model")
     assert steps(ceiling) == 25

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.model.trial import Trial, plan, planned_rounds, round_of
+from pipeline_bench.model.trial import PhaseMark, Trial, TrialRecord, plan, planned_rounds, round_of
 from pipeline_bench.scenario.resolve import resolve
 
 
@@ -47,3 +47,12 @@ def test_a_round_beyond_the_scenarios_holds_every_variant() -> None:
     assert planned_rounds(scenario) == 2
     shown = [[(t.index, t.repeat, t.variant.name) for t in round_of(scenario, repeat, 7)] for repeat in (1, 2)]
     assert shown == [[(7, 1, "B")], [(7, 2, "A"), (8, 2, "B")]]
+
+
+def test_a_start_has_the_first_step_and_of_a_script_what_it_does_before_it_trains() -> None:
+    begins_s = {"import": 0, "build": 1, "train": 4, "trace": 5, "train again": 12, "fingerprint": 20}
+    phases = tuple(PhaseMark(name=name.split()[0], at_ns=at * 10**9) for name, at in begins_s.items())
+    times = {"started_ns": 0, "ended_ns": 25 * 10**9}
+    record = TrialRecord(index=0, variant="as written", repeat=0, status="ok", phases=phases, **times)
+    assert record.start_s(with_build=False) == 1 + 7
+    assert record.start_s(with_build=True) == 1 + 3 + 7
