@@ -105,7 +105,7 @@ def test_a_trial_runs_its_length(run_scenario: RunScenario, length: dict[str, An
         assert record.steps.count == 17
     else:
         end_ns = record.steps.end_ns.unpack()
-        # The step that reaches the limit is the last one: one step fewer would not have reached it. The first one, which
+        # The step that reaches the limit is the last: one step fewer would not have reached it. The first one, which
         # compiles, does not count.
         assert end_ns[-1] - end_ns[0] >= 0.5e9
         assert (end_ns[:-1] - end_ns[0] < 0.5e9).all()
