@@ -314,10 +314,13 @@ def run(
     out: Annotated[Path, typer.Option(help="Folder for the sessions, one for each training.")] = Path("reports"),
 ) -> None:
     """Run a command unchanged; at its end, report how long its trainings waited for input. Keeps its exit code."""
-    from pipeline_bench.cli.hosts import folder_of
-    from pipeline_bench.hosts.ranks import of_training
-    from pipeline_bench.injection import closing
-    from pipeline_bench.injection import command as commands
+    from pipeline_bench.system.job_control import keys_held
+
+    with keys_held():  # NumPy starts threads, and one that takes a key's signal from `commands.run` loses its sender
+        from pipeline_bench.cli.hosts import folder_of
+        from pipeline_bench.hosts.ranks import of_training
+        from pipeline_bench.injection import closing
+        from pipeline_bench.injection import command as commands
 
     rank = of_training(os.environ)
     with commands.signals_passed_on() as pass_on_to:

@@ -157,6 +157,8 @@ def sessions(
 
     if folder.is_file():
         raise UsageError(f"{folder} is not a folder.", f"One session is shown by: pipeline-bench report {folder}")
+    if folder != REPORTS and not folder.exists():
+        raise UsageError(f"There is no folder {folder}.", "Give the --out of the commands that saved the sessions.")
     found = kept_sessions(folder)
     console = Console(highlight=False)
     if not found:

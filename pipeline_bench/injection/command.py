@@ -33,7 +33,6 @@ from pipeline_bench.text import Text
 SITE = Path(__file__).with_name("site")
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """What a shell exits with where it cannot start a command (POSIX, Shell Command Language, 2.8.2)."""
-_KEYS = (signal.SIGINT, signal.SIGQUIT)
 _LOOKS_EVERY_S = 0.5
 """For the command's end, should a thread of a library's have taken the signal of that."""
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
@@ -138,7 +137,7 @@ def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Pope
         except BaseException:
             gpu.close()
             raise
-        with _keys_held():
+        with job_control.keys_held():  # for `_wait` to take them
             pass_on_to(child)
             readings = Readings()
             sampler = SamplerThread([HostSampler(child.pid, helper=gpu), gpu], readings)
@@ -185,19 +184,6 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> subproce
         return subprocess.Popen(["/bin/sh", program, *command[1:]], env=environment, close_fds=False)
 
 
-@contextmanager
-def _keys_held() -> Iterator[None]:
-    """Hold the signals of a terminal's keys back in the block, for `_wait` to take them.
-
-    Those that are ignored too: the command ignores them as well, unless it has a handler of its own.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_KEYS, signal.SIGCHLD})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _wait(child: subprocess.Popen[bytes]) -> int:
     """Wait for the command's end, and pass on what another process sent to this one alone, as `kill -INT` does.
 
@@ -208,8 +194,8 @@ def _wait(child: subprocess.Popen[bytes]) -> int:
         What `subprocess.Popen.wait` does.
     """
     while child.poll() is None:
-        sent = signal.sigtimedwait({*_KEYS, signal.SIGCHLD}, _LOOKS_EVERY_S)
-        if sent is None or sent.si_signo not in _KEYS:
+        sent = signal.sigtimedwait({*job_control.KEYS, signal.SIGCHLD}, _LOOKS_EVERY_S)
+        if sent is None or sent.si_signo not in job_control.KEYS:
             continue
         by_a_process = sent.si_code <= 0  # as SI_FROMUSER of Linux has it
         if by_a_process and sent.si_pid != child.pid:
@@ -310,7 +296,7 @@ def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
             pass_on(number, frame)
 
     # Functions, and not SIG_IGN, which the command would inherit.
-    handlers: dict[int, Any] = {**dict.fromkeys(_KEYS, pass_on_key), **dict.fromkeys(_PASSED_ON, pass_on)}
+    handlers: dict[int, Any] = {**dict.fromkeys(job_control.KEYS, pass_on_key), **dict.fromkeys(_PASSED_ON, pass_on)}
     kept = _handled(handlers)
     try:
         yield pass_on_to

@@ -202,7 +202,8 @@ def load(path: Path | str) -> Session:
         text = read_text(file, _LARGEST_BYTES, regular=True)
     except (OSError, ValueError) as error:
         raise SessionError(
-            f"{file} cannot be read: {unreadable(error)}.", "Give a session.json or the folder that holds it."
+            f"{file} cannot be read: {unreadable(error)}.",
+            "Give a session.json, the folder that holds it, or last; `pipeline-bench sessions` lists them.",
         ) from error
     try:
         session = Session.model_validate_json(text)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import termios
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,9 +14,25 @@ SHOW_CURSOR, HIDE_CURSOR = b"\x1b[?25h", b"\x1b[?25l"
 """DECTCEM, "set" and "reset" (ECMA-48 private mode 25): a live screen hides the cursor."""
 LEAVE_SCREEN, ENTER_SCREEN = b"\x1b[?1049l", b"\x1b[?1049h"
 """Show what was there before a program's own screen, and that screen (xterm's private mode 1049)."""
+KEYS = (signal.SIGINT, signal.SIGQUIT)
+"""The signals of a terminal's keys."""
 _TERMINAL = Path("/dev/tty")
 
 _given_back = False
+
+
+@contextmanager
+def keys_held() -> Iterator[None]:
+    """Hold the signals of a terminal's keys back in the block, and SIGCHLD, for `signal.sigtimedwait` to take them.
+
+    Those that are ignored too: a command that is waited for ignores them as well, unless it has a handler of its own.
+    A thread that is started in the block never takes one.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*KEYS, signal.SIGCHLD})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def modes() -> list[Any] | None:

@@ -100,9 +100,9 @@ def test_workers_train_for_the_time_that_was_asked(run_scenario: RunScenario, sy
     (record,) = run_scenario(scenario(workers, time_s=0.3)).trials
     assert record.status == "ok", record.reason
     assert record.steps is not None
-    start_ns, end_ns = record.steps.start_ns.unpack(), record.steps.end_ns.unpack()
-    assert end_ns[-1] - start_ns[0] >= 0.3e9
-    assert (end_ns[:-1] - start_ns[0] < 0.3e9).all()
+    end_ns = record.steps.end_ns.unpack()
+    assert end_ns[-1] - end_ns[0] >= 0.3e9  # the first step, which compiles, does not count
+    assert (end_ns[:-1] - end_ns[0] < 0.3e9).all()
 
 
 def test_a_trial_in_a_fresh_interpreter_has_workers_as_well(tmp_path: Path) -> None:

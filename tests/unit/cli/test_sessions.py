@@ -94,8 +94,27 @@ def test_another_folder_is_listed_without_words(reports: Path, capsys: pytest.Ca
 
 
 def test_without_any_that_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["sessions", str(tmp_path / "none")]) == 0
+    assert run(["sessions", str(tmp_path)]) == 0
     assert "No session is kept in" in capsys.readouterr().out
+
+
+def test_where_no_command_has_saved_a_session_yet_no_folder_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert run(["sessions"]) == 0
+    assert "No session is kept in" in capsys.readouterr().out
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sessions", str(tmp_path / "none")]) == 2
+    assert "There is no folder" in capsys.readouterr().err
+
+
+def test_a_word_that_names_no_session_is_told_what_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", "lst"]) == 2
+    assert "or last;" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_file_in_place_of_the_folder_is_refused(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
