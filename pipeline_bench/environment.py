@@ -62,7 +62,8 @@ def describe(accelerator: Accelerator) -> Environment:
 def command_line() -> str:
     """Return this process's command line, for the record, as its user would write it again."""
     program = Path(sys.argv[0])
-    started = ["python", "-m", program.parent.name] if program.name == "__main__.py" else [program.name]
+    own = program.name == "__main__.py" and program.parent.name == "pipeline_bench"
+    started = ["python", "-m", "pipeline_bench"] if own else [program.name]
     return shlex.join([*started, *sys.argv[1:]])
 
 

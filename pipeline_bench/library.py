@@ -54,7 +54,7 @@ def compare(
         settings: values for ``--set``: ``["source.batch_size=32"]`` or ``{"source.batch_size": 32}``.
         backends: only the variants of these backends; a backend that the scenario lacks is added.
         steps: training steps of a trial.
-        time_s: seconds of training of a trial, instead of `steps`.
+        time_s: seconds of training of a trial from the end of its first step, instead of `steps`.
         repeats: trials of each variant, interleaved.
         budget_s: without `steps`, `time_s` and `repeats`, rounds are added until every verdict and the fastest variant
             are decided, but for at most this many seconds; 60 by default.

@@ -11,11 +11,11 @@ from pipeline_bench.analysis import stats
 from pipeline_bench.analysis.measured import Measured
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, Activity, DeviceUtilization
 from pipeline_bench.model.selftest import Window
-from pipeline_bench.model.trial import ACTIVITY, RATES_SOURCE, SAMPLES_SOURCE, Track
+from pipeline_bench.model.trial import ACTIVITY, GPM_LAG_NS, RATES_SOURCE, SAMPLES_SOURCE, Track
 from pipeline_bench.text.units import NS_PER_MS
 
-# What a figure speaks of where no selftest has found it: a buffered sample of the time since the one before it, but of
-# the driver's shortest window at least, and its rates of the longest (nvml.h, nvmlUtilization_t: 1/6 s to 1 s by
+# What a figure speaks of where no selftest has found it: a buffered sample of the median time between two of them, but
+# of the driver's shortest window at least, and its rates of the longest (nvml.h, nvmlUtilization_t: 1/6 s to 1 s by
 # product). An H100 has samples of 200 ms, every 200 ms (reports/h100-selftest).
 _NVML_WINDOW_NS = {SAMPLES_SOURCE: 1_000_000_000 // 6, RATES_SOURCE: 1_000_000_000}
 # How far outside the measured steps a sample of CPU time may lie that an edge is interpolated from.
@@ -45,7 +45,7 @@ def _gpu_utilization(runs: Sequence[Measured], known: Sequence[Window]) -> Devic
     ]
     by_source: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     windows_ns: dict[str, float] = {}
-    for source in dict.fromkeys(track.source for _, track in tracks):
+    for source in dict.fromkeys(track.source for _, track in tracks if track.values is not None):
         own = [(run, track) for run, track in tracks if track.source == source]
         windows_ns[source], latency_ns = _window_ns(source, known, [track for _, track in own])
         by_source[source] = [_spoken_within(run, track, windows_ns[source], latency_ns) for run, track in own]
@@ -142,7 +142,7 @@ def _percent(source: str, of_trials: Sequence[float], samples: int) -> DeviceUti
 def _activity(runs: Sequence[Measured]) -> tuple[Activity, ...]:
     """Return what was sampled of each metric, or why nothing was; empty where no trial asked for it.
 
-    A value counts where all of the time that it speaks of lies within the measured steps.
+    A value counts where all of the time that it speaks of lies within the measured steps, as late as it may be.
     """
     return tuple(found for metric in ACTIVITY if (found := _activity_of(metric, runs)) is not None)
 
@@ -170,9 +170,9 @@ def _activity_of(metric: str, runs: Sequence[Measured]) -> Activity | None:
 
 
 def _whole(run: Measured, track: Track) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of a track whose windows lie within the measured steps, and these windows in ns."""
+    """Return the values of a track that speak of the measured steps alone, and the lengths of their windows in ns."""
     if track.from_ns is None or track.at_ns is None or track.values is None:
         return np.zeros(0), np.zeros(0)
     from_ns, to_ns = track.from_ns.unpack(), track.at_ns.unpack()
-    inside = (from_ns >= run.start_ns[0]) & (to_ns <= run.end_ns[-1])
+    inside = (from_ns - GPM_LAG_NS >= run.start_ns[0]) & (to_ns <= run.end_ns[-1])
     return track.values.unpack()[inside], (to_ns - from_ns)[inside].astype(np.float64)

@@ -58,7 +58,7 @@ def compare(
         ),
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps per trial.")] = None,
-    time: Annotated[float | None, seconds("Seconds of training per trial, instead of --steps.")] = None,
+    time: Annotated[float | None, seconds("Seconds of training per trial, its first step left out.")] = None,
     repeats: Annotated[int | None, typer.Option(min=1, help="Trials per variant, interleaved.")] = None,
     precision: Annotated[
         str | None,
@@ -330,8 +330,8 @@ def run(
             missing = isinstance(error, FileNotFoundError)
             of_its_own = missing and shutil.which(command[0]) is not None
             why = "the interpreter that its first line names is not there" if of_its_own else error.strerror
-            if missing and not of_its_own and command[0].endswith(".py") and Path(command[0]).is_file():
-                why = f"it is no command; write pipeline-bench run -- python {safe(shlex.join(command))}"
+            if not of_its_own and command[0].endswith(".py") and Path(command[0]).is_file():
+                why = f"it is no command; write `pipeline-bench run -- python {safe(shlex.join(command))}`"
             typer.echo(f"Error: {safe(command[0])} cannot be started: {why}.", err=True)
             raise typer.Exit(commands.NOT_FOUND if missing else commands.NOT_EXECUTABLE) from None
         with suppress(OSError):  # stderr is full, or nobody reads it: the exit code is the command's all the same

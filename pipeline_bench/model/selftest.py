@@ -58,9 +58,9 @@ class Part(Record):
 
     @property
     def worst(self) -> Check | None:
-        """The check that is farthest beyond its limit, or closest to it; None where nothing was judged."""
+        """The check that is farthest beyond its limit, or closest to it, a figure first; None: nothing was judged."""
         judged = [check for check in self.checks if check.passed is not None]
-        return max(judged, key=_excess, default=None)
+        return max(judged, key=lambda check: (_excess(check), check.unit != "word"), default=None)
 
 
 def _excess(check: Check) -> float:

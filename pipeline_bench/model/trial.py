@@ -57,8 +57,12 @@ def round_of(scenario: Scenario, repeat: int, first_index: int) -> tuple[Trial, 
     return tuple(Trial(index=first_index + i, repeat=repeat, variant=variant) for i, variant in enumerate(due))
 
 
+_MOST_TRACE_S = 30.0
 SAMPLES_SOURCE, RATES_SOURCE = "NVML samples", "NVML utilization rates"
 """The two instruments of a GPU's utilization."""
+GPM_LAG_NS = 200_000_000
+"""How late a figure of GPM's may be: on an H100 it spoke of a time 83 to 177 ms before its stamps (14 loads that began
+at a known time, reports/h100-selftest)."""
 ACTIVITY = (
     "device_sm_active_percent",
     "device_sm_occupancy_percent",
@@ -174,9 +178,19 @@ class TrialRecord(Record):
         return sum(end - mark.at_ns for mark, end in zip(self.phases, ends_ns, strict=True) if mark.name == name) / 1e9
 
     def start_s(self, with_build: bool) -> float:
-        """Return the seconds of its start: process, imports, the model's first step and, if asked for, `build`."""
+        """Return the seconds of its start: process, imports, the model's trace and, if asked for, the phase build."""
         build_ns = next((mark.at_ns for mark in self.phases if mark.name == "build"), self.started_ns)
-        return (build_ns - self.started_ns) / 1e9 + self.phase_s(TRACE) + (self.phase_s("build") if with_build else 0.0)
+        return (build_ns - self.started_ns) / 1e9 + self._trace_s + (self.phase_s("build") if with_build else 0.0)
+
+    @property
+    def _trace_s(self) -> float:
+        """The seconds by which its first step exceeds two others, which it may have run, and `_MOST_TRACE_S` at most.
+
+        0 where no other step ended.
+        """
+        steps_ns = self.step_ns
+        own_s = 2 * float(steps_ns.mean()) / 1e9 if steps_ns.size else self.phase_s(TRACE)
+        return min(_MOST_TRACE_S, max(0.0, self.phase_s(TRACE) - own_s))
 
     @property
     def step_ns(self) -> npt.NDArray[Any]:

@@ -84,7 +84,8 @@ def render(session: Session, width: int, below: int = _PAGE_LINES) -> Renderable
         below: how many lines follow, which have to be on the same screen.
     """
     if session.selftest is not None:
-        return terminal.selftest(session, selftest.summary(session.selftest))
+        said = headline(conclusion.conclude(session))
+        return Group(*_heading(session, width), said, selftest.summary(session.selftest))
     found = session.diagnosis
     shown, console = Group(), Console(file=io.StringIO(), width=width, _environ={})
     for parts in _comparisons(session, width) if found is None else _diagnoses(session, found, width):

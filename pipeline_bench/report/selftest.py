@@ -73,14 +73,21 @@ def summary(selftest: Selftest) -> RenderableType:
         grid.add_row(Text(part.name), *figures, _status(part))
     passed = [part.name for part in selftest.parts if part.status == "passed" and part not in with_figure]
     also = [Text.assemble(("also passed: ", "green"), ", ".join(passed))] if passed else []
-    known = [window for window in selftest.windows if window.error_points is not None]
     windows = (
         Text(f"{each.source}: of {each.window_ms:.0f} ms; 95 % of the runs within {each.error_points:.1f} points")
-        for each in known
+        for each in selftest.windows
+        if each.error_points is not None and each.window_ms is not None
     )
-    not_run = dict.fromkeys(part.reason or "" for part in selftest.parts if part.status == "not-run")
-    reasons = (Text.assemble(("not run: ", "yellow"), one_line(reason)) for reason in not_run)
-    every = Text("every check: pipeline-bench report last --details, or the page", style="dim")
+    not_run: dict[str, list[str]] = {}
+    for part in selftest.parts:
+        if part.status == "not-run" and part.reason:
+            not_run.setdefault(part.reason, []).append(part.name)
+    # The headline names them all.
+    names = ["not run"] if len(not_run) == 1 else [f"{', '.join(each)}: not run" for each in not_run.values()]
+    reasons = (
+        Text.assemble((f"{name}: ", "yellow"), one_line(reason)) for name, reason in zip(names, not_run, strict=True)
+    )
+    every = Text("every check: --details, or the page", style="dim")
     return Group(*([grid] if with_figure else []), *also, *windows, *_failures(selftest), *reasons, every)
 
 

@@ -45,7 +45,8 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
     found = session.diagnosis
     sections: list[RenderableType | None] = [_heading(session)]
     if session.selftest is not None:
-        sections = [selftest(session, selftest_report.table(session.selftest))]
+        table = selftest_report.table(session.selftest)
+        sections = [spaced([_heading(session), headline(diagnosis.headline(session)), table])]
     elif found is not None:
         sections += terminal_diagnosis.sections(session, found, width)
     else:
@@ -68,11 +69,6 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
     if folder is not None:
         sections.append(Group(Text("Session saved in"), Text(_shorter(folder), style="bold", overflow="fold")))
     return spaced(sections)
-
-
-def selftest(session: Session, checks: RenderableType) -> RenderableType:
-    """Return a selftest: the machine, what it came to, and its checks."""
-    return spaced([_heading(session), headline(diagnosis.headline(session)), checks])
 
 
 def title(session: Session) -> Text:

@@ -1,7 +1,6 @@
 """GPM, what of a GPU was busy, on Hopper and newer: a figure is of two samples, and speaks of the time between them.
 
-It may be had under MIG as well, of one GPU instance, which was not seen yet. On an H100 it said 0.956 of the share of
-the SMs that was planted (docs/selftest.md).
+It may be had under MIG as well, of one GPU instance, which was not seen yet. Its figures are late, see `GPM_LAG_NS`.
 """
 
 from __future__ import annotations

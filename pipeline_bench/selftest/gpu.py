@@ -17,7 +17,7 @@ import numpy as np
 from pipeline_bench.analysis import thresholds
 from pipeline_bench.model import Series
 from pipeline_bench.model.selftest import Check, Copy, GpuRun, Part, Selftest, Window
-from pipeline_bench.model.trial import ACTIVITY, SAMPLES_SOURCE
+from pipeline_bench.model.trial import ACTIVITY, GPM_LAG_NS, SAMPLES_SOURCE
 from pipeline_bench.planted import gpu_loads
 from pipeline_bench.run.child import Answer, call
 from pipeline_bench.run.follower import SAMPLE_EVERY_S
@@ -189,7 +189,9 @@ def _activity_checks(run: GpuRun, facts: dict[str, Any]) -> Iterator[Check]:
 def _gpm_check(run: GpuRun, metric: str, planted: float | None, *, judged: bool = False) -> Check:
     """Return what GPM said of a run; only what follows from the load alone is judged."""
     found = [
-        track.values.unpack()[(track.from_ns.unpack() >= run.start_ns) & (track.at_ns.unpack() <= run.end_ns)]
+        track.values.unpack()[
+            (track.from_ns.unpack() - GPM_LAG_NS >= run.start_ns) & (track.at_ns.unpack() <= run.end_ns)
+        ]
         for track in run.tracks
         if track.metric == metric and track.from_ns and track.at_ns and track.values
     ]

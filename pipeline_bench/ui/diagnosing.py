@@ -31,7 +31,7 @@ _PHASES = {
     "import": "starting",
     "build": "making the pipeline",
     "inspect": "measuring each stage alone",
-    TRACE: "TensorFlow traces and compiles the model",
+    TRACE: "the model's first step",
     "fill": "filling the cache",
     "fingerprint": "recording its samples",
 }

@@ -124,7 +124,7 @@ class PipelineEngine(Engine):
 
     def _tried(self, trained: ScriptTraining) -> ScriptTraining:
         """Return what is trained, without a loop's step that fails or does more: the pipeline is then read."""
-        step = self._watched_step(consumers.step_of(self._model))
+        step = self._watched_step(consumers.step_of(self._model), traces=False)
         try:
             step(self._model.batch)
         except UserCodeError:
@@ -232,7 +232,7 @@ class PipelineEngine(Engine):
         if task.model is None:
             raise PipelineBenchError(f"The activity {task.activity} needs a model, and the task has none.")
         model = self._fitted() if task.model.is_script else loading.call(task.model, "model")
-        step = self._watched_step(consumers.step_of(model, self._does))
+        step = self._watched_step(consumers.step_of(model, self._does), traces=True)
         recorder.train(waits=not is_ceiling)
         if is_ceiling:
             consumers.ceiling(dataset, step, recorder, task.warmup_s, recorder.heartbeat)
@@ -242,12 +242,12 @@ class PipelineEngine(Engine):
             given = units.count(ended, "batch", "batches")
             self._tell(f"The input ended after {given} and gave no more: those are all steps.")
 
-    def _watched_step(self, step: consumers.Step) -> consumers.Step:
-        """Return the step, which the watch then knows from a wait for a batch; the first is a phase of its own."""
-        traces = iter([True])
+    def _watched_step(self, step: consumers.Step, *, traces: bool) -> consumers.Step:
+        """Return the step, which the watch then knows from a wait for a batch; the first is a phase if it traces."""
+        firsts = iter([traces])
 
         def watched(batch: Any) -> float:
-            is_first = next(traces, False)
+            is_first = next(firsts, False)
             if is_first:
                 self.recorder.phase(TRACE)
             self.recorder.doing(MODEL_STEP)
@@ -290,8 +290,7 @@ class PipelineEngine(Engine):
             if read.keep_batches(limit_s, self.recorder.heartbeat):
                 self._tell(cached_elements=read.data.num_batches)
             else:
-                within = units.seconds(limit_s)
-                self._tell(f"Its batches were not all made within {within}: measured on the first ones.")
+                self._tell(f"Not all batches were made within {units.seconds(limit_s)}: measured on the first ones.")
         return read.dataset(self._task.edits)
 
     def _filled(self) -> Any:

@@ -88,7 +88,7 @@ def test_a_python_script_in_place_of_a_command_is_told_the_command(tmp_path: Pat
     """As `diagnose` takes one."""
     (tmp_path / "train.py").touch()
     code, _, err = ended(start(tmp_path, "train.py", "--epochs", "3"))
-    hint = "it is no command; write pipeline-bench run -- python train.py --epochs 3.\n"
+    hint = "it is no command; write `pipeline-bench run -- python train.py --epochs 3`.\n"
     assert (code, err) == (127, f"Error: train.py cannot be started: {hint}")
 
 

@@ -82,7 +82,7 @@ NEUTRAL = _SHADES["bright_black"]
 VERDICTS: dict[VerdictKind, str] = {kind: _SHADES[colour] for kind, colour in report.VERDICT_STYLES.items()}
 _VARIANTS = ("#3f7fd0", "#c2701f", "#2a8f8f", "#a65fb8", "#8a8420", "#c75a86")
 _DASHES = ("solid", "dash", "dot", "dashdot")
-PHASES = {"import": "#808994", "build": "#8a8420", "evaluate": "#7373d1"}
+PHASES = {"import": "#808994", "build": "#8a8420", "evaluate": "#7373d1", "trace": "#7373d1"}
 """The phases around the training, which has its variant's colour."""
 
 

@@ -85,6 +85,13 @@ def test_gpm_counts_where_its_window_lies_within_the_measured_steps() -> None:
     assert found.coverage == pytest.approx(0.5, abs=0.06)
 
 
+def test_gpm_counts_from_where_a_late_figure_speaks_of_the_measured_steps() -> None:
+    at_s = np.arange(0.1, 1.9, 0.1)
+    late = np.where(at_s < 0.25, 0.0, 100.0)  # an H100's are up to 177 ms late
+    (found,) = result(track(SMS, "NVML GPM", at_s, late, at_s - 0.1)).device_utilization.activity
+    assert found.mean == pytest.approx(100)
+
+
 def test_gpm_figures_weigh_as_long_as_their_own_window_whatever_time_passed_between_them() -> None:
     one = track(SMS, "NVML GPM", [0.6, 1.6], [10, 40], from_s=[0.4, 1.2])
     (found,) = result(one).device_utilization.activity
@@ -117,7 +124,7 @@ def test_every_metric_has_its_own_source_window_and_coverage_or_reason() -> None
     assert names == "fifo_queue; ceiling"
     assert said == (
         "kernels ran 40 % (NVML samples, windows of 167 ms, 94 % of the measured time); "
-        "SMs busy 80 %, PCIe in 900 MiB/s (NVML GPM, windows of 200 ms, 80 % of the measured time); "
+        "SMs busy 80 %, PCIe in 900 MiB/s (NVML GPM, windows of 200 ms, 70 % of the measured time); "
         "tensor cores (not measured: no permission); "
         "DRAM 3 % (NVML GPM, windows of 200 ms, 50 % of the measured time)"
     )

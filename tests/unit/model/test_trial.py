@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.model.trial import PhaseMark, Trial, TrialRecord, plan, planned_rounds, round_of
+from pipeline_bench.model import Series
+from pipeline_bench.model.trial import PhaseMark, Trial, TrialRecord, TrialSteps, plan, planned_rounds, round_of
 from pipeline_bench.scenario.resolve import resolve
 
 
@@ -49,10 +52,26 @@ def test_a_round_beyond_the_scenarios_holds_every_variant() -> None:
     assert shown == [[(7, 1, "B")], [(7, 2, "A"), (8, 2, "B")]]
 
 
-def test_a_start_has_the_first_step_and_of_a_script_what_it_does_before_it_trains() -> None:
-    begins_s = {"import": 0, "build": 1, "train": 4, "trace": 5, "train again": 12, "fingerprint": 20}
-    phases = tuple(PhaseMark(name=name.split()[0], at_ns=at * 10**9) for name, at in begins_s.items())
-    times = {"started_ns": 0, "ended_ns": 25 * 10**9}
-    record = TrialRecord(index=0, variant="as written", repeat=0, status="ok", phases=phases, **times)
-    assert record.start_s(with_build=False) == 1 + 7
-    assert record.start_s(with_build=True) == 1 + 3 + 7
+def started(trace_s: float, *steps_s: float) -> TrialRecord:
+    marks_s = {"import": 0.0, "build": 1.0, "train": 4.0, "trace": 5.0, "train again": 5.0 + trace_s}
+    phases = tuple(PhaseMark(name=name.split()[0], at_ns=int(at * 1e9)) for name, at in marks_s.items())
+    ends_ns = np.cumsum(np.array(steps_s) * 1e9).astype(np.int64)
+    columns = {"start_ns": ends_ns - (np.array(steps_s) * 1e9).astype(np.int64), "end_ns": ends_ns}
+    packed = {name: Series.pack(column) for name, column in columns.items()}
+    steps = TrialSteps(**packed, wait_ns=None, loss=Series.pack(np.zeros(len(steps_s)))) if steps_s else None
+    times = {"started_ns": 0, "ended_ns": 90 * 10**9}
+    return TrialRecord(index=0, variant="as written", repeat=0, status="ok", phases=phases, steps=steps, **times)
+
+
+def test_a_start_has_what_tracing_took_and_of_a_script_what_it_does_before_it_trains() -> None:
+    assert started(7.0, 0.01, 0.01).start_s(with_build=False) == pytest.approx(1 + 7 - 0.02)
+    assert started(7.0, 0.01, 0.01).start_s(with_build=True) == pytest.approx(1 + 3 + 7 - 0.02)
+
+
+def test_a_first_step_as_slow_as_the_others_has_traced_nothing() -> None:
+    assert started(60.0, 30.0, 30.0).start_s(with_build=False) == 1
+    assert started(60.0).start_s(with_build=False) == 1, "no step ended: it may hang"
+
+
+def test_a_model_that_takes_minutes_to_trace_is_charged_for_most_of_them() -> None:
+    assert started(80.0, 0.01, 0.01).start_s(with_build=False) == 1 + 30
