@@ -277,14 +277,13 @@ def trial_means_ms(session: Session, variant: str) -> list[float]:
     return [Measured(AllSteps(each)).mean_ms for each in session.trials_of(variant) if each.measured]
 
 
-def _ceiling_ms(session: Session) -> float | None:
-    """Return the mean step of the ceiling in ms; of trials that contradict each other, the shortest.
+def contradicting_ceiling_ms(session: Session) -> float | None:
+    """Return the shortest mean step of the ceiling's trials in ms, if they contradict each other; else None.
 
     What else a machine does makes a step longer only, so that of 40 and 80 ms the model needs 40 at the most.
     """
     means_ms = trial_means_ms(session, CEILING)
-    contradict = bool(means_ms) and max(means_ms) > _CONTRADICTS * min(means_ms)
-    return min(means_ms) if contradict else mean_ms(session, CEILING)
+    return min(means_ms) if means_ms and max(means_ms) > _CONTRADICTS * min(means_ms) else None
 
 
 def step_times(session: Session) -> StepTimes:
@@ -294,7 +293,7 @@ def step_times(session: Session) -> StepTimes:
     waits = [wait_ns for trial in trials if (wait_ns := trial.after_warmup("wait_ns")) is not None]
     return StepTimes(
         mean_ms(session, AS_WRITTEN),
-        _ceiling_ms(session),
+        contradicting_ceiling_ms(session) or mean_ms(session, CEILING),
         None if written is None else written.input_wait_ms.value,
         float(np.median(np.concatenate(waits))) / NS_PER_MS if waits else None,
         sum(trial.steps.count - trial.warmup_steps for trial in trials if trial.steps is not None),

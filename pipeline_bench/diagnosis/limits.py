@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline_bench.diagnosis import chain
+from pipeline_bench.diagnosis import attempt_statistics, chain
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Limit
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
@@ -32,7 +32,7 @@ def _model_limit(session: Session, diagnosis: Diagnosis) -> Limit:
         return Limit(name="the model", text=f"not measured: {reason}")
     written = session.find_result(AS_WRITTEN)
     beside_ms = written.ceiling_ms.value if written is not None else None
-    ms = found.step_ms.mean if beside_ms is None else beside_ms
+    ms = attempt_statistics.contradicting_ceiling_ms(session) or beside_ms or found.step_ms.mean
     return Limit(name="the model", ms=ms, text="on one batch that stays on the device")
 
 

@@ -48,7 +48,7 @@ _STACKS_WITHIN_S = 0.5
 _START = "start"
 """What a trial does before its first phase."""
 
-# As `worker.recorder` writes them: a file inside site-packages, or the last three parts of its path.
+# As `worker.recorder` writes them: a file inside its installation, or the last three parts of its path.
 _OTHERS_FRAME = re.compile(r"tensorflow/|(lib/)?python3\.\d+/")
 
 _MAIN_HINT = "what trains when the file is imported belongs under `if __name__ == '__main__':`"

@@ -1,14 +1,45 @@
-"""Which installed package a process runs: its code is the user's, though it lies where libraries do."""
+"""What is installed, and which installed package a process runs: its code is the user's, though it lies there."""
 
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 import sysconfig
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 _SCHEMES = (sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user"))
+_FOLDERS = ("site-packages", "dist-packages")
+
+
+def inside(file: str) -> str | None:
+    """Return a file's path below the folder that it was installed into, ``keras/src/models/model.py``.
+
+    None of what nobody installed. Installed is what lies in a `site-packages`, or below a folder of `sys.path` whose
+    metadata lists it, as `pip install --target` makes one.
+    """
+    parts = Path(file).parts
+    for folder in _FOLDERS:
+        if folder in parts:
+            return "/".join(parts[parts.index(folder) + 1 :])
+    roots = (entry.rstrip("/") for entry in sys.path if entry and file.startswith(f"{entry.rstrip('/')}/"))
+    for root in sorted(roots, key=len, reverse=True):
+        path = file[len(root) + 1 :]
+        if path.partition("/")[0] in _installed_in(root):
+            return path
+    return None
+
+
+@functools.cache
+def _installed_in(folder: str) -> frozenset[str]:
+    """Return the files and packages at the top of a folder that its metadata lists; empty where it has none."""
+    tops: set[str] = set()
+    for record in Path(folder).glob("*.dist-info/RECORD"):
+        with suppress(OSError), record.open(encoding="utf-8", errors="replace") as lines:
+            tops.update(line.partition(",")[0].partition("/")[0] for line in lines)
+    return frozenset(tops)
 
 
 def program() -> str | None:

@@ -42,7 +42,6 @@ _WRAPPING = re.compile(
 )
 _CREATED_AT = re.compile(r"Detected at node .* defined at \(most recent call last\):.*", re.DOTALL)
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+')
-_NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "<__array_function__")
 _TRACEBACK = "Traceback (most recent call last):"
 LONGEST_MESSAGE = 600
 
@@ -55,14 +54,13 @@ def origin(file: str) -> Origin:
     """Return whose code a file holds, by where it is."""
     if file.startswith(_OURS) or (file.startswith("<frozen") and file.endswith(">")):
         return "other"
-    parts = Path(file).parts
-    for folder in ("site-packages", "dist-packages"):
-        if folder in parts:
-            package = "".join(parts[parts.index(folder) + 1 : parts.index(folder) + 2])
-            if package in ("tensorflow", "keras", "tf_keras"):
-                return "tensorflow"
-            return "user" if package.removesuffix(".py") == installed.program() else "library"
-    return "other" if file.startswith(_STANDARD_LIBRARY) else "user"
+    path = installed.inside(file)
+    if path is None:
+        return "other" if file.startswith(_STANDARD_LIBRARY) else "user"
+    package = path.partition("/")[0]
+    if package in ("tensorflow", "keras", "tf_keras"):
+        return "tensorflow"
+    return "user" if package.removesuffix(".py") == installed.program() else "library"
 
 
 def is_converted(file: str) -> bool:
@@ -296,7 +294,8 @@ def _users_frames(text: str) -> tuple[list[str], list[str]]:
         if line.strip().startswith("[[") or not line.strip():
             continue
         if found := _FRAME.match(line):
-            keep = not any(part in found["file"] for part in _NOT_THE_USERS)
+            file = found["file"]
+            keep = origin(file) not in ("library", "tensorflow") and not file.startswith("<__array_function__")
         if not line.startswith(" "):
             keep = False
             after.append(line.rstrip())

@@ -44,6 +44,7 @@ from pipeline_bench.scenario import Run
 from pipeline_bench.system import main_thread
 from pipeline_bench.system.processes import leave, queued_s
 from pipeline_bench.text import line_of
+from pipeline_bench.tfdata import installed
 from pipeline_bench.worker.sample_audit import SampleAudit, StepSampling
 
 SHIP_EVERY_S = 0.25
@@ -391,5 +392,4 @@ def thread_stacks() -> tuple[Stack, ...]:
 
 def _short(filename: str) -> str:
     """Return a file's path inside its installation, or its last three parts."""
-    _, marker, inside = filename.rpartition("/site-packages/")
-    return inside if marker else "/".join(PurePath(filename).parts[-3:])
+    return installed.inside(filename) or "/".join(PurePath(filename).parts[-3:])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pipeline_bench.model.diagnosis import Limit
+from pipeline_bench.model.diagnosis import CEILING, Limit
 from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import Trial, TrialRecord
 from tests.unit.diagnosis.simulated import Machine, diagnose, python_decode
 
 
@@ -17,6 +18,18 @@ def test_the_cores_the_model_and_the_disk_each_have_a_time_an_element() -> None:
     found = limits(diagnose(Machine(looked, lambda edits: 20.6, ceiling_ms=5.0), budget_s=40))
     assert found["all cores busy"].ms == 10.3  # 20.6 ms of CPU time over 2 cores
     assert found["the disk"].ms == 2.0
+    assert found["the model"].ms is not None
+    assert abs(found["the model"].ms - 5.0) < 1e-3
+
+
+def test_a_ceiling_that_other_work_made_longer_than_the_step_is_no_limit_above_it() -> None:
+    class Disturbed(Machine):
+        def run(self, trial: Trial) -> TrialRecord:
+            first = trial.variant.name == CEILING and all(each.variant.name != CEILING for each in self.ran)
+            self.ceiling_ms = 60.0 if first else 5.0
+            return super().run(trial)
+
+    found = limits(diagnose(Disturbed(python_decode(20.0), lambda edits: 20.6, ceiling_ms=5.0), budget_s=60))
     assert found["the model"].ms is not None
     assert abs(found["the model"].ms - 5.0) < 1e-3
 
