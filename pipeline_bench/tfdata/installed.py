@@ -6,6 +6,7 @@ import ast
 import functools
 import sys
 import sysconfig
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,12 @@ def inside(file: str) -> str | None:
         if path.partition("/")[0] in _installed_in(root):
             return path
     return None
+
+
+def is_of(file: str, packages: Iterable[str]) -> bool:
+    """Return whether a file belongs to one of these packages as they are imported, from wherever: a checkout, too."""
+    found = (str(getattr(sys.modules.get(package), "__file__", "")) for package in packages)
+    return any(file.startswith(each.removesuffix("__init__.py")) for each in found if each.endswith("/__init__.py"))
 
 
 @functools.cache

@@ -31,6 +31,7 @@ from pipeline_bench.text import FIELD_CHARACTERS, message_of, one_line, safe_mes
 from pipeline_bench.tfdata import installed
 
 _OURS = str(Path(__file__).parents[1]) + "/"
+_FRAMEWORKS = ("tensorflow", "keras", "tf_keras")
 _GENERATED = "__autograph_generated_file"
 """The name of the files that AutoGraph converts functions into, in the folder for temporary files."""
 _STANDARD_LIBRARY = (sysconfig.get_path("stdlib") + "/", sysconfig.get_path("platstdlib") + "/")
@@ -54,11 +55,13 @@ def origin(file: str) -> Origin:
     """Return whose code a file holds, by where it is."""
     if file.startswith(_OURS) or (file.startswith("<frozen") and file.endswith(">")):
         return "other"
+    if installed.is_of(file, _FRAMEWORKS):
+        return "tensorflow"
     path = installed.inside(file)
     if path is None:
         return "other" if file.startswith(_STANDARD_LIBRARY) else "user"
     package = path.partition("/")[0]
-    if package in ("tensorflow", "keras", "tf_keras"):
+    if package in _FRAMEWORKS:
         return "tensorflow"
     return "user" if package.removesuffix(".py") == installed.program() else "library"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -47,3 +49,12 @@ def test_what_lies_where_installers_put_it_needs_no_metadata(folder: str) -> Non
 
 def test_a_folder_that_is_not_on_the_path_holds_the_users_code(tmp_path: Path) -> None:
     assert installed.inside(f"{tmp_path}/tensorflow/models/train.py") is None
+
+
+def test_a_framework_of_a_checkout_is_one_where_it_is_imported_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = "/home/dev/keras/keras/src/models/model.py"
+    assert user_code.origin.__wrapped__(file) == "user"
+    monkeypatch.setitem(sys.modules, "keras", ModuleType("keras"))
+    monkeypatch.setattr(sys.modules["keras"], "__file__", "/home/dev/keras/keras/__init__.py", raising=False)
+    assert user_code.origin.__wrapped__(file) == "tensorflow"
+    assert user_code.origin.__wrapped__("/home/dev/keras/benchmarks/train.py") == "user"
