@@ -9,15 +9,21 @@ import numpy as np
 
 from pipeline_bench.analysis import stats
 from pipeline_bench.analysis.measured import Measured
+from pipeline_bench.analysis.precision import rounds
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, Activity, DeviceUtilization
 from pipeline_bench.model.selftest import Window
+from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import ACTIVITY, GPM_LAG_NS, RATES_SOURCE, SAMPLES_SOURCE, Track
+from pipeline_bench.scenario import Run
 from pipeline_bench.text.units import NS_PER_MS
 
 # What a figure speaks of where no selftest has found it: a buffered sample of the median time between two of them, but
 # of the driver's shortest window at least, and its rates of the longest (nvml.h, nvmlUtilization_t: 1/6 s to 1 s by
 # product). An H100 has samples of 200 ms, every 200 ms (reports/h100-selftest).
 _NVML_WINDOW_NS = {SAMPLES_SOURCE: 1_000_000_000 // 6, RATES_SOURCE: 1_000_000_000}
+TRIAL_ON_GPU_S, LONGEST_ON_GPU_S = 1.0, 4.0
+"""How long the trials of the fastest variant on a GPU train, where nothing else says how long, so that some of NVML's
+figures speak of them; and what those of the slowest, which have as many steps, take for that at the most."""
 # How far outside the measured steps a sample of CPU time may lie that an edge is interpolated from.
 _CPU_EDGE_NS = 50_000_000
 
@@ -176,3 +182,41 @@ def _whole(run: Measured, track: Track) -> tuple[np.ndarray, np.ndarray]:
     from_ns, to_ns = track.from_ns.unpack(), track.at_ns.unpack()
     inside = (from_ns - GPM_LAG_NS >= run.start_ns[0]) & (to_ns <= run.end_ns[-1])
     return track.values.unpack()[inside], (to_ns - from_ns)[inside].astype(np.float64)
+
+
+# --- trials that are long enough for it -------------------------------------------------------------------------------
+
+
+def with_longer_trials(session: Session) -> Session:
+    """Return the session with more steps in each trial from the second round on, where its models are on a GPU.
+
+    The steps of a scenario take 50 ms on a GPU of today: NVML says nothing of so short a time, and starting the trials
+    takes the budget. Then the fastest variant trains for `TRIAL_ON_GPU_S`, and the others for as many steps, but no
+    longer than `LONGEST_ON_GPU_S`. A session with a plan or a goal of its own stays as it is.
+    """
+    asked = session.precision
+    if asked is None or asked.goal is not None or any(trial.repeat for trial in session.trials) or rounds(session) != 1:
+        return session
+    steps_ns = {
+        trial.variant: float(trial.step_ns.mean())
+        for trial in session.trials
+        if trial.measured and trial.device is not None and trial.device.kind == "gpu"
+    }
+    ceilings = {variant.name for variant in session.scenario.variants if variant.is_ceiling}
+    compared_ns = [ns for name, ns in steps_ns.items() if name not in ceilings]
+    if not compared_ns:
+        return session
+    steps = 1e9 * min(TRIAL_ON_GPU_S / min(compared_ns), LONGEST_ON_GPU_S / max(compared_ns))
+    variants = [
+        variant.model_copy(update={"run": _longer(variant.run, steps)}) if variant.name in steps_ns else variant
+        for variant in session.scenario.variants
+    ]
+    scenario = session.scenario.model_copy(update={"variants": tuple(variants)})
+    return session.model_copy(update={"scenario": scenario})
+
+
+def _longer(run: Run, steps: float) -> Run:
+    """Return a trial's length with so many steps at least, a multiple of its own: a call of several is not cut."""
+    if run.steps is None:
+        return run
+    return run.model_copy(update={"steps": run.steps * max(1, math.ceil(steps / run.steps))})

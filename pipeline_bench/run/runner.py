@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol
 
 from pipeline_bench import environment
-from pipeline_bench.analysis import copies, interference, precision
+from pipeline_bench.analysis import copies, interference, precision, utilization
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.errors import PipelineBenchError, SessionError
 from pipeline_bench.model import session as sessions
@@ -67,12 +67,12 @@ class ByPrecision:
     """The scenario's plan, and further rounds where the session has a goal of precision."""
 
     measures_copies: ClassVar[bool] = True
-    """Whether the ceilings that copies to a GPU are measured by join the plan, where a model is on one."""
+    """Whether, where a model is on a GPU, the ceilings of copies join the plan, and its trials become longer."""
 
     def next(self, session: Session) -> tuple[Session, Trial | None]:
         """See `Planner`."""
         if self.measures_copies:
-            session = copies.with_host_ceilings(session)
+            session = utilization.with_longer_trials(copies.with_host_ceilings(session))
         return session, precision.next_trial(session)
 
     def updated(self, session: Session, interrupted: bool) -> Session:

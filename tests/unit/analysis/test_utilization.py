@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from pipeline_bench.analysis.results import summarise
+from pipeline_bench.analysis.utilization import with_longer_trials
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.model import Series
-from pipeline_bench.model.result import Result
+from pipeline_bench.model.result import Precision, Result
 from pipeline_bench.model.selftest import Window
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import ACTIVITY, RATES_SOURCE, SAMPLES_SOURCE, Track
 from pipeline_bench.report import activity
+from pipeline_bench.scenario.resolve import resolve
 from tests.unit import records
 
 UTILIZATION, SMS = "device_utilization_percent", "device_sm_active_percent"
@@ -135,3 +138,47 @@ def test_a_gpu_without_gpm_has_a_line_that_says_why() -> None:
     gone = [Track(metric=metric, source="NVML GPM", reason="no GPM") for metric in ACTIVITY[:2]]
     ((_, said),) = activity.facts(session(lost, *gone))
     assert said == "kernels ran (not measured: the GPU was lost); SMs busy, warps (not measured: no GPM)"
+
+
+# --- trials that are long enough for it -------------------------------------------------------------------------------
+
+
+def rounds_of(step_ms: dict[str, float], rounds: int = 1, *, gpu: bool = True, **changes: Any) -> Session:
+    """A session that runs rounds of 60 steps until all is decided, after so many of them."""
+    variants = [{"name": name, "backend": "ceiling" if name == "ceiling" else "feed_dict"} for name in step_ms]
+    scenario = resolve({"name": "short", "run": {"steps": 60}, "variants": variants})
+    trials = [
+        records.record(name, number, ms, gpu=gpu, steps=60) for number in range(rounds) for name, ms in step_ms.items()
+    ]
+    return records.session(scenario, trials, precision=Precision(goal=None, budget_s=60), **changes)
+
+
+def lengths(session: Session) -> dict[str, int | None]:
+    return {variant.name: variant.run.steps for variant in with_longer_trials(session).scenario.variants}
+
+
+def test_on_a_gpu_trials_are_as_long_from_the_second_round_on_as_nvml_needs() -> None:
+    short = rounds_of({"feed_dict": 1.0, "other": 2.0, "ceiling": 0.5})
+    assert lengths(short) == dict.fromkeys(("feed_dict", "other", "ceiling"), 1020)  # 17 times 60: 1 s of the fastest
+    longer = with_longer_trials(short)
+    assert with_longer_trials(longer).scenario == longer.scenario
+
+
+def test_the_slowest_variant_does_not_take_the_budget() -> None:
+    assert lengths(rounds_of({"feed_dict": 1.0, "other": 20.0, "ceiling": 0.5})) == dict.fromkeys(
+        ("feed_dict", "other", "ceiling"), 240
+    )  # 4.8 s
+
+
+def test_slow_steps_and_those_of_a_cpu_stay_as_many() -> None:
+    assert lengths(rounds_of({"feed_dict": 50.0, "ceiling": 9.0})) == {"feed_dict": 60, "ceiling": 60}
+    assert lengths(rounds_of({"feed_dict": 1.0, "ceiling": 0.5}, gpu=False)) == {"feed_dict": 60, "ceiling": 60}
+
+
+def test_within_a_round_and_in_a_plan_of_the_users_nothing_changes() -> None:
+    begun = rounds_of({"feed_dict": 1.0, "ceiling": 0.5})
+    half = begun.model_copy(update={"trials": begun.trials[:1]})
+    planned = begun.model_copy(update={"precision": None})
+    narrowed = begun.model_copy(update={"precision": Precision(goal=0.02, budget_s=60)})
+    for session in (half, planned, narrowed, rounds_of({"feed_dict": 1.0, "ceiling": 0.5}, 2)):
+        assert set(lengths(session).values()) == {60}
