@@ -142,6 +142,17 @@ def _planted(check: Check) -> str:
     return check.planted_word or value(check.planted, check.unit)
 
 
+HEADS = ("check", "part", "planted", "measured", "error", "result")
+
+
+def rows(selftest: Selftest) -> Iterator[tuple[str, list[str]]]:
+    """Yield the cells of each check below `HEADS`, as texts: the first, and the others."""
+    for part in selftest.parts:
+        for check in _shown(part):
+            what, *figures = (cell.plain for cell in _row(check))
+            yield what, [part.name, *figures]
+
+
 def _load(part: Part) -> str:
     """Return what other work took of the CPU meanwhile, where it was worth a word."""
     if part.taken_share is None or part.taken_share < BUSY_SHARE:

@@ -51,6 +51,7 @@ def render(session: Session) -> str:
         learning=content.figures(session, learning=True),
         published=content.published(session),
         together=content.together(session),
+        checks=content.checks(session),
         troubles=list(facts.troubles(facts.unexplained(session), brief=False)),
         trial_name=content.trial_name,
         notes=list(dict.fromkeys((*session.scenario.notes, *session.notes))),

@@ -25,6 +25,7 @@ from pipeline_bench.report import (
     in_order,
     machines,
     placements,
+    selftest,
 )
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import Cell, Table, name, table
@@ -133,6 +134,13 @@ def published(session: Session) -> tuple[Table, list[str]] | None:
         *found.gains,
         *(f"{caption}." for caption in found.captions),
     ]
+
+
+def checks(session: Session) -> Table | None:
+    """Return every check of a selftest; None of another session."""
+    if session.selftest is None:
+        return None
+    return _named_rows("Every check", selftest.HEADS, selftest.rows(session.selftest))
 
 
 def together(session: Session) -> Table | None:

@@ -110,7 +110,9 @@ def test_the_latency_of_rates_has_the_time_until_the_poll_in_it(ran: Ran) -> Non
 def test_later_sessions_find_the_windows_and_see_them(ran: Ran) -> None:
     assert ran.checked.usable_windows == ran.selftest.windows
     said = f"a figure is of {WINDOW_MS} ms, which end {LATENCY_MS} ms before its stamp"
-    assert said in html.render(ran.session)
+    page = html.render(ran.session)
+    assert said in page
+    assert all(f"{check.what}, {check.figure}" in page for check in ran.part(cases.UTILIZATION).checks)
     assert f"{SAMPLES_SOURCE}: of {WINDOW_MS} ms; 95 % of the runs within" in " ".join(ran.output.split())
 
 
