@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from pipeline_bench import plugins
-from pipeline_bench.analysis import measured, stats
+from pipeline_bench.analysis import measured, stats, utilization
 from pipeline_bench.analysis.gates import Limits, gates
 from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE, SAME_JOB_SCATTER
 from pipeline_bench.errors import UsageError
@@ -164,13 +164,10 @@ def _environment(before: Environment, after: Environment) -> Iterator[Condition]
 def _jobs(before: Session, after: Session) -> Iterator[Condition]:
     """Yield the differing options of the variants in both, by the keys of a scenario file; each change only once."""
     found: dict[tuple[str, str, str], list[str]] = {}
+    ignored = _JOB_IGNORED | ({"run.steps"} if all(map(utilization.chooses_steps, (before, after))) else set())
     for variant in _shared_variants(before, after):
         one, other = (
-            {
-                key: value
-                for key, value in _flat(session.scenario.variant(variant).model_dump())
-                if key not in _JOB_IGNORED
-            }
+            {key: value for key, value in _flat(session.scenario.variant(variant).model_dump()) if key not in ignored}
             for session in (before, after)
         )
         for key in dict.fromkeys((*one, *other)):

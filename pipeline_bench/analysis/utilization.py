@@ -187,6 +187,12 @@ def _whole(run: Measured, track: Track) -> tuple[np.ndarray, np.ndarray]:
 # --- trials that are long enough for it -------------------------------------------------------------------------------
 
 
+def chooses_steps(session: Session) -> bool:
+    """Return whether it follows from a session's first round how many steps its trials have."""
+    on_gpu = any(trial.device is not None and trial.device.kind == "gpu" for trial in session.trials)
+    return on_gpu and session.precision is not None and session.precision.goal is None
+
+
 def with_longer_trials(session: Session) -> Session:
     """Return the session with more steps in each trial from the second round on, where its models are on a GPU.
 
@@ -194,8 +200,7 @@ def with_longer_trials(session: Session) -> Session:
     takes the budget. Then the fastest variant trains for `TRIAL_ON_GPU_S`, and the others for as many steps, but no
     longer than `LONGEST_ON_GPU_S`. A session with a plan or a goal of its own stays as it is.
     """
-    asked = session.precision
-    if asked is None or asked.goal is not None or any(trial.repeat for trial in session.trials) or rounds(session) != 1:
+    if not chooses_steps(session) or any(trial.repeat for trial in session.trials) or rounds(session) != 1:
         return session
     steps_ns = {
         trial.variant: float(trial.step_ns.mean())
