@@ -286,6 +286,11 @@ def contradicting_ceiling_ms(session: Session) -> float | None:
     return min(means_ms) if means_ms and max(means_ms) > _CONTRADICTS * min(means_ms) else None
 
 
+def ceiling_ms(session: Session) -> float | None:
+    """Return the mean step of the ceiling in ms, or the shortest of trials that contradict each other; None without."""
+    return contradicting_ceiling_ms(session) or mean_ms(session, CEILING)
+
+
 def step_times(session: Session) -> StepTimes:
     """Return what a step takes as written. The first step of an epoch does not move the median wait."""
     written = session.find_result(AS_WRITTEN)
@@ -293,7 +298,7 @@ def step_times(session: Session) -> StepTimes:
     waits = [wait_ns for trial in trials if (wait_ns := trial.after_warmup("wait_ns")) is not None]
     return StepTimes(
         mean_ms(session, AS_WRITTEN),
-        contradicting_ceiling_ms(session) or mean_ms(session, CEILING),
+        ceiling_ms(session),
         None if written is None else written.input_wait_ms.value,
         float(np.median(np.concatenate(waits))) / NS_PER_MS if waits else None,
         sum(trial.steps.count - trial.warmup_steps for trial in trials if trial.steps is not None),

@@ -6,7 +6,7 @@ from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SIMPLER
 from pipeline_bench.diagnosis import attempt_statistics, beyond, bottleneck, chain, fixes, limits
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.errors import sentence
-from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, Outcome
+from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Diagnosis, Outcome
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
@@ -72,7 +72,7 @@ def proposal(found: list[AttemptStatistics]) -> AttemptStatistics | None:
 
 def headroom(session: Session) -> float | None:
     """How many times as fast the training step would be without input; None where that is not known, or no model."""
-    written, ceiling = (attempt_statistics.mean_ms(session, each) for each in (AS_WRITTEN, CEILING))
+    written, ceiling = attempt_statistics.mean_ms(session, AS_WRITTEN), attempt_statistics.ceiling_ms(session)
     return None if written is None or not ceiling else written / ceiling
 
 
@@ -239,7 +239,7 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
 def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None) -> tuple[str, ...]:
     if diagnosis.inspection is None or nothing_to_gain(session):
         return ()
-    written_ms, ceiling_ms = (attempt_statistics.mean_ms(session, each) for each in (AS_WRITTEN, CEILING))
+    written_ms, ceiling_ms = attempt_statistics.mean_ms(session, AS_WRITTEN), attempt_statistics.ceiling_ms(session)
     gained = _gain(chosen) if chosen is not None else 1.0
     return beyond.ideas(diagnosis.inspection, session.environment.cores, written_ms, ceiling_ms, gained)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.diagnosis import variants
+from pipeline_bench.diagnosis import conclusion, variants
 from pipeline_bench.diagnosis.chain import segments_of
 from pipeline_bench.diagnosis.search import Search
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
@@ -167,6 +167,7 @@ def test_ceilings_that_contradict_each_other_are_no_reason_to_try_nothing() -> N
     found = diagnose(ran)
     assert "not the limit" not in said(found).text
     assert said(found).proposal == CACHED
+    assert conclusion.headroom(found) == pytest.approx(4.0, rel=0.05)
 
 
 def test_rounds_begin_with_the_pipeline_as_written_and_hold_few_attempts() -> None:
