@@ -50,7 +50,7 @@ def with_host_ceilings(session: Session) -> Session:
     scenario = session.scenario
     if len(session.trials) != len(round_of(scenario, 0, 0)):
         return session
-    on_gpu = {trial.variant for trial in session.trials if trial.device is not None and trial.device.kind == "gpu"}
+    on_gpu = {trial.variant for trial in session.trials if trial.on_gpu}
     referred = on_gpu & {variant.ceiling for variant in scenario.variants}
     names = {variant.name for variant in scenario.variants}
     added = [

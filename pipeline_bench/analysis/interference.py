@@ -112,7 +112,7 @@ def _throttled_share(trial: MeasuredTrial, cores: int) -> float | None:
 
 def _gpu(trials: Sequence[MeasuredTrial]) -> Iterator[Disturbance]:
     """Yield the disturbances of all trials that ran on a GPU."""
-    on_gpu = [trial for trial in trials if trial.record.device is not None and trial.record.device.kind == "gpu"]
+    on_gpu = [trial for trial in trials if trial.record.on_gpu]
     clocks = {id(trial): _busy_clock_mhz(trial) for trial in on_gpu}
     highest = max((max(clock, default=0.0) for clock in clocks.values() if clock is not None), default=None)
     for trial in on_gpu:

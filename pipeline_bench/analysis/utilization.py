@@ -13,7 +13,7 @@ from pipeline_bench.analysis.precision import rounds
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, Activity, DeviceUtilization
 from pipeline_bench.model.selftest import Window
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import ACTIVITY, GPM_LAG_NS, RATES_SOURCE, SAMPLES_SOURCE, Track
+from pipeline_bench.model.trial import ACTIVITY, RATES_SOURCE, SAMPLES_SOURCE, Track
 from pipeline_bench.scenario import Run
 from pipeline_bench.text.units import NS_PER_MS
 
@@ -51,17 +51,17 @@ def _gpu_utilization(runs: Sequence[Measured], known: Sequence[Window]) -> Devic
     ]
     by_source: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     windows_ns: dict[str, float] = {}
-    for source in dict.fromkeys(track.source for _, track in tracks if track.values is not None):
-        own = [(run, track) for run, track in tracks if track.source == source]
-        windows_ns[source], latency_ns = _window_ns(source, known, [track for _, track in own])
-        by_source[source] = [_spoken_within(run, track, windows_ns[source], latency_ns) for run, track in own]
-    chosen = max(by_source, key=lambda name: sum(values.size for values, _ in by_source[name]), default=None)
-    trials = [found for found in by_source[chosen] if found[0].size] if chosen else []
-    if chosen is None or not trials:
+    for name in dict.fromkeys(track.source for _, track in tracks if track.values is not None):
+        own = [(run, track) for run, track in tracks if track.source == name]
+        windows_ns[name], latency_ns = _window_ns(name, known, [track for _, track in own])
+        by_source[name] = [_spoken_within(run, track, windows_ns[name], latency_ns) for run, track in own]
+    source = max(by_source, key=lambda name: sum(values.size for values, _ in by_source[name]), default=None)
+    trials = [found for found in by_source[source] if found[0].size] if source else []
+    if source is None or not trials:
         short = "no sample of the device lies completely within the measured steps; run more steps"
         reasons = [track.reason for _, track in tracks if track.reason]
-        return DeviceUtilization(source=chosen, reason=reasons[-1] if reasons else short)
-    source, window_ns = chosen, windows_ns[chosen]
+        return DeviceUtilization(source=source, reason=reasons[-1] if reasons else short)
+    window_ns = windows_ns[source]
     found = _percent(source, [float(np.mean(values)) for values, _ in trials], sum(v.size for v, _ in trials))
     covered_ns = sum(window_ns + np.minimum(np.diff(ends_ns), window_ns).sum() for _, ends_ns in trials)
     spoken = {"window_ms": window_ns / NS_PER_MS, "coverage": _coverage(covered_ns, runs)}
@@ -158,7 +158,7 @@ def _activity_of(metric: str, runs: Sequence[Measured]) -> Activity | None:
     if not tracks:
         return None
     source = tracks[0][1].source
-    spans = [_whole(run, track) for run, track in tracks]
+    spans = [track.late_within(run.start_ns[0], run.end_ns[-1]) for run, track in tracks]
     values, windows_ns = (np.concatenate([each[part] for each in spans]) for part in (0, 1))
     if not values.size:
         reason = next((track.reason for _, track in tracks if track.reason), None)
@@ -175,21 +175,12 @@ def _activity_of(metric: str, runs: Sequence[Measured]) -> Activity | None:
     )
 
 
-def _whole(run: Measured, track: Track) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of a track that speak of the measured steps alone, and the lengths of their windows in ns."""
-    if track.from_ns is None or track.at_ns is None or track.values is None:
-        return np.zeros(0), np.zeros(0)
-    from_ns, to_ns = track.from_ns.unpack(), track.at_ns.unpack()
-    inside = (from_ns - GPM_LAG_NS >= run.start_ns[0]) & (to_ns <= run.end_ns[-1])
-    return track.values.unpack()[inside], (to_ns - from_ns)[inside].astype(np.float64)
-
-
 # --- trials that are long enough for it -------------------------------------------------------------------------------
 
 
 def chooses_steps(session: Session) -> bool:
     """Return whether it follows from a session's first round how many steps its trials have."""
-    on_gpu = any(trial.device is not None and trial.device.kind == "gpu" for trial in session.trials)
+    on_gpu = any(trial.on_gpu for trial in session.trials)
     return on_gpu and session.precision is not None and session.precision.goal is None
 
 
@@ -203,9 +194,7 @@ def with_longer_trials(session: Session) -> Session:
     if not chooses_steps(session) or any(trial.repeat for trial in session.trials) or rounds(session) != 1:
         return session
     steps_ns = {
-        trial.variant: float(trial.step_ns.mean())
-        for trial in session.trials
-        if trial.measured and trial.device is not None and trial.device.kind == "gpu"
+        trial.variant: float(trial.step_ns.mean()) for trial in session.trials if trial.measured and trial.on_gpu
     }
     ceilings = {variant.name for variant in session.scenario.variants if variant.is_ceiling}
     compared_ns = [ns for name, ns in steps_ns.items() if name not in ceilings]

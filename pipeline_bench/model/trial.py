@@ -85,6 +85,14 @@ class Track(Record):
     """When the time began that each value speaks of, up to `at_ns`; None where the instrument does not say."""
     reason: Line | None = None
 
+    def late_within(self, start_ns: int, end_ns: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return the values of GPM's that speak of a span alone, as late as they may be, and their windows in ns."""
+        if self.from_ns is None or self.at_ns is None or self.values is None:
+            return np.zeros(0), np.zeros(0)
+        from_ns, to_ns = self.from_ns.unpack(), self.at_ns.unpack()
+        inside = (from_ns - GPM_LAG_NS >= start_ns) & (to_ns <= end_ns)
+        return self.values.unpack()[inside], (to_ns - from_ns)[inside].astype(np.float64)
+
 
 class PhaseMark(Record):
     """When a part of a trial began (``time.monotonic_ns``)."""
@@ -176,6 +184,11 @@ class TrialRecord(Record):
         """Return how many seconds it was in a phase."""
         ends_ns = [*(mark.at_ns for mark in self.phases), self.ended_ns][1:]
         return sum(end - mark.at_ns for mark, end in zip(self.phases, ends_ns, strict=True) if mark.name == name) / 1e9
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether its model was on a GPU, as far as the trial came to say so."""
+        return self.device is not None and self.device.kind == "gpu"
 
     def start_s(self, with_build: bool) -> float:
         """Return the seconds of its start: process, imports, the model's trace and, if asked for, the phase build."""

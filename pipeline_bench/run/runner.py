@@ -66,12 +66,12 @@ class TrialGate(Protocol):
 class ByPrecision:
     """The scenario's plan, and further rounds where the session has a goal of precision."""
 
-    measures_copies: ClassVar[bool] = True
+    adapts_to_gpu: ClassVar[bool] = True
     """Whether, where a model is on a GPU, the ceilings of copies join the plan, and its trials become longer."""
 
     def next(self, session: Session) -> tuple[Session, Trial | None]:
         """See `Planner`."""
-        if self.measures_copies:
+        if self.adapts_to_gpu:
             session = utilization.with_longer_trials(copies.with_host_ceilings(session))
         return session, precision.next_trial(session)
 
@@ -83,7 +83,7 @@ class ByPrecision:
 class _Agreed(ByPrecision):
     """The plan behind a gate, which knows each trial beforehand: none joins it."""
 
-    measures_copies = False
+    adapts_to_gpu = False
 
 
 class Runner:

@@ -17,7 +17,7 @@ import numpy as np
 from pipeline_bench.analysis import thresholds
 from pipeline_bench.model import Series
 from pipeline_bench.model.selftest import Check, Copy, GpuRun, Part, Selftest, Window
-from pipeline_bench.model.trial import ACTIVITY, GPM_LAG_NS, SAMPLES_SOURCE
+from pipeline_bench.model.trial import ACTIVITY, SAMPLES_SOURCE
 from pipeline_bench.planted import gpu_loads
 from pipeline_bench.run.child import Answer, call
 from pipeline_bench.run.follower import SAMPLE_EVERY_S
@@ -188,19 +188,14 @@ def _activity_checks(run: GpuRun, facts: dict[str, Any]) -> Iterator[Check]:
 
 def _gpm_check(run: GpuRun, metric: str, planted: float | None, *, judged: bool = False) -> Check:
     """Return what GPM said of a run; only what follows from the load alone is judged."""
-    found = [
-        track.values.unpack()[
-            (track.from_ns.unpack() - GPM_LAG_NS >= run.start_ns) & (track.at_ns.unpack() <= run.end_ns)
-        ]
-        for track in run.tracks
-        if track.metric == metric and track.from_ns and track.at_ns and track.values
-    ]
-    measured = float(np.mean(found[0])) if found and found[0].size else None
+    tracks = [track for track in run.tracks if track.metric == metric]
+    found = np.concatenate([np.zeros(0), *(track.late_within(run.start_ns, run.end_ns)[0] for track in tracks)])
+    measured = float(np.mean(found)) if found.size else None
     unit = "percent" if metric.endswith("percent") else "mib_per_s"
     figure = metric.removeprefix("device_").removesuffix("_percent").removesuffix("_mib_per_s").replace("_", " ")
     if judged and measured is not None and planted is not None:
         return judge.judged(run.name, figure, "percent", planted, measured, thresholds.SELFTEST_POINTS)
-    reasons = [track.reason for track in run.tracks if track.metric == metric and track.reason]
+    reasons = [track.reason for track in tracks if track.reason]
     reason = None if measured is not None else run.reason or next(iter(reasons), "GPM gave no figure")
     return Check(what=run.name, figure=figure, unit=unit, planted=planted, measured=measured, reason=reason)
 

@@ -115,18 +115,17 @@ class Recorder(StepRecorder):
         """
         self._channel = channel
         self._run = run
-        self._warmed_up = warmed_up
         self._waits, self._busy = True, False
         self._start_ns, self._end_ns, self._wait_ns, self._busy_ns = (
             array("q", bytes(8 * _BLOCK_STEPS)) for _ in range(4)
         )
+        self._counted_ns = self._start_ns if warmed_up else self._end_ns
+        """The trial's seconds count from its first value on."""
         self._loss = array("d", bytes(8 * _BLOCK_STEPS))
         self._steps = 0
         self._shipped = 0
         self._last_steps = run.steps or sys.maxsize
         self._length_ns = sys.maxsize if run.time_s is None else round(run.time_s * 1e9)
-        self._counted_ns = 0
-        """From when on the trial's seconds count."""
         self._phase = "start"
         self._begun_ns = self._alive_ns = monotonic_ns()
         self._queued_s = 0.0
@@ -227,11 +226,9 @@ class Recorder(StepRecorder):
         self._busy_ns[i] = busy_ns
         self._loss[i] = loss
         self._steps = i + 1
-        if i == 0:
-            self._counted_ns = start_ns if self._warmed_up else end_ns
         if self._audit is not None:
             self.should_sample = self._sampling.samples(i + 1, end_ns - start_ns)
-        return i + 1 < self._last_steps and end_ns - self._counted_ns < self._length_ns
+        return i + 1 < self._last_steps and end_ns - self._counted_ns[0] < self._length_ns
 
     def should_sample_any(self, steps: int) -> bool:
         """Return whether the next `steps` are sampled, which one call runs. See `loops.StepRecorder`."""
