@@ -50,7 +50,8 @@ def session_words(incomplete: str) -> list[str]:
     from pipeline_bench.model.session import kept_sessions
 
     found = kept_sessions()
-    words = ["last" if number == 0 else f"last~{number}" for number in range(len(found))]
+    ended = sum(not each.measuring for each in found)
+    words = ["last" if number == 0 else f"last~{number}" for number in range(ended)]
     return [word for word in (*words, *(str(each.folder) for each in found)) if word.startswith(incomplete)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import sys
@@ -178,9 +179,14 @@ def _session_table(shown: list[SessionFolder], words: bool) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for number, each in enumerate(shown):
+    numbers = itertools.count()
+    for each in shown:
         command, scenario, summary = _summary(each)
-        word = ("last" if number == 0 else f"last~{number}") if words else ""
+        if each.measuring:
+            word, summary = "", f"still measuring; so far: {summary}"
+        else:
+            number = next(numbers)
+            word = ("last" if number == 0 else f"last~{number}") if words else ""
         head = Text.assemble((f"{each.began:%Y-%m-%d %H:%M}  ", "dim"), (scenario, "bold"), (f"  {command}", "dim"))
         table.add_row(Text(word), Text("\n").join([head, Text(summary), Text(safe(str(each.folder)), "dim")]))
     return table

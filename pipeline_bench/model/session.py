@@ -60,7 +60,7 @@ from pipeline_bench.model.result import EMULATED_LABEL, Disturbance, Precision, 
 from pipeline_bench.model.selftest import Checked, Selftest
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.system.files import matching, write_atomically
+from pipeline_bench.system.files import is_in_use, matching, write_atomically
 from pipeline_bench.text import Line, Text, read_text, units, unreadable
 
 SCHEMA_VERSION = 14
@@ -283,6 +283,11 @@ class SessionFolder:
     folder: Path
     began: datetime
 
+    @property
+    def measuring(self) -> bool:
+        """Whether a command measures into it now."""
+        return is_in_use(self.folder)
+
 
 def kept_sessions(folder: Path = REPORTS) -> list[SessionFolder]:
     """Return the sessions of a folder, the newest first; what does not say when it began is none.
@@ -298,17 +303,22 @@ def kept_sessions(folder: Path = REPORTS) -> list[SessionFolder]:
 def find(path: Path | str) -> Path:
     """Return the path itself, or the folder that ``last`` or ``last~N`` stands for where no file has that name.
 
+    What is still measured is passed over.
+
     Raises:
         SessionError: fewer were kept.
     """
     word = _LAST.fullmatch(str(path))
     if word is None or Path(path).exists():
         return Path(path)
-    number, found = int(word[1] or 0), kept_sessions()
+    kept = kept_sessions()
+    number, found = int(word[1] or 0), [each for each in kept if not each.measuring]
     if number < len(found):
         return found[number].folder
+    measured = len(kept) - len(found)
+    beside = f" and {measured} that {'is' if measured == 1 else 'are'} still measured" if measured else ""
     raise SessionError(
-        f"There is no session {path}: the folder {REPORTS} here holds {len(found) or 'none'}.",
+        f"There is no session {path}: the folder {REPORTS} here holds {len(found) or 'none'}{beside}.",
         "`pipeline-bench sessions` lists them; give the path of one that was kept elsewhere.",
     )
 

@@ -33,6 +33,7 @@ from pipeline_bench.scenario.files import COMPONENTS
 from pipeline_bench.sources.records import RecordSource
 from pipeline_bench.sources.synthetic_dataset import SyntheticDataset, dataset_folder
 from pipeline_bench.system import interrupts
+from pipeline_bench.system.files import in_use
 from pipeline_bench.text import units
 
 _LOOK_S = 0.2
@@ -268,7 +269,7 @@ def run(
             logs.rmdir()
             folder.rmdir()
         raise
-    with interrupts.deferred():
+    with interrupts.deferred(), in_use(folder):
         observer.preparing("importing TensorFlow, once for all trials")
         others = OtherWork()
         try:

@@ -242,6 +242,31 @@ def sweep() -> None:
             os.close(lock)
 
 
+@contextlib.contextmanager
+def in_use(folder: Path) -> Iterator[None]:
+    """Have `is_in_use` say so of a folder until the block or this process ends, unless the disk has no locks."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)  # waits at most for one who asks
+        yield
+    finally:
+        os.close(lock)
+
+
+def is_in_use(folder: Path) -> bool:
+    """Return whether a process is in a block of `in_use` for the folder."""
+    with contextlib.suppress(OSError):  # it is gone, or the disk has no locks
+        lock = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+    return False
+
+
 def _locked_folder() -> tuple[Path, int]:
     """Return a new folder and the descriptor of its lock."""
     while True:

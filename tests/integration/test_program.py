@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pipeline_bench.model.session import kept_sessions
 from tests.integration.program import session_of, start, started, wait_for, wait_until_gone
 
 INTERRUPTED = 130
@@ -35,6 +36,8 @@ def test_signals_save_what_was_measured_and_leave_no_process(
     program = start(tmp_path, "ok", "silent", "never")
     line(program, "ok, repeat 1/1: ok")
     trial = trial_of(tmp_path, "silent")
+    (kept,) = kept_sessions(tmp_path / "reports")
+    assert kept.measuring
     family = psutil.Process(program.pid).children(recursive=True)
     for _ in range(times):
         if program.poll() is None:
@@ -44,6 +47,7 @@ def test_signals_save_what_was_measured_and_leave_no_process(
     assert program.returncode == INTERRUPTED
     assert "Traceback" not in errors
     assert [record.status for record in session_of(tmp_path).trials] == ["ok", "interrupted"]
+    assert not kept.measuring
     (folder,) = (tmp_path / "reports").iterdir()
     assert {"report.md", "report.html"} <= {path.name for path in folder.iterdir()}
     assert trial in [process.pid for process in family]

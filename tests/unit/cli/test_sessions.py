@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import pipeline_bench
-from pipeline_bench.cli import run
+from pipeline_bench.cli import options, run
 from pipeline_bench.model import session as saved
+from pipeline_bench.system.files import in_use
 from tests.unit import diagnoses, sessions
 
 TIMES = {
@@ -66,6 +67,23 @@ def test_fewer_than_the_word_asks_for_is_one_message(capsys: pytest.CaptureFixtu
     error = capsys.readouterr().err
     assert "There is no session last~3: the folder reports here holds 3." in error
     assert "pipeline-bench sessions" in error
+
+
+def test_what_is_still_measured_has_no_word(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with in_use(reports / "third"):
+        assert run(["report", "last", "-f", "json"]) == 0
+        assert '"did second"' in capsys.readouterr().out
+        assert run(["sessions"]) == 0
+        listed = capsys.readouterr().out
+        assert run(["report", "last~2"]) == 2
+        assert "holds 2 and 1 that is still measured" in capsys.readouterr().err
+        assert options.session_words("last") == ["last", "last~1"]
+    rows = listed.split("2026-03-0")
+    assert "still measuring; so far: " in rows[1]
+    assert "still measuring" not in "".join(rows[2:])
+    assert rows[1].rstrip().endswith("last")  # the word stands before the next one's date
+    assert run(["report", "last", "-f", "json"]) == 0
+    assert '"did third"' in capsys.readouterr().out
 
 
 def test_a_file_of_that_name_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
