@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import jinja2
 import numpy as np
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from pipeline_bench.analysis.stats import BOOTSTRAP_FROM_TRIALS
@@ -36,6 +37,8 @@ _METHOD = (
     f"inconclusive. A variant is input-bound or host-bound from {units.share(BOUND_SHARE)} of the step, severely from "
     f"{units.share(SEVERE_SHARE)}, and compute-bound from an AU of {units.fraction(COMPUTE_BOUND_AU)}.",
 )
+
+_CODE = re.compile("`([^`]+)`")
 
 
 def render(session: Session) -> str:
@@ -120,7 +123,7 @@ def _page(template: str, session: Session, **values: Any) -> str:
 @cache
 def _templates() -> jinja2.Environment:
     """Return the templates of this folder: every value is escaped, and a name that is not given is an error."""
-    return jinja2.Environment(
+    templates = jinja2.Environment(
         loader=jinja2.FunctionLoader(_file),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -128,6 +131,8 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_harmless,
     )
+    templates.filters["prose"] = _prose
+    return templates
 
 
 def _harmless(value: Any) -> Any:
@@ -136,6 +141,11 @@ def _harmless(value: Any) -> Any:
         indent = value[: len(value) - len(value.lstrip(" "))]
         return indent + one_line(value, TEXT)
     return value
+
+
+def _prose(text: str) -> Markup:
+    """Return a sentence of a report for a template: what stands between backticks there is code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(_harmless(text)))))  # noqa: S704 - of escaped text
 
 
 def _plots(session: Session) -> dict[str, Plot | None]:

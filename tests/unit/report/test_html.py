@@ -40,6 +40,12 @@ def test_every_element_is_closed(session: Session) -> None:
     assert Page(html.render(session)).open == []
 
 
+def test_what_stands_between_backticks_is_shown_as_code() -> None:
+    session = sessions.normal()
+    page = html.render(session.model_copy(update={"notes": ("Run `pipeline-bench <doctor>` once; not `so.",)}))
+    assert "Run <code>pipeline-bench &lt;doctor&gt;</code> once; not `so." in page
+
+
 def test_every_plot_has_alternative_text_and_a_table(normal: Page) -> None:
     assert {plot["id"] for plot in normal.plots} == FIGURES
     assert normal.values("role").count("img") == len(FIGURES)
