@@ -239,7 +239,8 @@ def evidence(record: TrialRecord, *, brief: bool) -> Iterator[str]:
         yield from (f"{mark}{one_line(frame, limit)}" for frame in frames)
     if brief:
         yield from (f"{mark}{code_line(line)}" for line in record.traceback.splitlines()[-_TRACEBACK_LINES:])
-    lines = [shown for line in record.stderr_tail.splitlines() if (shown := one_line(line, limit))]
+    written = (brief and own_words(record.stderr_tail)) or record.stderr_tail.splitlines()
+    lines = [shown for line in written if (shown := one_line(line, limit))]
     most = _STDERR_LINES if brief else _ALL_STDERR_LINES
     if lines and not (brief and (record.stacks or record.traceback)):
         yield f"stderr, its last {most} lines:" if brief and len(lines) > most else "stderr ended with:"

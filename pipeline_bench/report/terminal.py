@@ -209,10 +209,12 @@ def failures(session: Session, besides: Collection[str] = (), most: int | None =
         if (record.variant not in besides or record.status == "interrupted") and not _is_in_conclusion(session, record)
     ]
     parts: list[RenderableType] = []
+    concluded = None if session.diagnosis is None else session.diagnosis.failure
     troubles = list(facts.troubles(unreported, brief=True))
     for record, lines in troubles[:most]:
         head = f"{variant_name(record.variant)}, repeat {record.repeat + 1}: "
-        reason = one_line(record.reason or "no reason is known", REASON)
+        is_said = record.reason is not None and record.reason == concluded
+        reason = "as said above" if is_said else one_line(record.reason or "no reason is known", REASON)
         parts.append(Text.assemble((head, "bold"), (record.status, "bold red"), f": {reason}"))
         if record.status != "interrupted" and most is None:  # where it was interrupted nothing went wrong
             parts += [Padding(Text(line, style="dim", overflow="fold"), _INDENT) for line in lines]

@@ -128,8 +128,11 @@ def test_what_the_headline_says_of_a_failure_is_not_said_again() -> None:
     log = "E0000 00:00:1795335705.538455 14706 cuda_platform.cc:52] failed call to cuInit\n"
     logged = whole.model_copy(update={"diagnosis": told, "trials": (record.model_copy(update={"stderr_tail": log}),)})
     assert shown(logged).count("wants an argument") == 1
-    noisy = record.model_copy(update={"stderr_tail": "disk is full"})
-    assert "disk is full" in on_paper(whole.model_copy(update={"diagnosis": told, "trials": (noisy,)}))
+    noisy = record.model_copy(update={"stderr_tail": f"{log}disk is full"})
+    text = on_paper(whole.model_copy(update={"diagnosis": told, "trials": (noisy,)}))
+    assert "disk is full" in text
+    assert "cuInit" not in text  # TensorFlow's own log, beside words of the script
+    assert text.count("wants an argument") == 1
 
 
 def test_how_a_fix_was_measured_is_said_beside_it() -> None:
