@@ -11,13 +11,13 @@ from pathlib import PurePath
 
 import libcst as cst
 
-from pipeline_bench.diagnosis import same_calls, source_writer, statements
+from pipeline_bench.diagnosis import library_calls, same_calls, source_writer, statements
 from pipeline_bench.diagnosis.source_file import Chain, Link, SourceFile, called_name, expression, new_call
 from pipeline_bench.diagnosis.stage_calls import APPLY, StageCalls
 from pipeline_bench.model.calls import KEPT_WHEN_FUSED, PARAMETERS, WORKERS, CannotPatchError
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import Edit, PrefetchToDevice, SetOptions
-from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.model.pipeline import Inspection, Location, Stage
 from pipeline_bench.tfdata import splitting
 
 _STATIC = {"zip", "sample_from_datasets", "choose_from_datasets"}
@@ -57,7 +57,8 @@ def change(
             edit.write(patch)
         diff = patch.diff()
     except CannotPatchError as reason:
-        words = (each.words(stages, str(reason) if each is edit else "") for each in edits)
+        behind, left = library_calls.rewritten(patch.maker, stages, edits)
+        words = [*behind, *(each.words(stages, str(reason) if each is edit else "") for each in left)]
         return CodeChange(text=" ".join([*words, *of_files]), alike=alike)
     root = patch.roots.pop() if len(patch.roots) == 1 else None
     return CodeChange(diff=diff or None, root=root, text=" ".join(of_files), alike=alike)
@@ -94,6 +95,10 @@ class Patch:
         self.calls = self._found.calls
         self._before = {number: stage.inputs[0] for number, stage in self.stages.items() if len(stage.inputs) == 1}
         self._make_chains()
+
+    def maker(self, place: Location) -> str | None:
+        """Return the name of the function that is called in a place; see `StageCalls.maker`."""
+        return self._found.maker(place)
 
     def once(self, edits: Sequence[Edit]) -> list[Edit]:
         """Return the edits to write: of those that do the same to all stages of one call only that of the first."""

@@ -70,6 +70,15 @@ class StageCalls:
                 left = [each for each in left if each not in own or each.stage == numbers[0]]
         return left
 
+    def maker(self, place: Location) -> str | None:
+        """Return the name of the function that is called in a place of a user's file; None where it is not known."""
+        file = self.files.get(place.file)
+        if file is None or place.end_line is None or place.end_column is None:
+            return None
+        end = file.at(place.end_line, place.end_column)
+        names = [called_name(each) for each in file.nodes if isinstance(each, cst.Call) and file.end(each) == end]
+        return names[0] if len(names) == 1 else None
+
     def _find(self, stage: Stage) -> tuple[SourceFile, cst.Call]:
         place = stage.place
         if place is None:

@@ -77,13 +77,14 @@ class InsertAfter(EditOfCalls):
     def write(self, patch: Patch) -> None:
         if self.keeps_files:  # what another run or another pipeline has left there would be read
             super().write(patch)
-        patch.insert_after(self.stage, self._call())
+        patch.insert_after(self.stage, self.call)
 
     def describe(self, stage: Callable[[int], str]) -> str:
-        return f"Write `{self._call()}` behind {stage(self.stage)}"
+        return f"Write `{self.call}` behind {stage(self.stage)}"
 
-    def _call(self) -> str:
-        """Return the call with its first argument by position, and ``repeat(-1)`` as ``repeat()``."""
+    @property
+    def call(self) -> str:
+        """The call with its first argument by position, and ``repeat(-1)`` as ``repeat()``."""
         given: list[str] = []
         for name, value in self.arguments.items():
             if self.method == "repeat" and value in (None, -1):

@@ -260,8 +260,11 @@ def _named_apart(found: list[Attempt], inspection: Inspection) -> tuple[Attempt,
     apart = []
     for attempt in found:
         name = base = attempt.fix.variant
+        alike = _with_the_same_label(attempt.fix, inspection)
         place = inspection.stage(attempt.fix.stages[0]).place if attempt.fix.stages else None
-        if names.count(base) > 1 and place is not None:
+        if alike is not None:
+            place = alike.place
+        if (alike is not None or names.count(base) > 1) and place is not None:
             name = base = f"{base}, line {place.line}"
         number = 2
         while name in used:
@@ -269,3 +272,13 @@ def _named_apart(found: list[Attempt], inspection: Inspection) -> tuple[Attempt,
         used.add(name)
         apart.append(attempt.model_copy(update={"fix": attempt.fix.model_copy(update={"variant": name})}))
     return tuple(apart)
+
+
+def _with_the_same_label(fix: Fix, inspection: Inspection) -> Stage | None:
+    """Return the stage that a fix is named by, if another one has its label in another line; else None."""
+    for number in (edit.stage for edit in fix.edits if isinstance(edit, InsertAfter | SetArgument)):
+        stage = inspection.stage(number)
+        places = {each.place.line for each in inspection.stages if each.label == stage.label and each.place}
+        if stage.function is not None and stage.label in fix.variant and len(places) > 1:
+            return stage
+    return None

@@ -82,6 +82,15 @@ def test_a_map_whose_user_wants_any_order_may_reorder_too_and_needs_both_options
     assert "--allow-reordering tries it" in reason(half, "parallel_map")
 
 
+def test_a_fix_of_one_of_two_stages_with_one_name_has_its_line() -> None:
+    stages = source(shuffle=False), mapped(1, "<lambda>"), mapped(2, "<lambda>", random=True), stage(3, "batch", 2)
+    (kept,) = of_kind(tried(chain_of(*stages)), "cache")
+    assert kept.variant == "cache in memory after map(<lambda>), line 11"
+    stages = source(shuffle=False), mapped(1, "decode"), mapped(2, "<lambda>", random=True), stage(3, "batch", 2)
+    (kept,) = of_kind(tried(chain_of(*stages)), "cache")
+    assert kept.variant == "cache in memory after map(decode)"
+
+
 def source(method: str = "range", **arguments: Any) -> Stage:
     return stage(0, method, **arguments)
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.diagnosis.patch import change
+from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import (
     BatchInGenerator,
@@ -1031,7 +1032,7 @@ def test_what_a_librarys_function_makes_is_changed_in_words() -> None:
     recorder = Recorder()
     looked = recorder.inspection(recorder.run(source))
     shuffle = looked.stages[1].model_copy(update={"method": "shuffle"})
-    fix = Fix(kind="k", variant="v", title="t", edits=(InsertAfter(stage=1, method="cache"),))
+    fix = Fix(kind="k", variant="v", title="t", edits=(Remove(stage=1),))
     code = change({FILE: source}, looked.model_copy(update={"stages": (looked.stages[0], shuffle)}), fix)
     assert code.diff is None
     assert shuffle.place is not None
@@ -1039,6 +1040,58 @@ def test_what_a_librarys_function_makes_is_changed_in_words() -> None:
     shared = shuffle.model_copy(update={"shared": True})
     code = change({FILE: source}, looked.model_copy(update={"stages": (looked.stages[0], shared)}), fix)
     assert "a library's function" in code.text
+
+
+def of_one_call(method: str, *, shuffled: bool = True) -> dict[str, Any]:
+    """A file with one call of a library's function, and an inspection of what that made: names, map, batch, prefetch.
+
+    The call is of the method in the file; the stages stand where it stands.
+    """
+    source = f"def make_dataset():\n    return keras.utils.{method}(\n        'data', batch_size=32)\n"
+    place = Location(file=FILE, line=2, end_line=3, column=11, end_column=30)
+    calls: list[tuple[str, dict[str, Any]]] = [("from_tensor_slices", {})]
+    calls += [("shuffle", {"buffer_size": 256})] if shuffled else []
+    calls += [("map", {}), ("batch", {"batch_size": 32}), ("prefetch", {})]
+    stages = tuple(
+        Stage(id=number, method=name, arguments=arguments, inputs=(number - 1,) if number else (), place=place)
+        for number, (name, arguments) in enumerate(calls)
+    )
+    looked = Recorder().inspection(Recorder().run(written("def make_dataset():\n    return tf.data.Dataset.range(9)")))
+    return {"source": source, "looked": looked.model_copy(update={"stages": stages, "sink": len(stages) - 1})}
+
+
+def said_of(made: dict[str, Any], *edits: Edit) -> str:
+    code = change({FILE: made["source"]}, made["looked"], Fix(kind="k", variant="v", title="t", edits=edits))
+    assert code.diff is None
+    return code.text
+
+
+def test_within_a_reader_of_a_folder_the_words_say_what_stands_behind_its_samples() -> None:
+    made = of_one_call("image_dataset_from_directory")
+    kept = (MoveBefore(stage=2, other=1), InsertAfter(stage=2, method="cache"))
+    text = said_of(made, *kept, SetOptions(options={"threading.max_intra_op_parallelism": 1}))
+    assert (
+        "`image_dataset_from_directory` (train.py:2) makes these stages in one call: give it `batch_size=None`" in text
+    )
+    assert "`.cache().shuffle(256).batch(32).prefetch(tf.data.AUTOTUNE)`" in text
+    assert "options.threading.max_intra_op_parallelism = 1" in text
+    assert "Move" not in text
+    parallel = SetArgument(stage=3, argument="num_parallel_calls", value=AUTOTUNE)
+    assert "`.batch(32, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)`" in said_of(made, parallel)
+    plain = of_one_call("audio_dataset_from_directory", shuffled=False)
+    assert "`.cache().batch(32).prefetch(tf.data.AUTOTUNE)`" in said_of(plain, InsertAfter(stage=1, method="cache"))
+
+
+@pytest.mark.parametrize("edits", [(SetArgument(stage=2, argument="num_parallel_calls", value=4),), (Remove(stage=1),)])
+def test_within_a_reader_what_its_samples_do_not_give_is_said_as_of_any_library(edits: tuple[Edit, ...]) -> None:
+    assert "no diff: a library's function" in said_of(of_one_call("image_dataset_from_directory"), *edits)
+
+
+def test_what_comes_behind_all_that_a_library_made_stands_behind_its_call() -> None:
+    text = said_of(of_one_call("load_pictures", shuffled=False), InsertAfter(stage=3, method="cache"))
+    assert text == "Write `.cache()` behind the dataset that `load_pictures` (train.py:2) returns."
+    inside = said_of(of_one_call("load_pictures", shuffled=False), InsertAfter(stage=1, method="cache"))
+    assert "no diff: a library's function, called in line 2, makes map" in inside
 
 
 def test_what_a_librarys_function_makes_in_an_apply_is_that_call() -> None:
