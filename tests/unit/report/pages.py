@@ -75,11 +75,11 @@ HOSTILE = (
     "\"><img src=x onerror='alert(1)'>",
     '<a href="https://example.org">here</a><b>bold</b>&lt;i&gt;',
     "{{ 7 * 7 }}%{x}${y}",
-    "`<b>bold</b>` and an end `",
     '<a href="//x.y">z</a>',
     "right\u202eto left\nand\ttwo lines\x00\x1b[2J",
     "x" * 10_000,
     "\n",
+    "`<b>bold</b>` and an end `",
 )
 
 
