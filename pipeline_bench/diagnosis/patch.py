@@ -11,7 +11,7 @@ from pathlib import PurePath
 
 import libcst as cst
 
-from pipeline_bench.diagnosis import library_calls, same_calls, source_writer, statements
+from pipeline_bench.diagnosis import imports, library_calls, same_calls, source_writer, statements
 from pipeline_bench.diagnosis.source_file import Chain, Link, SourceFile, called_name, expression, new_call
 from pipeline_bench.diagnosis.stage_calls import APPLY, StageCalls
 from pipeline_bench.model.calls import KEPT_WHEN_FUSED, PARAMETERS, WORKERS, CannotPatchError
@@ -121,7 +121,7 @@ class Patch:
     def set_argument(self, number: int, argument: str, text: str) -> None:
         """Give a stage's call a value for an argument, in place of the one that it has."""
         file, call = self._call(number)
-        value = expression(file.spelled(call, text))
+        value = expression(imports.spelled(file, call, text))
         if self._is_made_by_library(self.stages[number]):
             statements.set_attribute(file, call, argument, text)
             return
@@ -139,7 +139,7 @@ class Patch:
         index = chain.links.index(found[1]) + 1 if found else 0
         while index < len(chain.links) and chain.links[index].home is None:
             index += 1  # what was put in before stands in front
-        new = new_call(file.spelled(call, text))
+        new = new_call(imports.spelled(file, call, text))
         chain.insert(len(chain.links) if number is None else index, Link(new))
 
     def remove(self, number: int) -> None:
@@ -277,7 +277,7 @@ class Patch:
         texts = {name: self._given(file, cut, name) for name in PARAMETERS["window"]}
         sizes = {name: text if text.isidentifier() or text.isdigit() else f"({text})" for name, text in texts.items()}
         stride = "" if texts["stride"] in ("", "1") else f"{sizes['stride']} * "
-        start, tensorflow = file.free_name("start", "first_row"), file.tensorflow(call)
+        start, tensorflow = file.free_name("start", "first_row"), imports.tensorflow(file, call)
         rows = (
             f"{start}[..., {tensorflow}newaxis] + {stride}{tensorflow}range({texts['size']}, dtype={tensorflow}int64)"
         )
@@ -296,9 +296,8 @@ class Patch:
         file, call = self._call(self.sink)
         found = file.link(call)
         name = file.free_name("options", "data_options")
-        file.write_before(
-            found[0].base if found else call, [file.spelled(call, each.replace("{name}", name)) for each in lines]
-        )
+        own = [imports.spelled(file, call, each.replace("{name}", name)) for each in lines]
+        file.write_before(found[0].base if found else call, own)
         self.insert_after(None, f".with_options({name})")
 
     def _is_made_by_library(self, stage: Stage) -> bool:

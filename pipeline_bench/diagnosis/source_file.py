@@ -16,13 +16,11 @@ from functools import lru_cache
 from typing import Any
 
 import libcst as cst
-from libcst.helpers import get_full_name_for_node
 from libcst.metadata import BaseAssignment, ByteSpanPositionProvider, ImportAssignment, MetadataWrapper, ScopeProvider
 
 from pipeline_bench.model.calls import CannotPatchError
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
-_TENSORFLOW = ("tensorflow", "tensorflow.compat.v2", "tensorflow.compat.v1")
 BLOCKS = (cst.IndentedBlock, cst.Module)
 _NOT_AT_ONCE = (cst.Lambda, cst.BaseComp, cst.IfExp, cst.BooleanOperation)
 """Expressions whose parts do not run just once, whenever their statement does."""
@@ -130,7 +128,8 @@ class SourceFile:
         self.dropped: set[cst.CSTNode] = set()
         encoded = text.removeprefix(self.mark).encode()
         self._lines = [0, *(found.end() for found in _LINE_END.finditer(encoded))]
-        self._names = {node.value for node in self.nodes if isinstance(node, cst.Name)}
+        self.names = {node.value for node in self.nodes if isinstance(node, cst.Name)}
+        """All names in it, and those that edits have taken."""
 
     def at(self, line: int, column: int) -> int:
         """Return the offset in bytes of a line, from 1, and a column in bytes."""
@@ -159,8 +158,8 @@ class SourceFile:
     def free_names(self, *wanted: tuple[str, ...]) -> tuple[str, ...]:
         """Return several names like `free_name`, all of which are free."""
         numbered = (tuple(f"{name}_{number}" for name in wanted[-1]) for number in itertools.count(2))
-        found = next(names for names in itertools.chain(wanted, numbered) if not self._names.intersection(names))
-        self._names.update(found)
+        found = next(names for names in itertools.chain(wanted, numbered) if not self.names.intersection(names))
+        self.names.update(found)
         return found
 
     def readers(self, name: cst.Name) -> list[cst.CSTNode]:
@@ -265,56 +264,6 @@ class SourceFile:
         line = next((each for each in self.around(top) if isinstance(each, cst.SimpleStatementLine)), None)
         ends = line is not None and not getattr(top, "rpar", ()) and self.end(line.body[-1]) == self.end(top)
         return line if ends and line is not None and isinstance(line.body[-1].semicolon, cst.MaybeSentinel) else None
-
-    def tensorflow(self, call: cst.Call) -> str:
-        """Return how the file calls ``tf.`` where a call stands.
-
-        Raises:
-            CannotPatchError: it has no name for TensorFlow itself.
-        """
-        name = self._tensorflow_data(call).removesuffix("data.")
-        if not name.endswith("."):
-            raise CannotPatchError("the file has no name for TensorFlow itself")
-        return name
-
-    def spelled(self, call: cst.Call, text: str) -> str:
-        """Return a text with ``tf.data.`` as the file calls it where a call stands.
-
-        Raises:
-            CannotPatchError: it has no name for it.
-        """
-        return text.replace("tf.data.", self._tensorflow_data(call)) if "tf.data." in text else text
-
-    def _tensorflow_data(self, call: cst.Call) -> str:
-        places = (self.function(call), self.module)
-        for node in self.nodes:
-            if not isinstance(node, cst.Import | cst.ImportFrom) or self.function(node) not in places:
-                continue
-            if any(isinstance(each, cst.If) for each in self.around(node)):  # as for type checkers only
-                continue
-            start = (
-                f"{get_full_name_for_node(node.module)}." if isinstance(node, cst.ImportFrom) and node.module else ""
-            )
-            for alias in node.names if not isinstance(node.names, cst.ImportStar) else ():
-                used = alias.evaluated_alias or alias.evaluated_name.split(".")[0]
-                whole = f"{start}{alias.evaluated_name}"
-                if not self.is_imported(used, call):
-                    continue
-                if whole in _TENSORFLOW:
-                    return f"{used}.data."
-                if whole == "tensorflow.data" and (alias.asname or start):
-                    return f"{used}."
-                if whole.startswith("tensorflow.") and not (alias.asname or start):
-                    return "tensorflow.data."
-        if "tf" not in self._names or self._is_conditional("tf", call):
-            raise CannotPatchError("the file has no name for tf.data itself")
-        return "tf.data."
-
-    def _is_conditional(self, name: str, node: cst.CSTNode) -> bool:
-        """Return whether a name is, where a node stands, only what an import under a condition makes it."""
-        made = self.made(name, node)
-        ifs = [isinstance(each, ImportAssignment) and cst.If in map(type, self.around(each.node)) for each in made]
-        return bool(ifs) and all(ifs)
 
     def made(self, name: str, node: cst.CSTNode) -> list[BaseAssignment]:
         """Return what makes a name something where a node stands."""

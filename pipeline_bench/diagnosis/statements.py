@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
+from pipeline_bench.diagnosis import imports
 from pipeline_bench.diagnosis.source_file import Chain, Composed, Link, SourceFile, called_name, expression
 from pipeline_bench.model.calls import CannotPatchError
 
@@ -145,15 +146,11 @@ def decorate(file: SourceFile, definition: cst.FunctionDef, decorator: str) -> N
         CannotPatchError: the module's name is something else there, or the file has no import.
     """
     module = decorator.partition(".")[0]
-    lines = (each for each in file.module.body if isinstance(each, cst.SimpleStatementLine))
-    imports = [each for line in lines for each in line.body if isinstance(each, cst.Import | cst.ImportFrom)]
     if not file.made(module, definition):
-        first = next((each for each in imports if not file.code(each).startswith("from __future__")), None)
-        line = file.line_of(first) if first is not None else None
-        if line is None:
-            raise CannotPatchError(f"there is no place for `import {module}`")
-        file.lines_before.setdefault(line, []).append(f"import {module}\n")
-    elif not file.is_imported(module, definition) or not any(_binds(each, module) for each in imports):
+        imports.add(file, f"import {module}")
+    elif not file.is_imported(module, definition) or not any(
+        _binds(each, module) for each in imports.unconditional(file)
+    ):
         raise CannotPatchError(f"{module} is not a name for that module there")
     file.decorators[definition] = decorator
 
@@ -218,7 +215,7 @@ def vectorized(file: SourceFile, call: cst.Call, function: cst.BaseExpression, e
         CannotPatchError: a call makes the function.
     """
     _check_given(function)
-    name, text = f"{file.tensorflow(call)}vectorized_map", file.code(function)
+    name, text = f"{imports.tensorflow(file, call)}vectorized_map", file.code(function)
     batch, sample = file.free_name("samples"), file.free_name("sample")
     if not _is_spread(element):
         return expression(f"lambda {batch}: {name}({text}, {batch})")
@@ -244,7 +241,7 @@ def gather(file: SourceFile, call: cst.Call, value: cst.BaseExpression, element:
     Raises:
         CannotPatchError: it is anything else.
     """
-    tensorflow = file.tensorflow(call)
+    tensorflow = imports.tensorflow(file, call)
     tensors: dict[str, str] = {}
 
     def of(part: cst.BaseExpression) -> str:

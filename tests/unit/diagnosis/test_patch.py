@@ -508,7 +508,24 @@ def test_a_name_of_tensorflow_that_is_something_else_where_the_call_stands_is_no
     fix = Fix(kind="k", variant="v", title="t", edits=(edit,))
     code = change({FILE: source}, inspection, fix)
     assert code.diff is None
-    assert "the file has no name for tf.data itself" in code.text
+    lacks = "no name for tf.data itself" if " as tf" in conditional else "no place for `import tensorflow as tf`"
+    assert lacks in code.text
+
+
+def test_a_file_with_no_name_of_tensorflow_imports_it() -> None:
+    makes = "def make_dataset():\n    return Dataset.range(9).map(f).map(f)\n"
+    edits = tuple(SetArgument(stage=number, argument="num_parallel_calls", value=-1) for number in (1, 2))
+    fix = Fix(kind="k", variant="v", title="t", edits=edits)
+    source = f"from __future__ import annotations\n\nimport os\n\n{FUNCTIONS}\n{makes}"
+    inspection = (recorder := Recorder()).inspection(recorder.run(source))
+    diff = str(change({FILE: source}, inspection, fix).diff)
+    assert diff.count("+import tensorflow as tf\n import os\n") == 1
+    assert diff.count("num_parallel_calls=tf.data.AUTOTUNE") == 2
+    source = f"{FUNCTIONS}\n{makes}"
+    inspection = (recorder := Recorder()).inspection(recorder.run(source))
+    code = change({FILE: source}, inspection, fix)
+    assert code.diff is None
+    assert "there is no place for `import tensorflow as tf`" in code.text
 
 
 def test_fused_maps_compute_what_they_did_apart() -> None:
