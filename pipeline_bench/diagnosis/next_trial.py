@@ -47,8 +47,6 @@ _CLEARLY = 1.4
 them has been confirmed and both together as well."""
 _ABOUT_AS_MUCH = 1.25
 """A fix that is confirmed sooner is worth this much less of gain, when the budget ends."""
-_TELLING = "fingerprint"
-"""The phase in which a trial tells which samples arrive."""
 _SOME_OTHER = ""
 _NEAR = 0.97
 """Less than 3 % apart is near: trials of the same pipeline differ by as much (`thresholds.GAINED`)."""
@@ -279,9 +277,9 @@ class NextTrial:
         One that was never tried may take as long as the longest. Only in its first trial does one tell its samples.
         """
         took_s: dict[str, list[float]] = {}
-        telling_s = max((trial.phase_s(_TELLING) for trial in self._timed), default=0.0)
+        telling_s = max((trial.phase_s("fingerprint") for trial in self._timed), default=0.0)
         for trial in self._timed:
-            besides_s = trial.start_s(self._diagnosis.target.is_script) + trial.phase_s(_TELLING)
+            besides_s = trial.start_s(self._diagnosis.target.is_script) + trial.phase_s("fingerprint")
             took_s.setdefault(trial.variant, []).append((trial.ended_ns - trial.started_ns) / 1e9 - besides_s)
         own_s = {name: fmean(each) for name, each in took_s.items()}
         longest_s = max(own_s.values(), default=variants.expected_s(self._diagnosis))

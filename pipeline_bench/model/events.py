@@ -6,7 +6,7 @@ TensorFlow and C libraries write to stdout and stderr, so neither carries result
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -28,17 +28,21 @@ class Hello(Data):
     at_ns: int
 
 
-IMPORT, TRACE, TRAIN = "import", "trace", "train"
+PhaseName = Literal[
+    "start", "import", "build", "storage", "evaluate", "trace", "train", "inspect", "fill", "fingerprint"
+]
+"""The parts of a trial: ``storage`` prepares the page cache, ``trace`` is a model's first step, ``fill`` passes over a
+cache, ``fingerprint`` tells which samples arrive. A training that failed is followed by ``inspect``."""
+IMPORT: Final = "import"
+TRACE: Final = "trace"
+TRAIN: Final = "train"
 LONGEST_IMPORT_S = 120.0
 """TensorFlow's import, in a fresh interpreter, takes some seconds, and a minute beside other work: until then it is no
 stall."""
 
 
 class Phase(Data):
-    """A part of the trial begins: ``import``, ``build``, ``evaluate``, ``storage``, ``trace``, ``train``.
-
-    A training that failed is followed by ``inspect``.
-    """
+    """A part of the trial begins, a `PhaseName`; of another version's trial perhaps one that is not known here."""
 
     event: Literal["phase"] = "phase"
     name: Line

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from pipeline_bench.model import Count, Record, Series
-from pipeline_bench.model.events import TRACE, Device, Placement, QueueState, Stack, Storage, Work
+from pipeline_bench.model.events import TRACE, Device, PhaseName, Placement, QueueState, Stack, Storage, Work
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.scenario import Scenario, Variant
@@ -180,7 +180,7 @@ class TrialRecord(Record):
         """Whether it ended well and has steps after its warm-up, so that figures are taken of it."""
         return self.status == "ok" and self.steps is not None and self.steps.count > self.warmup_steps
 
-    def phase_s(self, name: str) -> float:
+    def phase_s(self, name: PhaseName) -> float:
         """Return how many seconds it was in a phase."""
         ends_ns = [*(mark.at_ns for mark in self.phases), self.ended_ns][1:]
         return sum(end - mark.at_ns for mark, end in zip(self.phases, ends_ns, strict=True) if mark.name == name) / 1e9

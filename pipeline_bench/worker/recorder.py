@@ -30,6 +30,7 @@ from pipeline_bench.model.events import (
     Event,
     Failed,
     Phase,
+    PhaseName,
     QueueDepths,
     QueueState,
     Stack,
@@ -126,7 +127,7 @@ class Recorder(StepRecorder):
         self._shipped = 0
         self._last_steps = run.steps or sys.maxsize
         self._length_ns = sys.maxsize if run.time_s is None else round(run.time_s * 1e9)
-        self._phase = "start"
+        self._phase: PhaseName = "start"
         self._begun_ns = self._alive_ns = monotonic_ns()
         self._queued_s = 0.0
         """For how long this process had had no core when the phase began."""
@@ -151,7 +152,7 @@ class Recorder(StepRecorder):
         self._looked_ns = monotonic_ns()
         self._thread.start()
 
-    def phase(self, name: str) -> None:
+    def phase(self, name: PhaseName) -> None:
         """Report that a phase of the trial begins."""
         if name != self._phase:
             self._begun_ns, self._queued_s = monotonic_ns(), queued_s(os.getpid())
