@@ -69,8 +69,8 @@ def test_a_long_wait_for_the_driver_is_shown_and_ends(nvml_stub: Path, monkeypat
 
     for name, value in stub_environment(nvml_stub, NVML_STUB_MODE="hang_in_init").items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(comparison, "_OPENS_WITHIN_S", 0.1)
-    with closing(NvmlSampler.open(Timeouts(opening_s=0.5, end_s=0.2))) as gpu:
+    monkeypatch.setattr(comparison, "_OPENS_WITHIN_S", 0.05)
+    with closing(NvmlSampler.open(Timeouts(opening_s=2.0, end_s=0.2))) as gpu:
         session = new_session(scenario("feed_dict"), gpu, observer=Listener())
     assert shown == ["waiting for the NVIDIA driver to list the GPUs"]
     assert session.environment.accelerator_reason == STOPPED
