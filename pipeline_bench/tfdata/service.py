@@ -18,7 +18,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.graph_ops import PYTHON_OPS
 from pipeline_bench.system import children
 from pipeline_bench.system.children import Broke, Process
-from pipeline_bench.system.processes import leave
+from pipeline_bench.system.processes import leave, quick_imports
 from pipeline_bench.text import line_of, message_of, units
 
 HOST = "localhost"
@@ -252,7 +252,8 @@ def serve(connection: Any) -> None:
     """Be the dispatcher or the worker that the first message says; does not return."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     try:
-        import tensorflow as tf  # noqa: F401 - while it waits for what it is to be
+        with quick_imports():
+            import tensorflow as tf  # noqa: F401 - while it waits for what it is to be
 
         server = _server(connection.recv())
         connection.send("ready")

@@ -23,7 +23,7 @@ from pipeline_bench.loops import Step, StepRecorder, Training
 from pipeline_bench.loops.session import SessionLoop
 from pipeline_bench.model.events import QueueState, Stack
 from pipeline_bench.system.children import Broke
-from pipeline_bench.system.processes import leave
+from pipeline_bench.system.processes import leave, quick_imports
 from pipeline_bench.worker import bad_record, cluster_graph, sample_audit
 from pipeline_bench.worker import cluster_messages as messages
 from pipeline_bench.worker.cluster_graph import WorkerGraph
@@ -46,6 +46,8 @@ def run(connection: Any) -> None:
     """Be the task that the first message says; does not return."""
     assignment: messages.Assignment = connection.recv()
     try:
+        with quick_imports():
+            import tensorflow as tf  # noqa: F401
         if assignment.job == "ps":
             _serve(connection)
         else:

@@ -18,7 +18,7 @@ from pipeline_bench.model.trial import Trial
 from pipeline_bench.sources import Source
 from pipeline_bench.sources.records import RecordSource
 from pipeline_bench.system.files import ScratchFolder
-from pipeline_bench.system.processes import threads, why_not_forkable
+from pipeline_bench.system.processes import quick_imports, threads, why_not_forkable
 from pipeline_bench.worker import bad_record, runtime, sample_audit
 from pipeline_bench.worker.page_cache_controller import PageCacheController, open_controller
 from pipeline_bench.worker.recorder import Channel, Recorder
@@ -95,7 +95,8 @@ def can_fork() -> bool:
     import numpy as np  # noqa: F401 - its BLAS may start threads, which survive a fork; only later ones count
 
     before = threads()
-    import tensorflow as tf  # noqa: F401 - one import for all processes
+    with quick_imports():
+        import tensorflow as tf  # noqa: F401 - one import for all processes
 
     return why_not_forkable(before) is None
 

@@ -33,6 +33,7 @@ from pipeline_bench.system.processes import (
     adopt_orphans,
     end_with_parent,
     outlive_parent,
+    quick_imports,
     removes_shared_memory,
     thread_starts,
     threads,
@@ -182,14 +183,16 @@ def _import_everything() -> str | None:
     # Python 3.12 warns of any fork beside another thread; NumPy's BLAS has one and handles the fork itself.
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
     before = threads()
-    with thread_starts() as started_by:
+    with quick_imports(), thread_starts() as started_by:
         import tensorflow as tf  # noqa: F401 - the import is what a fork saves
 
         import pipeline_bench.worker.main  # noqa: F401
         from pipeline_bench import plugins
 
-    for group in plugins.GROUPS:
-        plugins.names(group)  # finds them, and imports those of this package: a tenth of a second that no trial pays
+        for group in plugins.GROUPS:
+            plugins.names(
+                group
+            )  # finds them, and imports those of this package: a tenth of a second that no trial pays
 
     return why_not_forkable(before, started_by)
 
