@@ -247,8 +247,8 @@ def in_use(folder: Path) -> Iterator[None]:
     """Have `is_in_use` say so of a folder until the block or this process ends, unless the disk has no locks."""
     lock = os.open(folder, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX)  # waits at most for one who asks
+        with contextlib.suppress(OSError):  # a `ScratchFolder` is locked already
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(lock)

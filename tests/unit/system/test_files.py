@@ -15,7 +15,7 @@ import pytest
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.system import files
-from pipeline_bench.system.files import ScratchFolder, own_temporary_files, sweep, write_atomically
+from pipeline_bench.system.files import ScratchFolder, in_use, is_in_use, own_temporary_files, sweep, write_atomically
 
 
 def test_text_and_bytes_arrive(tmp_path: Path) -> None:
@@ -185,3 +185,16 @@ def test_temporary_files_have_a_folder_once_there_is_one_and_it_goes(
         assert {path.parent.parent for path in made} == {tmp_path}
         assert len(list(tmp_path.iterdir())) == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.timeout(20)
+def test_a_folder_is_in_use_until_the_block_ends_and_nobody_waits_for_its_lock(tmp_path: Path) -> None:
+    assert not is_in_use(tmp_path)
+    with in_use(tmp_path), in_use(tmp_path):
+        assert is_in_use(tmp_path)
+    assert not is_in_use(tmp_path)
+    assert not is_in_use(tmp_path / "gone")
+    scratch = ScratchFolder()  # a session without a folder of the user's is kept in one
+    with in_use(scratch.path):
+        assert is_in_use(scratch.path)
+    scratch.remove()
