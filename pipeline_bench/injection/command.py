@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -132,12 +133,12 @@ def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Pope
     with ScratchFolder() as scratch:
         gpu = NvmlSampler.open()  # whose process would keep what is held back below
         started_ns = time.monotonic_ns()
-        try:
-            child = _started(command, environment_of(os.environ, scratch.path, out))
-        except BaseException:
-            gpu.close()
-            raise
-        with job_control.keys_held():  # for `_wait` to take them
+        with job_control.keys_held() as mask:  # for `_wait` to take them, also what the command sends at once
+            try:
+                child = _started(command, environment_of(os.environ, scratch.path, out), mask)
+            except BaseException:
+                gpu.close()
+                raise
             pass_on_to(child)
             readings = Readings()
             sampler = SamplerThread([HostSampler(child.pid, helper=gpu), gpu], readings)
@@ -168,20 +169,30 @@ def _after_s(records: Sequence[ProcessRecord], ended_ns: int) -> float:
     return (ended_ns - max(ends_ns)) / 1e9 if ends_ns and len(ends_ns) == len(trainings) else 0.0
 
 
-def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _started(command: Sequence[str], environment: Mapping[str, str], mask: Collection[int]) -> subprocess.Popen[bytes]:
     """Start a command with what this process was given: also the files of `<(…)` in a shell, or of a launcher's.
+
+    Args:
+        command: the program and its arguments.
+        environment: all of it.
+        mask: the signals that are held back in the command, which are not those held back here.
 
     Raises:
         OSError: the program cannot be started.
     """
+
+    def start(*arguments: str) -> subprocess.Popen[bytes]:
+        set_mask = partial(signal.pthread_sigmask, signal.SIG_SETMASK, mask)  # takes no lock, and so cannot hang
+        return subprocess.Popen(arguments, env=environment, close_fds=False, preexec_fn=set_mask)  # noqa: PLW1509
+
     try:
-        return subprocess.Popen(command, env=environment, close_fds=False)
+        return start(*command)
     except OSError as error:
         program = shutil.which(command[0])
         if error.errno != errno.ENOEXEC or program is None:
             raise
         # A script without a first line that names its interpreter: the shell's, as for execvp(3), and so for nohup.
-        return subprocess.Popen(["/bin/sh", program, *command[1:]], env=environment, close_fds=False)
+        return start("/bin/sh", program, *command[1:])
 
 
 def _wait(child: subprocess.Popen[bytes]) -> int:
@@ -267,7 +278,7 @@ def _handled(handlers: Mapping[int, Any]) -> dict[int, Any]:
 def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     """Pass signals on to the command, but INT and QUIT where a terminal's keys send them to it as well.
 
-    While `run` waits for the command, it knows by their sender whether keys sent them (`_wait`); before that, they are
+    From the command's start on, `run` knows by their sender whether keys sent them (`_wait`); before that, they are
     taken for a key's in the foreground of a terminal.
 
     Once the command has ended they change nothing, so that a late one costs neither the lines about the command

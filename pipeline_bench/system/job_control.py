@@ -22,15 +22,16 @@ _given_back = False
 
 
 @contextmanager
-def keys_held() -> Iterator[None]:
+def keys_held() -> Iterator[set[int]]:
     """Hold the signals of a terminal's keys back in the block, and SIGCHLD, for `signal.sigtimedwait` to take them.
 
     Those that are ignored too: a command that is waited for ignores them as well, unless it has a handler of its own.
-    A thread that is started in the block never takes one.
+    A thread that is started in the block never takes one. Yields the signals that were held back before, as a process
+    that is started in the block is to have it.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*KEYS, signal.SIGCHLD})
     try:
-        yield
+        yield set(before)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

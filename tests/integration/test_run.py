@@ -198,8 +198,7 @@ def test_a_signal_that_is_ignored_reaches_a_command_that_has_a_handler(tmp_path:
     program.stdout.close()
 
 
-def test_what_the_command_sends_to_its_process_group_does_not_come_back_to_it(tmp_path: Path) -> None:
-    code = """
+SENDS_TO_GROUP = """
 import os, signal, sys, time
 seen = []
 signal.signal(signal.SIGINT, lambda *_: seen.append(1))
@@ -207,7 +206,23 @@ os.killpg(0, signal.SIGINT)
 time.sleep(1)  # a second one would have come by now
 sys.exit(8 + len(seen))
 """
-    command = [sys.executable, "-m", "pipeline_bench", "run", "--", sys.executable, "-c", code]
+STARTS_LATE = """
+import subprocess, sys, time
+class Late(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        time.sleep(0.7)  # as on a busy machine: meanwhile the command runs
+subprocess.Popen = Late
+from pipeline_bench.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("program", [("-m", "pipeline_bench"), ("-c", STARTS_LATE)], ids=["plain", "late"])
+def test_what_the_command_sends_to_its_process_group_does_not_come_back_to_it(
+    tmp_path: Path, program: tuple[str, str]
+) -> None:
+    command = [sys.executable, *program, "run", "--", sys.executable, "-c", SENDS_TO_GROUP]
     assert subprocess.run(command, check=False, cwd=tmp_path, timeout=60, start_new_session=True).returncode == 9
 
 
