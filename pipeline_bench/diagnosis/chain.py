@@ -277,7 +277,9 @@ def parallel_by_default(stage: Stage, default_parallelised: bool) -> bool:
 
 
 def _in_parallel(stage: Stage) -> bool:
-    return any(stage.arguments.get(name) is not None for name in ("num_parallel_calls", "num_parallel_reads"))
+    return stage.label == "apply(parallel_interleave)" or any(
+        stage.arguments.get(name) is not None for name in ("num_parallel_calls", "num_parallel_reads")
+    )
 
 
 def may_differ(stage: Stage) -> bool:

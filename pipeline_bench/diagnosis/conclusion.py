@@ -272,7 +272,7 @@ def _none_limits(diagnosis: Diagnosis) -> bool:
 def _promising(session: Session, diagnosis: Diagnosis) -> str:
     """That one gained, though not enough, or in too few trials, for a proposal."""
     able = [each for each in attempt_statistics.of(session, diagnosis) if each.contends]
-    best = min(able, key=attempt_statistics.by_gain, default=None)
+    best = max(able, key=_likely_gain, default=None)
     room = headroom(session)
     if best is None or _none_limits(diagnosis):
         return ""
@@ -281,6 +281,11 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
         return ""
     came = f"{units.ratio(gain)} in {units.count(best.trials, 'trial')}"
     return f" The most promising is {best.name}, {came}: use a larger --budget."
+
+
+def _likely_gain(each: AttemptStatistics) -> float:
+    """Return a gain as if two more trials had gained nothing: of many fixes one has luck in its only trial."""
+    return float(_gain(each) ** (each.trials / (each.trials + 2)))
 
 
 def _left(diagnosis: Diagnosis) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from pipeline_bench.analysis.thresholds import NEEDED_STEPS
 from pipeline_bench.diagnosis import attempt_statistics, bottleneck, conclusion, fixes, variants
 from pipeline_bench.diagnosis.next_trial import NextTrial
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
@@ -174,7 +175,31 @@ def _against_doubt(session: Session, diagnosis: Diagnosis) -> Trial | None:
         needed_s = trials * max(_charged_s(session, trial) for trial in written)
         if all(trial.measured for trial in written) and needed_s <= left_s:
             return variants.trial(session, AS_WRITTEN, max(trial.repeat for trial in session.trials) + 1, "none")
-    return None
+    return _for_a_verdict(session, diagnosis, left_s)
+
+
+def _for_a_verdict(session: Session, diagnosis: Diagnosis, left_s: float) -> Trial | None:
+    """Return a trial more of what has too few steps for a verdict; None where the budget ends before there are enough.
+
+    The verdict is of the pipeline as written beside its ceiling: both are measured in whole rounds.
+    """
+    result = session.find_result(AS_WRITTEN)
+    if result is None or not result.steps or result.verdict.cause != "too-few-steps":
+        return None
+    base = variants.base_of(diagnosis)
+    trials = [trial for name in base for trial in session.trials_of(name)]
+    if not all(trial.measured for trial in trials):
+        return None
+    last = max(trial.repeat for trial in session.trials)
+    due = [name for name in base if all(trial.repeat != last for trial in session.trials_of(name))]
+    fewest = min(found.steps for name in base if (found := session.find_result(name)) is not None)
+    rounds = max(1, len({trial.repeat for trial in trials}))
+    wanted = math.ceil((NEEDED_STEPS - fewest) * rounds / max(1, fewest))
+    round_s = sum(max(_charged_s(session, trial) for trial in session.trials_of(name)) for name in base)
+    if max(1, wanted) * round_s > left_s:
+        return None
+    name, number = (due[0], last) if 0 < len(due) < len(base) else (base[0], last + 1)
+    return variants.trial(session, name, number, "none")
 
 
 def _usable(inspected: TrialRecord) -> Inspection | None:

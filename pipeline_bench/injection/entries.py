@@ -44,7 +44,8 @@ def of_loop(where: str, loop: Any, only_reads: bool) -> dict[str, Any] | None:
 
 def program() -> str:
     """Return the name of the program's file, as the session is called."""
-    name = Path(sys.argv[0]).name if getattr(sys, "argv", None) and sys.argv[0] not in ("", "-c") else "python"
+    file = Path(sys.argv[0]) if getattr(sys, "argv", None) and sys.argv[0] not in ("", "-c") else Path("python")
+    name = file.parent.name or file.name if file.name == "__main__.py" else file.name  # of `python -m package`
     return _NOTEBOOK if name == _KERNEL else name
 
 

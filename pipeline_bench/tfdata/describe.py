@@ -19,6 +19,8 @@ from pipeline_bench.tfdata.public_api import datasets
 
 _LONGEST_TEXT = 80
 _LONGEST_TUPLE = 16
+_FOR_APPLY = ("_apply_fn", "apply_fn")
+"""The names that TensorFlow gives a function for `apply`, within the function that makes it."""
 _RANDOM_OPS = re.compile(r"Random|TruncatedNormal|Multinomial|SampleDistorted|^Rng|^Stateful(Uniform|StandardNormal)")
 # What is_stateful says of these is not what tf.data goes by when it decides whether to parallelise a map: it looks into
 # the functions that control flow calls, and skips assertions (tensorflow/core/grappler/optimizers/data/function_utils).
@@ -49,9 +51,19 @@ def arguments(given: Mapping[str, Any]) -> dict[str, Value]:
     for name, value in given.items():
         if type(value).__name__ == "Options" and hasattr(value, "threading"):
             result |= _options(value, type(value)())
-        elif not callable(value) and not datasets(value):
+        elif callable(value):
+            result |= _held(value)
+        elif not datasets(value):
             result[name] = _argument(name, value)
     return result
+
+
+def _held(function: Any) -> dict[str, Value]:
+    """Return the settings within what ``tf.data.experimental.map_and_batch(…)`` and its like return for `apply`."""
+    if getattr(function, "__name__", "") not in _FOR_APPLY or not function.__module__.startswith("tensorflow."):
+        return {}
+    held = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {name: cell.cell_contents for name, cell in held if isinstance(cell.cell_contents, bool | int)}
 
 
 def _argument(name: str, value: Any) -> Value:
@@ -149,7 +161,7 @@ def name(given: Any) -> str:
         qualified = plain.__name__.removesuffix("V2")
     outer, _, own = str(qualified).rpartition(".<locals>.")
     # What `tf.data.experimental.assert_cardinality(…)` and its like return for `apply` has no name of its own.
-    return outer.rpartition(".")[-1] if own in ("_apply_fn", "apply_fn") else own
+    return outer.rpartition(".")[-1] if own in _FOR_APPLY else own
 
 
 def _plain_function(given: Any) -> Any:

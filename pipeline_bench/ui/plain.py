@@ -61,7 +61,7 @@ class PlainView(Observer):
         variants = units.count(len(session.scenario.variants), "variant")
         name = one_line(session.scenario.name, NAME)
         if session.diagnosis is not None:
-            self._line(f"{name}: for {session.diagnosis.budget_s:g} s at most")
+            self._line(f"{name}: up to {session.diagnosis.budget_s:g} s of measuring, beside the starts of its trials")
         elif session.precision is None:
             self._line(f"{name}: {units.count(len(plan), 'trial')} of {variants}")
         else:

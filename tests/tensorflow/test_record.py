@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pipeline_bench.diagnosis import chain
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.pipeline import Stage, Target
@@ -85,6 +86,21 @@ def test_stateless_random_ops_draw_nothing_new_unless_a_state_seeds_them() -> No
 
     assert not random(lambda x: [x, 1])
     assert random(lambda x: generator.make_seeds(1)[:, 0])
+
+
+def test_what_an_older_function_for_apply_was_given_says_whether_it_runs_in_parallel() -> None:
+    import tensorflow as tf
+
+    experimental, numbers = tf.data.experimental, tf.data.Dataset.range(9)
+    fused = experimental.map_and_batch(lambda x: x + 1, 4, num_parallel_calls=AUTOTUNE)
+    stage = recorded.recipe_of(lambda: numbers.apply(fused)).stages[-1]
+    assert stage.label == "apply(map_and_batch)"
+    assert stage.arguments == {"batch_size": 4, "num_parallel_calls": AUTOTUNE, "drop_remainder": False}
+    assert chain.hands_over(stage, default_parallelised=False)
+    several = experimental.parallel_interleave(tf.data.Dataset.range, cycle_length=2)
+    assert chain.hands_over(recorded.recipe_of(lambda: numbers.apply(several)).stages[-1], default_parallelised=False)
+    one_by_one = recorded.recipe_of(lambda: numbers.apply(lambda data: data.batch(2))).stages[-1]
+    assert not chain.hands_over(one_by_one, default_parallelised=False)
 
 
 def test_a_place_ends_where_the_call_ends() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
+import pytest
 
 from pipeline_bench.diagnosis import attempt_statistics, beyond, conclusion
 from pipeline_bench.model import Series
@@ -240,3 +242,17 @@ def test_where_a_loop_of_a_scripts_is_not_run_its_pipeline_alone_is_said_to_gain
     state = diagnose(Machine(known, ran.period_ms, ceiling_ms=20.5), allow_threads=True)
     assert state.diagnosis is not None
     assert state.diagnosis.text.endswith("No fix of the input makes the training step faster.")
+
+
+def test_a_fix_that_had_luck_in_its_only_trial_is_not_the_most_promising(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
+    of_map = inspection(stages, (cost(0, 0.1), cost(1, 9.0), cost(2, 0.1)))
+    state = diagnose(Machine(of_map, lambda edits: 8.0 if edits else 10.0, noise=0.4, seed=4), budget_s=60.0)
+    assert state.diagnosis is not None
+    found = attempt_statistics.of(state, state.diagnosis)
+    able = [each for each in found if each.possible][:2]
+    known = [dataclasses.replace(able[0], gain=1.33, trials=3), dataclasses.replace(able[1], gain=1.53, trials=1)]
+    for lucky, promising in ((1.53, known[0]), (3.0, known[1])):
+        known[1] = dataclasses.replace(known[1], gain=lucky)
+        monkeypatch.setattr(attempt_statistics, "of", lambda *_: list(known))
+        assert f"The most promising is {promising.name}, " in conclusion._promising(state, state.diagnosis)

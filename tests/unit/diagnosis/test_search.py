@@ -585,6 +585,19 @@ def test_steps_that_are_too_few_to_be_sure_are_made_more_where_the_budget_allows
     assert few.doubt == "steps"
 
 
+def test_steps_that_are_too_few_for_a_verdict_are_made_more_in_whole_rounds_where_the_budget_allows_it() -> None:
+    ran = Machine(python_decode(0.1), lambda edits: 60.0, ceiling_ms=57.5, steps=8)
+    found = diagnose(ran, free_memory_bytes=0.0)
+    verdict = found.result(AS_WRITTEN).verdict
+    assert verdict.cause != "too-few-steps"
+    assert len(trials_of(ran, AS_WRITTEN)) == len(trials_of(ran, CEILING)) == 5, "seven steps each after warm-up"
+    assert {trial.repeat for trial in trials_of(ran, AS_WRITTEN)} == {trial.repeat for trial in trials_of(ran, CEILING)}
+    hopeless = Machine(python_decode(0.1), lambda edits: 60.0, ceiling_ms=57.5, steps=2)
+    few = diagnose(hopeless, free_memory_bytes=0.0, budget_s=40.0)
+    assert few.result(AS_WRITTEN).verdict.cause == "too-few-steps"
+    assert len(trials_of(hopeless, AS_WRITTEN)) == 2, "no budget is spent on what it cannot reach"
+
+
 def test_nothing_is_ruled_out_by_costs_that_do_not_explain_the_time() -> None:
     ran = Machine(python_decode(0.4), lambda edits: BASE_MS / (4.0 if PARALLEL in map(kind_of, edits) else 1.0))
     found = diagnose(ran, allow_threads=True)

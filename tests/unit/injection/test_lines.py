@@ -55,6 +55,10 @@ def test_a_notebooks_kernel_is_called_so_and_cannot_be_started_again(monkeypatch
     monkeypatch.setattr(sys, "orig_argv", ["python", "/a/train.py", "-v"])
     monkeypatch.setattr(sys, "argv", ["/a/train.py", "-v"])
     assert (entries.program(), entries.command()) == ("train.py", ("python", "/a/train.py", "-v"))
+    monkeypatch.setattr(sys, "argv", ["/a/trainer/__main__.py"])  # as `python -m trainer` has it
+    assert entries.program() == "trainer"
+    monkeypatch.setattr(sys, "argv", ["__main__.py"])
+    assert entries.program() == "__main__.py"
     monkeypatch.setattr(sys, "argv", ["/env/ipykernel_launcher.py", "-f", "kernel.json"])
     assert (entries.program(), entries.command()) == ("a notebook", ())
 

@@ -161,7 +161,7 @@ def test_line_by_line() -> None:
     failed = session.trials[1].model_copy(update={"status": "failed", "reason": "out of memory.", "steps": None})
     view.trial_finished(trial("cache", 2), failed, session)
     assert stream.getvalue().splitlines() == [
-        "train.py:make_dataset: for 120 s at most",
+        "train.py:make_dataset: up to 120 s of measuring, beside the starts of its trials",
         "[1] inspecting the pipeline: ok; 1:50 left",
         "found: map(decode) takes 11.2 ms of the 12.9 ms between two batches, on one core.",
         "[2] trying parallel map(decode): 1.67 ms, 2.95× (2.85× to 3.05×) so far, faster; 1:30 left",
