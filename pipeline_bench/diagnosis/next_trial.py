@@ -305,9 +305,7 @@ class NextTrial:
         return variants.trial(self._session, name, number, "none" if is_known else "own")
 
     def _elapsed_s(self) -> float:
-        trials = self._session.trials
-        took_s = (trials[-1].ended_ns - trials[0].started_ns) / 1e9 if trials else 0.0
-        return took_s - self._session.uncharged_s
+        return self._session.elapsed_s - self._session.uncharged_s
 
 
 def compatible(one: Fix, other: Fix, inspection: Inspection) -> bool:

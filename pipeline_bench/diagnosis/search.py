@@ -225,7 +225,7 @@ def _measured(inspection: Inspection) -> int:
 
 def _elapsed_s(session: Session) -> float:
     """Return how much of the budget is used."""
-    return (session.trials[-1].ended_ns - session.trials[0].started_ns) / 1e9 - session.uncharged_s
+    return session.elapsed_s - session.uncharged_s
 
 
 def _charged_s(session: Session, trial: TrialRecord) -> float:

@@ -134,6 +134,11 @@ class Session(Record):
         return plugins.renderer("screen", "as_text")(self)  # see `_repr_html_`
 
     @property
+    def elapsed_s(self) -> float:
+        """Seconds from the start of its first trial to the end of its last one; 0 without trials."""
+        return (self.trials[-1].ended_ns - self.trials[0].started_ns) / 1e9 if self.trials else 0.0
+
+    @property
     def uncharged_s(self) -> float:
         """Seconds that a diagnosis does not charge: its trials' start, a script until it trains, the first steps."""
         if self.diagnosis is None:

@@ -34,6 +34,8 @@ _PAGE_LINES = 2
 _NAME_CELLS = 28
 _NOTES = 2
 _SCRIPT_NOTES = 3
+_LONG_STARTS = 0.5
+"""Of the time that a diagnosis charges: what its trials take besides is then worth a line."""
 _ATTEMPTS = 4
 _FAILURES = 2
 _FEWEST_ROWS = 4
@@ -285,6 +287,10 @@ def _remarks(session: Session) -> Iterator[Text]:
         noise = [f"{len(beside)} of {trials} beside other work, up to {units.share(max(beside))} of the CPU"]
     if parts := [*(["equal work ✓"] if equal else []), *noise]:
         yield Text(" · ".join(parts), style="dim")
+    charged_s = session.elapsed_s - session.uncharged_s
+    if session.diagnosis is not None and session.uncharged_s > _LONG_STARTS * charged_s > 0:
+        starts, charged = units.seconds(session.uncharged_s), units.seconds(charged_s)
+        yield Text(f"the trials' starts and first steps took {starts}, beside {charged} of the budget", style="dim")
     for name, took in facts.overruns(session)[:1]:
         yield Text(f"{name}'s device was busy {took}: the host was too slow", style="yellow")
     if session.precision is not None and precision.open_questions(session):

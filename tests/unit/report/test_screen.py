@@ -10,7 +10,7 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import Attempt, CodeChange, Equality
 from pipeline_bench.model.result import Doubt, WorkCheck
 from pipeline_bench.model.session import Session, load
-from pipeline_bench.model.trial import Track
+from pipeline_bench.model.trial import PhaseMark, Track
 from pipeline_bench.report import ceilings, screen
 from tests.golden import BUILT, ROOT, SESSIONS
 from tests.unit import diagnoses, sessions
@@ -235,3 +235,18 @@ def test_what_to_write_is_said_of_a_fix_that_has_no_diff() -> None:
     without = tuple(each.model_copy(update={"code": each.code and words}) for each in found.attempts)
     lines = shown(diagnoses.session(found.model_copy(update={"attempts": without})))
     assert f"To write: {words.text}" in lines
+
+
+@pytest.mark.parametrize(("start_s", "is_said"), [(0.2, False), (30.0, True)])
+def test_what_the_budget_does_not_count_is_said_where_it_is_much(start_s: float, is_said: bool) -> None:
+    session = diagnoses.session()
+    began_ns = 1_000_000_000_000
+    trials = []
+    for trial in session.trials:
+        build_ns, ended_ns = began_ns + int(start_s * 1e9), began_ns + int((start_s + 2) * 1e9)
+        phases = (PhaseMark(name="build", at_ns=build_ns), PhaseMark(name="train", at_ns=build_ns))
+        changes = {"started_ns": began_ns, "ended_ns": ended_ns, "phases": phases}
+        trials.append(trial.model_copy(update=changes))
+        began_ns = ended_ns
+    lines = shown(session.model_copy(update={"trials": tuple(trials)}))
+    assert any(line.startswith("the trials' starts and first steps took ") for line in lines) == is_said
