@@ -188,12 +188,12 @@ def _for_a_verdict(session: Session, diagnosis: Diagnosis, left_s: float) -> Tri
         return None
     base = variants.base_of(diagnosis)
     trials = [trial for name in base for trial in session.trials_of(name)]
-    if not all(trial.measured for trial in trials):
+    if not all(map(session.trials_of, base)) or not all(trial.measured for trial in trials):
         return None
     last = max(trial.repeat for trial in session.trials)
     due = [name for name in base if all(trial.repeat != last for trial in session.trials_of(name))]
     fewest = min(found.steps for name in base if (found := session.find_result(name)) is not None)
-    rounds = max(1, len({trial.repeat for trial in trials}))
+    rounds = len({trial.repeat for trial in trials})
     wanted = math.ceil((NEEDED_STEPS - fewest) * rounds / max(1, fewest))
     round_s = sum(max(_charged_s(session, trial) for trial in session.trials_of(name)) for name in base)
     if max(1, wanted) * round_s > left_s:

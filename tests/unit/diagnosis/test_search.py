@@ -596,6 +596,9 @@ def test_steps_that_are_too_few_for_a_verdict_are_made_more_in_whole_rounds_wher
     few = diagnose(hopeless, free_memory_bytes=0.0, budget_s=40.0)
     assert few.result(AS_WRITTEN).verdict.cause == "too-few-steps"
     assert len(trials_of(hopeless, AS_WRITTEN)) == 2, "no budget is spent on what it cannot reach"
+    large = Machine(python_decode(0.1), lambda edits: 9_000.0, ceiling_ms=8_900.0, steps=3, overhead_s=14.0)
+    known = diagnose(large, free_memory_bytes=0.0, budget_s=20.0)
+    assert not known.trials_of(CEILING), "of a large model it may be known without its ceiling"
 
 
 def test_nothing_is_ruled_out_by_costs_that_do_not_explain_the_time() -> None:
