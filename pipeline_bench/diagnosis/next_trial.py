@@ -136,7 +136,7 @@ class NextTrial:
             return self._session, None
         if due:
             return session, self._trial(due[0], number)
-        left_s = diagnosis.budget_s - self._elapsed_s()
+        left_s = diagnosis.budget_s - self._session.charged_s
         session = variants.with_fix(session, diagnosis, diagnosis.attempt(here[0]).fix, left_s)
         asks = attempt_statistics.asked(session, here[0])
         return session, variants.trial(session, here[0], number, asks)
@@ -160,7 +160,7 @@ class NextTrial:
     @property
     def _screening(self) -> bool:
         """Whether attempts are tried that were not tried yet."""
-        return not self._leaders or self._elapsed_s() < _SCREENED_BY * self._diagnosis.budget_s
+        return not self._leaders or self._session.charged_s < _SCREENED_BY * self._diagnosis.budget_s
 
     def _last_wanted(self) -> AttemptStatistics | None:
         """The attempt that the rest of the budget must go to if it is to be confirmed; None while there is more time.
@@ -211,7 +211,7 @@ class NextTrial:
     def _combinations(self) -> list[Attempt]:
         """The best so far with one more fix each, where that has not been tried and could be worth it."""
         best = next(iter(self._leaders), None)
-        late = self._elapsed_s() > _COMBINED_BY * self._diagnosis.budget_s
+        late = self._session.charged_s > _COMBINED_BY * self._diagnosis.budget_s
         if best is None or late or self._at_the_ceiling(best):
             return []
         # Nothing new is begun that cannot be confirmed.
@@ -285,7 +285,7 @@ class NextTrial:
         longest_s = max(own_s.values(), default=variants.expected_s(self._diagnosis))
         tell = [name for name in set(names) - {CEILING} if attempt_statistics.wants_fingerprint(self._session, name)]
         needed_s = sum(own_s.get(name, longest_s) for name in names) + telling_s * len(tell)
-        return self._elapsed_s() + needed_s <= self._diagnosis.budget_s
+        return self._session.charged_s + needed_s <= self._diagnosis.budget_s
 
     def _room_to_confirm(self, leaders: list[AttemptStatistics]) -> bool:
         """Return whether one more attempt leaves the time to try the best one often enough to propose it."""
@@ -303,9 +303,6 @@ class NextTrial:
     def _trial(self, name: str, number: int) -> Trial:
         is_known = name != AS_WRITTEN or not attempt_statistics.wants_fingerprint(self._session, name)
         return variants.trial(self._session, name, number, "none" if is_known else "own")
-
-    def _elapsed_s(self) -> float:
-        return self._session.elapsed_s - self._session.uncharged_s
 
 
 def compatible(one: Fix, other: Fix, inspection: Inspection) -> bool:

@@ -68,7 +68,7 @@ class Search:
             return False
         late = any(cost.late and cost.elapsed_ns is None for cost in inspection.costs)
         found = diagnosis.bottleneck
-        in_time = _elapsed_s(session) < _LOOK_AGAIN_BY * diagnosis.budget_s
+        in_time = session.charged_s < _LOOK_AGAIN_BY * diagnosis.budget_s
         return late and found is not None and found.stage is None and in_time
 
     def updated(self, session: Session, interrupted: bool) -> Session:
@@ -162,7 +162,7 @@ class Search:
 def _against_doubt(session: Session, diagnosis: Diagnosis) -> Trial | None:
     """Return the trial that may take away what leaves the bottleneck in doubt; None where the budget has no room."""
     doubt = diagnosis.bottleneck.doubt if diagnosis.bottleneck is not None else None
-    left_s = diagnosis.budget_s - _elapsed_s(session)
+    left_s = diagnosis.budget_s - session.charged_s
     if doubt == "stages":
         first, *more = session.trials_of(variants.INSPECTION)
         longer_s = variants.look_s(diagnosis, again=True) - variants.look_s(diagnosis)
@@ -192,7 +192,7 @@ def _for_a_verdict(session: Session, diagnosis: Diagnosis, left_s: float) -> Tri
         return None
     last = max(trial.repeat for trial in session.trials)
     due = [name for name in base if all(trial.repeat != last for trial in session.trials_of(name))]
-    fewest = min(found.steps for name in base if (found := session.find_result(name)) is not None)
+    fewest = min(session.result(name).steps for name in base)
     rounds = len({trial.repeat for trial in trials})
     wanted = math.ceil((NEEDED_STEPS - fewest) * rounds / max(1, fewest))
     round_s = sum(max(_charged_s(session, trial) for trial in session.trials_of(name)) for name in base)
@@ -221,11 +221,6 @@ def _calls(inspection: Inspection) -> list[tuple[int, str, tuple[int, ...]]]:
 
 def _measured(inspection: Inspection) -> int:
     return sum(cost.elapsed_ns is not None for cost in inspection.costs)
-
-
-def _elapsed_s(session: Session) -> float:
-    """Return how much of the budget is used."""
-    return session.elapsed_s - session.uncharged_s
 
 
 def _charged_s(session: Session, trial: TrialRecord) -> float:

@@ -73,10 +73,7 @@ class StageCalls:
     def maker(self, place: Location) -> str | None:
         """Return the name of the function that is called in a place of a user's file; None where it is not known."""
         file = self.files.get(place.file)
-        if file is None or place.end_line is None or place.end_column is None:
-            return None
-        end = file.at(place.end_line, place.end_column)
-        names = [called_name(each) for each in file.nodes if isinstance(each, cst.Call) and file.end(each) == end]
+        names = [called_name(each) for each in _ending(file, place)] if file is not None else []
         return names[0] if len(names) == 1 else None
 
     def _find(self, stage: Stage) -> tuple[SourceFile, cst.Call]:
@@ -109,11 +106,16 @@ class StageCalls:
         return file, calls[0]
 
 
-def _applying(file: SourceFile, method: str, place: Location) -> list[cst.Call]:
-    """Return the calls like ``.apply(dense_to_ragged_batch(8))``, of `ragged_batch`, that end in a place."""
+def _ending(file: SourceFile, place: Location) -> list[cst.Call]:
+    """Return the calls that end in a place; none where its columns are not known."""
     if place.end_line is None or place.end_column is None:
         return []
     end = file.at(place.end_line, place.end_column)
-    calls = (each for each in file.nodes if isinstance(each, cst.Call) and called_name(each) == APPLY != method)
-    given = ((each, each.args[0].value) for each in calls if len(each.args) == 1 and file.end(each) == end)
+    return [each for each in file.nodes if isinstance(each, cst.Call) and file.end(each) == end]
+
+
+def _applying(file: SourceFile, method: str, place: Location) -> list[cst.Call]:
+    """Return the calls like ``.apply(dense_to_ragged_batch(8))``, of `ragged_batch`, that end in a place."""
+    calls = (each for each in _ending(file, place) if called_name(each) == APPLY != method)
+    given = ((each, each.args[0].value) for each in calls if len(each.args) == 1)
     return [call for call, made in given if isinstance(made, cst.Call) and called_name(made).endswith(method)]

@@ -287,9 +287,8 @@ def _remarks(session: Session) -> Iterator[Text]:
         noise = [f"{len(beside)} of {trials} beside other work, up to {units.share(max(beside))} of the CPU"]
     if parts := [*(["equal work ✓"] if equal else []), *noise]:
         yield Text(" · ".join(parts), style="dim")
-    charged_s = session.elapsed_s - session.uncharged_s
-    if session.diagnosis is not None and session.uncharged_s > _LONG_STARTS * charged_s > 0:
-        starts, charged = units.seconds(session.uncharged_s), units.seconds(charged_s)
+    if session.diagnosis is not None and session.uncharged_s > _LONG_STARTS * session.charged_s > 0:
+        starts, charged = units.seconds(session.uncharged_s), units.seconds(session.charged_s)
         yield Text(f"the trials' starts and first steps took {starts}, beside {charged} of the budget", style="dim")
     for name, took in facts.overruns(session)[:1]:
         yield Text(f"{name}'s device was busy {took}: the host was too slow", style="yellow")

@@ -209,12 +209,14 @@ def failures(session: Session, besides: Collection[str] = (), most: int | None =
         if (record.variant not in besides or record.status == "interrupted") and not _is_in_conclusion(session, record)
     ]
     parts: list[RenderableType] = []
-    concluded = None if session.diagnosis is None else session.diagnosis.failure
     troubles = list(facts.troubles(unreported, brief=True))
     for record, lines in troubles[:most]:
         head = f"{variant_name(record.variant)}, repeat {record.repeat + 1}: "
-        is_said = record.reason is not None and record.reason == concluded
-        reason = "as said above" if is_said else one_line(record.reason or "no reason is known", REASON)
+        reason = (
+            "as said above"
+            if _has_the_same_reason(session, record)
+            else one_line(record.reason or "no reason is known", REASON)
+        )
         parts.append(Text.assemble((head, "bold"), (record.status, "bold red"), f": {reason}"))
         if record.status != "interrupted" and most is None:  # where it was interrupted nothing went wrong
             parts += [Padding(Text(line, style="dim", overflow="fold"), _INDENT) for line in lines]
@@ -231,7 +233,13 @@ def _is_in_conclusion(session: Session, record: TrialRecord) -> bool:
         return False
     if record.traceback:
         return record.traceback == found.traceback
-    return bool(found.failure) and record.reason == found.failure and not facts.own_words(record.stderr_tail)
+    return _has_the_same_reason(session, record) and not facts.own_words(record.stderr_tail)
+
+
+def _has_the_same_reason(session: Session, record: TrialRecord) -> bool:
+    """Return whether a trial failed for the reason that its diagnosis failed for."""
+    failure = session.diagnosis.failure if session.diagnosis is not None else None
+    return bool(failure) and record.reason == failure
 
 
 def _shorter(folder: Path) -> str:

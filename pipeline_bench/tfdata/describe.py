@@ -63,7 +63,7 @@ def _held(function: Any) -> dict[str, Value]:
     if getattr(function, "__name__", "") not in _FOR_APPLY or not function.__module__.startswith("tensorflow."):
         return {}
     held = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return {name: cell.cell_contents for name, cell in held if isinstance(cell.cell_contents, bool | int)}
+    return {name: cell.cell_contents for name, cell in held if isinstance(cell.cell_contents, int)}
 
 
 def _argument(name: str, value: Any) -> Value:

@@ -261,11 +261,10 @@ def _named_apart(found: list[Attempt], inspection: Inspection) -> tuple[Attempt,
     for attempt in found:
         name = base = attempt.fix.variant
         alike = _with_the_same_label(attempt.fix, inspection)
-        place = inspection.stage(attempt.fix.stages[0]).place if attempt.fix.stages else None
-        if alike is not None:
-            place = alike.place
-        if (alike is not None or names.count(base) > 1) and place is not None:
-            name = base = f"{base}, line {place.line}"
+        first = inspection.stage(attempt.fix.stages[0]) if attempt.fix.stages else None
+        named = alike or (first if names.count(base) > 1 else None)
+        if named is not None and named.place is not None:
+            name = base = f"{base}, line {named.place.line}"
         number = 2
         while name in used:
             name, number = f"{base} #{number}", number + 1
