@@ -7,15 +7,18 @@ is. Pure: the same trials give the same disturbances.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from pipeline_bench import plugins, replication
 from pipeline_bench.analysis import step_interference, thresholds
 from pipeline_bench.analysis.measured import throttled_cpus
 from pipeline_bench.analysis.step_interference import MeasuredTrial, stands_out, without
+from pipeline_bench.loops import Loop
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.text import units
 
 # nvmlClocksEventReasons (nvml.h). Left out on purpose: idle (0x1), the clocks that a user set (0x2, 0x10, 0x100).
@@ -29,12 +32,13 @@ _POWER_CAP = 0x04
 _FEWEST_SAMPLES = 5
 
 
-def find(trials: Sequence[TrialRecord], cores: int) -> tuple[Disturbance, ...]:
+def find(trials: Sequence[TrialRecord], cores: int, scenario: Scenario | None = None) -> tuple[Disturbance, ...]:
     """Return everything that disturbed the trials that ended well, by variant as they first ran, and by repeat.
 
     Args:
         trials: those that have ended, in any order; what failed, or measured no step, is left out.
         cores: the cores that this process may use.
+        scenario: whose trials they are; without it, a trial is taken to have the GPU open in one process.
     """
     measured = [trial for trial in map(MeasuredTrial.of, sorted(trials, key=lambda trial: trial.index)) if trial]
     variants = list(dict.fromkeys(trial.variant for trial in measured))
@@ -42,7 +46,8 @@ def find(trials: Sequence[TrialRecord], cores: int) -> tuple[Disturbance, ...]:
     for variant in variants:
         repeats = sorted((trial for trial in measured if trial.variant == variant), key=lambda trial: trial.repeat)
         found += [*step_interference.find(repeats), *_host(repeats, cores)]
-    found += _gpu(measured)
+    own = {} if scenario is None else {variant.name: _device_processes(variant) for variant in scenario.variants}
+    found += _gpu(measured, own)
     return tuple(sorted(found, key=lambda each: (variants.index(each.variant), each.repeat)))
 
 
@@ -110,13 +115,23 @@ def _throttled_share(trial: MeasuredTrial, cores: int) -> float | None:
 # --- the GPU ---------------------------------------------------------------------------------------------------------
 
 
-def _gpu(trials: Sequence[MeasuredTrial]) -> Iterator[Disturbance]:
+def _device_processes(variant: Variant) -> int:
+    """Return how many processes of a variant's own trial may have one GPU open; 1 where its loop is not installed."""
+    if replication.in_processes(variant.runtime):
+        return variant.runtime.replicas  # where there are fewer GPUs than workers, these share them
+    if not plugins.has("loops", variant.loop.kind):
+        return 1
+    loop: Loop = plugins.make("loops", variant.loop.kind, variant.loop.options)
+    return loop.device_processes
+
+
+def _gpu(trials: Sequence[MeasuredTrial], own_processes: Mapping[str, int]) -> Iterator[Disturbance]:
     """Yield the disturbances of all trials that ran on a GPU."""
     on_gpu = [trial for trial in trials if trial.record.on_gpu]
     clocks = {id(trial): _busy_clock_mhz(trial) for trial in on_gpu}
     highest = max((max(clock, default=0.0) for clock in clocks.values() if clock is not None), default=None)
     for trial in on_gpu:
-        yield from _gpu_contention(trial)
+        yield from _gpu_contention(trial, own_processes.get(trial.variant, 1))
     for variant in dict.fromkeys(trial.variant for trial in on_gpu):
         repeats = [trial for trial in on_gpu if trial.variant == variant]
         yield from _gpu_throttling(repeats, highest)
@@ -126,13 +141,13 @@ def _gpu(trials: Sequence[MeasuredTrial]) -> Iterator[Disturbance]:
                 yield trial.disturbance("gpu-clock", lag, text)
 
 
-def _gpu_contention(trial: MeasuredTrial) -> Iterator[Disturbance]:
+def _gpu_contention(trial: MeasuredTrial, own: int) -> Iterator[Disturbance]:
     """Yield others that have the GPU open; whether they use it NVML does not say, so that the cost is not known.
 
-    The trial is one of those that NVML lists, unless it lists none, as in some containers: then nothing is known.
+    The trial's own are among those that NVML lists, unless it lists none, as in some containers: then nothing is known.
     """
     processes = trial.sampled("device_processes")
-    if processes is None or (others := round(float(np.max(processes.values))) - 1) < 1:
+    if processes is None or (others := round(float(np.max(processes.values))) - own) < 1:
         return
     who = "another process" if others == 1 else f"{others} other processes"
     yield trial.disturbance("gpu-contention", None, f"{who} had the GPU open; NVML does not say how much they used it")

@@ -202,6 +202,9 @@ class Loop(Plugin):
     starts_input: ClassVar[bool] = False
     """Whether the loop starts the input itself, in a process of its own; `Input.start` is then not called."""
 
+    device_processes: ClassVar[int] = 1
+    """How many processes of a trial have the device open: its own, and those that the loop starts."""
+
     def check(self, job: Job) -> None:
         """Refuse what it cannot drive; the parent asks before the first trial, without TensorFlow.
 

@@ -41,6 +41,7 @@ class NativeLoop(Loop):
     name = "native"
     summary = "a compiled C program runs the graph, with TensorFlow's C API; no Python between the steps"
     starts_input = True
+    device_processes = 2  # Python's session stays open beside the program
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)

@@ -201,8 +201,10 @@ class _Slow:
         return self._run(*arguments, **named)
 
 
-_WARM_UP_STEPS = 20
+_WARM_UP_STEPS, _LONGEST_WARM_UP_MS = 20, 1000.0
 _BLOCK_STEPS = 20
+_LONGEST_MS = 5000.0
+"""Of a device's steps; a block of them in any case."""
 
 
 def ceilings(device_ms: Sequence[float], steps: int = 80) -> dict[str, Any]:
@@ -213,7 +215,7 @@ def ceilings(device_ms: Sequence[float], steps: int = 80) -> dict[str, Any]:
 
     Args:
         device_ms: how long each device is busy with a step.
-        steps: how many are timed after the first ones.
+        steps: how many are timed after the first ones; of a long step fewer, but a block.
     """
     import tensorflow as tf
 
@@ -232,10 +234,11 @@ def _ceiling_ms(device_ms: float, steps: int) -> float:
             took_s = graph_ops.steady_delay(device_ms * 1000, "bare_overshoot")
         session.run(v1.global_variables_initializer())
         ended_s = []
-        for _ in range(_WARM_UP_STEPS + steps):
+        first_steps = min(_WARM_UP_STEPS, round(_LONGEST_WARM_UP_MS / device_ms))
+        for _ in range(first_steps + max(_BLOCK_STEPS, min(steps, round(_LONGEST_MS / device_ms)))):
             session.run([took_s.op, took_s])
             ended_s.append(time.perf_counter())
-    steps_s = np.diff(ended_s[_WARM_UP_STEPS:])
+    steps_s = np.diff(ended_s[first_steps:])
     return (
         min(float(np.median(block)) for block in np.array_split(steps_s, max(1, len(steps_s) // _BLOCK_STEPS))) * 1000
     )

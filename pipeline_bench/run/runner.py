@@ -188,7 +188,7 @@ class Runner:
 
     def _with_results(self, session: Session) -> Session:
         cores = session.environment.cores
-        disturbed = interference.find(session.trials, cores)
+        disturbed = interference.find(session.trials, cores, session.scenario)
         known = session.checked.usable_windows if session.checked is not None else ()
         open_ended = session.precision is not None
         results = summarise(session.scenario, session.trials, cores, known, open_ended=open_ended)

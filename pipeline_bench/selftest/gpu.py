@@ -40,7 +40,7 @@ _SETTLED_NS = 1_200_000_000
 _SHARES, _QUICK_SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0), (0.0, 0.25, 1.0)
 _LONG_MS, _SHARES_OF_LONG = 2000.0, (0.0, 0.25, 0.5, 0.75, 1.0)
 """Fewer shares of a period whose runs take long."""
-_PERIODS_S, _QUICK_PERIODS_S = {5.0: 2.0, 20.0: 2.0, 100.0: 3.0, 500.0: 4.0, 2000.0: 8.0}, {20.0: 1.5, 1100.0: 3.3}
+_PERIODS_S, _QUICK_PERIODS_S = {5.0: 1.7, 20.0: 1.7, 100.0: 2.5, 500.0: 4.0, 2000.0: 6.0}, {20.0: 1.5, 1100.0: 3.3}
 """How long the runs of a period, in ms, last. If it is a whole number of polls, each poll sees one of few places:
 a quick selftest, which has no other, could then not distinguish the windows of rates."""
 _KERNELS = {"wide": 1.0, "one-SM": 0.0}

@@ -156,11 +156,11 @@ def _why_unlisted(session: Session) -> str | None:
 
 
 def tutorial(device: str, width: int, steps: int) -> Scenario:
-    """Return the tutorial's comparison with one hidden layer of that width."""
-    overrides = [f"runtime.device={device}"]
-    if width != FIRST_WIDTH:
-        overrides.append(f"model.hidden_widths=[{width}]")
-    return load("two_layer", overrides, run={"steps": steps, "repeats": 1})
+    """Return the tutorial's comparison with one hidden layer of that width; of another one than its own, of its two."""
+    if width == FIRST_WIDTH:
+        return load("two_layer", [f"runtime.device={device}"], run={"steps": steps, "repeats": 1})
+    overrides = [f"runtime.device={device}", f"model.hidden_widths=[{width}]"]
+    return load("two_layer", overrides, backends=[FEED, QUEUE], run={"steps": steps, "repeats": 1})
 
 
 def part_of_tutorial(name: str, session: Session, device: str, before: Sequence[Check] = ()) -> Part:

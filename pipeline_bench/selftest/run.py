@@ -107,6 +107,7 @@ def _steps(plan: SelftestPlan, folder: Path, observer: Observer, sampler: NvmlSa
 class _Judging(ByPrecision):
     """The scenario's plan; what the trials come to is judged after each of them, so that the file always has it."""
 
+    adapts_to_gpu = False  # its batches are too small for the cost of their copies to be found
     planted: Sequence[PlantedVariant]
 
     def updated(self, session: Session, interrupted: bool) -> Session:

@@ -7,6 +7,7 @@ import pytest
 from pipeline_bench.analysis.interference import find
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.trial import Track
+from pipeline_bench.scenario.resolve import resolve
 from tests.unit.analysis.planted import absent, steady, track, trial
 
 SAMPLES = 26
@@ -33,6 +34,26 @@ def test_another_process_on_the_gpu_is_told_at_a_cost_that_is_not_known() -> Non
     disturbed = found(("v", 0, [each("device_processes", 2)]), ("v", 1, [each("device_processes", 1)]))
     assert [(one.kind, one.repeat, one.cost_share) for one in disturbed] == [("gpu-contention", 0, None)]
     assert "another process had the GPU open" in disturbed[0].text
+
+
+def test_the_processes_of_a_trials_own_are_no_others() -> None:
+    variants = [
+        {"name": "native", "backend": "tf_data", "loop": {"kind": "native"}},
+        {"name": "workers", "backend": "tf_data", "runtime": {"replicas": 3, "replication": "between_graph"}},
+        {"name": "one process", "backend": "tf_data"},
+    ]
+    scenario = resolve({"name": "s", "question": "?", "variants": variants})
+
+    def with_others(count: int) -> set[str]:
+        processes = {"native": 2 + count, "workers": 3 + count, "one process": 1 + count}
+        records = [
+            trial(0, steady(0), each("device_processes", number), variant=name, gpu=True)
+            for name, number in processes.items()
+        ]
+        return {one.variant for one in find(records, 2, scenario)}
+
+    assert with_others(0) == set()
+    assert with_others(1) == {"native", "workers", "one process"}
 
 
 # --- what holds the clock down ---------------------------------------------------------------------------------------
