@@ -128,27 +128,34 @@ def call_counter(name: str) -> Any:
         return tf.raw_ops.ResourceCountUpTo(resource=calls.handle, limit=2**62, T=tf.int64)
 
 
-def shared_variable(name: str, shape: Sequence[int], dtype: Any) -> Any:
-    """A variable of zeros on the CPU; the same one for all that ask by its name, in the graph and in its functions.
+def shared_variable(name: str, shape: Sequence[int], dtype: Any, initial: Callable[[], Any] | None = None) -> Any:
+    """A variable on the CPU; the same one for all that ask by its name, in the graph and in its functions.
 
     Where TensorFlow runs eagerly it is the process' own, which runs one trial.
+
+    Args:
+        name: the variable's.
+        shape: of its value.
+        dtype: of its value.
+        initial: builds the value; by default zeros.
     """
     import tensorflow as tf
 
     v1 = tf.compat.v1
     with tf.init_scope(), tf.device("/cpu:0"):
         if tf.executing_eagerly():
-            return _eager_variable(name, tuple(shape), dtype)
+            return _eager_variable(name, tuple(shape), dtype, initial)
         with v1.variable_scope(v1.get_variable_scope(), reuse=v1.AUTO_REUSE):
-            return v1.get_variable(name, shape, dtype, v1.zeros_initializer(), trainable=False, use_resource=True)
+            initializer = v1.zeros_initializer() if initial is None else lambda *_, **__: initial()
+            return v1.get_variable(name, shape, dtype, initializer, trainable=False, use_resource=True)
 
 
 @cache
-def _eager_variable(name: str, shape: tuple[int, ...], dtype: Any) -> Any:
+def _eager_variable(name: str, shape: tuple[int, ...], dtype: Any, initial: Callable[[], Any] | None) -> Any:
     """The variable of that name; a graph's are kept by the graph, and one of eager mode only by those that hold it."""
     import tensorflow as tf
 
-    return tf.Variable(tf.zeros(shape, dtype), trainable=False, name=name)
+    return tf.Variable(tf.zeros(shape, dtype) if initial is None else initial(), trainable=False, name=name)
 
 
 def timed(fetch: Callable[[], Any]) -> tuple[Any, Any]:

@@ -101,3 +101,17 @@ def test_samples_in_memory_are_read_in_order_and_from_the_beginning_again(tf: An
     np.testing.assert_array_equal(rows[:10], rows[10:])
     np.testing.assert_array_equal(source.identity.fingerprints(numbers), rows[:, 0])
     assert len(np.unique(rows[:10, 0])) == 10
+
+
+def test_a_dataset_in_memory_is_no_constant_of_the_graph(tf: Any) -> None:
+    """Each optimization of a graph, and of a tf.data function, copies its constants: seconds for some megabytes."""
+    source = Memory({"samples": 1024, "features": 1024, "batch_size": 4})
+    dataset = tf.data.Dataset.range(3).map(lambda _: source.produce(4))
+    batch = tf.compat.v1.data.make_initializable_iterator(dataset)
+    features, numbers = batch.get_next()
+    with tf.compat.v1.Session() as session:
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(batch.initializer)
+        got, given = session.run([features, numbers])
+    assert tf.compat.v1.get_default_graph().as_graph_def().ByteSize() < 100_000
+    assert [tuple(row) for row in got] == [tuple(source.numbered(number)[0]) for number in given]
