@@ -1,4 +1,4 @@
-"""Renders the example session in every form and those of a GPU as a page of text, and draws the pictures in the docs.
+"""Renders the example session in every form and the other kept ones as a page of text, and draws pictures for the docs.
 
 ``python docs/render_example.py`` measures nothing: the sessions are those that are kept beside the renderings.
 
@@ -16,7 +16,7 @@ from pipeline_bench.report import csv, html, markdown, screen, trace
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "reports" / "example"
-ON_GPU = sorted(path.parent for path in (ROOT / "reports").glob("h100-*/session.json"))
+KEPT = sorted(path.parent for path in (ROOT / "reports").glob("*/session.json") if path.parent != EXAMPLE)
 PICTURE = ROOT / "docs" / "compare.svg"
 WALKTHROUGH = ROOT / "docs" / "walkthrough"
 WIDTH_COLUMNS = 112
@@ -53,7 +53,7 @@ def main() -> None:
         data = text.encode("utf-8")
         (EXAMPLE / name).write_bytes(gzip.compress(data, 9, mtime=0) if name.endswith(".gz") else data)
     PICTURE.write_text(screen.export_svg(session, WIDTH_COLUMNS), encoding="utf-8")
-    for folder in ON_GPU:
+    for folder in KEPT:
         (folder / "report.md").write_text(markdown.render(load(folder)), encoding="utf-8")
     diagnosed = load(WALKTHROUGH)
     (WALKTHROUGH / "report.md").write_text(markdown.render(diagnosed), encoding="utf-8")

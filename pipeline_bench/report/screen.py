@@ -85,16 +85,24 @@ def render(session: Session, width: int, below: int = _PAGE_LINES) -> Renderable
         width: the columns there are.
         below: how many lines follow, which have to be on the same screen.
     """
-    if session.selftest is not None:
-        said = headline(conclusion.conclude(session))
-        return Group(*_heading(session, width), said, selftest.summary(session.selftest))
-    found = session.diagnosis
     shown, console = Group(), Console(file=io.StringIO(), width=width, _environ={})
-    for parts in _comparisons(session, width) if found is None else _diagnoses(session, found, width):
+    for parts in _screens(session, width):
         shown = Group(*parts)
         if len(console.render_lines(shown, pad=False)) + below <= LINES:
             break
     return shown
+
+
+def _screens(session: Session, width: int) -> Iterator[list[RenderableType]]:
+    """Yield the screen with less and less on it."""
+    if session.selftest is not None:
+        above = [*_heading(session, width), headline(conclusion.conclude(session))]
+        for rows in range(len(session.selftest.parts), _FEWEST_ROWS - 1, -1):
+            yield [*above, selftest.summary(session.selftest, rows)]
+    elif session.diagnosis is not None:
+        yield from _diagnoses(session, session.diagnosis, width)
+    else:
+        yield from _comparisons(session, width)
 
 
 def as_text(session: Session) -> str:
@@ -144,14 +152,15 @@ def _heading(session: Session, width: int) -> list[Text]:
     return [_cut(terminal.title(session), width), _cut(Text(machine, style="dim"), width)]
 
 
-def _ending(session: Session, width: int, *, evidence: bool) -> Iterator[RenderableType]:
+def _ending(session: Session, width: int, *, evidence: bool, dense: bool = False) -> Iterator[RenderableType]:
     """Yield what is said below the figures: how the run went, notes, and the trials that failed."""
     found = session.diagnosis
-    yield from (Text(f"note: {note}", style="yellow") for note in _of_script(found))
+    notes = (Text(f"note: {note}", style="yellow") for note in _of_script(found))
+    yield from (_cut(note, width) if dense else note for note in notes)
     yield from (_cut(text, width, ends=".:;") for text in _remarks(session))
     tried = {attempt.fix.variant for attempt in found.attempts} if found is not None else set()
     if failures := terminal.failures(session, besides=tried, most=None if evidence else _FAILURES):
-        yield from (Text(), failures)
+        yield from (failures,) if dense else (Text(), failures)
 
 
 # --- a comparison ----------------------------------------------------------------------------------------------------
@@ -323,26 +332,31 @@ def _diagnoses(session: Session, found: Diagnosis, width: int) -> Iterator[list[
         yield _diagnosed(session, found, width, left, _ATTEMPTS, evidence=False)
     for attempts in range(_ATTEMPTS - 1, 0, -1):
         yield _diagnosed(session, found, width, min(lines, _FEWEST_ROWS), attempts, evidence=False)
+    yield _diagnosed(session, found, width, min(lines, _FEWEST_ROWS), 1, evidence=False, dense=True)
 
 
 def _diagnosed(
-    session: Session, found: Diagnosis, width: int, lines: int, most: int, *, evidence: bool
+    session: Session, found: Diagnosis, width: int, lines: int, most: int, *, evidence: bool, dense: bool = False
 ) -> list[RenderableType]:
-    """Return the screen with so many lines of the stages or of the user's traceback, and so many attempts."""
+    """Return the screen with so many lines of the stages or of the user's traceback, and so many attempts.
+
+    Where it is dense, nothing is apart, and each note has one line.
+    """
+    apart = [] if dense else [Text()]
     shown: list[RenderableType] = [*_heading(session, width), of_pipeline.headline(session, found)]
     if pace := diagnosis.pace(session, found):
         shown.append(_cut(Text(f"  {pace}", style="dim"), width))
     for part in (of_pipeline.failure(found, width, lines), of_pipeline.stages(found, width, lines)):
-        shown += [Text(), part] if part is not None else []
+        shown += [*apart, part] if part is not None else []
     if attempts := list(of_pipeline.attempt_lines(session, found, width)):
-        shown += [Text(), *attempts[:most]]
+        shown += [*apart, *attempts[:most]]
         if left := attempts[most:]:
             shown.append(Text(f"  and {units.count(len(left), 'more attempt')}", style="dim"))
     if held := _held_back(found):
         shown.append(_cut(held, width))
     if by_hand := _by_hand(session, found):
-        shown += [Text(), by_hand]
-    return [*shown, *_ending(session, width, evidence=evidence)]
+        shown += [*apart, by_hand]
+    return [*shown, *_ending(session, width, evidence=evidence, dense=dense)]
 
 
 def _by_hand(session: Session, found: Diagnosis) -> Text | None:

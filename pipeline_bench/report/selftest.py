@@ -60,9 +60,17 @@ def table(selftest: Selftest) -> RenderableType:
     return Group(heads, *(line for part in selftest.parts for line in _part(part)), *_notes(selftest))
 
 
-def summary(selftest: Selftest) -> RenderableType:
-    """Return the worst check of each part that has a figure, the names of the others, and the notes: one screen."""
+def summary(selftest: Selftest, most: int) -> RenderableType:
+    """Return the worst check of each part that has a figure, the names of the others, and the notes.
+
+    Args:
+        selftest: as far as it has come.
+        most: how many parts have a row; those that passed with most to spare are only named.
+    """
     with_figure = [part for part in selftest.parts if part.worst is not None and part.worst.unit != "word"]
+    if (left := len(with_figure) - most) > 0:
+        spared = sorted((part for part in with_figure if part.status == "passed"), key=_share_of_limit)[:left]
+        with_figure = [part for part in with_figure if part not in spared]
     grid = _grid((*_CELLS[:-1], len("disturbed")))
     grid.add_row(
         *(Text(head, style="dim") for head in ("the worst figure of a part", "planted", "measured", "error", ""))
@@ -89,6 +97,12 @@ def summary(selftest: Selftest) -> RenderableType:
     )
     every = Text("every check: --details, or the page", style="dim")
     return Group(*([grid] if with_figure else []), *also, *windows, *_failures(selftest), *reasons, every)
+
+
+def _share_of_limit(part: Part) -> float:
+    """Return how much of what passes the worst error of a part is; 0 where no error is judged."""
+    worst = part.worst
+    return abs(worst.error) / worst.limit if worst is not None and worst.error is not None and worst.limit else 0.0
 
 
 def _grid(cells_of_columns: Sequence[int] = _CELLS) -> Table:
