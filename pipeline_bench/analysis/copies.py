@@ -18,6 +18,8 @@ from pipeline_bench.analysis.speedups import estimate_of, throughput_over, withi
 from pipeline_bench.analysis.stats import Floats
 from pipeline_bench.analysis.thresholds import SHARE_SCATTER
 from pipeline_bench.backends.ceiling import HostCeiling
+from pipeline_bench.model.edits import PrefetchToDevice
+from pipeline_bench.model.pipeline import KIND, Task
 from pipeline_bench.model.result import DeviceCopy, Estimate, Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import round_of
@@ -103,22 +105,36 @@ def _name(ceiling: str) -> str:
 
 
 def _copies_ahead(variant: Variant) -> bool:
-    """Return whether its backend copies ahead of the step; one that is not installed here is taken not to."""
+    """Return whether its backend, or an edit of a user's pipeline, copies ahead of the step.
+
+    A backend that is not installed here is taken not to. Of a pipeline that does so as written no copy is measured.
+    """
+    if variant.source.kind == KIND:
+        return any(isinstance(edit, PrefetchToDevice) for edit in Task.model_validate(variant.source.options).edits)
     if not plugins.has("backends", variant.backend):
         return False
     return bool(plugins.make("backends", variant.backend, variant.options).copies_ahead)
 
 
 def _steps(variant: Variant, found: ByVariant) -> _Steps | None:
-    """Return the steps of the rounds in which the variant, its ceiling and its host ceiling were measured."""
+    """Return the steps of the rounds in which the variant, its ceiling and its host ceiling were measured.
+
+    The trial of a user's model on one batch has measured the copy itself.
+    """
     ceiling = variant.ceiling or ""
     own, tops, hosts = found[variant.name], found.get(ceiling, {}), found.get(_name(ceiling), {})
-    shared = sorted(own.keys() & tops.keys() & hosts.keys())
+    host_ms = {repeat: trial.mean_ms for repeat, trial in hosts.items()} or {
+        repeat: trial.mean_ms + trial.record.copied.ms
+        for repeat, trial in tops.items()
+        if trial.record.copied is not None
+    }
+    shared = sorted(own.keys() & tops.keys() & host_ms.keys())
     if not shared:
         return None
-    own_ms, top_ms, host_ms = (np.array([each[repeat].mean_ms for repeat in shared]) for each in (own, tops, hosts))
-    taken = measured.taken_of([(own[repeat], hosts[repeat]) for repeat in shared])
-    return _Steps(own_ms, top_ms, host_ms, measured.systematic_error("host", "gpu", taken))
+    own_ms, top_ms = (np.array([each[repeat].mean_ms for repeat in shared]) for each in (own, tops))
+    taken = measured.taken_of([(own[repeat], (hosts or tops)[repeat]) for repeat in shared])
+    on_host_ms = np.array([host_ms[repeat] for repeat in shared])
+    return _Steps(own_ms, top_ms, on_host_ms, measured.systematic_error("host", "gpu", taken))
 
 
 def _length(steps: _Steps) -> stats.Belief:

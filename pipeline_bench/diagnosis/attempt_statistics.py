@@ -291,6 +291,13 @@ def ceiling_ms(session: Session) -> float | None:
     return contradicting_ceiling_ms(session) or mean_ms(session, CEILING)
 
 
+def copy_ms(session: Session) -> float | None:
+    """Return what the copy of a batch to the GPU takes in ms; None where it was not measured, or is none."""
+    written = session.find_result(AS_WRITTEN)
+    ms = None if written is None else written.device_copy.ms.value
+    return ms if ms is not None and ms > 0 else None
+
+
 def step_times(session: Session) -> StepTimes:
     """Return what a step takes as written. The first step of an epoch does not move the median wait."""
     written = session.find_result(AS_WRITTEN)

@@ -23,6 +23,10 @@ _RECORD = "string[]"
 """What a record is until it is parsed."""
 _DECODED = re.compile(r"\[[^\],]+,[^\],]+,[^\]]+\]")
 """An array of three axes or more: a picture, whose decoding takes one at a time."""
+_FLOAT_PICTURES = re.compile(r"float(32|64)\[[^\],]+,[^\],]+,[^\],]+, *[13]\]")
+"""A batch of pictures, grey or coloured, as floats."""
+_SAVED_BY_BYTES = 0.75
+"""Of a copy of 32-bit floats, where bytes are copied in their place."""
 
 
 class _Idea(NamedTuple):
@@ -31,7 +35,12 @@ class _Idea(NamedTuple):
 
 
 def ideas(
-    inspection: Inspection, cores: int, as_written_ms: float | None, ceiling_ms: float | None, gained: float
+    inspection: Inspection,
+    cores: int,
+    as_written_ms: float | None,
+    ceiling_ms: float | None,
+    gained: float,
+    copy_ms: float | None = None,
 ) -> tuple[str, ...]:
     """Return what would help that no edit can do, a sentence or two each; nothing where the costs explain too little.
 
@@ -41,17 +50,34 @@ def ideas(
         as_written_ms: of the pipeline as written, or of a step with a model.
         ceiling_ms: of a step of the model without any input; None without a model.
         gained: the speed-up of what is proposed, 1 for none.
+        copy_ms: of a batch to the GPU; None where there is none, or it is not known.
     """
+    sentences = [*_of_copies(inspection, as_written_ms, copy_ms, gained)]
     parts = chain.segments_of(inspection, cores)
     if as_written_ms is None or not parts.elapsed_ns or parts.explained(as_written_ms, ceiling_ms) < EXPLAINED:
-        return ()
-    sentences = []
+        return tuple(sentences)
     for idea in _all(inspection):
         most = _most(parts, idea.stages, as_written_ms, ceiling_ms)
         if most >= WORTH_REWRITING and most >= _MUCH_MORE * gained:
             bound = f"more than {_MOST:.0f}×" if most > _MOST else f"at most {units.ratio(most)}"
             sentences.append(f"{idea.text} If that took no time, a step would be {bound} as fast.")
     return tuple(sentences)
+
+
+def _of_copies(
+    inspection: Inspection, as_written_ms: float | None, copy_ms: float | None, gained: float
+) -> Iterator[str]:
+    """Yield the idea to copy pictures as bytes, where they are copied as floats and that takes much of the step."""
+    if as_written_ms is None or copy_ms is None or not _FLOAT_PICTURES.search(inspection.element):
+        return
+    most = as_written_ms / (as_written_ms - min(copy_ms, as_written_ms) * _SAVED_BY_BYTES)
+    if most >= WORTH_REWRITING and most >= _MUCH_MORE * gained:
+        yield (
+            f"The copy of a batch to the GPU takes {units.milliseconds(copy_ms)}, of a step of "
+            f"{units.milliseconds(as_written_ms)}, and its pictures are floats. If the pipeline leaves them as uint8, "
+            "and the model converts them in a first layer such as keras.layers.Rescaling, a quarter of the bytes is "
+            f"copied: a step would be at most {units.ratio(most)} as fast."
+        )
 
 
 def _most(parts: Segments, stages: tuple[int, ...], as_written_ms: float, ceiling_ms: float | None) -> float:

@@ -241,7 +241,8 @@ def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | 
         return ()
     written_ms, ceiling_ms = attempt_statistics.mean_ms(session, AS_WRITTEN), attempt_statistics.ceiling_ms(session)
     gained = _gain(chosen) if chosen is not None else 1.0
-    return beyond.ideas(diagnosis.inspection, session.environment.cores, written_ms, ceiling_ms, gained)
+    copy_ms = attempt_statistics.copy_ms(session)
+    return beyond.ideas(diagnosis.inspection, session.environment.cores, written_ms, ceiling_ms, gained, copy_ms)
 
 
 def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pipeline_bench.diagnosis import attempt_statistics, chain
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Limit
 from pipeline_bench.model.pipeline import Inspection
@@ -17,6 +19,7 @@ def of(session: Session, diagnosis: Diagnosis) -> tuple[Limit, ...]:
     cores = session.environment.cores
     return (
         _model_limit(session, diagnosis),
+        *_copy_limit(session),
         _cores_limit(diagnosis.inspection, cores),
         _disk_limit(diagnosis.inspection),
     )
@@ -34,6 +37,15 @@ def _model_limit(session: Session, diagnosis: Diagnosis) -> Limit:
     beside_ms = written.ceiling_ms.value if written is not None else None
     ms = attempt_statistics.contradicting_ceiling_ms(session) or beside_ms or found.step_ms.mean
     return Limit(name="the model", ms=ms, text="on one batch that stays on the device")
+
+
+def _copy_limit(session: Session) -> Iterator[Limit]:
+    """Yield how long the copy of a batch takes, where one was measured: no step ends sooner, also of a copy ahead."""
+    copies = [trial.copied for trial in session.trials_of(CEILING) if trial.copied is not None]
+    if copies and (ms := attempt_statistics.copy_ms(session)) is not None:
+        size_bytes = copies[0].size_bytes
+        rate = units.size(1e3 * size_bytes / ms)
+        yield Limit(name="the copy to the GPU", ms=ms, text=f"{units.size(size_bytes)} a batch, at {rate}/s")
 
 
 def _cores_limit(inspection: Inspection, cores: int) -> Limit:

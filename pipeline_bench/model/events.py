@@ -16,7 +16,7 @@ from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.text import Line, Text, to_json
 
-EVENTS_VERSION = 5
+EVENTS_VERSION = 6
 
 
 class Hello(Data):
@@ -269,6 +269,16 @@ class Fingerprinted(Data):
     fingerprint: Fingerprint
 
 
+class Copied(Data):
+    """What a step takes longer whose batch lies in host memory and not on the device: its copy, if nothing overlaps."""
+
+    event: Literal["copied"] = "copied"
+    size_bytes: int
+    """Of the batch."""
+    ms: float
+    """May be less than nothing, by noise."""
+
+
 class Failed(Data):
     """The trial raised; the traceback is on stderr."""
 
@@ -299,6 +309,7 @@ Event = (
     | Placement
     | Inspected
     | Fingerprinted
+    | Copied
     | Failed
     | Done
 )

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from pipeline_bench.model import Count, Record, Series
-from pipeline_bench.model.events import TRACE, Device, PhaseName, Placement, QueueState, Stack, Storage, Work
+from pipeline_bench.model.events import TRACE, Copied, Device, PhaseName, Placement, QueueState, Stack, Storage, Work
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.scenario import Scenario, Variant
@@ -163,6 +163,8 @@ class TrialRecord(Record):
     """Of a user's own pipeline, in the trial that inspected it."""
     fingerprint: Fingerprint | None = None
     """Which samples a user's own pipeline gave, in the trial that was asked for it."""
+    copied: Copied | None = None
+    """What the copy of a batch to the GPU costs, in the trial of a user's model on one batch."""
     queues: tuple[QueueState, ...] = ()
     stacks: tuple[Stack, ...] = ()
     traceback: Text = ""

@@ -164,6 +164,7 @@ class TrialLog:
             placement=self.latest(events.Placement),
             inspection=inspected.inspection if inspected else None,
             fingerprint=fingerprinted.fingerprint if fingerprinted else None,
+            copied=self.latest(events.Copied),
             traceback=failed.traceback if failed else "",
             queues=stalled.queues if stalled else (),
             stacks=stalled.stacks if stalled else (),

@@ -1,4 +1,4 @@
-"""What takes the elements of a pipeline: nothing but a drain, the user's model, or the model on one batch alone.
+"""What takes the elements of a pipeline: nothing but a drain, or the user's model; on one batch alone: `ceiling`.
 
 Each runs steps and records them: ``record(start_ns, end_ns, wait_ns, loss)``, which returns False when it was the last
 one. A dataset that ends begins anew, which is part of the step that had to wait for it.
@@ -147,36 +147,10 @@ def train(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0, alive
     """
     with user_code.element_errors():
         batches = passes.batches(dataset)
-        return _iterate(batches, step, record, warmup_s, alive, batches.counts)
+        return iterate(batches, step, record, warmup_s, alive, batches.counts)
 
 
-def ceiling(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None) -> None:
-    """Have the model step on one batch that stays on the device.
-
-    Raises:
-        UserCodeError: the dataset gives no element, or it or the model fails.
-    """
-    with user_code.element_errors():
-        batch = passes.batches(dataset)()
-    batch = _on_device(batch)
-    alive()
-    _iterate(lambda: batch, step, record, warmup_s, alive)
-
-
-def _on_device(batch: Any) -> Any:
-    """Return the batch with its numbers on the first GPU, where there is one; strings stay where they are."""
-    import keras
-    import tensorflow as tf
-
-    if not tf.config.list_logical_devices("GPU") or keras.backend.backend() != "tensorflow":
-        return batch
-    with tf.device("/gpu:0"):
-        return tf.nest.map_structure(
-            lambda part: part if part.dtype == tf.string else tf.identity(part), batch, expand_composites=True
-        )
-
-
-def _iterate(
+def iterate(
     next_batch: Callable[[], Any],
     step: Step,
     record: Record,
@@ -184,6 +158,16 @@ def _iterate(
     alive: Alive,
     counts: Callable[[], bool] = lambda: True,
 ) -> int | None:
+    """Have the model step on what `next_batch` gives; see `train`, which says what it returns.
+
+    Args:
+        next_batch: gives a batch, or raises UsedUpError.
+        step: as `step_of` makes it.
+        record: called for every step that begins after the warm-up and `counts`.
+        warmup_s: how long to step before, after the first steps.
+        alive: see `Alive`.
+        counts: whether the step that has just ended is one to be recorded.
+    """
     for _ in range(_FIRST_STEPS):
         begun_ns = monotonic_ns()
         batch = next_batch()

@@ -19,6 +19,7 @@ from pipeline_bench.model.pipeline import INFINITE, MODEL_STEP, REBUILDING, Insp
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
 from pipeline_bench.text import line_of, units
 from pipeline_bench.tfdata import (
+    ceiling,
     composing,
     consumers,
     disk,
@@ -235,10 +236,9 @@ class PipelineEngine(Engine):
         step = self._watched_step(consumers.step_of(model, self._does), traces=True)
         recorder.train(waits=not is_ceiling)
         if is_ceiling:
-            consumers.ceiling(dataset, step, recorder, task.warmup_s, recorder.heartbeat)
-            return
-        ended = consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat)
-        if ended is not None:
+            if copied := ceiling.run(dataset, step, recorder, task.warmup_s, recorder.heartbeat):
+                self.channel.send(copied)
+        elif (ended := consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat)) is not None:
             given = units.count(ended, "batch", "batches")
             self._tell(f"The input ended after {given} and gave no more: those are all steps.")
 

@@ -16,7 +16,8 @@ import tensorflow as tf  # noqa: TID253
 import tf_keras
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.tfdata import consumers, loop_step, passes, throughput, user_code
+from pipeline_bench.model.events import Copied
+from pipeline_bench.tfdata import ceiling, consumers, loop_step, passes, throughput, user_code
 
 
 class Steps:
@@ -210,9 +211,32 @@ def test_a_train_step_of_the_users_own_is_given_what_the_dataset_gives(
 def test_the_ceiling_steps_on_one_batch_of_the_dataset() -> None:
     seen: list[int] = []
     batches: list[int] = []
-    consumers.ceiling(counting(seen, 50), consumers.step_of(lambda batch: batches.append(int(batch))), Steps(20))
+    found = ceiling.run(counting(seen, 50), consumers.step_of(lambda batch: batches.append(int(batch))), Steps(20))
     assert set(batches) == {0}
     assert len(batches) >= 20
+    assert found is None, "without a GPU nothing is copied"
+
+
+def test_the_copy_is_what_a_step_takes_longer_on_a_batch_in_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_device = tf.ones((3, 5))
+    now_ns = [0]
+    monkeypatch.setattr(ceiling, "_on_device", lambda *_: on_device)
+    monkeypatch.setattr(ceiling, "monotonic_ns", lambda: now_ns[0])
+
+    def step(batch: Any) -> float:
+        now_ns[0] += 2_000_000 if batch is on_device else 7_000_000
+        return 0.0
+
+    dataset = tf.data.Dataset.from_tensors(tf.zeros((2, 5))).repeat()
+    found = ceiling.run(dataset, step, Steps(5), device="/gpu:7")
+    assert found == Copied(size_bytes=2 * 5 * 4, ms=5.0)
+
+    def slow(batch: Any) -> float:
+        now_ns[0] += 1_500_000_000
+        return 0.0
+
+    assert ceiling.run(dataset, slow, Steps(5), device="/gpu:7") is None, "beside such a step no copy shows"
+    assert ceiling.run(dataset, step, Steps(5), device="/cpu:0") is None, "the pipeline copies its batches itself"
 
 
 def test_the_input_wait_is_that_of_the_input_alone() -> None:

@@ -18,11 +18,12 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Bottleneck, Diagnosis
 from pipeline_bench.model.edits import Edit, InsertAfter
+from pipeline_bench.model.events import Copied, Device
 from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
 from pipeline_bench.model.pipeline import Inspection, Location, OnBatches, Stage, StageCost, Target, Task, UserFunction
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import PhaseMark, Trial, TrialRecord, TrialSteps
-from tests.unit.sessions import CPU
+from tests.unit.sessions import CPU, GPU
 
 TARGET = Target(file="train.py", name="make_dataset")
 MODEL = Target(file="train.py", name="make_model")
@@ -169,6 +170,8 @@ class Machine:
     """What a trial's process takes to start."""
     telling_s: float = 0.0
     """What telling which samples arrive takes."""
+    copied: Copied | None = None
+    """What the copy of a batch takes where the model is on a GPU; None: it is on the CPU."""
     now_s: float = 5.0
     ran: list[Trial] = field(default_factory=list)
 
@@ -212,6 +215,8 @@ class Machine:
                 "warmup_steps": 1,
                 "inspection": self._sent(trial.variant.name, task),
                 "fingerprint": self._told(task) if task.fingerprint else None,
+                "device": None if self.copied is None else Device(kind="gpu", name="Test GPU"),
+                "copied": self.copied if task.activity == "ceiling" else None,
             }
         )
 
@@ -261,7 +266,7 @@ def session(
     return Session(
         started_at="2026-01-01T00:00:00+00:00",
         scenario=variants.scenario(asked),
-        environment=CPU,
+        environment=CPU if machine.copied is None else GPU,
         diagnosis=asked,
     )
 

@@ -54,6 +54,20 @@ def test_a_pipeline_that_is_made_anew_for_each_pass_is_to_be_made_once() -> None
     assert "make it once, before the loop, with a cache() behind batch, train.py:12" in text
 
 
+def test_pictures_that_are_copied_to_the_gpu_as_floats_are_to_be_copied_as_bytes() -> None:
+    def texts(element: str, copy_ms: float | None) -> tuple[str, ...]:
+        looked = augmented(random=False).model_copy(update={"element": element})
+        return beyond.ideas(looked, 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0, copy_ms=copy_ms)
+
+    (text,) = texts("(float32[64, 224, 224, 3], int64[64])", 20.0)
+    assert "takes 20.0 ms, of a step of 25.0 ms" in text
+    assert "at most 2.50×" in text
+    assert texts("(uint8[64, 224, 224, 3], int64[64])", 20.0) == ()
+    assert texts("(float32[64, 4096], int64[64])", 20.0) == ()
+    assert texts("(float32[64, 224, 224, 3], int64[64])", 2.0) == ()
+    assert texts("(float32[64, 224, 224, 3], int64[64])", None) == ()
+
+
 def test_what_the_model_takes_by_itself_bounds_the_gain() -> None:
     (text,) = beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=12.5, gained=1.0)
     assert "at most 2.00×" in text

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pipeline_bench.model.diagnosis import CEILING, Limit
+import pytest
+
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Limit
+from pipeline_bench.model.events import Copied
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from tests.unit.diagnosis.simulated import Machine, diagnose, python_decode
@@ -58,3 +61,19 @@ def test_a_pipeline_whose_cache_is_full_is_not_limited_by_the_disk() -> None:
     found = [limits(diagnose(Machine(each, lambda edits: 20.6), budget_s=40))["the disk"] for each in (warm, looked)]
     assert [limit.ms for limit in found] == [None, 2.0]
     assert found[0].text.startswith("files are read in the first epoch only")
+
+
+def test_on_a_gpu_the_copy_of_a_batch_has_its_part_of_the_step_and_a_limit_of_its_own() -> None:
+    copied = Copied(size_bytes=36 * 2**20, ms=8.0)
+    session = diagnose(Machine(python_decode(20.0), lambda edits: 20.6, ceiling_ms=5.0, copied=copied), budget_s=40)
+    limit = limits(session)["the copy to the GPU"]
+    assert limit.ms == pytest.approx(8.0, rel=0.01)
+    assert limit.text == "36.0 MiB a batch, at 4.39 GiB/s"
+    written = session.result(AS_WRITTEN)
+    assert written.device_copy.share.value == pytest.approx(8.0 / 20.6, rel=0.01)
+    ahead = next((each for each in session.results if "to the GPU" in each.variant), None)
+    assert ahead is not None
+    assert ahead.device_copy.share.value is None
+    assert ahead.device_copy.overlapped_share.value is not None
+    on_cpu = diagnose(Machine(python_decode(20.0), lambda edits: 20.6, ceiling_ms=5.0), budget_s=40)
+    assert "the copy to the GPU" not in limits(on_cpu)
