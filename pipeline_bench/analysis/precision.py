@@ -278,13 +278,20 @@ def _open(result: Result, *, is_ceiling: bool) -> Iterator[OpenQuestion]:
             yield OpenQuestion(result.variant, speedup.over)
 
 
-def open_words(session: Session) -> str:
-    """Return the open questions in a few words, a pair once: ``the limit of tf_data, fifo_queue against tf_data``."""
+def open_words(session: Session, most: int | None = None) -> str:
+    """Return the open questions in a few words, a pair once: ``the limit of tf_data, fifo_queue against tf_data``.
+
+    Args:
+        session: whose results are up to date.
+        most: how many are named, of more than one that is left; by default all.
+    """
     words: dict[frozenset[str | None], str] = {}
     for each in open_questions(session):
         text = f"{each.variant} against {each.against}" if each.against is not None else f"the limit of {each.variant}"
         words[frozenset({each.variant, each.against})] = text
-    return joined(words.values())
+    shown = list(words.values())
+    left = len(shown) - most if most is not None else 0
+    return f"{joined(shown[:most])} and {left} more" if left > 1 else joined(shown)
 
 
 def judged_from(scenario: Scenario) -> int:

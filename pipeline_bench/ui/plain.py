@@ -20,6 +20,8 @@ from pipeline_bench.ui import diagnosing
 from pipeline_bench.ui.progress import stage
 
 _MAKING_LINES = 4
+_OPEN = 2
+"""Of what is open after a round so much is named: a comparison of eight variants begins with 18 questions."""
 _LONG_TRIAL_S = 20.0
 """A trial that takes longer says how far it is: after this time, and each time after as long again."""
 
@@ -127,7 +129,7 @@ def _state_after_round(session: Session, goal: Precision) -> str:
     after = f"after {units.count(goal.repeats, 'repeat')}"
     left_s = max(0.0, goal.budget_s - precision.elapsed_s(session))
     if goal.goal is None:
-        still = precision.open_words(session)
+        still = precision.open_words(session, _OPEN)
         return f"{after}: {f'open: {still}' if still else 'nothing is open'}; {units.clock(left_s)} of the budget left"
     if goal.ended_by is not None:
         return goal.text

@@ -399,3 +399,17 @@ def test_open_questions_of_names_with_commas_are_apart() -> None:
     ]
     words = precision.open_words(session.model_copy(update={"results": tuple(results)}))
     assert words.startswith("the limit of feed_dict, 1; ")
+
+
+def test_of_many_open_questions_the_first_are_named_and_the_others_counted() -> None:
+    session = run(undecided(budget_s=30.0), spread(0.4))
+    doubt = Doubt(figure="input wait", low=0.1, high=0.3, rounds=2)
+    results = [
+        result.model_copy(update={"verdict": result.verdict.model_copy(update={"doubt": doubt})})
+        for result in session.results
+    ]
+    session = session.model_copy(update={"results": tuple(results)})
+    whole = precision.open_words(session).split(", ")
+    assert len(whole) > 3
+    assert precision.open_words(session, len(whole) - 1) == ", ".join(whole), "in place of one more, it is named"
+    assert precision.open_words(session, 2) == f"{', '.join(whole[:2])} and {len(whole) - 2} more"
