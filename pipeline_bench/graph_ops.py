@@ -131,7 +131,7 @@ def call_counter(name: str) -> Any:
 def shared_variable(name: str, shape: Sequence[int], dtype: Any, initial: Callable[[], Any] | None = None) -> Any:
     """A variable on the CPU; the same one for all that ask by its name, in the graph and in its functions.
 
-    Where TensorFlow runs eagerly it is the process' own, which runs one trial.
+    Where TensorFlow runs eagerly it is the process' own, which runs one trial, and also goes by `initial`.
 
     Args:
         name: the variable's.

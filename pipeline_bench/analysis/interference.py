@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from pipeline_bench import plugins, replication
+from pipeline_bench import plugins
 from pipeline_bench.analysis import step_interference, thresholds
 from pipeline_bench.analysis.measured import throttled_cpus
 from pipeline_bench.analysis.step_interference import MeasuredTrial, stands_out, without
@@ -116,9 +116,10 @@ def _throttled_share(trial: MeasuredTrial, cores: int) -> float | None:
 
 
 def _device_processes(variant: Variant) -> int:
-    """Return how many processes of a variant's own trial may have one GPU open; 1 where its loop is not installed."""
-    if replication.in_processes(variant.runtime):
-        return variant.runtime.replicas  # where there are fewer GPUs than workers, these share them
+    """Return how many processes of a variant's own trial have a GPU open; 1 where its loop is not installed.
+
+    The workers of between_graph have a GPU each.
+    """
     if not plugins.has("loops", variant.loop.kind):
         return 1
     loop: Loop = plugins.make("loops", variant.loop.kind, variant.loop.options)

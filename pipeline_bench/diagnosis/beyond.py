@@ -23,10 +23,10 @@ _RECORD = "string[]"
 """What a record is until it is parsed."""
 _DECODED = re.compile(r"\[[^\],]+,[^\],]+,[^\]]+\]")
 """An array of three axes or more: a picture, whose decoding takes one at a time."""
-_FLOAT_PICTURES = re.compile(r"float(32|64)\[[^\],]+,[^\],]+,[^\],]+, *[13]\]")
-"""A batch of pictures, grey or coloured, as floats."""
+_FLOAT_PICTURES = re.compile(r"float32\[[^\],]+,[^\],]+,[^\],]+, *3\]")
+"""A batch of coloured pictures as floats."""
 _SAVED_BY_BYTES = 0.75
-"""Of a copy of 32-bit floats, where bytes are copied in their place."""
+"""How much of the copy of 32-bit floats is saved if bytes are copied in their place."""
 
 
 class _Idea(NamedTuple):
@@ -74,9 +74,10 @@ def _of_copies(
     if most >= WORTH_REWRITING and most >= _MUCH_MORE * gained:
         yield (
             f"The copy of a batch to the GPU takes {units.milliseconds(copy_ms)}, of a step of "
-            f"{units.milliseconds(as_written_ms)}, and its pictures are floats. If the pipeline leaves them as uint8, "
-            "and the model converts them in a first layer such as keras.layers.Rescaling, a quarter of the bytes is "
-            f"copied: a step would be at most {units.ratio(most)} as fast."
+            f"{units.milliseconds(as_written_ms)}, and its pictures are floats. If they were bytes before, as decoded "
+            "pictures are, leave them as uint8 and have the model convert them, in a first layer such as "
+            "keras.layers.Rescaling: a quarter is then copied, and a step would be at most "
+            f"{units.ratio(most)} as fast."
         )
 
 

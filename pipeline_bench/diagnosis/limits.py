@@ -40,7 +40,7 @@ def _model_limit(session: Session, diagnosis: Diagnosis) -> Limit:
 
 
 def _copy_limit(session: Session) -> Iterator[Limit]:
-    """Yield how long the copy of a batch takes, where one was measured: no step ends sooner, also of a copy ahead."""
+    """Yield how long the copy of a batch takes, where one was measured: no step is shorter, even if it runs ahead."""
     copies = [trial.copied for trial in session.trials_of(CEILING) if trial.copied is not None]
     if copies and (ms := attempt_statistics.copy_ms(session)) is not None:
         size_bytes = copies[0].size_bytes

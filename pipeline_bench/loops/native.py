@@ -75,7 +75,9 @@ class NativeLoop(Loop):
 
         v1 = tf.compat.v1
         _see_that_it_is_all_in_the_graph(v1.get_default_graph().as_graph_def(), training)
-        self._folder = ScratchFolder()
+        variables = v1.global_variables()
+        size_bytes = sum(variable.shape.num_elements() * variable.dtype.base_dtype.size for variable in variables)
+        self._folder = ScratchFolder(size_bytes, "The variables that are read back")
         figures = StepFigures(training)
         plain = figures.tensor(sampled=False)
         if not plain.shape.rank:
@@ -83,7 +85,7 @@ class NativeLoop(Loop):
                 plain = tf.stack([tf.cast(plain, tf.float64)])
         checked = None if training.feeding.digest is None else figures.tensor(sampled=True)
         save = restore = None
-        if variables := v1.global_variables():
+        if variables:
             with tf.device("/cpu:0"):
                 saver = v1.train.Saver(variables, filename=str(self._folder.path / "variables")).as_saver_def()
             save, restore = saver.save_tensor_name, saver.restore_op_name

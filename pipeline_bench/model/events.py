@@ -276,7 +276,6 @@ class Copied(Data):
     size_bytes: int
     """Of the batch."""
     ms: float
-    """May be less than nothing, by noise."""
 
 
 class Failed(Data):

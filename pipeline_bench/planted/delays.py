@@ -204,7 +204,7 @@ class _Slow:
 _WARM_UP_STEPS, _LONGEST_WARM_UP_MS = 20, 1000.0
 _BLOCK_STEPS = 20
 _LONGEST_MS = 5000.0
-"""Of a device's steps; a block of them in any case."""
+"""The longest that a device's steps may take together; a block of them is timed in any case."""
 
 
 def ceilings(device_ms: Sequence[float], steps: int = 80) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def _screens(session: Session, width: int) -> Iterator[list[RenderableType]]:
     """Yield the screen with less and less on it."""
     if session.selftest is not None:
         above = [*_heading(session, width), headline(conclusion.conclude(session))]
-        for rows in range(len(session.selftest.parts), _FEWEST_ROWS - 1, -1):
+        for rows in range(max(_FEWEST_ROWS, len(session.selftest.parts)), _FEWEST_ROWS - 1, -1):
             yield [*above, selftest.summary(session.selftest, rows)]
     elif session.diagnosis is not None:
         yield from _diagnoses(session, session.diagnosis, width)

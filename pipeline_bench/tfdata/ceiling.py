@@ -6,13 +6,21 @@ import statistics
 from time import monotonic_ns  # by itself: a user's code may replace that of the module
 from typing import Any
 
+from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.events import Copied
 from pipeline_bench.tfdata import passes, user_code
 from pipeline_bench.tfdata.consumers import Alive, Record, Step, iterate
 from pipeline_bench.tfdata.describe import nbytes
 
-_PAIRS_NS, _MOST_PAIRS_NS, _FEWEST_PAIRS = 4e8, 2e9, 3
-"""For how long the cost of a copy is measured, at most so long, and in so many pairs of steps at least."""
+_HOST = "/cpu:0"
+_PAIRS_NS, _FEWEST_PAIRS = 4e8, 3
+"""The cost of a copy is measured for so long, and by so many pairs of steps at least."""
+_MOST_PAIRS_NS = 2e9
+"""Steps so long that so few pairs take more show no copy."""
+_CERTAIN_ERRORS = 2.0
+"""A copy is told from none if it is so many times its standard error."""
+_ERROR_OF_MEDIAN = 1.253
+"""The standard error of a median over that of a mean, of a normal distribution."""
 
 
 def run(
@@ -31,59 +39,71 @@ def run(
         record: called for every step on the device's batch that begins after the warm-up.
         warmup_s: how long to step before.
         alive: see `Alive`.
-        device: of the model; by default the first GPU.
+        device: of the model; by default the machine's first GPU.
 
     Returns:
-        What the copy of the batch costs; None where the model is on no GPU, the pipeline copies its batches itself, or
-        a step takes so long that no copy shows beside it.
+        What the copy of the batch costs. None where TensorFlow has no GPU, or several; where the pipeline copies its
+        batches itself; where steps on a batch in host memory fail, for one for lack of the GPU's memory; and where no
+        copy can be told from noise.
 
     Raises:
         UserCodeError: the dataset gives no element, or it or the model fails.
     """
     with user_code.element_errors():
         made = passes.batches(dataset)()
-    device = device or _gpu()
-    batch = made if device is None else _on_device(made, device)
+    devices = _gpus() if device is None else [device]
+    batch = _on_device(made, devices[0]) if devices else made
     alive()
     iterate(lambda: batch, step, record, warmup_s, alive)
-    return None if device is None or _is_on(made, device) else _copied(made, batch, step, alive)
+    if len(devices) != 1 or _is_on(made, devices[0]):
+        return None
+    try:
+        return _copied(made, batch, step, alive)
+    except UserCodeError:  # the ceiling is measured all the same
+        return None
 
 
-def _gpu() -> str | None:
-    """Return the device of a model of TensorFlow's, where it has a GPU."""
+def _gpus() -> list[str]:
+    """Return the GPUs that a model of TensorFlow's may be on."""
     import keras
     import tensorflow as tf
 
-    has = tf.config.list_logical_devices("GPU") and keras.backend.backend() == "tensorflow"
-    return "/gpu:0" if has else None
+    if keras.backend.backend() != "tensorflow":
+        return []
+    return [f"/gpu:{number}" for number, _ in enumerate(tf.config.list_logical_devices("GPU"))]
 
 
 def _on_device(batch: Any, device: str) -> Any:
-    """Return the batch with its numbers on the device; strings stay where they are."""
+    """Return the batch with its numbers on the device, in tensors of their own; strings stay where they are."""
     import tensorflow as tf
 
+    def moved(part: Any) -> Any:
+        return tf.identity(part) if tf.is_tensor(part) and part.dtype != tf.string else part
+
     with tf.device(device):
-        return tf.nest.map_structure(
-            lambda part: part if part.dtype == tf.string else tf.identity(part), batch, expand_composites=True
-        )
+        return tf.nest.map_structure(moved, batch, expand_composites=True)
 
 
 def _is_on(batch: Any, device: str) -> bool:
     """Return whether some part of the batch is on the device."""
     import tensorflow as tf
 
-    parts = tf.nest.flatten(batch, expand_composites=True)
+    parts = filter(tf.is_tensor, tf.nest.flatten(batch, expand_composites=True))
     return any(part.device.lower().endswith(device.lower().removeprefix("/")) for part in parts)
 
 
-def _copied(in_host_memory: Any, on_device: Any, step: Step, alive: Alive) -> Copied | None:
-    """Return what steps on the one batch take longer than those on the other, by the median of pairs."""
+def _copied(made: Any, on_device: Any, step: Step, alive: Alive) -> Copied | None:
+    """Return what steps on a batch in host memory take longer than those on the device's, by the median of pairs.
+
+    Each has a batch of its own there: where TensorFlow has moved a tensor to a GPU once, it keeps what it moved.
+    """
     longer_ns: list[int] = []
+    step(_on_device(made, _HOST))  # TensorFlow sets a function up anew for a batch from elsewhere, for seconds
     begun_ns = monotonic_ns()
-    step(in_host_memory)
     while monotonic_ns() - begun_ns < _PAIRS_NS or len(longer_ns) < _FEWEST_PAIRS:
         if monotonic_ns() - begun_ns > _MOST_PAIRS_NS:
             return None
+        in_host_memory = _on_device(made, _HOST)
         ends_ns = [monotonic_ns()]
         for batch in (on_device, in_host_memory):
             step(batch)
@@ -91,4 +111,8 @@ def _copied(in_host_memory: Any, on_device: Any, step: Step, alive: Alive) -> Co
         alive()
         start, between, end = ends_ns
         longer_ns.append((end - between) - (between - start))
-    return Copied(size_bytes=nbytes(in_host_memory), ms=statistics.median(longer_ns) / 1e6)
+    median_ns = statistics.median(longer_ns)
+    error_ns = _ERROR_OF_MEDIAN * statistics.stdev(longer_ns) / len(longer_ns) ** 0.5
+    if median_ns <= _CERTAIN_ERRORS * error_ns:
+        return None
+    return Copied(size_bytes=nbytes(made), ms=median_ns / 1e6)

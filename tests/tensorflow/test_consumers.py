@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -217,26 +218,72 @@ def test_the_ceiling_steps_on_one_batch_of_the_dataset() -> None:
     assert found is None, "without a GPU nothing is copied"
 
 
+@dataclass
+class FakeGpu:
+    """Steps by a clock of its own: on the batch that was put on it they are quicker than on one in host memory."""
+
+    on_it: Any = None
+    now_ns: int = 0
+    host_ns: tuple[int, ...] = (7_000_000,)
+    """What steps on a batch in host memory take, one after another; the last one from then on."""
+    on_host: list[Any] = field(default_factory=list)
+
+    def put(self, batch: Any, device: str) -> Any:
+        moved = tf.nest.map_structure(tf.identity, batch)
+        if device != "/cpu:0":
+            self.on_it = moved
+        return moved
+
+    def step(self, batch: Any) -> float:
+        if batch is self.on_it:
+            self.now_ns += 2_000_000
+        else:
+            self.now_ns += self.host_ns[min(len(self.on_host), len(self.host_ns) - 1)]
+            self.on_host.append(batch)
+        return 0.0
+
+    def ran(self, monkeypatch: pytest.MonkeyPatch, device: str = "/gpu:7") -> Copied | None:
+        monkeypatch.setattr(ceiling, "_on_device", self.put)
+        monkeypatch.setattr(ceiling, "monotonic_ns", lambda: self.now_ns)
+        dataset = tf.data.Dataset.from_tensors(tf.zeros((2, 5))).repeat()
+        return ceiling.run(dataset, self.step, Steps(5), device=device)
+
+
 def test_the_copy_is_what_a_step_takes_longer_on_a_batch_in_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    on_device = tf.ones((3, 5))
-    now_ns = [0]
-    monkeypatch.setattr(ceiling, "_on_device", lambda *_: on_device)
-    monkeypatch.setattr(ceiling, "monotonic_ns", lambda: now_ns[0])
+    gpu = FakeGpu()
+    assert gpu.ran(monkeypatch) == Copied(size_bytes=2 * 5 * 4, ms=5.0)
+    assert len({id(batch) for batch in gpu.on_host}) == len(gpu.on_host) > 3, "a tensor that was moved is moved once"
+    slow_to_set_up = FakeGpu(host_ns=(5_000_000_000, 7_000_000))
+    assert slow_to_set_up.ran(monkeypatch) == Copied(size_bytes=2 * 5 * 4, ms=5.0)
 
-    def step(batch: Any) -> float:
-        now_ns[0] += 2_000_000 if batch is on_device else 7_000_000
-        return 0.0
 
-    dataset = tf.data.Dataset.from_tensors(tf.zeros((2, 5))).repeat()
-    found = ceiling.run(dataset, step, Steps(5), device="/gpu:7")
-    assert found == Copied(size_bytes=2 * 5 * 4, ms=5.0)
+def test_a_copy_that_cannot_be_told_or_that_the_pipeline_makes_has_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert FakeGpu(host_ns=(1_500_000_000,)).ran(monkeypatch) is None, "beside such a step no copy shows"
+    noise = tuple(2_000_000 + (-1) ** number * 900_000 for number in range(1000))
+    assert FakeGpu(host_ns=noise).ran(monkeypatch) is None
+    assert FakeGpu().ran(monkeypatch, device="/cpu:0") is None, "the pipeline copies its batches itself"
 
-    def slow(batch: Any) -> float:
-        now_ns[0] += 1_500_000_000
-        return 0.0
 
-    assert ceiling.run(dataset, slow, Steps(5), device="/gpu:7") is None, "beside such a step no copy shows"
-    assert ceiling.run(dataset, step, Steps(5), device="/cpu:0") is None, "the pipeline copies its batches itself"
+def test_a_batch_in_host_memory_for_which_there_is_no_room_costs_nothing_but_its_figure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Full(FakeGpu):
+        def step(self, batch: Any) -> float:
+            if batch is not self.on_it:
+                raise UserCodeError("the GPU has no memory left", "")
+            return super().step(batch)
+
+    assert Full().ran(monkeypatch) is None
+
+
+def test_parts_of_a_batch_that_are_none_or_text_stay_as_they_are() -> None:
+    given = {"x": tf.ones(3), "none": None, "text": tf.constant(["a"])}
+    moved = ceiling._on_device(given, "/cpu:0")
+    assert moved["none"] is None
+    assert moved["text"] is given["text"]
+    assert moved["x"] is not given["x"]
+    assert ceiling._is_on(given, "/cpu:0")
+    assert not ceiling._is_on({"none": None}, "/cpu:0")
 
 
 def test_the_input_wait_is_that_of_the_input_alone() -> None:

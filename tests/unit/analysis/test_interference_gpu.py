@@ -45,7 +45,7 @@ def test_the_processes_of_a_trials_own_are_no_others() -> None:
     scenario = resolve({"name": "s", "question": "?", "variants": variants})
 
     def with_others(count: int) -> set[str]:
-        processes = {"native": 2 + count, "workers": 3 + count, "one process": 1 + count}
+        processes = {"native": 2 + count, "workers": 1 + count, "one process": 1 + count}
         records = [
             trial(0, steady(0), each("device_processes", number), variant=name, gpu=True)
             for name, number in processes.items()

@@ -33,6 +33,16 @@ def test_it_fits_a_screen_with_room_for_the_page_the_command_and_the_prompt(name
     assert max(map(len, lines)) <= 80
 
 
+@pytest.mark.parametrize("parts", [0, 1, 3, 4])
+def test_a_selftest_that_has_just_begun_has_its_screen(parts: int) -> None:
+    session = load(ROOT / "reports" / "h100-selftest")
+    assert session.selftest is not None
+    begun = session.selftest.model_copy(update={"parts": session.selftest.parts[:parts]})
+    text = " ".join(shown(session.model_copy(update={"selftest": begun})))
+    assert "NVIDIA H100" in text
+    assert all(part.name in text for part in begun.parts)
+
+
 def test_more_lines_below_leave_fewer_for_it() -> None:
     session = diagnoses.thirty()
     assert len(printed(screen.render(session, 80, 5)).splitlines()) + 5 <= 22
