@@ -28,6 +28,8 @@ _HANDS_ON = frozenset({"range", "from_tensors", "zip", "prefetch", "repeat", "ta
 """Stages that compute nothing: on a busy machine one is the costliest of those measured, if what computes was not."""
 _OF_BEGINNINGS = 0.5
 """A median wait below this part of the mean: most of the wait lies in few steps."""
+_MUCH_LESS = 0.25
+"""A wait that is less than a stage's share by so much reads as a contradiction without a word."""
 _FILLING = 0.25
 """A first element that takes this part of a whole pass is mentioned."""
 
@@ -91,7 +93,7 @@ def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
         takes = f"the costliest, {named(stage)}, takes {units.share(share)} of it"
         return Bottleneck(share=share, text=f"No stage limits the training step: {takes}.")
     cause = "handing-over" if passing else _cause(inspection, stage, cost)
-    text = _text(inspection, parts, passing or (stage,), share, cause, as_written_ms)
+    text = _text(inspection, parts, passing or (stage,), share, cause, times)
     few = steps is not None and steps < _FEW_STEPS and share < EXPLAINED
     found = Bottleneck(stage=stage.id, share=share, cause=cause, text=text)
     if explained < EXPLAINED:
@@ -270,14 +272,14 @@ def _text(
     stages: tuple[Stage, ...],
     share: float,
     cause: Cause,
-    as_written_ms: float | None,
+    times: StepTimes,
 ) -> str:
     """Return what is said of the limiting stage, or of those that pass samples on one by one."""
-    stage = stages[0]
+    stage, as_written_ms = stages[0], times.as_written_ms
     element = "batches" if inspection.batch_size is not None else "elements"
     others = f", together with the stages up to {named(stages[-1])}" if stages[1:] else ""
     head = f"{named(stage)}{others}, takes {units.share(share)} of the time between two {element}"
-    text = f"{head}: {_why(inspection, parts, stage, cause)}."
+    text = f"{head}: {_why(inspection, parts, stage, cause)}.{_beside_the_model(share, times)}"
     if as_written_ms is not None and _dearer_alone(parts, stage, as_written_ms):
         alone = units.milliseconds(parts.elapsed_ns[stage.id] / NS_PER_MS)
         text += (
@@ -286,6 +288,16 @@ def _text(
             "share is only a hint."
         )
     return text + _epochs(inspection, parts) + _first_fill(inspection, as_written_ms)
+
+
+def _beside_the_model(share: float, times: StepTimes) -> str:
+    """Return how much of its time a step waits, where that is much less than the stage takes of it."""
+    if not times.as_written_ms or times.wait_ms is None or not times.ceiling_ms:
+        return ""
+    waits = times.wait_ms / times.as_written_ms
+    if share - waits <= _MUCH_LESS:
+        return ""
+    return f" The model computes meanwhile: its step waits for {units.share(waits)} of it."
 
 
 def _dearer_alone(parts: Segments, stage: Stage, as_written_ms: float | None) -> bool:

@@ -20,6 +20,16 @@ def test_a_python_map_is_named_with_its_place_its_share_and_its_cause() -> None:
     )
 
 
+def test_a_stage_that_takes_far_more_than_the_step_waits_is_said_to_run_beside_the_model() -> None:
+    def said(wait_ms: float | None, ceiling_ms: float | None = 15.0) -> str:
+        return find(python_decode(20.0), 2, as_written_ms=25.0, ceiling_ms=ceiling_ms, wait_ms=wait_ms).text
+
+    assert said(8.0).endswith("one call at a time. The model computes meanwhile: its step waits for 32 % of it.")
+    assert "meanwhile" not in said(17.0)
+    assert "meanwhile" not in said(None)
+    assert "meanwhile" not in said(8.0, None)
+
+
 def two_maps(calls: int | None, first_ms: float, second_ms: float, first_cpu_ms: float | None = None) -> Inspection:
     """Two stateful maps; the first hands over through a buffer where it has parallel calls."""
     given = {} if calls is None else {"num_parallel_calls": calls}
