@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import monotonic_ns  # by itself: a user's code may replace that of the module
 from typing import Any
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.tfdata import user_code
-from pipeline_bench.tfdata.throughput import FlatIterator, restart
+from pipeline_bench.tfdata.throughput import FlatIterator, end_aside, restart
 
 NO_ELEMENT = ("The dataset gives no element.", "Check its files and filters.")
 _USED_UP = (
@@ -21,11 +20,30 @@ class UsedUpError(UserCodeError):
     """The input gave elements in one pass and none in the next: it is short, and cannot be begun anew."""
 
 
+class _Batches:
+    """An iterator over a dataset whose elements are as Python has them; nobody waits for its end (`end_aside`)."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.iterator = iter(dataset)
+
+    def __del__(self) -> None:
+        end_aside([self.__dict__.pop("iterator", None)])
+
+    def take(self) -> Any:
+        """Return the next element.
+
+        Raises:
+            StopIteration: there is none.
+            tensorflow.errors.OpError: what the pipeline raises.
+        """
+        return next(self.iterator)
+
+
 class Repeated:
     """Gives the elements of an iterator, which begins anew when it is at its end."""
 
-    def __init__(self, iterator: Any, take: Callable[[], Any]) -> None:
-        self._iterator, self._take = iterator, take
+    def __init__(self, held: FlatIterator | _Batches) -> None:
+        self._held = held
         self.in_pass = 0
         """Elements so far of the pass that the last one is of."""
         self.begun_ns = monotonic_ns()
@@ -45,7 +63,7 @@ class Repeated:
         self._ended = 0
         for _ in range(2):
             try:
-                element = self._take()
+                element = self._held.take()
             except StopIteration:
                 self._ended = self.whole = self._ended or self.in_pass
                 self.in_pass = 0
@@ -55,7 +73,7 @@ class Repeated:
             # Here and not above: the exception's frames hold the iterator that is let go of.
             user_code.restore_imports()
             now_ns = monotonic_ns()
-            restart(self._iterator, (now_ns - self.begun_ns) / 1e9)
+            restart(self._held.iterator, (now_ns - self.begun_ns) / 1e9)
             self.begun_ns = now_ns
         raise UsedUpError(*_USED_UP) if self._ended else UserCodeError(*NO_ELEMENT)
 
@@ -71,11 +89,9 @@ class Repeated:
 
 def flat_elements(dataset: Any) -> Repeated:
     """Return the elements of a dataset as lists of tensors, as tf.data moves them."""
-    iterator = FlatIterator(dataset)
-    return Repeated(iterator.iterator, iterator.take)
+    return Repeated(FlatIterator(dataset))
 
 
 def batches(dataset: Any) -> Repeated:
     """Return the elements of a dataset as Python has them."""
-    iterator = iter(dataset)
-    return Repeated(iterator, lambda: next(iterator))
+    return Repeated(_Batches(dataset))
