@@ -249,7 +249,7 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -
     inspection = diagnosis.inspection
     what, unknown = "the pipeline" if diagnosis.model is None else "the training step", ""
     if diagnosis.model is None and inspection is not None and inspection.training is not None:
-        what, unknown = "the pipeline alone", "; whether the training waits for it is not known"
+        what, unknown = "the pipeline alone", "; `pipeline-bench run` tells whether the training waits for it"
     interval = result.speedup.ci95
     ends = f" ({units.ratio(interval[0])} to {units.ratio(interval[1])})" if interval is not None else ""
     parts = [diagnosis.attempt(name).fix for name in chosen.attempt.fix.combines or (chosen.name,)]

@@ -347,7 +347,8 @@ class Inspection(Data):
             return self.training.steps <= self.pass_elements
         gives_a_pass = self.cardinality is not None and self.cardinality == self.pass_elements
         no_more = self.training.once or self.training.never_reads_again
-        return no_more and (gives_a_pass or all(stage.method != "repeat" for stage in self.stages))
+        repeated = any(stage.method == "repeat" and stage.arguments.get("count") != 1 for stage in self.stages)
+        return no_more and (gives_a_pass or not repeated)
 
     @property
     def anew(self) -> bool:

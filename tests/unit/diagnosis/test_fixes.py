@@ -307,6 +307,13 @@ def test_no_cache_is_tried_for_a_single_epoch(training: ScriptTraining | None, r
         assert reason(found, "cache") == f"{once}, and nothing would be read from a cache."
 
 
+def test_a_repeat_of_one_pass_begins_no_second_one() -> None:
+    training = ScriptTraining(line="train.py:9", never_reads_again=True)
+    once, twice = (chain_of(source(), stage(1, "repeat", 0, count=count), training=training) for count in (1, 2))
+    assert once.model_copy(update={"cardinality": None, "pass_elements": None}).once
+    assert not twice.model_copy(update={"cardinality": None, "pass_elements": None}).once
+
+
 def test_a_repeat_that_makes_the_pass_no_longer_begins_no_second_one() -> None:
     """As of what a `zip` puts beside each element."""
     training = ScriptTraining(line="train.py:9", model=True, epochs=1)
