@@ -118,6 +118,8 @@ WORTH_A_TRY = 0.03
 """A fix that cannot gain more than this share of the time is not tried: it could hardly be distinguished from none."""
 SIMPLER = 1.03
 """A combination must be this much faster than the best single fix in it: less is not worth more code."""
+LONG_STARTS = 0.5
+"""Of the time that a diagnosis charges: what the starts of its trials take besides is then worth a word."""
 PROMISING = 1.1
 """A gain of few trials is worth naming from here on: less may well be the machine."""
 WORTH_REWRITING = 1.3

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from pipeline_bench.analysis import conclusion, precision, verdicts
 from pipeline_bench.analysis.measured import taken_by_others
-from pipeline_bench.analysis.thresholds import BUSY_SHARE, NEEDED_STEPS
+from pipeline_bench.analysis.thresholds import BUSY_SHARE, LONG_STARTS, NEEDED_STEPS
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.result import InconclusiveCause, Result, Verdict
 from pipeline_bench.model.session import Session
@@ -34,8 +34,6 @@ _PAGE_LINES = 2
 _NAME_CELLS = 28
 _NOTES = 2
 _SCRIPT_NOTES = 3
-_LONG_STARTS = 0.5
-"""Of the time that a diagnosis charges: what its trials take besides is then worth a line."""
 _ATTEMPTS = 4
 _FAILURES = 2
 _FEWEST_ROWS = 4
@@ -296,7 +294,7 @@ def _remarks(session: Session) -> Iterator[Text]:
         noise = [f"{len(beside)} of {trials} beside other work, up to {units.share(max(beside))} of the CPU"]
     if parts := [*(["equal work ✓"] if equal else []), *noise]:
         yield Text(" · ".join(parts), style="dim")
-    if session.diagnosis is not None and session.uncharged_s > _LONG_STARTS * session.charged_s > 0:
+    if session.diagnosis is not None and session.uncharged_s > LONG_STARTS * session.charged_s > 0:
         starts, charged = units.seconds(session.uncharged_s), units.seconds(session.charged_s)
         yield Text(f"the trials' starts and first steps took {starts}, beside {charged} of the budget", style="dim")
     for name, took in facts.overruns(session)[:1]:

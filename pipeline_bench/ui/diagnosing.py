@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline_bench.analysis.speedups import may_gain
+from pipeline_bench.analysis.thresholds import LONG_STARTS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.model.events import TRACE, TRAIN
 from pipeline_bench.model.result import Result
@@ -63,10 +64,14 @@ def screen(state: SessionProgress, elapsed_s: float, width: int, height: int, no
     )
 
 
-def left_s(session: Session, elapsed_s: float) -> float | None:
-    """Return seconds of the budget that are left; None of a session that is no diagnosis."""
+def left(session: Session, elapsed_s: float) -> str:
+    """Return how much of the budget of a diagnosis is left, and about how long that takes if the starts take long."""
+    assert session.diagnosis is not None
     charged_s = elapsed_s - session.uncharged_s
-    return None if session.diagnosis is None else max(0.0, session.diagnosis.budget_s - charged_s)
+    left_s = max(0.0, session.diagnosis.budget_s - charged_s)
+    if session.uncharged_s <= LONG_STARTS * charged_s or charged_s <= 0 or not left_s:
+        return f"{units.clock(left_s)} left"
+    return f"{units.clock(left_s)} left, about {units.clock(left_s * elapsed_s / charged_s)} with the trials' starts"
 
 
 def named(trial: Trial) -> str:

@@ -96,11 +96,10 @@ class PlainView(Observer):
 
     def _diagnosed(self, trial: Trial, record: TrialRecord, session: Session, diagnosis: Diagnosis) -> None:
         """Write what a finished trial of a diagnosis tried, the gain so far, and what is left of the budget."""
-        left_s = diagnosing.left_s(session, self._clock() - self._started_s)
-        left = "" if left_s is None else f"; {units.clock(left_s)} left"
+        left = diagnosing.left(session, self._clock() - self._started_s)
         # Why there will be no diagnosis is what the report says next.
         tried = [record.status] if diagnosis.failure is not None else _tried(trial, record, session)
-        self._line(f"{self._named(trial)}: {', '.join(tried)}{left}")
+        self._line(f"{self._named(trial)}: {', '.join(tried)}; {left}")
         found = diagnosing.found(session)
         if found and found != self._found:
             self._found = found

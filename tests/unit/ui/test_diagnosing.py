@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
 from pipeline_bench.model.result import Speedup
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import Trial, plan
+from pipeline_bench.model.trial import PhaseMark, Trial, plan
 from pipeline_bench.run.observer import Progress
 from pipeline_bench.ui import diagnosing
 from pipeline_bench.ui.plain import PlainView
@@ -167,6 +167,16 @@ def test_line_by_line() -> None:
         "[2] trying parallel map(decode): 1.67 ms, 2.95× (2.85× to 3.05×) so far, faster; 1:30 left",
         "[3] trying cache: failed: out of memory; 1:30 left",
     ]
+
+
+def test_what_is_left_says_how_long_that_takes_where_the_starts_of_trials_do() -> None:
+    session = diagnoses.session()
+    assert diagnosing.left(session, 30.0) == "1:30 left"
+    started = {"started_ns": 0, "ended_ns": 60 * 10**9, "phases": (PhaseMark(name="build", at_ns=30 * 10**9),)}
+    slow = session.model_copy(update={"trials": (session.trials[0].model_copy(update=started),)})
+    assert diagnosing.left(slow, 60.0) == "1:30 left, about 3:00 with the trials' starts"
+    assert diagnosing.left(slow, 95.0) == "0:55 left"
+    assert diagnosing.left(slow, 200.0) == "0:00 left"
 
 
 def test_with_a_model_nothing_is_found_before_its_ceiling_was_measured() -> None:
