@@ -41,11 +41,9 @@ JUDGED_FROM_REPEATS = 8
 SPEEDUP, UTILIZATION = "speed-up", "accelerator utilization"
 
 _LENGTHS = ("steps", "time_s", "repeats")
-
 _SHARE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%?)\s*", re.ASCII)
 
-_FIRST_LOOK = 6
-_LATER_LOOKS = 1.45
+_FIRST_LOOK, _LATER_LOOKS = 6, 1.45
 
 EndedBy = Literal["precision", "decided", "budget", "interrupted"]
 State = Literal["unfinished", "precision", "decided", "budget", "nothing to narrow"]
@@ -279,18 +277,13 @@ def _open(result: Result, *, is_ceiling: bool) -> Iterator[OpenQuestion]:
 
 
 def open_words(session: Session, most: int | None = None) -> str:
-    """Return the open questions in a few words, a pair once: ``the limit of tf_data, fifo_queue against tf_data``.
-
-    Args:
-        session: whose results are up to date.
-        most: how many are named, of more than one that is left; by default all.
-    """
+    """Return the open questions, a pair once, and from `most` on their number: ``the limit of a, a against b``."""
     words: dict[frozenset[str | None], str] = {}
     for each in open_questions(session):
         text = f"{each.variant} against {each.against}" if each.against is not None else f"the limit of {each.variant}"
         words[frozenset({each.variant, each.against})] = text
     shown = list(words.values())
-    left = len(shown) - most if most is not None else 0
+    left = len(shown) - (most or len(shown))
     return f"{joined(shown[:most])} and {left} more" if left > 1 else joined(shown)
 
 
