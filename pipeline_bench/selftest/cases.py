@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -164,12 +164,7 @@ def _quick() -> list[PlantedVariant]:
 def _in_source() -> list[PlantedVariant]:
     """The synchronous backends wait for the batch, the others for what is left of its time after the device's."""
     waits = ((FEED, 8.0), (SERIAL, 8.0), (fifo(1), 18.0), (fifo(2), 34.0), (tf_data(1), 18.0), (tf_data(2), 34.0))
-    made = [_planted(SOURCE, "source", pipeline, {"read_ms": [ms]}, ms, 0.0) for pipeline, ms in waits]
-    # Behind two producers every second step waits, so that the first ones, for which the queue was full, do not show.
-    return [
-        replace(one, variant={**one.variant, "run": {"steps": 2 * _STEPS}}) if pipeline.producers > 1 else one
-        for one, (pipeline, _) in zip(made, waits, strict=True)
-    ]
+    return [_planted(SOURCE, "source", pipeline, {"read_ms": [ms]}, ms, 0.0) for pipeline, ms in waits]
 
 
 def _differing(rounds: int) -> list[PlantedVariant]:
@@ -293,6 +288,8 @@ def _planted(
         "options": inner if around else pipeline.options,
         "source": source,
     }
+    if pipeline.producers > 1:  # every second step waits, which hides the first ones, for which the queue was full
+        variant["run"] = {"steps": 2 * _STEPS}
     if host_ms:
         variant["loop"] = {"kind": "planted_host", "host_ms": host_ms}
 

@@ -27,7 +27,8 @@ import numpy.typing as npt
 
 from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
 from pipeline_bench.model.pipeline import Stage
-from pipeline_bench.tfdata import describe, throughput, user_code
+from pipeline_bench.tfdata import describe, user_code
+from pipeline_bench.tfdata.iterators import end_aside
 
 SEEDS = (11, 23)
 """Any two that differ: what changes from one to the other is random."""
@@ -235,7 +236,7 @@ def _pass_over(dataset: Any, padding: float | None, seconds: float, most: int, a
             # One more would show whether this was the end, and may take long: a second pass ends at the same sample.
             done.complete = False
             break
-    throughput.end_aside(held)
+    end_aside(held)
     return done
 
 

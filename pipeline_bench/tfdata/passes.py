@@ -7,7 +7,8 @@ from typing import Any
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.tfdata import user_code
-from pipeline_bench.tfdata.throughput import FlatIterator, end_aside, restart
+from pipeline_bench.tfdata.iterators import EagerIterator, restart
+from pipeline_bench.tfdata.throughput import FlatIterator
 
 NO_ELEMENT = ("The dataset gives no element.", "Check its files and filters.")
 _USED_UP = (
@@ -20,14 +21,8 @@ class UsedUpError(UserCodeError):
     """The input gave elements in one pass and none in the next: it is short, and cannot be begun anew."""
 
 
-class _Batches:
-    """An iterator over a dataset whose elements are as Python has them; nobody waits for its end (`end_aside`)."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.iterator = iter(dataset)
-
-    def __del__(self) -> None:
-        end_aside([self.__dict__.pop("iterator", None)])
+class _Batches(EagerIterator):
+    """An iterator over a dataset whose elements are as Python has them."""
 
     def take(self) -> Any:
         """Return the next element.

@@ -20,6 +20,7 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.edits import Remove
 from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage, Tuned
 from pipeline_bench.tfdata import composing, describe, disk, passes, rebuild, throughput, user_code
+from pipeline_bench.tfdata.iterators import end_aside
 from pipeline_bench.tfdata.recipe import Recipe, upstream
 
 _ELEMENTS_WEIGHED = 64
@@ -145,7 +146,7 @@ def run(
         read_after = disk.bytes_read()
     tuned = settings.tuned(inspection.stages, inspection.sink)
     del settings
-    throughput.end_aside(iterators)
+    end_aside(iterators)
     return inspection.model_copy(
         update={
             "element_bytes": sum(sizes) / len(sizes),

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from pipeline_bench.system.processes import queued_s
 from pipeline_bench.tfdata import user_code
 from pipeline_bench.tfdata.describe import nbytes
+from pipeline_bench.tfdata.iterators import EagerIterator
 
 SLOW_NS = 1e6
 """Slower elements are taken one by one: the call's 12 us are about 1 % of them."""
@@ -36,10 +37,6 @@ _SLICES = 3
 _WINDOW_NS = 4e6
 """About how long a window takes, so that a slice ends near the time that it was given."""
 _WINDOW_MOST = 4096
-_END_S = 0.1
-"""Enough for the threads of a pipeline to stop, so that they disturb nothing that is measured next."""
-_LONG_PASS_S = 0.5
-"""From here on a trial of some seconds has too few passes for their mean to be that of a training."""
 _STEAL = 8
 """The column of the first line of /proc/stat, after its name: user, nice, system, idle, iowait, irq, softirq, steal."""
 
@@ -72,52 +69,13 @@ class Deadline:
         self._timer.join()
 
 
-def restart(iterator: Any, lasted_s: float) -> None:
-    """Have an iterator over a dataset begin anew.
-
-    A training waits for the end of the one before, now and then almost as long as its pass took (`end_aside`). So does
-    this after short passes, of which what is measured has many; one such wait in a few seconds would be chance.
-
-    Args:
-        iterator: TensorFlow's, of eager mode.
-        lasted_s: how long the pass took that has ended.
-    """
-    import tensorflow as tf
-
-    if lasted_s < _LONG_PASS_S:
-        tf.raw_ops.MakeIterator(dataset=iterator._dataset._variant_tensor, iterator=iterator._iterator_resource)
-        return
-    ended = [iterator._iterator_resource]
-    iterator._iterator_resource = iter(iterator._dataset)._iterator_resource
-    end_aside(ended, 0.0)
-
-
-def end_aside(held: list[Any], seconds: float = _END_S) -> None:
-    """Let go of what holds TensorFlow's iterators, and wait for their end no longer than this.
-
-    The end of one that was read for a minute may take as long, see `monitoring.probe.time_ends`: nothing then is left
-    of its pipeline but a thread that sleeps.
-
-    Args:
-        held: is empty afterwards; nothing else holds what was in it.
-        seconds: how long its pipeline may take to stop what it is at.
-    """
-    thread = threading.Thread(target=held.clear, name="end of an iterator", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:  # the interpreter shuts down, or there are too many threads
-        held.clear()
-        return
-    thread.join(seconds)
-
-
-class FlatIterator:
+class FlatIterator(EagerIterator):
     """An iterator over a dataset whose elements stay lists of tensors, as tf.data moves them."""
 
     def __init__(self, dataset: Any) -> None:
         from tensorflow.python.eager import cancellation, context, execute
 
-        self.iterator = iter(dataset)
+        super().__init__(dataset)
         self._spec = dataset.element_spec
         specs = _flat_specs(self._spec)
         types = tuple(spec.dtype.as_datatype_enum for spec in specs)
@@ -126,9 +84,6 @@ class FlatIterator:
         self._call = ("output_types", types, "output_shapes", shapes), context.context()
         self._execute = execute.execute_with_cancellation
         self._never = cancellation.CancellationManager()
-
-    def __del__(self) -> None:
-        end_aside([self.__dict__.pop("iterator", None)])
 
     def take(self, deadline: Deadline | None = None) -> list[Any]:
         """Return the next element.

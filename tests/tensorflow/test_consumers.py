@@ -18,7 +18,7 @@ import tf_keras
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.events import Copied
-from pipeline_bench.tfdata import ceiling, consumers, loop_step, passes, throughput, user_code
+from pipeline_bench.tfdata import ceiling, consumers, iterators, loop_step, passes, throughput, user_code
 
 
 class Steps:
@@ -420,7 +420,7 @@ def test_what_takes_long_to_end_ends_aside() -> None:
                 ended.set()
 
     held = [Held()]
-    throughput.end_aside(held, 0.0)
+    iterators.end_aside(held, 0.0)
     assert not held
     assert not ended.is_set(), "nobody waited for it"
     may_end.set()
@@ -432,14 +432,14 @@ def test_what_takes_long_to_end_ends_aside() -> None:
 def test_an_iterator_that_begins_anew_gives_the_same_elements(of: Any, lasted_s: float) -> None:
     take = of(tf.data.Dataset.range(3))
     first = [int(tf.nest.flatten(take())[0]) for _ in range(2)]
-    throughput.restart(take._held.iterator, lasted_s)
+    iterators.restart(take._held.iterator, lasted_s)
     assert first + [int(tf.nest.flatten(take())[0]) for _ in range(3)] == [0, 1, 0, 1, 2]
 
 
 def test_nothing_holds_the_iterator_of_a_long_pass_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throughput, "_LONG_PASS_S", 0.0)
+    monkeypatch.setattr(iterators, "_LONG_PASS_S", 0.0)
     holders: list[int] = []
-    monkeypatch.setattr(throughput, "end_aside", lambda held, _: holders.append(sys.getrefcount(held[0])))
+    monkeypatch.setattr(iterators, "end_aside", lambda held, *_: holders.append(sys.getrefcount(held[0])))
     take = passes.batches(tf.data.Dataset.range(2))
     for _ in range(3):
         take()
@@ -454,8 +454,7 @@ def test_nobody_waits_for_the_end_of_what_was_measured(of: Any, monkeypatch: pyt
     def end_aside(held: list[Any], *_: float) -> None:
         holders.append(sys.getrefcount(held[0]))
 
-    monkeypatch.setattr(passes, "end_aside", end_aside)
-    monkeypatch.setattr(throughput, "end_aside", end_aside)
+    monkeypatch.setattr(iterators, "end_aside", end_aside)
     take = of(tf.data.Dataset.range(9).repeat())
     take()
     del take

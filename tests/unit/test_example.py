@@ -69,7 +69,7 @@ def test_its_renderings_are_the_golden_files(renderings: dict[str, str], name: s
 
 
 @pytest.mark.parametrize("folder", SCRIPT["KEPT"], ids=lambda folder: folder.name)
-def test_what_was_measured_on_a_gpu_reads_as_it_was_rendered(folder: Path) -> None:
+def test_what_is_kept_reads_as_it_was_rendered(folder: Path) -> None:
     """After a change that is meant: ``python docs/render_example.py``, and look at what git shows."""
     assert markdown.render(load(folder)) == (folder / "report.md").read_text(encoding="utf-8")
 
