@@ -1,12 +1,16 @@
 """Settings that every test shares."""
 
+import gc
 import os
 import signal
 import tempfile
 import threading
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import HealthCheck, settings
 
 # A slow machine is no failure: no deadline, and no complaint about how long the examples take to make. Every run has
@@ -48,6 +52,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     """Say how a red run's order, and what its tests drew, is had again."""
     if exitstatus and (seed := config.getoption("randomly_seed", None)) is not None:
         terminalreporter.write_line(f"the order, again: pytest -p randomly --randomly-seed={seed}")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected out of every later collection of garbage, which would look at it all."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def command_line_is_built_once() -> Iterator[None]:
+    """Typer makes all commands anew for each that it runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        built = cache(typer.main.get_command)
+        patch.setattr(typer.main, "get_command", built)
+        patch.setattr(typer.testing, "_get_command", built)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

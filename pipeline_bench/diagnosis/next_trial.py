@@ -136,7 +136,7 @@ class NextTrial:
             return self._session, None
         if due:
             return session, self._trial(due[0], number)
-        left_s = diagnosis.budget_s - self._session.charged_s
+        left_s = diagnosis.budget_s - self._charged_s
         session = variants.with_fix(session, diagnosis, diagnosis.attempt(here[0]).fix, left_s)
         asks = attempt_statistics.asked(session, here[0])
         return session, variants.trial(session, here[0], number, asks)
@@ -160,7 +160,7 @@ class NextTrial:
     @property
     def _screening(self) -> bool:
         """Whether attempts are tried that were not tried yet."""
-        return not self._leaders or self._session.charged_s < _SCREENED_BY * self._diagnosis.budget_s
+        return not self._leaders or self._charged_s < _SCREENED_BY * self._diagnosis.budget_s
 
     def _last_wanted(self) -> AttemptStatistics | None:
         """The attempt that the rest of the budget must go to if it is to be confirmed; None while there is more time.
@@ -211,7 +211,7 @@ class NextTrial:
     def _combinations(self) -> list[Attempt]:
         """The best so far with one more fix each, where that has not been tried and could be worth it."""
         best = next(iter(self._leaders), None)
-        late = self._session.charged_s > _COMBINED_BY * self._diagnosis.budget_s
+        late = self._charged_s > _COMBINED_BY * self._diagnosis.budget_s
         if best is None or late or self._at_the_ceiling(best):
             return []
         # Nothing new is begun that cannot be confirmed.
@@ -276,16 +276,24 @@ class NextTrial:
 
         One that was never tried may take as long as the longest. Only in its first trial does one tell its samples.
         """
-        took_s: dict[str, list[float]] = {}
         telling_s = max((trial.phase_s("fingerprint") for trial in self._timed), default=0.0)
+        longest_s = max(self._own_s.values(), default=variants.expected_s(self._diagnosis))
+        tell = [name for name in set(names) - {CEILING} if attempt_statistics.wants_fingerprint(self._session, name)]
+        needed_s = sum(self._own_s.get(name, longest_s) for name in names) + telling_s * len(tell)
+        return self._charged_s + needed_s <= self._diagnosis.budget_s
+
+    @cached_property
+    def _own_s(self) -> dict[str, float]:
+        """The seconds of a trial of each variant that has had one, on average, less its start and its fingerprint."""
+        took_s: dict[str, list[float]] = {}
         for trial in self._timed:
             besides_s = trial.start_s(self._diagnosis.target.is_script) + trial.phase_s("fingerprint")
             took_s.setdefault(trial.variant, []).append((trial.ended_ns - trial.started_ns) / 1e9 - besides_s)
-        own_s = {name: fmean(each) for name, each in took_s.items()}
-        longest_s = max(own_s.values(), default=variants.expected_s(self._diagnosis))
-        tell = [name for name in set(names) - {CEILING} if attempt_statistics.wants_fingerprint(self._session, name)]
-        needed_s = sum(own_s.get(name, longest_s) for name in names) + telling_s * len(tell)
-        return self._session.charged_s + needed_s <= self._diagnosis.budget_s
+        return {name: fmean(each) for name, each in took_s.items()}
+
+    @cached_property
+    def _charged_s(self) -> float:
+        return self._session.charged_s
 
     def _room_to_confirm(self, leaders: list[AttemptStatistics]) -> bool:
         """Return whether one more attempt leaves the time to try the best one often enough to propose it."""

@@ -86,7 +86,13 @@ def test_it_opens_quietly_draws_every_plot_and_never_scrolls_sideways(
     assert_nothing_scrolls_sideways(browser, 1280)
 
 
-@pytest.mark.parametrize("name", [*EVERY, "example"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "example",
+        *(pytest.param(name, marks=() if "hostile" in name else pytest.mark.slow) for name in EVERY),
+    ],
+)
 def test_it_never_scrolls_sideways_on_a_phone(browser: Browser, pages: dict[str, Path], name: str) -> None:
     browser.view(390, mobile=True)
     browser.open(pages[name], TABLES if name == "pending" else DRAWN)

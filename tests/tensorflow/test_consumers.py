@@ -500,6 +500,7 @@ def test_a_model_of_a_strategy_with_one_replica_steps_within_that(package: str) 
     assert loss[-1] < loss[0]
 
 
+@pytest.mark.slow
 def test_a_model_on_several_devices_steps_on_each_of_them() -> None:
     done = subprocess.run([sys.executable, "-c", REPLICAS], capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr

@@ -65,9 +65,6 @@ def test_each_way_of_sharing_is_told_by_the_samples_that_arrive(run_scenario: Ru
             service("one"),
             service("dynamic", workers=2, interleave=2, parallel_calls=2),
             service("records", workers=2, cut="records", compression="none"),
-            service("samples", workers=2, cut="samples", prefetch=0),
-            service("auto", workers=2, sharding="auto"),
-            service("data", workers=2, sharding="data"),
             service("off", workers=2, sharding="off") | {"run": {"time_s": 2.0}},
             steps=STEPS,
         )
@@ -79,12 +76,28 @@ def test_each_way_of_sharing_is_told_by_the_samples_that_arrive(run_scenario: Ru
     assert {result.variant for result in session.results if result.work.status == "unequal"} == {"off"}
 
 
+@pytest.mark.slow
+def test_however_the_rest_is_shared_each_sample_comes_once(run_scenario: RunScenario, folder: Path) -> None:
+    session = run_scenario(
+        scenario(
+            folder,
+            service("samples", workers=2, cut="samples", prefetch=0),
+            service("auto", workers=2, sharding="auto"),
+            service("data", workers=2, sharding="data"),
+            steps=STEPS,
+        )
+    )
+    assert [numbered(record) for record in session.trials] == [(0, 0, 0)] * 3
+
+
 @pytest.mark.parametrize(
     ("place", "end", "words"),
     [
         (0, signal.SIGKILL, "the dispatcher of the tf.data service was killed by SIGKILL"),
         (2, signal.SIGKILL, "tf.data service worker 1 was killed by SIGKILL"),
-        (1, signal.SIGSTOP, f"tf.data service worker 0 has been stopped for {STALL_S} s"),
+        pytest.param(
+            *(1, signal.SIGSTOP, f"tf.data service worker 0 has been stopped for {STALL_S} s"), marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_process_that_dies_fails_its_trial_by_name_and_none_is_left(
@@ -133,6 +146,7 @@ def test_another_cluster_is_used_and_its_end_is_told(
     assert named_silent(record)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_of_another_cluster_is_named_while_the_others_go_on(
     fork_server: TrialServer, folder: Path, tmp_path: Path
 ) -> None:

@@ -247,6 +247,7 @@ for epoch in range(6):
 """
 
 
+@pytest.mark.slow
 def test_epochs_of_a_batch_or_two_are_measured_also_beside_a_larger_validation(tmp_path: Path) -> None:
     done = run(tmp_path, SHORT)
     assert done.returncode == 0, done.stderr
@@ -281,6 +282,7 @@ print("Keras 3 was imported:", "keras" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_a_fit_of_keras_2_is_measured_without_importing_keras_3(tmp_path: Path) -> None:
     pytest.importorskip("tf_keras")
     done = run(tmp_path, KERAS_2)
@@ -313,6 +315,7 @@ for package in (keras, tf_keras):
 """
 
 
+@pytest.mark.slow
 def test_a_fit_on_several_devices_of_one_process_is_measured_and_goes_on(tmp_path: Path) -> None:
     pytest.importorskip("tf_keras")
     done = run(tmp_path, REPLICAS)
@@ -343,6 +346,7 @@ if "saved" not in sys.argv:
 """
 
 
+@pytest.mark.slow
 def test_a_function_that_was_watched_and_saved_runs_where_nothing_is_watched(tmp_path: Path) -> None:
     done = run(tmp_path, SAVED)
     assert (done.returncode, done.stdout) == (0, "45.0\n"), done.stderr
@@ -413,6 +417,7 @@ print(float(whole()))
 """
 
 
+@pytest.mark.slow
 def test_a_training_that_is_to_be_deterministic_goes_on_and_is_measured(tmp_path: Path) -> None:
     """TensorFlow refuses the op that reads a graph's clock then."""
     done = run(tmp_path, DETERMINISTIC)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import sys, time
 import numpy as np
@@ -78,6 +80,7 @@ def run(folder: Path, *before: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=True)
 
 
+@pytest.mark.slow
 def test_a_loop_over_session_run_is_measured_whatever_feeds_it_and_trains_as_without(tmp_path: Path) -> None:
     watched = run(tmp_path, sys.executable, "-m", "pipeline_bench", "run", "--")
     assert watched.stdout == run(tmp_path).stdout

@@ -197,6 +197,7 @@ def test_an_asserted_cardinality_costs_nothing_and_hands_on_what_feeds_it() -> N
     assert mapped.elapsed_ns is not None, mapped.reason
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("briefly")
 def test_a_stage_whose_windows_do_not_come_in_time_is_measured_by_single_elements(
     monkeypatch: pytest.MonkeyPatch,

@@ -188,8 +188,18 @@ def test_one_monitor_measures_one_fit_after_the_other_and_the_training_function_
         assert model.train_function is before
 
 
-@pytest.mark.parametrize("compiled", [{}, {"steps_per_execution": 4}, {"run_eagerly": True}], ids=str)
-@pytest.mark.parametrize("with_batch_hook", [False, True])
+@pytest.mark.parametrize(
+    ("compiled", "with_batch_hook"),
+    [
+        ({}, True),
+        ({"steps_per_execution": 4}, False),
+        pytest.param({}, False, marks=pytest.mark.slow),
+        pytest.param({"steps_per_execution": 4}, True, marks=pytest.mark.slow),
+        pytest.param({"run_eagerly": True}, False, marks=pytest.mark.slow),
+        pytest.param({"run_eagerly": True}, True, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_a_fit_of_keras_2_is_measured_and_left_as_it_was(compiled: dict[str, Any], with_batch_hook: bool) -> None:
     class Hook(tf_keras.callbacks.Callback):  # type: ignore[name-defined,misc]
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -371,8 +381,10 @@ def iterators() -> list[Any]:
     return [each for each in gc.get_objects() if type(each).__name__ == "OwnedIterator" and hasattr(each, "_dataset")]
 
 
-@pytest.mark.parametrize("package", [keras, tf_keras])
-def test_an_iterator_is_let_go_of_when_keras_does_and_its_end_is_no_part_of_a_step(package: Any) -> None:
+@pytest.mark.parametrize("package", [keras, pytest.param(tf_keras, marks=pytest.mark.slow)])
+def test_an_iterator_is_let_go_of_when_keras_does_and_its_end_is_no_part_of_a_step(
+    package: Any, request: pytest.FixtureRequest
+) -> None:
     def first_epochs_iterator_lives_on(*callbacks: Any) -> bool:
         others = iterators()
         held: list[weakref.ref[Any]] = []
@@ -397,6 +409,8 @@ def test_an_iterator_is_let_go_of_when_keras_does_and_its_end_is_no_part_of_a_st
         assert alive
         return any(alive)
 
+    gc.freeze()  # see above
+    request.addfinalizer(gc.unfreeze)
     if first_epochs_iterator_lives_on():
         pytest.skip("this Keras holds on to it, as Keras 2 with TensorFlow 2.16 does")
     callback = StarvationMonitor(out=None, quiet=True)

@@ -136,6 +136,7 @@ def test_where_no_fix_may_be_tried_the_pipeline_as_written_is_still_measured_twi
     assert len(trials_of(ran, AS_WRITTEN)) == 2
 
 
+@pytest.mark.slow
 def test_of_many_fixes_the_luckiest_is_seldom_proposed_on_a_noisy_machine() -> None:
     """Where each trial is off by 20 %, one of eight fixes looks good in its first trials more often than not."""
     ran = [machine({}, noise=0.2, seed=seed, ceiling_ms=4.0) for seed in range(40)]
