@@ -16,13 +16,13 @@ from pipeline_bench.analysis.thresholds import BOUND_SHARE, NEEDED_STEPS
 from pipeline_bench.hosts import ranks
 from pipeline_bench.injection import entries
 from pipeline_bench.injection.command import EndedCommand, ProcessRecord, WatchedTraining
-from pipeline_bench.injection.watched_loops import STEPS_OF_A_BATCH
+from pipeline_bench.injection.watched_loops import STEPS_OF_A_BATCH, WATCHED_LOOPS
 from pipeline_bench.model.session import load
 from pipeline_bench.system.files import is_python, write_atomically
 from pipeline_bench.text import units
 
 PAGE = "report.html"
-_SHOWN_PROBLEMS, _SHOWN_SHORT = 3, 2
+_SHOWN_PROBLEMS, _SHOWN_SHORT, _SHOWN_LOOPS = 3, 2, 4
 _LONG_AFTER_S, _LONG_AFTER = 2.0, 0.1
 """What comes behind the last training is mentioned if it takes longer than that, and than this part of the command."""
 _PYTHON = re.compile(r"python[\d.]*")
@@ -38,6 +38,11 @@ def lines(ended: EndedCommand, command: Sequence[str]) -> list[str]:
     more = sum(record.more for record in ended.records)
     if more:
         said.append(f"{more} more calls of fit were not measured: at most ten per process are.")
+    unwatched = list(dict.fromkeys(where for record in ended.records for where in record.unwatched_loops))
+    if unwatched:
+        named = [*unwatched[:_SHOWN_LOOPS], *(["…"] if len(unwatched) > _SHOWN_LOOPS else [])]
+        loops = units.count(len(unwatched), "more loop was", "more loops were")
+        said.append(f"{loops} not measured ({', '.join(named)}): at most {WATCHED_LOOPS} per process are.")
     reasons = [*ended.problems, *(record.problem for record in ended.records if record.problem)]
     said += [f"not watched: {reason}" for reason in reasons[:_SHOWN_PROBLEMS]]
     if not ended.unrecorded and not trained:

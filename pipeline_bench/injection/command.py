@@ -81,6 +81,8 @@ class ProcessRecord(BaseModel):
     trainings: tuple[WatchedTraining, ...]
     more: int
     problem: Text | None
+    unwatched_loops: tuple[Text, ...] = ()
+    """The lines of loops that came when as many as a process measures were measured: ``train.py:31``."""
     ended: bool = True
     """Whether its last word: else it was killed, or left by `os._exit`."""
     command: tuple[Text, ...] = ()

@@ -336,14 +336,14 @@ class Watched:
         shown = self._loops.shown(self._fit_trains)
         loops = (entries.of_loop(where, loop, self._loops.only_reads(loop)) for where, loop in shown)
         trainings = [each for each in (*fits, *loops) if each is not None]
-        unwatched = entries.ASYNCHRONOUS if self._tapes_unwatched and not trainings else None
         record = {
             "pid": self._pid,
             "program": entries.program(),
             "executable": sys.executable,
             "trainings": trainings,
             "more": self._more,
-            "problem": self._problem or unwatched,
+            "unwatched_loops": self._loops.unwatched,
+            "problem": self._problem or (entries.ASYNCHRONOUS if self._tapes_unwatched and not trainings else None),
             "ended": self._ended,
             "command": self._command,
             "folder": self._started_in,

@@ -26,6 +26,8 @@ class WatchedLoops:
         """The `tf.function`s in which a gradient was taken as they were traced, and not by a loop in them."""
         self._looks: set[str] = set()
         """Lines that looked at a batch, and made room for a loop."""
+        self._unwatched: dict[str, None] = {}
+        """Lines for which there was no room, as they came."""
         self._batch = self._calls = 0
         """The number of the last batch of any loop at the last call that trains; such calls since that batch."""
         self._trains_on: Any = None
@@ -48,11 +50,18 @@ class WatchedLoops:
             return None
         if where not in self._by_line:
             if len(self._by_line) >= WATCHED_LOOPS and not self._leaves_a_look():
+                self._unwatched[where] = None
                 return None
+            self._unwatched.pop(where, None)
             self._by_line[where] = begin()
         if function is not None:
             self._by_function.setdefault(function, []).append(self._by_line[where])
         return self._by_line[where]
+
+    @property
+    def unwatched(self) -> list[str]:
+        """The lines of loops that are not watched, since as many as are watched at most came before them."""
+        return list(self._unwatched)
 
     def train_in(self, function: Any, in_body: bool) -> None:
         """Take in that a `tf.function` trains: so do the loops in it, however short their epochs are.
@@ -157,7 +166,8 @@ class WatchedLoops:
         Where there is none, the one that took the fewest, as who shows some examples: no verdict comes of so few.
         """
         loops = list(self._by_line.items())
-        looks = [where for where, loop in loops if not loop.is_training or self._only_looks(loop)]
+        untrained = [(where, loop) for where, loop in loops if not (loop.in_training or loop.trained_on)]
+        looks = [where for where, loop in untrained if not loop.is_training or self._only_looks(loop)]
         few = sorted((loop.summary.steps, where) for where, loop in loops if loop.took_few)
         left = [*looks, *(where for _, where in few)][:1]
         for where in left:

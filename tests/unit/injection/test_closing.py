@@ -10,6 +10,7 @@ import pytest
 
 from pipeline_bench.injection.closing import isolated_by, lines, next_command
 from pipeline_bench.injection.command import EndedCommand, ProcessRecord, WatchedTraining
+from pipeline_bench.injection.watched_loops import WATCHED_LOOPS
 
 
 def ended(command: str, program: str, verdict: str = "input-bound", number: int | None = 1) -> EndedCommand:
@@ -143,6 +144,17 @@ def test_many_calls_of_fit_too_short_for_a_verdict_are_one_line_and_of_a_batch_e
     assert len(told(5, 20, 0)) == 2  # as the folds of a validation
     assert len(told(2, 1, 0)) == 2
     assert len(told(5, 100, 0)) == 5
+
+
+def test_loops_that_were_not_measured_are_named() -> None:
+    told = ended("python train.py", "train.py")
+    where = tuple(f"train.py:{line}" for line in (31, 40, 55, 60, 71))
+    records = tuple(each.model_copy(update={"unwatched_loops": where}) for each in told.records)
+    (line,) = [line for line in lines(replace(told, records=records * 2), ["python"]) if "loops" in line]
+    assert line == (
+        "5 more loops were not measured (train.py:31, train.py:40, train.py:55, train.py:60, …): "
+        f"at most {WATCHED_LOOPS} per process are."
+    )
 
 
 def test_trainings_are_told_apart_by_their_number_and_their_process() -> None:

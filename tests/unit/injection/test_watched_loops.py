@@ -196,3 +196,19 @@ def test_examples_that_are_shown_before_the_training_leave_their_place_to_it(
     passed(validation, 9)
     assert begin(loops, "train.py:1") is None
     assert ended(loops) == ["train.py:2", "train.py:3", "train.py:8", "train.py:10"]
+
+
+def test_a_loop_that_has_trained_once_keeps_its_place_and_what_had_none_is_named(
+    begin: Callable[[WatchedLoops, str], Any],
+) -> None:
+    loops = WatchedLoops()
+    for line in range(WATCHED_LOOPS - 1):
+        passed(begin(loops, f"train.py:{line}"), 90)
+    training = begin(loops, "train.py:8").timed(Batches(1))
+    next(training)
+    loops.feed_a_call()
+    assert next(training, None) is None
+    assert begin(loops, "train.py:9") is None
+    assert begin(loops, "train.py:9") is None
+    assert loops.unwatched == ["train.py:9"]
+    ended(loops)
