@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import sys, time
 import numpy as np, keras, tensorflow as tf
@@ -90,6 +92,7 @@ def line_of(comment: str) -> int:
     return next(number for number, line in enumerate(SCRIPT.splitlines(), 1) if comment in line)
 
 
+@pytest.mark.slow
 def test_a_loop_that_hands_over_its_batches_is_measured_and_trains_as_without(tmp_path: Path) -> None:
     plain = run(tmp_path)
     watched = run(tmp_path, sys.executable, "-m", "pipeline_bench", "run", "--", arguments=("dataset",))
