@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -20,8 +19,6 @@ _MUCH_MORE = 1.25
 """The most must be so many times what is proposed already."""
 _MOST = 20.0
 """A larger bound says no more than that the stage takes nearly all of the time."""
-_AS_WELL_BEFORE_A_REPEAT = frozenset({*chain.READERS, "map", "filter", "interleave", "flat_map", "prefetch"})
-"""Stages that give the same samples for each epoch, whether a repeat stands in front of them or behind them."""
 _RECORD = "string[]"
 """What a record is until it is parsed."""
 _DECODED = re.compile(r"\[[^\],]+,[^\],]+,[^\]]+\]")
@@ -141,29 +138,7 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 f"{named(stage)}, makes a dataset of every window and passes its elements on one by one. Keep the "
                 "series in a tensor and batch the start positions: one tf.gather in a map then makes a whole batch.",
             )
-    yield from _of_early_repeat(inspection, trunk)
     yield from _of_whole_arrays(inspection, trunk)
-
-
-def _of_early_repeat(inspection: Inspection, trunk: Sequence[Stage]) -> Iterator[_Idea]:
-    """Yield the idea to repeat behind a cache, which an endless `repeat` in front of what reads leaves no place."""
-    run = list(reversed(trunk))
-    first = next((stage for stage in run if stage.method == "repeat" and chain.endless(inspection, stage)), None)
-    if first is None or inspection.once or any(stage.method in KEEPING for stage in inspection.stages):
-        return
-    fixed = list(
-        itertools.takewhile(
-            lambda stage: stage.method in _AS_WELL_BEFORE_A_REPEAT and not stage.is_random and not stage.anew,
-            run[run.index(first) + 1 :],
-        )
-    )
-    if fixed and chain.reads_files(fixed[0]):
-        yield _Idea(
-            tuple(stage.id for stage in fixed),
-            f"{named(first)}, repeats in front of what reads, so nothing behind it can be kept. Repeat behind "
-            f"{named(fixed[-1])}, as .cache().repeat(): later epochs then neither read nor compute up to there, and "
-            "have their samples in one order, unless a shuffle stands behind it.",
-        )
 
 
 def _of_whole_arrays(inspection: Inspection, trunk: Sequence[Stage]) -> Iterator[_Idea]:

@@ -103,6 +103,17 @@ CHAIN_EDITS: dict[str, tuple[list[Edit], Callable[[Any], Any]]] = {
 }
 
 
+def test_a_class_that_reads_the_files_of_a_dataset_moves_in_front_of_their_repeat(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    (tmp_path / "lines").write_text("one\ntwo\n")
+    files = tf.data.Dataset.from_tensor_slices([str(tmp_path / "lines")])
+    recipe = recipe_of(lambda: tf.data.TextLineDataset(files.repeat(2)))
+    read, repeat = (each.id for each in reversed(recipe.stages[-2:]))
+    made = rebuilt(recipe, [MoveBefore(stage=read, other=repeat), InsertAfter(stage=read, method="cache")], tmp_path)
+    assert values(made) == [b"one", b"two"] * 2
+
+
 @pytest.mark.parametrize(("edits", "hand"), CHAIN_EDITS.values(), ids=CHAIN_EDITS)
 def test_an_edit_gives_what_one_would_write_by_hand(
     edits: list[Edit], hand: Callable[[Any], Any], tmp_path: Path

@@ -228,7 +228,9 @@ def _cached(
         *edits,
         InsertAfter(stage=stage.id, method="cache", arguments=arguments),
         stages=inspection.measured(each.id for each in above if each not in passed),
-        reorders=_keeps_one_order(above, (*behind, *passed)),
+        # One that reads several files at a time goes on to the next pass while it still reads those of this one.
+        reorders=_keeps_one_order(above, (*behind, *passed))
+        or (bool(passed) and any(each.method == "interleave" for each in above)),
         caveat=_price(above, size_bytes, where),
     )
 
@@ -288,11 +290,12 @@ def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:
 def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
     """Return the shuffles and repeats that end the fixed part, and what behind them may as well be in front of them.
 
-    A shuffle moves the same samples in the same order whether they are mapped or not, and a repeat repeats them; a
-    filter changes what a shuffle has in its buffer, and so may pass a repeat only.
+    A shuffle moves the same samples in the same order whether they are mapped or not, and a repeat repeats them; what
+    makes more or fewer of them changes what a shuffle has in its buffer, and so may pass a repeat only.
     """
     passed = list(itertools.takewhile(lambda stage: stage.method in ("shuffle", "repeat"), rest))
-    methods = ("map",) if any(stage.method == "shuffle" for stage in passed) else ("map", "filter")
+    shuffles = any(stage.method == "shuffle" for stage in passed)
+    methods = {"map"} if shuffles else {"map", "filter", "flat_map", "interleave", *chain.READERS}
     rest = rest[len(passed) :]
     moved = itertools.takewhile(
         lambda stage: stage.method in methods and not stage.anew and not chain.draws(stage), rest

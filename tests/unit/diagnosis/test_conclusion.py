@@ -68,31 +68,6 @@ def test_pictures_that_are_copied_to_the_gpu_as_floats_are_to_be_copied_as_bytes
     assert texts("(float32[64, 224, 224, 3], int64[64])", None) == ()
 
 
-def test_a_repeat_in_front_of_what_reads_leaves_a_cache_no_place_and_belongs_behind_it() -> None:
-    def texts(*, count: int = -1, random: bool = False, once: bool = False) -> tuple[str, ...]:
-        stages = (
-            stage(0, "list_files"),
-            stage(1, "repeat", 0, count=count),
-            stage(2, "TFRecordDataset", 1),
-            stage(3, "map", 2, of=function("parse", random=random)),
-            stage(4, "batch", 3, batch_size=32),
-        )
-        looked = inspection(stages, (cost(0, 0.1), cost(1, 0.0), cost(2, 5.0), cost(3, 15.0), cost(4, 1.0)))
-        if once:
-            training = ScriptTraining(line="train.py:9", model=True, epochs=1, steps=10)
-            looked = looked.model_copy(update={"training": training, "pass_elements": 100})
-        found = beyond.ideas(looked, 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0)
-        return tuple(text for text in found if "repeat" in text)
-
-    (text,) = texts()
-    assert text.startswith("repeat, train.py:11, repeats in front of what reads")
-    assert "Repeat behind map(parse), train.py:13, as .cache().repeat()" in text
-    assert "at most 5.00×" in text
-    assert texts(count=2) == ()
-    assert texts(random=True) == (), "what reads alone is not worth it"
-    assert texts(once=True) == ()
-
-
 def test_what_the_model_takes_by_itself_bounds_the_gain() -> None:
     (text,) = beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=12.5, gained=1.0)
     assert "at most 2.00×" in text

@@ -188,7 +188,20 @@ def test_a_stateless_map_that_tf_data_does_not_parallelise_keeps_its_order() -> 
                 (MoveBefore(stage=2, other=1), MoveBefore(stage=3, other=1), InsertAfter(stage=3, method="cache")),
             ],
         ),
-        (  # a filter stays behind a shuffle
+        (  # and so are the readers of files that are repeated
+            "cache",
+            (stage(0, "list_files", shuffle=False), stage(1, "repeat", 0), stage(2, "TFRecordDataset", 1), mapped(3)),
+            [
+                (InsertAfter(stage=0, method="cache"),),
+                (MoveBefore(stage=2, other=1), MoveBefore(stage=3, other=1), InsertAfter(stage=3, method="cache")),
+            ],
+        ),
+        (  # which stay behind a shuffle, as a filter does
+            "cache",
+            (source("list_files"), stage(1, "shuffle", 0), stage(2, "flat_map", 1, of=function("read"))),
+            [(InsertAfter(stage=0, method="cache"),)],
+        ),
+        (
             "cache",
             (source(), stage(1, "shuffle", 0), stage(2, "repeat", 1), stage(3, "filter", 2, of=function("usable"))),
             [(InsertAfter(stage=0, method="cache"),)],
@@ -410,6 +423,13 @@ def test_options_in_the_middle_do_not_keep_a_cache_from_what_comes_behind_them()
     options, shuffle = stage(3, "with_options", 2), stage(4, "shuffle", 3, buffer_size=100)
     (found,) = of_kind(tried(chain_of(*stages, options, shuffle)), "cache")
     assert found.edits == (InsertAfter(stage=2, method="cache"),)
+
+
+@pytest.mark.parametrize(("method", "reorders"), [("interleave", True), ("flat_map", False)])
+def test_what_reads_several_files_at_a_time_has_another_order_in_front_of_a_repeat(method: str, reorders: bool) -> None:
+    stages = (source(shuffle=False), stage(1, "repeat", 0), stage(2, method, 1, of=function("read")))
+    found = [(fix.edits, fix.reorders) for fix in of_kind(tried(chain_of(*stages), allow_reordering=True), "cache")]
+    assert ((MoveBefore(stage=2, other=1), InsertAfter(stage=2, method="cache")), reorders) in found
 
 
 def test_decoding_behind_a_shuffle_is_cached_in_front_of_it() -> None:
