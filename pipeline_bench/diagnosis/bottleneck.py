@@ -29,7 +29,7 @@ _HANDS_ON = frozenset({"range", "from_tensors", "zip", "prefetch", "repeat", "ta
 _OF_BEGINNINGS = 0.5
 """A median wait below this part of the mean: most of the wait lies in few steps."""
 _MUCH_LESS = 0.25
-"""A wait that is less than a stage's share by so much reads as a contradiction without a word."""
+"""A wait that is less than a stage's share by so much, or so small a part of it, contradicts it without a word."""
 _FILLING = 0.25
 """A first element that takes this part of a whole pass is mentioned."""
 
@@ -295,7 +295,7 @@ def _beside_the_model(share: float, times: StepTimes) -> str:
     if not times.as_written_ms or times.wait_ms is None or not times.ceiling_ms:
         return ""
     waits = times.wait_ms / times.as_written_ms
-    if share - waits <= _MUCH_LESS:
+    if share - waits <= _MUCH_LESS and waits >= _MUCH_LESS * share:
         return ""
     return f" The model computes meanwhile: its step waits for {units.share(waits)} of it."
 

@@ -25,6 +25,8 @@ def test_a_stage_that_takes_far_more_than_the_step_waits_is_said_to_run_beside_t
         return find(python_decode(20.0), 2, as_written_ms=25.0, ceiling_ms=ceiling_ms, wait_ms=wait_ms).text
 
     assert said(8.0).endswith("one call at a time. The model computes meanwhile: its step waits for 32 % of it.")
+    small = find(python_decode(4.0), 2, as_written_ms=25.0, ceiling_ms=20.0, wait_ms=0.2).text
+    assert small.endswith("The model computes meanwhile: its step waits for 0.8 % of it."), "16 % is no small share"
     assert "meanwhile" not in said(17.0)
     assert "meanwhile" not in said(None)
     assert "meanwhile" not in said(8.0, None)
