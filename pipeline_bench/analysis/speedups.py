@@ -11,6 +11,7 @@ from typing import Literal
 
 from pipeline_bench.analysis import stats, thresholds
 from pipeline_bench.analysis.measured import ByVariant, Rounds, systematic_error
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
 from pipeline_bench.model.result import Estimate, Result, Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Scenario, Variant
@@ -76,6 +77,17 @@ def may_gain(speedup: Speedup) -> bool:
     """Return whether it came to a gain worth having that may be chance as well: neither proven nor excluded."""
     is_open = speedup.ci95 is None or speedup.ci95[1] > thresholds.WORTH
     return is_open and (speedup.value or 0.0) > thresholds.WORTH
+
+
+def beyond_ceiling(speedup: Speedup, session: Session) -> str:
+    """Return why a fix of a diagnosis cannot have gained so much, if the model alone takes longer; else nothing."""
+    step_ms = {result.variant: result.step_ms.median for result in session.results}
+    written_ms, ceiling_ms = step_ms.get(AS_WRITTEN), step_ms.get(CEILING)
+    most = written_ms / ceiling_ms if written_ms and ceiling_ms else math.inf
+    if (speedup.value or 0.0) <= thresholds.WORTH * most:
+        return ""
+    came, bound = units.ratio(speedup.value), units.ratio(most)
+    return f"{came}, which cannot be: without any input it would be {bound}. The machine was slower in other trials"
 
 
 def smallest(speedup: Speedup) -> str:

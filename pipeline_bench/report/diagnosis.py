@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pipeline_bench.analysis.conclusion import conclude
-from pipeline_bench.analysis.speedups import may_gain, smallest
+from pipeline_bench.analysis.speedups import beyond_ceiling, may_gain, smallest
 from pipeline_bench.analysis.thresholds import PROBABLE_CLAIM
 from pipeline_bench.errors import sentence, with_stop
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange, Diagnosis, Outcome
@@ -282,6 +282,8 @@ def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
         fix = attempt.fix
         speedup = speedups.get(fix.variant, Speedup())
         maybe = attempt.outcome == "no-gain" and may_gain(speedup)  # what was measured too little is not without gain
+        if maybe and (beyond := beyond_ceiling(speedup, session)):
+            speedup, notes[fix.variant] = Speedup(), beyond
         remark = "; ".join(_remarks(attempt, speedup, maybe, notes.get(fix.variant, "")))
         made.append(
             Tried(

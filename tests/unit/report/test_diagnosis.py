@@ -95,6 +95,18 @@ def test_an_interval_that_tells_nothing_is_called_so() -> None:
     assert "520" not in text[start : text.index("How far it can go") if "How far it can go" in text else None]
 
 
+@pytest.mark.parametrize(("ratio", "possible"), [(1.3, True), (40.0, False)])
+def test_what_gained_more_than_a_model_leaves_any_input_is_a_dash_with_the_reason(ratio: float, possible: bool) -> None:
+    whole = diagnoses.with_model()
+    assert whole.diagnosis is not None
+    attempts = tuple(each.model_copy(update={"outcome": "no-gain"}) for each in whole.diagnosis.attempts)
+    once = Speedup(over="as written", value=ratio, reason="an interval needs at least 2 trials")
+    results = tuple(r.model_copy(update={"speedup": once}) if r.variant == "prefetch" else r for r in whole.results)
+    found = whole.diagnosis.model_copy(update={"attempts": attempts})
+    text = markdown.render(whole.model_copy(update={"diagnosis": found, "results": results}))
+    assert ("40.0×, which cannot be: without any input it would be" in text) != possible
+
+
 def test_a_combination_goes_by_its_name_alone() -> None:
     whole = diagnoses.diagnosis()
     combined = next(each for each in whole.attempts if each.fix.combines)
