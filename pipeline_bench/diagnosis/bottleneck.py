@@ -146,17 +146,17 @@ def at_the_model(inspection: Inspection, times: StepTimes) -> str:
         return f"a step takes {step}, and the model alone no less"
     if ceiling_ms is not None and ceiling_ms >= NOT_THE_LIMIT * as_written_ms:
         return f"a step takes {step}, and the model alone {units.milliseconds(ceiling_ms)}"
-    taken_ms = _taken_ms(inspection, elapsed=ceiling_ms is None)
-    if wait_ms is None or taken_ms is None or wait_ms + taken_ms > (1 - NOT_THE_LIMIT) * as_written_ms:
+    all_ms = taken_ms(inspection, elapsed=ceiling_ms is None)
+    if wait_ms is None or all_ms is None or wait_ms + all_ms > (1 - NOT_THE_LIMIT) * as_written_ms:
         return ""
     waits = f"a step of {step} waits {units.milliseconds(wait_ms)} for its batch, and all stages together"
-    taken = units.milliseconds(taken_ms)
+    taken = units.milliseconds(all_ms)
     if ceiling_ms is None:
         return f"{waits} take {taken}"
     return f"{waits} compute for {taken}; the model alone takes {units.milliseconds(ceiling_ms)}"
 
 
-def _taken_ms(inspection: Inspection, *, elapsed: bool) -> float | None:
+def taken_ms(inspection: Inspection, *, elapsed: bool) -> float | None:
     """Return the CPU time of all stages for an element; `elapsed`: of each stage its wall time where that is more."""
     if len(inspection.costs) < len(inspection.stages):
         return None

@@ -86,6 +86,8 @@ class Course:
         if not self._epoch_ns:
             return
         self.end_validation()
+        if not self._stepped and not totals.steps:  # ended within its first step, as by Ctrl-C while that waited
+            self.spend("first_step_ns", monotonic_ns() - self._epoch_ns - sum(self._spent.values()))
         steps = {"steps_ns": totals.time_ns, "wait_ns": totals.wait_ns if totals.waits == totals.steps else None}
         ended = {"end_ns": monotonic_ns(), "memory_bytes": _memory_bytes()}
         epoch = Epoch.model_validate({"begin_ns": self._epoch_ns, **ended, **steps, **self._spent})

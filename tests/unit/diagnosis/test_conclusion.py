@@ -14,6 +14,7 @@ from pipeline_bench.model.diagnosis import AS_WRITTEN
 from pipeline_bench.model.edits import Edit, InsertAfter
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection, ScriptTraining
+from pipeline_bench.model.result import Estimate
 from tests.unit.diagnosis.simulated import (
     STEPS,
     Machine,
@@ -154,6 +155,19 @@ def test_a_wait_that_lies_where_epochs_begin_is_told_from_one_in_every_step() ->
     later = conclusion.concluded(state.model_copy(update={"trials": trials}), state.diagnosis, "its end")
     begins = "for the arrays, most of it where an epoch begins (within one 500 µs): Keras makes an iterator for each."
     assert begins in (later.text or "")
+
+
+@pytest.mark.parametrize("computes_ms", [0.1, 3.0])
+def test_a_generator_that_is_hardly_waited_for_may_take_cores_from_the_model(computes_ms: float) -> None:
+    of_generator = inspection((stage(0, "generator"),), (cost(0, computes_ms, cpu_ms=computes_ms),))
+    looked = of_generator.model_copy(update={"api": "generator"})
+    state = diagnose(Machine(looked, lambda edits: 10.0, ceiling_ms=8.0), budget_s=60.0)
+    assert state.diagnosis is not None
+    hardly = Estimate(value=0.1)
+    results = tuple(each.model_copy(update={"input_wait_ms": hardly}) for each in state.results)
+    later = conclusion.concluded(state.model_copy(update={"results": results}), state.diagnosis, "its end")
+    takes = "wait 100 µs of 10.0 ms for the generator, but what makes a batch computes for 3.00 ms meanwhile, on cores"
+    assert (takes in (later.text or "")) == (computes_ms > 1)
 
 
 def test_what_a_step_waits_is_never_more_than_the_step_where_the_first_rounds_were_slower() -> None:

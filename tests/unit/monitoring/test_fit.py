@@ -51,6 +51,18 @@ def test_an_epoch_that_is_not_ended_is_ended_with_the_training() -> None:
     assert epoch.end_ns <= time.end_ns == course.wall_time().end_ns
 
 
+def test_a_training_that_is_ended_within_its_first_step_spent_its_time_on_that() -> None:
+    course = Course()
+    course.begin_epoch()
+    for _ in range(2):  # looked at while it goes on, and at its end
+        (epoch,) = course.so_far(Totals(), None).wall_time().epochs
+        assert epoch.first_step_ns > 0
+    course.spend("callbacks_ns", 1)
+    course.end(Totals())
+    (epoch,) = course.wall_time().epochs
+    assert 0 < epoch.first_step_ns < epoch.end_ns - epoch.begin_ns
+
+
 @pytest.mark.parametrize("epochs", [9, 10, 100, 1001])
 def test_of_many_epochs_neighbours_are_kept_together(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(courses, "MAX_EPOCHS", 8)
