@@ -230,7 +230,8 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
         computes_ms = bottleneck.taken_ms(diagnosis.inspection, elapsed=False) if diagnosis.inspection else None
         takes_cores = not nothing_to_gain(session) and (computes_ms or 0.0) > (1 - NOT_THE_LIMIT) * step_ms - wait_ms
         computes = f"but what makes a batch computes for {units.milliseconds(computes_ms)} meanwhile, on cores that the"
-        shorter = f", {computes} model may want: with less of it a step may be shorter."
+        alone = "" if times.ceiling_ms is None else f" The model alone takes {units.milliseconds(times.ceiling_ms)}."
+        shorter = f", {computes} model may want: with less of it a step may be shorter.{alone}"
         return waits + (shorter if takes_cores else ": there is nothing to gain.")
     if api == "arrays" and diagnosis.bottleneck is not None and diagnosis.bottleneck.stage is None:
         why = ": Keras makes an iterator for each" if begins else "; what takes the rest of that is not known"

@@ -220,7 +220,7 @@ def _machine(ended: EndedCommand) -> str:
     percent, source = ended.gpu_percent
     gpu = f"GPU {percent:.0f} % ({source}), " if percent is not None else ""
     cpu = "CPU not measured" if ended.cpu_percent is None else f"CPU {ended.cpu_percent:.0f} % of the usable cores"
-    after = f", {units.seconds(ended.after_s)} of it behind its last training" if _is_long(ended) else ""
+    after = f", {units.seconds(ended.after_s)} of it after its last training" if _is_long(ended) else ""
     return f"whole command: {ended.seconds:.1f} s{after}, {gpu}{cpu}"
 
 

@@ -106,7 +106,7 @@ class EndedCommand:
         cpu_percent: CPU time of the command with all that it started, over wall time and cores, 0 to 100.
         running: the numbers of the processes that train still, as one that a script leaves in the background.
         by_interrupt: whether SIGINT ended it.
-        after_s: how long it ran on behind its last training; 0 if that is not known, as of a loop.
+        after_s: how long it ran on after its last training; 0 if that is not known, as of a loop.
     """
 
     code: int

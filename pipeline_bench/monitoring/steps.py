@@ -30,6 +30,7 @@ _OTHERS_BETWEEN = 16
 """Steps of other loops between two of one, from which on these are not in a row: an example an epoch is shown so."""
 NO_WAIT_NS = -1
 """The wait of a step that was not measured."""
+_NO_STEP = "no step has ended"
 ENDED = -2
 """In place of a wait: the loop asked for a batch, and there was none."""
 LEFT = -3
@@ -327,8 +328,10 @@ class JobSummary:
     @property
     def line(self) -> str:
         """The summary in one line."""
-        parts = [f"{units.count(self.steps, 'step')} of {units.milliseconds(self.step_ms)}"]
-        if self.input_wait_share is None:
+        parts = [f"{units.count(self.steps, 'step')} of {units.milliseconds(self.step_ms)}"] if self.steps else []
+        if not self.steps:
+            parts.append(self.reason or _NO_STEP)
+        elif self.input_wait_share is None:
             parts.append(f"input wait not measured: {self.reason}")
         else:
             wait = f"{units.milliseconds(self.input_wait_ms)} ({units.share(self.input_wait_share)})"
@@ -362,7 +365,7 @@ def summarise(
         device_waits: whether the device is idle while the loop waits; else the rest of the step bounds nothing.
     """
     share = totals.wait_share
-    reason = None if share is not None else reason or "no step has ended"
+    reason = None if share is not None else reason or _NO_STEP
     return JobSummary(
         steps=totals.steps,
         step_ms=totals.step_ms,

@@ -31,10 +31,6 @@ _FINGERPRINT_BATCHES = 16
 _NOTHING = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}
 """What a function that does nothing consists of."""
 _ARGUMENTS = ("y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
-_GENERATOR_NOTE = (
-    "A generator makes one batch at a time, in one thread: a keras.utils.PyDataset with workers, or tf.data, can make "
-    "several at once."
-)
 
 
 class KerasInput:
@@ -150,7 +146,6 @@ class KerasInput:
             pass_elements=batches,
             make_ns=make_ns,
             api=self.kind if self.kind in ("PyDataset", "generator", "arrays") else "tf.data",
-            notes=(_GENERATOR_NOTE,) if self.kind == "generator" else (),
         )
 
     def library(self) -> str | None:

@@ -181,7 +181,7 @@ def test_a_process_that_trains_on_in_the_background_was_not_killed() -> None:
 @pytest.mark.parametrize(("after_s", "expected"), [(4.0, True), (1.5, False)])
 def test_what_comes_behind_the_last_training_is_told_where_it_is_long(after_s: float, expected: bool) -> None:
     told = lines(replace(ended("python train.py", "train.py"), after_s=after_s), ["python", "train.py"])[-1]
-    assert ("behind its last training" in told) is expected
+    assert ("after its last training" in told) is expected
 
 
 def test_a_session_that_could_not_be_saved_is_told() -> None:
