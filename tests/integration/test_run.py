@@ -285,7 +285,7 @@ def test_what_is_started_beside_the_command_and_the_command_itself_hold_no_signa
 
 def test_no_other_thread_of_it_takes_a_keys_signal_whose_sender_is_then_not_known(tmp_path: Path) -> None:
     """As those that NumPy starts for its sums, while `run` does something else than wait."""
-    code, out, _ = ended(start(tmp_path, "sh", "-c", "cd /proc/$PPID/task; grep SigBlk */status | grep -v ^$PPID/"))
+    code, out, _ = ended(start(tmp_path, "sh", "-c", "cd /proc/$PPID/task; grep -H SigBlk */status | grep -v ^$PPID/"))
     held = [int(line.split()[-1], 16) for line in out.splitlines()]
     assert code in {0, 1}, "1 without another thread"
     assert all(mask >> (signal.SIGINT - 1) & 1 for mask in held), out

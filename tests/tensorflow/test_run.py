@@ -155,6 +155,7 @@ print(float(a), float(b), float(c))
 """
 
 
+@pytest.mark.slow
 def test_loops_that_a_function_is_traced_with_are_measured_once_each_and_compute_the_same(tmp_path: Path) -> None:
     done = run(tmp_path, GRAPH)
     # 4 × (number + 1) for each batch; 20 batches of an epoch, 10 of `both`.
@@ -199,6 +200,7 @@ for number in range(20):
 """
 
 
+@pytest.mark.slow
 def test_of_an_installed_package_the_loops_that_train_are_measured_and_not_those_that_show_or_make_a_batch(
     tmp_path: Path,
 ) -> None:
