@@ -222,15 +222,16 @@ def _cached(
     behind = itertools.takewhile(lambda each: each is not stage, chain.trunk(inspection))
     instead = " in place of what is cached now" if any(isinstance(edit, Remove) for edit in edits) else ""
     ahead = f" before the {passed[0].method}" if passed else ""
+    moved = {edit.stage for edit in edits if isinstance(edit, MoveBefore)}
     return fix(
         f"cache {where} after {stage.label}",
         f"Keep what {short(stage)} gives {where}{ahead}{instead}, so that only the first epoch computes it",
         *edits,
         InsertAfter(stage=stage.id, method="cache", arguments=arguments),
         stages=inspection.measured(each.id for each in above if each not in passed),
-        # One that reads several files at a time goes on to the next pass while it still reads those of this one.
+        # Behind a repeat, one that reads several files at a time begins the next pass before the end of this one.
         reorders=_keeps_one_order(above, (*behind, *passed))
-        or (bool(passed) and any(each.method == "interleave" for each in above)),
+        or any(each.id in moved and each.method == "interleave" for each in above),
         caveat=_price(above, size_bytes, where),
     )
 

@@ -432,6 +432,13 @@ def test_what_reads_several_files_at_a_time_has_another_order_in_front_of_a_repe
     assert ((MoveBefore(stage=2, other=1), InsertAfter(stage=2, method="cache")), reorders) in found
 
 
+@pytest.mark.parametrize("method", ["shuffle", "repeat"])
+def test_an_interleave_that_stays_where_it_is_keeps_the_order(method: str) -> None:
+    stages = (source(), stage(1, "interleave", 0, of=function("read")), stage(2, method, 1), mapped(3, "decode"))
+    found = [(fix.edits, fix.reorders) for fix in of_kind(tried(chain_of(*stages)), "cache")]
+    assert ((MoveBefore(stage=3, other=2), InsertAfter(stage=3, method="cache")), False) in found
+
+
 def test_decoding_behind_a_shuffle_is_cached_in_front_of_it() -> None:
     stages = (
         stage(0, "list_files", shuffle=False),
