@@ -228,17 +228,23 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
         waits += f", most of it where an epoch begins (within one {units.milliseconds(times.typical_wait_ms)})"
     if wait_ms <= (1 - NOT_THE_LIMIT) * step_ms:
         computes_ms = bottleneck.taken_ms(diagnosis.inspection, elapsed=False) if diagnosis.inspection else None
-        takes_cores = not nothing_to_gain(session) and (computes_ms or 0.0) > (1 - NOT_THE_LIMIT) * step_ms - wait_ms
-        computes = f"but what makes a batch computes for {units.milliseconds(computes_ms)} meanwhile, on cores that the"
-        alone = "" if times.ceiling_ms is None else f" The model alone takes {units.milliseconds(times.ceiling_ms)}."
-        shorter = f", {computes} model may want: with less of it a step may be shorter.{alone}"
-        return waits + (shorter if takes_cores else ": there is nothing to gain.")
+        nothing = nothing_to_gain(session) or wait_ms + (computes_ms or 0.0) <= (1 - NOT_THE_LIMIT) * step_ms
+        return waits + (": there is nothing to gain." if nothing else _computed_beside(computes_ms, times.ceiling_ms))
     if api == "arrays" and diagnosis.bottleneck is not None and diagnosis.bottleneck.stage is None:
         why = ": Keras makes an iterator for each" if begins else "; what takes the rest of that is not known"
         return f"{waits}{why}."
     if api == "arrays":
         return f"{waits}, which Keras cuts into batches; no argument of fit changes that."
     return f"{waits}: less work in it, or a PyDataset with workers instead, would save at most that."
+
+
+def _computed_beside(computes_ms: float | None, ceiling_ms: float | None) -> str:
+    """Return what an input that is hardly waited for takes from the model, as the end of a sentence about its wait."""
+    alone = "" if ceiling_ms is None else f" The model alone takes {units.milliseconds(ceiling_ms)}."
+    return (
+        f", but what makes a batch computes for {units.milliseconds(computes_ms)} meanwhile, on cores that the model "
+        f"may want: with less of it a step may be shorter.{alone}"
+    )
 
 
 def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None) -> tuple[str, ...]:

@@ -328,12 +328,11 @@ class JobSummary:
     @property
     def line(self) -> str:
         """The summary in one line."""
-        parts = [f"{units.count(self.steps, 'step')} of {units.milliseconds(self.step_ms)}"] if self.steps else []
-        if not self.steps:
-            parts.append(self.reason or _NO_STEP)
-        elif self.input_wait_share is None:
+        steps = f"{units.count(self.steps, 'step')} of {units.milliseconds(self.step_ms)}"
+        parts = [steps if self.steps else self.reason or _NO_STEP]
+        if self.input_wait_share is None and self.steps:
             parts.append(f"input wait not measured: {self.reason}")
-        else:
+        elif self.input_wait_share is not None:
             wait = f"{units.milliseconds(self.input_wait_ms)} ({units.share(self.input_wait_share)})"
             bound = self.utilization_at_most
             au = f"AU {units.NOT_MEASURED}" if bound is None else f"AU at most {units.fraction(bound)}"
