@@ -88,10 +88,7 @@ def of(scenario: Scenario, variant: Variant, found: ByVariant) -> DeviceCopy:
     length = _length(steps)
     ms = within(estimate_of(length.times(float(steps.host_ceiling.mean()))), math.inf, math.inf)
     if not _copies_ahead(variant):
-        none = "its step copies the batch"
-        share = length.times(float(steps.host_ceiling.mean() / steps.own.mean()))
-        nothing = Estimate(reason=none)
-        return DeviceCopy(ms=ms, share=within(estimate_of(share)), overlapped_share=nothing, gain=Speedup(reason=none))
+        return _in_the_step(steps, length, ms)
     return DeviceCopy(
         ms=ms,
         share=Estimate(reason="it copies its batches ahead of the step"),
@@ -141,6 +138,26 @@ def _length(steps: _Steps) -> stats.Belief:
     """Return what is believed of the copy as a share of the host ceiling's step."""
     shares = 1 - steps.ceiling / steps.host_ceiling
     return stats.believe(shares.tolist(), SHARE_SCATTER).widened(steps.error)
+
+
+def _in_the_step(steps: _Steps, length: stats.Belief, ms: Estimate) -> DeviceCopy:
+    if not _has_room(steps, length):
+        return DeviceCopy.without(
+            "its step leaves no time for a copy from pageable memory: its batch lies where the GPU reads it directly"
+        )
+    none = "its step copies the batch"
+    share = length.times(float(steps.host_ceiling.mean() / steps.own.mean()))
+    nothing = Estimate(reason=none)
+    return DeviceCopy(ms=ms, share=within(estimate_of(share)), overlapped_share=nothing, gain=Speedup(reason=none))
+
+
+def _has_room(steps: _Steps, length: stats.Belief) -> bool:
+    """Return whether a step is so much longer than the ceiling's that the copy can be a part of it.
+
+    TensorFlow fuses a map and the batch behind it into one op, whose memory is pinned: the copy is then the quicker.
+    """
+    shortest_ms = length.interval()[0] * float(steps.host_ceiling.mean())
+    return float((steps.own - steps.ceiling).mean()) >= shortest_ms
 
 
 def _overlapped(steps: _Steps, length: stats.Belief) -> Estimate:

@@ -1,12 +1,12 @@
-"""What a script does before its training, which every trial repeats: read from its text; trackers are kept off."""
+"""What a script does before its training, which every trial repeats: read from its text."""
 
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+
+from pipeline_bench.run.trial_environment import TRACKERS
 
 _DOWNLOADS = frozenset(
     {"get_file", "urlretrieve", "urlopen", "load_data", "load_dataset", "download", "download_and_prepare"}
@@ -33,21 +33,7 @@ _EFFECTS = (
 _MOST = 3
 _OPENS = frozenset({"open", "GFile"})
 _TO_WRITE = re.compile(r"(?=.*[wax+])[rwaxbt+]{1,4}")
-_TRACKERS = {"WANDB_MODE": "disabled", "NEPTUNE_MODE": "offline", "CLEARML_OFFLINE_MODE": "1"}
-"""What keeps trackers from starting a run on their servers, by environment variable."""
 _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
-
-
-@contextmanager
-def trackers_off() -> Iterator[None]:
-    """Have what is started in the block start no runs of trackers, where its user has not said what these are to do."""
-    added = {name: value for name, value in _TRACKERS.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            os.environ.pop(name, None)
 
 
 def side_effects(text: str) -> str:
@@ -57,7 +43,7 @@ def side_effects(text: str) -> str:
     parts = [f"{does}: {', '.join(places[:_MOST])}" for does, places in found.items() if places]
     if not parts:
         return ""
-    set_to = ", ".join(f"{name}={value}" for name, value in _TRACKERS.items())
+    set_to = ", ".join(f"{name}={value}" for name, value in TRACKERS.items())
     tracked = f" Trials have {set_to}, where you have not set these: they start runs only of other trackers."
     return f" It {'; '.join(parts)}.{tracked if found[_EFFECTS[-1][0]] else ''}"
 

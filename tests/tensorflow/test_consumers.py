@@ -227,6 +227,7 @@ class FakeGpu:
     host_ns: tuple[int, ...] = (7_000_000,)
     """What steps on a batch in host memory take, one after another; the last one from then on."""
     on_host: list[Any] = field(default_factory=list)
+    dataset: Any = field(default_factory=lambda: tf.data.Dataset.from_tensors(tf.zeros((2, 5))).repeat())
 
     def put(self, batch: Any, device: str) -> Any:
         moved = tf.nest.map_structure(tf.identity, batch)
@@ -245,8 +246,7 @@ class FakeGpu:
     def ran(self, monkeypatch: pytest.MonkeyPatch, device: str = "/gpu:7") -> Copied | None:
         monkeypatch.setattr(ceiling, "_on_device", self.put)
         monkeypatch.setattr(ceiling, "monotonic_ns", lambda: self.now_ns)
-        dataset = tf.data.Dataset.from_tensors(tf.zeros((2, 5))).repeat()
-        return ceiling.run(dataset, self.step, Steps(5), device=device)
+        return ceiling.run(self.dataset, self.step, Steps(5), device=device)
 
 
 def test_the_copy_is_what_a_step_takes_longer_on_a_batch_in_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,6 +255,14 @@ def test_the_copy_is_what_a_step_takes_longer_on_a_batch_in_host_memory(monkeypa
     assert len({id(batch) for batch in gpu.on_host}) == len(gpu.on_host) > 3, "a tensor that was moved is moved once"
     slow_to_set_up = FakeGpu(host_ns=(5_000_000_000, 7_000_000))
     assert slow_to_set_up.ran(monkeypatch) == Copied(size_bytes=2 * 5 * 4, ms=5.0)
+
+
+def test_batches_of_one_shape_are_copied_in_turn() -> None:
+    rows = tf.data.Dataset.range(21).batch(2).repeat()  # the last batch of a pass has one row
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        gpu = FakeGpu(dataset=rows)
+        gpu.ran(monkeypatch)
+    assert {tuple(batch.numpy()) for batch in gpu.on_host} == {(row, row + 1) for row in range(0, 20, 2)}
 
 
 def test_a_copy_that_cannot_be_told_or_that_the_pipeline_makes_has_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:

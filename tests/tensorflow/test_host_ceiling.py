@@ -38,6 +38,7 @@ def step_on(device: str, backend: Ceiling) -> dict[str, list[str]]:
         options, metadata = v1.RunOptions(output_partition_graphs=True), v1.RunMetadata()
         with v1.Session(config=v1.ConfigProto(device_count={"CPU": 2})) as session:
             session.run(v1.global_variables_initializer())
+            feeding.start(session)
             session.run(total, options=options, run_metadata=metadata)
     found: dict[str, list[str]] = {HOST: [], DEVICE: []}
     for op in runtime.placement_of_graphs(metadata.partition_graphs).ops:
@@ -47,13 +48,22 @@ def step_on(device: str, backend: Ceiling) -> dict[str, list[str]]:
 
 def test_each_step_sends_its_batch_from_host_memory_to_the_models_device() -> None:
     copied = step_on("/cpu:1", HostCeiling())
-    assert "ReadVariableOp" in copied[HOST]
+    assert "IteratorGetNext" in copied[HOST]
     assert any("Send" in kind for kind in copied[HOST])
     assert any("Recv" in kind for kind in copied[DEVICE])
 
 
 def test_the_step_of_the_ceiling_takes_nothing_from_the_host() -> None:
     assert not any("Recv" in kind for kind in step_on("/cpu:1", Ceiling())[DEVICE])
+
+
+def test_its_batches_are_several_in_memory_which_come_in_turn() -> None:
+    feeding = HostCeiling().connect_eagerly(Memory({"batch_size": 64, "features": 4096, "samples": 128}), None)
+    taken = [feeding.take()[0].features for _ in range(48)]
+    places = [np.asarray(memoryview(features)).ctypes.data for features in taken]
+    assert len(set(places)) == 16
+    assert places[16:] == places[:-16]
+    np.testing.assert_array_equal(taken[0], taken[1])
 
 
 @pytest.fixture(scope="module")

@@ -100,6 +100,13 @@ def test_a_copy_that_the_step_makes_is_a_part_of_its_host_slowdown() -> None:
     assert copy.overlapped_share.reason
 
 
+def test_a_copy_that_the_step_has_no_room_for_is_another_one() -> None:
+    copy = planted("in the step", COMPUTE_MS + COPY_MS / 4)
+    assert copy.ms.value is None
+    assert copy.share.value is None
+    assert "pageable" in (copy.share.reason or "")
+
+
 @pytest.mark.parametrize(("step_ms", "wait_ms", "overlapped"), [(4.0, 0.0, 1.0), (5.0, 1.0, 0.5), (9.0, 5.0, 0.0)])
 def test_a_copy_ahead_overlaps_as_far_as_the_step_comes_near_its_ceiling(
     step_ms: float, wait_ms: float, overlapped: float

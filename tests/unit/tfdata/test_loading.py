@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.pipeline import Target
-from pipeline_bench.run.side_effects import side_effects, trackers_off
+from pipeline_bench.run.side_effects import side_effects
 from pipeline_bench.tfdata import loading, targets
 
 SCRIPT = """
@@ -311,11 +311,3 @@ if retrain: model.fit(data)
 json.dump(config, file)
 """
     assert side_effects(text) == " It writes files: open (line 3), dump (line 11)."
-
-
-def test_trackers_are_off_where_their_user_has_not_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_MODE", "online")
-    monkeypatch.delenv("NEPTUNE_MODE", raising=False)
-    with trackers_off():
-        assert (os.environ["WANDB_MODE"], os.environ["NEPTUNE_MODE"]) == ("online", "offline")
-    assert (os.environ["WANDB_MODE"], "NEPTUNE_MODE" in os.environ) == ("online", False)
