@@ -45,6 +45,11 @@ def of(runs: Sequence[Measured], cores: int, known: Sequence[Window] = ()) -> De
     return _gpu_utilization(runs, known).model_copy(update={"activity": _activity(runs)})
 
 
+def of_gpu(percent: float | None, source: str | None) -> float | None:
+    """Return a device's utilization in percent if NVML is its source, and so a GPU the device; else None."""
+    return percent if source in _NVML_WINDOW_NS else None
+
+
 def _gpu_utilization(runs: Sequence[Measured], known: Sequence[Window]) -> DeviceUtilization:
     tracks = [
         (run, track) for run in runs for track in run.record.samples if track.metric == "device_utilization_percent"

@@ -267,6 +267,7 @@ def judge_watched(
     steps: int,
     reason: str | None,
     device_waits: bool,
+    gpu_percent: float | None = None,
 ) -> Verdict:
     """Return the verdict on a watched job, which has no ceiling beside it: input-bound, or inconclusive.
 
@@ -277,6 +278,7 @@ def judge_watched(
         steps: how many steps that is over.
         reason: why the wait was not measured.
         device_waits: whether the device is idle while the loop waits; the verdict is not a severe one otherwise.
+        gpu_percent: the GPU's utilization meanwhile, 0 to 100; None without one, and where it was not sampled.
     """
     if wait_share is None:
         why = (reason or "no step has ended").removesuffix(".")
@@ -286,6 +288,14 @@ def judge_watched(
         return inconclusive(reason, "too-few-steps")
     waits = f"waits {units.milliseconds(wait_ms)} of its mean step of {units.milliseconds(step_ms)} for the batch"
     if wait_share < thresholds.BOUND_SHARE:
+        if gpu_percent is not None and gpu_percent < thresholds.GPU_BUSY_PERCENT:
+            return inconclusive(
+                f"not input-bound: {waits} ({units.share(wait_share)}); but the GPU runs kernels "
+                f"{units.percent(gpu_percent)} of the time: it waits for the host, for example for the copy of the "
+                "batch, Python, or threads of the input on the same cores; `pipeline-bench diagnose` measures the copy "
+                "and the model alone",
+                "gpu-idle",
+            )
         return inconclusive(
             f"not input-bound: {waits} ({units.share(wait_share)}); whether the host or the model takes the rest "
             "is not known without a ceiling, which `pipeline-bench diagnose` measures with --model",

@@ -33,7 +33,9 @@ DisturbanceKind = Literal[
 ]
 Interval = tuple[float, float]
 ShareName = Literal["input wait", "host slowdown", "accelerator utilization"]
-InconclusiveCause = Literal["too-few-steps", "page-cache", "no-wait", "no-ceiling", "impossible", "only-not-input"]
+InconclusiveCause = Literal[
+    "too-few-steps", "page-cache", "no-wait", "no-ceiling", "impossible", "only-not-input", "gpu-idle"
+]
 
 
 Milliseconds = Annotated[float, Field(ge=0, le=1e12)]
@@ -190,7 +192,8 @@ class Verdict(Record):
     """Of a probable verdict, and of none that was given because more than one is plausible."""
     cause: InconclusiveCause | None = None
     """Of a verdict that is inconclusive without a doubt. ``page-cache``: the files were not cached as asked.
-    ``impossible``: it beats its ceiling. ``only-not-input``: a job without a ceiling, whose input is not the limit."""
+    ``impossible``: it beats its ceiling. ``only-not-input``: a job without a ceiling, whose input is not the limit.
+    ``gpu-idle``: the same, and the GPU runs no kernel for most of the time."""
     text: Line
     """The verdict, its doubt and its reason in one plain sentence."""
     reason: Line = ""

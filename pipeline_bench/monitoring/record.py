@@ -346,13 +346,14 @@ class JobRecord:
                 verdict=verdicts.not_measured(str(gone)),
             )
         (run,) = measured.of(scenario, [trial], self._cores)[VARIANT].values()
-        step = step_time([run])
+        step, used = step_time([run]), utilization.of([run], self._cores, checked.usable_windows)
         wait_ms = share = None
         reason, bound = self.reason or "no wait was measured", ""
         if run.mean_wait_ms is not None:
             share = min(1.0, run.mean_wait_ms / run.mean_ms)
             wait_ms, reason = share * run.mean_ms, str(step.reason)
             bound = f"; it is at most {units.fraction(1 - share)}, 1 - input wait" if self._device_waits else ""
+        on_gpu = utilization.of_gpu(used.mean_percent, used.source)
         return Result(
             **common,
             trials=1,
@@ -362,10 +363,10 @@ class JobRecord:
             input_wait_ms=Estimate(value=wait_ms, reason=reason),
             input_wait_share=Estimate(value=share, reason=reason),
             accelerator_utilization=Estimate(reason=f"{_NO_CEILING}{bound}"),
-            device_utilization=utilization.of([run], self._cores, checked.usable_windows),
+            device_utilization=used,
             speedup=Speedup(over=VARIANT, reason="this is the variant that the others are compared with"),
             against_fastest=Speedup(over=VARIANT, reason="this is the fastest variant"),
-            verdict=verdicts.judge_watched(step.mean, wait_ms, share, steps, reason, self._device_waits),
+            verdict=verdicts.judge_watched(step.mean, wait_ms, share, steps, reason, self._device_waits, on_gpu),
         )
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from pipeline_bench.analysis import verdicts
 from pipeline_bench.analysis.thresholds import NEEDED_STEPS
+from pipeline_bench.analysis.utilization import of_gpu
 from pipeline_bench.model.result import Result, Verdict
 from pipeline_bench.text import units
 
@@ -349,7 +350,9 @@ class JobSummary:
         """The verdict in two words, for a line."""
         if self.verdict.kind == "input-bound":
             return f"{'severely ' if self.verdict.severe else ''}input-bound"
-        return "too few steps for a verdict" if self.steps < NEEDED_STEPS else "not input-bound"
+        if self.steps < NEEDED_STEPS:
+            return "too few steps for a verdict"
+        return "not input-bound, but the GPU idles" if self.verdict.cause == "gpu-idle" else "not input-bound"
 
 
 def summarise(
@@ -373,18 +376,15 @@ def summarise(
         utilization_at_most=None if share is None or not device_waits else 1 - share,
         device_utilization_percent=utilization[0],
         device_utilization_source=utilization[1],
-        verdict=verdicts.judge_watched(totals.step_ms, totals.wait_ms, share, totals.steps, reason, device_waits),
+        verdict=verdicts.judge_watched(
+            totals.step_ms, totals.wait_ms, share, totals.steps, reason, device_waits, of_gpu(*utilization)
+        ),
         reason=reason,
     )
 
 
 def of_result(result: Result, device_waits: bool) -> JobSummary:
-    """Return the figures of a job's saved result.
-
-    Args:
-        result: the job's.
-        device_waits: as for `summarise`.
-    """
+    """Return the figures of a job's saved result; `device_waits` is as for `summarise`."""
     share = result.input_wait_share.value
     return JobSummary(
         steps=result.steps,

@@ -47,6 +47,7 @@ _IN_FEW_WORDS: dict[InconclusiveCause, str] = {
     "no-ceiling": "no ceiling beside it",
     "impossible": "it beats its ceiling",
     "only-not-input": "not input-bound",
+    "gpu-idle": "not input-bound, but the GPU idles",
 }
 """Why there is no verdict, where there is no room for a sentence."""
 

@@ -191,6 +191,15 @@ def test_the_thresholds_are_those_of_the_findings(wait_us: int, kind: str, sever
     assert (verdict.kind, verdict.severe) == (kind, severe)
 
 
+def test_a_gpu_that_idles_without_waiting_for_input_is_named() -> None:
+    figures = summarise(totals(100, 1000, 10), (27.0, "NVML samples"), None)
+    assert figures.line.endswith("not input-bound, but the GPU idles")
+    assert "the copy of the batch" in figures.verdict.text
+    busy = summarise(totals(100, 1000, 10), (50.0, "NVML samples"), None)
+    on_cpu = summarise(totals(100, 1000, 10), (27.0, "CPU time"), None)
+    assert (busy.verdict.cause, on_cpu.verdict.cause) == ("only-not-input", "only-not-input")
+
+
 def test_what_is_not_input_bound_is_not_called_anything_else() -> None:
     figures = summarise(totals(100, 1000, 10), (None, None), None)
     assert figures.line.endswith("not input-bound")
