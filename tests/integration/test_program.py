@@ -28,7 +28,10 @@ def line(program: subprocess.Popen[str], words: str) -> str:
     return next(text for text in program.stdout if words in text)
 
 
-@pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 20), (signal.SIGTERM, 1), (signal.SIGHUP, 1)])
+@pytest.mark.parametrize(
+    ("number", "times"),
+    [(signal.SIGINT, 20), pytest.param(signal.SIGTERM, 1, marks=pytest.mark.slow), (signal.SIGHUP, 1)],
+)
 def test_signals_save_what_was_measured_and_leave_no_process(
     tmp_path: Path, number: signal.Signals, times: int
 ) -> None:

@@ -62,8 +62,6 @@ def test_each_way_of_sharing_is_told_by_the_samples_that_arrive(run_scenario: Ru
     session = run_scenario(
         scenario(
             folder,
-            service("one"),
-            service("dynamic", workers=2, interleave=2, parallel_calls=2),
             service("records", workers=2, cut="records", compression="none"),
             service("off", workers=2, sharding="off") | {"run": {"time_s": 2.0}},
             steps=STEPS,
@@ -81,13 +79,15 @@ def test_however_the_rest_is_shared_each_sample_comes_once(run_scenario: RunScen
     session = run_scenario(
         scenario(
             folder,
+            service("one"),
+            service("dynamic", workers=2, interleave=2, parallel_calls=2),
             service("samples", workers=2, cut="samples", prefetch=0),
             service("auto", workers=2, sharding="auto"),
             service("data", workers=2, sharding="data"),
             steps=STEPS,
         )
     )
-    assert [numbered(record) for record in session.trials] == [(0, 0, 0)] * 3
+    assert [numbered(record) for record in session.trials] == [(0, 0, 0)] * 5
 
 
 @pytest.mark.parametrize(

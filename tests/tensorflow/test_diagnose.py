@@ -212,6 +212,7 @@ def test_a_dataset_that_goes_elsewhere_still_finds_its_model_and_one_file_runs_o
     assert runs.read_text() == "xx", "once in each trial"
 
 
+@pytest.mark.slow
 def test_a_long_vector_is_no_batch_whose_samples_all_have_to_be_looked_at(diagnose: Diagnose) -> None:
     session = diagnose("long_vectors", stall_timeout_s=5.0)
     assert [(trial.status, trial.reason) for trial in session.trials] == [("ok", None)] * 2

@@ -18,7 +18,6 @@ from tests.trials import without_ceilings
 HOST, DEVICE = "CPU:0", "CPU:1"
 LOOPS: dict[str, dict[str, Any]] = {
     "session": {},
-    "callable": {},
     "while_loop": {"steps_per_call": 10},
     "function": {"steps_per_call": 10},
     "keras_fit": {},

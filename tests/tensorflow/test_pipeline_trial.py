@@ -335,7 +335,7 @@ for x in tf.data.Dataset.range(400).map(lambda x: tf.cast(x, tf.float32)).batch(
     [
         ("pass", "step"),
         ("tf.debugging.assert_less(x, -1.0)", ""),
-        ("tf.io.write_file(__file__ + '.stepped', 'by its graph')", ""),
+        pytest.param("tf.io.write_file(__file__ + '.stepped', 'by its graph')", "", marks=pytest.mark.slow),
     ],
 )
 def test_a_loops_function_is_its_step_where_it_runs_by_itself(

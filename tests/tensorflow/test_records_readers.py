@@ -57,6 +57,7 @@ def test_every_sample_comes_once_an_epoch_and_as_early_as_the_input_says(folder:
         assert not np.array_equal(numbers, np.sort(numbers))
 
 
+@pytest.mark.slow
 def test_no_number_comes_twice_where_an_epoch_is_as_short_as_there_are_threads(tmp_path: Path) -> None:
     synthetic_dataset.make(SyntheticDataset("tfrecord", 2, 2, 16), tmp_path)
     for _ in range(5):

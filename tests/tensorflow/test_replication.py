@@ -94,7 +94,7 @@ def test_workers_draw_samples_of_their_own_and_take_exactly_the_steps(
     assert record.placement.reason == "the workers of between_graph replication do not tell their placement"
 
 
-@pytest.mark.parametrize("synchronous", [True, False])
+@pytest.mark.parametrize("synchronous", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_workers_train_for_the_time_that_was_asked(run_scenario: RunScenario, synchronous: bool) -> None:
     workers = variant("workers", **BETWEEN, synchronous=synchronous)
     (record,) = run_scenario(scenario(workers, time_s=0.3)).trials
@@ -105,6 +105,7 @@ def test_workers_train_for_the_time_that_was_asked(run_scenario: RunScenario, sy
     assert (end_ns[:-1] - end_ns[0] < 0.3e9).all()
 
 
+@pytest.mark.slow
 def test_a_trial_in_a_fresh_interpreter_has_workers_as_well(tmp_path: Path) -> None:
     with closing(fresh_launcher(tmp_path / "server.stderr")) as launcher:
         (record,) = run(launcher, scenario(variant("workers", **BETWEEN), steps=3), tmp_path).trials

@@ -388,6 +388,7 @@ print("kept", sum(model() is not None for model in models))
 """
 
 
+@pytest.mark.slow
 def test_a_fit_is_over_when_it_ends_or_raises_and_keeps_no_model(tmp_path: Path) -> None:
     done = run(tmp_path, ENDS)
     assert (done.returncode, done.stdout) == (0, "kept 0\n"), done.stderr

@@ -133,8 +133,8 @@ def test_a_filter_needs_more_elements_than_it_gives() -> None:
 @pytest.mark.parametrize(
     ("call", "taken"),
     [
-        (lambda data: data.batch(50, drop_remainder=True).unbatch(), 1.0),
-        (lambda data: data.flat_map(lambda _: tf.data.Dataset.range(40)), 1 / 40),
+        pytest.param(lambda data: data.batch(50, drop_remainder=True).unbatch(), 1.0, marks=pytest.mark.slow),
+        pytest.param(lambda data: data.flat_map(lambda _: tf.data.Dataset.range(40)), 1 / 40, marks=pytest.mark.slow),
         (lambda data: data.interleave(lambda _: tf.data.Dataset.range(40), cycle_length=4), 1 / 40),
         (lambda data: data.window(20, shift=2).flat_map(lambda part: part.batch(20)), 2.0),
         (lambda data: data.group_by_window(lambda _: 0 * _, lambda _, part: part.batch(60), window_size=60), 60.0),
@@ -228,7 +228,7 @@ def test_what_comes_after_a_stage_that_leaves_out_more_than_is_kept_is_measured(
     assert costs[2].elapsed_ns > 4e6
 
 
-@pytest.mark.parametrize("method", ["cache", "snapshot"])
+@pytest.mark.parametrize("method", ["cache", pytest.param("snapshot", marks=pytest.mark.slow)])
 def test_before_a_cache_nothing_is_spent_once_it_is_full(method: str, tmp_path: Path) -> None:
     def kept(data: Any) -> Any:  # in files of its own each time, as a trial has it
         return data.cache() if method == "cache" else data.snapshot(tempfile.mkdtemp(dir=tmp_path))

@@ -164,7 +164,11 @@ def test_a_slow_step_does_not_wait() -> None:
     assert wait_ms(callback) + WAITED_MS <= step_ms
 
 
-@pytest.mark.parametrize("compiled", [{}, {"steps_per_execution": 3}, {"run_eagerly": True}], ids=str)
+@pytest.mark.parametrize(
+    "compiled",
+    [{"steps_per_execution": 3}, *(pytest.param(each, marks=pytest.mark.slow) for each in ({}, {"run_eagerly": True}))],
+    ids=str,
+)
 def test_the_losses_are_the_same_bit_by_bit_with_the_monitor_and_after_it(compiled: dict[str, Any]) -> None:
     def losses(callbacks: list[Any]) -> list[float]:
         model, found = network(**compiled), []
@@ -191,8 +195,8 @@ def test_one_monitor_measures_one_fit_after_the_other_and_the_training_function_
 @pytest.mark.parametrize(
     ("compiled", "with_batch_hook"),
     [
-        ({}, True),
         ({"steps_per_execution": 4}, False),
+        pytest.param({}, True, marks=pytest.mark.slow),
         pytest.param({}, False, marks=pytest.mark.slow),
         pytest.param({"steps_per_execution": 4}, True, marks=pytest.mark.slow),
         pytest.param({"run_eagerly": True}, False, marks=pytest.mark.slow),

@@ -200,6 +200,7 @@ def most_threads(record: TrialRecord) -> float:
     return float(track.values.unpack().max())
 
 
+@pytest.mark.slow
 def test_threads_of_the_runtime_reach_tensorflow(run_scenario: RunScenario) -> None:
     """Whatever makes the pools first: a source with a latency opens a session before the trial's own, and a function
     that tf.data traces starts the runtime of eager execution."""
