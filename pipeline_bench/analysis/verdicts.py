@@ -297,8 +297,9 @@ def judge_watched(
                 "gpu-idle",
             )
         return inconclusive(
-            f"not input-bound: {waits} ({units.share(wait_share)}); whether the host or the model takes the rest "
-            "is not known without a ceiling, which `pipeline-bench diagnose` measures with --model",
+            f"not input-bound: {waits} ({units.share(wait_share)}); what takes the rest, the model, the host "
+            "or the input's own work on the model's cores, is not known without a ceiling, which `pipeline-bench "
+            "diagnose` measures",
             "only-not-input",
         )
     severe = device_waits and wait_share >= thresholds.SEVERE_SHARE
