@@ -151,10 +151,9 @@ def _gain(others: Sequence[Result], leader: Result, baseline: str) -> str:
 def overlap(copy: DeviceCopy) -> str:
     """Return whether a copy that is made ahead of the step overlaps with it, and what that gains where it is known."""
     share, ci95, gain = copy.overlapped_share.value or 0.0, copy.overlapped_share.ci95, copy.gain
-    word = "overlaps" if share >= thresholds.OVERLAPPED_SHARE else "overlaps in part"
-    if share <= 1 - thresholds.OVERLAPPED_SHARE:
-        word = "is not seen to overlap"
-    said = f"it {word} (at least {units.share(share)}{units.ends(units.share, ci95, ', {}')})"
+    said = f"it {_overlaps_how(copy)}"
+    if share > 1 - thresholds.OVERLAPPED_SHARE:
+        said += f" (at least {units.share(share)}{units.ends(units.share, ci95, ', {}')})"
     if gain.value is None or gain.over is None:
         return said
     over = one_line(gain.over, NAME)
@@ -166,14 +165,29 @@ def overlap(copy: DeviceCopy) -> str:
     return f"{said}, {'probably ' if gain.certainty == 'probable' else ''}{times}"
 
 
+def _overlaps_how(copy: DeviceCopy) -> str:
+    share = copy.overlapped_share.value or 0.0
+    if share <= 1 - thresholds.OVERLAPPED_SHARE:
+        return "is not seen to overlap"
+    return "overlaps" if share >= thresholds.OVERLAPPED_SHARE else "overlaps in part"
+
+
 def _overlaps(session: Session) -> str:
     """Return whether the copy overlaps, for each variant that was compared with one whose step copies the batch."""
-    said = [
-        f"{result.variant}: {overlap(result.device_copy)}"
+    found = {
+        result.variant: result.device_copy
         for result in session.results
         if result.device_copy.gain.value is not None and result.device_copy.overlapped_share.value is not None
-    ]
-    return f" Copy to the GPU: {'; '.join(said)}." if said else ""
+    }
+    if len(found) <= 1:
+        return "".join(f" Copy to the GPU: {variant}: {overlap(copy)}." for variant, copy in found.items())
+    alike: dict[str, list[str]] = {}
+    for variant, copy in found.items():
+        alike.setdefault(_overlaps_how(copy), []).append(variant)
+    said = [f"it {how} in {joined(names, 'and')}" for how, names in alike.items()]
+    faster = {variant: copy.gain for variant, copy in found.items() if copy.gain.difference == "faster"}
+    said += [f"{variant} gains {units.ratio(gain.value)} over {gain.over}" for variant, gain in faster.items()]
+    return f" Copy to the GPU: {'; '.join(said)}{'' if faster else '; no gain is proven'}."
 
 
 def _kept_busy(able: Sequence[Result]) -> str:

@@ -71,6 +71,16 @@ def test_a_copy_ahead_says_whether_it_overlaps_and_the_conclusion_with_what_gain
     assert "1.30× the throughput of fifo_queue" in concluded
 
 
+def test_copies_of_several_variants_that_are_alike_are_said_together() -> None:
+    none = Speedup(over="fifo_queue", value=1.01, ci95=(0.8, 1.2), difference="none", smallest=0.2)
+    alike = conclusion.conclude(with_copies(tf_data=ahead(0.0, none), feed_dict=ahead(0.05, none)))
+    assert alike.endswith("Copy to the GPU: it is not seen to overlap in feed_dict and tf_data; no gain is proven.")
+    apart = conclusion.conclude(with_copies(tf_data=ahead(0.95), feed_dict=ahead(0.05, none)))
+    assert (
+        "it is not seen to overlap in feed_dict; it overlaps in tf_data; tf_data gains 1.30× over fifo_queue" in apart
+    )
+
+
 def test_no_gain_is_no_claim_and_an_unknown_overlap_has_its_reason() -> None:
     none = Speedup(over="fifo_queue", value=1.01, ci95=(0.98, 1.04), difference="none", smallest=0.031)
     assert "a tie with fifo_queue" in conclusion.conclude(with_copies(tf_data=ahead(0.95, none)))
