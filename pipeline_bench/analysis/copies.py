@@ -88,7 +88,7 @@ def of(scenario: Scenario, variant: Variant, found: ByVariant) -> DeviceCopy:
     length = _length(steps)
     ms = within(estimate_of(length.times(float(steps.host_ceiling.mean()))), math.inf, math.inf)
     if not _copies_ahead(variant):
-        return _in_the_step(steps, length, ms)
+        return _in_the_step(variant, steps, length, ms)
     return DeviceCopy(
         ms=ms,
         share=Estimate(reason="it copies its batches ahead of the step"),
@@ -140,8 +140,8 @@ def _length(steps: _Steps) -> stats.Belief:
     return stats.believe(shares.tolist(), SHARE_SCATTER).widened(steps.error)
 
 
-def _in_the_step(steps: _Steps, length: stats.Belief, ms: Estimate) -> DeviceCopy:
-    if not _has_room(steps, length):
+def _in_the_step(variant: Variant, steps: _Steps, length: stats.Belief, ms: Estimate) -> DeviceCopy:
+    if variant.source.kind != KIND and not _has_room(steps, length):  # of a user's pipeline its own batches are copied
         return DeviceCopy.without(
             "its step leaves no time for a copy from pageable memory: its batch lies where the GPU reads it directly"
         )
