@@ -25,6 +25,8 @@ _DECODED = re.compile(r"\[[^\],]+,[^\],]+,[^\]]+\]")
 """An array of three axes or more: a picture, whose decoding takes one at a time."""
 _FLOAT_PICTURES = re.compile(r"float32\[[^\],]+,[^\],]+,[^\],]+, *3\]")
 """A batch of coloured pictures as floats."""
+_COSTLY_SHARE = 0.3
+"""A line that takes less of a function's time is not worth writing anew."""
 _SAVED_BY_BYTES = 0.75
 """How much of the copy of 32-bit floats is saved if bytes are copied in their place."""
 
@@ -32,6 +34,8 @@ _SAVED_BY_BYTES = 0.75
 class _Idea(NamedTuple):
     stages: tuple[int, ...]
     text: str
+    share: float = 1.0
+    """How much of the stages' time it could save."""
 
 
 def ideas(
@@ -57,7 +61,7 @@ def ideas(
     if as_written_ms is None or not parts.elapsed_ns or parts.explained(as_written_ms, ceiling_ms) < EXPLAINED:
         return tuple(sentences)
     for idea in _all(inspection):
-        most = _most(parts, idea.stages, as_written_ms, ceiling_ms)
+        most = _most(parts, idea, as_written_ms, ceiling_ms)
         if most >= WORTH_REWRITING and most >= _MUCH_MORE * gained:
             bound = f"more than {_MOST:.0f}×" if most > _MOST else f"at most {units.ratio(most)}"
             sentences.append(f"{idea.text} If that took no time, a step would be {bound} as fast.")
@@ -81,10 +85,10 @@ def _of_copies(
         )
 
 
-def _most(parts: Segments, stages: tuple[int, ...], as_written_ms: float, ceiling_ms: float | None) -> float:
-    """Return how many times as fast it could be at most if some stages took no time."""
-    left_ms = chain.without(parts, stages).period_ns / NS_PER_MS
-    kept_ms = as_written_ms - parts.cost_ns(stages) / NS_PER_MS
+def _most(parts: Segments, idea: _Idea, as_written_ms: float, ceiling_ms: float | None) -> float:
+    """Return how many times as fast it could be at most if what an idea saves took no time."""
+    left_ms = chain.without(parts, idea.stages).period_ns / NS_PER_MS
+    kept_ms = as_written_ms - idea.share * parts.cost_ns(idea.stages) / NS_PER_MS
     return as_written_ms / max(left_ms, kept_ms, ceiling_ms or 0.0, as_written_ms / (2 * _MOST))
 
 
@@ -120,6 +124,16 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 f"{named(stage)}, gets one record at a time. If it only parses, batch first and parse a whole batch in "
                 "one call, with tf.io.parse_example or with tf.io.decode_csv for all lines.",
             )
+        elif stage.method == "__getitem__" and _has_costly_line(function) and not inspection.once:
+            assert function is not None
+            yield _Idea(
+                (stage.id,),
+                f"{named(stage)}, draws random numbers, so its batches cannot be kept, and spends "
+                f"{units.share(function.costliest_share)} of its time in {function.costliest}. If that does the same "
+                "in every epoch, as reading and decoding do, keep what it gives, in memory or in files, and draw "
+                "behind it.",
+                function.costliest_share or 0.0,
+            )
         elif stage.method == "from_generator":
             cost = inspection.cost(stage.id)
             waits = " What it waits for, such as a queue of your own, is then the limit." * (
@@ -139,6 +153,11 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 "series in a tensor and batch the start positions: one tf.gather in a map then makes a whole batch.",
             )
     yield from _of_whole_arrays(inspection, trunk)
+
+
+def _has_costly_line(function: UserFunction | None) -> bool:
+    """Return whether a function that draws random numbers has a line that takes much of its time."""
+    return function is not None and function.random and (function.costliest_share or 0.0) >= _COSTLY_SHARE
 
 
 def _of_whole_arrays(inspection: Inspection, trunk: Sequence[Stage]) -> Iterator[_Idea]:

@@ -118,6 +118,9 @@ class UserFunction(Data):
     """How many statements of a random function come before it draws, where both parts were proven to do the same."""
     undivided: Line = ""
     """Why a random function cannot be divided so, as the end of a sentence."""
+    costliest: Line = ""
+    """Where the most of its time is spent, as far as its lines were followed: ``line 33``, ``line 7 of reading.py``."""
+    costliest_share: float | None = None
 
     @property
     def keeps_state(self) -> bool:

@@ -81,11 +81,7 @@ def _with_draws(inspection: Inspection, batch: Any, again: Any) -> Inspection:
     """Return the inspection with whether `__getitem__` draws random numbers: two calls for one batch differ then."""
     if fingerprint.digests(batch) == fingerprint.digests(again):
         return inspection
-    stage = inspection.stage(GET_ITEM)
-    assert stage.function is not None
-    draws = stage.model_copy(update={"function": stage.function.model_copy(update={"random": True})})
-    stages = tuple(draws if each.id == GET_ITEM else each for each in inspection.stages)
-    return inspection.model_copy(update={"stages": stages})
+    return _with_function(inspection, random=True)
 
 
 def _with_line(inspection: Inspection, costliest: LineCost) -> Inspection:
@@ -95,7 +91,18 @@ def _with_line(inspection: Inspection, costliest: LineCost) -> Inspection:
     if function is None or function.file != place.file:
         line += f" of {Path(place.file).name}"
     note = f"Of a call, {units.share(costliest.share)} is in {line}: {end_of_sentence(place.text)}"
-    return inspection.model_copy(update={"notes": (*inspection.notes, note)})
+    known = _with_function(inspection, costliest=line, costliest_share=costliest.share)
+    return known.model_copy(update={"notes": (*inspection.notes, note)})
+
+
+def _with_function(inspection: Inspection, **known: Any) -> Inspection:
+    """Return the inspection with what is known of the user's function that makes a batch."""
+    stage = inspection.stage(GET_ITEM)
+    if stage.function is None:
+        return inspection
+    told = stage.model_copy(update={"function": stage.function.model_copy(update=known)})
+    stages = tuple(told if each.id == GET_ITEM else each for each in inspection.stages)
+    return inspection.model_copy(update={"stages": stages})
 
 
 def _pooled(read: KerasInput, costs: dict[int, Rate], period: Rate, first_ns: float) -> dict[int, Rate]:

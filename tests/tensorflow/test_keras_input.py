@@ -124,6 +124,11 @@ def test_the_stages_of_a_py_dataset_and_its_costliest_line() -> None:
     assert (found.api, found.batch_size, found.cardinality) == ("PyDataset", 4, 6)
     assert found.stages[0].place.line == Batches.__getitem__.__code__.co_firstlineno
     assert any("time.sleep(0.005) # the costliest line" in note for note in found.notes)
+    function = found.stage(keras_input.GET_ITEM).function
+    assert function is not None
+    assert function.costliest == "line 31"
+    assert function.costliest_share is not None
+    assert 0.5 < function.costliest_share <= 1
     pooled = stages_of(read(Batches(workers=4)))
     assert [stage.method for stage in pooled.stages] == ["__getitem__", "workers", "queue", "copy"]
 

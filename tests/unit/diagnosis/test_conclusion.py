@@ -48,6 +48,19 @@ def test_a_map_that_draws_is_to_be_split_before_a_cache_and_the_gain_has_a_bound
     assert beyond.ideas(augmented().model_copy(update={"training": once}), 1, 25.0, None, 1.0) == ()
 
 
+def test_of_a_pydataset_that_draws_the_costly_line_is_to_be_kept_and_the_gain_has_a_bound() -> None:
+    def texts(share: float | None, random: bool = True) -> tuple[str, ...]:
+        made = function("Batches", python=True, random=random)
+        made = made.model_copy(update={"costliest": "line 33", "costliest_share": share})
+        stages = (stage(0, "__getitem__", of=made), stage(1, "copy", 0))
+        return beyond.ideas(inspection(stages, (cost(0, 20.0), cost(1, 1.0))), 2, 21.0, None, 1.0)
+
+    (text,) = texts(0.7)
+    assert "spends 70 % of its time in line 33" in text
+    assert "at most 3.00×" in text
+    assert texts(0.2) == texts(None) == texts(0.7, random=False) == ()
+
+
 def test_a_pipeline_that_is_made_anew_for_each_pass_is_to_be_made_once() -> None:
     looked = augmented(random=False)
     stages = tuple(each.model_copy(update={"anew": True}) for each in looked.stages)
