@@ -49,10 +49,12 @@ def run_diagnosis(
     """
     observer = Guarded(observer)
     if asked.target.is_script:
-        script = targets.script_file(asked.target).read_text(encoding="utf-8", errors="replace")
+        file = targets.script_file(asked.target)
+        script = file.read_text(encoding="utf-8", errors="replace")
+        beside = Path.cwd() if asked.target.module is not None else file.parent
         observer.note(
             f"{asked.target.text} runs in every trial up to its training{_which(asked.target.training)}, with "
-            f"everything that it does before; nothing after that runs.{side_effects(script)}"
+            f"everything that it does before; nothing after that runs.{side_effects(script, beside)}"
         )
     with interrupts.deferred(), trackers_off(), compiled_once(), closing(NvmlSampler.open()) as gpu:
         refusal = None if expose_servers else machine.refuse_servers()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import TypeGuard
 
 from pipeline_bench.run.trial_environment import TRACKERS
 
@@ -36,9 +38,14 @@ _TO_WRITE = re.compile(r"(?=.*[wax+])[rwaxbt+]{1,4}")
 _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 
 
-def side_effects(text: str) -> str:
-    """Return the side effects of a script's calls, `` It downloads: get_file (line 12).``; empty if none is known."""
-    calls = _calls(text)
+def side_effects(text: str, beside: Path | None = None) -> str:
+    """Return the side effects of a script's calls, `` It downloads: get_file (line 12).``; empty if none is known.
+
+    Args:
+        text: the script.
+        beside: the folder that it imports modules of its own from.
+    """
+    calls = _calls(text, beside)
     found = {does: [f"{name} (line {line})" for name, line in calls if name in names] for does, names in _EFFECTS}
     parts = [f"{does}: {', '.join(places[:_MOST])}" for does, places in found.items() if places]
     if not parts:
@@ -48,7 +55,7 @@ def side_effects(text: str) -> str:
     return f" It {'; '.join(parts)}.{tracked if found[_EFFECTS[-1][0]] else ''}"
 
 
-def _calls(text: str) -> list[tuple[str, int]]:
+def _calls(text: str, beside: Path | None) -> list[tuple[str, int]]:
     """Return what is called in a script's text, but for what is plainly behind its `fit`, with the lines."""
     try:
         tree = ast.parse(text)
@@ -56,10 +63,19 @@ def _calls(text: str) -> list[tuple[str, int]]:
         behind = {id(node) for statement in _behind_fit(nodes) for node in ast.walk(statement)}
         # A `load_data` of theirs is not Keras'.
         own = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+        own |= {alias.asname or alias.name for node in nodes if _imports_own(node, beside) for alias in node.names}
         calls = [node for node in nodes if isinstance(node, ast.Call) and id(node) not in behind]
         return sorted(((name, call.lineno) for call in calls for name in _names(call, own)), key=lambda each: each[1])
     except (SyntaxError, ValueError, RecursionError):
         return []
+
+
+def _imports_own(node: ast.AST, beside: Path | None) -> TypeGuard[ast.ImportFrom]:
+    """Return whether it imports from a module that lies beside the script."""
+    if not isinstance(node, ast.ImportFrom):
+        return False
+    root = (node.module or "").partition(".")[0]
+    return node.level > 0 or (beside is not None and ((beside / f"{root}.py").exists() or (beside / root).is_dir()))
 
 
 def _behind_fit(nodes: Collection[ast.AST]) -> Iterator[ast.stmt]:

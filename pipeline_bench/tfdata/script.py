@@ -297,7 +297,8 @@ class _Watch:
                 f"disable_v2_behavior), so that what the {_METHODS[does]} of {line} takes cannot be inspected",
                 "take that call out: Keras trains in a graph by itself",
             )
-        data = legacy_keras.as_py_dataset(given.get("x"), given)
+        taken = legacy_keras.as_py_dataset(given.get("x"), given)
+        data = self.loops.behind(taken)
         if script_datasets.kind(data) is None:
             return UserCodeError(
                 f"what the {_METHODS[does]} of {line} takes its batches from, a "
@@ -305,7 +306,8 @@ class _Watch:
                 _RUN_HINT.format(script=self._script),
             )
         datasets = script_datasets.named(sys._getframe(1), data)
-        epochs, in_loop = script_datasets.epochs_of(given, does), any(source_loops.around(body=False))
+        epochs = script_datasets.epochs_of(given, does) if data is taken else 1  # an iterator passes once
+        in_loop = any(source_loops.around(body=False))
         within = next(source_loops.around(), None) if epochs == 1 else None
         return CapturedTraining(data, model, line, does, given, datasets, epochs, in_loop, within)
 

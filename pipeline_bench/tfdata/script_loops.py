@@ -100,7 +100,8 @@ class Loops:
             (input_lib.DistributedIteratorBase, "get_next_as_optional", self._take),
             (dataset_autograph, "_general_purpose_scan", self._in_graph),
             (control_flow, "_tf_distributed_iterable_for_stmt", self._in_graph),
-            (backprop.GradientTape, "__enter__", self.training),
+            (backprop.GradientTape, "__enter__", self._tape),
+            (backprop.GradientTape, "gradient", self._gradient),
             (Function, "__call__", self._calling),
             (BaseSession, "run", self._session_run),
         ]
@@ -123,6 +124,14 @@ class Loops:
         finally:
             self._paused = before
 
+    def behind(self, data: Any) -> Any:
+        """Return the dataset behind an iterator of the script's, which Keras 2 takes; any other data as it is."""
+        from tensorflow.python.data.ops import iterator_ops
+
+        iterator = getattr(data, "_iterator", data)  # of `as_numpy_iterator`
+        loop = self._loops.get(iterator) if isinstance(iterator, iterator_ops.OwnedIterator) else None
+        return data if loop is None else loop.dataset
+
     def under_way(self) -> DatasetLoop | None:
         """Return the loop that took an element last, and has not ended."""
         return self._last if any(loop is self._last for loop in self._loops.values()) else None
@@ -142,6 +151,23 @@ class Loops:
 
     def training(self, plain: Any) -> Any:
         """Return what stands in the place of something that trains."""
+        return self._gradient(self._tape(plain))
+
+    def _gradient(self, plain: Any) -> Any:
+        """Return what stands in the place of something that is done once in a step, if anything is trained at all."""
+
+        @functools.wraps(plain)
+        def counted(*arguments: Any, **named: Any) -> Any:
+            self._count_bare()
+            return plain(*arguments, **named)
+
+        return counted
+
+    def _tape(self, plain: Any) -> Any:
+        """Return what stands in the place of something with which a step may begin.
+
+        It alone is no sign of a training: with a tape Keras 2 looks for the variables of each op in a functional model.
+        """
 
         @functools.wraps(plain)
         def trains(*arguments: Any, **named: Any) -> Any:
@@ -159,7 +185,6 @@ class Loops:
                     self._note(loop)
             if (call := self._outermost_call()) is not None:
                 self._training_functions.add(call[0])
-            self._count_bare()
             return plain(*arguments, **named)
 
         return trains

@@ -26,6 +26,8 @@ _FOUND_LINES = 2
 _FIXED_LINES = 7 + _FOUND_LINES
 """Title, bottleneck, a blank line, heads, bar, what is tried, the latest note; and the line the cursor rests on."""
 _MOST_ROWS = 12
+_TELLING_S = 2.0
+"""How much of the budget must be used before what the starts take is told from it."""
 _FIGURES = (("ms", 8), ("gain", 7), ("95 % interval", 16), ("", 9))
 _NARROW = 64
 _PHASES = {
@@ -69,7 +71,7 @@ def left(session: Session, elapsed_s: float) -> str:
     assert session.diagnosis is not None
     charged_s = elapsed_s - session.uncharged_s
     left_s = max(0.0, session.diagnosis.budget_s - charged_s)
-    if session.uncharged_s <= LONG_STARTS * charged_s or charged_s <= 0 or not left_s:
+    if session.uncharged_s <= LONG_STARTS * charged_s or charged_s < _TELLING_S or not left_s:
         return f"{units.clock(left_s)} left"
     return f"{units.clock(left_s)} left, about {units.clock(left_s * elapsed_s / charged_s)} with the trials' starts"
 

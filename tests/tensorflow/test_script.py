@@ -213,6 +213,16 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "trained nothing itself; it started processes, which are not looked into",
     ),
     "reads": ("import json\njson.load(sys.stdin)", "where standard input is empty: have it take a file"),
+    "fit_of_an_iterator": (
+        "import tf_keras\nold = tf_keras.Sequential([tf_keras.layers.Dense(1)])\nold.compile('sgd', 'mse')\n"
+        "old.fit(data.as_numpy_iterator(), epochs=3, steps_per_epoch=3)",
+        [10, True, 10, 1, False],
+    ),
+    "many_ops_in_a_model": (
+        "import tf_keras\nx = given = tf_keras.Input((1,))\nfor _ in range(60): x = tf.nn.relu(x)\n"
+        "old = tf_keras.Model(given, x)\nold.compile('sgd', 'mse')\nold.fit(data, epochs=3)",
+        [10, True, 12],
+    ),
     "as_numpy": ("for x, y in data.as_numpy_iterator():\n    x + y", [10, False, 7]),
     "adapts": (
         "n = keras.layers.Normalization()\nn.adapt(data.map(lambda x, y: x))\nfor x, y in data.take(9): x + 1",
@@ -277,15 +287,16 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     ),
     "arrays": ("model.fit(np.zeros([8, 1]), np.zeros(8))", ["arrays", True, 7]),
     "bare": (
-        "for step in range(10**9):\n    with tf.GradientTape(): pass",
-        "the training of bare.py:8 takes its batches from no tf.data pipeline",
+        "x = tf.Variable(1.0)\nfor step in range(10**9):\n    with tf.GradientTape() as tape: y = x * x\n"
+        "    tape.gradient(y, x)",
+        "the training of bare.py:10 takes its batches from no tf.data pipeline",
     ),
     "bare_graph": (
         "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x\nwhile True:\n    step(tf.zeros([]))",
         "the training of bare_graph.py:11 takes its batches from no tf.data pipeline",
     ),
     "bare_iterators": (
-        "while True:\n    x, y = next(iter(data))\n    with tf.GradientTape(): pass",
+        "while True:\n    x, y = next(iter(data))\n    with tf.GradientTape() as tape: pass\n    tape.gradient(x, x)",
         "bare_iterators.py:8 makes an iterator for every batch: each starts the pipeline again",
     ),
     "bare_session": (
@@ -355,7 +366,7 @@ def reach(name):
             kind = training.data.cardinality
             kind = int(kind() if callable(kind) else kind)
         found = [kind, training.model is not None, line]
-        if name in ("fit", "goes_on", "neighbour", "in_a_loop", "evaluate", "train_on_batch"):
+        if name in ("fit", "goes_on", "neighbour", "in_a_loop", "evaluate", "train_on_batch", "fit_of_an_iterator"):
             found += [training.epochs, training.in_loop]
         if name == "graph_loop_over_an_argument":
             assert [each.name for each in training.datasets] == ["", "data"], training.datasets

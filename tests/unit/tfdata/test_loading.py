@@ -274,6 +274,14 @@ def test_a_function_of_the_scripts_own_is_no_download() -> None:
     assert side_effects(text) == " It downloads: load_data (line 4)."
 
 
+def test_a_function_of_a_module_beside_the_script_is_no_download(tmp_path: Path) -> None:
+    (tmp_path / "loader").mkdir()
+    text = "from loader.files import load_dataset\nfrom datasets import load_dataset as fetched, load_data\n"
+    text += "load_dataset('train')\nload_data()\n"
+    assert side_effects(text, tmp_path) == " It downloads: load_data (line 4)."
+    assert "load_dataset (line 3)" in side_effects(text)
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [

@@ -176,6 +176,7 @@ def test_what_is_left_says_how_long_that_takes_where_the_starts_of_trials_do() -
     slow = session.model_copy(update={"trials": (session.trials[0].model_copy(update=started),)})
     assert diagnosing.left(slow, 60.0) == "1:30 left, about 3:00 with the trials' starts"
     assert diagnosing.left(slow, 95.0) == "0:55 left"
+    assert diagnosing.left(slow, 30.1) == "2:00 left", "a tenth of a second tells nothing"
     assert diagnosing.left(slow, 200.0) == "0:00 left"
 
 
