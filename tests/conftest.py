@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import pytest
 import typer.main
@@ -64,10 +65,25 @@ def pytest_collection_finish() -> None:
 def command_line_is_built_once() -> Iterator[None]:
     """Typer makes all commands anew for each that it runs."""
     with pytest.MonkeyPatch.context() as patch:
-        built = cache(typer.main.get_command)
+        plain = typer.main.get_command
+
+        @cache
+        def built(app: typer.Typer) -> Any:
+            command = plain(app)
+            keep_help_options(command)
+            return command
+
         patch.setattr(typer.main, "get_command", built)
         patch.setattr(typer.testing, "_get_command", built)
         yield
+
+
+def keep_help_options(command: Any, parent: Any = None) -> None:
+    """Have each command make its option for help as below its parents, which say `-h`, and not as the first caller."""
+    context = command.context_class(command, parent=parent, **command.context_settings)
+    command.get_help_option(context)
+    for child in getattr(command, "commands", {}).values():
+        keep_help_options(child, context)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from functools import cached_property
 from itertools import islice
 from typing import Annotated, Any
@@ -34,6 +34,12 @@ _CLASSES = 10
 _BORDER = 4
 
 
+def _holds_none(value: Any) -> bool:
+    """Return whether a value of a scenario is None, or has one in it at any depth."""
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return value is None or any(map(_holds_none, inner))
+
+
 class GeneratorOptions(SampleOptions):
     """Which callable gives the samples, and how they are batched."""
 
@@ -59,6 +65,13 @@ class GeneratorOptions(SampleOptions):
         if value is not None:
             _target(value)
         return value
+
+    @field_validator("arguments")
+    @classmethod
+    def _can_be_written(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        if _holds_none(arguments):
+            raise ValueError("a null cannot be written to a scenario's file: leave that argument out")
+        return arguments
 
 
 class Generator(SampleSource):

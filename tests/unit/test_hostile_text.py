@@ -194,6 +194,7 @@ DOCUMENTS = st.dictionaries(KEYS, VALUES, max_size=4) | st.fixed_dictionaries(
 @given(DOCUMENTS)
 @example({"run": {"steps": 10**400}})
 @example({"run": {"steps": None}})
+@example({"source": {"kind": "generator", "arguments": {"given": [{"inner": None}]}}})
 @example({"variants": [{"backend": "tf_data", "run": {"steps": None, "time_s": None}}]})
 def test_whatever_a_scenario_holds_it_is_refused_or_resolved_and_the_same_as_printed(document: dict[str, Any]) -> None:
     try:
