@@ -288,18 +288,17 @@ def judge_watched(
         return inconclusive(reason, "too-few-steps")
     waits = f"waits {units.milliseconds(wait_ms)} of its mean step of {units.milliseconds(step_ms)} for the batch"
     if wait_share < thresholds.BOUND_SHARE:
+        waits = f"not input-bound: {waits} ({units.share(wait_share)})"
         if gpu_percent is not None and gpu_percent < thresholds.GPU_BUSY_PERCENT:
             return inconclusive(
-                f"not input-bound: {waits} ({units.share(wait_share)}); but the GPU runs kernels "
-                f"{units.percent(gpu_percent)} of the time: it waits for the host, for example for the copy of the "
-                "batch, Python, or threads of the input on the same cores; `pipeline-bench diagnose` measures the copy "
-                "and the model alone",
+                f"{waits}; but the GPU runs kernels {units.percent(gpu_percent)} of the time: it waits for the host, "
+                "for example for the copy of the batch, Python, or threads of the input on the same cores; "
+                "`pipeline-bench diagnose` measures the copy and the model alone",
                 "gpu-idle",
             )
         return inconclusive(
-            f"not input-bound: {waits} ({units.share(wait_share)}); what takes the rest, the model, the host "
-            "or the input's own work on the model's cores, is not known without a ceiling, which `pipeline-bench "
-            "diagnose` measures",
+            f"{waits}; what takes the rest, the model, the host or the input's own work on the model's cores, is not "
+            "known without a ceiling, which `pipeline-bench diagnose` measures",
             "only-not-input",
         )
     severe = device_waits and wait_share >= thresholds.SEVERE_SHARE

@@ -10,10 +10,10 @@ from typing import Any
 
 from pipeline_bench.backends import Backend, EagerInput, InGraph, Input, IteratorInput, Take
 from pipeline_bench.sources import Batch, Source
+from pipeline_bench.tfdata.throughput import beyond_caches
 
 _HOST = "/cpu:0"
-_KEPT_BYTES, _FEWEST_KEPT, _MOST_KEPT = 2**28, 2, 16
-"""Together more than the caches of a CPU hold, and no more batches than a short trial's warm-up can make."""
+_FEWEST_KEPT = 2
 
 
 class Ceiling(Backend):
@@ -105,7 +105,7 @@ def _kept(variables: Sequence[Any]) -> Any:
     import tensorflow as tf
 
     size_bytes = sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)
-    copies = min(max(_KEPT_BYTES // max(size_bytes, 1), _FEWEST_KEPT), _MOST_KEPT)
+    copies = max(beyond_caches(size_bytes), _FEWEST_KEPT)
 
     def copy(_: Any) -> tuple[Any, ...]:
         return tuple(tf.raw_ops.DeepCopy(x=variable.read_value()) for variable in variables)

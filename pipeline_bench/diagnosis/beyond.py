@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from pipeline_bench.analysis.thresholds import EXPLAINED, WORTH_REWRITING
 from pipeline_bench.diagnosis import bottleneck, chain
@@ -125,7 +125,6 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 "one call, with tf.io.parse_example or with tf.io.decode_csv for all lines.",
             )
         elif stage.method == "__getitem__" and _has_costly_line(function) and not inspection.once:
-            assert function is not None
             yield _Idea(
                 (stage.id,),
                 f"{named(stage)}, draws random numbers, so its batches cannot be kept, and spends "
@@ -155,7 +154,7 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
     yield from _of_whole_arrays(inspection, trunk)
 
 
-def _has_costly_line(function: UserFunction | None) -> bool:
+def _has_costly_line(function: UserFunction | None) -> TypeGuard[UserFunction]:
     """Return whether a function that draws random numbers has a line that takes much of its time."""
     return function is not None and function.random and (function.costliest_share or 0.0) >= _COSTLY_SHARE
 

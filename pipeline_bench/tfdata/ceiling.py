@@ -13,12 +13,13 @@ from pipeline_bench.tfdata import passes, user_code
 from pipeline_bench.tfdata.consumers import Alive, Record, Step, iterate
 from pipeline_bench.tfdata.describe import nbytes
 from pipeline_bench.tfdata.passes import UsedUpError
+from pipeline_bench.tfdata.throughput import beyond_caches
 
 _HOST = "/cpu:0"
 _PAIRS_NS, _FEWEST_PAIRS = 4e8, 3
 """The cost of a copy is measured for so long, and by so many pairs of steps at least."""
-_KEPT_BYTES, _MOST_KEPT, _TAKING_NS = 2**28, 16, 3e8
-"""Batches of so much together do not stay in the caches of a CPU; they are taken for so long at most."""
+_TAKING_NS = 3e8
+"""Batches are taken for so long at most."""
 _MOST_PAIRS_NS = 2e9
 """Steps so long that so few pairs take more show no copy."""
 _CERTAIN_ERRORS = 2.0
@@ -71,7 +72,7 @@ def _taken(dataset: Any, *, several: bool, alive: Alive) -> list[Any]:
         take = passes.batches(dataset)
         made = [take()]
         alive()
-        begun_ns, most = monotonic_ns(), min(_MOST_KEPT, _KEPT_BYTES // max(nbytes(made[0]), 1)) if several else 1
+        begun_ns, most = monotonic_ns(), beyond_caches(nbytes(made[0])) if several else 1
         while len(made) < most and monotonic_ns() - begun_ns < _TAKING_NS:
             try:
                 batch = take()

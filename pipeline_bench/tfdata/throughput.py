@@ -39,6 +39,7 @@ _WINDOW_NS = 4e6
 _WINDOW_MOST = 4096
 _STEAL = 8
 """The column of the first line of /proc/stat, after its name: user, nice, system, idle, iowait, irq, softirq, steal."""
+_KEPT_BYTES, _MOST_KEPT = 2**28, 16
 
 
 class OutOfTimeError(Exception):
@@ -349,3 +350,8 @@ def _pass_over(iterator: FlatIterator, deadline: Deadline, alive: Callable[[], N
         return Pass(True, count)
     except OutOfTimeError:
         return Pass(False, count)
+
+
+def beyond_caches(size_bytes: int) -> int:
+    """Return how many batches of a size together do not stay in the caches of a CPU, 16 at most; 0 of a huge one."""
+    return min(_MOST_KEPT, _KEPT_BYTES // max(size_bytes, 1))

@@ -257,11 +257,10 @@ def test_the_copy_is_what_a_step_takes_longer_on_a_batch_in_host_memory(monkeypa
     assert slow_to_set_up.ran(monkeypatch) == Copied(size_bytes=2 * 5 * 4, ms=5.0)
 
 
-def test_batches_of_one_shape_are_copied_in_turn() -> None:
+def test_batches_of_one_shape_are_copied_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = tf.data.Dataset.range(21).batch(2).repeat()  # the last batch of a pass has one row
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        gpu = FakeGpu(dataset=rows)
-        gpu.ran(monkeypatch)
+    gpu = FakeGpu(dataset=rows)
+    gpu.ran(monkeypatch)
     assert {tuple(batch.numpy()) for batch in gpu.on_host} == {(row, row + 1) for row in range(0, 20, 2)}
 
 
