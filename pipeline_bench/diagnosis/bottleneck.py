@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from pipeline_bench.analysis.thresholds import EXPLAINED, HINTED, LEAST_CAUSE, NOT_THE_LIMIT
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import Segments
+from pipeline_bench.errors import sentence
 from pipeline_bench.model.calls import TAKE_ANY, WORKERS
 from pipeline_bench.model.diagnosis import Bottleneck, Cause
 from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
@@ -314,8 +315,7 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
     costliest = named(inspection.stage(max(first, key=lambda number: first[number])))
     element = "batch" if inspection.batch_size is not None else "element"
     if inspection.once:
-        passes = "the script makes the cache anew for each pass" if inspection.anew else chain.one_pass(inspection)
-        return f" {passes[0].upper()}{passes[1:]}: it fills the cache and never reads from it."
+        return f" {sentence(chain.one_pass(inspection))}: it fills the cache and never reads from it."
     if inspection.cold:
         later_ns = max(sum(parts.elapsed_ns.get(i, 0.0) for i in group if i not in first) for group in parts.groups)
         later = units.milliseconds(later_ns / NS_PER_MS)

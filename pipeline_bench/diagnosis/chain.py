@@ -290,6 +290,8 @@ def may_differ(stage: Stage) -> bool:
 
 def one_pass(inspection: Inspection) -> str:
     """Return why no second pass reads what a first one kept, of a pipeline that is made for one (`Inspection.once`)."""
+    if inspection.anew:
+        return "the script makes its pipeline anew for each pass"
     if inspection.training is not None and inspection.training.never_reads_again:
         return "the script's loop passes over its data once, or ends each pass early"
     return "the fit passes over its data once"

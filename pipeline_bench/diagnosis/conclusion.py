@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SIMPLER
 from pipeline_bench.diagnosis import attempt_statistics, beyond, bottleneck, chain, fixes, limits
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
@@ -263,16 +265,21 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -
         what, unknown = "the pipeline alone", "; `pipeline-bench run` tells whether the training waits for it"
     interval = result.speedup.ci95
     ends = f" ({units.ratio(interval[0])} to {units.ratio(interval[1])})" if interval is not None else ""
-    parts = [diagnosis.attempt(name).fix for name in chosen.attempt.fix.combines or (chosen.name,)]
     first = inspection is not None and inspection.cold
     caches = chosen.attempt.fix.kept_stages
     since = ", from the second epoch on" if caches else ", in the epoch that fills the cache" if first else ""
     times = units.ratio(result.speedup.value)
     makes = "probably makes" if result.speedup.certainty == "probable" else "makes"
     gain = f"Proposed: {chosen.attempt.fix.title}. It {makes} {what} {times} as fast{ends}{since}{unknown}."
+    return " ".join([gain, *_prices(diagnosis, chosen)])
+
+
+def _prices(diagnosis: Diagnosis, of: AttemptStatistics) -> Iterator[str]:
+    """Yield what short trials do not show of an attempt's fixes, a sentence each: the memory that a cache takes."""
     priced = {each.name for each in fixes.kinds() if each.has_price}
-    prices = (f"{sentence(each.because)}." for each in parts if each.because and each.kind in priced)
-    return " ".join([gain, *prices])
+    for fix in (diagnosis.attempt(name).fix for name in of.attempt.fix.combines or (of.name,)):
+        if fix.because and fix.kind in priced:
+            yield f"{sentence(fix.because)}."
 
 
 def _none_limits(diagnosis: Diagnosis) -> bool:
@@ -292,7 +299,8 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
     if gain < PROMISING:
         return ""
     came = f"{units.ratio(gain)} in {units.count(best.trials, 'trial')}"
-    return f" The most promising is {best.name}, {came}: use a larger --budget."
+    prices = "".join(f" {price}" for price in _prices(diagnosis, best))
+    return f" The most promising is {best.name}, {came}: use a larger --budget.{prices}"
 
 
 def _likely_gain(each: AttemptStatistics) -> float:

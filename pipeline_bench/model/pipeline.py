@@ -267,6 +267,8 @@ class ScriptTraining(Data):
     """What the training puts behind its data: ``its class weights``, ``MirroredStrategy``."""
     never_reads_again: bool = False
     """Whether no pass of the script's own loop reads what another kept: there is one, or each ends early."""
+    later_fits: tuple[int, ...] = ()
+    """The lines further down the script that call `fit` too."""
 
     @property
     def once(self) -> bool:

@@ -31,10 +31,10 @@ History of `schema_version`; every version up to this one can be read:
     14  adds, each with a default: a result's `device_copy`; of a track `from_ns`; of a selftest's copy `call_ms`, and a
         part may be `shown`; of a device utilization `window_ms` and `coverage`; of `checked` the `gpu` and
         `windows_at`; of a merged session's host `accelerator`, `cpu` and `cores`; of what hosts come to `named`;
-        of a script's training `behind`, `epochs`, `in_loop`, `never_reads_again`, `step` and `steps`, of its data
-        `pass_elements` and `source_bytes`, of a trial's cache `cached_elements`; which `training` of a script a
-        target means; of a verdict `cause`, and of its doubt `likeliest`; of a bottleneck the `doubt`; whether a
-        stage's call is `shared`, and it is `left_early`, and its `input_shares`, and of a PyDataset's whether
+        of a script's training `behind`, `epochs`, `in_loop`, `later_fits`, `never_reads_again`, `step` and `steps`,
+        of its data `pass_elements` and `source_bytes`, of a trial's cache `cached_elements`; which `training`
+        of a script a target means; of a verdict `cause`, and of its doubt `likeliest`; of a bottleneck the `doubt`;
+        whether a stage's call is `shared`, and it is `left_early`, and its `input_shares`, and of a PyDataset's whether
         it has `epoch_hooks`, and of its function `costliest` and `costliest_share`; an edit that keeps its
         batches; of the code to write `alike`; of a trial `allowed_cpus` and `copied`, and of its `work`
         `silent`

@@ -316,7 +316,7 @@ def _remarks(attempt: Attempt, speedup: Speedup, maybe: bool, note: str) -> Iter
     least = speedup.smallest or _TOO_WIDE
     if attempt.outcome == "no-gain" and not maybe and speedup.value is not None and least < _TOO_WIDE:
         texts.append(smallest(speedup))
-    if helps or attempt.outcome in ("not-tried", "pending"):
+    if helps or maybe or attempt.outcome in ("not-tried", "pending"):
         texts.append(fix.because)
     if helps and not fix.because:
         texts += ["may change the order"] * fix.reorders

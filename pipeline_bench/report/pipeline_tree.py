@@ -13,6 +13,7 @@ joins where the inputs meet:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
@@ -37,6 +38,7 @@ class StageRow:
 
     guide: str
     label: str
+    """As in the code, ``map(decode)``; with its line where another stage is called the same, ``map(<lambda>):14``."""
     place: str
     stage: int
     depth: int
@@ -109,6 +111,7 @@ def rows(diagnosis: Diagnosis) -> list[StageRow]:
 class _Tree:
     def __init__(self, inspection: Inspection, reached_ms: float | None) -> None:
         self.inspection = inspection
+        self.labels = Counter(stage.label for stage in inspection.stages if stage.function is not None)
         self.stages = {stage.id: stage for stage in inspection.stages}
         self.seen: set[int] = set()
         costs = [cost.elapsed_ns for cost in inspection.costs if cost.elapsed_ns is not None]
@@ -146,6 +149,8 @@ def _inner(stage: Stage, guide: str, depth: int) -> Iterator[StageRow]:
 
 def _row(tree: _Tree, stage: Stage, guide: str, depth: int, joins: int, again: bool) -> StageRow:
     label = one_line(stage.label, NAME)
+    if tree.labels[stage.label] > 1 and stage.place is not None:
+        label += f":{stage.place.line}"
     if again:
         return StageRow(guide, f"{label}, as above", where(stage.place), stage.id, depth, is_inner=True)
     inspection, cost = tree.inspection, tree.inspection.cost(stage.id) or StageCost(stage=stage.id)

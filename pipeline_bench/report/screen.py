@@ -18,6 +18,7 @@ from rich.text import Text
 from pipeline_bench.analysis import conclusion, precision, verdicts
 from pipeline_bench.analysis.measured import taken_by_others
 from pipeline_bench.analysis.thresholds import BUSY_SHARE, LONG_STARTS, NEEDED_STEPS
+from pipeline_bench.diagnosis import chain
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.result import InconclusiveCause, Result, Verdict
 from pipeline_bench.model.session import Session
@@ -351,8 +352,7 @@ def _diagnosed(
         shown += [*apart, *attempts[:most]]
         if left := attempts[most:]:
             shown.append(Text(f"  and {units.count(len(left), 'more attempt')}", style="dim"))
-    if held := _held_back(found):
-        shown.append(_cut(held, width))
+    shown += [_cut(held, width) for held in _held_back(found)]
     if by_hand := _by_hand(session, found):
         shown += [*apart, by_hand]
     return [*shown, *_ending(session, width, evidence=evidence, dense=dense)]
@@ -366,9 +366,13 @@ def _by_hand(session: Session, found: Diagnosis) -> Text | None:
     return Text.assemble(("To write: ", "bold"), one_line(shown[1].text))
 
 
-def _held_back(found: Diagnosis) -> Text | None:
-    """Return the fixes of the bottleneck that an option would allow, with the options; None where there are none."""
+def _held_back(found: Diagnosis) -> Iterator[Text]:
+    """Yield the fixes of the bottleneck that an option would allow, and a cache that more passes would read."""
     stage = found.bottleneck.stage if found.bottleneck is not None else None
     left = [each.fix for each in found.attempts if each.outcome == "not-tried" and stage in each.fix.stages]
     named = [f"{fix.variant} ({' '.join(options)})" for fix in left if (options := found.options_for(fix))]
-    return Text(f"· not tried: {', '.join(named)}", style="dim") if named else None
+    if named:
+        yield Text(f"· not tried: {', '.join(named)}", style="dim")
+    if found.inspection is not None and found.inspection.once:
+        for fix in [fix for fix in left if fix.kept_stages][:1]:
+            yield Text(f"· not tried, as {chain.one_pass(found.inspection)}: {fix.variant}", style="dim")

@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -43,6 +44,17 @@ _TRAINS = frozenset({"fit", "train_on_batch", "GradientTape", "minimize", "state
 """
 
 _METHODS: dict[Does, str] = {"train": "fit", "test": "evaluate", "predict": "predict"}
+
+
+_OF_KERAS = frozenset({"epochs", "steps_per_epoch", "validation_data", "validation_split", "callbacks"})
+"""Arguments that tell a model's `fit` from one that computes statistics, such as scikit-learn's."""
+
+
+def fit_lines(tree: ast.AST) -> tuple[int, ...]:
+    """Return the lines in which a script's own text calls a Keras model's `fit`."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute))
+    fits = (node for node in calls if isinstance(node.func, ast.Attribute) and node.func.attr == "fit")
+    return tuple(sorted({node.lineno for node in fits if any(each.arg in _OF_KERAS for each in node.keywords)}))
 
 
 def trains(tree: ast.AST) -> bool:
@@ -98,6 +110,10 @@ def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) 
         )
     if isinstance(found, BaseException):
         raise found
+    here, line = found.line.rpartition(":")[::2]
+    if found.epochs is not None and here == file.name:
+        lines = fit_lines(tree)
+        return replace(found, later_fits=tuple(each for each in lines if each > int(line)))
     return found
 
 

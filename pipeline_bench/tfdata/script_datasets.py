@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Location, ScriptTraining
-from pipeline_bench.text import units
+from pipeline_bench.text import joined, units
 from pipeline_bench.tfdata import public_api, user_code
 from pipeline_bench.tfdata.consumers import Does
 from pipeline_bench.tfdata.loop_step import LoopStep
@@ -61,6 +61,7 @@ class CapturedTraining:
         within: the innermost loop that goes round once for each pass over the data; None where there is none, or it is
             not known.
         never_reads_again: whether nothing that one pass of the script's own loop kept is read by another.
+        later_fits: the lines further down the script that call `fit` too.
     """
 
     data: Any
@@ -73,6 +74,7 @@ class CapturedTraining:
     in_loop: bool = False
     within: SourceLoop | None = None
     never_reads_again: bool = False
+    later_fits: tuple[int, ...] = ()
 
 
 def epochs_of(given: Mapping[str, Any], does: Does) -> int | None:
@@ -201,6 +203,7 @@ def choose(
         steps=steps_of(training.given, training.epochs),
         behind=_behind(training),
         never_reads_again=training.never_reads_again and found.data is training.data,
+        later_fits=training.later_fits,
     )
     return trained, found.data
 
@@ -234,6 +237,10 @@ def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]
     took = units.seconds(reached_ns / 1e9)
     # A pool may call `fit` itself, with no line of the user's.
     where = f", {training.line}" if ":" in training.line else ""
+    if training.later_fits:
+        first, *others = training.later_fits
+        lines = f"lines {joined(map(str, training.later_fits), 'and')}" if others else f"line {first}"
+        where += f"; it also calls fit in {lines} (measured by --training {first})"
     sentences = [
         f"The script took {took} until it trained{where}. Each trial runs it so far; the budget does not count that."
     ]

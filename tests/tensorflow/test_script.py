@@ -22,7 +22,10 @@ model.compile("sgd", "mse")
 """
 # What each is, and what is to be found: the dataset's elements in a line, whether there is a model, and where.
 SCRIPTS: dict[str, tuple[str, Any]] = {
-    "fit": ("model.fit(data.take(7), epochs=int(sys.argv[2]))\nopen('after', 'w')", [7, True, 7, 3, False]),
+    "fit": (
+        "model.fit(data.take(7), epochs=int(sys.argv[2]))\nopen('after', 'w')\nmodel.fit(data, callbacks=[])",
+        [7, True, 7, 3, False, [9]],
+    ),
     "goes_on": ("for _ in range(2): pass\nmodel.fit(data, epochs=9, initial_epoch=4)", [10, True, 8, 5, False]),
     "in_a_loop": ("from beside import train\nfor fold in range(3):\n    train(model, data)", [10, True, 2, 1, True]),
     "fit_by_name": ("model.fit(x=data.take(os.get_terminal_size().lines), verbose=0)", [10, True, 7]),
@@ -344,7 +347,7 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "within": ("from . import helper\nmodel.fit(helper.take(data))", [3, True, 8]),
 }
 RUN = """
-import contextlib, json, os, re, sys, threading, time, traceback
+import contextlib, gc, json, os, re, sys, threading, time, traceback
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from pipeline_bench.errors import UserCodeError
@@ -368,6 +371,8 @@ def reach(name):
         found = [kind, training.model is not None, line]
         if name in ("fit", "goes_on", "neighbour", "in_a_loop", "evaluate", "train_on_batch", "fit_of_an_iterator"):
             found += [training.epochs, training.in_loop]
+        if name == "fit":
+            found.append(training.later_fits)
         if name == "graph_loop_over_an_argument":
             assert [each.name for each in training.datasets] == ["", "data"], training.datasets
         if name in ("passes_once", "preview", "left_by_its_count", "left_behind_its_end"):
@@ -415,6 +420,8 @@ def tell(name):
     finally:
         os._exit(0)
 
+gc.collect()
+gc.freeze()  # else each fork looks through all that was imported
 WAITED = ("guarded", "tries_again", "within_with", "thread", "second_thread", "interrupted", "frees")
 for name in sys.argv[1:]:
     pid = os.fork()  # as each trial is a fork, whose main thread is never given back
@@ -459,6 +466,11 @@ def test_what_a_script_was_about_to_train_on_is_found(found: dict[str, Any], nam
         assert expected in found[name]
     else:
         assert found[name] == expected
+
+
+def test_the_fits_of_a_script_are_those_of_models() -> None:
+    text = "scaler.fit(x)\nmodel.fit(\n    x, epochs=3)\nif again:\n    build().fit(x, callbacks=[])\nfit(x, epochs=2)"
+    assert script.fit_lines(ast.parse(text)) == (2, 5)
 
 
 def test_a_training_is_seen_in_the_text_of_a_script() -> None:

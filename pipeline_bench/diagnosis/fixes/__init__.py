@@ -182,8 +182,10 @@ def could_save(stages: Collection[int], parts: Segments, as_written_ms: float | 
 
 
 def short(stage: Stage) -> str:
-    """Return what to call a stage in a title: its function's name, or its method's."""
+    """Return what to call a stage in a title: its function's name, or its method's; of a lambda its line."""
     name = stage.function.name if stage.function is not None else stage.method
+    if name == "<lambda>" and stage.place is not None:
+        name = f"the lambda of line {stage.place.line}"
     return one_line(name, _NAME_CHARACTERS)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -28,6 +29,10 @@ from tests.unit.diagnosis.simulated import (
     python_decode,
     stage,
 )
+
+
+def keeps(edits: Sequence[Edit]) -> bool:
+    return any(edit.kept_stage is not None for edit in edits)
 
 
 def augmented(random: bool = True) -> Inspection:
@@ -283,6 +288,16 @@ def test_where_a_loop_of_a_scripts_is_not_run_its_pipeline_alone_is_said_to_gain
     state = diagnose(Machine(known, ran.period_ms, ceiling_ms=20.5), allow_threads=True)
     assert state.diagnosis is not None
     assert state.diagnosis.text.endswith("No fix of the input makes the training step faster.")
+
+
+def test_the_most_promising_fix_is_told_with_its_price() -> None:
+    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
+    of_map = inspection(stages, (cost(0, 0.1), cost(1, 9.0), cost(2, 0.1)))
+    state = diagnose(Machine(of_map, lambda edits: 6.0 if keeps(edits) else 10.0, noise=0.6, seed=4), budget_s=60.0)
+    assert state.diagnosis is not None
+    assert state.diagnosis.proposal is None
+    assert "The most promising is cache" in state.diagnosis.text
+    assert "use a larger --budget. Takes about 97.7 KiB in memory." in state.diagnosis.text
 
 
 def test_a_fix_that_had_luck_in_its_only_trial_is_not_the_most_promising(monkeypatch: pytest.MonkeyPatch) -> None:

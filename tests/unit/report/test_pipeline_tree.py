@@ -12,7 +12,7 @@ from pipeline_bench.report import terminal_diagnosis
 from pipeline_bench.report.pipeline_tree import StageRow, rows
 from tests.unit import diagnoses
 from tests.unit.console import printed
-from tests.unit.diagnoses import stage
+from tests.unit.diagnoses import decode, stage
 
 
 def drawn(inspection: Inspection, bottleneck: int | None = None) -> list[str]:
@@ -52,6 +52,26 @@ def test_a_single_stage_and_none() -> None:
     assert drawn(Inspection(stages=(stage(0, "range"),), sink=0)) == ["─ range"]
     assert drawn(Inspection()) == []
     assert rows(diagnoses.diagnosis(inspection=None)) == []
+
+
+def test_functions_of_one_name_are_told_apart_by_their_lines() -> None:
+    unnamed = decode("<lambda>")
+    stages = (
+        stage(0, "range"),
+        stage(1, "map", 0, function=unnamed),
+        stage(2, "map", 1, function=unnamed),
+        stage(3, "map", 2, function=decode()),
+        stage(4, "skip", 3),
+        stage(5, "skip", 4),
+    )
+    assert [each.split()[1] for each in drawn(Inspection(stages=stages, sink=5))] == [
+        "range",
+        "map(<lambda>):13",
+        "map(<lambda>):14",
+        "map(decode)",
+        "skip",
+        "skip",
+    ]
 
 
 def test_an_input_that_is_not_known_is_left_out() -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import Attempt, CodeChange, Equality
+from pipeline_bench.model.edits import InsertAfter
+from pipeline_bench.model.pipeline import ScriptTraining
 from pipeline_bench.model.result import Doubt, WorkCheck
 from pipeline_bench.model.session import Session, load
 from pipeline_bench.model.trial import PhaseMark, Track
@@ -203,6 +205,16 @@ def test_a_fix_of_the_bottleneck_that_an_option_allows_is_named_with_the_option(
     assert "· not tried: parallel map(decode) (--allow-threads)" in shown(session)
     allowed = found.model_copy(update={"attempts": (left,), "allow_threads": True})
     assert not any("not tried" in line for line in shown(diagnoses.session(allowed)))
+
+
+def test_a_cache_that_one_pass_does_not_read_is_named_with_that_reason() -> None:
+    keep = diagnoses.fix("cache", "Keep what decode gives", edits=(InsertAfter(stage=2, method="cache"),))
+    left = Attempt(fix=keep, outcome="not-tried", reason="the fit passes over its data once")
+    for epochs, expected in ((1, True), (2, False)):
+        training = ScriptTraining(line="train.py:30", epochs=epochs)
+        inspection = diagnoses.inspection(training=training, cardinality=400, pass_elements=400)
+        session = diagnoses.session(diagnoses.diagnosis(attempts=(left,), inspection=inspection))
+        assert ("· not tried, as the fit passes over its data once: cache" in shown(session)) is expected
 
 
 @pytest.mark.parametrize(
