@@ -65,11 +65,11 @@ def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
         times: of its steps.
     """
     parts = chain.segments_of(inspection, cores)
-    as_written_ms, ceiling_ms, steps = times.as_written_ms, times.ceiling_ms, times.steps
-    at_limit = at_the_model(inspection, times)
+    as_written_ms, ceiling_ms = times.as_written_ms, times.ceiling_ms
+    at_limit, limits = at_the_model(inspection, times), _is_waited_for(inspection, times)
     number = limiting(parts)
     explained, of = _explained(parts, times)
-    if as_written_ms is not None and not at_limit:
+    if as_written_ms is not None and limits and not at_limit:
         all_measured = all(cost.elapsed_ns is not None for cost in inspection.costs)
         if parts.elapsed_ns and explained < (HINTED if all_measured else EXPLAINED):
             begins = _of_beginnings(inspection, times) if ceiling_ms else None
@@ -78,38 +78,39 @@ def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
     if number is None or (unknown and not at_limit):
         late = any(cost.late for cost in inspection.costs)
         return Bottleneck(doubt="stages" if late else None, text=f"No stage can be named: {unknown}.")
-    stage, cost = inspection.stage(number), inspection.cost(number)
-    assert cost is not None
+    stage, cost = inspection.stage(number), inspection.cost(number) or StageCost(stage=number)
     period_ns = parts.period_ns if as_written_ms is None else as_written_ms * NS_PER_MS
     if at_limit:
         hardly = parts.cost_ns([number]) < LEAST_CAUSE * period_ns
         costliest = "" if hardly else f" The costliest stage is {named(stage)}."
         return Bottleneck(text=f"The input is not the limit: {at_limit}.{costliest}")
     passing = _passing(inspection, parts, number)
-    if passing:
-        stage, cost = passing[0], inspection.cost(passing[0].id)
-        assert cost is not None
+    stage = passing[0] if passing else stage
     share = min(1.0, parts.cost_ns([each.id for each in passing] or [number]) / period_ns)
     if ceiling_ms is not None and share < LEAST_CAUSE:
         takes = f"the costliest, {named(stage)}, takes {units.share(share)} of it"
         return Bottleneck(share=share, text=f"No stage limits the training step: {takes}.")
     cause = "handing-over" if passing else _cause(inspection, stage, cost)
-    text = _text(inspection, parts, passing or (stage,), share, cause, times)
-    few = steps is not None and steps < _FEW_STEPS and share < EXPLAINED
-    found = Bottleneck(stage=stage.id, share=share, cause=cause, text=text)
-    if explained < EXPLAINED:
-        why = f"the stages measured alone explain only {units.share(explained)} of {of}"
-        found = _probable(found, "stages", why)
-    elif few:
-        why = f"only {units.count(steps or 0, 'step')} of the pipeline as written could be measured"
-        found = _probable(found, "steps", why)
-    elif _dearer_alone(parts, stage, as_written_ms):
-        found = found.model_copy(update={"doubt": "stages"})
-    return found
+    text = _text(inspection, parts, passing or (stage,), share, cause, times) if limits else _beside(stage, cost, times)
+    found = Bottleneck(stage=stage.id, share=share, cause=cause, limits=limits, text=text)
+    if limits and explained < EXPLAINED:
+        return _probable(found, "stages", f"the stages measured alone explain only {units.share(explained)} of {of}")
+    return _of_steps(found, times) or found.model_copy(
+        update={"doubt": "stages" if _dearer_alone(parts, stage, as_written_ms) else None}
+    )
+
+
+def _of_steps(found: Bottleneck, times: StepTimes) -> Bottleneck | None:
+    """Return it as probable where few steps were measured; None where they were enough."""
+    if times.steps is None or times.steps >= _FEW_STEPS or (found.share or 0.0) >= EXPLAINED:
+        return None
+    few = units.count(times.steps, "step")
+    return _probable(found, "steps", f"only {few} of the pipeline as written could be measured")
 
 
 def _probable(found: Bottleneck, doubt: Literal["stages", "steps"], why: str) -> Bottleneck:
-    text = f"Probably {found.text} In doubt: {why}."
+    says = found.text if found.limits else found.text[:1].lower() + found.text[1:]
+    text = f"Probably {says} In doubt: {why}."
     return found.model_copy(update={"certainty": "probable", "doubt": doubt, "text": text})
 
 
@@ -289,6 +290,26 @@ def _text(
             "share is only a hint."
         )
     return text + _epochs(inspection, parts) + _first_fill(inspection, as_written_ms)
+
+
+def _is_waited_for(inspection: Inspection, times: StepTimes) -> bool:
+    """Return whether a training step waits for its batch at all, as far as that is known."""
+    if not times.as_written_ms or times.wait_ms is None or not times.ceiling_ms:
+        return True
+    made_by_keras = inspection.api in ("arrays", "generator")  # of which the conclusion says how long `fit` waits
+    return made_by_keras or times.wait_ms > (1 - NOT_THE_LIMIT) * times.as_written_ms
+
+
+def _beside(stage: Stage, cost: StageCost, times: StepTimes) -> str:
+    """Return what is said of the costliest stage of an input that the training hardly waits for."""
+    share = (times.wait_ms or 0.0) / (times.as_written_ms or 1.0)
+    does, took_ns = ("takes", cost.elapsed_ns) if cost.cpu_ns is None else ("computes for", cost.cpu_ns)
+    took = units.milliseconds(None if took_ns is None else took_ns / NS_PER_MS)
+    return (
+        f"The training hardly waits for its input ({units.share(share)} of a step of "
+        f"{units.milliseconds(times.as_written_ms)}), which can only take cores from the model "
+        f"({units.milliseconds(times.ceiling_ms)} alone). The costliest stage, {named(stage)}, {does} {took} a batch."
+    )
 
 
 def _beside_the_model(share: float, times: StepTimes) -> str:

@@ -49,6 +49,8 @@ class Bottleneck(Record):
     """``python``: it runs Python, one call at a time. ``cpu``: computing. ``reading``: it waits for files.
     ``waiting``: neither computes nor reads: latency. ``filling``: it fills a buffer.
     ``handing-over``: many small elements."""
+    limits: bool = True
+    """Whether steps wait for it; else it can only take cores from the model."""
     text: Line = ""
     """What it does to the pipeline, in one plain sentence."""
 

@@ -104,7 +104,8 @@ def rows(diagnosis: Diagnosis) -> list[StageRow]:
     ends = {"┬": "─", "├": "└"}
     made[last] = replace(made[last], guide=ends.get(made[last].guide[:1], "") + made[last].guide[1:])
     blank = [replace(row, guide=" " + row.guide[1:]) for row in made[last + 1 :]]
-    stage = diagnosis.bottleneck.stage if diagnosis.bottleneck is not None else None
+    found = diagnosis.bottleneck
+    stage = found.stage if found is not None and found.limits else None
     return [replace(row, is_bottleneck=row.stage == stage and not row.is_inner) for row in (*made[: last + 1], *blank)]
 
 

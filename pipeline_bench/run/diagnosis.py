@@ -53,7 +53,7 @@ def run_diagnosis(
         script = file.read_text(encoding="utf-8", errors="replace")
         beside = Path.cwd() if asked.target.module is not None else file.parent
         observer.note(
-            f"{asked.target.text} runs in every trial up to its training{_which(asked.target.training)}, with "
+            f"{asked.target.text} runs in every trial up to {_which(asked.target.training)}, with "
             f"everything that it does before; nothing after that runs.{side_effects(script, beside)}"
         )
     with interrupts.deferred(), trackers_off(), compiled_once(), closing(NvmlSampler.open()) as gpu:
@@ -68,7 +68,7 @@ def run_diagnosis(
 
 
 def _which(training: str | None) -> str:
-    return "" if training is None else f" {training} (those before it are run whole)"
+    return "its training" if training is None else f"the training of --training {training} (earlier ones in full)"
 
 
 def _with_code(outcome: Outcome, observer: Observer) -> Outcome:

@@ -25,11 +25,27 @@ def test_a_stage_that_takes_far_more_than_the_step_waits_is_said_to_run_beside_t
         return find(python_decode(20.0), 2, as_written_ms=25.0, ceiling_ms=ceiling_ms, wait_ms=wait_ms).text
 
     assert said(8.0).endswith("one call at a time. The model computes meanwhile: its step waits for 32 % of it.")
-    small = find(python_decode(4.0), 2, as_written_ms=25.0, ceiling_ms=20.0, wait_ms=0.2).text
-    assert small.endswith("The model computes meanwhile: its step waits for 0.8 % of it."), "16 % is no small share"
+    small = find(python_decode(4.0), 2, as_written_ms=25.0, ceiling_ms=20.0, wait_ms=0.8).text
+    assert small.endswith("The model computes meanwhile: its step waits for 3 % of it."), "16 % is no small share"
     assert "meanwhile" not in said(17.0)
     assert "meanwhile" not in said(None)
     assert "meanwhile" not in said(8.0, None)
+
+
+def test_an_input_that_is_hardly_waited_for_is_no_limit_and_its_costliest_stage_may_take_cores() -> None:
+    def found(wait_ms: float, steps: int = 40) -> Bottleneck:
+        return find(python_decode(4.0), 2, as_written_ms=25.0, ceiling_ms=20.0, wait_ms=wait_ms, steps=steps)
+
+    hardly = found(0.2)
+    assert (hardly.stage, hardly.limits, hardly.certainty) == (1, False, "certain")
+    assert hardly.text == (
+        "The training hardly waits for its input (0.8 % of a step of 25.0 ms), which can only take cores from the "
+        "model (20.0 ms alone). The costliest stage, map(decode), train.py:11, computes for 4.00 ms a batch."
+    )
+    few = found(0.2, steps=3)
+    assert (few.certainty, few.doubt) == ("probable", "steps")
+    assert few.text.startswith("Probably the training hardly waits")
+    assert found(1.0).limits
 
 
 def two_maps(calls: int | None, first_ms: float, second_ms: float, first_cpu_ms: float | None = None) -> Inspection:
