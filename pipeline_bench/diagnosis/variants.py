@@ -10,7 +10,7 @@ from pipeline_bench.model.pipeline import KIND, Activity, Inspection, Task
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant
-from pipeline_bench.text.units import NS_PER_MS
+from pipeline_bench.text.units import NS_PER_MS, NS_PER_S
 
 Asked = Literal["none", "own", "beside as written"]
 """Which samples a trial is asked for: none, its own, or its own and the pipeline's as written in the same run."""
@@ -32,6 +32,10 @@ _TIME_S = (1.2, 6.0)
 """A trial measures at least and at most so long, warm-up aside."""
 _TIME_PART = 30
 """And no trial measures longer than this part of the budget, but for the shortest time."""
+_START_PART = 4
+_LONG_TIME_PART = 12
+"""Where it takes long until a trial trains, it measures for a quarter of that, up to this part of the budget: three
+trials each of two variants are left. Fewer starts then end a diagnosis of 60 s in half of the time."""
 _WARMUP_S = 0.7
 """AUTOTUNE doubles its interval from 10 ms on; by then it has looked at the pipeline several times."""
 _OVERRUN = 0.15
@@ -157,8 +161,10 @@ def _of_task(name: str, task: Task, run: Run, runtime: Runtime) -> Variant:
 
 def _time_s(diagnosis: Diagnosis) -> float:
     longest = max(_TIME_S[0], min(_TIME_S[1], diagnosis.budget_s / _TIME_PART))
-    element_ms = _element_ms(diagnosis.inspection)
-    return _TIME_S[0] if element_ms is None else round(_within(_ELEMENTS * element_ms / 1e3, (_TIME_S[0], longest)), 2)
+    element_ms, made_ns = _element_ms(diagnosis.inspection), diagnosis.inspection and diagnosis.inspection.make_ns
+    of_start = min((made_ns or 0.0) / NS_PER_S / _START_PART, diagnosis.budget_s / _LONG_TIME_PART, _TIME_S[1])
+    of_elements = 0.0 if element_ms is None else _within(_ELEMENTS * element_ms / 1e3, (_TIME_S[0], longest))
+    return round(max(_TIME_S[0], of_start, of_elements), 2)
 
 
 def _element_ms(inspection: Inspection | None) -> float | None:

@@ -708,6 +708,15 @@ def test_the_length_of_a_trial_follows_from_what_an_element_takes() -> None:
     assert time_s(5000.0) == 4.0
 
 
+@pytest.mark.parametrize(("start_s", "time_s"), [(0.1, 1.2), (6.0, 1.5), (14.0, 3.5), (90.0, 5.0)])
+def test_trials_that_are_long_in_starting_measure_longer_and_are_fewer(start_s: float, time_s: float) -> None:
+    slow = python_decode(1.0).model_copy(update={"make_ns": start_s * 1e9})
+    ran = Machine(slow, lambda edits: 0.5 if edits else 1.0)
+    found = diagnose(ran, budget_s=60.0)
+    assert trials_of(ran, AS_WRITTEN)[0].variant.run.time_s == time_s
+    assert said(found).proposal, "enough of them are left for a proof"
+
+
 def test_records_of_trials_that_were_interrupted_rule_nothing_out() -> None:
     ran, search = machine({BATCHED: 2.0}), Search()
     state = session(ran)
