@@ -352,7 +352,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
-from pipeline_bench.system import main_thread
+from pipeline_bench.system import main_thread, processes
 from pipeline_bench.tfdata import consumers, loading, script_datasets
 import keras
 import tensorflow as tf
@@ -423,9 +423,12 @@ def tell(name):
 gc.collect()
 gc.freeze()  # else each fork looks through all that was imported
 WAITED = ("guarded", "tries_again", "within_with", "thread", "second_thread", "interrupted", "frees")
+parent = os.getpid()
+processes.end_with_parent(os.getppid())  # a script that never ends must not outlive a run that is given up
 for name in sys.argv[1:]:
     pid = os.fork()  # as each trial is a fork, whose main thread is never given back
     if pid == 0:
+        processes.end_with_parent(parent)
         main_thread.lend(lambda: tell(name))
     os.waitpid(pid, 0)
 """
