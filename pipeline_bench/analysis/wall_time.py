@@ -9,14 +9,17 @@ from statistics import median
 import numpy as np
 
 from pipeline_bench.analysis.thresholds import (
+    BOUND_SHARE,
     EPOCH_START_SHARE,
     GROWTH_EPOCHS,
     GROWTH_SHARE,
     ITERATOR_END_SHARE,
     LONG_FIRST_BATCH_S,
+    SHORT_STEP_MS,
     SLOWER_EPOCHS,
 )
 from pipeline_bench.model.job import Epoch, WallTime
+from pipeline_bench.model.result import Result
 from pipeline_bench.text import units
 
 START_UP, FIRST_STEP = "start-up and imports", "first step (tracing, first batch)"
@@ -27,6 +30,8 @@ VALIDATION, CALLBACKS, REST = "validation", "callbacks", "the rest of the epochs
 BETWEEN = "between epochs"
 OF_AN_EPOCH = (FIRST_STEP, INPUT_WAIT, COMPUTE, ITERATOR_END, VALIDATION, CALLBACKS, REST)
 """The parts that an epoch has, in the order in which they are shown."""
+_STEPS_A_CALL = 16
+"""Of a few, and the callbacks of batches are still called often."""
 _LEAST_S = 1.0
 """Less than that is not reported, however large its share."""
 
@@ -64,12 +69,13 @@ def summary(time: WallTime) -> tuple[str, str]:
     return f"where {units.seconds(time.seconds)} went", shown
 
 
-def remarks(time: WallTime, memory_bytes: int) -> Iterator[str]:
+def remarks(time: WallTime, memory_bytes: int, step: Result | None = None) -> Iterator[str]:
     """Yield what is unusual, each with its evidence.
 
     Args:
         time: of the training.
         memory_bytes: what the machine has.
+        step: the figures of its steps.
     """
     yield from _first_batch(time.epochs)
     yield from _slower(time.epochs)
@@ -77,6 +83,18 @@ def remarks(time: WallTime, memory_bytes: int) -> Iterator[str]:
     yield from _iterator_ends(time.epochs)
     yield from _validation(time.epochs)
     yield from _growth(time.epochs, memory_bytes)
+    if step is not None and time.steps_a_call == 1:
+        yield from _short_steps(step.step_ms.mean, step.input_wait_share.value)
+
+
+def _short_steps(step_ms: float | None, wait_share: float | None) -> Iterator[str]:
+    """Yield that Keras' own work for each step counts, of steps that are short and do not wait for their input."""
+    waits = wait_share is None or wait_share >= BOUND_SHARE
+    if step_ms is not None and step_ms < SHORT_STEP_MS and not waits:
+        yield (
+            f"a step takes only {units.milliseconds(step_ms)}, of which Keras' own work for each step is a part: "
+            f"compile(steps_per_execution={_STEPS_A_CALL}), which has one call run {_STEPS_A_CALL} steps, may be faster"
+        )
 
 
 def _first_batch(epochs: Sequence[Epoch]) -> Iterator[str]:

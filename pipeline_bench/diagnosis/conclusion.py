@@ -233,8 +233,8 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
         nothing = nothing_to_gain(session) or wait_ms + (computes_ms or 0.0) <= (1 - NOT_THE_LIMIT) * step_ms
         return waits + (": there is nothing to gain." if nothing else _computed_beside(computes_ms, times.ceiling_ms))
     if api == "arrays" and diagnosis.bottleneck is not None and diagnosis.bottleneck.stage is None:
-        why = ": Keras makes an iterator for each" if begins else "; what takes the rest of that is not known"
-        return f"{waits}{why}."
+        rest = "; the rest of that is the hand-over beside the model, which no argument of fit changes"
+        return f"{waits}{': Keras makes an iterator for each' if begins else rest}."
     if api == "arrays":
         return f"{waits}, which Keras cuts into batches; no argument of fit changes that."
     return f"{waits}: less work in it, or a PyDataset with workers instead, would save at most that."

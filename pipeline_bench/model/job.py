@@ -51,6 +51,8 @@ class WallTime(Record):
     Attributes:
         before_s: what its process had run before that; None where that says nothing: of a later one, a notebook.
         last_callbacks_ns: the program's own callbacks after the last epoch.
+        steps_a_call: how many steps one call of Keras' training function takes (`steps_per_execution`); None where that
+            is no matter: of eager steps, or a Keras that runs on something else than TensorFlow.
     """
 
     before_s: float | None = None
@@ -58,6 +60,7 @@ class WallTime(Record):
     end_ns: int
     epochs: tuple[Epoch, ...] = ()
     last_callbacks_ns: int = 0
+    steps_a_call: int | None = None
 
     @property
     def seconds(self) -> float:

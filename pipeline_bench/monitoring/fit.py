@@ -35,8 +35,10 @@ class Course:
         before_s: how long the process had run before; None where that is not reported.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, steps_a_call: int | None = None) -> None:
+        """Begin; see `WallTime.steps_a_call`."""
         self.before_s: float | None = None
+        self._steps_a_call = steps_a_call
         self._begin_ns = monotonic_ns()
         self._epochs: list[Epoch] = []
         self._size = 1
@@ -126,6 +128,7 @@ class Course:
             end_ns=self._end_ns or monotonic_ns(),
             epochs=tuple(self._epochs),
             last_callbacks_ns=self._spent.get("callbacks_ns", 0),
+            steps_a_call=self._steps_a_call,
         )
 
 

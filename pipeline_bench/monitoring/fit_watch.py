@@ -95,7 +95,8 @@ class FitWatch:
         """Whether the next step is the first one of its epoch."""
         self._epoch_ended = False
         """Whether an epoch of this `fit` has ended."""
-        self.course = self.record.course = Course()
+        in_graph = backend == "tensorflow" and not model.run_eagerly
+        self.course = self.record.course = Course(self._steps_a_call if in_graph else None)
         self._epoch_ns = monotonic_ns()
         self._ends_of_data = timing.ends_of_data
         self.record.so_far = self.so_far

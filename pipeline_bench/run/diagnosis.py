@@ -51,10 +51,9 @@ def run_diagnosis(
     if asked.target.is_script:
         file = targets.script_file(asked.target)
         script = file.read_text(encoding="utf-8", errors="replace")
-        beside = Path.cwd() if asked.target.module is not None else file.parent
         observer.note(
             f"{asked.target.text} runs in every trial up to {_which(asked.target.training)}, with "
-            f"everything that it does before; nothing after that runs.{side_effects(script, beside)}"
+            f"everything that it does before; nothing after that runs.{side_effects(script, (file.parent, Path.cwd()))}"
         )
     with interrupts.deferred(), trackers_off(), compiled_once(), closing(NvmlSampler.open()) as gpu:
         refusal = None if expose_servers else machine.refuse_servers()

@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TypeGuard
 
 from pipeline_bench.run.trial_environment import TRACKERS
 
@@ -16,8 +15,8 @@ _DOWNLOADS = frozenset(
     | {"from_pretrained", "download_file"}
 )
 _WRITES = frozenset(
-    {"mkdir", "makedirs", "write_text", "write_bytes", "savetxt", "savez", "to_csv", "rmtree", "unlink", "remove"}
-    | {"rename", "extractall", "unpack_archive", "copytree", "TFRecordWriter", "open", "GFile", "dump", "save"}
+    {"mkdir", "makedirs", "write_text", "write_bytes", "savetxt", "savez", "to_csv", "rmtree", "unlink", "os.remove"}
+    | {"os.rename", "extractall", "unpack_archive", "copytree", "TFRecordWriter", "open", "GFile", "dump", "save"}
     | {"save_weights", "savez_compressed", "savefig", "imwrite", "to_parquet", "to_pickle", "to_json", "to_excel"}
     | {"create_file_writer", "rmdir", "touch", "copyfile", "copy2", "shutil.copy", "shutil.move", "os.replace"}
 )
@@ -38,12 +37,12 @@ _TO_WRITE = re.compile(r"(?=.*[wax+])[rwaxbt+]{1,4}")
 _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 
 
-def side_effects(text: str, beside: Path | None = None) -> str:
+def side_effects(text: str, beside: Collection[Path] = ()) -> str:
     """Return the side effects of a script's calls, `` It downloads: get_file (line 12).``; empty if none is known.
 
     Args:
         text: the script.
-        beside: the folder that it imports modules of its own from.
+        beside: the folders that it may import modules of its own from.
     """
     calls = _calls(text, beside)
     found = {does: [f"{name} (line {line})" for name, line in calls if name in names] for does, names in _EFFECTS}
@@ -55,27 +54,32 @@ def side_effects(text: str, beside: Path | None = None) -> str:
     return f" It {'; '.join(parts)}.{tracked if found[_EFFECTS[-1][0]] else ''}"
 
 
-def _calls(text: str, beside: Path | None) -> list[tuple[str, int]]:
+def _calls(text: str, beside: Collection[Path]) -> list[tuple[str, int]]:
     """Return what is called in a script's text, but for what is plainly behind its `fit`, with the lines."""
     try:
         tree = ast.parse(text)
         nodes = list(ast.walk(tree))
         behind = {id(node) for statement in _behind_fit(nodes) for node in ast.walk(statement)}
         # A `load_data` of theirs is not Keras'.
-        own = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-        own |= {alias.asname or alias.name for node in nodes if _imports_own(node, beside) for alias in node.names}
+        own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        own |= {name for node in nodes for name in _imported_own(node, beside)}
         calls = [node for node in nodes if isinstance(node, ast.Call) and id(node) not in behind]
         return sorted(((name, call.lineno) for call in calls for name in _names(call, own)), key=lambda each: each[1])
     except (SyntaxError, ValueError, RecursionError):
         return []
 
 
-def _imports_own(node: ast.AST, beside: Path | None) -> TypeGuard[ast.ImportFrom]:
-    """Return whether it imports from a module that lies beside the script."""
-    if not isinstance(node, ast.ImportFrom):
-        return False
-    root = (node.module or "").partition(".")[0]
-    return node.level > 0 or (beside is not None and ((beside / f"{root}.py").exists() or (beside / root).is_dir()))
+def _imported_own(node: ast.AST, beside: Collection[Path]) -> Iterator[str]:
+    """Yield the names that an import of a module which lies beside the script binds."""
+
+    def is_own(module: str) -> bool:
+        root = module.partition(".")[0]
+        return any((folder / f"{root}.py").exists() or (folder / root).is_dir() for folder in beside)
+
+    if isinstance(node, ast.ImportFrom) and (node.level > 0 or is_own(node.module or "")):
+        yield from (alias.asname or alias.name for alias in node.names)
+    elif isinstance(node, ast.Import):
+        yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names if is_own(alias.name))
 
 
 def _behind_fit(nodes: Collection[ast.AST]) -> Iterator[ast.stmt]:
@@ -99,7 +103,10 @@ def _fits(node: ast.AST) -> bool:
 def _names(call: ast.Call, own: Collection[str]) -> Iterator[str]:
     """Yield what a call may be known by, ``load`` and ``tfds.load``; of what opens a file only if it is to write."""
     if isinstance(call.func, ast.Attribute):
-        name, of = call.func.attr, ast.unparse(call.func.value).rpartition(".")[2]
+        whole = ast.unparse(call.func.value)
+        name, of = call.func.attr, whole.rpartition(".")[2]
+        if whole.partition(".")[0] in own or (whole == "self" and name in own):
+            return
         yield f"{of}.{name}"
     elif isinstance(call.func, ast.Name) and call.func.id not in own:
         name = call.func.id

@@ -109,7 +109,12 @@ def wait_ms(callback: StarvationMonitor) -> float:
     "compiled", [{}, {"steps_per_execution": 3}, {"run_eagerly": True}, {"jit_compile": True}], ids=str
 )
 def test_a_slow_dataset_is_waited_for_however_the_step_runs(compiled: dict[str, Any]) -> None:
-    assert wait_ms(fitted(network(**compiled), slowly())) >= WAITED_MS
+    callback = fitted(network(**compiled), slowly())
+    assert wait_ms(callback) >= WAITED_MS
+    assert callback.session is not None
+    assert callback.session.wall_time is not None
+    in_graph = "run_eagerly" not in compiled
+    assert callback.session.wall_time.steps_a_call == (compiled.get("steps_per_execution", 1) if in_graph else None)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from pipeline_bench.analysis import wall_time
 from pipeline_bench.analysis.wall_time import parts, remarks
 from pipeline_bench.model.job import Epoch, WallTime
+from pipeline_bench.model.result import Estimate, StepTime
+from tests.unit import sessions
 
 SECOND = 10**9
 GIB = 2**30
@@ -103,6 +105,27 @@ def test_later_epochs_that_are_slower_are_told_of_with_what_grew() -> None:
     (remark,) = told(training([11.0, 15.0, 16.0, 15.5]))
     assert remark.startswith("later epochs are slower: 15.5 s in the middle, and 10.0 s for the first one")
     assert remark.endswith("4.5 s of that is compute and host")
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "wait_share", "steps_a_call", "expected"),
+    [
+        (3.0, 0.04, 1, True),
+        (8.0, 0.04, 1, False),
+        (3.0, 0.4, 1, False),
+        (3.0, 0.04, 16, False),
+        (3.0, 0.04, None, False),
+    ],
+)
+def test_short_steps_that_do_not_wait_may_gain_by_several_in_a_call(
+    step_ms: float, wait_share: float, steps_a_call: int | None, expected: bool
+) -> None:
+    time = training([11.0, 10.5, 10.2]).model_copy(update={"steps_a_call": steps_a_call})
+    figures = {"step_ms": StepTime(mean=step_ms), "input_wait_share": Estimate(value=wait_share)}
+    step = sessions.ceiling_result().model_copy(update=figures)
+    found = list(remarks(time, 16 * GIB, step))
+    assert [text.startswith("a step takes only 3.00 ms") for text in found] == [True] * expected
+    assert all("steps_per_execution=16" in text for text in found)
 
 
 def test_one_slow_epoch_is_no_trend() -> None:

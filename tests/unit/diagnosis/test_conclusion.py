@@ -162,7 +162,7 @@ def test_a_wait_that_lies_where_epochs_begin_is_told_from_one_in_every_step() ->
     arrays = inspection((stage(0, "arrays"),), (cost(0, 0.2),)).model_copy(update={"api": "arrays"})
     state = diagnose(Machine(arrays, lambda edits: 5.0, ceiling_ms=1.0), budget_s=60.0)
     assert state.diagnosis is not None
-    assert "wait 4.00 ms of 5.00 ms for the arrays; what takes the rest" in (state.diagnosis.text or "")
+    assert "wait 4.00 ms of 5.00 ms for the arrays; the rest of that is the hand-over" in (state.diagnosis.text or "")
     first_of_eight = np.where(np.arange(STEPS) % 8 == 0, 28_000_000, 500_000)
     trials = tuple(
         trial.model_copy(update={"steps": trial.steps.model_copy(update={"wait_ns": Series.pack(first_of_eight)})})

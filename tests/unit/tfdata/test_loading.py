@@ -278,8 +278,28 @@ def test_a_function_of_a_module_beside_the_script_is_no_download(tmp_path: Path)
     (tmp_path / "loader").mkdir()
     text = "from loader.files import load_dataset\nfrom datasets import load_dataset as fetched, load_data\n"
     text += "load_dataset('train')\nload_data()\n"
-    assert side_effects(text, tmp_path) == " It downloads: load_data (line 4)."
+    assert side_effects(text, [tmp_path]) == " It downloads: load_data (line 4)."
     assert "load_dataset (line 3)" in side_effects(text)
+
+
+def test_what_modules_and_classes_of_the_scripts_own_do_is_not_told_by_their_names(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    text = """import mine.sets
+import mine as short
+from mine.sets import movies as ml
+class Loader:
+    def download(self):
+        self.download()
+        self.model.save("a")
+ml.load_data()
+short.load_dataset()
+mine.sets.load_data()
+Loader.download()
+mnist.load_data()
+"""
+    assert side_effects(text, [tmp_path / "elsewhere", tmp_path]) == (
+        " It downloads: load_data (line 12); writes files: save (line 7)."
+    )
 
 
 @pytest.mark.parametrize(
@@ -297,6 +317,7 @@ def test_a_function_of_a_module_beside_the_script_is_no_download(tmp_path: Path)
         ),
         ("mlflow.start_run()", "starts runs of a tracker: mlflow.start_run (line 2)"),
         ("open('w'); open('a', 'rb'); json.load(file); options.get('a'); app.run(main)", ""),
+        ("os.remove('a'); names.remove('a'); frame.rename(columns=short)", "writes files: os.remove (line 2)"),
     ],
 )
 def test_what_a_call_of_a_script_does_is_known_by_its_name(call: str, said: str) -> None:
