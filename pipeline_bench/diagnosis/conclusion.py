@@ -261,7 +261,7 @@ def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | 
 def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -> str:
     inspection = diagnosis.inspection
     what, unknown = "the pipeline" if diagnosis.model is None else "the training step", ""
-    if diagnosis.model is None and inspection is not None and inspection.training is not None:
+    if _is_of_unknown_use(diagnosis):
         what, unknown = "the pipeline alone", "; `pipeline-bench run` tells whether the training waits for it"
     interval = result.speedup.ci95
     ends = f" ({units.ratio(interval[0])} to {units.ratio(interval[1])})" if interval is not None else ""
@@ -272,6 +272,12 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -
     makes = "probably makes" if result.speedup.certainty == "probable" else "makes"
     gain = f"Proposed: {chosen.attempt.fix.title}. It {makes} {what} {times} as fast{ends}{since}{unknown}."
     return " ".join([gain, *_prices(diagnosis, chosen)])
+
+
+def _is_of_unknown_use(diagnosis: Diagnosis) -> bool:
+    """Return whether a script's pipeline was read alone, so that it is not known whether the training waits for it."""
+    inspection = diagnosis.inspection
+    return diagnosis.model is None and inspection is not None and inspection.training is not None
 
 
 def _prices(diagnosis: Diagnosis, of: AttemptStatistics) -> Iterator[str]:
@@ -300,6 +306,9 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
         return ""
     came = f"{units.ratio(gain)} in {units.count(best.trials, 'trial')}"
     prices = "".join(f" {price}" for price in _prices(diagnosis, best))
+    if _is_of_unknown_use(diagnosis):
+        waits = "If `pipeline-bench run` shows that the training waits, use a larger --budget."
+        return f" The most promising is {best.name}, {came} of the pipeline alone. {waits}{prices}"
     return f" The most promising is {best.name}, {came}: use a larger --budget.{prices}"
 
 
