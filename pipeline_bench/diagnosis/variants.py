@@ -133,8 +133,9 @@ def expected_s(diagnosis: Diagnosis) -> float:
 def _variant(name: str, diagnosis: Diagnosis, run: Run, runtime: Runtime, edits: tuple[Edit, ...] = ()) -> Variant:
     activity: Activity = "drain" if diagnosis.model is None else "train"
     inspection = diagnosis.inspection
+    training = None if inspection is None else inspection.training
     task = Task(
-        target=diagnosis.target,
+        target=diagnosis.target.model_copy(update={"of_loop": None if training is None else training.of_loop}),
         model=diagnosis.model,
         activity="ceiling" if name == CEILING else activity,
         batch_size=max(1, inspection.batch_size or 1) if inspection is not None else 1,

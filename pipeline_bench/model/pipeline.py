@@ -28,8 +28,7 @@ INFINITE = -1
 class Target(Data):
     """Where a function of the user's is: in a file, in an importable module, or pickled by value; or a whole script.
 
-    Exactly one of `file`, `module` and `pickled` is given. They are data, kept as they are; `text` and `label` are to
-    be read.
+    Exactly one of `file`, `module` and `pickled` is given, kept as it is; `text` and `label` are to be read.
     """
 
     file: str | None = None
@@ -46,6 +45,8 @@ class Target(Data):
     """Of a script: which of its datasets is meant, by name, line or number; None: the one that it trains on."""
     training: str | None = None
     """Of a script: which training is meant, a `fit` by its number from 1, or any by its line; None: the first."""
+    of_loop: int | None = None
+    """Of the datasets that a loop takes from at once, which, in the order of their iterators; None: the slowest."""
 
     @property
     def is_script(self) -> bool:
@@ -71,10 +72,7 @@ class Target(Data):
 
 
 class Location(Data):
-    """The location of a call in the user's source. Lines count from 1, columns from 0 in bytes of UTF-8, as in `ast`.
-
-    The columns are None where the interpreter does not have them.
-    """
+    """A call in the user's source: lines from 1, columns from 0 in bytes of UTF-8, or None if they are not known."""
 
     file: Text
     line: int
@@ -262,13 +260,14 @@ class ScriptTraining(Data):
     """Whether the `fit` is called in a loop of the user's code, which may train on the same data again."""
     steps: int | None = None
     """Batches that its `fit` takes in all epochs, where `steps_per_epoch` says it."""
-
     behind: Line = ""
     """What the training puts behind its data: ``its class weights``, ``MirroredStrategy``."""
     never_reads_again: bool = False
     """Whether no pass of the script's own loop reads what another kept: there is one, or each ends early."""
     later_fits: tuple[int, ...] = ()
     """The lines further down the script that call `fit` too."""
+    of_loop: int | None = None
+    """As `Target.of_loop`, which was taken; None of a loop over one dataset."""
 
     @property
     def once(self) -> bool:

@@ -33,11 +33,11 @@ History of `schema_version`; every version up to this one can be read:
         `windows_at`; of a merged session's host `accelerator`, `cpu` and `cores`; of what hosts come to `named`;
         of a script's training `behind`, `epochs`, `in_loop`, `later_fits`, `never_reads_again`, `step` and `steps`,
         of its data `pass_elements` and `source_bytes`, of a trial's cache `cached_elements`; which `training`
-        of a script a target means; of a verdict `cause`, and of its doubt `likeliest`; of a bottleneck the `doubt`,
-        and whether it `limits`; whether a stage's call is `shared`, and it is `left_early`, and its `input_shares`,
-        and of a PyDataset's whether it has `epoch_hooks`, and of its function `costliest` and `costliest_share`; an
-        edit that keeps its batches; of a watched training `steps_a_call`; of the code to write `alike`; of a trial
-        `allowed_cpus` and `copied`, and of its `work` `silent`
+        of a script a target means, and which dataset `of_loop`; of a verdict `cause`, and of its doubt `likeliest`;
+        of a bottleneck the `doubt`, and whether it `limits`; whether a stage's call is `shared`, and it is
+        `left_early`, and its `input_shares`, and of a PyDataset's whether it has `epoch_hooks`, and of its function
+        `costliest` and `costliest_share`; an edit that keeps its batches; of a watched training `steps_a_call`; of
+        the code to write `alike`; of a trial `allowed_cpus` and `copied`, and of its `work` `silent`
 """
 
 from __future__ import annotations

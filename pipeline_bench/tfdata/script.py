@@ -169,7 +169,13 @@ class _Watch:
         self._process, self._reached_in_fork = os.getpid(), mmap.mmap(-1, 1)
         self._noted: CapturedTraining | None = None
         """A loop that may be the training; it is where no other was reached."""
-        self.loops = Loops(self._reach_loop, self._note_loop, self._reach_bare, lambda file: trains or _trains_in(file))
+        self.loops = Loops(
+            self._reach_loop,
+            self._note_loop,
+            self._reach_bare,
+            lambda file: trains or _trains_in(file),
+            script.of_loop,
+        )
         self._script, self._meant, self._trains = script.text, script.training, trains
         self._calls = 0
         """Of `fit`."""
@@ -347,9 +353,14 @@ class _Watch:
 
 
 def _of_loop(loop: DatasetLoop, model: Any) -> CapturedTraining:
-    datasets = script_datasets.named(sys._getframe(1), loop.dataset)
     return CapturedTraining(
-        loop.dataset, model, loop.line, datasets=datasets, within=loop.within, never_reads_again=loop.never_reads_again
+        loop.dataset,
+        model,
+        loop.line,
+        datasets=script_datasets.named(sys._getframe(1), loop.dataset, *loop.others),
+        within=loop.within,
+        never_reads_again=loop.never_reads_again,
+        of_loop=loop.place,
     )
 
 

@@ -62,6 +62,7 @@ class CapturedTraining:
             not known.
         never_reads_again: whether nothing that one pass of the script's own loop kept is read by another.
         later_fits: the lines further down the script that call `fit` too.
+        of_loop: the place of its iterator among those that the loop takes from; None where it takes from one.
     """
 
     data: Any
@@ -75,6 +76,7 @@ class CapturedTraining:
     within: SourceLoop | None = None
     never_reads_again: bool = False
     later_fits: tuple[int, ...] = ()
+    of_loop: int | None = None
 
 
 def epochs_of(given: Mapping[str, Any], does: Does) -> int | None:
@@ -204,6 +206,7 @@ def choose(
         behind=_behind(training),
         never_reads_again=training.never_reads_again and found.data is training.data,
         later_fits=training.later_fits,
+        of_loop=training.of_loop,
     )
     return trained, found.data
 
@@ -257,9 +260,9 @@ def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]
             f"`pipeline-bench run -- python {script}` says it."
         )
     if len(training.datasets) > 1:
-        sentences.append(
-            f"Measured: {training.dataset}. --dataset N, LINE or NAME selects another: {_listed(training.datasets)}."
-        )
+        one = "" if training.of_loop is None else ", the slowest of those that the loop takes from at once"
+        listed = _listed(training.datasets)
+        sentences.append(f"Measured: {training.dataset}{one}. --dataset N, LINE or NAME selects another: {listed}.")
     return sentences
 
 

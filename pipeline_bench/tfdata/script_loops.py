@@ -46,6 +46,10 @@ class DatasetLoop:
     """Whether nothing that one pass kept is read by another."""
     step: LoopStep | None = None
     """What trains on its elements, where a `tf.function` of them does."""
+    place: int | None = None
+    """Among the iterators that a training takes from at once, in their order; None where it is the only one."""
+    others: tuple[Any, ...] = ()
+    """The datasets of the others."""
 
 
 class Loops:
@@ -57,6 +61,7 @@ class Loops:
         note: Callable[[DatasetLoop], None],
         bare: Callable[[str, bool], None],
         needs_training: Callable[[str], bool],
+        which: int | None = None,
     ) -> None:
         """Prepare.
 
@@ -67,9 +72,11 @@ class Loops:
                 so by `Session.run`; returns as `reach` does.
             needs_training: whether of the loops in a file only one counts in which something trains; else one of three
                 elements does.
+            which: of the iterators that a training takes from at once, the place of the one that is meant; None for the
+                one that was waited for longest.
         """
         self._reach, self._note, self._bare = reach, note, bare
-        self._needs_training = needs_training
+        self._needs_training, self._which = needs_training, which
         self._loops: weakref.WeakKeyDictionary[Any, DatasetLoop] = weakref.WeakKeyDictionary()
         self._last: DatasetLoop | None = None
         self._trained: list[DatasetLoop] = []
@@ -173,8 +180,7 @@ class Loops:
         def trains(*arguments: Any, **named: Any) -> Any:
             if self._paused:
                 return plain(*arguments, **named)
-            # Of several that it takes a batch from, as by `zip`, the one that it waited for.
-            for loop in sorted(self._loops.values(), key=lambda each: -each.taken_ns):
+            for loop in self._by_wait():
                 if loop.count and loop.step is None:
                     loop.step = loop_step.of(self._outermost_call(), loop.element)
                 if loop.count and not _is_short(loop.dataset):
@@ -188,6 +194,16 @@ class Loops:
             return plain(*arguments, **named)
 
         return trains
+
+    def _by_wait(self) -> list[DatasetLoop]:
+        """Return the loops that are under way; of several that a step takes from, as by `zip`, the one meant first."""
+        loops = list(self._loops.values())
+        taken = [loop for loop in loops if loop.count]
+        for place, loop in enumerate(taken):
+            loop.place = place if len(taken) > 1 else None
+            others = {id(each.dataset): each.dataset for each in taken if each.dataset is not loop.dataset}
+            loop.others = tuple(others.values())
+        return sorted(loops, key=lambda each: (each.place is None or each.place != self._which, -each.taken_ns))
 
     def _calling(self, plain: Any) -> Any:
         """Return what stands in the place of a call of a `tf.function`; what trains in it shows as it is traced."""

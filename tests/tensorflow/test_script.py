@@ -20,6 +20,12 @@ data = tf.data.Dataset.range(40).map(lambda x: (tf.cast([x], tf.float32), 0.0)).
 model = keras.Sequential([keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 """
+ZIPPED = (
+    "import time\ndef wait(y): return [time.sleep(0.1), y][1]\n"
+    "slow = data.take(9).map(lambda x, y: (x, tf.numpy_function(wait, [y], tf.float32)))\n"
+    "for _ in zip(data, slow, data):\n    with tf.GradientTape() as tape: pass"
+)
+"""A step takes a batch from each of several iterators; the second is the slowest."""
 # What each is, and what is to be found: the dataset's elements in a line, whether there is a model, and where.
 SCRIPTS: dict[str, tuple[str, Any]] = {
     "fit": (
@@ -205,12 +211,8 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "state = State()\nfor x, y in data: state = state.apply_gradients()\nopen('after', 'w')",
         [10, False, 10],
     ),
-    "zipped": (
-        "import time\ndef wait(y): return [time.sleep(0.1), y][1]\n"
-        "slow = data.take(9).map(lambda x, y: (x, tf.numpy_function(wait, [y], tf.float32)))\n"
-        "for _ in zip(data, slow, data):\n    with tf.GradientTape() as tape: pass",
-        [9, False, 10],
-    ),
+    "zipped": (ZIPPED, [9, False, 10, 1, 2]),
+    "zipped_of_before": (ZIPPED, [10, False, 10, 0, 2]),
     "starts_processes": (
         "import subprocess\nsubprocess.run([sys.executable, '-c', 'import time\\nwhile time.process_time() < 2.5: 1'])",
         "trained nothing itself; it started processes, which are not looked into",
@@ -361,7 +363,8 @@ def reach(name):
     where = {"module": name} if name.startswith("within.") or name == "within" else {"file": name + ".py"}
     which = None if "module" in where else re.search(r"# training (\\d+)", open(where["file"]).read())
     try:
-        target = Target(**where, name="", arguments=("--epochs", "3"), training=which and which[1])
+        place = 0 if name == "zipped_of_before" else None  # as the trial before took it
+        target = Target(**where, name="", arguments=("--epochs", "3"), training=which and which[1], of_loop=place)
         training = loading.reach_training(target, again=name == "refuses_a_second_run")
         line = int(training.line.partition(":")[2])
         kind = script_datasets.kind(training.data)
@@ -381,6 +384,8 @@ def reach(name):
             trained, data = script_datasets.choose(training, None, lambda data: None)
             assert trained.model and int(data.cardinality()) == 9
             found.append(trained.dataset)
+        if name.startswith("zipped"):
+            found += [training.of_loop, len({each.name for each in training.datasets})]
         if name == "one_step":
             with contextlib.suppress(RuntimeError):
                 found.append(ThreadPoolExecutor(1).submit("pools are open".strip).result())

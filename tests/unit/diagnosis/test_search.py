@@ -708,6 +708,15 @@ def test_the_length_of_a_trial_follows_from_what_an_element_takes() -> None:
     assert time_s(5000.0) == 4.0
 
 
+def test_of_a_loop_over_several_datasets_each_trial_takes_the_one_that_was_inspected() -> None:
+    loop = ScriptTraining(line="train.py:9", dataset="b", datasets=("b", "a"), of_loop=1)
+    ran = Machine(python_decode(4.0).model_copy(update={"training": loop}), lambda edits: 4.0)
+    diagnose(ran, budget_s=60.0)
+    places = [Task.model_validate(trial.variant.source.options).target.of_loop for trial in ran.ran]
+    assert places[0] is None, "the inspection finds the slowest"
+    assert set(places[1:]) == {1}
+
+
 @pytest.mark.parametrize(("start_s", "time_s"), [(0.1, 1.2), (6.0, 1.5), (14.0, 3.5), (90.0, 5.0)])
 def test_trials_that_are_long_in_starting_measure_longer_and_are_fewer(start_s: float, time_s: float) -> None:
     slow = python_decode(1.0).model_copy(update={"make_ns": start_s * 1e9})
