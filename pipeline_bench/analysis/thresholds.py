@@ -177,9 +177,8 @@ EPOCH_START_SHARE = 0.10
 """The share of the later epochs that waits for their first batches, from which it is reported."""
 ITERATOR_END_SHARE = 0.02
 """The share of the later epochs that waits for the ends of iterators, from which it is reported."""
-SHORT_STEP_MS = 5.0
-"""Of a shorter step of Keras its own work for each is a large part: 16 steps in a call were about twice as fast
-(docs/run.md, "Short steps")."""
+SHORT_STEP_MS = 10.0
+"""Of a shorter step of Keras its own work for each is a part that counts (docs/run.md, "Short steps")."""
 GROWTH_EPOCHS = 3
 """From so many epochs on, in each of which the memory grew, it is called growing."""
 GROWTH_SHARE = 0.02

@@ -27,6 +27,8 @@ CONFIRMED_TRIALS = 3
 """A proposal has at least this many paired trials: of fewer, no interval of a use can be had."""
 _CONTRADICTS = 1.25
 """Trials of one ceiling that differ by more did not measure the model alone."""
+_STEADY = 1.1
+"""Trials of the same that differ by more cannot show that a step is within some percent of its ceiling."""
 FINGERPRINT_TRIALS = 2
 """So many trials are asked which samples arrive, where the first did not say."""
 
@@ -309,7 +311,12 @@ def step_times(session: Session) -> StepTimes:
         None if written is None else written.input_wait_ms.value,
         float(np.median(np.concatenate(waits))) / NS_PER_MS if waits else None,
         sum(trial.steps.count - trial.warmup_steps for trial in trials if trial.steps is not None),
+        all(_is_steady(trial_means_ms(session, variant)) for variant in (AS_WRITTEN, CEILING)),
     )
+
+
+def _is_steady(means_ms: list[float]) -> bool:
+    return not means_ms or max(means_ms) <= _STEADY * min(means_ms)
 
 
 def by_gain(found: AttemptStatistics) -> float:

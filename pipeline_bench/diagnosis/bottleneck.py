@@ -48,6 +48,8 @@ class StepTimes(NamedTuple):
     """The median of the same."""
     steps: int | None = None
     """How many were measured; None where that does not matter."""
+    steady: bool = True
+    """Whether trials of the same differ by little: a ceiling near the step then proves that no input limits it."""
 
     @property
     def most_wait_at_beginnings(self) -> bool:
@@ -104,14 +106,13 @@ def _of_steps(found: Bottleneck, times: StepTimes) -> Bottleneck | None:
     """Return it as probable where few steps were measured; None where they were enough."""
     if times.steps is None or times.steps >= _FEW_STEPS or (found.share or 0.0) >= EXPLAINED:
         return None
-    few = units.count(times.steps, "step")
-    return _probable(found, "steps", f"only {few} of the pipeline as written could be measured")
+    return _probable(found, "steps", f"only {units.count(times.steps, 'step')} as written could be measured")
 
 
 def _probable(found: Bottleneck, doubt: Literal["stages", "steps"], why: str) -> Bottleneck:
-    says = found.text if found.limits else found.text[:1].lower() + found.text[1:]
-    text = f"Probably {says} In doubt: {why}."
-    return found.model_copy(update={"certainty": "probable", "doubt": doubt, "text": text})
+    says = found.text if found.limits else f"the{found.text.removeprefix('The')}"
+    probable = {"certainty": "probable", "doubt": doubt, "text": f"Probably {says} In doubt: {why}."}
+    return found.model_copy(update=probable)
 
 
 def steps_wanted(times: StepTimes) -> int:
@@ -136,19 +137,19 @@ def _explained(parts: Segments, times: StepTimes) -> tuple[float, str]:
 def at_the_model(inspection: Inspection, times: StepTimes) -> str:
     """Return why no input would make the training step 3 % faster, in half a sentence; "" where one might.
 
-    The model takes the step by itself; or what the step waits and what all stages compute, on cores that the model may
-    want, is too little: no change of the input saves more than both. Without a ceiling, whose trial of a large model
-    takes minutes, all that the stages take must be too little.
+    The model takes the step by itself, in steady trials if the stages compute so much that they may slow it; or all
+    that a step waits and the stages compute (without a ceiling: take) is too little: no input saves more than both.
     """
     as_written_ms, ceiling_ms, wait_ms, *_ = times
     if as_written_ms is None:
         return ""
     step = units.milliseconds(as_written_ms)
-    if ceiling_ms is not None and ceiling_ms > as_written_ms:  # by chance, or by what the machine did meanwhile
-        return f"a step takes {step}, and the model alone no less"
-    if ceiling_ms is not None and ceiling_ms >= NOT_THE_LIMIT * as_written_ms:
-        return f"a step takes {step}, and the model alone {units.milliseconds(ceiling_ms)}"
     all_ms = taken_ms(inspection, elapsed=ceiling_ms is None)
+    proven = times.steady or (all_ms is not None and all_ms < LEAST_CAUSE * as_written_ms)
+    if proven and ceiling_ms is not None and ceiling_ms > as_written_ms:  # by chance, or by what the machine did
+        return f"a step takes {step}, and the model alone no less"
+    if proven and ceiling_ms is not None and ceiling_ms >= NOT_THE_LIMIT * as_written_ms:
+        return f"a step takes {step}, and the model alone {units.milliseconds(ceiling_ms)}"
     if wait_ms is None or all_ms is None or wait_ms + all_ms > (1 - NOT_THE_LIMIT) * as_written_ms:
         return ""
     waits = f"a step of {step} waits {units.milliseconds(wait_ms)} for its batch, and all stages together"
@@ -302,13 +303,13 @@ def _is_waited_for(inspection: Inspection, times: StepTimes) -> bool:
 
 def _beside(stage: Stage, cost: StageCost, times: StepTimes) -> str:
     """Return what is said of the costliest stage of an input that the training hardly waits for."""
-    share = (times.wait_ms or 0.0) / (times.as_written_ms or 1.0)
-    does, took_ns = ("takes", cost.elapsed_ns) if cost.cpu_ns is None else ("computes for", cost.cpu_ns)
-    took = units.milliseconds(None if took_ns is None else took_ns / NS_PER_MS)
+    step_ms, ceiling_ms, wait_ms = times.as_written_ms or 1.0, times.ceiling_ms or 0.0, times.wait_ms or 0.0
+    alone = f"{units.milliseconds(ceiling_ms)} alone" if ceiling_ms < step_ms else "whose trials differ too much"
+    computes = units.milliseconds((cost.cpu_ns or cost.elapsed_ns or 0.0) / NS_PER_MS)
+    waits = f"({units.share(wait_ms / step_ms)} of a step of {units.milliseconds(step_ms)})"
     return (
-        f"The training hardly waits for its input ({units.share(share)} of a step of "
-        f"{units.milliseconds(times.as_written_ms)}), which can only take cores from the model "
-        f"({units.milliseconds(times.ceiling_ms)} alone). The costliest stage, {named(stage)}, {does} {took} a batch."
+        f"The training hardly waits for its input {waits}, which can only take cores from the model ({alone}). "
+        f"The costliest stage, {named(stage)}, computes for {computes} a batch."
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SIMPLER
+from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SHORT_STEP_MS, SIMPLER
 from pipeline_bench.diagnosis import attempt_statistics, beyond, bottleneck, chain, fixes, limits
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.errors import sentence
@@ -183,7 +183,11 @@ def _ended(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | N
     if nothing_to_gain(session):
         return f"{bottleneck} No fix of the input makes the training step faster.".strip()
     if chosen is None and (reason := _of_what_has_no_fix(session, diagnosis)):
-        return f"{bottleneck} {reason}".strip()
+        names_a_stage = diagnosis.bottleneck is not None and diagnosis.bottleneck.stage is not None
+        step_ms = attempt_statistics.mean_ms(session, AS_WRITTEN)
+        short = step_ms is not None and step_ms < SHORT_STEP_MS
+        calls = "With steps so short, steps_per_execution=16 in compile may be faster." if short else ""
+        return " ".join(filter(None, (bottleneck if names_a_stage else "", reason, calls)))
     if chosen is None:
         none = f"{_none_helps(diagnosis)}{_promising(session, diagnosis)}{_left(diagnosis)}"
         return " ".join(filter(None, (bottleneck, none, *diagnosis.beyond)))
@@ -225,7 +229,8 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     if slowest_ms > _UNSTEADY * fastest_ms:
         between = f"{units.milliseconds(fastest_ms)} to {units.milliseconds(slowest_ms)}"
         return f"How long its steps wait is not decided: its trials differ, with means of {between} a step."
-    waits = f"The steps of fit wait {units.milliseconds(wait_ms)} of {units.milliseconds(step_ms)} for the {api}"
+    step = f"{units.milliseconds(step_ms)} ({units.share(wait_ms / step_ms)})"
+    waits = f"The steps of fit wait {units.milliseconds(wait_ms)} of {step} for the {api}"
     if begins:
         waits += f", most of it where an epoch begins (within one {units.milliseconds(times.typical_wait_ms)})"
     if wait_ms <= (1 - NOT_THE_LIMIT) * step_ms:
@@ -233,7 +238,8 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
         nothing = nothing_to_gain(session) or wait_ms + (computes_ms or 0.0) <= (1 - NOT_THE_LIMIT) * step_ms
         return waits + (": there is nothing to gain." if nothing else _computed_beside(computes_ms, times.ceiling_ms))
     if api == "arrays" and diagnosis.bottleneck is not None and diagnosis.bottleneck.stage is None:
-        rest = "; the rest of that is the hand-over beside the model, which no argument of fit changes"
+        made_ms = bottleneck.taken_ms(diagnosis.inspection, elapsed=True) if diagnosis.inspection else None
+        rest = f", {units.milliseconds(made_ms)} of it for making batches; no argument of fit changes the hand-over"
         return f"{waits}{': Keras makes an iterator for each' if begins else rest}."
     if api == "arrays":
         return f"{waits}, which Keras cuts into batches; no argument of fit changes that."
@@ -304,7 +310,8 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
     gain = _gain(best) if room is None else min(_gain(best), room)  # what it gained beyond the model alone is noise
     if gain < PROMISING:
         return ""
-    came = f"{units.ratio(gain)} in {units.count(best.trials, 'trial')}"
+    most = "at most " if gain < _gain(best) else ""
+    came = f"{most}{units.ratio(gain)} in {units.count(best.trials, 'trial')}"
     prices = "".join(f" {price}" for price in _prices(diagnosis, best))
     if _is_of_unknown_use(diagnosis):
         waits = "If `pipeline-bench run` shows that the training waits, use a larger --budget."

@@ -35,6 +35,8 @@ _PAGE_LINES = 2
 _NAME_CELLS = 28
 _NOTES = 2
 _SCRIPT_NOTES = 3
+_LEAST_WORDS = 0.85
+"""Of a line's width: where the last word that fits ends before, the next one is cut itself."""
 _ATTEMPTS = 4
 _FAILURES = 2
 _FEWEST_ROWS = 4
@@ -131,7 +133,7 @@ def export_svg(session: Session, width: int = 100) -> str:
 
 
 def _cut(text: Text, width: int, ends: str = ".?!") -> Text:
-    """Return the text on one line: all of it, what fits up to one of the `ends`, or the words that fit."""
+    """Return the text on one line: all of it, what fits up to one of the `ends`, or about the words that fit."""
     if text.cell_len <= width:
         return text
     start = text.copy()
@@ -140,7 +142,8 @@ def _cut(text: Text, width: int, ends: str = ".?!") -> Text:
     if found := [each.start() for each in re.finditer(f"[{ends}](?= )", start.plain) if each.start() > width / 3]:
         return text[: found[-1] + (start.plain[found[-1]] in ".?!")]
     start.truncate(width - 1, overflow="crop")
-    return text[: max(start.plain.rfind(" "), 0) or len(start)].append("…")
+    words = start.plain.rfind(" ")  # but a long word, as a line of code is one, is cut itself
+    return text[: words if words > _LEAST_WORDS * width else len(start)].append("…")
 
 
 def _heading(session: Session, width: int) -> list[Text]:

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench.analysis.speedups import may_gain
+from pipeline_bench.analysis.speedups import beyond_ceiling, may_gain
 from pipeline_bench.analysis.thresholds import LONG_STARTS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.model.events import TRACE, TRAIN
@@ -148,15 +148,15 @@ def _gains(state: SessionProgress, diagnosis: Diagnosis, rows: int, width: int) 
     shown = best(state.session)[:rows]
     for result in shown:
         said = outcome(state.session, result)
-        figures = _cells(result, said)
+        figures = _cells(result, said, possible=not beyond_ceiling(result.speedup, state.session))
         table.add_row(Text(one_line(result.variant, NAME)), *(figures[place] for place in kept))
     for _ in range(rows - len(shown)):
         table.add_row("")
     return table
 
 
-def _cells(result: Result, said: str) -> Sequence[Text]:
-    gain, interval = result.speedup.value, result.speedup.ci95
+def _cells(result: Result, said: str, *, possible: bool) -> Sequence[Text]:
+    gain, interval = (result.speedup.value, result.speedup.ci95) if possible else (None, None)
     is_known = interval is not None and not too_wide(interval)
     ends = units.ends(units.ratio, interval, "{}") if is_known else units.NOT_MEASURED
     is_base = result.variant == AS_WRITTEN

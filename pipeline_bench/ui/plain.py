@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from pipeline_bench.analysis import precision
+from pipeline_bench.analysis.speedups import beyond_ceiling
 from pipeline_bench.model.diagnosis import CEILING, Diagnosis
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session
@@ -147,7 +148,9 @@ def _tried(trial: Trial, record: TrialRecord, session: Session) -> list[str]:
     # A gain is a ratio of means.
     parts = [units.milliseconds(float(record.step_ns.mean()) / 1e6)] if record.step_ns.size else ["ok"]
     result = session.find_result(trial.variant.name)
-    if result is not None and result.speedup.value is not None and result.variant != CEILING:
+    if result is not None and beyond_ceiling(result.speedup, session):
+        parts.append("faster than without any input, by chance")
+    elif result is not None and result.speedup.value is not None and result.variant != CEILING:
         ends = result.speedup.ci95
         interval = "" if ends is None or too_wide(ends) else units.ends(units.ratio, ends)
         said = diagnosing.outcome(session, result)

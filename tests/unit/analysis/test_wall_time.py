@@ -111,7 +111,7 @@ def test_later_epochs_that_are_slower_are_told_of_with_what_grew() -> None:
     ("step_ms", "wait_share", "steps_a_call", "expected"),
     [
         (3.0, 0.04, 1, True),
-        (8.0, 0.04, 1, False),
+        (12.0, 0.04, 1, False),
         (3.0, 0.4, 1, False),
         (3.0, 0.04, 16, False),
         (3.0, 0.04, None, False),

@@ -48,6 +48,18 @@ def test_an_input_that_is_hardly_waited_for_is_no_limit_and_its_costliest_stage_
     assert found(1.0).limits
 
 
+def test_a_ceiling_of_trials_that_differ_does_not_prove_that_what_computes_on_its_cores_costs_nothing() -> None:
+    def text(decode_ms: float, *, steady: bool) -> str:
+        looked = python_decode(decode_ms)
+        return find(looked, 2, as_written_ms=25.0, ceiling_ms=29.0, wait_ms=0.2, steps=40, steady=steady).text
+
+    assert text(4.0, steady=True).startswith("The input is not the limit: a step takes 25.0 ms, and the model alone no")
+    assert text(1.0, steady=False).startswith("The input is not the limit")
+    unsteady = text(4.0, steady=False)
+    assert unsteady.startswith("The training hardly waits for its input (0.8 % of a step of 25.0 ms)")
+    assert "take cores from the model (whose trials differ too much)" in unsteady
+
+
 def two_maps(calls: int | None, first_ms: float, second_ms: float, first_cpu_ms: float | None = None) -> Inspection:
     """Two stateful maps; the first hands over through a buffer where it has parallel calls."""
     given = {} if calls is None else {"num_parallel_calls": calls}
@@ -275,7 +287,7 @@ def test_a_single_stage_that_explains_little_of_the_wait_is_said_to() -> None:
 def test_a_small_share_of_few_steps_is_only_probable() -> None:
     few = find(python_decode(2.0), 2, 20.0, ceiling_ms=17.0, wait_ms=2.5, steps=5)
     assert (few.stage, few.certainty) == (1, "probable")
-    assert few.text.endswith("In doubt: only 5 steps of the pipeline as written could be measured.")
+    assert few.text.endswith("In doubt: only 5 steps as written could be measured.")
     large = find(python_decode(18.0), 2, 20.0, ceiling_ms=1.0, wait_ms=18.0, steps=5)
     assert large.certainty == "certain"
 

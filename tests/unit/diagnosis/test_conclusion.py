@@ -162,7 +162,9 @@ def test_a_wait_that_lies_where_epochs_begin_is_told_from_one_in_every_step() ->
     arrays = inspection((stage(0, "arrays"),), (cost(0, 0.2),)).model_copy(update={"api": "arrays"})
     state = diagnose(Machine(arrays, lambda edits: 5.0, ceiling_ms=1.0), budget_s=60.0)
     assert state.diagnosis is not None
-    assert "wait 4.00 ms of 5.00 ms for the arrays; the rest of that is the hand-over" in (state.diagnosis.text or "")
+    assert "wait 4.00 ms of 5.00 ms (80 %) for the arrays, 200 µs of it for making batches; no argument" in (
+        state.diagnosis.text or ""
+    )
     first_of_eight = np.where(np.arange(STEPS) % 8 == 0, 28_000_000, 500_000)
     trials = tuple(
         trial.model_copy(update={"steps": trial.steps.model_copy(update={"wait_ns": Series.pack(first_of_eight)})})
@@ -184,7 +186,7 @@ def test_a_generator_that_is_hardly_waited_for_may_take_cores_from_the_model(com
     hardly = Estimate(value=0.1)
     results = tuple(each.model_copy(update={"input_wait_ms": hardly}) for each in state.results)
     later = conclusion.concluded(state.model_copy(update={"results": results}), state.diagnosis, "its end")
-    takes = "wait 100 µs of 10.0 ms for the generator, but what makes a batch computes for 3.00 ms meanwhile, on cores"
+    takes = "wait 100 µs of 10.0 ms (1 %) for the generator, but what makes a batch computes for 3.00 ms meanwhile"
     assert (takes in (later.text or "")) == (computes_ms > 1)
 
 
@@ -206,7 +208,9 @@ def test_a_wait_that_making_batches_of_arrays_explains_is_keras_own() -> None:
     arrays = inspection((stage(0, "arrays"),), (cost(0, 4.0),)).model_copy(update={"api": "arrays"})
     state = diagnose(Machine(arrays, lambda edits: 5.0, ceiling_ms=1.0), budget_s=60.0)
     assert state.diagnosis is not None
-    assert "The steps of fit wait 4.00 ms of 5.00 ms for the arrays, which Keras cuts" in (state.diagnosis.text or "")
+    assert "The steps of fit wait 4.00 ms of 5.00 ms (80 %) for the arrays, which Keras cuts" in (
+        state.diagnosis.text or ""
+    )
 
 
 def test_the_most_promising_fix_is_named_after_enough_trials_too() -> None:
@@ -292,6 +296,18 @@ def test_where_a_loop_of_a_scripts_is_not_run_its_pipeline_alone_is_said_to_gain
     state = diagnose(Machine(known, ran.period_ms, ceiling_ms=20.5), allow_threads=True)
     assert state.diagnosis is not None
     assert state.diagnosis.text.endswith("No fix of the input makes the training step faster.")
+
+
+def test_a_gain_that_the_ceiling_excludes_is_told_as_the_most_that_there_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
+    of_map = inspection(stages, (cost(0, 0.1), cost(1, 9.0), cost(2, 0.1)))
+    state = diagnose(Machine(of_map, lambda edits: 6.0 if keeps(edits) else 10.0, noise=0.6, seed=4), budget_s=60.0)
+    assert state.diagnosis is not None
+    assert "at most" not in conclusion._promising(state, state.diagnosis)
+    monkeypatch.setattr(conclusion, "headroom", lambda session: 1.18)
+    assert ", at most 1.18× in " in conclusion._promising(state, state.diagnosis)
 
 
 def test_the_most_promising_fix_is_told_with_its_price() -> None:

@@ -795,3 +795,12 @@ def test_of_several_fixes_that_help_a_short_budget_confirms_one_rather_than_begi
     proposal = said(found).attempt(said(found).proposal or "")
     assert CACHED in (proposal.fix.variant, *proposal.fix.combines) or proposal.fix.variant == BATCHED
     assert len(trials_of(ran, proposal.fix.variant)) >= 3
+
+
+def test_where_trials_differ_a_cache_is_tried_though_the_ceiling_is_no_faster() -> None:
+    """On the model's own cores what decodes takes time from it; two trials of each that differ do not exclude that."""
+    computing = python_decode(4.0)
+    for noise, tried in ((0.0, False), (0.3, True)):
+        ran = Machine(computing, lambda edits: 20.0, ceiling_ms=20.5, noise=noise, seed=3)
+        found = said(diagnose(ran, budget_s=60.0))
+        assert any(each.outcome != "not-tried" for each in found.attempts) is tried

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from rich.text import Text
 
 from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import Attempt, CodeChange, Equality
@@ -205,6 +206,13 @@ def test_a_fix_of_the_bottleneck_that_an_option_allows_is_named_with_the_option(
     assert "· not tried: parallel map(decode) (--allow-threads)" in shown(session)
     allowed = found.model_copy(update={"attempts": (left,), "allow_threads": True})
     assert not any("not tried" in line for line in shown(diagnoses.session(allowed)))
+
+
+def test_a_line_of_code_is_cut_within_where_it_fits_and_a_sentence_between_its_words() -> None:
+    code = screen._cut(Text("Of a call, 80 % is in line 39: return img_to_array(load_img(path,target_size=size))"), 60)
+    assert code.plain == "Of a call, 80 % is in line 39: return img_to_array(load_img…"
+    words = screen._cut(Text("The disk gave less than the pipeline asked for in most of its trials here"), 60)
+    assert words.plain == "The disk gave less than the pipeline asked for in most of…"
 
 
 def test_a_cache_that_one_pass_does_not_read_is_named_with_that_reason() -> None:

@@ -169,6 +169,24 @@ def test_line_by_line() -> None:
     ]
 
 
+def test_a_gain_beyond_the_ceiling_is_none_on_any_screen() -> None:
+    session = diagnoses.with_model()
+    results = [
+        result.model_copy(update={"speedup": result.speedup.model_copy(update={"value": 99.0})})
+        if result.variant == "parallel map(decode)"
+        else result
+        for result in session.results
+    ]
+    session = session.model_copy(update={"results": tuple(results)})
+    stream = io.StringIO()
+    view = PlainView(stream, clock=Clock())
+    view.session_started(diagnoses.begun(), plan(diagnoses.begun().scenario))
+    view.trial_finished(trial("parallel map(decode)", 1), session.trials[1], session)
+    assert "1.67 ms, faster than without any input, by chance;" in stream.getvalue()
+    (impossible,) = [result for result in session.results if result.speedup.value == 99.0]
+    assert [each.plain for each in diagnosing._cells(impossible, "", possible=False)[1:3]] == ["–", "–"]
+
+
 def test_what_is_left_says_how_long_that_takes_where_the_starts_of_trials_do() -> None:
     session = diagnoses.session()
     assert diagnosing.left(session, 30.0) == "1:30 left"
