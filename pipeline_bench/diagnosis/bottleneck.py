@@ -303,12 +303,12 @@ def _is_waited_for(inspection: Inspection, times: StepTimes) -> bool:
 
 def _beside(stage: Stage, cost: StageCost, times: StepTimes) -> str:
     """Return what is said of the costliest stage of an input that the training hardly waits for."""
-    step_ms, ceiling_ms, wait_ms = times.as_written_ms or 1.0, times.ceiling_ms or 0.0, times.wait_ms or 0.0
-    alone = f"{units.milliseconds(ceiling_ms)} alone" if ceiling_ms < step_ms else "whose trials differ too much"
-    computes = units.milliseconds((cost.cpu_ns or cost.elapsed_ns or 0.0) / NS_PER_MS)
+    step_ms, wait_ms = times.as_written_ms or 1.0, times.wait_ms or 0.0
     waits = f"({units.share(wait_ms / step_ms)} of a step of {units.milliseconds(step_ms)})"
+    unknown = "" if times.steady else ", how much is not known: trials of the same differ too much"
+    computes = units.milliseconds((cost.cpu_ns or cost.elapsed_ns or 0.0) / NS_PER_MS)
     return (
-        f"The training hardly waits for its input {waits}, which can only take cores from the model ({alone}). "
+        f"The training hardly waits for its input {waits}; that can only take cores from the model{unknown}. "
         f"The costliest stage, {named(stage)}, computes for {computes} a batch."
     )
 
