@@ -256,8 +256,8 @@ def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]
         sentences.append("The model is not trained on it: whether what takes it waits for it is not known.")
     elif not training.model:
         sentences.append(
-            f"Does the training wait? `pipeline-bench run -- python {script}` tells: the loop's own code is not run "
-            "here."
+            "Only `pipeline-bench run` tells whether the training waits for this, for the loop's own code is not run "
+            f"here: `pipeline-bench run -- python {script}`."
         )
     if len(training.datasets) > 1:
         one = "" if training.of_loop is None else ", the slowest of those that the loop takes from at once"
