@@ -179,6 +179,8 @@ ITERATOR_END_SHARE = 0.02
 """The share of the later epochs that waits for the ends of iterators, from which it is reported."""
 SHORT_STEP_MS = 10.0
 """Of a shorter step of Keras its own work for each is a part that counts (docs/run.md, "Short steps")."""
+STEPS_A_CALL = 16
+"""Of such steps: with these few, what Keras does for a batch is still done often."""
 GROWTH_EPOCHS = 3
 """From so many epochs on, in each of which the memory grew, it is called growing."""
 GROWTH_SHARE = 0.02

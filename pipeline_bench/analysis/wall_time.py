@@ -17,6 +17,7 @@ from pipeline_bench.analysis.thresholds import (
     LONG_FIRST_BATCH_S,
     SHORT_STEP_MS,
     SLOWER_EPOCHS,
+    STEPS_A_CALL,
 )
 from pipeline_bench.model.job import Epoch, WallTime
 from pipeline_bench.model.result import Result
@@ -30,8 +31,6 @@ VALIDATION, CALLBACKS, REST = "validation", "callbacks", "the rest of the epochs
 BETWEEN = "between epochs"
 OF_AN_EPOCH = (FIRST_STEP, INPUT_WAIT, COMPUTE, ITERATOR_END, VALIDATION, CALLBACKS, REST)
 """The parts that an epoch has, in the order in which they are shown."""
-_STEPS_A_CALL = 16
-"""Of a few, and the callbacks of batches are still called often."""
 _LEAST_S = 1.0
 """Less than that is not reported, however large its share."""
 
@@ -93,7 +92,7 @@ def _short_steps(step_ms: float | None, wait_share: float | None) -> Iterator[st
     if step_ms is not None and step_ms < SHORT_STEP_MS and not waits:
         yield (
             f"a step takes only {units.milliseconds(step_ms)}, of which Keras' own work for each step is a part: "
-            f"compile(steps_per_execution={_STEPS_A_CALL}), which has one call run {_STEPS_A_CALL} steps, may be faster"
+            f"compile(steps_per_execution={STEPS_A_CALL}), which has one call run {STEPS_A_CALL} steps, may be faster"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SHORT_STEP_MS, SIMPLER
+from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SHORT_STEP_MS, SIMPLER, STEPS_A_CALL
 from pipeline_bench.diagnosis import attempt_statistics, beyond, bottleneck, chain, fixes, limits
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.errors import sentence
@@ -186,7 +186,7 @@ def _ended(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | N
         names_a_stage = diagnosis.bottleneck is not None and diagnosis.bottleneck.stage is not None
         step_ms = attempt_statistics.mean_ms(session, AS_WRITTEN)
         short = step_ms is not None and step_ms < SHORT_STEP_MS
-        calls = "With steps so short, steps_per_execution=16 in compile may be faster." if short else ""
+        calls = f"With steps so short, steps_per_execution={STEPS_A_CALL} in compile may be faster." if short else ""
         return " ".join(filter(None, (bottleneck if names_a_stage else "", reason, calls)))
     if chosen is None:
         none = f"{_none_helps(diagnosis)}{_promising(session, diagnosis)}{_left(diagnosis)}"

@@ -46,7 +46,7 @@ class Target(Data):
     training: str | None = None
     """Of a script: which training is meant, a `fit` by its number from 1, or any by its line; None: the first."""
     of_loop: int | None = None
-    """Of the datasets that a loop takes from at once, which, in the order of their iterators; None: the slowest."""
+    """Of a loop beside several iterators: whose, in their order; None: of the one that was waited for longest."""
 
     @property
     def is_script(self) -> bool:

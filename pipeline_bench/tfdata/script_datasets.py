@@ -260,7 +260,7 @@ def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]
             f"here: `pipeline-bench run -- python {script}`."
         )
     if len(training.datasets) > 1:
-        one = "" if training.of_loop is None else ", the slowest of those that the loop takes from at once"
+        one = "" if training.of_loop is None else ", of several that were begun the one that was waited for longest"
         listed = _listed(training.datasets)
         sentences.append(f"Measured: {training.dataset}{one}. --dataset N, LINE or NAME selects another: {listed}.")
     return sentences

@@ -148,9 +148,11 @@ def _tried(trial: Trial, record: TrialRecord, session: Session) -> list[str]:
     # A gain is a ratio of means.
     parts = [units.milliseconds(float(record.step_ns.mean()) / 1e6)] if record.step_ns.size else ["ok"]
     result = session.find_result(trial.variant.name)
-    if result is not None and beyond_ceiling(result.speedup, session):
+    if result is None or result.speedup.value is None or result.variant == CEILING:
+        return parts
+    if beyond_ceiling(result.speedup, session):
         parts.append("faster than without any input, by chance")
-    elif result is not None and result.speedup.value is not None and result.variant != CEILING:
+    else:
         ends = result.speedup.ci95
         interval = "" if ends is None or too_wide(ends) else units.ends(units.ratio, ends)
         said = diagnosing.outcome(session, result)
