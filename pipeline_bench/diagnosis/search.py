@@ -20,6 +20,8 @@ from pipeline_bench.text import REASON, one_line
 
 _CACHE_SHARE = 0.5
 """Of the free memory, or of the machine's where that is not known: the most that a cache is to take."""
+_MOST_ROUNDS = 5
+"""Of the pipeline as written and its ceiling, for a verdict between two plausible ones."""
 _LOOK_AGAIN_BY = 0.5
 """Of the budget: the stages are looked at again no later than this."""
 _DONE = "It was not needed."
@@ -179,12 +181,16 @@ def _against_doubt(session: Session, diagnosis: Diagnosis) -> Trial | None:
 
 
 def _for_a_verdict(session: Session, diagnosis: Diagnosis, left_s: float) -> Trial | None:
-    """Return a trial more of what has too few steps for a verdict; None where the budget ends before there are enough.
+    """Return a trial more of what has no verdict; None where the budget ends before there are steps enough for one.
 
-    The verdict is of the pipeline as written beside its ceiling: both are measured in whole rounds.
+    The verdict is of the pipeline as written beside its ceiling: both are measured in whole rounds. Where there are
+    enough steps and more than one verdict is plausible, a few more rounds may decide.
     """
     result = session.find_result(AS_WRITTEN)
-    if result is None or not result.steps or result.verdict.cause != "too-few-steps":
+    if result is None or not result.steps or result.verdict.kind != "inconclusive":
+        return None
+    is_between = result.verdict.doubt is not None and result.verdict.doubt.likeliest is not None
+    if result.verdict.cause != "too-few-steps" and not is_between:
         return None
     base = variants.base_of(diagnosis)
     trials = [trial for name in base for trial in session.trials_of(name)]
@@ -195,6 +201,8 @@ def _for_a_verdict(session: Session, diagnosis: Diagnosis, left_s: float) -> Tri
     fewest = min(session.result(name).steps for name in base)
     rounds = len({trial.repeat for trial in trials})
     wanted = math.ceil((NEEDED_STEPS - fewest) * rounds / max(1, fewest))
+    if wanted <= 0 and min(len(session.trials_of(name)) for name in base) >= _MOST_ROUNDS:
+        return None
     round_s = sum(max(_charged_s(session, trial) for trial in session.trials_of(name)) for name in base)
     if max(1, wanted) * round_s > left_s:
         return None

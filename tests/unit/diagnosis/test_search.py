@@ -602,6 +602,16 @@ def test_steps_that_are_too_few_for_a_verdict_are_made_more_in_whole_rounds_wher
     assert not known.trials_of(CEILING), "of a large model it may be known without its ceiling"
 
 
+def test_a_verdict_between_two_plausible_ones_gets_a_few_more_rounds() -> None:
+    arrays = inspection((stage(0, "arrays"),), (cost(0, 0.1),)).model_copy(update={"api": "arrays"})
+    near = Machine(arrays, lambda edits: 5.5, ceiling_ms=5.0, noise=0.05, seed=2)
+    assert diagnose(near, budget_s=60.0).result(AS_WRITTEN).verdict.kind == "inconclusive"
+    assert len(trials_of(near, AS_WRITTEN)) == len(trials_of(near, CEILING)) == 5
+    far = Machine(arrays, lambda edits: 9.0, ceiling_ms=5.0, noise=0.05, seed=2)
+    assert diagnose(far, budget_s=60.0).result(AS_WRITTEN).verdict.kind != "inconclusive"
+    assert len(trials_of(far, AS_WRITTEN)) == len(trials_of(far, CEILING)) == 2
+
+
 def test_nothing_is_ruled_out_by_costs_that_do_not_explain_the_time() -> None:
     ran = Machine(python_decode(0.4), lambda edits: BASE_MS / (4.0 if PARALLEL in map(kind_of, edits) else 1.0))
     found = diagnose(ran, allow_threads=True)
