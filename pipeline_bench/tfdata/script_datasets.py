@@ -240,13 +240,13 @@ def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]
     took = units.seconds(reached_ns / 1e9)
     # A pool may call `fit` itself, with no line of the user's.
     where = f", {training.line}" if ":" in training.line else ""
-    if training.later_fits:
-        first, *others = training.later_fits
-        lines = f"lines {joined(map(str, training.later_fits), 'and')}" if others else f"line {first}"
-        where += f"; it also calls fit in {lines} (measured by --training {first})"
     sentences = [
         f"The script took {took} until it trained{where}. Each trial runs it so far; the budget does not count that."
     ]
+    if training.later_fits:
+        first, *others = training.later_fits
+        lines = f"lines {joined(map(str, training.later_fits), 'and')}" if others else f"line {first}"
+        sentences.append(f"It also calls fit in {lines}: --training {first} measures that.")
     if training.model and training.step:
         sentences.append(
             f"A step is one call of {training.step}. What else the loop does is not run, so that the training gains at "
