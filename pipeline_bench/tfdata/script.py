@@ -52,9 +52,9 @@ _OF_KERAS = frozenset({"epochs", "steps_per_epoch", "validation_data", "validati
 
 def fit_lines(tree: ast.AST) -> tuple[int, ...]:
     """Return the lines in which a script's own text calls a Keras model's `fit`."""
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute))
-    fits = (node for node in calls if isinstance(node.func, ast.Attribute) and node.func.attr == "fit")
-    return tuple(sorted({node.lineno for node in fits if any(each.arg in _OF_KERAS for each in node.keywords)}))
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    of_keras = (call for call in calls if any(each.arg in _OF_KERAS for each in call.keywords))
+    return tuple(sorted({call.lineno for call in of_keras if getattr(call.func, "attr", "") == "fit"}))
 
 
 def trains(tree: ast.AST) -> bool:
