@@ -127,7 +127,7 @@ def _verdict(
         return verdicts.unequal_work(work.text)
     if (reason := validity.cache_doubt(variant, [run.record for run in runs])) is not None:
         return verdicts.inconclusive(reason, "page-cache")
-    for_more = "raise --budget" if variant.source.kind == pipeline.KIND else "raise --steps or --repeats"
+    budget_only = variant.source.kind == pipeline.KIND
     steps = min(sum(len(run.step_ms) for run in some) for some in (runs, [top for _, top in pairs]) if some)
     if variant.is_ceiling:
         enough = steps >= NEEDED_STEPS
@@ -135,9 +135,9 @@ def _verdict(
         return (
             verdicts.reference(split.ceiling_ms.value, on_host=on_host)
             if enough
-            else verdicts.too_few_steps(steps, for_more)
+            else verdicts.too_few_steps(steps, budget_only=budget_only)
         )
-    return verdicts.judge(split, steps, measured.taken_of(pairs, runs), for_more)
+    return verdicts.judge(split, steps, measured.taken_of(pairs, runs), budget_only=budget_only)
 
 
 def _missing(variant: Variant, no_loss: bool, no_accuracy: bool) -> dict[str, str]:

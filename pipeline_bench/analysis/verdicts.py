@@ -74,17 +74,17 @@ PARTS = (
 """The names of the parts that a result shows."""
 
 
-def judge(split: StepSplit, steps: int, taken: float = 0.0, for_more: str = "raise --steps") -> Verdict:
+def judge(split: StepSplit, steps: int, taken: float = 0.0, *, budget_only: bool = False) -> Verdict:
     """Return the verdict on the figures of a variant that is no ceiling, or none with the reason.
 
     Args:
         split: the variant's figures.
         steps: measured steps of all its trials, or of its ceiling's where these are fewer.
         taken: what others took of the CPU during those steps, 0 to 1.
-        for_more: what to do for more steps.
+        budget_only: whether only a larger budget gives more steps, as in a diagnosis.
     """
     if steps < thresholds.NEEDED_STEPS:
-        return too_few_steps(steps, for_more)
+        return too_few_steps(steps, budget_only=budget_only)
     wait, utilization = split.input_wait_share, split.accelerator_utilization
     if wait.value is None:
         return inconclusive(wait.reason or "its input wait was not measured", "no-wait")
@@ -97,7 +97,7 @@ def judge(split: StepSplit, steps: int, taken: float = 0.0, for_more: str = "rai
     if is_certain and wait.ci95 is not None:
         return _limit(kind, split, None)
     doubt = _doubt(split, kind, chances, taken)
-    return _limit(kind, split, doubt) if chances[kind] >= thresholds.PROBABLE else _undecided(doubt)
+    return _limit(kind, split, doubt) if chances[kind] >= thresholds.PROBABLE else _undecided(doubt, budget_only)
 
 
 def probabilities(split: StepSplit) -> dict[VerdictKind, float]:
@@ -221,8 +221,9 @@ def inconclusive(reason: str, cause: InconclusiveCause | None = None, doubt: Dou
     return Verdict(kind="inconclusive", doubt=doubt, cause=cause, reason=reason, text=f"inconclusive: {reason}.")
 
 
-def too_few_steps(steps: int, for_more: str) -> Verdict:
+def too_few_steps(steps: int, *, budget_only: bool) -> Verdict:
     """Return no verdict for want of steps, and what to do for more."""
+    for_more = "raise --budget" if budget_only else "raise --steps or --repeats"
     count = units.count(steps, "step")
     reason = f"only {count} after warm-up, {thresholds.NEEDED_STEPS} are needed; {for_more}"
     return inconclusive(reason, "too-few-steps")
@@ -250,13 +251,13 @@ def _unjudged(kind: VerdictKind, reason: str) -> Verdict:
     return Verdict(kind=kind, reason=reason, text=f"{reason}.")
 
 
-def _undecided(doubt: Doubt) -> Verdict:
-    if doubt.rounds == 1:
+def _undecided(doubt: Doubt, budget_only: bool) -> Verdict:
+    if doubt.rounds == 1 and not budget_only:
         will_tell = "use --repeats 3 or more"
     elif doubt.taken_share >= thresholds.BUSY_SHARE:
         will_tell = "use a quieter machine or a larger --budget"
     else:
-        will_tell = "use a larger --budget or more --repeats"
+        will_tell = "use a larger --budget" if budget_only else "use a larger --budget or more --repeats"
     return inconclusive(f"{plausible_kinds(doubt)}; {doubt_text(doubt)}; {will_tell}", doubt=doubt)
 
 

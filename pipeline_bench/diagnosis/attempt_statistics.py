@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 
@@ -90,6 +91,16 @@ def of(session: Session, diagnosis: Diagnosis) -> list[AttemptStatistics]:
             )
         )
     return found
+
+
+def seconds_a_trial(session: Session, diagnosis: Diagnosis) -> dict[str, float]:
+    """Return the budget's mean seconds in a trial of each variant that has had one, less its start and fingerprint."""
+    took_s: dict[str, list[float]] = {}
+    for trial in session.trials:
+        if trial.variant != variants.INSPECTION:
+            besides_s = trial.start_s(diagnosis.target.is_script) + trial.phase_s("fingerprint")
+            took_s.setdefault(trial.variant, []).append((trial.ended_ns - trial.started_ns) / 1e9 - besides_s)
+    return {name: fmean(each) for name, each in took_s.items()}
 
 
 def ruled(session: Session, diagnosis: Diagnosis) -> Diagnosis:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SHORT_STEP_MS, SIMPLER, STEPS_A_CALL
-from pipeline_bench.diagnosis import attempt_statistics, beyond, bottleneck, chain, fixes, limits
+from pipeline_bench.diagnosis import attempt_statistics, beyond, bottleneck, chain, fixes, limits, variants
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Diagnosis, Outcome
@@ -18,6 +19,9 @@ from pipeline_bench.text.units import NS_PER_MS
 _UNSTEADY = 3.0
 """Trials of one pipeline whose means differ by more have something in some of their steps that is not the pipeline's:
 a compilation, or a machine that stood still."""
+_BUDGET_MARGIN = 1.25
+"""Of a larger budget that is advised: other attempts have a part of it, too."""
+_BUDGET_STEP_S = 30
 SPENT = "The budget left no time for it."
 _AT_LIMIT = "The input is not what limits the training step."
 """Why an attempt was not tried, both."""
@@ -189,13 +193,13 @@ def _ended(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | N
         calls = f"With steps so short, steps_per_execution={STEPS_A_CALL} in compile may be faster." if short else ""
         return " ".join(filter(None, (bottleneck if names_a_stage else "", reason, calls)))
     if chosen is None:
-        none = f"{_none_helps(diagnosis)}{_promising(session, diagnosis)}{_left(diagnosis)}"
+        none = f"{_none_helps(session, diagnosis)}{_promising(session, diagnosis)}{_left(diagnosis)}"
         return " ".join(filter(None, (bottleneck, none, *diagnosis.beyond)))
     proposed = _proposed(session.result(chosen.name), diagnosis, chosen)
     return " ".join(filter(None, (bottleneck, proposed, *diagnosis.beyond)))
 
 
-def _none_helps(diagnosis: Diagnosis) -> str:
+def _none_helps(session: Session, diagnosis: Diagnosis) -> str:
     """Return the sentence that no fix is proposed, and why: none was tried, may be used, or is proven to gain."""
     tried = [each for each in diagnosis.attempts if each.outcome not in ("not-tried", "pending")]
     if not tried:
@@ -203,7 +207,7 @@ def _none_helps(diagnosis: Diagnosis) -> str:
         if _none_limits(diagnosis):
             return "No fix was tried: none can gain much."
         if SPENT in reasons:
-            return "No fix was tried: the budget left no time for one. Use a larger --budget."
+            return f"No fix was tried: the budget left no time for one. Use {_larger_budget(session, diagnosis)}."
         return f"No fix was tried: {reasons.pop()}" if len(reasons) == 1 else "No fix was tried."
     ruled_out = all(each.outcome in RULED_OUT for each in tried)
     if len(tried) > 1:
@@ -313,10 +317,27 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
     most = "at most " if gain < _gain(best) else ""
     came = f"{most}{units.ratio(gain)} in {units.count(best.trials, 'trial')}"
     prices = "".join(f" {price}" for price in _prices(diagnosis, best))
+    larger = _larger_budget(session, diagnosis, best)
     if _is_of_unknown_use(diagnosis):
-        waits = "If `pipeline-bench run` shows that the training waits, use a larger --budget."
+        waits = f"If `pipeline-bench run` shows that the training waits, use {larger}."
         return f" The most promising is {best.name}, {came} of the pipeline alone. {waits}{prices}"
-    return f" The most promising is {best.name}, {came}: use a larger --budget.{prices}"
+    return f" The most promising is {best.name}, {came}: use {larger}.{prices}"
+
+
+def _larger_budget(session: Session, diagnosis: Diagnosis, best: AttemptStatistics | None = None) -> str:
+    """Return the option with the budget that an attempt, or any of them, is likely to need for a proposal.
+
+    It has the trials that it lacks, or as many again where it has all and may still have gained by chance, each in a
+    round as long as those before.
+    """
+    took_s = attempt_statistics.seconds_a_trial(session, diagnosis)
+    trials = best.trials if best is not None else 0
+    missing = max(attempt_statistics.CONFIRMED_TRIALS - trials, trials)
+    own_s = took_s.get(best.name) if best is not None else None
+    base_s = [took_s.get(name, variants.expected_s(diagnosis)) for name in variants.base_of(diagnosis)]
+    round_s = sum(base_s) + (max(base_s) if own_s is None else own_s)
+    needed_s = _BUDGET_MARGIN * max(session.charged_s + missing * round_s, diagnosis.budget_s)
+    return f"--budget {math.ceil(needed_s / _BUDGET_STEP_S) * _BUDGET_STEP_S}"
 
 
 def _likely_gain(each: AttemptStatistics) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from statistics import fmean
 
 from pipeline_bench.diagnosis import attempt_statistics, chain, conclusion, variants
 from pipeline_bench.diagnosis.attempt_statistics import CONFIRMED_TRIALS, AttemptStatistics
@@ -284,12 +283,7 @@ class NextTrial:
 
     @cached_property
     def _own_s(self) -> dict[str, float]:
-        """The seconds of a trial of each variant that has had one, on average, less its start and its fingerprint."""
-        took_s: dict[str, list[float]] = {}
-        for trial in self._timed:
-            besides_s = trial.start_s(self._diagnosis.target.is_script) + trial.phase_s("fingerprint")
-            took_s.setdefault(trial.variant, []).append((trial.ended_ns - trial.started_ns) / 1e9 - besides_s)
-        return {name: fmean(each) for name, each in took_s.items()}
+        return attempt_statistics.seconds_a_trial(self._session, self._diagnosis)
 
     @cached_property
     def _charged_s(self) -> float:

@@ -88,6 +88,17 @@ def test_an_interval_about_a_line_is_inconclusive_and_names_what_is_plausible(ha
     assert "compute-bound" in found.text
 
 
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_diagnosis_is_not_told_to_use_an_option_that_it_does_not_have(rounds: int) -> None:
+    parts = split(estimate(0.1, 0.09), estimate(0.0), estimate(0.9, 0.09))
+    close = parts._replace(rounds=rounds)
+    for steps in (3, 300):
+        assert "--repeats" in verdicts.judge(close, steps).text
+        alone = verdicts.judge(close, steps, budget_only=True).text
+        assert "--repeats" not in alone
+        assert "--budget" in alone
+
+
 def test_a_large_wait_that_is_not_known_well_is_not_passed_over_for_a_small_slowdown_that_is() -> None:
     found = judged(estimate(0.40, 0.35), estimate(0.16), estimate(0.44))
     assert (found.kind, found.certainty) == ("input-bound", "probable")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -244,7 +245,9 @@ def test_where_no_fix_was_tried_the_reason_is_said() -> None:
         (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1)), (cost(0, 0.1), cost(1, 20.0), cost(2, 0.1))
     )
     text = concluding(of_map, lambda edits: fingerprint(), budget_s=8.0)
-    assert text.endswith("No fix was tried: the budget left no time for one. Use a larger --budget.")
+    advised = re.search(r"No fix was tried: the budget left no time for one\. Use --budget (\d+)\.$", text)
+    assert advised is not None
+    assert "Proposed: " in concluding(of_map, lambda edits: fingerprint(), budget_s=float(advised[1]))
 
 
 def test_of_the_only_fix_tried_it_is_said_why_it_is_refused() -> None:
@@ -290,7 +293,7 @@ def test_where_a_loop_of_a_scripts_is_not_run_its_pipeline_alone_is_said_to_gain
     assert "; `pipeline-bench run` tells whether the training waits for it." in state.diagnosis.text
     state = diagnose(Machine(looked, lambda edits: 8.0 if edits else 10.0, noise=0.4, seed=4), budget_s=60.0)
     assert state.diagnosis is not None
-    told = "trials of the pipeline alone. If `pipeline-bench run` shows that the training waits, use a larger --budget."
+    told = "trials of the pipeline alone. If `pipeline-bench run` shows that the training waits, use --budget 120."
     assert told in state.diagnosis.text
     known = looked.model_copy(update={"training": loop.model_copy(update={"model": True, "step": "step"})})
     state = diagnose(Machine(known, ran.period_ms, ceiling_ms=20.5), allow_threads=True)
@@ -317,7 +320,7 @@ def test_the_most_promising_fix_is_told_with_its_price() -> None:
     assert state.diagnosis is not None
     assert state.diagnosis.proposal is None
     assert "The most promising is cache" in state.diagnosis.text
-    assert "use a larger --budget. Takes about 97.7 KiB in memory." in state.diagnosis.text
+    assert "use --budget 120. Takes about 97.7 KiB in memory." in state.diagnosis.text
 
 
 def test_a_fix_that_had_luck_in_its_only_trial_is_not_the_most_promising(monkeypatch: pytest.MonkeyPatch) -> None:
