@@ -92,7 +92,7 @@ def fill_up(since_s: Any, latency_us: float, name: str) -> Any:
 
 
 def _overshoot(name: str) -> Any:
-    """By how many microseconds a wait is too long, and how many waits there were."""
+    """Return the variable that holds by how many µs a wait is too long on average, and the number of waits."""
     import tensorflow as tf
 
     return shared_variable(name, [2], tf.float64)
@@ -129,7 +129,7 @@ def call_counter(name: str) -> Any:
 
 
 def shared_variable(name: str, shape: Sequence[int], dtype: Any, initial: Callable[[], Any] | None = None) -> Any:
-    """A variable on the CPU; the same one for all that ask by its name, in the graph and in its functions.
+    """Return a variable on the CPU; the same one for all that ask by its name, in the graph and in its functions.
 
     Where TensorFlow runs eagerly it is the process' own, which runs one trial, and also goes by `initial`.
 
@@ -152,7 +152,7 @@ def shared_variable(name: str, shape: Sequence[int], dtype: Any, initial: Callab
 
 @cache
 def _eager_variable(name: str, shape: tuple[int, ...], dtype: Any, initial: Callable[[], Any] | None) -> Any:
-    """The variable of that name; a graph's are kept by the graph, and one of eager mode only by those that hold it."""
+    """Return the variable of that name, which is kept only by what holds it; a graph keeps its own."""
     import tensorflow as tf
 
     return tf.Variable(tf.zeros(shape, dtype) if initial is None else initial(), trainable=False, name=name)

@@ -236,7 +236,7 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def _folder(out: Path | str | None, scenario: Scenario) -> Iterator[Path]:
-    """The session's own folder under `out`; without `out` a temporary one, removed at the end."""
+    """Give the session's own folder under `out`; without `out` a temporary one, removed at the end."""
     if out is not None:
         made = make_folder(Path(out), scenario.name)
         try:

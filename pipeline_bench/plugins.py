@@ -97,7 +97,7 @@ def make(group: Group, name: str, options: Mapping[str, Any]) -> Any:
 
 
 def renderer(name: str, function: str = "render") -> Callable[[Any], str]:
-    """What renders a session in a form of ``report/``, by the form's name, for those that stand below the reports.
+    """Return the function that renders a session in a format of ``report/``, by name, for layers below the reports.
 
     Importing a session loads none of them: they are slow to import, and few sessions are shown.
     """

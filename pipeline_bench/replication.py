@@ -88,7 +88,7 @@ def seed_of(seed: int, worker: int) -> int:
 
 
 def build(model: Model, batch: Batch, evaluation: Batch, runtime: Runtime, device: str | None) -> TrainingGraph:
-    """The model on a batch, with as many replicas as the runtime asks for, and its accuracy on the evaluation batch.
+    """Build the model on a batch, with the replicas that the runtime asks for, and its accuracy on `evaluation`.
 
     Args:
         model: which.
@@ -130,7 +130,7 @@ def _gradient_model(model: Model) -> GradientModel:
 
 
 def devices(runtime: Runtime, device: str | None) -> Sequence[str]:
-    """A device for each replica: GPUs where the trial is on one, else CPU devices, which share the machine's cores.
+    """Return a device for each replica: GPUs if the trial is on one, else CPU devices, which share the machine's cores.
 
     Args:
         runtime: how many replicas.

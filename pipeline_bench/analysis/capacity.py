@@ -128,7 +128,7 @@ def fit(
     flat, trend = _flat(ended, max(point.rate for point in free))
 
     def own_rate(total: float, count: int) -> float:
-        """What one would give if a step took nothing but its input; 0 where that took no time to be seen."""
+        """Return the rate of one if a step took nothing but its input; 0 where the input took no measurable time."""
         hosts, inputs = (count, 1) if unit == "host" else (1, count)
         input_ms = 1000 * samples * hosts / total - (busy_ms or 0.0)
         return 1000 * samples / input_ms / inputs if input_ms > 0 else 0.0
@@ -148,7 +148,7 @@ def fit(
 
 
 def _has_ended(point: Point, first: Point) -> bool:
-    """Whether so many together reach less of what the fewest reach than they would without each other."""
+    """Return whether so many together reach clearly less, each, than the fewest do: something shared limits them."""
     shared = [each for each in point.rates if each in first.rates]
     # Who waited alone already cannot wait for a much larger share of a longer step.
     is_wait = point.starved and (first.starved or point.more_wait >= thresholds.BOUND_SHARE)
@@ -264,7 +264,7 @@ def total_from(supply: Supply, step: Step, samples: float) -> Range | None:
         return None
 
     def first(total_rate: float, own: float, host_ms: float) -> int:
-        """The fewest of which the total's turn takes longer than what each does by itself."""
+        """Return the fewest for which waiting for one's turn at the total takes longer than one's own step."""
         if supply.unit != "host":
             return max(1, math.ceil(total_rate / own + 1e-9))
         alone_ms = step.takes_ms(1000 * samples / own, host_ms)

@@ -261,7 +261,7 @@ class Backend(Plugin):
             )
 
     def python_part(self, source: Source) -> str | None:
-        """What Python does for each batch of that source, ``reads the samples``; None: nothing, as far as is known.
+        """Return what Python does for each batch of that source, ``reads the samples``; None for nothing that is known.
 
         It is for the parent, before the first trial; of an input that was built `Input.in_graph` says it.
         """
@@ -376,7 +376,7 @@ class DatasetBackend(Backend):
     def _dataset(
         self, source: Source, resources: Resources, device: str | None, finished: bool = False
     ) -> tuple[Any, str]:
-        """The dataset and the device of its iterator; `finished`: its elements are `Batch.tensors`, as Keras wants."""
+        """Return the dataset and its iterator's device; `finished`: elements are `Batch.tensors`, as Keras wants."""
         import tensorflow as tf
 
         self.check(source)

@@ -126,7 +126,7 @@ def _capacity(source: Source, options: FifoQueueOptions) -> int:
 
 
 def _queue_for(elements: Sequence[Any], capacity: int, whole: bool) -> Any:
-    """A queue of such elements; single samples that differ in size are padded when they are dequeued together."""
+    """Return a queue of such elements; single samples that differ in size are padded as they are dequeued together."""
     import tensorflow as tf
 
     v1 = tf.compat.v1

@@ -155,6 +155,6 @@ class Samples:
 
 
 def begin_worker(parent: int, *_: int) -> None:
-    """Be a process of a loader's: it ends with the trial, and takes no GPU's memory."""
+    """Set up a loader's process: it ends with the trial, and takes no GPU's memory."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     end_soon_after_parent(parent)

@@ -103,7 +103,7 @@ class _ReaderInput(QueueInput):
         self.reorder_window = (threads - 1) * max(1, source.reorder_window) + passed
 
     def _enqueue(self, source: RecordSource, names: Any, samples: Any) -> Any:
-        """What one thread runs again and again: read, decode and enqueue one record, with a reader of its own."""
+        """Return the op that one thread runs again and again: it reads, decodes and enqueues a record."""
         import tensorflow as tf
 
         key, value = source.reader().read(names)

@@ -86,7 +86,7 @@ class TfData(DatasetBackend):
         return prefetched(made, options.prefetch, one_call=one_call, deterministic=options.deterministic)
 
     def to_device(self, batches: Any, device: str) -> Any:
-        """The dataset, prefetched to the device where the options say so: that must stay the last transformation."""
+        """Return the dataset, prefetched to the device if the options say so; nothing may be built on it after that."""
         import tensorflow as tf
 
         if not self.options.device_prefetch:

@@ -195,7 +195,7 @@ def _check_folder(out: Path, asked: SyntheticDataset) -> None:
 
 @contextmanager
 def _progress(asked: SyntheticDataset) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, a line now and then elsewhere."""
+    """Show progress: a bar on a terminal, a line now and then elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -28,7 +28,7 @@ def _run(out: Path, *, expose_servers: bool) -> int:
 
 
 def _end_when_closed() -> None:
-    """Whoever started this rank keeps its stdin open for as long as it wants it."""
+    """End this rank when its stdin is closed: what started it keeps that open for as long as the rank is wanted."""
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -241,7 +241,7 @@ def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Ou
 
 
 def rescue(outcome: Outcome, json_to: str | None) -> Outcome:
-    """Give out a session that cannot be saved: to stdout where nobody can be asked, else as the user chooses.
+    """Write a session that cannot be saved: to stdout if nobody can be asked, else as the user chooses.
 
     Args:
         outcome: with the reason why it is not saved; without one there is nothing to do.

@@ -256,7 +256,7 @@ def _watch(console: Console) -> None:
 
 @contextmanager
 def _unbuffered_keys() -> Iterator[None]:
-    """Have the terminal hand on each key as it is pressed, unshown; where stdin is no terminal, nothing is done."""
+    """Read each key as it is pressed, without showing it; do nothing if stdin is no terminal."""
     if sys.stdin is None or not sys.stdin.isatty():
         yield
         return

@@ -331,5 +331,5 @@ def _is_steady(means_ms: list[float]) -> bool:
 
 
 def by_gain(found: AttemptStatistics) -> float:
-    """Sorts the one that gained most first; those that were not measured last."""
+    """Return a key that sorts the highest gain first, and what was not measured last."""
     return math.inf if found.gain is None else -found.gain

@@ -375,7 +375,7 @@ def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) ->
 
 
 def _first_fill(inspection: Inspection, as_written_ms: float | None) -> str:
-    """What is to be said of the first element, where a buffer that is filled first takes a good part of a pass."""
+    """Return a sentence on the first element if a buffer is filled before it for a good part of a pass; else empty."""
     shuffles = [stage for stage in inspection.stages if stage.method == "shuffle"]
     count, first_ns = inspection.cardinality, inspection.first_ns
     if not shuffles or first_ns is None or as_written_ms is None or count is None or count <= 0:

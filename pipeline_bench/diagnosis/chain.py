@@ -92,7 +92,7 @@ def upstream(inspection: Inspection, stage: Stage) -> list[Stage]:
 
 
 def trunk(inspection: Inspection, last: Stage | None = None) -> list[Stage]:
-    """From the sink, or another stage, up to the first stage with several inputs, or none: what all its elements pass.
+    """Return the stages that every element passes: from the sink, or another stage, up to the first with not one input.
 
     The last stage comes first.
     """
@@ -105,7 +105,7 @@ def trunk(inspection: Inspection, last: Stage | None = None) -> list[Stage]:
 
 
 def endless(inspection: Inspection, stage: Stage) -> bool:
-    """Whether the stage's elements never end by what is known of the stages: a repeat without a count, a counter."""
+    """Return whether the stage is known to give elements without end: behind a repeat without a count, or a counter."""
     return stage_benchmark.endless(inspection.stages, stage.id)
 
 
@@ -196,7 +196,7 @@ class Segments:
         return self.cores_ns > 0 and self.cores_ns >= ALL_BUSY * self.longest_ns
 
     def cost_ns(self, stages: Collection[int]) -> float:
-        """What the stages can cost the pipeline at most: their time one after another, or their share of the cores."""
+        """Return the most that the stages can cost the pipeline: their time in a row, or their share of the cores."""
         elapsed_ns = sum(self.elapsed_ns.get(stage, 0.0) for stage in stages)
         return max(elapsed_ns, sum(self.cpu_ns.get(stage, 0.0) for stage in stages) / self.cores)
 
@@ -283,7 +283,7 @@ def _in_parallel(stage: Stage) -> bool:
 
 
 def may_differ(stage: Stage) -> bool:
-    """Whether the stage's function may give other results, or break, when its calls overlap or change their order."""
+    """Return whether the stage's function may give other results, or break, if its calls overlap or are reordered."""
     function = stage.function
     return function is not None and (function.python or function.stateful or function.random)
 

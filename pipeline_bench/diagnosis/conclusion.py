@@ -67,7 +67,7 @@ def concluded(session: Session, diagnosis: Diagnosis, ended: str | None) -> Diag
 
 
 def proposal(found: list[AttemptStatistics]) -> AttemptStatistics | None:
-    """The attempt to propose: the fastest that is faster beyond chance; a part of it where the rest adds nothing."""
+    """Return the attempt to propose: the fastest beyond chance, or a part of it if the rest adds nothing."""
     fit = sorted((each for each in found if each.proposable), key=attempt_statistics.by_gain)
     if not fit:
         return None
@@ -77,7 +77,7 @@ def proposal(found: list[AttemptStatistics]) -> AttemptStatistics | None:
 
 
 def headroom(session: Session) -> float | None:
-    """How many times as fast the training step would be without input; None where that is not known, or no model."""
+    """Return how many times as fast the training step would be without input; None if unknown, or without a model."""
     written, ceiling = attempt_statistics.mean_ms(session, AS_WRITTEN), attempt_statistics.ceiling_ms(session)
     return None if written is None or not ceiling else written / ceiling
 
@@ -89,7 +89,7 @@ def nothing_to_gain(session: Session) -> bool:
 
 
 def best_part(each: AttemptStatistics, found: list[AttemptStatistics]) -> AttemptStatistics | None:
-    """The fix with the highest gain among those of which a combination takes only a part; None of a single one."""
+    """Return the attempt with the highest gain among the true parts of a combination; None for a single fix."""
     if not each.attempt.fix.combines:
         return None
     parts = [other for other in found if other.possible and _parts(other) < _parts(each)]
@@ -171,7 +171,7 @@ def _stages_alone(session: Session, inspection: Inspection | None) -> str:
 
 
 def _other_runs(session: Session, diagnosis: Diagnosis) -> str:
-    """That the user's code gives other samples each time it runs, where a trial has shown it, and what follows."""
+    """Return that the user's code gives other samples each time it runs, and what follows; empty if it does not."""
     if attempt_statistics.reproducible(session) is not False:
         return ""
     if attempt_statistics.order_varies(session, diagnosis.inspection):
@@ -305,7 +305,7 @@ def _none_limits(diagnosis: Diagnosis) -> bool:
 
 
 def _promising(session: Session, diagnosis: Diagnosis) -> str:
-    """That one gained, though not enough, or in too few trials, for a proposal."""
+    """Return that an attempt gained, though not enough, or in too few trials, for a proposal; empty if none did."""
     able = [each for each in attempt_statistics.of(session, diagnosis) if each.contends]
     best = max(able, key=_likely_gain, default=None)
     room = headroom(session)
@@ -346,7 +346,7 @@ def _likely_gain(each: AttemptStatistics) -> float:
 
 
 def _left(diagnosis: Diagnosis) -> str:
-    """That fixes were left out for their order, or for their threads, where nothing else helped."""
+    """Return which options would have further fixes tried, where nothing else helped; empty if none would."""
     left = [each.fix for each in diagnosis.attempts if each.outcome == "not-tried"]
     needed = [options for fix in left if (options := diagnosis.options_for(fix))]
     if not needed or _none_limits(diagnosis):

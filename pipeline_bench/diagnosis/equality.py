@@ -99,7 +99,7 @@ def _sizes(sizes: tuple[int, ...]) -> str:
 
 
 def _whole(baseline: Fingerprint, other: Fingerprint, pairs: _Pairs, reorders_allowed: bool) -> Equality:
-    """Both small pipelines came to their ends: their digests are of everything."""
+    """Compare two pipelines that came to their ends, so that their digests are of all samples."""
     rounded = [(one, two) for one, two in pairs if baseline.samples == other.samples and _rounded(one, two)]
     exact = [(one, two) for one, two in pairs if not _drawn(one, two) and (one, two) not in rounded]
     if any(one.ordered != two.ordered and one.unordered != two.unordered for one, two in exact):
@@ -158,7 +158,7 @@ def _drawn(one: ElementComponent, two: ElementComponent) -> bool:
 
 
 def _differing(baseline: Fingerprint, other: Fingerprint, exact: _Pairs) -> Equality:
-    """Some component holds other samples: by what a dropped rest explains, or not."""
+    """Compare components that hold other samples: a dropped remainder may explain these."""
     dropped = max(baseline.remainder_dropped, other.remainder_dropped)
     explained = 0
     for one, two in exact:

@@ -89,7 +89,7 @@ class NextTrial:
         return self._attempt()
 
     def _base_of_a_round(self) -> list[str]:
-        """What attempts are held against: a ceiling that is far away need not be known better than by two trials."""
+        """Return what attempts are compared with: of a ceiling that is far away two trials are enough."""
         base = list(variants.base_of(self._diagnosis))
         room = conclusion.headroom(self._session)
         best = max((each.gain or 1.0 for each in self._leaders), default=1.0)
@@ -162,7 +162,7 @@ class NextTrial:
         return not self._leaders or self._charged_s < _SCREENED_BY * self._diagnosis.budget_s
 
     def _last_wanted(self) -> AttemptStatistics | None:
-        """The attempt that the rest of the budget must go to if it is to be confirmed; None while there is more time.
+        """Return the attempt that needs the rest of the budget to be confirmed; None while there is more time.
 
         Of those that gained about as much as the best, the one that needs the fewest trials for it. After the screening
         also the best that has all of these, and is still not known to gain: on a noisy machine other attempts in its
@@ -180,7 +180,7 @@ class NextTrial:
         return None if self._has_time_for([*rounds, _SOME_OTHER]) else last
 
     def _unsure(self, leaders: list[AttemptStatistics]) -> Iterator[str]:
-        """Of those that gained, the ones that more trials would tell more of; of the others, those disturbed."""
+        """Yield what more trials may decide: of those that gained, the unconfirmed; of the rest, the disturbed."""
         for each in leaders[1:]:
             beaten = each.attempt.fix.combines and not self._near(each, leaders[0])
             if each.trials < CONFIRMED_TRIALS and not beaten:
@@ -236,7 +236,7 @@ class NextTrial:
         return added
 
     def _as_leader(self, each: AttemptStatistics) -> tuple[bool, float]:
-        """Sorts the attempts: a combination that gains hardly more than a part of it comes after all others."""
+        """Return a key that sorts by gain; a combination that gains hardly more than a part of it comes last."""
         return conclusion.beaten(each, conclusion.best_part(each, self._found)), attempt_statistics.by_gain(each)
 
     def _can_be_confirmed(self, each: AttemptStatistics) -> bool:
@@ -252,7 +252,7 @@ class NextTrial:
         return room is not None and (best.gain or 0.0) >= _NEAR * room
 
     def _partners(self, parts: list[AttemptStatistics], gain: float) -> list[AttemptStatistics]:
-        """The single fixes that fit to these, the most promising first: by what they gained, then by what they may."""
+        """Return the single fixes that fit to these, sorted by what they gained, then by what they may gain."""
         inspection = self._diagnosis.inspection
         assert inspection is not None
         costs = chain.segments_of(inspection, self._session.environment.cores)

@@ -189,14 +189,14 @@ class Patch:
             chain.remove(link)
 
     def parse_batch(self, number: int) -> None:
-        """Have a map's function parse a batch of serialized examples."""
+        """Parse a batch of serialized examples in a map's function."""
         file, call = self._call(number)
         given = self._argument(call, "map_func")
         is_lambda = given is not None and isinstance(given.value, cst.Lambda)
         statements.parse_batch(file, given.value if given is not None and is_lambda else self._definition(number))
 
     def vectorize(self, number: int) -> None:
-        """Have a map run its function on a whole batch, through `tf.vectorized_map`."""
+        """Run a map's function on a whole batch, through `tf.vectorized_map`."""
         file, call = self._call(number)
         given = self._argument(call, "map_func")
         if given is None or "#" in file.code(given.value):

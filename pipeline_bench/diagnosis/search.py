@@ -58,7 +58,7 @@ class Search:
 
     @staticmethod
     def _should_look_again(session: Session, diagnosis: Diagnosis) -> bool:
-        """Whether stages that there was no time for hide what limits the pipeline, and there is time for another look.
+        """Return whether unmeasured stages hide what limits the pipeline, and there is time to measure them.
 
         Before any fix is tried: what is tried first follows from the costs.
         """
@@ -211,7 +211,7 @@ def _for_a_verdict(session: Session, diagnosis: Diagnosis, left_s: float) -> Tri
 
 
 def _usable(inspected: TrialRecord) -> Inspection | None:
-    """What the first trial found out; None where it failed, or waited in vain for the pipeline's first element."""
+    """Return the first trial's inspection; None if it failed, or waited in vain for the pipeline's first element."""
     found = inspected.inspection
     hung = inspected.status == "stalled" and found is not None and found.first_ns is None
     return None if found is None or not found.stages or inspected.traceback or hung else found

@@ -162,7 +162,7 @@ def _binds(statement: cst.Import | cst.ImportFrom, module: str) -> bool:
 
 
 def parse_batch(file: SourceFile, function: cst.CSTNode) -> None:
-    """Have a map's function parse a batch of serialized examples; it still parses one, where others call it with one.
+    """Parse a batch of serialized examples in a map's function; called with one, it still parses that.
 
     Args:
         file: that it is in.

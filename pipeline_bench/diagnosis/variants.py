@@ -66,7 +66,7 @@ def base_of(diagnosis: Diagnosis) -> tuple[str, ...]:
 
 
 def with_measured(session: Session, diagnosis: Diagnosis) -> Session:
-    """The session with its first variants as the inspection says: the samples of an element, the length of a trial."""
+    """Return the session with its first variants as the inspection says: samples an element, length of a trial."""
     first = session.scenario.variants[0]
     names = base_of(diagnosis)
     run = first.run.model_copy(update={"time_s": _time_s(diagnosis), "steps": None, "repeats": 1})
@@ -76,7 +76,7 @@ def with_measured(session: Session, diagnosis: Diagnosis) -> Session:
 
 
 def with_fix(session: Session, diagnosis: Diagnosis, fix: Fix, left_s: float) -> Session:
-    """The session with a variant for the fix, which may stall for what is left of the budget; as it is with one."""
+    """Return the session with a variant for the fix, unless it has one; it may stall for what is left of the budget."""
     if any(variant.name == fix.variant for variant in session.scenario.variants):
         return session
     base = session.scenario.variant(AS_WRITTEN)

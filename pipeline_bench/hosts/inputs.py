@@ -57,7 +57,7 @@ class MeasuredInput:
 
 
 def computed_on_cpu(session: Session) -> bool:
-    """Whether a model of it took cores that its input needs."""
+    """Return whether one of its models took cores that the input needs."""
     return any(run.device_kind == "cpu" for own in _found(session).values() for run in own.values())
 
 
@@ -85,7 +85,7 @@ def inputs_of(session: Session) -> list[MeasuredInput]:
 
 
 def _group(variant: Variant) -> str:
-    """What two variants have alike that differ in their number of workers only; of others, their name."""
+    """Return a key that is equal for variants that differ in their number of workers only; for others, their name."""
     if not _counts_workers(variant):
         return variant.name
     options = {**variant.options, "workers": None}
@@ -116,7 +116,7 @@ def _of_variants(session: Session, found: ByVariant, variants: Sequence[Variant]
 
 
 def _of_hosts(session: Session, found: ByVariant, base: str) -> MeasuredInput | None:
-    """A variant of a merged session: every host alone, and 2, 3, … of them at once."""
+    """Return the input of a merged session's variant, measured on every host alone and on 2, 3, … of them at once."""
     assert session.hosts is not None
     results = {result.hosts: result for result in session.hosts.results if result.variant == base}
     by_name = {variant.name: variant for variant in session.scenario.variants}
@@ -140,20 +140,20 @@ def _of_hosts(session: Session, found: ByVariant, base: str) -> MeasuredInput | 
 
 
 def _alone(spans: Sequence[Span]) -> float | None:
-    """The mean rate of all that ran alone in a round."""
+    """Return the mean rate of the hosts that ran alone in a round."""
     whole = efficiency.rate_apart(spans)
     return whole and whole / len(spans)
 
 
 def _more_wait(result: HostsResult) -> float:
-    """How much more the typical host waits than alone, as a share of its step."""
+    """Return how much more the median host waits than it does alone, as a share of its step."""
     together = [wait for wait in result.wait_together if wait is not None]
     alone = [wait for wait in result.wait_alone if wait is not None]
     return median(together) - median(alone) if together and alone else 0.0
 
 
 def _lowest_wait(session: Session, names: Sequence[str]) -> float:
-    """The share of the step that they waited for certain, on average; 0 where nobody measured it."""
+    """Return the lower ends of their intervals of the input wait, on average, as a share; 0 if none was measured."""
     shares = [session.result(name).input_wait_share for name in names]
     ends = [each.ci95[0] if each.ci95 else each.value or 0.0 for each in shares]
     return mean(ends) if ends else 0.0
@@ -195,7 +195,7 @@ def shared_by_hosts(variant: Variant) -> str | None:
 
 
 def _host_ms(steps: Sequence[tuple[float, float | None, float]]) -> Range:
-    """The part of a step that is neither wait nor ceiling; without a known wait, up to all beside the ceiling."""
+    """Return the ms of a step beside wait and ceiling; if the wait is unknown, from 0 to all but the ceiling."""
     if not steps:
         return Range(value=0.0, low=0.0, high=0.0)
     whole = mean(step for step, _, _ in steps)
@@ -234,7 +234,7 @@ def same_input(own: MeasuredInput, inputs: Sequence[MeasuredInput]) -> list[Meas
 
 
 def _works_ahead(session: Session, variant: Variant) -> bool | None:
-    """What the backend says of itself; of a user's own pipeline, whether it or tf.data puts a prefetch at its end."""
+    """Return whether an input makes batches while the model trains; None if that is not known."""
     if variant.source.kind == pipeline.KIND:
         inspection = session.diagnosis.inspection if session.diagnosis is not None else None
         ahead = inspection is not None and inspection.api == "tf.data" and inspection.default_parallelised

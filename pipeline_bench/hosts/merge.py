@@ -321,7 +321,7 @@ def _waits(rounds: Rounds) -> dict[int, float]:
 
 
 def _rates(of: _Ranked, name: str, batch: int, rate_of: Callable[[Sequence[Span]], float | None]) -> dict[int, float]:
-    """By round the rate of a variant on all of these ranks, as `rate_of` computes it; see `efficiency.rates`."""
+    """Return the rate of a variant on all of these ranks by round, as `rate_of` computes it; see `efficiency.rates`."""
     spans = [
         (record.repeat, span)
         for host, session in of

@@ -323,7 +323,7 @@ def _place(group: Any, number: int) -> dict[str, Any]:
 
 @contextmanager
 def _cluster(hosts: int, address: str | None, notify: Callable[[str], None]) -> Iterator[Any]:
-    """Be connected to Ray meanwhile; what is started for it here is ended.
+    """Connect to Ray for the block; end what was started for it here.
 
     Raises:
         UsageError: there is no Ray at the address.

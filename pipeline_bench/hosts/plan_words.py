@@ -86,7 +86,7 @@ def _each(plan: VariantPlan) -> str:
 
 
 def _of_total(plan: VariantPlan) -> str:
-    """What the storage, or the way from the workers, comes to; empty where one was measured, or nothing is shared."""
+    """Return where the storage, or the way from the workers, saturates; empty after one count, or if none is shared."""
     what = _of_all(plan)
     what = what[0].upper() + what[1:]
     if plan.total_from is not None:

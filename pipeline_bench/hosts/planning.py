@@ -125,7 +125,7 @@ def _of(
     ahead: bool | None,
     seen: bool,
 ) -> VariantPlan:
-    """The plan of one input; where it is not known whether it works ahead, all that either makes of it."""
+    """Return the plan of one input; its ranges cover both cases if it is not known whether it works ahead."""
     ways = [
         (_supply_beside_all(own, every, works), Step(step_ms, own.host_ms, works))
         for works in ((True, False) if ahead is None else (ahead,))
@@ -164,7 +164,7 @@ def _of(
 
 
 def _supply_beside_all(own: MeasuredInput, every: Sequence[MeasuredInput], works_ahead: bool) -> Supply:
-    """What an input can give; where its own model never waited for it, by what it gave beside the session's others."""
+    """Return what an input can give; if its own model never waited for it, by what the session's others got from it."""
     supply = _supply(own, own.points, works_ahead)
     if supply.own.is_known:
         return supply

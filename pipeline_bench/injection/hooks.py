@@ -66,7 +66,7 @@ class Watched:
             util.register_after_fork(self, lambda _: for_worker())
 
     def _forked(self) -> None:
-        """Begin anew in a fork of the program; what its parent measures is kept from being ended here."""
+        """Start afresh in a fork of the program, which must not end what its parent measures."""
         self._parents.append((self._trainings, self._loops))
         self._command = ()  # a diagnosis of it would not look into what it forks
         self._begin()
@@ -119,7 +119,7 @@ class Watched:
         self._guarded(lambda: self._loops.pass_fit(measured))
 
     def problem(self, problem: Exception | str) -> None:
-        """Keep what went wrong in the watching, or why something is not watched."""
+        """Record what went wrong in the watching, or why something is not watched."""
         self._problem = problem if isinstance(problem, str) else f"{type(problem).__name__}: {problem}"
 
     def iterator(self, dataset: Any, plain: Callable[[], Any]) -> Any:

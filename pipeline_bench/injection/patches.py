@@ -22,7 +22,7 @@ def apply(module: Any, watched: Watched) -> None:
 
 
 def _put_around(owner: Any, name: str, around: _Around) -> None:
-    """Have `around` be called in the place of a class' method."""
+    """Replace a class' method by one that calls `around`."""
     plain = getattr(owner, name)
 
     @functools.wraps(plain)

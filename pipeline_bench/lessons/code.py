@@ -36,7 +36,7 @@ def fitted(source: str, columns: int) -> str:
 
 
 def between(source: str, first: str, last: str) -> str:
-    """The lines from the first one that begins with `first` to the next one that begins with `last`, not indented.
+    """Return the lines from the first that begins with `first` to the next that begins with `last`, not indented.
 
     Raises:
         ValueError: there are no such lines.
@@ -87,7 +87,7 @@ def _places(lines: Sequence[str]) -> defaultdict[int, list[_Place]]:
 
 
 def _broken(line: str, places: Sequence[_Place], columns: int) -> Iterator[str]:
-    """A line in pieces, each broken where the fewest brackets are open, there at the best kind of place, and late."""
+    """Yield a line in pieces, broken where the fewest brackets are open, there at the best kind of place, and late."""
     indent = len(line) - len(line.lstrip())
     if line.lstrip().startswith("#"):
         yield from textwrap.wrap(

@@ -86,7 +86,7 @@ class Player:
         return played
 
     def show_list(self, lessons: Sequence[Lesson]) -> None:
-        """Every lesson with its line, the one to begin with first."""
+        """Print every lesson with its line, the one to begin with first."""
         self._console.print("Lessons of two minutes or less: you predict, the lesson measures and explains.\n")
         for number, lesson in enumerate(lessons, start=1):
             begin = Text("   (begin here)", style="bright_black") if number == 1 else Text()
@@ -95,7 +95,7 @@ class Player:
         self._console.print("\nPlay one with: pipeline-bench lesson NAME\n")
 
     def say(self, text: str) -> None:
-        """A line of the program's own, outside a lesson."""
+        """Print a line of the program's own, outside a lesson."""
         self._console.print(Text(one_line(text)))
 
     def offer(self, prompt: str) -> str:

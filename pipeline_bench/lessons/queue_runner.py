@@ -30,7 +30,7 @@ class Built:
 
 
 def build(threads: int) -> Built:
-    """The data op, the queue, and the threads that fill it."""
+    """Return the data op, the queue, and the threads that fill it."""
     import tensorflow as tf
 
     v1 = tf.compat.v1
@@ -49,7 +49,7 @@ def build(threads: int) -> Built:
 
 
 def dequeue_ten_times(threads: int = 1, more: int = 0) -> dict[str, Any]:
-    """In a fresh graph and session; `more` dequeues after the ten."""
+    """Dequeue ten elements, then `more`, in a fresh graph and session; return how often the data op was evaluated."""
     import tensorflow as tf
 
     v1 = tf.compat.v1
@@ -87,7 +87,7 @@ def counted(session: Any, built: Built, more: int) -> dict[str, Any]:
 
 
 def standing_still(session: Any, built: Built) -> int:
-    """How often the data op was evaluated, once the queue is full and that count stands still."""
+    """Return how often the data op was evaluated, once the queue is full and that count no longer changes."""
     began_s = since_s = time.monotonic()
     count = -1
     while (looked_s := time.monotonic()) - since_s < _SETTLED_S and looked_s - began_s < _PATIENCE_S:
@@ -99,7 +99,7 @@ def standing_still(session: Any, built: Built) -> int:
 
 
 def many_runs() -> dict[str, Any]:
-    """The ten dequeues a dozen times over, once with ten more in the same queue, and once with two threads."""
+    """Repeat the ten dequeues a dozen times, once with ten more from the same queue, and once with two threads."""
     runs = [dequeue_ten_times() for _ in range(RERUNS)]
     return {
         "first": runs[0],

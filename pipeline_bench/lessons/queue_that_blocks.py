@@ -22,7 +22,7 @@ class Built:
 
 
 def build() -> Built:
-    """A queue with room for three, and the ops that use it."""
+    """Return a queue with room for three, and the ops that use it."""
     import tensorflow as tf
 
     v1 = tf.compat.v1

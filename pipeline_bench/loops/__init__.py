@@ -266,11 +266,11 @@ class Loop(Plugin):
         raise PipelineBenchError(f"The loop {self.name} runs in eager TensorFlow only.")
 
     def run_eagerly(self, training: EagerTraining, record: StepRecorder) -> None:
-        """The same, of an ``eager`` loop."""
+        """Train in eager mode, as `run` does in a graph; for an ``eager`` loop."""
         raise PipelineBenchError(f"The loop {self.name} runs in a graph only.")
 
     def queue_states(self) -> Sequence[QueueState] | None:
-        """How full the input's queues are, of a loop that `starts_input`; None: the trial asks the input's own."""
+        """Return how full the input's queues are, if the loop `starts_input`; None: the trial asks the input itself."""
         return None
 
 
@@ -327,7 +327,7 @@ def if_sampled(sampled: Any, digest: Callable[[], Any]) -> Any:
 
 
 def row_of(step: Step) -> Any:
-    """The row of a step, float64 [4], whose last figure is stamped when the step has trained and its loss is there."""
+    """Return the row of a step, float64 [4]; its last figure is the time when the step has trained and has its loss."""
     import tensorflow as tf
 
     none = tf.constant(0.0, tf.float64)
@@ -366,7 +366,7 @@ def record_call(record: StepRecorder, start_ns: int, end_ns: int, rows: Array, d
 
 
 def step_ends(start_ns: int, end_ns: int, stamps_s: Array, offset_ns: int) -> list[int]:
-    """When each step of a call ended, in ns of ``time.monotonic_ns``, the last one with the call.
+    """Return when each step of a call ended, in ns of ``time.monotonic_ns``, the last one with the call.
 
     Args:
         start_ns: of the call.

@@ -92,7 +92,7 @@ class NativeLoop(Loop):
         self._fetched = _Fetched(figures, plain, checked, save, restore)
 
     def run(self, session: Any, training: Training, record: StepRecorder) -> None:
-        """Have the program train; its steps are given to `record` a few times a second.
+        """Run the program, which trains; give its steps to `record` a few times a second.
 
         The Python session stays open beside it, for the accuracy before and after. Of a GPU's memory it keeps what
         the evaluation took, and no more, as long as `runtime.memory_growth` is on.
@@ -194,7 +194,7 @@ def _see_that_it_is_all_in_the_graph(definition: Any, training: Training) -> Non
 
 
 def _plan_of_input(training: Training) -> Iterator[tuple[str, Any]]:
-    """Keys and values for native/plan.c: the ops that start, fill and close the input, and the sizes of its queues."""
+    """Yield keys and values for native/plan.c: the ops that start, fill and close the input, and its queues' sizes."""
     in_graph = training.feeding.in_graph
     assert in_graph is not None
     yield "init", _op_name(training.init)

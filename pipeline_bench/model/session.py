@@ -126,7 +126,7 @@ class Session(Record):
     """Where a watched training's wall time went; None where it was no training of epochs."""
 
     def __repr__(self) -> str:
-        """Short, for a Python prompt; `to_json` has all of it."""
+        """Return the session in one line, for a Python prompt; `to_json` has all of it."""
         trials, variants = units.count(len(self.trials), "trial"), units.count(len(self.results), "variant")
         return f"<Session {self.scenario.name!r}: {trials} of {variants}>"
 

@@ -106,7 +106,7 @@ def flat_features(batch: Batch) -> Any:
 
 
 def binary_labels(batch: Batch) -> Any:
-    """Labels as float32 [batch, 1], 0 or 1: of classes, whether their number is odd."""
+    """Return labels as float32 [batch, 1], 0 or 1: for classes, whether their number is odd."""
     import tensorflow as tf
 
     if not batch.labels.dtype.is_integer:
@@ -115,7 +115,7 @@ def binary_labels(batch: Batch) -> Any:
 
 
 def class_labels(batch: Batch, classes: int) -> Any:
-    """Labels as int64 [batch], from 0 up to `classes`; a class beyond the last one counts from 0 again."""
+    """Return labels as int64 [batch], from 0 up to `classes`; a class beyond the last one counts from 0 again."""
     import tensorflow as tf
 
     return tf.math.floormod(tf.cast(tf.reshape(batch.labels, [-1]), tf.int64), classes)

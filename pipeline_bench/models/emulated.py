@@ -34,7 +34,7 @@ class Emulated(Model):
         return f"emulated accelerator, busy {self.options.step_ms:g} ms a step"
 
     def build(self, batch: Batch, evaluation: Batch) -> TrainingGraph:
-        """Any batch in; the loss is NaN and there is no accuracy, because nothing is trained."""
+        """Build it for any batch; the loss is NaN and there is no accuracy, because nothing is trained."""
         import tensorflow as tf
 
         with tf.device("/cpu:0"), tf.control_dependencies(batch.tensors):

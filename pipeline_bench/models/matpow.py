@@ -53,7 +53,7 @@ class Matpow(Model):
             )
 
     def build(self, batch: Batch, evaluation: Batch) -> TrainingGraph:
-        """Any batch in, which is only waited for; the loss is NaN, and the sum is kept in the variable ``matpow_sum``.
+        """Build it for any batch, which is only waited for; the loss is NaN, the variable ``matpow_sum`` keeps the sum.
 
         An op whose result nobody takes would be pruned, and every matmul with it: hence the variable.
         """

@@ -67,6 +67,6 @@ class Mlp(GradientModel):
 
 
 def _linear_map(values: int, outputs: int) -> Any:
-    """From the features to what is to be learned, float32 [values, outputs]."""
+    """Return the map from the features to the targets, float32 [values, outputs]."""
     drawn = np.random.default_rng(_TARGETS_SEED).standard_normal((values, outputs), dtype=np.float32)
     return drawn * np.float32(values**-0.5)

@@ -123,7 +123,7 @@ def _images(batch: Batch) -> Any:
 
 
 def _shapes() -> Iterator[tuple[int, ...]]:
-    """Of each layer's weights."""
+    """Yield the shape of each layer's weights."""
     pooled = (_SIDE // 4) ** 2 * _CHANNELS[1]
     yield (_KERNEL, _KERNEL, 1, _CHANNELS[0])
     yield (_KERNEL, _KERNEL, *_CHANNELS)

@@ -195,7 +195,7 @@ class PlainTiming:
         return _TimedIterator(iterator, self) if hasattr(iterator, "__next__") else iterator
 
     def forget(self) -> None:
-        """Let go of the last iterator, and of its buffers."""
+        """Release the last iterator and its buffers."""
         self._iterator = self._timed = None
 
     def ends_ns(self) -> int:

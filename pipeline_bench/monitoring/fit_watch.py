@@ -227,7 +227,7 @@ class FitWatch:
         return np.full(count, NO_WAIT_NS, dtype=np.int64)
 
     def finish(self, reason: str | None) -> SavedJob:
-        """Give the model its own function back, and keep the session; a second call returns the first one's."""
+        """Restore the model's own function, and keep the session; a second call returns the first one's."""
         with self._lock:
             if self._finished is not None:
                 return self._finished
@@ -248,13 +248,13 @@ class FitWatch:
             self.record.drop()
 
     def abandon(self) -> None:
-        """Give the model its own function back, and keep nothing."""
+        """Restore the model's own function, and keep nothing."""
         self._let_go()
         self._forget()
         self.record.drop()
 
     def _forget(self) -> None:
-        """Have nothing hold this any more: whoever keeps the record for longer would keep the model with it."""
+        """Remove all references to this: what keeps the record for longer would keep the model with it."""
         so_far = self.record.log, self.course
         self.record.so_far = lambda: so_far
         if self.finalizer is not None:

@@ -118,7 +118,7 @@ class Probe:
         return cls._all.get(number)
 
     def leave(self) -> None:
-        """Keep that the loop begins to read its dataset anew; in a graph, build the ops that do."""
+        """Record that the loop begins to read its dataset again; in a graph, build the ops that do."""
         if tf.executing_eagerly():
             self.receive(time.monotonic_ns(), LEFT)
             if not self.ring.traced:

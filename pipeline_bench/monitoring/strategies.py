@@ -54,7 +54,7 @@ _of_loops: weakref.WeakSet[Probe] = weakref.WeakSet()
 
 @contextmanager
 def stepping(probe: Probe) -> Iterator[None]:
-    """Have what this thread takes from a distributed iterator in the block timed by a probe."""
+    """Time, in the block, what this thread takes from a distributed iterator."""
     before, _here.probe = _here.probe, probe
     try:
         yield

@@ -45,7 +45,7 @@ class Toolchain(NamedTuple):
 
 
 def find() -> Toolchain | str:
-    """What to compile with; or why this machine cannot, and what to do about it. Imports no TensorFlow."""
+    """Return what to compile with, or why this machine cannot and what to do about it. Imports no TensorFlow."""
     if sys.platform != "linux":
         return f"the program without Python runs on Linux only, and this is {sys.platform}."
     compiler = _compiler()
@@ -61,7 +61,7 @@ def find() -> Toolchain | str:
 
 
 def _compiler() -> tuple[str, ...] | str:
-    """The compiler's command, its absolute path first; or why there is none. ``$CC`` decides where it is set."""
+    """Return the compiler's command, its absolute path first, or why there is none. ``$CC`` decides if it is set."""
     try:
         given = shlex.split(os.environ.get("CC", ""))
     except ValueError as error:
@@ -85,7 +85,7 @@ def _tensorflow_folder() -> Path | None:
 
 
 def cache_folder() -> Path:
-    """Where compiled programs lie: the user's cache.
+    """Return the folder of compiled programs, in the user's cache.
 
     Raises:
         PipelineBenchError: nothing says where that is.
@@ -102,7 +102,7 @@ def cache_folder() -> Path:
 
 
 def program(toolchain: Toolchain, heartbeat: Callable[[], None] = lambda: None) -> Path:
-    """The program, compiled where it is not yet.
+    """Return the program, compiled if it is not yet.
 
     Args:
         toolchain: as `find` gives it.
@@ -132,7 +132,7 @@ def program(toolchain: Toolchain, heartbeat: Callable[[], None] = lambda: None) 
 
 
 def _key(toolchain: Toolchain) -> str:
-    """Names all that the program depends on: its source, the compiler, the flags, TensorFlow's place and version.
+    """Return a key of all that the program depends on: source, compiler, flags, TensorFlow's location and version.
 
     Of the compiler and of TensorFlow size and time stand for the version, as asking them would take longer.
     """
@@ -161,7 +161,7 @@ def _stand_in() -> str:
 
 
 def _commands(toolchain: Toolchain) -> tuple[list[str], list[str]]:
-    """What compiles the stand-in, and what the program, in a folder of their own."""
+    """Return the command that compiles the stand-in, and that for the program, both for a folder of their own."""
     folder, library = toolchain.tensorflow, _LIBRARIES[0]
     sources = [str(path) for path in _sources("*.c")]
     # Bound at once, so that a function that the real library does not have is named before the trial begins.
@@ -185,7 +185,7 @@ def _compile(toolchain: Toolchain, folder: Path, heartbeat: Callable[[], None]) 
 
 
 def _run(command: list[str], folder: Path, heartbeat: Callable[[], None]) -> tuple[int | None, str]:
-    """The exit code of a compiler, None where it does not end, and what it said."""
+    """Run a compiler; return its exit code, None if it does not end, and its output."""
     with tempfile.TemporaryFile() as said:
         english = {**os.environ, "LC_ALL": "C"}  # `first_error` knows its words
         compiling = subprocess.Popen(
@@ -201,7 +201,7 @@ def _run(command: list[str], folder: Path, heartbeat: Callable[[], None]) -> tup
 
 
 def _wait(compiling: subprocess.Popen[bytes], heartbeat: Callable[[], None]) -> int | None:
-    """The compiler's exit code; None where it does not end."""
+    """Return the compiler's exit code; None if it does not end."""
     for _ in range(round(_MOST_S / _ASK_EVERY_S)):
         try:
             return compiling.wait(_ASK_EVERY_S)
@@ -211,7 +211,7 @@ def _wait(compiling: subprocess.Popen[bytes], heartbeat: Callable[[], None]) -> 
 
 
 def first_error(text: str, code: int | None) -> str:
-    """What a compiler complains of: its first line that speaks of an error, else its first line, else how it ended."""
+    """Return a compiler's complaint: its first line that speaks of an error, else its first line, else how it ended."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     found = next((line for line in lines if "error" in line.lower() or "cannot" in line), None)
     ended = f"it did not end within {_MOST_S:.0f} s" if code is None else f"it {units.ending(code)}"
@@ -253,7 +253,7 @@ Message = Ready | Step | Sizes | Failure | Done
 
 
 def messages(read: int) -> Iterator[Message]:
-    """What comes out of the pipe, message by message, until the other end is closed; an unfinished one is dropped.
+    """Yield the messages from the pipe until its other end is closed; an unfinished one is dropped.
 
     Raises:
         PipelineBenchError: it is nothing that the program writes.
@@ -273,7 +273,7 @@ def messages(read: int) -> Iterator[Message]:
 
 
 def _message(kind: int, content: bytes) -> Message:
-    """A message by its kind, in the numbers of `stream.h`."""
+    """Return a message by its kind, in the numbers of `stream.h`."""
     match kind:
         case 1:
             return Ready()

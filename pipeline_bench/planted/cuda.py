@@ -165,7 +165,7 @@ class Gpu:
         return int(at.value)
 
     def release(self, at: int) -> None:
-        """Give memory of the device back."""
+        """Free memory of the device."""
         self._call("cuMemFree_v2", ctypes.c_uint64(at))
 
     def pinned(self, size_bytes: int) -> Any:

@@ -63,7 +63,7 @@ def copies(sizes_bytes: Sequence[int], report: Report) -> dict[str, Any]:
 
 
 def _warm_up(gpu: Gpu) -> None:
-    """Have the first kernel over, which the driver takes long for."""
+    """Run a first kernel, which the driver takes long to load."""
     stream = gpu.stream()
     gpu.launch(stream, 1_000_000, 1)
     gpu.wait(gpu.event(stream))

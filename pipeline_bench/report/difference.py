@@ -225,7 +225,7 @@ def _wide(difference: Difference) -> Table:
 
 
 def _stacked(difference: Difference, width: int) -> Table:
-    """Two lines a variant: before over after; the changes of the shares in points, where there is room for them."""
+    """Return a table with two lines a variant, before over after, and the changes of the shares if there is room."""
     heads = ("variant", "ms/\nstep", "change", "beside\nceiling", "AU", "input\nwait", "verdict")
     points = width >= _POINTS_WIDE
     rows = [_cells(change, between="\n", gap="\n", points=points) for change in variants(difference)]

@@ -83,7 +83,7 @@ def _cells(row: PlanRow, plan: VariantPlan) -> tuple[str, ...]:
 
 
 def _check(check: PlanCheck, plan: VariantPlan) -> str:
-    """What fewer alone would have said, beside what was measured."""
+    """Return what a plan from fewer alone predicts, beside what was measured."""
     of = units.count(check.planned_from, plan.unit)
     ends = f"{units.rate(check.planned.low)} to {units.rate(check.planned.high)}"
     value = check.planned.value

@@ -88,7 +88,7 @@ def call(
 def beside(
     function: Callable[..., Any], arguments: Mapping[str, Any] | None = None, *, begins_within_s: float
 ) -> Iterator[None]:
-    """Have a function of this program run in a process of its own during the block, which ends it.
+    """Run a function of this program in a process of its own until the block ends.
 
     Args:
         function: as `call` has it; it reports, and has begun when it does so first.

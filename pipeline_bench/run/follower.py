@@ -150,7 +150,7 @@ def _phase(log: TrialLog) -> str:
 
 
 def _moves(events: Sequence[Event], heard: bool) -> bool:
-    """Whether what came says that the trial moves: events, or a part of one.
+    """Return whether what came shows that the trial makes progress: events, or a part of one.
 
     Depths of queues and silences do not: the child's recorder sends them as long as it lives, whether or not a step
     ends, and its own watch may be kept from telling of a stall by what the user's code does.
@@ -166,7 +166,7 @@ def _drain(log: TrialLog, child: Child) -> None:
 
 
 def _ask_for_stacks(child: Child) -> None:
-    """Have the child's faulthandler write every thread's stack to its stderr: it works with the GIL held, too."""
+    """Ask the child's faulthandler for every thread's stack, on its stderr: that works with the GIL held, too."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(child.pid, signal.SIGUSR1)
         time.sleep(_STACKS_WITHIN_S)

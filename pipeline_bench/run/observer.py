@@ -32,7 +32,7 @@ class Observer:
     """Hears of a session's course, in the parent's main thread."""
 
     def preparing(self, what: str) -> None:
-        """Something takes a few seconds before the first trial; `what` says what, in a few words."""
+        """Take in that something takes a few seconds before the first trial; `what` names it in a few words."""
 
     def making(self, what: str, made: int, total: int) -> None:
         """Data that the trials read is being made; called a few times a second, with what is there and what will be.
@@ -41,22 +41,22 @@ class Observer:
         """
 
     def session_started(self, session: Session, plan: Sequence[Trial]) -> None:
-        """The session file exists; nothing has been measured."""
+        """Take in that the session file exists; nothing has been measured."""
 
     def trial_started(self, trial: Trial) -> None:
-        """The trial's process is about to start."""
+        """Take in that the trial's process is about to start."""
 
     def progress(self, trial: Trial, progress: Progress) -> None:
         """Called a few times a second while the trial runs."""
 
     def trial_finished(self, trial: Trial, record: TrialRecord, session: Session) -> None:
-        """The trial has ended, and `session`, with its results brought up to date, has been saved."""
+        """Take in that the trial has ended, and that `session`, with its results brought up to date, has been saved."""
 
     def note(self, text: str) -> None:
-        """Something that the user should know, in one line."""
+        """Take in something that the user should know, in one line."""
 
     def session_finished(self, session: Session) -> None:
-        """The last trial has ended, or the session was interrupted."""
+        """Take in that the last trial has ended, or that the session was interrupted."""
 
 
 class Guarded(Observer):

@@ -48,4 +48,4 @@ class Sampler(ABC):
         return []
 
     def close(self) -> None:  # noqa: B027 - a sampler that holds nothing has nothing to override
-        """Give back what the sampler holds; safe to call twice."""
+        """Release what the sampler holds; safe to call twice."""

@@ -77,7 +77,7 @@ class Gpm:
         return [self._absent(metric, now_ns, self._reason) for metric in self._not_explained()]
 
     def close(self) -> None:
-        """Give the samples back."""
+        """Free the samples."""
         samples, self._samples = self._samples, []
         for sample in samples:
             self._nvml.nvmlGpmSampleFree(sample)

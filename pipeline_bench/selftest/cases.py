@@ -162,7 +162,7 @@ def _quick() -> list[PlantedVariant]:
 
 
 def _in_source() -> list[PlantedVariant]:
-    """The synchronous backends wait for the batch, the others for what is left of its time after the device's."""
+    """Return variants with a slow source: synchronous backends wait for it, others for what the device leaves."""
     waits = ((FEED, 8.0), (SERIAL, 8.0), (fifo(1), 18.0), (fifo(2), 34.0), (tf_data(1), 18.0), (tf_data(2), 34.0))
     return [_planted(SOURCE, "source", pipeline, {"read_ms": [ms]}, ms, 0.0) for pipeline, ms in waits]
 

@@ -62,7 +62,7 @@ def parts(sampler: NvmlSampler, observer: Observer, quick: bool) -> Iterator[tup
 
 
 def tells_windows(selftest: Selftest | None) -> bool:
-    """Whether the longest periods were run: short ones alone fit to any window."""
+    """Return whether the longest periods were run: short ones alone fit to any window."""
     periods = _QUICK_PERIODS_S if selftest is not None and selftest.quick else _PERIODS_S
     runs = () if selftest is None else selftest.gpu_runs
     return any(run.period_ms == max(periods) and run.busy_share is not None for run in runs)

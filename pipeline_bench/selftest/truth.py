@@ -49,7 +49,7 @@ def synchronous(produce_ms: Sequence[float], host_ms: float, device_ms: float) -
 
 
 def queue(produce_ms: Sequence[float], threads: int, capacity: int, host_ms: float, device_ms: float) -> Truth:
-    """A queue: each thread begins a batch when it has enqueued its last one, and blocks while the queue is full."""
+    """Simulate a queue: a thread begins a batch once its last one is enqueued, and blocks while the queue is full."""
     ready = [(_of(produce_ms, thread), thread) for thread in range(threads)]  # when each thread wants to enqueue
     heapq.heapify(ready)
     started = threads
@@ -98,7 +98,7 @@ def verdict(truth: Truth) -> str:
 
 
 def margin(truth: Truth) -> float:
-    """How far the figure that decides the verdict lies from where it would be another one, as a share of the step.
+    """Return how far the figure that decides the verdict lies from its threshold, as a share of the step.
 
     Of an input-bound or host-bound variant: the larger part's distance from 10 %, and from the smaller part; of the
     others: the distance of all three figures from their lines.

@@ -22,7 +22,7 @@ class Busy:
     """When a GPU was busy, as a function of time."""
 
     def __init__(self, runs: Sequence[GpuRun]) -> None:
-        """Put the busy times of runs together, which follow each other."""
+        """Join the busy times of runs, which follow each other."""
         starts = [run.busy_start_ns.unpack() for run in runs if run.busy_start_ns is not None]
         ends = [run.busy_end_ns.unpack() for run in runs if run.busy_end_ns is not None]
         start = np.concatenate([np.zeros(0), *starts]).astype(np.float64)

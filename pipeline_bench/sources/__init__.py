@@ -134,7 +134,7 @@ class Source(Plugin):
         return None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As it was made: nothing that it has opened or found since goes to another process."""
+        """Pickle it as it was made: nothing that it has opened or found since goes to another process."""
         return type(self), (self.options.model_dump(mode="json"),)
 
     def check(self) -> None:

@@ -258,7 +258,7 @@ def file_reader(source: RecordSource, *, corrected: bool = True) -> Callable[...
 
 
 def turns_of_files(source: RecordSource, files_at_a_time: int | Auto) -> Any:
-    """Number and what the record consists of, of the records of all epochs, from one source of elements: file by file.
+    """Return a dataset of the records of all epochs, each its number and its parts, from one source: file by file.
 
     Whoever takes part of that source's elements, a worker of the tf.data service, has whole files of an epoch, and
     each record keeps the number that it has everywhere. `_of_records` counts the elements behind a repetition instead.

@@ -362,7 +362,7 @@ def augmented_images(
 
 
 def _normalised(image: npt.NDArray[np.uint8], noise: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-    """With the noise added, its contrast stretched around the mean, each channel scaled: float32, the same shape."""
+    """Return the image with noise, contrast stretched around the mean, and channels scaled: float32, the same shape."""
     bright = np.clip(image.astype(np.float64) + noise, 0, 255) / 255
     middle = bright.mean(axis=(0, 1), keepdims=True)
     stretched = np.clip((bright - middle) * 1.1 + middle, 0, 1)

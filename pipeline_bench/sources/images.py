@@ -151,7 +151,7 @@ def _from_cmyk(inks: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 @cache
 def _nearest(size_in: int, size_out: int) -> npt.NDArray[np.intp]:
-    """For each pixel of a resized side the one of the original side under its centre."""
+    """Return for each pixel of a resized side the one of the original side under its centre."""
     return (2 * np.arange(size_out) + 1) * size_in // (2 * size_out)
 
 

@@ -144,7 +144,7 @@ def resident_pages(part: FileRange) -> tuple[int, int]:
 
 
 def storage_bytes_read() -> int:
-    """Bytes that this process has caused to be fetched from storage so far, by the kernel's account.
+    """Return the bytes that this process has caused to be fetched from storage so far, by the kernel's account.
 
     Raises:
         OSError: the kernel does not report it.

@@ -150,7 +150,7 @@ class RecordSource(SampleSource):
         return self.files[int(np.searchsorted(self._firsts, index, side="right")) - 1]
 
     def name_of(self, index: int) -> str:
-        """The record as a message names it: ``cats/3.jpg``, or ``part-00001.tfrecord, record 17``, counted from 1."""
+        """Return the record's name for messages: ``cats/3.jpg``, or ``part-00001.tfrecord, record 17`` from 1 on."""
         file = self.file_of(index)
         return file.path if file.records == 1 else f"{file.path}, record {index - file.first + 1}"
 
@@ -175,7 +175,7 @@ class RecordSource(SampleSource):
         """
 
     def decode_batch_op(self, indices: Any, raw: Raw) -> tuple[Any, Any]:
-        """Like `decode_op` for a batch, first axis [batch]; a source whose decoding is vectorised says how."""
+        """Decode a batch, first axis [batch], as `decode_op` does a record; vectorised decoding overrides it."""
         import tensorflow as tf
 
         signature = tuple(tf.TensorSpec(spec.shape, spec.dtype) for spec in self.sample_specs)
@@ -183,7 +183,7 @@ class RecordSource(SampleSource):
         return decoded[0], decoded[1]
 
     def fault_in(self, message: str) -> str | None:
-        """The record that an error of TensorFlow's is about, as a sentence that names it, where its text names it."""
+        """Return a sentence with the record that an error of TensorFlow's is about; None if its text names none."""
         return None
 
     # With a reader of TensorFlow 1.
@@ -244,7 +244,7 @@ class RecordSource(SampleSource):
         return [self._sample_near(index % self.records) for index in indices]
 
     def decode_shaped_op(self, index: Any, raw: Raw) -> tuple[Any, Any]:
-        """Like `decode_op`; features and label must have the shapes that `sample_specs` says."""
+        """Decode as `decode_op` does; features and label must have the shapes of `sample_specs`."""
         import tensorflow as tf
 
         decoded = zip(self.decode_op(index, raw), self.sample_specs, strict=True)
@@ -252,7 +252,7 @@ class RecordSource(SampleSource):
         return features, label
 
     def decode_or_flag(self, index: Any, raw: Raw) -> tuple[Any, Any, Any]:
-        """Like `decode_shaped_op`, and whether the record could be decoded, bool [].
+        """Decode as `decode_shaped_op` does; return also whether the record could be decoded, bool [].
 
         Where records are skipped (`skips`), one that cannot be decoded gives zeros and False and is noted, see
         `undecodable`; a backend leaves it out after its number was given. Else it raises as `decode_op` does.

@@ -78,7 +78,7 @@ class SlowStorageOptions(plugins.Options):
     @field_validator("files")
     @classmethod
     def _fill_in_defaults(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """With every default of that source filled in, so that a session says what was read."""
+        """Return the options with every default of that source, so that a session says what was read."""
         rest = dict(given)
         kind = rest.pop("kind", None)
         found = {name: plugins.find("sources", name) for name in plugins.names("sources")}

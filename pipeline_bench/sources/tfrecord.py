@@ -208,7 +208,7 @@ def read_index(path: str) -> TfrecordIndex:
 
 
 def _header_problem(header: bytes, left_bytes: int) -> str:
-    """What is wrong with a record, going by its header and the bytes from there to the file's end; empty: nothing."""
+    """Return what is wrong with a record, by its header and the bytes up to the file's end; empty for nothing."""
     if len(header) < HEADER.size:
         return f"the file ends after {len(header)} of the {HEADER.size} bytes of its header"
     length, checksum = HEADER.unpack(header)

@@ -173,7 +173,7 @@ class ScratchFolder:
         self.remove()
 
     def take_temporary_files(self) -> None:
-        """Have this folder hold what the process makes under a random name from now on: temporary files and folders.
+        """Put temporary files and folders of this process into this folder from now on.
 
         A process that ends by `os._exit` leaves them: AutoGraph's, the folder of a `with` that never ends. `gettempdir`
         stays as it is: what others put there under a name of their own, such as downloads, is to be found again.
@@ -197,7 +197,7 @@ def remove_own() -> None:
 
 @contextlib.contextmanager
 def own_temporary_files() -> Iterator[None]:
-    """Have a folder hold what this process makes under a random name, as `take_temporary_files` does, once it does."""
+    """Put temporary files into a `ScratchFolder` until the block ends; it is made when the first one is."""
     made: list[ScratchFolder] = []
 
     def folder() -> Path:
@@ -244,7 +244,7 @@ def sweep() -> None:
 
 @contextlib.contextmanager
 def in_use(folder: Path) -> Iterator[None]:
-    """Have `is_in_use` say so of a folder until the block or this process ends, unless the disk has no locks."""
+    """Mark a folder as in use until the block or this process ends, unless the disk has no locks; see `is_in_use`."""
     lock = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # a `ScratchFolder` is locked already

@@ -45,7 +45,7 @@ class _Deferral:
                 signal.signal(number, self._note)
 
     def restore(self) -> None:
-        """Put the handlers back."""
+        """Restore the handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -24,7 +24,7 @@ _given: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
 
 def lend(work: Callable[[], NoReturn]) -> NoReturn:
-    """Have a thread of its own do the work, which ends the process; run in this one what `run` is given meanwhile."""
+    """Do the work, which ends the process, in a thread of its own; run in this one what `run` is given meanwhile."""
 
     def end() -> None:
         try:
@@ -39,7 +39,7 @@ def lend(work: Callable[[], NoReturn]) -> NoReturn:
 
 
 def run(function: Callable[[], None]) -> None:
-    """Have the main thread, which is lent, run a function; return at once."""
+    """Run a function in the main thread, which is lent; return at once."""
     _given.put(function)
 
 

@@ -44,7 +44,7 @@ def module_command(module: str, *arguments: object, detached: bool = False) -> l
 
 
 def end_with_parent(parent: int, thread: int | None = None) -> None:
-    """Have the kernel kill this process when its parent ends; leave at once where that has ended already (Linux).
+    """Ask the kernel to kill this process when its parent ends; leave at once if that has ended already (Linux).
 
     Call it before anything slow. The kernel's "parent" is the thread that started this process, and is not asked to
     watch one that may end before its process: then only the second half is done.
@@ -60,7 +60,7 @@ def end_with_parent(parent: int, thread: int | None = None) -> None:
 
 
 def end_soon_after_parent(parent: int) -> None:
-    """Have a thread end this process within a second after its parent, where no lasting thread of that started it."""
+    """End this process within a second after its parent, by a thread, if no lasting thread of that started it."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -212,7 +212,7 @@ def thread_starts() -> Iterator[dict[int, str]]:
 
 
 def _fork_once() -> None:
-    """Have every library do what it does when the process forks; the child ends at once."""
+    """Fork once, so that every library's handlers for it run; the child ends at once."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()

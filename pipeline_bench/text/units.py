@@ -22,7 +22,7 @@ which is surely faster may be slower."""
 
 
 def _dash_where_unknown(show: Callable[[float], str]) -> Callable[[float | None], str]:
-    """Have `show` give a dash for what was not measured, or is no finite number."""
+    """Wrap `show`: it gives a dash for what was not measured, or is no finite number."""
 
     @functools.wraps(show)
     def shown(value: float | None) -> str:
@@ -33,7 +33,7 @@ def _dash_where_unknown(show: Callable[[float], str]) -> Callable[[float | None]
 
 @_dash_where_unknown
 def milliseconds(value_ms: float) -> str:
-    """Three significant digits of a time in ms, in the unit that reads best: ``12.3 ms``, ``840 µs``, ``1.20 s``."""
+    """Return a time in ms with three digits, in the unit that reads best: ``12.3 ms``, ``840 µs``, ``1.20 s``."""
     magnitude = abs(value_ms)
     if magnitude >= 999.5:  # what would round to 1000 ms is 1.00 s
         return f"{_digits(value_ms / 1000)} s"
@@ -49,7 +49,7 @@ def plain_milliseconds(value_ms: float) -> str:
 
 
 def seconds(value_s: float | None) -> str:
-    """Three significant digits of a time in seconds: ``18.0 s``, ``840 ms``."""
+    """Return a time in seconds with three digits: ``18.0 s``, ``840 ms``."""
     return milliseconds(None if value_s is None else value_s * 1000)
 
 

@@ -36,7 +36,7 @@ def run(
     alive: Alive = lambda: None,
     device: str | None = None,
 ) -> Copied | None:
-    """Have the model step on one batch that stays on the device, and then by turns on that and on one in host memory.
+    """Train on one batch that stays on the device, then alternately on that and on one in host memory.
 
     Args:
         dataset: gives the batch.

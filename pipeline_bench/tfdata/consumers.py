@@ -123,13 +123,13 @@ def _record_parts(start_ns: int, end_ns: int, count: int, record: Record) -> boo
 
 
 def _has_windows(dataset: Any, count: int) -> bool:
-    """Whether a pass has so many whole windows that what is left over at its end, and not counted, is no matter."""
+    """Return whether a pass has so many whole windows that the uncounted rest at its end does not matter."""
     cardinality = int(dataset.cardinality())
     return can_window(dataset) and (cardinality == INFINITE or cardinality >= _WINDOWS_LEAST * count)
 
 
 def train(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None) -> int | None:
-    """Have the model step on the elements; the input wait is how long `next` took.
+    """Train on the elements; the input wait is how long `next` took.
 
     Args:
         dataset: finite or not.
@@ -158,7 +158,7 @@ def iterate(
     alive: Alive,
     counts: Callable[[], bool] = lambda: True,
 ) -> int | None:
-    """Have the model step on what `next_batch` gives; see `train`, which says what it returns.
+    """Train on what `next_batch` gives; return what `train` does.
 
     Args:
         next_batch: gives a batch, or raises UsedUpError.

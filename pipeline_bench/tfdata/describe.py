@@ -104,7 +104,7 @@ def _structure(value: Any) -> str:
 
 
 def _options(options: Any, fresh: Any, prefix: str = "") -> dict[str, Value]:
-    """What a `tf.data.Options` sets, unlike a fresh one, by dotted names: ``threading.private_threadpool_size``."""
+    """Return what a `tf.data.Options` sets beside the defaults, by name: ``threading.private_threadpool_size``."""
     result: dict[str, Value] = {}
     for name in sorted(getattr(options, "_options", {})):
         value, unset = getattr(options, name), getattr(fresh, name)
@@ -165,7 +165,7 @@ def name(given: Any) -> str:
 
 
 def _plain_function(given: Any) -> Any:
-    """The Python function behind a partial, a tf.function, a bound method, a decorated one or a callable object."""
+    """Return the Python function behind a partial, tf.function, bound or decorated method, or callable object."""
     while isinstance(given, functools.partial):
         given = given.func
     given = inspect.unwrap(getattr(given, "python_function", given))

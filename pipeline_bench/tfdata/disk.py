@@ -40,7 +40,7 @@ class Bandwidth(NamedTuple):
 
 @contextmanager
 def opened_files(apart_from: Iterable[Path] = ()) -> Iterator[Mapping[str, None]]:
-    """For the block, collect the regular files that this process has open, as far as they are seen in passing.
+    """Collect, during the block, the regular files that this process has open, as far as sampling sees them.
 
     The first ones are the keys of the mapping, in their order. Files of the interpreter and the folders of `apart_from`
     are left out.
@@ -79,7 +79,7 @@ def _open_now() -> list[str]:
 
 
 def bytes_read() -> int | None:
-    """Bytes that this process has read by calls so far, from the page cache or not; None where it is not known."""
+    """Return the bytes that this process has read by calls so far, from the page cache or not; None if unknown."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/self/io").read_text(encoding="ascii").splitlines():
             name, _, value = line.partition(":")

@@ -22,7 +22,7 @@ class EagerIterator:
 
 
 def restart(iterator: Any, lasted_s: float) -> None:
-    """Have an iterator over a dataset begin anew.
+    """Restart an iterator over a dataset.
 
     A training waits for the end of the one before, now and then almost as long as its pass took (`end_aside`). So does
     this after short passes, of which what is measured has many; one such wait in a few seconds would be chance.
@@ -42,7 +42,7 @@ def restart(iterator: Any, lasted_s: float) -> None:
 
 
 def end_aside(held: list[Any], seconds: float = _END_S) -> None:
-    """Let go of what holds TensorFlow's iterators, and wait for their end no longer than this.
+    """Release what holds TensorFlow's iterators, and wait for their end no longer than this.
 
     The end of one that was read for a minute may take as long, see `monitoring.probe.time_ends`: nothing then is left
     of its pipeline but a thread that sleeps.

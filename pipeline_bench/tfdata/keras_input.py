@@ -205,7 +205,7 @@ def _adapter(data: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _passes(data: Any, given: Mapping[str, Any]) -> Any:
-    """A dataset of a PyDataset whose every pass is an epoch: its pool is started and stopped, its hooks are called."""
+    """Return a dataset of a PyDataset whose passes are epochs, with its pool started and its hooks called."""
     adapter = _adapter(data, given)
     plain = adapter._get_iterator
 
@@ -275,7 +275,7 @@ def places_recorded() -> Iterator[None]:
 
 
 def _place_of_workers(kind: type, base: type) -> Location | None:
-    """The call of the class, where it hands its further arguments on; else that of ``super().__init__`` in it.
+    """Return the class's call if that hands further arguments on, else the call of ``super().__init__`` in it.
 
     Of a library's class it is the user's call that makes the object. None of a user's class upon a library's, which may
     not take the arguments.

@@ -128,7 +128,7 @@ class CallPlan:
         return node.inputs[0]
 
     def redirect(self, old: int, new: int) -> None:
-        """Have all that took one node's dataset, and the sink, take another's."""
+        """Connect all that took one node's dataset, and the sink, to another's."""
         for node in self.consumers(old):
             if node.id != new:
                 self.put(node.reading(old, new))
@@ -184,11 +184,11 @@ class CallPlan:
         self._become(tuple(node.id for node in nodes), fused.reading(nodes[-2].id, nodes[0].inputs[0]))
 
     def parse_batch(self, number: int) -> None:
-        """Have a map's function parse a batch of serialized examples where it parses one."""
+        """Parse a batch of serialized examples in a map's function, in place of one."""
         self._change_map(number, composing.parsing_batches)
 
     def vectorize(self, number: int) -> None:
-        """Have a map run its function, which takes a sample, on a whole batch."""
+        """Run a map's function, which takes a sample, on a whole batch."""
         self._change_map(number, composing.vectorized)
 
     def _change_map(self, number: int, change: Callable[[Any], Any]) -> None:
@@ -199,13 +199,13 @@ class CallPlan:
         self.put(node.setting(map_func=change(node.function)))
 
     def divide(self, number: int, after: int, statements: int) -> None:
-        """Have a map behind an earlier node run the first statements of a map's function, and the map the others."""
+        """Divide a map: one behind an earlier node runs its function's first statements, and it the others."""
         fixed, random = splitting.halves(self.node(number).function, statements)
         self._change_map(number, lambda _: random)
         self.insert_after(after, "map", {"map_func": fixed, "num_parallel_calls": AUTOTUNE})
 
     def batch_in_generator(self, generator_id: int, batch_id: int) -> None:
-        """Have a `from_generator` gather the batches of the `batch` right behind it, which is left out."""
+        """Gather batches in a `from_generator`, in place of the `batch` right behind it."""
         generator, batch = self.node(generator_id), self.node(batch_id)
         if generator.method != "from_generator" or batch.method != "batch":
             raise PipelineBenchError("only a from_generator with a batch behind it can gather batches")
@@ -223,7 +223,7 @@ class CallPlan:
         self._become((batch.id, generator.id), node.setting(generator=gathered, output_signature=batched))
 
     def gather_batches(self, source_id: int, batch_id: int) -> None:
-        """Have a `from_tensor_slices` give numbers of rows, and a map behind the `batch` gather those of each batch."""
+        """Replace a `from_tensor_slices` by numbers of rows, which a map behind the `batch` gathers batch by batch."""
         source, batch = self.node(source_id), self.node(batch_id)
         if source.method != "from_tensor_slices" or batch.method != "batch":
             raise PipelineBenchError("only the slices of tensors with a batch behind them can be gathered")
@@ -237,7 +237,7 @@ class CallPlan:
         self.insert_after(batch.id, "map", {"map_func": gather})
 
     def gather_windows(self, source_id: int, window_id: int, flat_map_id: int) -> None:
-        """Have a `from_tensor_slices` give numbers of first rows, and a map gather the windows that begin there."""
+        """Replace a `from_tensor_slices` by numbers of first rows, and gather the windows that begin there in a map."""
         source, window, flat = (self.node(number) for number in (source_id, window_id, flat_map_id))
         if (source.method, window.method, flat.method) != ("from_tensor_slices", "window", "flat_map"):
             raise PipelineBenchError("only windows of slices that a flat_map makes rows of can be gathered")
@@ -255,7 +255,7 @@ class CallPlan:
         self.put(changed.setting(map_func=gather))
 
     def distribute(self, number: int, dispatcher: str, processing_mode: str) -> None:
-        """Have a tf.data service run a node and what is in front of it."""
+        """Move a node and what is in front of it to a tf.data service."""
         crossing = service_cluster.crossing(dispatcher, processing_mode)
         self.insert_after(number, "apply", {"transformation_func": crossing})
 

@@ -122,7 +122,7 @@ def entries() -> dict[str, Entry]:
 
 @contextmanager
 def intercepted(handler: Handler) -> Iterator[None]:
-    """Have every call of the public functions pass through the handler, in all threads, until the end of the block."""
+    """Pass every call of the public functions through the handler, in all threads, until the block ends."""
     from tensorflow.python.data.ops import map_op
 
     listed = entries()
@@ -144,7 +144,7 @@ def intercepted(handler: Handler) -> Iterator[None]:
 
 @contextmanager
 def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Have an attribute of a class be another one until the end of the block."""
+    """Replace an attribute of a class until the block ends."""
     before = inspect.getattr_static(owner, name)
     setattr(owner, name, value)
     try:

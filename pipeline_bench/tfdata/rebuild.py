@@ -177,7 +177,7 @@ class _Maker:
         cached_elements: int | None = None,
         draws_in_order: bool = False,
     ) -> None:
-        """With a seed, everything is made again, and the same stage shuffles alike in every process."""
+        """Prepare to make a pipeline again; with a seed, the same stage shuffles alike in every process."""
         self._plan = plan
         self._scratch = scratch
         self._seed = seed

@@ -249,7 +249,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def serve(connection: Any) -> None:
-    """Be the dispatcher or the worker that the first message says; does not return."""
+    """Run the dispatcher or the worker that the first message names; does not return."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     try:
         with quick_imports():

@@ -218,7 +218,7 @@ def _prove(dataset: Any, whole: Any, first: Callable[..., Any], second: Callable
 
 @contextmanager
 def _traced_anew(whole: Any) -> Iterator[None]:
-    """Have the `tf.function`s in a function's module traced again: a seed is part of an op from when that is made.
+    """Trace the `tf.function`s in a function's module again: an op has its seed from when it is made.
 
     Python's and NumPy's numbers, which are drawn while a function is traced, come from one seed as well.
     """

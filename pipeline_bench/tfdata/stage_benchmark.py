@@ -236,7 +236,7 @@ class StageBenchmark:
         return Rate(max(0.0, elapsed_ns), max(0.0, cpu_ns), queued_ns)
 
     def _count_inputs(self, stage: Stage, seconds: float) -> float | None:
-        """How many elements it takes for one that it gives; the most that it may be where it opened few and gave many.
+        """Return how many elements a stage takes for one that it gives; an upper bound if it opened few and gave many.
 
         What it took before its first element may be a buffer that it fills, and belongs to none.
         """

@@ -27,7 +27,7 @@ _LEAVES_OUT = ("filter", "take_while", "unique", "ignore_errors", "rejection_res
 
 
 def shrink(plan: CallPlan) -> None:
-    """Have the sources of a plan that no edit has changed yet give only what a few batches need.
+    """Limit the sources of a plan, before any edit, to what a few batches need.
 
     What each is asked for follows from the calls behind it as the user wrote them, so that it is the same whatever the
     edits: a batch asks for its size, a skip and a shard for what they leave out, and of what an `interleave` opens each
@@ -69,7 +69,7 @@ def _shrunk_source(node: Node, limit: int) -> Node:
 
 
 def _first_rows(tensors: Any, count: int) -> Any:
-    """The first rows of arrays and of what consists of them; None where something else is among it, such as a list."""
+    """Return the first rows of arrays and of what consists of them; None if it holds anything else, such as a list."""
     import tensorflow as tf
 
     if isinstance(tensors, np.ndarray | tf.Tensor):

@@ -303,7 +303,7 @@ def _source_of_file(where: str, what: str) -> Path:
 
 
 def _source_of_module(where: str) -> Path | None:
-    """The file of a module, found without importing it or a package around it; None where it has no source to read."""
+    """Return a module's file, found without importing it or its packages; None if it has no source to read."""
     parts = where.split(".")
     if not all(part.isidentifier() for part in parts):
         raise UsageError(f"{where!r} is neither a .py file nor the name of a module", "write FILE.py:FUNCTION")
@@ -336,7 +336,7 @@ def _parsed(path: Path, shown: str) -> ast.Module:
 
 
 def _bound_names(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """What is bound at module level, under ``if``, ``try``, ``with`` and loops too, and by ``global`` in functions."""
+    """Return the names bound at module level, under ``if``, ``try``, ``with`` and loops too, and by ``global``."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, _DEFINITIONS):
             yield child.name, child

@@ -58,7 +58,7 @@ def on_device_of(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]
 
 
 def _end_imports() -> None:
-    """Have no import wait for a module that is being imported: a script that trains as it is imported never ends that.
+    """Let no import wait for a module that is being imported: a script that trains on import never ends that.
 
     What imports from such a module then finds what it has so far, as in the thread that imports it.
     """

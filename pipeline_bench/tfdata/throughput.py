@@ -127,7 +127,7 @@ class FlatIterator(EagerIterator):
 
 
 def _flat_specs(structure: Any) -> list[Any]:
-    """The tensors that tf.data moves for an element of that spec: a ragged one travels as one variant, for example."""
+    """Return the specs of the tensors that tf.data moves for an element: a ragged one travels as one variant."""
     import tensorflow as tf
 
     return [spec for part in tf.nest.flatten(structure) for spec in part._flat_tensor_specs]
@@ -260,7 +260,7 @@ def windowed_rate(dataset: Any, deadline: Deadline, each_ns: float, element_byte
 
 
 def _cpu_s() -> float:
-    """CPU seconds of this process so far, over all of its threads."""
+    """Return the CPU seconds of this process so far, over all of its threads."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 

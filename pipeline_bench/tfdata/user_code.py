@@ -230,7 +230,7 @@ _kept_modules: dict[str, ModuleType] = {}
 
 
 def seed(number: int) -> None:
-    """Have the user's code draw the same numbers in every trial; it may seed anew by itself."""
+    """Seed the generators of random numbers, alike in every trial; the user's code may seed them again."""
     import numpy as np
     import tensorflow as tf
 
@@ -246,7 +246,7 @@ def keep_imports() -> None:
 
 
 def restore_imports() -> None:
-    """Give the import system back what the user's code has taken from it: more is imported once that has run."""
+    """Restore what the user's code has removed from the import system: more is imported once that has run."""
     if "tensorflow" in sys.modules and sys.path:
         return
     sys.path.extend(folder for folder in _kept_path if folder not in sys.path)

@@ -138,7 +138,7 @@ def _fault_in(source: RecordSource, message: str) -> str | None:
 
 
 def _message(error: BaseException) -> str:
-    """What an error says; where that holds foreign bytes, TensorFlow's own error is lost in turning them into text."""
+    """Return an error's message; bytes that are no text hide TensorFlow's own error behind a UnicodeDecodeError."""
     if isinstance(error, UnicodeDecodeError):
         return safe_message(_FOREIGN_BYTES.sub("", error.object.decode(errors="replace")))
     of_tensorflow = getattr(error, "message", None)
@@ -157,7 +157,7 @@ def _not_found(text: str, tried: int, records: int) -> str:
 
 @contextmanager
 def _trying(source: RecordSource, config: Any) -> Iterator[TryOne]:
-    """A way to try single records, read in Python and decoded by TensorFlow, in a graph of its own."""
+    """Give a function that reads a record in Python and decodes it by TensorFlow, in a graph of its own."""
     import tensorflow as tf
 
     v1 = tf.compat.v1

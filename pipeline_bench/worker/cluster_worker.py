@@ -43,7 +43,7 @@ _STUCK_SHARE = 0.5
 
 
 def run(connection: Any) -> None:
-    """Be the task that the first message says; does not return."""
+    """Run the task that the first message names; does not return."""
     assignment: messages.Assignment = connection.recv()
     try:
         with quick_imports():

@@ -180,7 +180,7 @@ class TrainingEngine(Engine):
             self.channel.send(controller.close())
 
     def _audit_samples(self) -> None:
-        """Have the samples that reach the model audited; where they cannot be identified, send the reason."""
+        """Audit the samples that reach the model; send the reason if they cannot be identified."""
         source = self.source
         if not self.shows_samples:
             reason = f"the source {source.name} neither numbers its samples nor says how they are distributed"
@@ -194,7 +194,7 @@ class TrainingEngine(Engine):
             self.recorder.audit_samples(audit, sample_audit.cost_us(source, values))
 
     def _prepare_page_cache(self) -> PageCacheController | None:
-        """Have the source's files made cold or warm; None where it reads none."""
+        """Make the source's files cold or warm in the page cache; return None if it reads none."""
         if isinstance(self.source, RecordSource):
             self.source.forget()  # the fingerprints have read files
         controller = open_controller(self.source, lambda: self.recorder.steps)

@@ -105,7 +105,7 @@ class PageCacheController:
             self._before = self._look_everywhere()
 
     def start(self) -> None:
-        """Begin to account, and to evict where that was asked; called right before the input starts."""
+        """Begin to account, and to evict if that was asked; called right before the input starts."""
         self._bytes_read = self._bytes_so_far()
         self._thread.start()
 
@@ -161,14 +161,14 @@ class PageCacheController:
             tick_s = self.tick_s(time.monotonic() - started_s)
 
     def tick_s(self, elapsed_s: float) -> float:
-        """When the next tick is due, where it took so long to what was seen by now."""
+        """Return the seconds until the next tick, from the time that it took to see the records so far."""
         if self._asked != "cold":
             return LONGEST_TICK_S
         epoch_s = elapsed_s * self._layout.records / max(self._seen, 1)
         return min(max(epoch_s / _TICKS_AN_EPOCH, SHORTEST_TICK_S), LONGEST_TICK_S)
 
     def _try_tick(self) -> None:
-        """A file that has gone is for the input to complain of."""
+        """Check the files once; one that has gone is a reason here, and an error only for the input."""
         try:
             self.tick()
         except OSError as error:
@@ -208,7 +208,7 @@ class PageCacheController:
             return None
 
     def _look_everywhere(self) -> float | None:
-        """The share of all pages that is resident, of parts spread over the files; None where that is not known."""
+        """Return the share of pages that is resident, from parts spread over the files; None if unknown."""
         first = self._epochs[0]
         first.resident = first.pages = 0
         most_bytes = min(max(self._layout.size_bytes // _PARTS_BEFORE, page_cache.PAGE_BYTES), _LARGEST_PART_BYTES)

@@ -205,7 +205,7 @@ class PipelineEngine(Engine):
             self._send(inspection.model_copy(update={"costs": costs}))
 
     def _inspect_read(self, read: KerasInput) -> None:
-        """As `_inspect`, of what a `fit` was given that is no tf.data pipeline."""
+        """Inspect what a `fit` was given that is no tf.data pipeline."""
         self.recorder.phase("inspect")
         inspection = self._with_training(read.described(self._make_ns))
         self._send(inspection)
@@ -283,7 +283,7 @@ class PipelineEngine(Engine):
         return made
 
     def _kept(self, read: KerasInput) -> Any:
-        """As `_filled`, of a PyDataset, which may be told to keep its batches."""
+        """Return the dataset of a PyDataset, its batches kept first if an edit asks for it."""
         if any(edit.kept_stage is not None for edit in self._task.edits):
             self.recorder.phase("fill")
             limit_s = self._task.limit_s
@@ -331,7 +331,7 @@ class PipelineEngine(Engine):
         return made.dataset
 
     def _partly_filled(self, elements: int, first_s: float) -> Any:
-        """The pipeline with its inserted caches holding their first elements only, about those that a short pass gave.
+        """Return the pipeline with only so many elements in its inserted caches as a short pass gave.
 
         Raises:
             PipelineBenchError: not even a few elements can be kept in the time.

@@ -90,7 +90,7 @@ def _steps(queue: Any, width: int) -> dict[str, list[Any]]:
 
 
 def _measured(session: Any, steps: dict[str, list[Any]], rounds: int) -> dict[str, list[float]]:
-    """Mean µs a step of each block, the two slowest steps of a block left out."""
+    """Return the mean µs a step of each block, without the two slowest steps of a block."""
     for fetches in steps.values():
         for _ in range(_WARMUP_STEPS):
             session.run(fetches)

@@ -195,7 +195,7 @@ class NumberedAudit(SampleAudit):
         self._digests = np.zeros(1, dtype=np.uint64)
 
     def take(self, digests: Sequence[StepDigest]) -> None:
-        """Numbers [samples], then as many fingerprints, of each step."""
+        """Take in of each step its samples' numbers [samples], then as many fingerprints."""
         if not digests:
             return
         self.checked_steps += len(digests)
@@ -320,7 +320,7 @@ class RandomAudit(SampleAudit):
         self._repeated = 0
 
     def take(self, digests: Sequence[StepDigest]) -> None:
-        """Samples, mean and mean square of each step's batch."""
+        """Take in of each step its number of samples, and the mean and mean square of its batch."""
         for _, shown in digests:
             samples, mean, square = (float(value) for value in shown)
             self.checked_steps += 1

@@ -161,7 +161,7 @@ def _not_kept(inspection: Inspection, context: Context) -> str | None:
 
 @kind(saving=0.9, blocker=_not_kept, api="PyDataset", has_price=True)
 def keep_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
-    """Have a PyDataset keep the batches that it made, if each is the same in every epoch and memory has room."""
+    """Keep the batches that a PyDataset made, if each is the same in every epoch and memory has room."""
     for workers, stage, _, _ in pools(inspection):
         size_bytes = _size_bytes(inspection, stage)
         if stage.draws or stage.epoch_hooks or size_bytes is None or not _fits(size_bytes, context):

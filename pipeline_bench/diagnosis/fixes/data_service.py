@@ -26,7 +26,7 @@ def _nothing_to_move(inspection: Inspection, context: Context) -> str | None:
 
 @kind(saving=0.9, blocker=_nothing_to_move)
 def data_service(inspection: Inspection, context: Context) -> Iterator[Fix]:
-    """Have the workers of a tf.data service that is there run what needs neither this process's Python nor its state.
+    """Move to the workers of a running tf.data service what needs neither this process's Python nor its state.
 
     One worker gives each sample once, in its order, under `OFF`; several do under `DYNAMIC`, in another order.
     """
@@ -53,7 +53,7 @@ def data_service(inspection: Inspection, context: Context) -> Iterator[Fix]:
 
 
 def _last(inspection: Inspection) -> Stage | None:
-    """The last stage of the trunk that a worker can run with all in front of it; None where there is none."""
+    """Return the last stage of the trunk that a worker can run with all in front of it; None if there is none."""
     run = chain.trunk(inspection)
     while len(run) > 1 and run[0].method in _STAY_BEHIND:
         run = run[1:]
@@ -61,7 +61,7 @@ def _last(inspection: Inspection) -> Stage | None:
 
 
 def _before_batches(inspection: Inspection, last: Stage) -> Stage:
-    """The stage in front of the first batch: each worker's last batch would be incomplete, unless there is none."""
+    """Return the stage in front of the first batch, if its data end: each worker's last batch would be incomplete."""
     stage: Stage | None = last
     cut = last
     while stage is not None:
@@ -73,7 +73,7 @@ def _before_batches(inspection: Inspection, last: Stage) -> Stage:
 
 
 def _why_not(stage: Stage) -> str | None:
-    """Why a worker cannot run a stage, or must not; None where it can."""
+    """Return why a worker cannot run a stage, or must not; None if it can."""
     if stage.method == "opaque":
         return "what a dataset is made of is not known"
     if stage.method in KEEPING:  # each job of the service would fill its own

@@ -182,7 +182,7 @@ def fuse(inspection: Inspection, context: Context) -> Iterator[Fix]:
 
 @kind(saving=0.5)
 def order(inspection: Inspection, context: Context) -> Iterator[Fix]:
-    """Put cheap stages in front of dear ones, and the shuffle in front of the repeat."""
+    """Move cheap stages in front of expensive ones, and the shuffle in front of the repeat."""
     yield from _shuffles(inspection)
     yield from _filters(inspection)
     for repeat, shuffle in chain.pairs(inspection, "repeat", "shuffle"):

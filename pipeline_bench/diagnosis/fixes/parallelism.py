@@ -185,7 +185,7 @@ def _no_service(inspection: Inspection, context: Context) -> str | None:
 
 @kind(saving=0.05, blocker=_no_service)
 def service(inspection: Inspection, context: Context) -> Iterator[Fix]:
-    """Have a tf.data service worker on this machine run the pipeline; on others it gains what they have."""
+    """Move the pipeline to a tf.data service worker on this machine; on other machines it gains their cores."""
     yield fix(
         "tf.data service",
         "Have a tf.data service worker in a process of its own run the pipeline",

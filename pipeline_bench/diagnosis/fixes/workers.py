@@ -97,7 +97,7 @@ def no_workers(inspection: Inspection, context: Context) -> Iterator[Fix]:
 
 
 def _counts(*wanted: int) -> list[int]:
-    """Numbers of workers, each once, of two at least."""
+    """Return the numbers of workers to try, each once, from two on."""
     return list(dict.fromkeys(min(max(2, count), _MOST_WORKERS) for count in wanted))
 
 
