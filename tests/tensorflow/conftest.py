@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -29,6 +30,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.tensorflow)
+
+
+@pytest.fixture(autouse=True)
+def garbage_is_collected() -> Iterator[None]:
+    """What a test leaves is collected at once, and what lives on is left out of later collections.
+
+    One test in ten would wait for the end of an iterator of another one's, for as long as that has lived, up to a
+    minute: see `pipeline_bench.monitoring.probe.time_ends`.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -303,10 +303,8 @@ def test_another_callback_that_raises_leaves_a_session_once_the_monitor_goes(tmp
         with pytest.raises(RuntimeError, match="checkpoint"):
             model.fit(slowly(0.0), verbose=0, callbacks=[callback, Raising()])
 
-    gc.freeze()  # what other tests have left takes tens of seconds to be looked at
     train()
     gc.collect()
-    gc.unfreeze()
     (folder,) = tmp_path.iterdir()
     session = pipeline_bench.load(folder)
     assert session.trials[0].steps is not None
@@ -338,7 +336,6 @@ def test_a_monitor_keeps_no_model_of_the_trainings_that_have_ended() -> None:
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             raise ValueError("another callback")
 
-    gc.freeze()  # see above
     callback = StarvationMonitor(out=None, quiet=True)
     callback.on_problem = lambda _: None
     held: list[weakref.ref[Any]] = []
@@ -352,7 +349,6 @@ def test_a_monitor_keeps_no_model_of_the_trainings_that_have_ended() -> None:
     callback.set_model(network())
     del model, beside
     gc.collect()
-    gc.unfreeze()
     assert [each() for each in held] == [None, None, None]
     assert callback.session is not None
 
@@ -391,9 +387,7 @@ def iterators() -> list[Any]:
 
 
 @pytest.mark.parametrize("package", [keras, pytest.param(tf_keras, marks=pytest.mark.slow)])
-def test_an_iterator_is_let_go_of_when_keras_does_and_its_end_is_no_part_of_a_step(
-    package: Any, request: pytest.FixtureRequest
-) -> None:
+def test_an_iterator_is_let_go_of_when_keras_does_and_its_end_is_no_part_of_a_step(package: Any) -> None:
     def first_epochs_iterator_lives_on(*callbacks: Any) -> bool:
         others = iterators()
         held: list[weakref.ref[Any]] = []
@@ -418,8 +412,6 @@ def test_an_iterator_is_let_go_of_when_keras_does_and_its_end_is_no_part_of_a_st
         assert alive
         return any(alive)
 
-    gc.freeze()  # see above
-    request.addfinalizer(gc.unfreeze)
     if first_epochs_iterator_lives_on():
         pytest.skip("this Keras holds on to it, as Keras 2 with TensorFlow 2.16 does")
     callback = StarvationMonitor(out=None, quiet=True)
