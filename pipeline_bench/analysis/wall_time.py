@@ -155,7 +155,8 @@ def iterator_ends(waited_s: float, longest_s: float, seconds: float, how: str = 
         yield (
             f"{waited_s:.1f} s of the later epochs, up to {longest_s:.1f} s in one, waited for TensorFlow to end the "
             "iterator of the epoch before (its tuning thread may sleep on for a minute); a tf.data.Dataset with "
-            f"repeat(){how} has one iterator for all epochs"
+            f"repeat(){how} has one iterator for all epochs, and one with autotune.enabled = False in its Options has "
+            "no such thread"
         )
 
 
