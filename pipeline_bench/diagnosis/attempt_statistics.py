@@ -48,6 +48,8 @@ class AttemptStatistics:
     slower: bool
     asked: int
     """Trials that ended, measured or not."""
+    in_all: float | None = None
+    """The speed-up over all epochs, where a cache gains from the second on and their number is known; else the gain."""
 
     @property
     def name(self) -> str:
@@ -75,6 +77,8 @@ def of(session: Session, diagnosis: Diagnosis) -> list[AttemptStatistics]:
     """Return how every attempt stands, in the diagnosis' order."""
     results = {result.variant: result for result in session.results}
     measured = {trial.repeat for trial in session.trials_of(AS_WRITTEN) if trial.measured}
+    gains = {name: result.speedup.value for name, result in results.items()}
+    passes = chain.passes(diagnosis.inspection) if diagnosis.inspection is not None else None
     found = []
     for attempt in diagnosis.attempts:
         own = session.trials_of(attempt.fix.variant)
@@ -85,12 +89,26 @@ def of(session: Session, diagnosis: Diagnosis) -> list[AttemptStatistics]:
                 attempt=attempt,
                 trials=sum(trial.measured and trial.repeat in measured for trial in own),
                 gain=speedup.value if speedup is not None else None,
+                in_all=_in_all(attempt.fix, diagnosis, gains, passes),
                 faster=speedup is not None and speedup.difference == "faster",
                 slower=speedup is not None and speedup.difference == "slower",
                 asked=sum(trial.status != "interrupted" for trial in own),
             )
         )
     return found
+
+
+def _in_all(fix: Fix, diagnosis: Diagnosis, gains: dict[str, float | None], passes: float | None) -> float | None:
+    """Return the speed-up of a fix over so many passes over the data: a cache gains nothing in the first one.
+
+    The other fixes of a combination gain there what the best of them has gained alone.
+    """
+    gain = gains.get(fix.variant)
+    if not gain or passes is None or passes < 1 or not fix.kept_stages:
+        return gain
+    others = [name for name in fix.combines if not diagnosis.attempt(name).fix.kept_stages]
+    first = max([1.0, *(gains.get(name) or 1.0 for name in others)])
+    return passes / (1 / first + (passes - 1) / gain)
 
 
 def seconds_a_trial(session: Session, diagnosis: Diagnosis) -> dict[str, float]:
@@ -332,4 +350,4 @@ def _is_steady(means_ms: list[float]) -> bool:
 
 def by_gain(found: AttemptStatistics) -> float:
     """Return a key that sorts the highest gain first, and what was not measured last."""
-    return math.inf if found.gain is None else -found.gain
+    return math.inf if found.in_all is None else -found.in_all

@@ -285,11 +285,9 @@ def _text(
     text = f"{head}: {_why(inspection, parts, stage, cause)}.{_beside_the_model(share, times)}"
     if as_written_ms is not None and _dearer_alone(parts, stage, as_written_ms):
         alone = units.milliseconds(parts.elapsed_ns[stage.id] / NS_PER_MS)
-        text += (
-            f" Alone it took {alone}, more than the {units.milliseconds(as_written_ms)} of the "
-            "whole pipeline: the machine was slower then, or the stage has more threads in the whole pipeline. Its "
-            "share is only a hint."
-        )
+        threads = ", or it has fewer threads then" * chain.hands_over(stage, inspection.default_parallelised)
+        whole = f"the {units.milliseconds(as_written_ms)} of the whole pipeline"
+        text += f" Alone it took {alone}, more than {whole}: the machine was slower{threads}. Its share is only a hint."
     return text + _epochs(inspection, parts) + _first_fill(inspection, as_written_ms)
 
 

@@ -254,6 +254,17 @@ def without(parts: Segments, stages: Collection[int]) -> Segments:
     )
 
 
+def passes(inspection: Inspection) -> float | None:
+    """Return how often a script's training passes over its data in all; None if that is not known."""
+    training, batches = inspection.training, inspection.pass_elements
+    if training is None or training.in_loop or not batches or batches < 0:
+        return None
+    if training.steps is not None:
+        return training.steps / batches
+    repeats = (inspection.cardinality or 0) / batches
+    return training.epochs * repeats if training.epochs is not None and repeats > 0 else None
+
+
 def hands_over(stage: Stage, default_parallelised: bool) -> bool:
     """Return whether the stage hands its elements over through a buffer, and so runs beside what pulls from it.
 

@@ -72,7 +72,7 @@ def proposal(found: list[AttemptStatistics]) -> AttemptStatistics | None:
     if not fit:
         return None
     best = fit[0]
-    simpler = [each for each in fit if _parts(each) < _parts(best) and _gain(each) * SIMPLER >= _gain(best)]
+    simpler = [each for each in fit if _parts(each) < _parts(best) and _in_all(each) * SIMPLER >= _in_all(best)]
     return min(simpler, key=lambda each: (len(_parts(each)), attempt_statistics.by_gain(each)), default=best)
 
 
@@ -98,11 +98,15 @@ def best_part(each: AttemptStatistics, found: list[AttemptStatistics]) -> Attemp
 
 def beaten(each: AttemptStatistics, part: AttemptStatistics | None) -> bool:
     """Return whether a combination gains hardly more than the best part of it."""
-    return part is not None and each.gain is not None and each.gain < SIMPLER * _gain(part)
+    return part is not None and each.gain is not None and _in_all(each) < SIMPLER * _in_all(part)
 
 
 def _parts(each: AttemptStatistics) -> frozenset[str]:
     return frozenset(each.attempt.fix.combines or (each.name,))
+
+
+def _in_all(each: AttemptStatistics) -> float:
+    return each.in_all or 0.0
 
 
 def _gain(each: AttemptStatistics) -> float:
@@ -278,10 +282,16 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -
     first = inspection is not None and inspection.cold
     caches = chosen.attempt.fix.kept_stages
     since = ", from the second epoch on" if caches else ", in the epoch that fills the cache" if first else ""
+    if caches and (passes := chain.passes(inspection) if inspection is not None else None) and chosen.in_all:
+        since += f" ({units.ratio(chosen.in_all)} over {_of_epochs(passes)})"
     times = units.ratio(result.speedup.value)
     makes = "probably makes" if result.speedup.certainty == "probable" else "makes"
     gain = f"Proposed: {chosen.attempt.fix.title}. It {makes} {what} {times} as fast{ends}{since}{unknown}."
     return " ".join([gain, *_prices(diagnosis, chosen)])
+
+
+def _of_epochs(passes: float) -> str:
+    return f"all {passes:.0f} epochs" if passes.is_integer() else f"{passes:.1f} passes over the data"
 
 
 def _is_of_unknown_use(diagnosis: Diagnosis) -> bool:

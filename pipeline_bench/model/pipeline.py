@@ -259,7 +259,7 @@ class ScriptTraining(Data):
     in_loop: bool = False
     """Whether the `fit` is called in a loop of the user's code, which may train on the same data again."""
     steps: int | None = None
-    """Batches that its `fit` takes in all epochs, where `steps_per_epoch` says it."""
+    """Batches that it takes in all, where `steps_per_epoch` of its `fit`, or the `range` of its loop, says it."""
     behind: Line = ""
     """What the training puts behind its data: ``its class weights``, ``MirroredStrategy``."""
     never_reads_again: bool = False

@@ -360,6 +360,7 @@ def _of_loop(loop: DatasetLoop, model: Any) -> CapturedTraining:
         datasets=script_datasets.named(sys._getframe(1), loop.dataset, *loop.others),
         within=loop.within,
         never_reads_again=loop.never_reads_again,
+        steps=loop.steps,
         of_loop=loop.place,
     )
 

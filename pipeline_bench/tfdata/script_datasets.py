@@ -61,6 +61,7 @@ class CapturedTraining:
         within: the innermost loop that goes round once for each pass over the data; None where there is none, or it is
             not known.
         never_reads_again: whether nothing that one pass of the script's own loop kept is read by another.
+        steps: how many batches a loop of the script's own takes in all, where its text tells.
         later_fits: the lines further down the script that call `fit` too.
         of_loop: the place of its iterator among those that the loop takes from; None where it takes from one.
     """
@@ -75,6 +76,7 @@ class CapturedTraining:
     in_loop: bool = False
     within: SourceLoop | None = None
     never_reads_again: bool = False
+    steps: int | None = None
     later_fits: tuple[int, ...] = ()
     of_loop: int | None = None
 
@@ -193,7 +195,7 @@ def choose(
         found = chosen(datasets, selector)
     else:
         found = datasets[0] if training.given else of_loop(datasets, is_alike)
-    alike = is_alike(found.data)
+    alike, is_whole = is_alike(found.data), found.data is training.data
     trained = ScriptTraining(
         line=training.line,
         model=training.model is not None and alike,
@@ -202,9 +204,9 @@ def choose(
         datasets=tuple(each.text for each in datasets),
         epochs=training.epochs,
         in_loop=training.in_loop,
-        steps=steps_of(training.given, training.epochs),
+        steps=steps_of(training.given, training.epochs) if training.given else training.steps if is_whole else None,
         behind=_behind(training),
-        never_reads_again=training.never_reads_again and found.data is training.data,
+        never_reads_again=training.never_reads_again and is_whole,
         later_fits=training.later_fits,
         of_loop=training.of_loop,
     )
@@ -240,9 +242,7 @@ def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]
     took = units.seconds(reached_ns / 1e9)
     # A pool may call `fit` itself, with no line of the user's.
     where = f", {training.line}" if ":" in training.line else ""
-    sentences = [
-        f"The script took {took} until it trained{where}. Each trial runs it so far; the budget does not count that."
-    ]
+    sentences = [f"The script took {took} until it trained{where}. Each trial runs it up to there, beside the budget."]
     if training.later_fits:
         first, *others = training.later_fits
         lines = f"lines {joined(map(str, training.later_fits), 'and')}" if others else f"line {first}"

@@ -44,6 +44,8 @@ class DatasetLoop:
     """The innermost loop of the script's that begins it again and again."""
     never_reads_again: bool = False
     """Whether nothing that one pass kept is read by another."""
+    steps: int | None = None
+    """How many elements it takes in all by `next`, where the loops around that tell."""
     step: LoopStep | None = None
     """What trains on its elements, where a `tf.function` of them does."""
     place: int | None = None
@@ -278,6 +280,8 @@ class Loops:
             if loop is not None:
                 self._last = loop
                 loop.count += 1
+                if loop.count == 1 and loop.within is None:
+                    loop.steps = source_loops.rounds()
                 if loop.count >= _LOOP_ELEMENTS:
                     self._note(loop)
                     if loop.trains or not loop.needs_training:

@@ -19,6 +19,8 @@ from typing import Any
 
 _CACHES = ("cache", "memo")
 """Parts of the names of decorators that keep what a function has returned."""
+_TAKING = ("next", "get_next")
+"""Take an element of an iterator, by their names."""
 
 
 def is_kept(frame: FrameType) -> bool:
@@ -68,6 +70,29 @@ def most_taken(loop: ast.For, known: Mapping[str, Any]) -> Iterator[int]:
         number = _number(node.test.comparators[0], known)
         if ends and counted and more is not None and number is not None:
             yield number + more
+
+
+def rounds(loop: ast.For, known: Mapping[str, Any]) -> int | None:
+    """Return how often a `for` over a `range`, or a progress bar of one, goes round; None if that is not known.
+
+    Nor is it if it calls for two elements of one iterator, so that a round is not one element.
+
+    Args:
+        loop: that takes an element in each round.
+        known: the variables where it runs.
+    """
+    counts = loop.iter
+    if isinstance(counts, ast.Call) and counts.args and isinstance(counts.args[0], ast.Call):
+        counts = counts.args[0]
+    named = isinstance(counts, ast.Call) and ast.unparse(counts.func).rpartition(".")[-1] in ("range", "trange")
+    if not named or not isinstance(counts, ast.Call) or not 1 <= len(counts.args) <= 2:  # noqa: PLR2004 - from, to
+        return None
+    calls = [node for node in _walk(loop.body) if isinstance(node, ast.Call)]
+    taken = [ast.unparse(node) for node in calls if ast.unparse(node.func).rpartition(".")[-1] in _TAKING]
+    ends = [_number(each, known) for each in counts.args]
+    if len(taken) != len(set(taken)) or None in ends:
+        return None
+    return max(0, (ends[-1] or 0) - (ends[0] or 0 if len(ends) > 1 else 0))
 
 
 def _number(node: ast.expr, known: Mapping[str, Any]) -> int | None:

@@ -106,6 +106,11 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     ),
     "prepares": ("for x, y in data: x.numpy()\nmodel.fit(data.take(2))", [2, True, 8]),
     "neighbour": ("from beside import train\ntrain(model, data)", [10, True, 2, 1, False]),
+    "counted_loop": (
+        "batches, epochs = iter(data.repeat()), int(sys.argv[2])\n"
+        "for epoch in range(epochs):\n    for step in range(4):\n        x, y = next(batches)",
+        [-1, False, 7, 12],
+    ),
     "loop": ("next(iter(data.take(3)))\nfor x, y in data:\n    x + 1", [10, False, 8]),
     "iterator": (
         "@tf.function\ndef step(batches):\n    return next(batches)\nnext(iter(data))\nstep(iter(data.take(5)))",
@@ -380,6 +385,8 @@ def reach(name):
             assert [each.name for each in training.datasets] == ["", "data"], training.datasets
         if name in ("passes_once", "preview", "left_by_its_count", "left_behind_its_end"):
             found.append(training.never_reads_again)
+        if name == "counted_loop":
+            found.append(training.steps)
         if name == "validates_by_the_step_that_trains":
             trained, data = script_datasets.choose(training, None, lambda data: None)
             assert trained.model and int(data.cardinality()) == 9

@@ -222,6 +222,26 @@ def test_a_loop_that_counts_is_left_after_a_number_that_is_known(condition: str,
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("for _ in range(25): train(next(batches))", 25),
+        ("for step in range(options.steps): train(*next(batches))", 8),
+        ("for step in tqdm.tqdm(range(2, steps), desc='steps'): train(batches.get_next())", 3),
+        ("for step in trange(steps): train(next(batches), next(others))", 5),
+        ("for step in range(steps): train(next(batches), next(batches))", None),
+        ("for step in range(0, steps, 2): train(next(batches))", None),
+        ("for step in range(unknown): train(next(batches))", None),
+        ("for step in count(): train(next(batches))", None),
+        ("for name in names: train(next(batches))", None),
+    ],
+)
+def test_how_often_a_loop_over_a_range_goes_round_is_known(text: str, expected: int | None) -> None:
+    (loop,) = ast.parse(text).body
+    assert isinstance(loop, ast.For)
+    assert source_guards.rounds(loop, {"steps": 5, "options": SimpleNamespace(steps=8)}) == expected
+
+
+@pytest.mark.parametrize(
     "head", ["for batch in data", "for step, batch in zip(steps, data)", "for step in enumerate(data)"]
 )
 def test_a_loop_that_does_not_count_from_its_beginning_is_not_known_to_be_left(head: str) -> None:
