@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from pipeline_bench import plugins
-from pipeline_bench.analysis import measured, stats, utilization
+from pipeline_bench.analysis import measured, stats, utilization, verdicts
 from pipeline_bench.analysis.gates import Limits, gates
 from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE, SAME_JOB_SCATTER
 from pipeline_bench.errors import UsageError
@@ -337,8 +337,8 @@ def _shift(one: Estimate, other: Estimate, before: Sequence[float], after: Seque
 
 
 def _sentence(name: str, one: Result, other: Result, step_time: Ratio, beside: Ratio) -> str:
-    verdict = f"stays {other.verdict.kind}" if one.verdict.kind == other.verdict.kind else None
-    verdict = verdict or f"was {one.verdict.kind}, is {other.verdict.kind}"
+    was, now = verdicts.label(one.verdict), verdicts.label(other.verdict)
+    verdict = f"stays {now}" if was == now else f"was {was}, is {now}"
     return f"{one_line(name, NAME)}: {change_text(step_time)}{_beside(step_time, beside)}; {verdict}."
 
 

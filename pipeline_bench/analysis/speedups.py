@@ -79,6 +79,13 @@ def may_gain(speedup: Speedup) -> bool:
     return is_open and (speedup.value or 0.0) > thresholds.WORTH
 
 
+def is_open(speedup: Speedup) -> bool:
+    """Return whether neither a gain worth naming nor a loss as large is excluded: nothing is known of it."""
+    if speedup.ci95 is None:
+        return False
+    return speedup.ci95[0] < 1 / thresholds.PROMISING and speedup.ci95[1] > thresholds.PROMISING
+
+
 def beyond_ceiling(speedup: Speedup, session: Session) -> str:
     """Return why a fix of a diagnosis cannot have gained so much, if the model alone takes longer; else nothing."""
     step_ms = {result.variant: result.step_ms.median for result in session.results}

@@ -160,7 +160,7 @@ def _usage_error(error: Exception) -> int | None:
         for words, plain in _PLAIN.items():
             message = message.replace(words, plain)
         # It quotes the command line.
-        error.message = safe_message(message) + _of_a_script(error)  # type: ignore[attr-defined]
+        error.message = with_stop(safe_message(message)) + _of_a_script(error)  # type: ignore[attr-defined]
     error.show()
     return code
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -18,9 +19,14 @@ import typer
 
 from pipeline_bench.errors import UsageError
 from pipeline_bench.system.files import write_atomically
+from pipeline_bench.text import safe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
+
+    from pipeline_bench.model.diagnosis import CodeChange
+    from pipeline_bench.model.session import Session
 
 
 class Format(StrEnum):
@@ -37,6 +43,8 @@ class Format(StrEnum):
 
 
 _Form = TypeVar("_Form", bound=Format)
+PAGE, PATCH = "report.html", "fix.patch"
+"""Beside a saved session, the latter if a fix has a diff."""
 
 
 def wrapped(line: str, stream: TextIO) -> str:
@@ -153,3 +161,35 @@ def as_text(render: Callable[[int], RenderableType], output: Path | None) -> str
     with console.capture() as capture:
         console.print(render(console.width))
     return capture.get()
+
+
+def proposed_code(session: Session) -> CodeChange | None:
+    """Return the code to write that the report shows."""
+    from pipeline_bench.report import diagnosis
+
+    if session.diagnosis is None:
+        return None
+    shown = diagnosis.code(diagnosis.tried(session, session.diagnosis), session.diagnosis)
+    return shown[1] if shown is not None else None
+
+
+def where_to_find(folder: Path, session: Session, written: Collection[str], saved: bool = True) -> Iterator[Text]:
+    """Yield where the page is, and the command that applies the patch from where the user stands.
+
+    Args:
+        folder: of the session.
+        session: that it holds.
+        written: the names of the files beside it.
+        saved: whether it is there itself.
+    """
+    from rich.text import Text
+
+    if PAGE in written:
+        yield Text.assemble("Page: ", ((folder / PAGE).absolute().as_uri(), "bold"))
+    elif saved:
+        yield Text.assemble("Session saved in ", (safe(str(folder)), "bold"))
+    code = proposed_code(session) if PATCH in written else None
+    if code is not None and code.root is not None:
+        here, patch = Path(code.root) == Path.cwd(), folder / PATCH
+        command = ["git", "apply", str(patch)] if here else ["git", "-C", code.root, "apply", str(patch.absolute())]
+        yield Text.assemble("Patch: ", (safe(shlex.join(command)), "bold"))

@@ -19,29 +19,27 @@ from typing import TextIO
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from pipeline_bench.cli import output
 from pipeline_bench.cli.options import INTERRUPTED, STDOUT, Presentation
+from pipeline_bench.cli.output import PAGE, PATCH, proposed_code, where_to_find
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.model.diagnosis import CodeChange
 from pipeline_bench.model.session import Session, make_folder, save
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.report import diagnosis, html, markdown, screen, terminal
+from pipeline_bench.report import html, markdown, screen, terminal
 from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts, job_control
 from pipeline_bench.system.files import remove_own, write_atomically
 from pipeline_bench.system.interrupts import Handler
-from pipeline_bench.text import safe
 from pipeline_bench.ui.live import LiveView
 from pipeline_bench.ui.plain import PlainView
 
 TRIAL_FAILED = 1
 UNREAD = 128 + signal.SIGPIPE
 """What a shell says of a program that SIGPIPE ended: its lines have no reader any more."""
-PAGE, PATCH = "report.html", "fix.patch"
 _NOBODY_READS = (errno.EPIPE, errno.EIO)
 """The pipe's reader has left, or the terminal is gone: that is no reason to fail once the session is saved."""
 
@@ -214,14 +212,14 @@ def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Ou
     Returns:
         The outcome, saved where it now could be, and a message for each file that could not be written.
     """
-    outcome, code = _save_again(outcome), _proposed_code(outcome.session)
+    outcome, code = _save_again(outcome), proposed_code(outcome.session)
     written, problems = _write_reports(outcome, code)
     problems += _export_json(outcome.session, shown.json_to)
     if outcome.unsaved is not None and not _can_ask():
         console = Console(stderr=True, highlight=False)  # stdout is for the session alone
     try:
         folder = None if outcome.unsaved else outcome.folder
-        places = list(_where_to_find(outcome, written, code))
+        places = list(where_to_find(outcome.folder, outcome.session, written, outcome.unsaved is None))
         if shown.details:
             console.print(terminal.render(outcome.session, folder, console.width))
         else:
@@ -300,27 +298,6 @@ def _write_reports(outcome: Outcome, code: CodeChange | None) -> tuple[set[str],
             command = f" `pipeline-bench report {folder} -o {name}` makes it again."
             problems.append(f"{path} was not written: {reason}.{'' if outcome.unsaved or name == PATCH else command}")
     return written, problems
-
-
-def _proposed_code(session: Session) -> CodeChange | None:
-    """Return the code to write that the report shows."""
-    if session.diagnosis is None:
-        return None
-    shown = diagnosis.code(diagnosis.tried(session, session.diagnosis), session.diagnosis)
-    return shown[1] if shown is not None else None
-
-
-def _where_to_find(outcome: Outcome, written: set[str], code: CodeChange | None) -> Iterator[Text]:
-    """Yield where the page is, and the command that applies the patch from where the user stands."""
-    if PAGE not in written and outcome.unsaved is None:
-        yield Text.assemble("Session saved in ", (safe(str(outcome.folder)), "bold"))
-    if PAGE in written:
-        yield Text.assemble("Page: ", ((outcome.folder / PAGE).absolute().as_uri(), "bold"))
-    if PATCH in written and code is not None and code.root is not None:
-        here = Path(code.root) == Path.cwd()
-        patch = outcome.folder / PATCH
-        command = ["git", "apply", str(patch)] if here else ["git", "-C", code.root, "apply", str(patch.absolute())]
-        yield Text.assemble("Patch: ", (safe(shlex.join(command)), "bold"))
 
 
 def _export_json(session: Session, json_to: str | None) -> Iterator[str]:

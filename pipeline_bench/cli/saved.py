@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_bench.cli.options import FORMAT, Details, Output, SavedSession, session_words
-from pipeline_bench.cli.output import Format, as_text, form_of, write
+from pipeline_bench.cli.output import PAGE, PATCH, Format, as_text, form_of, where_to_find, write
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.text import safe, units
 
@@ -57,7 +57,7 @@ def report(
 
 
 def _rendered(path: Path, form: SessionFormat, output: Path | None, details: bool) -> str:
-    from pipeline_bench.model.session import load
+    from pipeline_bench.model.session import find, load
     from pipeline_bench.plugins import renderer
 
     session = load(path)
@@ -70,7 +70,13 @@ def _rendered(path: Path, form: SessionFormat, output: Path | None, details: boo
 
     if details:
         return as_text(lambda width: terminal.render(session, None, width), output)
-    return as_text(lambda width: screen.render(session, width), output)
+    shown = as_text(lambda width: screen.render(session, width), output)
+    found = find(path)
+    folder = found if found.is_dir() else found.parent
+    written = {name for name in (PAGE, PATCH) if (folder / name).is_file()}
+    if output is not None or not written:
+        return shown
+    return shown + "".join(f"{line.plain}\n" for line in where_to_find(folder, session, written))
 
 
 class DiffFormat(Format):

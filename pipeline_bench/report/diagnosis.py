@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pipeline_bench.analysis.conclusion import conclude
-from pipeline_bench.analysis.speedups import beyond_ceiling, may_gain, smallest
+from pipeline_bench.analysis.speedups import beyond_ceiling, is_open, may_gain, smallest
 from pipeline_bench.analysis.thresholds import PROBABLE_CLAIM
 from pipeline_bench.errors import sentence, with_stop
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange, Diagnosis, Outcome
@@ -303,6 +303,8 @@ def _outcome(attempt: Attempt, speedup: Speedup, maybe: bool) -> str:
     """Return the outcome in words; where the 95 % interval alone would prove a gain, the level that proves one."""
     if attempt.outcome == "no-gain" and speedup.ci95 is not None and speedup.ci95[0] > 1:
         return f"not proven at {units.share(PROBABLE_CLAIM)}"
+    if attempt.outcome == "no-gain" and is_open(speedup):
+        return "not decided"
     return "not proven" if maybe else _OUTCOMES[attempt.outcome]
 
 

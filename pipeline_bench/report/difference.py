@@ -194,8 +194,13 @@ def terminal(difference: Difference, width: int) -> RenderableType:
 
 
 def _notes(difference: Difference, width: int) -> list[str]:
+    """Return what the figures of the table are, of those that it has."""
+    changes = difference.variants
+    intervals = [INTERVAL_NOTE] * any(change.step_time.ci95 for change in changes)
     points = [POINTS_NOTE] if width >= _POINTS_WIDE else []
-    return [f"{'; '.join([INTERVAL_NOTE, *points])}.", f"{au_note(difference)}."]
+    beside = any(change.beside_ceiling.value or change.accelerator_utilization.before for change in changes)
+    notes = "; ".join([*intervals, *points])
+    return [*([f"{notes}."] if notes else []), *([f"{au_note(difference)}."] if beside else [])]
 
 
 def _heading(difference: Difference) -> RenderableType:

@@ -86,6 +86,7 @@ def text(name: str, arguments: list[str]) -> str:
     with contextlib.chdir(_built_folder() if arguments[1:2] and arguments[1] in BUILT else ROOT):
         result = CliRunner().invoke(cli.app, arguments, env={"COLUMNS": columns, "LINES": "50", **plain})
     page = re.sub(r'(<script type="application/gzip" id="plotly">)[^<]*', r"\1", result.output)
+    page = page.replace(ROOT.as_uri(), "file://")
     page = re.sub(r"sha256-[A-Za-z0-9+/=]+", "sha256-", page)
     if name.startswith("help"):
         page = re.sub(r"\W+", " ", page)  # how typer draws its boxes and breaks its lines is typer's

@@ -112,7 +112,7 @@ def test_au_and_wait_are_those_of_the_sessions_and_change_by_their_difference() 
         assert shift.ci95 is not None
         assert shift.ci95[0] < other - one < shift.ci95[1]
     assert found.verdict_before != found.verdict_after
-    assert f"was {found.verdict_before}, is {found.verdict_after}" in found.text
+    assert f"was severely {found.verdict_before}, is severely {found.verdict_after}" in found.text
 
 
 def test_a_change_is_within_its_interval_where_the_variant_beats_its_ceiling() -> None:

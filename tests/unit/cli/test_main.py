@@ -329,7 +329,7 @@ def test_help_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["diagnose", "train.py", "--epochs", "3"], "If it is the script's own, it follows --"),
+        (["diagnose", "train.py", "--epochs", "3"], ": --epochs. If it is the script's own, it follows --"),
         (["compare", "--budget", "30s"], "a plain number is needed"),
         (["report", "last", "-f", "pdf"], "'--format' / '-f': 'pdf' is not one of"),
         (["compare", "--repeats", "1", "--budget", "20"], "--budget was given beside --repeats"),

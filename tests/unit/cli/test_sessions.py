@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import pipeline_bench
-from pipeline_bench.cli import options, run
+from pipeline_bench.cli import options, output, run
 from pipeline_bench.model import session as saved
+from pipeline_bench.model.diagnosis import CodeChange
 from pipeline_bench.system.files import in_use
 from tests.unit import diagnoses, sessions
 
@@ -53,6 +54,21 @@ def test_a_word_names_a_session_to_report_and_to_load(word: str, name: str, caps
     assert run(["report", word, "-f", "json"]) == 0
     assert f'"did {name}"' in capsys.readouterr().out
     assert pipeline_bench.load(word).command == f"did {name}"
+
+
+def test_a_report_says_where_the_page_and_the_patch_are(
+    reports: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "proposed_code", lambda session: CodeChange(diff="a diff", root="/home/user"))
+    keep(reports / "fixed", "2026-03-09T10:00:00+00:00", diagnoses.session())
+    assert run(["report", "last"]) == 0
+    assert "Page: " not in capsys.readouterr().out
+    for name in ("report.html", "fix.patch"):
+        (reports / "fixed" / name).touch()
+    assert run(["report", "last"]) == 0
+    out = capsys.readouterr().out
+    assert f"Page: {(reports / 'fixed' / 'report.html').absolute().as_uri()}\n" in out
+    assert f"\nPatch: git -C /home/user apply {(reports / 'fixed' / 'fix.patch').absolute()}\n" in out
 
 
 def test_a_diff_of_words_names_the_folders(capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,6 +137,15 @@ def test_a_great_gain_in_one_trial_is_not_called_none() -> None:
     assert diagnosing.outcome(session, result.model_copy(update={"speedup": once})) == "unproven"
 
 
+def test_what_may_gain_or_lose_much_is_not_called_no_gain() -> None:
+    session = diagnoses.session()
+    open_ends = Speedup(over="as written", value=0.82, ci95=(0.47, 1.44))
+    result = session.result("prefetch").model_copy(update={"speedup": open_ends})
+    assert diagnosing.outcome(session, result) == "unproven"
+    known = Speedup(over="as written", value=0.98, ci95=(0.9, 1.06))
+    assert diagnosing.outcome(session, result.model_copy(update={"speedup": known})) == "no gain"
+
+
 def test_the_ceilings_trial_shows_no_gain() -> None:
     whole, stream = diagnoses.with_model(), io.StringIO()
     faster = Speedup(over="as written", value=2.9, reason="one trial")
