@@ -92,7 +92,7 @@ def check_handed_on(file: SourceFile, first: cst.Call, chains: Sequence[Chain]) 
     *before, last = own
     block = file.block(last)
     if any(each not in block for each in own):
-        raise CannotPatchError("the two calls are in different places")
+        raise CannotPatchError("the two calls stand in different blocks, such as one in an if")
     others = [each for each in block[block.index(next(iter(own))) : block.index(last)] if each not in before]
     variables = {chain.base.value for chain in later if isinstance(chain.base, cst.Name)}
     if set_between := variables & {name for each in others for name in stored_and_used(file, each)[0]}:

@@ -342,7 +342,7 @@ class JobSummary:
             used = units.percent(self.device_utilization_percent)
             parts.append(f"device {used} ({self.device_utilization_source})")
         if self.input_wait_share is not None:
-            parts.append(self.verdict_name)
+            parts.append(self.verdict_name + f", {NEEDED_STEPS} are needed" * (self.steps < NEEDED_STEPS))
         return "; ".join(parts)
 
     @property

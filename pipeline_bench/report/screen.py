@@ -299,7 +299,8 @@ def _remarks(session: Session) -> Iterator[Text]:
         noise = [f"{len(beside)} of {trials} beside other work, up to {units.share(max(beside))} of the CPU"]
     if parts := [*(["equal work ✓"] if equal else []), *noise]:
         yield Text(" · ".join(parts), style="dim")
-    if session.diagnosis is not None and session.uncharged_s > LONG_STARTS * session.charged_s > 0:
+    failed = session.diagnosis is None or session.diagnosis.failure is not None
+    if not failed and session.uncharged_s > LONG_STARTS * session.charged_s > 0:
         starts, charged = units.seconds(session.uncharged_s), units.seconds(session.charged_s)
         yield Text(f"the trials' starts and first steps took {starts}, beside {charged} of the budget", style="dim")
     for name, took in facts.overruns(session)[:1]:

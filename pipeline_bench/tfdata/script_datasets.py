@@ -242,7 +242,10 @@ def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]
     took = units.seconds(reached_ns / 1e9)
     # A pool may call `fit` itself, with no line of the user's.
     where = f", {training.line}" if ":" in training.line else ""
-    sentences = [f"The script took {took} until it trained{where}. Each trial runs it up to there, beside the budget."]
+    sentences = [
+        f"The script took {took} until it trained{where}, apart from TensorFlow's import. "
+        "Each trial runs it up to there; the budget does not count that."
+    ]
     if training.later_fits:
         first, *others = training.later_fits
         lines = f"lines {joined(map(str, training.later_fits), 'and')}" if others else f"line {first}"

@@ -300,7 +300,9 @@ def test_what_a_trial_does_not_show_of_a_proposal_stands_beside_its_gain() -> No
     state = diagnose(Machine(python_decode().model_copy(update={"pass_elements": None}), true_ms))
     assert state.diagnosis is not None
     assert state.diagnosis.attempt(state.diagnosis.proposal or "").fix.kind == "cache"
-    price = "Takes an unknown size in memory, in which the whole dataset must fit; right only if decode gives the same"
+    price = (
+        "It takes an unknown size in memory, in which the whole dataset must fit; right only if decode gives the same"
+    )
     assert price in state.diagnosis.text
 
 
@@ -341,7 +343,7 @@ def test_the_most_promising_fix_is_told_with_its_price() -> None:
     assert state.diagnosis is not None
     assert state.diagnosis.proposal is None
     assert "The most promising is cache" in state.diagnosis.text
-    assert "use --budget 120. Takes about 97.7 KiB in memory." in state.diagnosis.text
+    assert "use --budget 120. It takes about 97.7 KiB in memory." in state.diagnosis.text
 
 
 def test_a_fix_that_had_luck_in_its_only_trial_is_not_the_most_promising(monkeypatch: pytest.MonkeyPatch) -> None:

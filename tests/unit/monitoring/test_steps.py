@@ -218,7 +218,7 @@ def test_a_wait_that_was_not_measured_gives_its_reason_and_no_bound() -> None:
 def test_a_few_steps_make_no_verdict() -> None:
     figures = summarise(totals(NEEDED_STEPS - 1, 1000, 900), (None, None), None)
     assert figures.verdict.kind == "inconclusive"
-    assert figures.line.endswith("too few steps for a verdict")
+    assert figures.line.endswith("too few steps for a verdict, 30 are needed")
 
 
 def test_nothing_yet_is_not_zero() -> None:

@@ -44,7 +44,7 @@ def test_a_fit_that_tells_its_steps_takes_them_in_each_epoch() -> None:
 
 def test_where_no_line_of_the_users_calls_fit_none_is_named() -> None:
     (sentence,) = script_datasets.notes(ScriptTraining(line="the script", epochs=4, model=True), 1e9, "train.py")
-    assert sentence.startswith("The script took 1.00 s until it trained. Each trial")
+    assert sentence.startswith("The script took 1.00 s until it trained, apart from TensorFlow's import. Each trial")
 
 
 def test_what_keras_puts_behind_the_data_is_told() -> None:
