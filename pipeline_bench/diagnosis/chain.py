@@ -256,13 +256,15 @@ def without(parts: Segments, stages: Collection[int]) -> Segments:
 
 def passes(inspection: Inspection) -> float | None:
     """Return how often a script's training passes over its data in all; None if that is not known."""
-    training, batches = inspection.training, inspection.pass_elements
-    if training is None or training.in_loop or not batches or batches < 0:
+    training, batches = inspection.training, max(0, inspection.pass_elements or 0)
+    if training is None or training.in_loop:
         return None
     if training.steps is not None:
-        return training.steps / batches
-    repeats = (inspection.cardinality or 0) / batches
-    return training.epochs * repeats if training.epochs is not None and repeats > 0 else None
+        return training.steps / batches if batches else None
+    if batches and inspection.cardinality is not None and inspection.cardinality > 0:
+        return (training.epochs or 0) * inspection.cardinality / batches or None
+    repeated = any(stage.method == "repeat" for stage in inspection.stages)
+    return float(training.epochs) if training.epochs is not None and not repeated else None
 
 
 def hands_over(stage: Stage, default_parallelised: bool) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from pipeline_bench.diagnosis import attempt_statistics, beyond, conclusion
+from pipeline_bench.diagnosis import attempt_statistics, beyond, chain, conclusion
 from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import AS_WRITTEN
 from pipeline_bench.model.edits import Edit, InsertAfter, SetArgument
@@ -105,6 +105,28 @@ def test_what_the_costs_do_not_explain_may_be_saved_as_well() -> None:
     """Of a step of 30 ms, 20 of the 25 ms that are known are one stage's: of the whole step it may be four fifths."""
     (text,) = beyond.ideas(augmented(), 1, as_written_ms=30.0, ceiling_ms=None, gained=1.0)
     assert "at most 5.00×" in text
+
+
+@pytest.mark.parametrize(
+    ("training", "size", "repeated", "expected"),
+    [
+        ({"epochs": 4}, 100, False, 4.0),
+        ({"epochs": 4}, None, False, 4.0),  # records of files, which nobody has counted
+        ({"epochs": 4}, None, True, None),
+        ({"epochs": 4, "steps": 250}, 100, True, 2.5),
+        ({"steps": 250}, 100, True, 2.5),
+        ({"steps": 250}, None, True, None),
+        ({"epochs": 4, "in_loop": True}, 100, False, None),
+        ({}, 100, False, None),
+    ],
+)
+def test_how_often_a_training_passes_over_its_data_is_known_from_its_script(
+    training: dict[str, int], size: int | None, repeated: bool, expected: float | None
+) -> None:
+    stages = (stage(0, "range"), stage(1, "repeat" if repeated else "batch", 0))
+    looked = inspection(stages, (), cardinality=-1 if repeated else size)
+    trained = ScriptTraining.model_validate({"line": "train.py:9", **training})
+    assert chain.passes(looked.model_copy(update={"pass_elements": size, "training": trained})) == expected
 
 
 @pytest.mark.parametrize(("epochs", "parallel", "over"), [(2, True, "6.43× over all 2 epochs"), (None, False, "")])
