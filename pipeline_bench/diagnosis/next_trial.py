@@ -171,8 +171,8 @@ class NextTrial:
         for best in self._leaders[:1]:
             if not self._screening and not best.faster and CONFIRMED_TRIALS <= best.trials < _MOST_TRIALS:
                 return best
-        most = max((each.gain or 0.0 for each in self._leaders), default=0.0)
-        alike = [each for each in self._leaders if (each.gain or 0.0) * _ABOUT_AS_MUCH >= most]
+        most = max((each.in_all or 0.0 for each in self._leaders), default=0.0)
+        alike = [each for each in self._leaders if (each.in_all or 0.0) * _ABOUT_AS_MUCH >= most]
         last = min(alike, key=lambda each: (-each.trials, attempt_statistics.by_gain(each)), default=None)
         if last is None or last.trials >= CONFIRMED_TRIALS:
             return None
@@ -204,7 +204,7 @@ class NextTrial:
     @staticmethod
     def _near(each: AttemptStatistics, best: AttemptStatistics) -> bool:
         """Return whether its gain is so near to the best that more trials may turn the two."""
-        return (each.gain or 0.0) >= _NEAR * (best.gain or 1.0)
+        return (each.in_all or 0.0) >= _NEAR * (best.in_all or 1.0)
 
     @cached_property
     def _combinations(self) -> list[Attempt]:
