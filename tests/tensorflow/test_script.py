@@ -21,11 +21,11 @@ model = keras.Sequential([keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 """
 ZIPPED = (
-    "import time\ndef wait(y): return [time.sleep(0.1), y][1]\n"
+    "import time\ndef wait(y): return [time.sleep(1.0), y][1]\n"
     "slow = data.take(9).map(lambda x, y: (x, tf.numpy_function(wait, [y], tf.float32)))\n"
     "for _ in zip(data, slow, data):\n    with tf.GradientTape() as tape: pass"
 )
-"""A step takes a batch from each of several iterators; the second is the slowest."""
+"""A step takes a batch from each of several iterators; the second is the slowest, however slowly the others begin."""
 # What each is, and what is to be found: the dataset's elements in a line, whether there is a model, and where.
 SCRIPTS: dict[str, tuple[str, Any]] = {
     "fit": (
