@@ -305,8 +305,11 @@ def one_pass(inspection: Inspection) -> str:
     """Return why no second pass reads what a first one kept, of a pipeline that is made for one (`Inspection.once`)."""
     if inspection.anew:
         return "the script makes its pipeline anew for each pass"
-    if inspection.training is not None and inspection.training.never_reads_again:
+    training = inspection.training
+    if training is not None and training.never_reads_again:
         return "the script's loop passes over its data once, or ends each pass early"
+    if training is not None and training.epochs is None:
+        return "the script's loop ends within its first pass over the data"
     return "the fit passes over its data once"
 
 

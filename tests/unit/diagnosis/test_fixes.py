@@ -301,6 +301,8 @@ def augmented() -> tuple[Stage, ...]:
         (ScriptTraining(line="train.py:9", model=True, epochs=2, steps=100), True, False),
         (ScriptTraining(line="train.py:9", model=True, epochs=2, steps=101), True, True),
         (ScriptTraining(line="train.py:9"), False, True),
+        (ScriptTraining(line="train.py:9", steps=100), True, False),
+        (ScriptTraining(line="train.py:9", steps=101), True, True),
         (ScriptTraining(line="train.py:9", never_reads_again=True), False, False),
         (ScriptTraining(line="train.py:9", never_reads_again=True), True, True),
         (None, False, True),
@@ -317,6 +319,8 @@ def test_no_cache_is_tried_for_a_single_epoch(training: ScriptTraining | None, r
         once = "the fit passes over its data once"
         if training is not None and training.never_reads_again:
             once = "the script's loop passes over its data once, or ends each pass early"
+        elif training is not None and training.epochs is None:
+            once = "the script's loop ends within its first pass over the data"
         assert reason(found, "cache") == f"{once}, and nothing would be read from a cache."
 
 
