@@ -173,14 +173,16 @@ def proposed_code(session: Session) -> CodeChange | None:
     return shown[1] if shown is not None else None
 
 
-def where_to_find(folder: Path, session: Session, written: Collection[str], saved: bool = True) -> Iterator[Text]:
+def where_to_find(
+    folder: Path, code: CodeChange | None, written: Collection[str], *, saved: bool = True
+) -> Iterator[Text]:
     """Yield where the page is, and the command that applies the patch from where the user stands.
 
     Args:
         folder: of the session.
-        session: that it holds.
+        code: the code to write that the report shows, see `proposed_code`.
         written: the names of the files beside it.
-        saved: whether it is there itself.
+        saved: whether the session is there itself.
     """
     from rich.text import Text
 
@@ -188,8 +190,7 @@ def where_to_find(folder: Path, session: Session, written: Collection[str], save
         yield Text.assemble("Page: ", ((folder / PAGE).absolute().as_uri(), "bold"))
     elif saved:
         yield Text.assemble("Session saved in ", (safe(str(folder)), "bold"))
-    code = proposed_code(session) if PATCH in written else None
-    if code is not None and code.root is not None:
+    if PATCH in written and code is not None and code.root is not None:
         here, patch = Path(code.root) == Path.cwd(), folder / PATCH
         command = ["git", "apply", str(patch)] if here else ["git", "-C", code.root, "apply", str(patch.absolute())]
         yield Text.assemble("Patch: ", (safe(shlex.join(command)), "bold"))

@@ -219,7 +219,7 @@ def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Ou
         console = Console(stderr=True, highlight=False)  # stdout is for the session alone
     try:
         folder = None if outcome.unsaved else outcome.folder
-        places = list(where_to_find(outcome.folder, outcome.session, written, outcome.unsaved is None))
+        places = list(where_to_find(outcome.folder, code, written, saved=outcome.unsaved is None))
         if shown.details:
             console.print(terminal.render(outcome.session, folder, console.width))
         else:

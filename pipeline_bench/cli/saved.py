@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_bench.cli.options import FORMAT, Details, Output, SavedSession, session_words
-from pipeline_bench.cli.output import PAGE, PATCH, Format, as_text, form_of, where_to_find, write
+from pipeline_bench.cli.output import PAGE, PATCH, Format, as_text, form_of, proposed_code, where_to_find, write
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.text import safe, units
 
@@ -71,12 +71,15 @@ def _rendered(path: Path, form: SessionFormat, output: Path | None, details: boo
     if details:
         return as_text(lambda width: terminal.render(session, None, width), output)
     shown = as_text(lambda width: screen.render(session, width), output)
+    if output is not None:
+        return shown
     found = find(path)
     folder = found if found.is_dir() else found.parent
     written = {name for name in (PAGE, PATCH) if (folder / name).is_file()}
-    if output is not None or not written:
+    if not written:
         return shown
-    return shown + "".join(f"{line.plain}\n" for line in where_to_find(folder, session, written))
+    code = proposed_code(session) if PATCH in written else None
+    return shown + "".join(f"{line.plain}\n" for line in where_to_find(folder, code, written))
 
 
 class DiffFormat(Format):

@@ -305,7 +305,7 @@ def _prices(diagnosis: Diagnosis, of: AttemptStatistics) -> Iterator[str]:
     priced = {each.name for each in fixes.kinds() if each.has_price}
     for fix in (diagnosis.attempt(name).fix for name in of.attempt.fix.combines or (of.name,)):
         if fix.because and fix.kind in priced:
-            yield f"It {fix.because}." if fix.because.startswith("takes ") else f"{sentence(fix.because)}."
+            yield f"It {fix.because}." if fix.kept_stages else f"{sentence(fix.because)}."
 
 
 def _none_limits(diagnosis: Diagnosis) -> bool:

@@ -28,7 +28,6 @@ _OUTCOMES: dict[Outcome, str] = {
     "pending": "not done",
 }
 """The outcomes in words, in the order of a report."""
-_RANK = [*_OUTCOMES]
 _GROUPS: dict[str, tuple[Outcome, ...]] = {
     "Fixes that help, best first": ("proposed", "faster"),
     "Tried, but not proven to make it faster": ("no-gain", "pending"),
@@ -275,7 +274,7 @@ def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
 
     def rank(each: Tried) -> tuple[int, float]:
         speedup = speedups.get(each.attempt.fix.variant, Speedup())
-        return _RANK.index(each.attempt.outcome), -(speedup.value or 0.0)
+        return list(_OUTCOMES).index(each.attempt.outcome), -(speedup.value or 0.0)
 
     made = []
     for attempt in diagnosis.attempts:

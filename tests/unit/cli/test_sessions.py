@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import pipeline_bench
-from pipeline_bench.cli import options, output, run
+from pipeline_bench.cli import options, run
+from pipeline_bench.cli import saved as cli_saved
 from pipeline_bench.model import session as saved
 from pipeline_bench.model.diagnosis import CodeChange
 from pipeline_bench.system.files import in_use
@@ -59,7 +60,7 @@ def test_a_word_names_a_session_to_report_and_to_load(word: str, name: str, caps
 def test_a_report_says_where_the_page_and_the_patch_are(
     reports: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "proposed_code", lambda session: CodeChange(diff="a diff", root="/home/user"))
+    monkeypatch.setattr(cli_saved, "proposed_code", lambda session: CodeChange(diff="a diff", root="/home/user"))
     keep(reports / "fixed", "2026-03-09T10:00:00+00:00", diagnoses.session())
     assert run(["report", "last"]) == 0
     assert "Page: " not in capsys.readouterr().out
