@@ -7,6 +7,7 @@ import os
 import select
 import sys
 import termios
+import textwrap
 import time
 import tty
 from collections.abc import Iterator
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 GATE_FAILED = 1
 _SHOWN = 20
+"""So many sessions are listed in a file or a pipe."""
+_BLOCK_LINES, _LINES_BELOW = 4, 3
+"""Of a session on a terminal: its head, two of its headline, its folder. Below: how many more, and the prompt."""
+_LEAST_CELLS = 20
 
 
 class SessionFormat(Format):
@@ -158,9 +163,9 @@ def sessions(
     folder: Annotated[
         Path, typer.Argument(help="The folder with the sessions (the --out of the other commands).")
     ] = Path("reports"),
-    every: Annotated[bool, typer.Option("--all", help=f"List all sessions, not only the newest {_SHOWN}.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="List all sessions in full, not only the newest.")] = False,
 ) -> None:
-    """List the sessions, newest first. `report` and `diff` accept `last`, `last~1` … as their names."""
+    """List the newest sessions, as many as fit the terminal. `report` and `diff` accept `last`, `last~1` … as names."""
     from rich.console import Console
 
     from pipeline_bench.model.session import REPORTS, kept_sessions
@@ -174,14 +179,23 @@ def sessions(
     if not found:
         console.print(f"No session is kept in {safe(str(folder))}.", markup=False)
         return
-    shown = found if every else found[:_SHOWN]
-    console.print(_session_table(shown, words=folder == REPORTS))
+    # Of what is there at once only the end would stay on the screen, and that is the oldest.
+    fits = console.is_terminal and not every
+    most = len(found) if every else max(1, (console.height - _LINES_BELOW) // _BLOCK_LINES) if fits else _SHOWN
+    shown = found[:most]
+    console.print(_session_table(shown, words=folder == REPORTS, width=console.width if fits else None))
     if left := len(found) - len(shown):
         console.print(f"{units.count(left, 'older session')} not shown: --all shows every one.")
 
 
-def _session_table(shown: list[SessionFolder], words: bool) -> Table:
-    """Return a block of lines for each session, beside the word that names it, if one does."""
+def _session_table(shown: list[SessionFolder], words: bool, width: int | None) -> Table:
+    """Return a block of lines for each session, beside the word that names it, if one does.
+
+    Args:
+        shown: the sessions, the newest first.
+        words: whether they have words.
+        width: columns of the terminal that a block has `_BLOCK_LINES` of; None to leave out nothing.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -196,7 +210,13 @@ def _session_table(shown: list[SessionFolder], words: bool) -> Table:
         else:
             number = next(numbers)
             word = ("last" if number == 0 else f"last~{number}") if words else ""
-        head = Text.assemble((f"{each.began:%Y-%m-%d %H:%M}  ", "dim"), (scenario, "bold"), (f"  {command}", "dim"))
+        title = "" if scenario in command.split() else f"{scenario}  "
+        head = Text.assemble((f"{each.began:%Y-%m-%d %H:%M}  ", "dim"), title, (command, "dim"))
+        head.highlight_words([scenario], "not dim bold")
+        if width is not None:
+            room = max(_LEAST_CELLS, width - len("last~99  "))
+            head.truncate(room, overflow="ellipsis")
+            summary = textwrap.fill(summary, room, max_lines=_BLOCK_LINES - 2, placeholder=" …")
         table.add_row(Text(word), Text("\n").join([head, Text(summary), Text(safe(str(each.folder)), "dim")]))
     return table
 

@@ -6,6 +6,7 @@ None of them changes its size while values change.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 
 from rich.progress_bar import ProgressBar
@@ -38,6 +39,12 @@ def cut(text: Text, width: int) -> Text:
     text.truncate(width, overflow="ellipsis")
     text.no_wrap = True
     return text
+
+
+def filled(text: str, width: int, lines: int, style: str = "") -> Text:
+    """Return the text on exactly so many lines, broken between words and cut where it needs more."""
+    broken = textwrap.wrap(text, max(8, width), max_lines=lines, placeholder=" …", subsequent_indent="  ")
+    return Text("\n").join(cut(Text(line, style=style), width) for line in (broken + [""] * lines)[:lines])
 
 
 def overall_bar(done: float, total: float, figures: str, width: int) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -19,11 +18,12 @@ from pipeline_bench.model.trial import Trial
 from pipeline_bench.report.diagnosis import too_wide
 from pipeline_bench.run.observer import Progress
 from pipeline_bench.text import NAME, one_line, units
-from pipeline_bench.ui import cut, figure_table, overall_bar
+from pipeline_bench.ui import cut, figure_table, filled, overall_bar
 from pipeline_bench.ui.progress import SessionProgress, fraction
 
-_FOUND_LINES = 2
-_FIXED_LINES = 7 + _FOUND_LINES
+_FOUND_LINES, _NOTE_LINES = (2, 4), (1, 3)
+"""At the least and at the most: a tall terminal has room for a sentence that one of 24 lines cuts."""
+_FIXED_LINES = 6 + _FOUND_LINES[0] + _NOTE_LINES[0]
 """Title, bottleneck, a blank line, heads, bar, what is tried, the latest note; and the line the cursor rests on."""
 _MOST_ROWS = 12
 _TELLING_S = 2.0
@@ -55,14 +55,18 @@ def screen(state: SessionProgress, elapsed_s: float, width: int, height: int, no
     assert diagnosis is not None
     elapsed_s -= state.session.uncharged_s
     rows = max(1, min(_MOST_ROWS, height - _FIXED_LINES))
+    spare = max(0, height - _FIXED_LINES - rows)
+    found_lines = min(_FOUND_LINES[1], _FOUND_LINES[0] + (spare + 1) // 2)
+    note_lines = min(_NOTE_LINES[1], _NOTE_LINES[0] + spare // 2)
+    sentence = found(state.session) or "searching for the stage that limits the pipeline"
     return Group(
         cut(Text(state.session.scenario.name, style="bold"), width),
-        *(cut(Text(line), width) for line in _found_lines(state.session, width)),
+        filled(f"→ {sentence}", width, found_lines),
         Text(),
         _gains(state, diagnosis, rows, width),
         overall_bar(elapsed_s, diagnosis.budget_s, _time_left(state, elapsed_s, diagnosis.budget_s), width),
         cut(Text(now(state)), width),
-        cut(Text(note, style="dim"), width),
+        filled(note, width, note_lines, style="dim"),
     )
 
 
@@ -130,13 +134,6 @@ def found(session: Session) -> str:
         return ""
     known = diagnosis.model is None or any(trial.variant == CEILING for trial in session.trials)
     return diagnosis.bottleneck.text if known else ""
-
-
-def _found_lines(session: Session, width: int) -> list[str]:
-    """Return the sentence of what was found, always on as many lines."""
-    said = found(session) or "searching for the stage that limits the pipeline"
-    lines = textwrap.wrap(f"→ {said}", max(8, width), max_lines=_FOUND_LINES, placeholder=" …", subsequent_indent="  ")
-    return (lines + [""] * _FOUND_LINES)[:_FOUND_LINES]
 
 
 def _gains(state: SessionProgress, diagnosis: Diagnosis, rows: int, width: int) -> Table:

@@ -20,7 +20,7 @@ from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.report import VERDICT_STYLES
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.text import NAME, one_line, units
-from pipeline_bench.ui import cut, diagnosing, figure_table, overall_bar, sparkline
+from pipeline_bench.ui import cut, diagnosing, figure_table, filled, overall_bar, sparkline
 from pipeline_bench.ui.foreground import ForegroundLive
 from pipeline_bench.ui.progress import SessionProgress, VariantProgress, stage
 
@@ -29,6 +29,8 @@ REFRESH_S = 0.25
 
 _FIXED_LINES = 7
 """Title, heads, a blank line, the overall bar, the phase, the latest note; and the line that the cursor rests on."""
+_MORE_NOTE_LINES = 2
+"""At the most, where the terminal has room for them."""
 _VERDICT_CELLS = len("compute-bound")
 _TRIALS_CELLS = len("10000 trials")
 _NARROW, _WIDE = 76, 110
@@ -112,7 +114,9 @@ class LiveView(Observer):
         if state.session.diagnosis is not None:
             return diagnosing.screen(state, self._clock() - self._started_s, width, height, self._note)
         goal = [cut(_precision(state.session), width)] if state.open_ended else []
-        rows, left_out = _window(state, height - _FIXED_LINES - len(goal))
+        lines = height - _FIXED_LINES - len(goal)
+        rows, left_out = _window(state, lines)
+        note_lines = 1 + min(_MORE_NOTE_LINES, max(0, lines - len(state.rows)))
         more = [Text(f"… {left_out} more", style="dim")] if left_out else []
         return Group(
             _title(state, width),
@@ -122,7 +126,7 @@ class LiveView(Observer):
             _overall(state, self._clock() - self._started_s, width),
             *goal,
             cut(_phase(state), width),
-            cut(Text(self._note or _instrument(state), style="dim"), width),
+            filled(self._note or _instrument(state), width, note_lines, style="dim"),
         )
 
     def _draw(self) -> None:

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
+from rich.text import Text
 
 import pipeline_bench
 from pipeline_bench.cli import options, run
@@ -167,3 +169,22 @@ def test_only_the_newest_are_shown_unless_all_are_asked_for(reports: Path, capsy
     assert "reports/more-1 " not in out
     assert run(["sessions", "--all"]) == 0
     assert "reports/more-1 " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (160, 50), (40, 8)])
+def test_a_terminal_shows_as_many_as_it_has_room_for(
+    width: int, height: int, reports: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"COLUMNS": str(width), "LINES": str(height), "FORCE_COLOR": "1", "TERM": "dumb"}.items():
+        monkeypatch.setenv(name, value)
+    long = diagnoses.session(diagnoses.diagnosis().model_copy(update={"stopped": "interrupted"}))
+    for day in range(1, 20):
+        keep(reports / f"newer-{day}", f"2026-05-{day:02}T00:00:00+00:00", long)
+    assert run(["sessions"]) == 0
+    lines = Text.from_ansi(capsys.readouterr().out).plain.splitlines()
+    assert len(lines) < height  # the prompt is below
+    assert max(map(cell_len, lines)) <= width
+    assert lines[0].split()[:2] == ["last", "2026-05-19"]
+    assert f"{(22 - (height - 3) // 4)} older sessions not shown" in " ".join(lines)
+    assert run(["sessions", "--all"]) == 0
+    assert "reports/first" in capsys.readouterr().out

@@ -112,6 +112,13 @@ def test_a_long_finding_takes_two_lines_and_no_more() -> None:
     assert len(heights) == 1
 
 
+@pytest.mark.parametrize(("height", "whole"), [(21, False), (24, True), (50, True)])
+def test_a_note_is_whole_where_rows_are_free(height: int, whole: bool) -> None:
+    screen = Screen(80, height)
+    screen.view.note("A warning of more than one line, " * 4 + "and its end.")
+    assert ("and its end." in screen.text) is whole
+
+
 def test_the_time_left_is_that_of_the_budget() -> None:
     screen = Screen()
     assert "2:00 of 2:00 left" in screen.text

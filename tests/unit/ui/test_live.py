@@ -59,6 +59,14 @@ def at(step: int, *, phase: str = "train", percent: float | None = 50.0, trainin
     )
 
 
+@pytest.mark.parametrize(("height", "whole"), [(10, False), (24, True)])
+def test_a_note_is_whole_where_rows_are_free(height: int, whole: bool) -> None:
+    screen = Screen(sessions.normal(), 80, height)
+    screen.view.session_started(sessions.pending(), screen.trials)
+    screen.view.note("A warning of more than one line, " * 4 + "and its end.")
+    assert ("and its end." in "\n".join(screen.lines())) is whole
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("session", [sessions.normal(), sessions.troubled(), sessions.hostile()], ids=str)
 def test_nothing_jumps(width: int, session: Session, request: pytest.FixtureRequest) -> None:
