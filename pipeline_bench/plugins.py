@@ -11,7 +11,6 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.metadata import entry_points
 from traceback import walk_tb
 from typing import Any, ClassVar, Literal, get_args
 
@@ -136,6 +135,8 @@ def _classes(group: Group) -> dict[str, Any]:
 @cache
 def _entry_points(group: Group) -> dict[str, Any]:
     """Return the entry points of other packages by name, unloaded."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - it takes longer than Python's start
+
     return {point.name: point for point in entry_points(group=f"pipeline_bench.{group}")}
 
 

@@ -314,13 +314,9 @@ def run(
     out: Annotated[Path, typer.Option(help="Folder for the sessions, one for each training.")] = Path("reports"),
 ) -> None:
     """Run a command unchanged; at its end, report how long its trainings waited for input. Keeps its exit code."""
-    from pipeline_bench.system.job_control import keys_held
-
-    with keys_held():  # NumPy starts threads, and one that takes a key's signal from `commands.run` loses its sender
-        from pipeline_bench.cli.hosts import folder_of
-        from pipeline_bench.hosts.ranks import of_training
-        from pipeline_bench.injection import closing
-        from pipeline_bench.injection import command as commands
+    from pipeline_bench.cli.hosts import folder_of
+    from pipeline_bench.hosts.ranks import of_training
+    from pipeline_bench.injection import command as commands
 
     rank = of_training(os.environ)
     with commands.signals_passed_on() as pass_on_to:
@@ -334,6 +330,8 @@ def run(
                 why = f"it is no command; write `pipeline-bench run -- python {safe(shlex.join(command))}`"
             typer.echo(f"Error: {safe(command[0])} cannot be started: {why}.", err=True)
             raise typer.Exit(commands.NOT_FOUND if missing else commands.NOT_EXECUTABLE) from None
+        from pipeline_bench.injection import closing  # which is imported while the command runs
+
         with suppress(OSError):  # stderr is full, or nobody reads it: the exit code is the command's all the same
             for line in closing.lines(ended, command):
                 typer.echo(wrapped(f"pipeline-bench: {safe(line)}", sys.stderr), err=True)

@@ -6,13 +6,14 @@ import hashlib
 import json
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline_bench.model.hosts import Host
-from pipeline_bench.model.trial import plan
-from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system.clocks import wall_minus_monotonic_ns
 from pipeline_bench.text import NAME, one_line
+
+if TYPE_CHECKING:
+    from pipeline_bench.model.hosts import Host
+    from pipeline_bench.scenario import Scenario, Variant
 
 
 def folder_name(rank: int) -> str:
@@ -34,6 +35,8 @@ class Rank(NamedTuple):
 
     def host(self, clock_offset_s: float | None = None) -> Host:
         """Return this machine as one of the hosts."""
+        from pipeline_bench.model.hosts import Host
+
         return Host(
             rank=self.number,
             size=self.size,
@@ -147,6 +150,8 @@ def widths(size: int) -> list[int]:
 
 def slots(scenario: Scenario, size: int) -> list[Slot]:
     """Return every trial of all ranks in its order: in each round each variant alone, by 2, … by all, then the next."""
+    from pipeline_bench.model.trial import plan
+
     return [slot for trial in plan(scenario) for slot in _of(trial.variant, trial.repeat, size)]
 
 

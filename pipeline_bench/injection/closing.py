@@ -15,7 +15,7 @@ from pipeline_bench.analysis import wall_time
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, NEEDED_STEPS
 from pipeline_bench.hosts import ranks
 from pipeline_bench.injection import entries
-from pipeline_bench.injection.command import EndedCommand, ProcessRecord, WatchedTraining
+from pipeline_bench.injection.ended import EndedCommand, ProcessRecord, WatchedTraining
 from pipeline_bench.injection.watched_loops import STEPS_OF_A_BATCH, WATCHED_LOOPS
 from pipeline_bench.model.session import load
 from pipeline_bench.system.files import is_python, write_atomically

@@ -1,9 +1,8 @@
-"""Runs a command with the watching put into its Python processes, and keeps what its trainings waited for."""
+"""Runs a command with the watching put into its Python processes; imports little, since the command waits for it."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import signal
@@ -12,24 +11,17 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
-
-from pipeline_bench import environment
 from pipeline_bench.injection import OUT_VARIABLE, PACKAGE_VARIABLE
-from pipeline_bench.model.job import WallTime
-from pipeline_bench.monitoring.sampling import Readings, SamplerThread
-from pipeline_bench.run import jobs
-from pipeline_bench.samplers.host import HostSampler
-from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.system import job_control
 from pipeline_bench.system.files import RUN_VARIABLE, ScratchFolder, remove_own
-from pipeline_bench.text import Text
+
+if TYPE_CHECKING:
+    from pipeline_bench.injection.ended import EndedCommand
 
 SITE = Path(__file__).with_name("site")
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -37,88 +29,6 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 _LOOKS_EVERY_S = 0.5
 """For the command's end, should a thread of a library's have taken the signal of that."""
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
-
-
-class WatchedTraining(BaseModel):
-    """One training that was seen: a call of `fit`, or a loop over a dataset."""
-
-    name: Text
-    steps: int
-    input_wait_share: float | None
-    verdict: Text
-    line: Text
-    folder: Path | None
-    unsaved: Text | None = None
-    """Why its session could not be saved."""
-    on_tf_data: bool = True
-    """Whether `pipeline-bench diagnose` knows its kind of input."""
-    trains: bool = True
-    """False of a loop that only reads, beside something that trains."""
-    time: WallTime | None = None
-    remarks: tuple[Text, ...] = ()
-    number: int | None = None
-    """Of a `fit`: which of the process it is, from 1."""
-    seconds: float = 0.0
-    """How long its steps took in all."""
-
-    @property
-    def waited_s(self) -> float:
-        """How long they waited for their input in all; 0 where that is not known."""
-        return self.seconds * (self.input_wait_share or 0.0)
-
-    @property
-    def selector(self) -> str:
-        """What ``diagnose --training`` takes for it: the number of a `fit`, the line of a loop."""
-        return str(self.number) if self.number is not None else self.name.partition(",")[0].rpartition(":")[2]
-
-
-class ProcessRecord(BaseModel):
-    """What one Python process of the command leaves, and replaces while it trains."""
-
-    pid: int
-    program: Text
-    executable: Text
-    trainings: tuple[WatchedTraining, ...]
-    more: int
-    problem: Text | None
-    unwatched_loops: tuple[Text, ...] = ()
-    """The lines of loops that came when as many as a process measures were measured: ``train.py:31``."""
-    ended: bool = True
-    """Whether its last word: else it was killed, or left by `os._exit`."""
-    command: tuple[Text, ...] = ()
-    """What started it, as `sys.orig_argv` has it; empty where a diagnosis could not start it so."""
-    folder: Path | None = None
-    """Where it was started."""
-
-
-@dataclass(frozen=True)
-class EndedCommand:
-    """A command that was run.
-
-    Attributes:
-        code: its exit code, 128 + the signal's number where a signal ended it, as a shell has it.
-        seconds: how long it ran.
-        records: of its Python processes that imported a framework, in the order of their numbers.
-        problems: why others could not be watched.
-        gpu_percent: the GPU's utilization meanwhile, 0 to 100, and the source of that; None without a GPU.
-        unrecorded: the last report of each training whose process was killed, or trains still, and has no record of it;
-            a line each.
-        cpu_percent: CPU time of the command with all that it started, over wall time and cores, 0 to 100.
-        running: the numbers of the processes that train still, as one that a script leaves in the background.
-        by_interrupt: whether SIGINT ended it.
-        after_s: how long it ran on after its last training; 0 if that is not known, as of a loop.
-    """
-
-    code: int
-    seconds: float
-    records: tuple[ProcessRecord, ...]
-    problems: tuple[str, ...]
-    unrecorded: tuple[str, ...]
-    gpu_percent: tuple[float | None, str | None]
-    cpu_percent: float | None
-    running: frozenset[int] = frozenset()
-    by_interrupt: bool = False
-    after_s: float = 0.0
 
 
 def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Popen[bytes]], None]) -> EndedCommand:
@@ -133,42 +43,17 @@ def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Pope
         OSError: the program cannot be started.
     """
     with ScratchFolder() as scratch:
-        gpu = NvmlSampler.open()  # whose process would keep what is held back below
         started_ns = time.monotonic_ns()
         with job_control.keys_held() as mask:  # for `_wait` to take them, also what the command sends at once
-            try:
-                child = _started(command, environment_of(os.environ, scratch.path, out), mask)
-            except BaseException:
-                gpu.close()
-                raise
+            child = _started(command, environment_of(os.environ, scratch.path, out), mask)
             pass_on_to(child)
-            readings = Readings()
-            sampler = SamplerThread([HostSampler(child.pid, helper=gpu), gpu], readings)
+            # The command waits for none of what measures it, and at its end nobody waits for what tells of it.
+            from pipeline_bench.injection import closing  # noqa: F401
+            from pipeline_bench.injection.ended import Observation
+
+            observation = Observation(child.pid, started_ns)
             code = _wait(child)
-        ended_ns = time.monotonic_ns()
-        sampler.close()
-        gpu.close()
-        cores = environment.usable_cores()
-        records, seen = tuple(_records(scratch.path)), jobs.of_run(str(scratch.path))
-        return EndedCommand(
-            code=code if code >= 0 else 128 - code,
-            seconds=(ended_ns - started_ns) / 1e9,
-            after_s=_after_s(records, ended_ns),
-            records=records,
-            problems=tuple(_problems(scratch.path)),
-            unrecorded=tuple(_unrecorded(seen, {each.pid for each in records if each.trainings})),
-            gpu_percent=readings.utilization(started_ns, cores, gpu=True),
-            cpu_percent=readings.utilization(started_ns, cores, gpu=False)[0],
-            running=frozenset(job.status.pid for job in seen if job.state == "running"),
-            by_interrupt=code == -signal.SIGINT,
-        )
-
-
-def _after_s(records: Sequence[ProcessRecord], ended_ns: int) -> float:
-    """Return how long the command ran on behind the last `fit` of its processes; 0 where a loop trained, too."""
-    trainings = [each for record in records for each in record.trainings]
-    ends_ns = [each.time.end_ns for each in trainings if each.time is not None]
-    return (ended_ns - max(ends_ns)) / 1e9 if ends_ns and len(ends_ns) == len(trainings) else 0.0
+        return observation.end(code, scratch.path)
 
 
 def _started(command: Sequence[str], environment: Mapping[str, str], mask: Collection[int]) -> subprocess.Popen[bytes]:
@@ -219,20 +104,6 @@ def _wait(child: subprocess.Popen[bytes]) -> int:
 def _send(child: subprocess.Popen[bytes], number: int) -> None:
     with suppress(PermissionError):  # it runs as another user, as by sudo: this one goes on to wait for it
         child.send_signal(number)
-
-
-def _problems(folder: Path) -> Iterator[str]:
-    for path in sorted(folder.glob("*.problem")):
-        with suppress(OSError):
-            yield path.read_text(errors="replace")
-
-
-def _unrecorded(seen: Sequence[jobs.WatchedJob], recorded: Collection[int]) -> Iterator[str]:
-    """Yield the last report of each training that did not end and of whose process no record has trainings."""
-    for job in seen:
-        if job.state != "ended" and job.status.steps and job.status.pid not in recorded:
-            how = "was killed" if job.state == "gone" else "still trains"
-            yield f"{job.status.name}, process {job.status.pid}, {how}; its last report: {job.status.line}"
 
 
 def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str, str]:
@@ -316,12 +187,3 @@ def signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
-
-
-def _records(folder: Path) -> Iterator[ProcessRecord]:
-    for path in sorted(folder.glob("*.json"), key=lambda path: (len(path.name), path.name)):  # 999 before 1000
-        try:
-            # Not by pydantic's own reader of JSON, which refuses a path that is no UTF-8.
-            yield ProcessRecord.model_validate(json.loads(path.read_bytes()))
-        except (OSError, ValueError):
-            continue

@@ -168,10 +168,11 @@ class NvmlSampler(Sampler):
     def close(self) -> None:
         """End the process; safe to call twice. `poll` returns nothing afterwards."""
         with self._lock:
-            if "open" in self._pending:
+            is_open = "open" not in self._pending
+            if not is_open:
                 self._reason = "NVML had not answered when it was closed"
             self._closed = True
-            self._end(self._limits.end_s)
+            self._end(self._limits.end_s if is_open else 0.0)  # before that it does not see that it shall end
 
     def _come(self) -> list[Reading]:
         """Return the readings that have come since the last call."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.injection.closing import isolated_by, lines, next_command
-from pipeline_bench.injection.command import EndedCommand, ProcessRecord, WatchedTraining
+from pipeline_bench.injection.ended import EndedCommand, ProcessRecord, WatchedTraining
 from pipeline_bench.injection.watched_loops import WATCHED_LOOPS
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipeline_bench.injection.command import ProcessRecord, _records
+from pipeline_bench.injection.ended import ProcessRecord, _records
 
 
 def test_a_quit_after_the_command_leaves_no_temporary_files(tmp_path: Path) -> None:
@@ -34,3 +34,12 @@ def test_records_are_in_the_order_of_the_processes_numbers(tmp_path: Path) -> No
         record = ProcessRecord(pid=pid, program="x.py", executable="python", trainings=(), more=0, problem=None)
         (tmp_path / f"{pid}.json").write_text(record.model_dump_json())
     assert [record.pid for record in _records(tmp_path)] == [999, 1000, 20000]
+
+
+def test_a_command_waits_for_the_import_of_nothing_that_measures_it() -> None:
+    program = (
+        "import sys\nfrom pipeline_bench.cli import hosts\nfrom pipeline_bench.hosts.ranks import of_training\n"
+        "from pipeline_bench.injection import command\nprint(*{'numpy', 'psutil', 'scipy'} & sys.modules.keys())"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout
+    assert loaded.split() == []
