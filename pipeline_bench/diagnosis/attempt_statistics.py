@@ -341,6 +341,7 @@ def step_times(session: Session) -> StepTimes:
         float(np.median(np.concatenate(waits))) / NS_PER_MS if waits else None,
         sum(trial.steps.count - trial.warmup_steps for trial in trials if trial.steps is not None),
         all(_is_steady(trial_means_ms(session, variant)) for variant in (AS_WRITTEN, CEILING)),
+        trains=session.diagnosis is not None and session.diagnosis.model is not None,
     )
 
 

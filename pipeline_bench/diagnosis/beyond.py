@@ -27,6 +27,8 @@ _FLOAT_PICTURES = re.compile(r"float32\[[^\],]+,[^\],]+,[^\],]+, *3\]")
 """A batch of coloured pictures as floats."""
 _COSTLY_SHARE = 0.3
 """A line that takes less of a function's time is not worth writing anew."""
+_UNEXPLAINED = 0.1
+"""So much of a step, if no stage's cost explains it, is mentioned beside a bound that counts it as a stage's."""
 _SAVED_BY_BYTES = 0.75
 """How much of the copy of 32-bit floats is saved if bytes are copied in their place."""
 
@@ -64,7 +66,9 @@ def ideas(
         most = _most(parts, idea, as_written_ms, ceiling_ms)
         if most >= WORTH_REWRITING and most >= _MUCH_MORE * gained:
             bound = f"more than {_MOST:.0f}×" if most > _MOST else f"at most {units.ratio(most)}"
-            sentences.append(f"{idea.text} If that took no time, a step would be {bound} as fast.")
+            rest = 1 - parts.explained(as_written_ms, ceiling_ms)
+            unknown = f" and the {units.share(rest)} that no stage explains were its own" if rest > _UNEXPLAINED else ""
+            sentences.append(f"{idea.text} If that took no time{unknown}, a step would be {bound} as fast.")
     return tuple(sentences)
 
 

@@ -50,6 +50,8 @@ class StepTimes(NamedTuple):
     """How many were measured; None where that does not matter."""
     steady: bool = True
     """Whether trials of the same differ by little: a ceiling near the step then proves that no input limits it."""
+    trains: bool = False
+    """Whether steps train a model. Its ceiling comes after the first of them, so it may not be known."""
 
     @property
     def most_wait_at_beginnings(self) -> bool:
@@ -129,9 +131,14 @@ def _explained(parts: Segments, times: StepTimes) -> tuple[float, str]:
     if not as_written_ms:
         return 1.0, "the time"
     explained = parts.explained(as_written_ms, ceiling_ms)
-    if ceiling_ms is None or wait_ms is None or wait_ms < LEAST_CAUSE * as_written_ms:
-        return explained, "the time"
-    return min((explained, "the time"), (min(1.0, parts.period_ns / NS_PER_MS / wait_ms), "the wait for batches"))
+    of_time = explained, "the time"
+    if not wait_ms or (ceiling_ms is None and not times.trains):
+        return of_time
+    if ceiling_ms is not None and wait_ms < LEAST_CAUSE * as_written_ms:
+        return of_time
+    of_wait = min(1.0, parts.period_ns / NS_PER_MS / wait_ms), "the wait for batches"
+    # Before the ceiling was measured, it is not known what the model takes of the rest.
+    return of_wait if ceiling_ms is None else min(of_time, of_wait)
 
 
 def at_the_model(inspection: Inspection, times: StepTimes) -> str:
@@ -293,7 +300,7 @@ def _text(
 
 def _is_waited_for(inspection: Inspection, times: StepTimes) -> bool:
     """Return whether a training step waits for its batch at all, as far as that is known."""
-    if not times.as_written_ms or times.wait_ms is None or not times.ceiling_ms:
+    if not times.as_written_ms or times.wait_ms is None or not (times.trains or times.ceiling_ms):
         return True
     made_by_keras = inspection.api in ("arrays", "generator")  # of which the conclusion says how long `fit` waits
     return made_by_keras or times.wait_ms > (1 - NOT_THE_LIMIT) * times.as_written_ms
@@ -313,7 +320,7 @@ def _beside(stage: Stage, cost: StageCost, times: StepTimes) -> str:
 
 def _beside_the_model(share: float, times: StepTimes) -> str:
     """Return how much of its time a step waits, where that is much less than the stage takes of it."""
-    if not times.as_written_ms or times.wait_ms is None or not times.ceiling_ms:
+    if not times.as_written_ms or times.wait_ms is None or not (times.trains or times.ceiling_ms):
         return ""
     waits = times.wait_ms / times.as_written_ms
     if share - waits <= _MUCH_LESS and waits >= _MUCH_LESS * share:

@@ -40,11 +40,16 @@ class WaitLines:
 
     def sample(self) -> None:
         """Note where the threads that wait are."""
-        frames = sys._current_frames()
-        for thread, samples in tuple(self._waits.items()):
-            if thread in frames:
-                place = next(user_code.calls(frames[thread]), None)
-                samples.append(None if place is None else (place.file, place.line))
+        with user_code.collection_held():
+            frames = sys._current_frames()
+            seen = [
+                (samples, list(user_code.outward(frames[thread])))
+                for thread, samples in tuple(self._waits.items())
+                if thread in frames
+            ]
+        for samples, stack in seen:
+            place = next(user_code.calls(stack), None)
+            samples.append(None if place is None else (place.file, place.line))
 
     def costliest(self) -> user_code.LineCost | None:
         """Return the line that was seen most; None where too few samples were taken, or no line stands out."""

@@ -84,7 +84,7 @@ def captions(drawn: Sequence[StageRow]) -> Iterator[str]:
     yield "share: what a stage costs alone, of the time between two batches as written"
     yield "parallel: as written, or auto by TensorFlow's default; then as AUTOTUNE set it from first to last"
     if any(row.buffer for row in drawn):
-        yield "buffer: elements in it on average (– is not known), of how many it holds"
+        yield "buffer: elements in it on average, taken as fast as they come (– is not known), of how many it holds"
     reasons: dict[str, list[str]] = {}
     for row in drawn:
         if row.reason:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from pipeline_bench.run.trial_environment import TRACKERS
@@ -15,17 +15,19 @@ _DOWNLOADS = frozenset(
     | {"from_pretrained", "download_file"}
 )
 _WRITES = frozenset(
-    {"mkdir", "makedirs", "write_text", "write_bytes", "savetxt", "savez", "to_csv", "rmtree", "unlink", "os.remove"}
+    {"mkdir", "makedirs", "write_text", "write_bytes", "savetxt", "savez", "to_csv", "touch", "os.replace"}
     | {"os.rename", "extractall", "unpack_archive", "copytree", "TFRecordWriter", "open", "GFile", "dump", "save"}
     | {"save_weights", "savez_compressed", "savefig", "imwrite", "to_parquet", "to_pickle", "to_json", "to_excel"}
-    | {"create_file_writer", "rmdir", "touch", "copyfile", "copy2", "shutil.copy", "shutil.move", "os.replace"}
+    | {"create_file_writer", "copyfile", "copy2", "shutil.copy", "shutil.move"}
 )
+_DELETES = frozenset({"rmtree", "unlink", "os.remove", "rmdir", "removedirs", "rmtree_v2", "DeleteRecursively"})
 _STARTS = frozenset({"system", "Popen", "check_call", "check_output", "popen", "subprocess.run", "subprocess.call"})
 _TRACKS = frozenset(
     {"wandb.init", "mlflow.start_run", "neptune.init_run", "neptune.init", "Task.init", "comet_ml.start"}
     | {"comet_ml.Experiment", "aim.Run"}
 )
 _EFFECTS = (
+    ("deletes files", _DELETES),
     ("downloads", _DOWNLOADS),
     ("writes files", _WRITES),
     ("starts programs", _STARTS),
@@ -46,12 +48,17 @@ def side_effects(text: str, beside: Collection[Path] = ()) -> str:
     """
     calls = _calls(text, beside)
     found = {does: [f"{name} (line {line})" for name, line in calls if name in names] for does, names in _EFFECTS}
-    parts = [f"{does}: {', '.join(places[:_MOST])}" for does, places in found.items() if places]
+    parts = [f"{does}: {_listed(places)}" for does, places in found.items() if places]
     if not parts:
         return ""
     set_to = ", ".join(f"{name}={value}" for name, value in TRACKERS.items())
     tracked = f" Trials have {set_to}, where you have not set these: they start runs only of other trackers."
     return f" It {'; '.join(parts)}.{tracked if found[_EFFECTS[-1][0]] else ''}"
+
+
+def _listed(places: Sequence[str]) -> str:
+    left = len(places) - _MOST
+    return ", ".join(places[:_MOST]) + (f" and {left} more" if left > 0 else "")
 
 
 def _calls(text: str, beside: Collection[Path]) -> list[tuple[str, int]]:

@@ -200,3 +200,13 @@ def nodes(file: str) -> tuple[Any, ...]:
         return tuple(ast.walk(ast.parse("".join(linecache.getlines(file)))))
     except (SyntaxError, ValueError, RecursionError):
         return ()
+
+
+def own_nodes(statements: Iterable[ast.stmt]) -> Iterator[ast.AST]:
+    """Yield what is in statements, without what is in functions and classes within."""
+    waiting: list[ast.AST] = list(statements)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            waiting += ast.iter_child_nodes(node)

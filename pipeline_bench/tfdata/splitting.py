@@ -24,7 +24,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import KEEPING, TAKE_ANY
 from pipeline_bench.model.pipeline import Stage, UserFunction
 from pipeline_bench.text import REASON, one_line
-from pipeline_bench.tfdata import user_code
+from pipeline_bench.tfdata import source_guards, user_code
 from pipeline_bench.tfdata.recipe import Call, Recipe, upstream
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
@@ -82,7 +82,7 @@ def splits(text: str, name: str, line: int) -> list[Split]:
     found = []
     for count in range(1, len(body)):
         first, last = body[:count], body[count:]
-        if any(isinstance(each, ast.Return) for each in user_code.own_nodes(first)):
+        if any(isinstance(each, ast.Return) for each in source_guards.own_nodes(first)):
             break
         bounds = (function.lineno, body[0].lineno - 1, first[-1].end_lineno or 0, last[-1].end_lineno or 0)
         if bounds[0] > bounds[1] or bounds[2] >= last[0].lineno:

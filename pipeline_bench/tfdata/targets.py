@@ -19,7 +19,7 @@ from pipeline_bench.errors import UsageError, did_you_mean
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.system.files import is_python
 from pipeline_bench.text import is_utf8, safe
-from pipeline_bench.tfdata import user_code
+from pipeline_bench.tfdata import source_guards, user_code
 
 _EXAMPLES = {"dataset": "train.py:make_dataset", "model": "train.py:make_model", "generator": "train.py:samples"}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -235,7 +235,7 @@ def _check_returns(definition: ast.AST | None, name: str, what: str) -> None:
     """
     if not isinstance(definition, ast.FunctionDef) or definition.decorator_list or _is_empty(definition):
         return
-    own = list(user_code.own_nodes(definition.body))
+    own = list(source_guards.own_nodes(definition.body))
     if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in own):
         hint = f"name the function that makes the {what} of it: tf.data.Dataset.from_generator({name}, …)"
         raise UsageError(f"{name} is a generator, which returns no {what}", hint)

@@ -6,8 +6,8 @@ inside where there was Python.
 
 from __future__ import annotations
 
-import ast
 import functools
+import gc
 import inspect
 import itertools
 import linecache
@@ -86,9 +86,9 @@ def location(depth: int = 1) -> Location | None:
     return None
 
 
-def calls(innermost: FrameType | None = None) -> Iterator[Location]:
+def calls(stack: Iterable[FrameType] | None = None) -> Iterator[Location]:
     """Yield the lines of the user's code that a thread executes, the innermost first; by default this one."""
-    for frame in outward(innermost or sys._getframe(1)):
+    for frame in outward(sys._getframe(1)) if stack is None else stack:
         if origin(frame.f_code.co_filename) == "user" and (place := _location_of(frame)) is not None:
             yield place
 
@@ -103,16 +103,6 @@ def named(place: Location | None) -> str:
     return "the script" if place is None else place.short
 
 
-def own_nodes(statements: Iterable[ast.stmt]) -> Iterator[ast.AST]:
-    """Yield what is in statements, without what is in functions and classes within."""
-    waiting: list[ast.AST] = list(statements)
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            waiting += ast.iter_child_nodes(node)
-
-
 def called_by_other_code(depth: int, until: Container[CodeType]) -> bool:
     """Return whether code that is not TensorFlow's runs between here and the nearest frame that runs one of `until`."""
     for frame in outward(sys._getframe(depth + 1)):
@@ -121,6 +111,24 @@ def called_by_other_code(depth: int, until: Container[CodeType]) -> bool:
         if origin(frame.f_code.co_filename) in ("user", "library"):
             return True
     return False
+
+
+@contextmanager
+def collection_held() -> Iterator[None]:
+    """Let no garbage be collected in the block, for it to walk through the frames of other threads.
+
+    Until 3.11, Python may collect garbage while it makes a frame's object. What that runs may let another thread go on
+    and return from the function whose frame is being made, so that the walk gets another object in its place, or hangs
+    (https://github.com/python/cpython/issues/106883). Python 3.12 collects between two bytecodes only.
+    """
+    if sys.version_info >= (3, 12) or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def outward(frame: FrameType | None) -> Iterator[FrameType]:

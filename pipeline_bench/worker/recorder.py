@@ -45,7 +45,7 @@ from pipeline_bench.scenario import Run
 from pipeline_bench.system import main_thread
 from pipeline_bench.system.processes import leave, queued_s
 from pipeline_bench.text import line_of
-from pipeline_bench.tfdata import installed
+from pipeline_bench.tfdata import installed, user_code
 from pipeline_bench.worker.sample_audit import SampleAudit, StepSampling
 
 SHIP_EVERY_S = 0.25
@@ -371,21 +371,22 @@ def thread_stacks() -> tuple[Stack, ...]:
 
     One that stands in `main_thread` only waits: for the user's script to train, or behind that for the process to end.
     """
-    frames = sys._current_frames()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
-    return tuple(
-        Stack(
-            # Python has no name for a thread that TensorFlow started, as for a py_function.
-            thread=names.get(ident, "a thread of TensorFlow's"),
-            frames=tuple(
-                f"{_short(frame.filename)}:{frame.lineno} in {frame.name}"
-                for frame in traceback.extract_stack(frames[ident])[-_FRAMES_KEPT:]
-            ),
+    with user_code.collection_held():
+        frames = sys._current_frames()
+        return tuple(
+            Stack(
+                # Python has no name for a thread that TensorFlow started, as for a py_function.
+                thread=names.get(ident, "a thread of TensorFlow's"),
+                frames=tuple(
+                    f"{_short(frame.filename)}:{frame.lineno} in {frame.name}"
+                    for frame in traceback.extract_stack(frames[ident])[-_FRAMES_KEPT:]
+                ),
+            )
+            for ident in sorted(frames, key=lambda ident: ident != main)
+            if ident != threading.get_ident() and frames[ident].f_code.co_filename != main_thread.__file__
         )
-        for ident in sorted(frames, key=lambda ident: ident != main)
-        if ident != threading.get_ident() and frames[ident].f_code.co_filename != main_thread.__file__
-    )
 
 
 def _short(filename: str) -> str:

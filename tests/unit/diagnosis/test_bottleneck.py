@@ -32,6 +32,18 @@ def test_a_stage_that_takes_far_more_than_the_step_waits_is_said_to_run_beside_t
     assert "meanwhile" not in said(8.0, None)
 
 
+def test_before_the_ceiling_is_known_what_a_step_does_beside_its_wait_is_the_models() -> None:
+    def found(wait_ms: float, *, trains: bool) -> Bottleneck:
+        return find(python_decode(146.0), 2, as_written_ms=587.0, wait_ms=wait_ms, steps=40, trains=trains)
+
+    assert "is spent between them" in found(23.0, trains=False).text, "a loop that only takes elements waits for all"
+    waited = found(23.0, trains=True)
+    assert (waited.stage, waited.limits) == (1, True)
+    assert waited.text.endswith("The model computes meanwhile: its step waits for 4 % of it.")
+    assert found(2.0, trains=True).text.startswith("The training hardly waits for its input (0.3 % of a step of 587 ms")
+    assert "of the wait for batches" in found(500.0, trains=True).text
+
+
 def test_an_input_that_is_hardly_waited_for_is_no_limit_and_its_costliest_stage_may_take_cores() -> None:
     def found(wait_ms: float, steps: int = 40) -> Bottleneck:
         return find(python_decode(4.0), 2, as_written_ms=25.0, ceiling_ms=20.0, wait_ms=wait_ms, steps=steps)

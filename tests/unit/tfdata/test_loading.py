@@ -317,7 +317,11 @@ mnist.load_data()
         ),
         ("mlflow.start_run()", "starts runs of a tracker: mlflow.start_run (line 2)"),
         ("open('w'); open('a', 'rb'); json.load(file); options.get('a'); app.run(main)", ""),
-        ("os.remove('a'); names.remove('a'); frame.rename(columns=short)", "writes files: os.remove (line 2)"),
+        ("os.remove('a'); names.remove('a'); frame.rename(columns=short)", "deletes files: os.remove (line 2)"),
+        (
+            "os.mkdir('a'); os.mkdir('b'); np.save('c', x); np.save('d', x); x = 5; shutil.rmtree('log')",
+            "deletes files: rmtree (line 2); writes files: mkdir (line 2), mkdir (line 2), save (line 2) and 1 more",
+        ),
     ],
 )
 def test_what_a_call_of_a_script_does_is_known_by_its_name(call: str, said: str) -> None:
