@@ -133,9 +133,9 @@ class Patch:
 
     def insert_after(self, number: int | None, text: str) -> None:
         """Put a call like ``.cache()`` behind a stage; behind everything where that is None."""
-        file, call = self._call(self.sink if number is None else number)
-        found = file.link(call)
-        chain = found[0] if found else file.chain_on(call)
+        number_or_sink = self.sink if number is None else number
+        file, call = self._call(number_or_sink)
+        chain, found = self._place_behind(number_or_sink), file.link(call)
         index = chain.links.index(found[1]) + 1 if found else 0
         while index < len(chain.links) and chain.links[index].home is None:
             index += 1  # what was put in before stands in front
@@ -159,7 +159,10 @@ class Patch:
         other_file, target, before = self._link(other)
         if file is not other_file:
             raise CannotPatchError("the two calls are in different files")
-        if chain is not target:
+        if statements.is_in_branch(file, target, chain):
+            place = self._place_behind(self._before[other])
+            statements.move_across(file, place, self._chains(number, other), link, before)
+        elif chain is not target:
             statements.move_between(file, self._chains(number, other), link, before)
         else:
             here, there = chain.links.index(link), chain.links.index(before)
@@ -326,6 +329,12 @@ class Patch:
         if found is None:
             raise CannotPatchError(f"{self.stages[number].label} is no call on another dataset")
         return file, *found
+
+    def _place_behind(self, number: int) -> Chain:
+        """Return the chain that a call behind a stage stands in, or would."""
+        file, call = self._call(number)
+        found = file.link(call)
+        return found[0] if found is not None else file.chain_on(call)
 
     def _chains(self, number: int, other: int) -> list[Chain]:
         """Return the chains that hold the calls from an earlier stage, the other, to a stage; of one file."""

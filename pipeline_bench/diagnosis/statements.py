@@ -67,6 +67,71 @@ def move_between(file: SourceFile, steps: Sequence[Chain], link: Link, before: L
     drop_if_idle(file, chain)
 
 
+def is_in_branch(file: SourceFile, earlier: Chain, later: Chain) -> bool:
+    """Return whether a chain stands in an ``if`` of the block, in front of the statement of a later chain."""
+    statement, block = file.statement(earlier.top), file.block(file.statement(later.top))
+    return statement not in block and any(each in block for each in file.around(statement))
+
+
+def move_across(file: SourceFile, place: Chain, steps: Sequence[Chain], link: Link, before: Link) -> None:
+    """Move a call to the end of an earlier statement of the same block, across calls that a branch in between makes.
+
+    As in ``ds = made()``, ``if shuffle: ds = ds.shuffle(8)``, ``ds = ds.map(f)``: the map comes first in both cases.
+
+    Args:
+        file: that all are in.
+        place: the chain that it moves to the end of.
+        steps: the chains from the one with `before`, which is in the branch, to the one with `link`.
+        link: what moves.
+        before: the first call that it moves in front of.
+
+    Raises:
+        CannotPatchError: the dataset has other uses in between, or the call needs what is set there.
+    """
+    chain, crossed = steps[-1], steps[:-1]
+    first, last = file.statement(place.top), file.statement(chain.top)
+    block, name = file.block(last), chain.base
+    if first not in block or not isinstance(name, cst.Name) or not _sets(first, name.value, place.top):
+        raise CannotPatchError("the two calls are in different places")
+    between = block[block.index(first) + 1 : block.index(last)]
+    whole = chain.links[0] is link and steps[0].links[0] is before
+    ends = 2 if _sets(last, name.value, chain.top) else 1 if isinstance(last, cst.Return) else 0
+    in_turn = all(
+        isinstance(each.base, cst.Name)
+        and each.base.value == name.value
+        and _sets(file.statement(each.top), name.value, each.top)
+        and _is_in_ifs(file, file.statement(each.top), between)
+        for each in crossed
+    )
+    mentioned = sum(_mentions(file, each, name.value) for each in between)
+    alone = mentioned == 2 * len(crossed) and _mentions(file, last, name.value) == ends
+    elsewhere = any(_called_later(file, each) is not _called_later(file, name) for each in file.readers(name))
+    if not whole or not in_turn or not alone or elsewhere:
+        raise CannotPatchError(f"{name.value} has other uses between the two calls, or in another branch")
+    stored = {each for statement in between for each in stored_and_used(file, statement)[0]} - {name.value}
+    if called_name(link.call) not in _TAKE_FUNCTIONS:  # which may use any of it
+        stored &= {each for arg in link.call.args for each in stored_and_used(file, arg.value)[1]}
+    if stored:
+        raise CannotPatchError(f"it needs {min(stored)}, which is set between the two calls")
+    chain.remove(link)
+    place.insert(len(place.links), link)
+    drop_if_idle(file, chain)
+
+
+def _mentions(file: SourceFile, statement: cst.CSTNode, variable: str) -> int:
+    """Return how often a statement sets or reads a variable."""
+    tree = ast.parse(_bare(file, statement))
+    return sum(isinstance(each, ast.Name) and each.id == variable for each in ast.walk(tree))
+
+
+def _is_in_ifs(file: SourceFile, statement: cst.CSTNode, block: Sequence[cst.CSTNode]) -> bool:
+    """Return whether a statement of a block runs once at the most, by an ``if`` or none."""
+    around = file.around(statement)
+    outermost = next((index for index, each in enumerate(around) if each in block), None)
+    kinds = (cst.If, cst.Else, cst.IndentedBlock, cst.SimpleStatementLine, cst.SimpleStatementSuite)
+    return outermost is not None and all(isinstance(each, kinds) for each in around[1 : outermost + 1])
+
+
 def check_handed_on(file: SourceFile, first: cst.Call, chains: Sequence[Chain]) -> list[cst.CSTNode]:
     """Check that each dataset from a call to the last chain is read by the next chain, and by nothing else.
 
@@ -285,7 +350,7 @@ def unchanged(file: SourceFile, value: cst.BaseExpression, call: cst.Call, later
 
 def stored_and_used(file: SourceFile, node: cst.CSTNode) -> tuple[set[str], set[str]]:
     """Return the variables that a statement or an expression sets, or sets a part of, and all that are in it."""
-    code = file.code(node).strip().rstrip(";")
+    code = _bare(file, node)
     nodes = list(ast.walk(ast.parse(f"({code}\n)" if isinstance(node, cst.BaseExpression) else code)))
     used = {each.id for each in nodes if isinstance(each, ast.Name)}
     targets = (each for each in nodes if isinstance(getattr(each, "ctx", None), ast.Store | ast.Del))
@@ -293,6 +358,10 @@ def stored_and_used(file: SourceFile, node: cst.CSTNode) -> tuple[set[str], set[
     stored |= {each.name for each in nodes if isinstance(each, _DEFINITIONS)}
     imported = (alias for each in nodes if isinstance(each, ast.Import | ast.ImportFrom) for alias in each.names)
     return stored | {(alias.asname or alias.name).split(".")[0] for alias in imported}, used
+
+
+def _bare(file: SourceFile, node: cst.CSTNode) -> str:
+    return file.code(node).strip().rstrip(";")
 
 
 def _variable(target: ast.AST) -> str | None:

@@ -73,6 +73,15 @@ def make_dataset(training=True, cached=False):
     ds = ds.batch(4); ds = ds.prefetch(1)
     return ds if training else ds.take(1)
 """,
+    "shuffled in a branch": """
+def make_dataset(training=True):
+    ds = tf.data.Dataset.range(20)
+    if training:
+        ds = ds.shuffle(20, seed=1)  # of the training alone
+    ds = ds.map(f).map(g)
+    ds = ds.batch(4)
+    return ds
+""",
     "walrus and match": """
 def make_dataset(kind="a"):
     if (ds := tf.data.Dataset.range(20).map(f)) is not None:

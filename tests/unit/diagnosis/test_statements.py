@@ -34,7 +34,10 @@ def programs(draw: st.DrawFn) -> str:
     for _ in range(draw(st.integers(1, 6))):
         base = draw(st.sampled_from(known[-2:]))
         calls = "".join(draw(st.lists(CALLS, min_size=1, max_size=2)))
-        name, indent = draw(VARIABLES), draw(st.sampled_from(["", "", "", "", "if yes: ", "for _ in (1,): "]))
+        name, indent = (
+            draw(VARIABLES),
+            draw(st.sampled_from(["", "", "", "", "if yes: ", "for _ in (1,): "])),
+        )
         made = f"{base}{calls}"
         reading = [
             f"others.append({base})",
@@ -59,6 +62,22 @@ def programs(draw: st.DrawFn) -> str:
             known.append(name)
     lines.append(f"    return {known[-1]}{draw(st.sampled_from(['', '.batch(2)', '.map(load)']))}")
     return HEAD + "\n".join(lines) + "\n"
+
+
+@st.composite
+def branched(draw: st.DrawFn) -> str:
+    """A function that makes one dataset in a variable, in part behind conditions, and may read it in between."""
+    lines = [f"    a = {draw(SOURCES)}"]
+    for _ in range(draw(st.integers(1, 5))):
+        made = f"a = a{draw(CALLS)}"
+        kinds = [made] * 4 + [f"if yes: {made}"] * 4 + [f"if yes:\n        if yes: {made}"]
+        kinds += [f"if yes: {made}\n    else: a = a{draw(CALLS)}", f"for _ in (1,): {made}", f"with w: {made}"]
+        kinds += ["others.append(a)", "if yes: others.append(a)", "if yes: others.append(lambda: a)", "b = len(others)"]
+        lines.append(f"    {draw(st.sampled_from(kinds))}")
+    last = draw(st.sampled_from(["", ".batch(2)", ".map(load)", ".map(load).take(others.append(a) or 4)"]))
+    lines.append(f"    {draw(st.sampled_from(['return a', 'return a', 'a = a', 'b = a', 'return [a][0]']))}{last}")
+    lines.append(f"    return {'b' if lines[-1].startswith('    b') else 'a'}")
+    return HEAD.replace("x, y,", "import contextlib\nw = contextlib.nullcontext()\nx, y,") + "\n".join(lines) + "\n"
 
 
 def run(source: str) -> tuple[Recorder, Dataset, list[Dataset]]:
@@ -86,9 +105,10 @@ def changes(recorder: Recorder, stages: list[int]) -> list[tuple[int, tuple[Edit
     for place, method in enumerate(methods):
         number = stages[place]
         only_passed = not {*methods[1:place]} - {"shuffle", "repeat", "take"}
-        if method in ("batch", "shuffle"):
-            maps = [stages[other] for other in range(1, place) if methods[other] == "map"]
-            found += [(number, (MoveBefore(stage=number, other=other),)) for other in maps]
+        if method in ("batch", "shuffle", "map"):
+            crossed = "shuffle" if method == "map" else "map"
+            others = [stages[other] for other in range(1, place) if methods[other] == crossed]
+            found += [(number, (MoveBefore(stage=number, other=other),)) for other in others]
         if method == "batch" and methods[0] == "from_tensor_slices" and only_passed:
             found.append((number, (GatherBatches(source=stages[0], batch=number),)))
         if methods[place : place + 2] == ["batch", "unbatch"]:
@@ -119,8 +139,16 @@ READ_LATER = f"""{HEAD}    a = tf.data.Dataset.range(9)
 """
 
 
+IN_A_BRANCH = f"""{HEAD}    a = tf.data.Dataset.range(9)
+    if yes: a = a.shuffle(3)
+    a = a.map(load)
+    return a.batch(2)
+"""
+
+
 @example(READ_LATER, 0)
-@given(programs(), st.integers(0, 1000))
+@example(IN_A_BRANCH, 0)
+@given(programs() | branched(), st.integers(0, 1000))
 def test_a_diff_changes_the_pipeline_as_it_is_meant_and_nothing_that_others_read(source: str, which: int) -> None:
     recorder, made, others = run(source)
     stages = path(recorder, made)
@@ -145,3 +173,13 @@ def test_a_diff_changes_the_pipeline_as_it_is_meant_and_nothing_that_others_read
             assert ("map", "load_fixed", ("num_parallel_calls", -1)) in after.calls
         case _:
             assert after.calls == meant(chosen, calls, stages), new
+            if isinstance(chosen[0], MoveBefore):
+                assert sorted(otherwise(new)) == sorted(otherwise(source)), new
+
+
+def otherwise(source: str) -> list[str]:
+    """What the program's dataset is made of where its conditions come out otherwise; nothing if it fails then."""
+    try:
+        return [repr(call) for call in run(source.replace(" True,", " False,", 1))[1].calls]
+    except (NameError, AssertionError, AttributeError):
+        return []
