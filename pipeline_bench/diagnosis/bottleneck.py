@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import PurePath
 from typing import Literal, NamedTuple
 
@@ -51,7 +52,7 @@ class StepTimes(NamedTuple):
     steady: bool = True
     """Whether trials of the same differ by little: a ceiling near the step then proves that no input limits it."""
     trains: bool = False
-    """Whether steps train a model. Its ceiling comes after the first of them, so it may not be known."""
+    """Whether they are a model's, whose ceiling is not known at first."""
 
     @property
     def most_wait_at_beginnings(self) -> bool:
@@ -71,8 +72,7 @@ def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
     parts = chain.segments_of(inspection, cores)
     as_written_ms, ceiling_ms = times.as_written_ms, times.ceiling_ms
     at_limit, limits = at_the_model(inspection, times), _is_waited_for(inspection, times)
-    number = limiting(parts)
-    explained, of = _explained(parts, times)
+    number, (explained, of) = limiting(parts), _explained(parts, times)
     if as_written_ms is not None and limits and not at_limit:
         all_measured = all(cost.elapsed_ns is not None for cost in inspection.costs)
         if parts.elapsed_ns and explained < (HINTED if all_measured else EXPLAINED):
@@ -125,19 +125,16 @@ def steps_wanted(times: StepTimes) -> int:
 def _explained(parts: Segments, times: StepTimes) -> tuple[float, str]:
     """Return how much the stages account for, 0 to 1, and of what: of the time, or of what a step waits for its batch.
 
-    With a model it is the less of the two: the model's own time explains no wait.
+    With a model it is the less of the two: its own time explains no wait. Without its ceiling that time is not known.
     """
     as_written_ms, ceiling_ms, wait_ms, *_ = times
     if not as_written_ms:
         return 1.0, "the time"
-    explained = parts.explained(as_written_ms, ceiling_ms)
-    of_time = explained, "the time"
-    if not wait_ms or (ceiling_ms is None and not times.trains):
-        return of_time
-    if ceiling_ms is not None and wait_ms < LEAST_CAUSE * as_written_ms:
+    of_time = parts.explained(as_written_ms, ceiling_ms), "the time"
+    least_ms = LEAST_CAUSE * as_written_ms if ceiling_ms is not None else 0.0 if times.trains else math.inf
+    if not wait_ms or wait_ms < least_ms:
         return of_time
     of_wait = min(1.0, parts.period_ns / NS_PER_MS / wait_ms), "the wait for batches"
-    # Before the ceiling was measured, it is not known what the model takes of the rest.
     return of_wait if ceiling_ms is None else min(of_time, of_wait)
 
 
@@ -382,10 +379,8 @@ def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) ->
 def _first_fill(inspection: Inspection, as_written_ms: float | None) -> str:
     """Return a sentence on the first element if a buffer is filled before it for a good part of a pass; else empty."""
     shuffles = [stage for stage in inspection.stages if stage.method == "shuffle"]
-    count, first_ns = inspection.cardinality, inspection.first_ns
-    if not shuffles or first_ns is None or as_written_ms is None or count is None or count <= 0:
-        return ""
-    if first_ns < _FILLING * count * as_written_ms * NS_PER_MS:
+    first_ns, pass_ns = inspection.first_ns, (inspection.cardinality or 0) * (as_written_ms or 0.0) * NS_PER_MS
+    if not shuffles or first_ns is None or pass_ns <= 0 or first_ns < _FILLING * pass_ns:
         return ""
     first = units.milliseconds(first_ns / NS_PER_MS)
     return f" Its first element takes {first}: {named(shuffles[-1])}, fills its buffer before it returns any."
