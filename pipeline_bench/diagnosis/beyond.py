@@ -60,14 +60,17 @@ def ideas(
     """
     sentences = [*_of_copies(inspection, as_written_ms, copy_ms, gained)]
     parts = chain.segments_of(inspection, cores)
-    if as_written_ms is None or not parts.elapsed_ns or parts.explained(as_written_ms, ceiling_ms) < EXPLAINED:
+    if as_written_ms is None or not parts.elapsed_ns:
         return tuple(sentences)
+    explained = parts.explained(as_written_ms, ceiling_ms)
+    if explained < EXPLAINED:
+        return tuple(sentences)
+    rest = 1 - explained
+    unknown = f" and the {units.share(rest)} that no stage explains were its own" if rest > _UNEXPLAINED else ""
     for idea in _all(inspection):
         most = _most(parts, idea, as_written_ms, ceiling_ms)
         if most >= WORTH_REWRITING and most >= _MUCH_MORE * gained:
             bound = f"more than {_MOST:.0f}×" if most > _MOST else f"at most {units.ratio(most)}"
-            rest = 1 - parts.explained(as_written_ms, ceiling_ms)
-            unknown = f" and the {units.share(rest)} that no stage explains were its own" if rest > _UNEXPLAINED else ""
             sentences.append(f"{idea.text} If that took no time{unknown}, a step would be {bound} as fast.")
     return tuple(sentences)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import PurePath
 from typing import Literal, NamedTuple
 
@@ -131,8 +130,8 @@ def _explained(parts: Segments, times: StepTimes) -> tuple[float, str]:
     if not as_written_ms:
         return 1.0, "the time"
     of_time = parts.explained(as_written_ms, ceiling_ms), "the time"
-    least_ms = LEAST_CAUSE * as_written_ms if ceiling_ms is not None else 0.0 if times.trains else math.inf
-    if not wait_ms or wait_ms < least_ms:
+    explains_wait = times.trains if ceiling_ms is None else (wait_ms or 0.0) >= LEAST_CAUSE * as_written_ms
+    if not wait_ms or not explains_wait:
         return of_time
     of_wait = min(1.0, parts.period_ns / NS_PER_MS / wait_ms), "the wait for batches"
     return of_wait if ceiling_ms is None else min(of_time, of_wait)

@@ -133,9 +133,9 @@ class Patch:
 
     def insert_after(self, number: int | None, text: str) -> None:
         """Put a call like ``.cache()`` behind a stage; behind everything where that is None."""
-        number_or_sink = self.sink if number is None else number
-        file, call = self._call(number_or_sink)
-        chain, found = self._place_behind(number_or_sink), file.link(call)
+        stage = self.sink if number is None else number
+        file, call = self._call(stage)
+        chain, found = self._place_behind(stage), file.link(call)
         index = chain.links.index(found[1]) + 1 if found else 0
         while index < len(chain.links) and chain.links[index].home is None:
             index += 1  # what was put in before stands in front

@@ -20,7 +20,7 @@ _WRITES = frozenset(
     | {"save_weights", "savez_compressed", "savefig", "imwrite", "to_parquet", "to_pickle", "to_json", "to_excel"}
     | {"create_file_writer", "copyfile", "copy2", "shutil.copy", "shutil.move"}
 )
-_DELETES = frozenset({"rmtree", "unlink", "os.remove", "rmdir", "removedirs", "rmtree_v2", "DeleteRecursively"})
+_DELETES = frozenset({"rmtree", "unlink", "os.remove", "rmdir", "removedirs", "DeleteRecursively"})
 _STARTS = frozenset({"system", "Popen", "check_call", "check_output", "popen", "subprocess.run", "subprocess.call"})
 _TRACKS = frozenset(
     {"wandb.init", "mlflow.start_run", "neptune.init_run", "neptune.init", "Task.init", "comet_ml.start"}
