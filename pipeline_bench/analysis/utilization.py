@@ -13,7 +13,8 @@ from pipeline_bench.analysis.precision import rounds
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, Activity, DeviceUtilization
 from pipeline_bench.model.selftest import Window
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import ACTIVITY, RATES_SOURCE, SAMPLES_SOURCE, Track
+from pipeline_bench.model.trial import Track
+from pipeline_bench.samplers.nvml_metrics import ACTIVITY, RATES_SOURCE, SAMPLES_SOURCE
 from pipeline_bench.scenario import Run
 from pipeline_bench.text.units import NS_PER_MS
 

@@ -58,20 +58,9 @@ def round_of(scenario: Scenario, repeat: int, first_index: int) -> tuple[Trial, 
 
 
 _MOST_TRACE_S = 30.0
-SAMPLES_SOURCE, RATES_SOURCE = "NVML samples", "NVML utilization rates"
-"""The two instruments of a GPU's utilization."""
 GPM_LAG_NS = 200_000_000
 """How late a figure of GPM's may be: on an H100 it spoke of a time 83 to 177 ms before its stamps (14 loads that began
 at a known time, reports/h100-selftest)."""
-ACTIVITY = (
-    "device_sm_active_percent",
-    "device_sm_occupancy_percent",
-    "device_tensor_percent",
-    "device_dram_percent",
-    "device_pcie_tx_mib_per_s",
-    "device_pcie_rx_mib_per_s",
-)
-"""The metrics of a GPU's parts, by GPM; a value speaks of the time from `Track.from_ns` to its stamp."""
 
 
 class Track(Record):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline_bench.analysis.thresholds import COMPUTE_BOUND_AU, SMS_IDLE_PERCENT
 from pipeline_bench.model.result import Activity, Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import ACTIVITY
+from pipeline_bench.samplers.nvml_metrics import ACTIVITY
 from pipeline_bench.text import NAME, one_line, units
 
 _NOUNS = dict(zip(ACTIVITY, ("SMs busy", "warps", "tensor cores", "DRAM", "PCIe out", "PCIe in"), strict=True))

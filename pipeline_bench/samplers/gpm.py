@@ -9,9 +9,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipeline_bench.model.trial import ACTIVITY
 from pipeline_bench.samplers import Reading
 from pipeline_bench.samplers.nvml_metrics import (
+    ACTIVITY,
     NOT_SUPPORTED,
     NOTHING_NEW,
     code_of,

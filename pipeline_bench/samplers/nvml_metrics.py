@@ -9,10 +9,20 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from pipeline_bench.model.trial import RATES_SOURCE
 from pipeline_bench.samplers import Reading
 
 UTILIZATION = "device_utilization_percent"
+SAMPLES_SOURCE, RATES_SOURCE = "NVML samples", "NVML utilization rates"
+"""The two instruments of a GPU's utilization."""
+ACTIVITY = (
+    "device_sm_active_percent",
+    "device_sm_occupancy_percent",
+    "device_tensor_percent",
+    "device_dram_percent",
+    "device_pcie_tx_mib_per_s",
+    "device_pcie_rx_mib_per_s",
+)
+"""The metrics of a GPU's parts, by GPM; a value speaks of the time from `Reading.from_ns` to its stamp."""
 NO_GPU = "the NVIDIA driver lists no GPU"
 _ALL_ONES = frozenset({2**32 - 1, 2**64 - 1})
 """What NVML gives for a value that is not available (nvml.h, NVML_VALUE_NOT_AVAILABLE)."""

@@ -22,7 +22,6 @@ from typing import Any
 
 import psutil
 
-from pipeline_bench.model.trial import SAMPLES_SOURCE
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.gpm import Gpm
 from pipeline_bench.samplers.nvml_metrics import (
@@ -33,6 +32,7 @@ from pipeline_bench.samplers.nvml_metrics import (
     NOT_SUPPORTED,
     NOTHING_NEW,
     RATES,
+    SAMPLES_SOURCE,
     UTILIZATION,
     Gauge,
     NvmlDevice,

@@ -17,7 +17,6 @@ import numpy as np
 from pipeline_bench.analysis import thresholds
 from pipeline_bench.model import Series
 from pipeline_bench.model.selftest import Check, Copy, GpuRun, Part, Selftest, Window
-from pipeline_bench.model.trial import ACTIVITY, SAMPLES_SOURCE
 from pipeline_bench.planted import gpu_loads
 from pipeline_bench.run.child import Answer, call
 from pipeline_bench.run.follower import SAMPLE_EVERY_S
@@ -25,7 +24,7 @@ from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.trial_log import tracks
 from pipeline_bench.samplers import Reading
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.samplers.nvml_metrics import RATES, UTILIZATION
+from pipeline_bench.samplers.nvml_metrics import ACTIVITY, RATES, SAMPLES_SOURCE, UTILIZATION
 from pipeline_bench.selftest import cases, judge, windows
 from pipeline_bench.selftest.windows import fit, mean_of, spoken_of
 from pipeline_bench.text import units

@@ -140,6 +140,11 @@ def test_the_child_loads_nothing_of_the_parents() -> None:
     assert not {module: found & NOT_IN_THE_CHILD for module, found in roots.items() if found & NOT_IN_THE_CHILD}
 
 
+def test_what_reads_nvml_starts_without_what_takes_half_a_second_to_import() -> None:
+    roots = {name.split(".")[0] for name in loaded_by("pipeline_bench.samplers.nvml_reader")}
+    assert not roots & {"numpy", "pydantic"}
+
+
 def test_imports_point_down() -> None:
     depths = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}
     assert not {part_of(module) for module in MODULES} - depths.keys(), "in no layer: add it to LAYERS"

@@ -17,8 +17,9 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.result import Precision, Result
 from pipeline_bench.model.selftest import Window
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import ACTIVITY, RATES_SOURCE, SAMPLES_SOURCE, Track
+from pipeline_bench.model.trial import Track
 from pipeline_bench.report import activity
+from pipeline_bench.samplers.nvml_metrics import ACTIVITY, RATES_SOURCE, SAMPLES_SOURCE
 from pipeline_bench.scenario.resolve import resolve
 from tests.unit import records
 

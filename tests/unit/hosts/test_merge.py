@@ -18,10 +18,11 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.events import Storage
 from pipeline_bench.model.result import Estimate, StepTime
 from pipeline_bench.model.session import Session, load, save
-from pipeline_bench.model.trial import ACTIVITY, PhaseMark, Track, plan
+from pipeline_bench.model.trial import PhaseMark, Track, plan
 from pipeline_bench.report import html, machines, markdown, screen, terminal
 from pipeline_bench.report.difference import markdown as markdown_difference
 from pipeline_bench.report.terminal_table import figures_table
+from pipeline_bench.samplers.nvml_metrics import ACTIVITY
 from tests.unit import records
 from tests.unit.console import printed
 from tests.unit.sessions import CPU, scenario, variant

@@ -21,7 +21,6 @@ from pipeline_bench.model.events import Device
 from pipeline_bench.model.result import CPU_TIME
 from pipeline_bench.model.selftest import Checked, Window, keep_last
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import RATES_SOURCE
 from pipeline_bench.monitoring.record import JobRecord, write_line
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread
 from pipeline_bench.monitoring.steps import NO_WAIT_NS, JobSummary
@@ -29,7 +28,7 @@ from pipeline_bench.plugins import renderer
 from pipeline_bench.report import html, markdown
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.nvml import STOPPED, NvmlSampler, Timeouts
-from pipeline_bench.samplers.nvml_metrics import METRICS, UTILIZATION
+from pipeline_bench.samplers.nvml_metrics import METRICS, RATES_SOURCE, UTILIZATION
 from pipeline_bench.system.processes import allowed_cpus
 from tests.stubs.nvml import nvml_stub, stub_environment
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.model.trial import ACTIVITY
+from pipeline_bench.samplers.nvml_metrics import ACTIVITY
 from tests.stubs.nvml import run_probe
 
 FIGURES = "2:12.5,3:6,5:0.25,10:3,20:100,21:900"

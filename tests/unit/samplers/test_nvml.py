@@ -19,10 +19,9 @@ import psutil
 import pytest
 
 from pipeline_bench.environment import Accelerator
-from pipeline_bench.model.trial import ACTIVITY, SAMPLES_SOURCE
 from pipeline_bench.samplers import Reading
 from pipeline_bench.samplers.nvml import STOPPED, NvmlSampler, Timeouts
-from pipeline_bench.samplers.nvml_metrics import METRICS, UTILIZATION
+from pipeline_bench.samplers.nvml_metrics import ACTIVITY, METRICS, SAMPLES_SOURCE, UTILIZATION
 from tests.stubs.nvml import stub_environment
 
 QUICK = Timeouts(opening_s=30, answer_s=1, end_s=0.2)

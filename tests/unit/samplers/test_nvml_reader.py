@@ -13,9 +13,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from pipeline_bench.model.trial import SAMPLES_SOURCE
 from pipeline_bench.samplers.nvml_metrics import (
     RATES,
+    SAMPLES_SOURCE,
     UTILIZATION,
     NvmlDevice,
     explain,

@@ -19,9 +19,8 @@ from pipeline_bench.model import session as sessions
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.selftest import Checked, GpuRun, Part, Selftest, Window, last_selftest
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import RATES_SOURCE, SAMPLES_SOURCE
 from pipeline_bench.report import activity, html
-from pipeline_bench.samplers.nvml_metrics import UTILIZATION
+from pipeline_bench.samplers.nvml_metrics import RATES_SOURCE, SAMPLES_SOURCE, UTILIZATION
 from pipeline_bench.selftest import cases, gpu
 from tests.stubs.nvml import gpu_environment, gpu_stub
 from tests.unit import records
