@@ -137,6 +137,7 @@ def test_ranks_of_slurm_run_the_same_trials_and_are_merged(tmp_path: Path) -> No
     assert again.returncode == 2
 
 
+@pytest.mark.slow
 def test_a_variant_that_no_rank_can_run_has_no_place_in_the_common_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

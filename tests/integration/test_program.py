@@ -102,7 +102,7 @@ def test_neither_being_stopped_nor_a_closed_terminal_under_nohup_ends_anything(t
     assert [record.status for record in session_of(tmp_path).trials] == ["ok", "ok"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGQUIT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGQUIT, marks=pytest.mark.slow)])
 def test_a_program_that_is_killed_leaves_its_ended_trials_and_no_process(
     tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -107,7 +107,7 @@ def test_the_command_has_the_files_that_it_would_be_given(tmp_path: Path) -> Non
     assert (done.returncode, done.stdout) == (0, "given\n")
 
 
-@pytest.mark.parametrize("stderr", ["/dev/full", "a pipe that nobody reads"])
+@pytest.mark.parametrize("stderr", ["/dev/full", pytest.param("a pipe that nobody reads", marks=pytest.mark.slow)])
 def test_the_exit_code_is_the_commands_also_where_nothing_can_be_told(tmp_path: Path, stderr: str) -> None:
     if stderr == "/dev/full":
         descriptor = os.open(stderr, os.O_WRONLY)
@@ -160,14 +160,15 @@ def test_an_interrupt_that_ends_the_command_ends_the_loop_of_a_shell_around_it(t
     assert "SIGINT ended the command" in done.stderr
 
 
-ALONE = ["TERM", "HUP", "USR1", "USR2", "ALRM", "INT", "QUIT"]
+ALONE = [f"SIG{name}" for name in ("TERM", "HUP", "USR1", "USR2", "ALRM", "INT", "QUIT")]
 
 
-@pytest.mark.parametrize("number", [signal.Signals[f"SIG{name}"] for name in ALONE])
-def test_a_signal_reaches_the_command_which_decides(tmp_path: Path, number: int) -> None:
+def test_a_signal_reaches_the_command_which_decides(tmp_path: Path) -> None:
     code = f"""
 import os, signal, time
-signal.signal({int(number)}, lambda *_: os._exit(7))
+for name in {ALONE}:
+    signal.signal(signal.Signals[name], lambda number, _: print(signal.Signals(number).name, flush=True))
+signal.signal(signal.Signals[{ALONE[-1]!r}], lambda *_: os._exit(7))
 print("ready", flush=True)
 while True:  # of a signal between Python's last look for one and the sleep, it learns behind the sleep
     time.sleep(0.1)
@@ -175,10 +176,10 @@ while True:  # of a signal between Python's last look for one and the sleep, it 
     program = python(tmp_path, code)
     assert program.stdout is not None
     assert program.stdout.readline() == "ready\n"
-    if signal.getsignal(number) is signal.SIG_IGN:
-        sent_until_it_ends(program, number)
-    else:
-        program.send_signal(number)
+    for name in ALONE[:-1]:
+        program.send_signal(signal.Signals[name])
+        assert program.stdout.readline() == f"{name}\n"
+    program.send_signal(signal.Signals[ALONE[-1]])
     assert ended(program)[0] == 7
 
 

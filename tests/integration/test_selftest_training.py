@@ -153,6 +153,7 @@ def test_a_way_that_does_not_train_fails_its_part_with_its_reason_and_no_other(t
     assert check_of(found[cases.MIRRORED], "mirrored", "device").reason == "InternalError: planted"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("only_ways")
 def test_a_trial_that_hangs_ends_with_the_time_and_what_is_behind_it_had_none(
     train: Train, monkeypatch: pytest.MonkeyPatch

@@ -72,6 +72,7 @@ def test_fast_elements_of_which_a_part_is_nothing_are_drained() -> None:
     assert len(steps.loss) == 500
 
 
+@pytest.mark.slow
 def test_a_thousand_datasets_that_were_joined_one_by_one_are_found_upstream_first() -> None:
     whole = tf.data.Dataset.range(1).cache()
     caches = [whole]

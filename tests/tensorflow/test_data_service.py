@@ -131,6 +131,7 @@ def named_silent(record: TrialRecord) -> bool:
     return record.status == "failed" and found is not None
 
 
+@pytest.mark.slow
 def test_another_cluster_is_used_and_its_end_is_told(
     fork_server: TrialServer, cluster: Cluster, folder: Path, tmp_path: Path
 ) -> None:

@@ -144,6 +144,7 @@ def test_what_never_ends_is_ended_and_the_place_named(diagnose: Diagnose, name: 
     assert "hostile.py" in told
 
 
+@pytest.mark.slow
 def test_code_that_holds_the_interpreters_lock_is_ended_too(diagnose: Diagnose) -> None:
     session = diagnose("holds_the_lock", stall_timeout_s=3.0)
     assert session.diagnosis is not None
@@ -173,6 +174,7 @@ def test_a_flood_leaves_the_figures_alone(diagnose: Diagnose) -> None:
     assert not left_behind()
 
 
+@pytest.mark.slow
 def test_a_fork_that_hangs_and_a_temporary_folder_that_is_removed_cost_nothing(diagnose: Diagnose) -> None:
     session = diagnose("hangs_in_a_fork_and_removes_its_temporary_folder")
     assert [trial.status for trial in session.trials] == ["ok", "ok"]

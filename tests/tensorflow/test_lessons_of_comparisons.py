@@ -10,7 +10,10 @@ from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow.conftest import RunScenario
 
 
-@pytest.mark.parametrize("name", ["threads", "placement", "replication"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("threads", marks=pytest.mark.slow), "placement", pytest.param("replication", marks=pytest.mark.slow)],
+)
 def test_the_variants_of_a_lesson_train_and_are_told(run_scenario: RunScenario, name: str) -> None:
     lesson = find(name)
     (part,) = [part for part in lesson.parts if isinstance(part, Compare)]

@@ -133,6 +133,7 @@ def killing_the_program() -> Iterator[list[int]]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_a_program_that_is_killed_ends_its_trial_as_failed_and_the_next_goes_on(run_scenario: RunScenario) -> None:
     scenario = variants(
         {"name": "killed", "backend": "fifo_queue", **NATIVE},

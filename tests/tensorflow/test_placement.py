@@ -138,6 +138,7 @@ def test_every_loop_tells_where_its_step_ran(run_scenario: RunScenario) -> None:
         assert trial.steps.count == 4  # the step that tells is none of the trial's
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("commands_share_server")
 def test_the_option_shows_the_devices_of_a_partitioned_network_and_a_note_the_threads_beyond_the_cores(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

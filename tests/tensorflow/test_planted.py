@@ -16,9 +16,9 @@ from tests.trials import without_ceilings
     [
         "a backend that cheats",
         "copy, tf_data, 1",
-        "loop function of 10",
-        "loop native",
-        "storage, tf_data_service, 1",
+        pytest.param("loop function of 10", marks=pytest.mark.slow),
+        pytest.param("loop native", marks=pytest.mark.slow),
+        pytest.param("storage, tf_data_service, 1", marks=pytest.mark.slow),
     ],
 )
 def test_planted_variants_train_and_the_cheat_is_caught(name: str, run_scenario: RunScenario, tmp_path: Path) -> None:
@@ -32,6 +32,7 @@ def test_planted_variants_train_and_the_cheat_is_caught(name: str, run_scenario:
         assert found.verdict.kind == "unequal-work"
 
 
+@pytest.mark.slow
 def test_what_real_trainings_show_is_read_as_that_of_a_gpu_is(run_scenario: RunScenario) -> None:
     """The CPU stands in for the GPU; the matrices of matpow are those that a CPU multiplies in time."""
     ways = {"session", "function", "mirrored", "matpow"}

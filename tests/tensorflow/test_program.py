@@ -45,6 +45,7 @@ def test_a_comparison_executes_no_file_of_the_folder(finished: tuple[Path, subpr
     assert {trial["status"] for trial in json.loads(done.stdout)["trials"]} == {"ok"}, done.stderr
 
 
+@pytest.mark.slow
 def test_the_doctor_executes_no_file_of_the_folder(hostile_folder: Path) -> None:
     found = json.loads(program("doctor", "--json", cwd=hostile_folder).stdout)
     assert not (hostile_folder / "executed").exists()

@@ -304,6 +304,7 @@ def test_every_source_trains_on_equal_samples_under_feed_dict_and_tf_data(
     np.testing.assert_allclose(losses["python"], losses["graph"], rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("commands_share_server")
 @pytest.mark.usefixtures("commands_share_server")
 def test_a_comparison_makes_its_data_once(tmp_path: Path) -> None:

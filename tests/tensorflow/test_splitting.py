@@ -105,7 +105,13 @@ def found(function: Callable[[Any], Any]) -> UserFunction:
 
 
 @pytest.mark.parametrize(
-    ("function", "statements"), [(helper_draws, 3), (branches, 3), (from_a_dict, 3), (around(0.5), 2)]
+    ("function", "statements"),
+    [
+        (helper_draws, 3),
+        pytest.param(branches, 3, marks=pytest.mark.slow),
+        pytest.param(from_a_dict, 3, marks=pytest.mark.slow),
+        (around(0.5), 2),
+    ],
 )
 def test_a_function_is_divided_right_before_it_draws(function: Callable[[Any], Any], statements: int) -> None:
     of_map = found(function)

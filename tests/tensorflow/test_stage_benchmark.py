@@ -136,7 +136,9 @@ def test_a_filter_needs_more_elements_than_it_gives() -> None:
         pytest.param(lambda data: data.batch(50, drop_remainder=True).unbatch(), 1.0, marks=pytest.mark.slow),
         pytest.param(lambda data: data.flat_map(lambda _: tf.data.Dataset.range(40)), 1 / 40, marks=pytest.mark.slow),
         (lambda data: data.interleave(lambda _: tf.data.Dataset.range(40), cycle_length=4), 1 / 40),
-        (lambda data: data.window(20, shift=2).flat_map(lambda part: part.batch(20)), 2.0),
+        pytest.param(
+            lambda data: data.window(20, shift=2).flat_map(lambda part: part.batch(20)), 2.0, marks=pytest.mark.slow
+        ),
         (lambda data: data.group_by_window(lambda _: 0 * _, lambda _, part: part.batch(60), window_size=60), 60.0),
     ],
     ids=["unbatch", "flat_map", "interleave", "window", "group_by_window"],

@@ -106,7 +106,14 @@ def wait_ms(callback: StarvationMonitor) -> float:
 
 
 @pytest.mark.parametrize(
-    "compiled", [{}, {"steps_per_execution": 3}, {"run_eagerly": True}, {"jit_compile": True}], ids=str
+    "compiled",
+    [
+        {},
+        {"steps_per_execution": 3},
+        pytest.param({"run_eagerly": True}, marks=pytest.mark.slow),
+        pytest.param({"jit_compile": True}, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_a_slow_dataset_is_waited_for_however_the_step_runs(compiled: dict[str, Any]) -> None:
     callback = fitted(network(**compiled), slowly())
@@ -240,7 +247,7 @@ def test_a_fit_of_keras_2_is_measured_and_left_as_it_was(compiled: dict[str, Any
     assert steps.count == 2 * STEPS // compiled.get("steps_per_execution", 1)
 
 
-@pytest.mark.parametrize("at_once", [1, 4])
+@pytest.mark.parametrize("at_once", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_a_distributed_training_has_its_wait_measured(at_once: int) -> None:
     """Its iterator has a buffer ahead of the replica: a step that takes no time waits for what fills that."""
     with tf.distribute.MirroredStrategy(["/cpu:0"]).scope():
@@ -329,6 +336,7 @@ def test_a_folder_for_tensorboard_that_cannot_be_made_is_noted(tmp_path: Path) -
     assert any("the summary writer failed" in note for note in callback.session.notes)
 
 
+@pytest.mark.slow
 def test_a_monitor_keeps_no_model_of_the_trainings_that_have_ended() -> None:
     """One that ended as it should, one that said nothing of its end, and one whose watching failed."""
 

@@ -36,6 +36,7 @@ def test_it_trains_the_same_samples_under_every_backend_and_fills_the_device_up(
         assert after > 0.7, name
 
 
+@pytest.mark.slow
 def test_a_batch_takes_its_time_whoever_makes_it(run_scenario: RunScenario) -> None:
     """Also where a queue takes its samples singly, of which the first one of a batch waits."""
     entry = {"element": "sample"}

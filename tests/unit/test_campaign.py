@@ -183,6 +183,7 @@ def replayed(case: Case) -> tuple[list[Outcome], list[str]]:
         bench.close()
 
 
+@pytest.mark.slow
 def test_a_warm_interpreter_answers_with_what_the_program_would(tmp_path: Path) -> None:
     bench = Bench()
     bench.next_folder()

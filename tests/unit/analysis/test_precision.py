@@ -196,6 +196,7 @@ def test_it_ends_within_the_budget_whatever_is_measured(
         assert narrow.half_width <= goal
 
 
+@pytest.mark.slow
 @settings(max_examples=3)
 @given(st.floats(0.3, 3), st.floats(0.001, 0.1))
 def test_how_large_the_difference_is_does_not_decide_when_it_ends(factor: float, share: float) -> None:

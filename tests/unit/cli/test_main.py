@@ -207,7 +207,7 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     ("option", "arguments"),
     [
         ("-X utf8", ["--version"]),
-        ("-X utf8", ["report", "SESSION", "-f", "html"]),
+        pytest.param("-X utf8", ["report", "SESSION", "-f", "html"], marks=pytest.mark.slow),
         ("-u", ["report", "SESSION", "-f", "html"]),
         ("-u", []),
     ],
@@ -251,7 +251,7 @@ def test_a_page_with_a_long_name_is_on_the_screen_with_all_that_is_said(
     assert sum(-(-max(1, len(line)) // 80) for line in lines) <= screen.LINES
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("arguments", "code"), [(["scenarios"], 1), (["plan", "nosuch"], 2), (["comapre"], 2)])
 def test_with_stderr_full_as_well_the_exit_code_is_all_that_there_is(
     arguments: list[str], code: int, unbuffered: str
@@ -268,7 +268,10 @@ def test_with_stderr_full_as_well_the_exit_code_is_all_that_there_is(
     assert ended.returncode == code
 
 
-@pytest.mark.parametrize("stderr", ["/dev/full", "a pipe that nobody reads", "a full pipe that does not block"])
+@pytest.mark.parametrize(
+    "stderr",
+    ["/dev/full", pytest.param("a pipe that nobody reads", marks=pytest.mark.slow), "a full pipe that does not block"],
+)
 def test_work_is_done_also_where_stderr_takes_no_line_of_it(stderr: str, tmp_path: Path) -> None:
     if stderr == "/dev/full":
         descriptor = os.open(stderr, os.O_WRONLY)

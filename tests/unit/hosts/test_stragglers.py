@@ -7,6 +7,7 @@ import pytest
 from benchmarks import stragglers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_straggler_well_past_the_line_is_named_in_95_of_100_and_none_is_invented(seed: int) -> None:
     rows = list(stragglers.rows(100, seed))

@@ -46,8 +46,17 @@ with interruptible():
 _AFTERWARDS = re.compile(b"2222|3333")
 
 
-@pytest.mark.parametrize("screen", ["comparison", "lesson", "data make"])
-@pytest.mark.parametrize("way", ["fg", "bg"])
+@pytest.mark.parametrize(
+    ("way", "screen"),
+    [
+        ("fg", "comparison"),
+        ("bg", "data make"),
+        pytest.param("fg", "lesson", marks=pytest.mark.slow),
+        pytest.param("fg", "data make", marks=pytest.mark.slow),
+        pytest.param("bg", "comparison", marks=pytest.mark.slow),
+        pytest.param("bg", "lesson", marks=pytest.mark.slow),
+    ],
+)
 def test_a_stopped_live_screen_gives_the_terminal_to_the_shell(way: str, screen: str) -> None:
     program = _PROGRAM.format(screen=screen)
     in_a_terminal = "import pty, sys; sys.exit(pty.spawn([sys.executable, '-m', 'tests.shell', *sys.argv[1:]]))"
