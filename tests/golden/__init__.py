@@ -55,11 +55,10 @@ def commands() -> dict[str, list[str]]:
         for width in WIDTHS:
             found[f"{name}.screen{width}"] = ["report", session]
             found[f"{name}.terminal{width}"] = ["report", session, "--details"]
-    pairs = [*((one, one) for one in SESSIONS), *itertools.pairwise(SESSIONS)]
-    for index, (before, after) in enumerate(pairs):
-        found[f"diff{index}.terminal80"] = ["diff", before, after]
-        found[f"diff{index}.markdown"] = ["diff", before, after, "-f", "markdown"]
-        found[f"diff{index}.json"] = ["diff", before, after, "-f", "json"]
+    ways: dict[str, list[str]] = {"terminal80": [], "markdown": ["-f", "markdown"], "json": ["-f", "json"]}
+    pairs = [(SESSIONS[0], SESSIONS[0]), *itertools.pairwise(SESSIONS)]
+    for index, ((before, after), (form, options)) in enumerate(zip(pairs, itertools.cycle(ways.items()), strict=False)):
+        found[f"diff{index}.{form}"] = ["diff", before, after, *options]
     limits = ["--fail-if-slower", "5%", "--fail-if-au-below", "60%"]
     for after in ("judged", "troubled"):
         asked = ["diff", "built-normal", f"built-{after}", *limits]
