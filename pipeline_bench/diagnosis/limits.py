@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipeline_bench.diagnosis import attempt_statistics, chain
-from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Limit
+from pipeline_bench.model.diagnosis import CEILING, Diagnosis, Limit
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import units
@@ -33,10 +33,9 @@ def _model_limit(session: Session, diagnosis: Diagnosis) -> Limit:
     if found is None or found.step_ms.mean is None:
         reason = found.reason if found is not None and found.reason else "its trial has not run"
         return Limit(name="the model", text=f"not measured: {reason}")
-    written = session.find_result(AS_WRITTEN)
-    beside_ms = written.ceiling_ms.value if written is not None else None
-    ms = attempt_statistics.contradicting_ceiling_ms(session) or beside_ms or found.step_ms.mean
-    return Limit(name="the model", ms=ms, text="on one batch that stays on the device")
+    return Limit(
+        name="the model", ms=attempt_statistics.ceiling_ms(session), text="on one batch that stays on the device"
+    )
 
 
 def _copy_limit(session: Session) -> Iterator[Limit]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pipeline_bench.analysis.conclusion import conclude
 from pipeline_bench.analysis.speedups import beyond_ceiling, is_open, may_gain, smallest
 from pipeline_bench.analysis.thresholds import PROBABLE_CLAIM
+from pipeline_bench.diagnosis import attempt_statistics
 from pipeline_bench.errors import sentence, with_stop
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange, Diagnosis, Outcome
 from pipeline_bench.model.result import Result, Speedup
@@ -198,7 +199,7 @@ def pace(session: Session, diagnosis: Diagnosis) -> str:
     takes = f"{_of_what(diagnosis)} takes {units.milliseconds(reached_ms)}"
     if diagnosis.model is None or result is None or result.input_wait_share.value is None:
         return takes
-    ceiling = units.milliseconds(result.ceiling_ms.value)
+    ceiling = units.milliseconds(attempt_statistics.ceiling_ms(session))
     return f"{takes}; input wait {units.share(result.input_wait_share.value)}, the model alone {ceiling}"
 
 
@@ -214,9 +215,8 @@ def speed_lines(session: Session, diagnosis: Diagnosis) -> list[str]:
     reached_ms = _reached_ms(diagnosis, result)
     if reached_ms is None or reached_ms <= 0:
         return []
-    what = element_noun(diagnosis)
-    is_batch = what == "batch"
-    rates = [f"{units.rate(1e3 / reached_ms)} {what}{'es' if is_batch else 's'}/s"]
+    is_batch = element_noun(diagnosis) == "batch"
+    rates = [f"{units.rate(1e3 / reached_ms)} {'batches' if is_batch else 'elements'}/s"]
     if is_batch and (samples := _samples_per_second(diagnosis, result, reached_ms)) is not None:
         rates.append(f"{units.rate(samples)} samples/s")
     lines = [f"{_of_what(diagnosis)} takes {units.milliseconds(reached_ms)}: {', '.join(rates)}."]
@@ -231,7 +231,7 @@ def speed_lines(session: Session, diagnosis: Diagnosis) -> list[str]:
         *lines,
         f"Input wait {units.share(result.input_wait_share.value)}, "
         f"host slowdown {units.share(result.host_slowdown_share.value)}, "
-        f"ceiling (the model alone) {units.milliseconds(result.ceiling_ms.value)}, "
+        f"ceiling (the model alone) {units.milliseconds(attempt_statistics.ceiling_ms(session))}, "
         f"accelerator utilization (AU) {units.fraction(result.accelerator_utilization.value)}.",
         *_why_missing(result),
         sentence(one_line(result.verdict.text, TEXT)),

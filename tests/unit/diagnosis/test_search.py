@@ -16,6 +16,7 @@ from pipeline_bench.model.pipeline import Inspection, ScriptTraining, Task
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
+from pipeline_bench.report import diagnosis as report
 from pipeline_bench.text import units
 from tests.unit.diagnosis.simulated import (
     Machine,
@@ -169,6 +170,10 @@ def test_ceilings_that_contradict_each_other_are_no_reason_to_try_nothing() -> N
     assert "not the limit" not in said(found).text
     assert said(found).proposal == CACHED
     assert conclusion.headroom(found) == pytest.approx(4.0, rel=0.05)
+    (alone_ms,) = (limit.ms for limit in said(found).limits if limit.name == "the model")
+    assert alone_ms == pytest.approx(BASE_MS / 4, rel=0.1)
+    assert report.pace(found, said(found)).endswith(f"the model alone {units.milliseconds(alone_ms)}")
+    assert f"(the model alone) {units.milliseconds(alone_ms)}" in " ".join(report.speed_lines(found, said(found)))
 
 
 def test_rounds_begin_with_the_pipeline_as_written_and_hold_few_attempts() -> None:
