@@ -299,6 +299,8 @@ _WAITING = re.compile(
 )
 """A thread that waits for the user's script to train, or behind that for the process to end."""
 
+_OVERWRITTEN = re.compile("\x08+|[^\n]*\r(?=[^\r\n\x08])")
+"""What a bar of progress has drawn over: on a terminal only its last state is seen."""
 
 _TAIL_BYTES = 1 << 14
 
@@ -315,7 +317,8 @@ def stderr_tail(path: Path, lines: int = 20) -> str:
             text = file.read().decode("utf-8", errors="replace")
     except OSError:
         return ""
-    return "\n".join(_BEGINNING.sub("", _WAITING.sub("", text)).splitlines()[-lines:])
+    text = _BEGINNING.sub("", _WAITING.sub("", _OVERWRITTEN.sub("", text)))
+    return "\n".join(text.splitlines()[-lines:])
 
 
 def trim(path: Path, limit_bytes: int = 1 << 26) -> None:

@@ -48,6 +48,14 @@ def test_the_tail_of_a_long_file_is_its_end(tmp_path: Path) -> None:
     assert stderr_tail(path, lines=2) == "line 99998\nline 99999"
 
 
+def test_of_a_bar_of_progress_the_last_state_is_kept(tmp_path: Path) -> None:
+    drawn = "before\r\n1/2 ━ 0s 9ms/step\b\b\b\b\r2/2 ━ 1s 7ms/step\b\b\n 0%|\r50%|#\r99%|##\rlast"
+    (tmp_path / "log").write_bytes(drawn.encode())
+    assert stderr_tail(tmp_path / "log").splitlines() == ["before", "2/2 ━ 1s 7ms/step", "last"]
+    (tmp_path / "log").write_bytes(b" 0%|\r50%|#\r")
+    assert stderr_tail(tmp_path / "log").splitlines() == ["50%|#"]
+
+
 def test_of_a_stack_the_calls_in_which_every_trial_runs_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(
         'Current thread 0x1 (most recent call first):\n  File "train.py", line 3 in hang\n'
