@@ -245,20 +245,20 @@ class Watched:
 
         return bool(self._guarded(lambda: device_of("tensorflow").kind != "cpu", True))
 
-    def ends_step(self, name: str | int | None = None) -> None:
-        """Take in a call of Keras that is no step of a loop of the program's own.
+    def ends_step(self, name: str | int | None = None) -> Any:
+        """Take in a call of Keras that is no step of a loop of the program's own; return what watches the steps, if so.
 
         Args:
             name: of what may as well be a part of making a batch; None of what cannot be.
         """
-        calls = self.__dict__.get("_training_calls")
-        if calls is not None and not self._is_in_library:
+        calls = None if self._is_in_library else self.__dict__.get("_training_calls")
+        if calls is not None:
             self._guarded(calls.leave if name is None else functools.partial(calls.other, name))
+        return calls
 
     def _is_fed(self) -> bool:
         """Take in a call that trains; return whether it belongs to a loop over batches, which is watched itself."""
-        fed = bool(self._guarded(self._loops.feed_a_call, False))
-        if fed:
+        if fed := bool(self._guarded(self._loops.feed_a_call, False)):
             self.ends_step()
         return fed
 

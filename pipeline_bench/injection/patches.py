@@ -69,9 +69,9 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
 
 def _inside(name: str | None, watched: Watched) -> _Around:
     def around(_: Any, call: Callable[[], Any]) -> Any:
-        watched.ends_step(name)
+        calls = watched.ends_step(name)
         with watched.inside_library():
-            return call()
+            return call() if calls is None or name is None else calls.computes(call)
 
     return around
 

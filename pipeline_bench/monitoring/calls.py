@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from pipeline_bench.text import units
 _WORTH = 0.2
 """Of a loop's time, from which on what it did beside its steps is reported."""
 _FED = (
-    "input wait is the time between two {name}: the loop makes its next batch then, and whatever else it does counts "
-    "too; tf.data, or a PyDataset with workers, makes the batch during the step (pipeline-bench compare)"
+    "input wait is the time between two {name}, less a model's predict: the loop makes its next batch then, and "
+    "whatever else it does counts too; tf.data, or a PyDataset with workers, makes the batch during the step "
+    "(pipeline-bench compare)"
 )
 
 
@@ -74,6 +76,10 @@ class CallMonitor(LoopMonitor):
         self._wait_lines.sample()
         super().poll()
 
+    def computing(self) -> AbstractContextManager[None]:
+        """Return a context in which this thread makes no batch: a model computes, and where it stands is no cause."""
+        return self._wait_lines.paused(threading.get_ident())
+
     def leave(self, whole: bool = True) -> None:
         """End this thread's step where its last call ended; one that is not `whole` does not count."""
         thread = threading.get_ident()
@@ -115,6 +121,8 @@ class _Thread(threading.local):
     def __init__(self) -> None:
         self.free_ns: int | None = None
         """When its last call ended, and its device had nothing to do."""
+        self.computed_ns = 0
+        """For how long since then a model computed, and trained nothing."""
         self.ran: set[str] = set()
         """Lines that trained since the loop's own did."""
         self.monitor: CallMonitor | None = None
@@ -207,7 +215,7 @@ class TimedCalls:
 
     def _ran(self, wait_ns: int) -> None:
         """Take in that what trains has ended, or a part of it, and how long it waited for its batch."""
-        self._thread.free_ns = time.monotonic_ns()
+        self._thread.free_ns, self._thread.computed_ns = time.monotonic_ns(), 0
         if self._thread.monitor is not None:
             self._thread.monitor.ran(wait_ns)
 
@@ -262,7 +270,8 @@ class TrainingCalls(TimedCalls):
                 self.leave()
             thread.repeats, thread.repeated = False, thread.repeats
             thread.between.clear()
-            free_ns = asked_ns if thread.free_ns is None else thread.free_ns
+            # The device was busy while a model computed, such as a GAN's pictures: the step before ends later by that.
+            free_ns = asked_ns if thread.free_ns is None else thread.free_ns + thread.computed_ns
             fed = _FED.format(name=name)
             known = self._enter(free_ns, True, lambda at: CallMonitor(at, self._out, device_of(framework), fed))
         except Exception as error:
@@ -280,3 +289,15 @@ class TrainingCalls(TimedCalls):
         if not thread.tapes:
             thread.repeats |= what in thread.between
             thread.between.add(what)
+
+    def computes(self, call: Callable[[], Any]) -> Any:
+        """Make a call in which a model computes and trains nothing: that is no wait for a batch."""
+        thread = self._thread
+        if thread.monitor is None or thread.tapes:
+            return call()
+        began_ns = time.monotonic_ns()
+        try:
+            with thread.monitor.computing():
+                return call()
+        finally:
+            thread.computed_ns += time.monotonic_ns() - began_ns

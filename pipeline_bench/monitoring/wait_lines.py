@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pipeline_bench.text import one_line, units
 from pipeline_bench.tfdata import user_code
@@ -26,6 +28,7 @@ class WaitLines:
         """By thread: where it was seen since it began to wait, None where no code of the user's ran."""
         self._seen: Counter[tuple[str, int]] = Counter()
         self._samples = 0
+        self._paused: set[int] = set()
 
     def begin(self, thread: int) -> None:
         """Take in that a thread begins to wait."""
@@ -38,6 +41,15 @@ class WaitLines:
             self._samples += len(samples)
             self._seen.update(each for each in samples if each is not None)
 
+    @contextmanager
+    def paused(self, thread: int) -> Iterator[None]:
+        """Leave out a thread that waits for its batch, but not in the block."""
+        self._paused.add(thread)
+        try:
+            yield
+        finally:
+            self._paused.discard(thread)
+
     def sample(self) -> None:
         """Note where the threads that wait are."""
         with user_code.collection_held():
@@ -45,7 +57,7 @@ class WaitLines:
             seen = [
                 (samples, list(user_code.outward(frames[thread])))
                 for thread, samples in tuple(self._waits.items())
-                if thread in frames
+                if thread in frames and thread not in self._paused
             ]
         for samples, stack in seen:
             place = next(user_code.calls(stack), None)
