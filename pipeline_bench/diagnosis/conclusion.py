@@ -259,7 +259,7 @@ def _computed_beside(computes_ms: float | None, ceiling_ms: float | None) -> str
     alone = "" if ceiling_ms is None else f" The model alone takes {units.milliseconds(ceiling_ms)}."
     return (
         f", but what makes a batch computes for {units.milliseconds(computes_ms)} meanwhile, on cores that the model "
-        f"may want: with less of it a step may be shorter.{alone}"
+        f"may want: with less of it a step may be shorter, which no argument of fit does.{alone}"
     )
 
 

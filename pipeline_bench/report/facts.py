@@ -25,10 +25,11 @@ from pipeline_bench.text import NAME, REASON, code_line, joined, one_line, units
 Fact = tuple[str, str]
 """What a line is of, and the line."""
 
-_LOG_LINE = re.compile(
-    r"[IWE]\d{4} \d\d:\d\d|WARNING: All log messages|To enable the following|\d{4}(-\d\d){2} .{8,20}: [IWE] "
+_NO_WORDS = re.compile(
+    r"[IWE]\d{4} \d\d:\d\d|WARNING: All log messages|To enable the following|\d{4}(-\d\d){2} .{8,20}: [IWE] |"
+    r"\s*\d+/(\d+|Unknown) [━[]"
 )
-"""TensorFlow's own log, below its fatal errors."""
+"""TensorFlow's own log, below its fatal errors, and a bar of Keras'."""
 _STACK_FRAMES, _TRACEBACK_LINES, _STDERR_LINES, _ALL_STDERR_LINES = 6, 20, 12, 40
 _OVERRUN = 1.05
 """A median busy time of so many times what was asked for is worth a word; waits come out right within 2 %."""
@@ -205,8 +206,8 @@ def unexplained(session: Session) -> list[TrialRecord]:
 
 
 def own_words(stderr: str) -> list[str]:
-    """Return what a trial's process said on stderr beside the lines that TensorFlow logs in any process."""
-    return [line for line in stderr.splitlines() if line.strip() and not _LOG_LINE.match(line)]
+    """Return what a trial's process said on stderr beside what TensorFlow logs, and Keras' bars of progress."""
+    return [line for line in stderr.splitlines() if line.strip() and not _NO_WORDS.match(line)]
 
 
 def troubles(trials: Iterable[TrialRecord], *, brief: bool) -> Iterator[tuple[TrialRecord, list[str]]]:

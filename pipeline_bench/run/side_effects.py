@@ -70,8 +70,11 @@ def _calls(text: str, beside: Collection[Path]) -> list[tuple[str, int]]:
         # A `load_data` of theirs is not Keras'.
         own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
         own |= {name for node in nodes for name in _imported_own(node, beside)}
+        made = {name for node in nodes for name in _made_by(own, node)}
         calls = [node for node in nodes if isinstance(node, ast.Call) and id(node) not in behind]
-        return sorted(((name, call.lineno) for call in calls for name in _names(call, own)), key=lambda each: each[1])
+        return sorted(
+            ((name, call.lineno) for call in calls for name in _names(call, own, made)), key=lambda each: each[1]
+        )
     except (SyntaxError, ValueError, RecursionError):
         return []
 
@@ -87,6 +90,14 @@ def _imported_own(node: ast.AST, beside: Collection[Path]) -> Iterator[str]:
         yield from (alias.asname or alias.name for alias in node.names)
     elif isinstance(node, ast.Import):
         yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names if is_own(alias.name))
+
+
+def _made_by(own: Collection[str], node: ast.AST) -> Iterator[str]:
+    """Yield what an object is assigned to that a class or function of the script's own makes: ``self.loader``."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+        return
+    if ast.unparse(node.value.func).partition(".")[0] in own:
+        yield from (ast.unparse(target) for target in node.targets)
 
 
 def _behind_fit(nodes: Collection[ast.AST]) -> Iterator[ast.stmt]:
@@ -107,12 +118,14 @@ def _fits(node: ast.AST) -> bool:
     return any(_fits(child) for child in ast.iter_child_nodes(node))
 
 
-def _names(call: ast.Call, own: Collection[str]) -> Iterator[str]:
+def _names(call: ast.Call, own: Collection[str], made: Collection[str]) -> Iterator[str]:
     """Yield what a call may be known by, ``load`` and ``tfds.load``; of what opens a file only if it is to write."""
     if isinstance(call.func, ast.Attribute):
         whole = ast.unparse(call.func.value)
         name, of = call.func.attr, whole.rpartition(".")[2]
         if whole.partition(".")[0] in own or (whole == "self" and name in own):
+            return
+        if whole in made and name in _DOWNLOADS:  # but its `save` may be Keras', of a model
             return
         yield f"{of}.{name}"
     elif isinstance(call.func, ast.Name) and call.func.id not in own:

@@ -276,7 +276,7 @@ class _Watch:
     def _reach_bare(self, line: str, by_session: bool = False) -> None:
         if not self._is_meant(line):
             return
-        message = f"the training of {line} takes its batches from no tf.data pipeline that a loop is over"
+        message = f"the training of {line} takes its batches from no tf.data pipeline, which is what could be changed"
         if by_session:
             message = f"{line} trains by Session.run, in which no pipeline can be looked at or changed"
         elif (made := self.loops.one_batch_an_iterator) is not None:

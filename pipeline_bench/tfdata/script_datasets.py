@@ -252,8 +252,8 @@ def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]
         sentences.append(f"It also calls fit in {lines}: --training {first} measures that.")
     if training.model and training.step:
         sentences.append(
-            f"A step is one call of {training.step}. What else the loop does is not run, so that the training gains at "
-            "most what is said here."
+            f"The training gains at most what is said here: a step is one call of {training.step}, and what else the "
+            "loop does is not run."
         )
     if not training.model and training.epochs is not None:
         sentences.append("The model is not trained on it: whether what takes it waits for it is not known.")

@@ -317,8 +317,8 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     ),
     "bare_batches": (
         "model.train_on_batch(np.zeros([8, 1]), np.zeros(8))",
-        "takes its batches from no tf.data pipeline that a loop is over `pipeline-bench run -- python bare_batches.py "
-        "--epochs 3`",
+        "takes its batches from no tf.data pipeline, which is what could be changed `pipeline-bench run "
+        "-- python bare_batches.py --epochs 3`",
     ),
     "unknown_beside": (
         "import beside\nbeside.train(model, object())",

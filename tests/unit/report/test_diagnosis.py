@@ -138,6 +138,7 @@ def test_what_the_headline_says_of_a_failure_is_not_said_again() -> None:
     assert text.count("wants an argument") == 1
     assert f"{reason}." in text
     log = "E0000 00:00:1795335705.538455 14706 cuda_platform.cc:52] failed call to cuInit\n"
+    log += "1/1 ━━━━━━━━━━━━━━━━━━━━ 0s 702ms/step\n3/Unknown [====>....] - ETA: 2s\n"
     logged = whole.model_copy(update={"diagnosis": told, "trials": (record.model_copy(update={"stderr_tail": log}),)})
     assert shown(logged).count("wants an argument") == 1
     noisy = record.model_copy(update={"stderr_tail": f"{log}disk is full"})

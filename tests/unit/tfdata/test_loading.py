@@ -291,6 +291,9 @@ class Loader:
     def download(self):
         self.download()
         self.model.save("a")
+loader = Loader()
+loader.load_data()
+loader.save("b")
 ml.load_data()
 short.load_dataset()
 mine.sets.load_data()
@@ -298,7 +301,7 @@ Loader.download()
 mnist.load_data()
 """
     assert side_effects(text, [tmp_path / "elsewhere", tmp_path]) == (
-        " It downloads: load_data (line 12); writes files: save (line 7)."
+        " It downloads: load_data (line 15); writes files: save (line 7), save (line 10)."
     )
 
 
