@@ -246,7 +246,7 @@ class Watched:
         return bool(self._guarded(lambda: device_of("tensorflow").kind != "cpu", True))
 
     def ends_step(self, name: str | int | None = None) -> Any:
-        """Take in a call of Keras that is no step of a loop of the program's own; return what watches the steps, if so.
+        """Take in a call of Keras that is no step of a loop of the program's own; return what watches steps, or None.
 
         Args:
             name: of what may as well be a part of making a batch; None of what cannot be.

@@ -28,7 +28,6 @@ class WaitLines:
         """By thread: where it was seen since it began to wait, None where no code of the user's ran."""
         self._seen: Counter[tuple[str, int]] = Counter()
         self._samples = 0
-        self._paused: set[int] = set()
 
     def begin(self, thread: int) -> None:
         """Take in that a thread begins to wait."""
@@ -44,11 +43,12 @@ class WaitLines:
     @contextmanager
     def paused(self, thread: int) -> Iterator[None]:
         """Leave out a thread that waits for its batch, but not in the block."""
-        self._paused.add(thread)
+        samples = self._waits.pop(thread, None)
         try:
             yield
         finally:
-            self._paused.discard(thread)
+            if samples is not None:
+                self._waits[thread] = samples
 
     def sample(self) -> None:
         """Note where the threads that wait are."""
@@ -57,7 +57,7 @@ class WaitLines:
             seen = [
                 (samples, list(user_code.outward(frames[thread])))
                 for thread, samples in tuple(self._waits.items())
-                if thread in frames and thread not in self._paused
+                if thread in frames
             ]
         for samples, stack in seen:
             place = next(user_code.calls(stack), None)

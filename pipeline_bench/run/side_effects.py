@@ -70,7 +70,7 @@ def _calls(text: str, beside: Collection[Path]) -> list[tuple[str, int]]:
         # A `load_data` of theirs is not Keras'.
         own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
         own |= {name for node in nodes for name in _imported_own(node, beside)}
-        made = {name for node in nodes for name in _made_by(own, node)}
+        made = {name for node in nodes for name in _made_by_own(node, own)}
         calls = [node for node in nodes if isinstance(node, ast.Call) and id(node) not in behind]
         return sorted(
             ((name, call.lineno) for call in calls for name in _names(call, own, made)), key=lambda each: each[1]
@@ -92,7 +92,7 @@ def _imported_own(node: ast.AST, beside: Collection[Path]) -> Iterator[str]:
         yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names if is_own(alias.name))
 
 
-def _made_by(own: Collection[str], node: ast.AST) -> Iterator[str]:
+def _made_by_own(node: ast.AST, own: Collection[str]) -> Iterator[str]:
     """Yield what an object is assigned to that a class or function of the script's own makes: ``self.loader``."""
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
         return
