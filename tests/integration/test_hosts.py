@@ -104,6 +104,7 @@ def see_that_rank_0_went_on(folder: Path, said: str) -> None:
     assert (reasons["tf_data, 2 hosts", "failed"] or "").startswith("rank 1 is lost: it gave no sign of life for")
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_is_named_and_the_other_goes_on(tmp_path: Path) -> None:
     arguments = command(tmp_path, HASTY)
     with under_slurm(arguments, 0) as lasting, under_slurm(arguments, 1) as killed:

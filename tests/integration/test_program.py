@@ -66,7 +66,11 @@ def test_a_disk_that_is_full_from_the_start_leaves_no_folder_without_a_session(t
     assert list((tmp_path / "out").iterdir()) == []
 
 
-@pytest.mark.parametrize("scripts", [("ok", "silent"), ("silent", "never")], ids=["between lines", "before any line"])
+@pytest.mark.parametrize(
+    "scripts",
+    [pytest.param(("ok", "silent"), marks=pytest.mark.slow), ("silent", "never")],
+    ids=["between lines", "before any line"],
+)
 def test_without_a_reader_the_run_ends_with_what_was_measured_saved(tmp_path: Path, scripts: tuple[str, str]) -> None:
     program = start(tmp_path, *scripts)
     trial_of(tmp_path, "silent")
@@ -118,6 +122,7 @@ def test_a_program_that_is_killed_leaves_its_ended_trials_and_no_process(
     assert [record.status for record in session_of(tmp_path).trials] == ["ok"]
 
 
+@pytest.mark.slow
 def test_a_session_goes_on_without_the_server_that_is_killed(tmp_path: Path) -> None:
     program = start(tmp_path, "daemon silent", "ok")
     daemon = wait_for(lambda: started(tmp_path, "daemon"))

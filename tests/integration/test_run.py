@@ -73,6 +73,7 @@ def test_a_command_that_cannot_be_started_exits_as_in_a_shell(tmp_path: Path) ->
     assert ended(start(tmp_path, "./text"))[0] == 126
 
 
+@pytest.mark.slow
 def test_a_script_whose_interpreter_is_not_there_is_not_said_to_be_missing_itself(tmp_path: Path) -> None:
     """As where an editor has put a carriage return at the end of its first line."""
     (tmp_path / "job.sh").write_text("#!/bin/sh\r\nexit 5\r\n", newline="")
@@ -92,12 +93,14 @@ def test_a_python_script_in_place_of_a_command_is_told_the_command(tmp_path: Pat
     assert (code, err) == (127, f"Error: train.py cannot be started: {hint}")
 
 
+@pytest.mark.slow
 def test_a_script_without_an_interpreters_name_is_the_shells_as_for_nohup(tmp_path: Path) -> None:
     (tmp_path / "job.sh").write_text('echo "$1"; exit 5\n')
     (tmp_path / "job.sh").chmod(0o755)
     assert ended(start(tmp_path, "./job.sh", "given"))[:2] == (5, "given\n")
 
 
+@pytest.mark.slow
 def test_the_command_has_the_files_that_it_would_be_given(tmp_path: Path) -> None:
     """As the `<(…)` of a shell."""
     command = f"{shlex.quote(sys.executable)} -m pipeline_bench run -- cat <(echo given)"
@@ -150,6 +153,7 @@ def test_a_command_that_a_signal_ends_has_the_code_of_a_shell(tmp_path: Path) ->
     assert "no training was found: SIGKILL ended the command before one was recorded" in err
 
 
+@pytest.mark.slow
 def test_an_interrupt_that_ends_the_command_ends_the_loop_of_a_shell_around_it(tmp_path: Path) -> None:
     run = shlex.join([sys.executable, "-m", "pipeline_bench", "run", "--", "sh", "-c", "kill -INT 0; exec sleep 60"])
     loop = ["bash", "-c", f"for each in 1 2; do {run}; echo after; done"]
@@ -241,6 +245,7 @@ def test_a_signal_that_may_not_be_sent_to_the_command_does_not_end_the_waiting_f
         assert commands.run(["sh", "-c", code], tmp_path, pass_on_to).code == 4
 
 
+@pytest.mark.slow
 def test_the_exit_code_is_the_commands_also_where_the_ends_of_children_are_ignored(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pipeline_bench", "run", "--", "sh", "-c", "sleep 0.1; exit 4"],
@@ -284,6 +289,7 @@ def test_the_command_holds_no_signal_back_and_what_is_started_beside_it_hears_of
     assert hears == [True]
 
 
+@pytest.mark.slow
 def test_no_other_thread_of_it_takes_a_keys_signal_whose_sender_is_then_not_known(tmp_path: Path) -> None:
     """As those that NumPy starts for its sums, while `run` does something else than wait."""
     code, out, _ = ended(start(tmp_path, "sh", "-c", "cd /proc/$PPID/task; grep -H SigBlk */status | grep -v ^$PPID/"))
@@ -389,6 +395,7 @@ def test_what_goes_wrong_in_the_watching_leaves_the_program_alone(tmp_path: Path
     assert "not watched: AttributeError" in err
 
 
+@pytest.mark.slow
 def test_a_program_that_clears_its_environment_imports_as_without(tmp_path: Path) -> None:
     env = fake_keras(tmp_path)
     code, out, err = ended(python(tmp_path, "import os\nos.environ.clear()\nimport keras\nprint('on')", env=env))

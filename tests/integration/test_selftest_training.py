@@ -146,6 +146,7 @@ def only_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "steps", lambda bench: iter(list(every(bench))[:1]))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("only_ways")
 def test_a_way_that_does_not_train_fails_its_part_with_its_reason_and_no_other(train: Train) -> None:
     found = parts_of(train(SCRIPTED_GPU_RAISES="mirrored"))

@@ -189,6 +189,7 @@ def test_a_record_with_a_wrong_checksum_is_named(run_scenario: RunScenario, tmp_
         assert trial.reason == f"{path}, record 8: its bytes do not match their checksum.", trial.variant
 
 
+@pytest.mark.slow
 def test_a_record_of_foreign_bytes_is_named(run_scenario: RunScenario, tmp_path: Path) -> None:
     """TensorFlow quotes it in its error, which then is no text."""
     import tensorflow as tf

@@ -119,7 +119,15 @@ def test_a_pass_that_begins_anew_counts_where_a_whole_one_was_measured(
         assert len(begun) >= 1 + (most > 40)
 
 
-@pytest.mark.parametrize(("most", "known"), [(25, True), (90, True), (25, False), (90, False)])
+@pytest.mark.parametrize(
+    ("most", "known"),
+    [
+        (25, True),
+        pytest.param(90, True, marks=pytest.mark.slow),
+        pytest.param(25, False, marks=pytest.mark.slow),
+        (90, False),
+    ],
+)
 def test_what_short_passes_begin_with_counts_in_every_one(most: int, known: bool) -> None:
     def wait(number: Any) -> Any:
         time.sleep(0.01)

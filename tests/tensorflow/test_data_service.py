@@ -57,6 +57,7 @@ def numbered(record: TrialRecord) -> tuple[int, int, int]:
     return found.lost, found.repeated, found.invented
 
 
+@pytest.mark.slow
 def test_each_way_of_sharing_is_told_by_the_samples_that_arrive(run_scenario: RunScenario, folder: Path) -> None:
     """With `off` two workers read everything each, so that samples come that were there before."""
     session = run_scenario(

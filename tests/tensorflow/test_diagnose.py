@@ -92,23 +92,29 @@ def left_behind() -> list[psutil.Process]:
     ("name", "message"),
     [
         ("exits_with_0", "it called sys.exit(0) instead of returning a dataset. Put what runs the script under"),
-        ("exits_with_3", "it called sys.exit(3) instead of returning a dataset. Put"),
-        ("exits_at_once", "its process ended with exit code 0"),
+        pytest.param(
+            "exits_with_3", "it called sys.exit(3) instead of returning a dataset. Put", marks=pytest.mark.slow
+        ),
+        pytest.param("exits_at_once", "its process ended with exit code 0", marks=pytest.mark.slow),
         ("aborts", "its process was killed by SIGABRT"),
         ("goes_on_in_a_fork", "its process ended with exit code 0"),
         ("closes_every_file", "closed files that it did not open"),
         ("asks", "EOFError: EOF when reading a line. It cannot ask for input here"),
         ("nothing", "the function returned None"),
-        ("an_array", "the function returned a ndarray"),
-        ("an_iterator", "Return the dataset itself, not an iterator over it"),
-        ("raises_what_has_no_text", "raises_what_has_no_text failed: _SilentError"),
+        pytest.param("an_array", "the function returned a ndarray", marks=pytest.mark.slow),
+        pytest.param("an_iterator", "Return the dataset itself, not an iterator over it", marks=pytest.mark.slow),
+        pytest.param("raises_what_has_no_text", "raises_what_has_no_text failed: _SilentError", marks=pytest.mark.slow),
         ("of_a_graph", "Make it outside of tf.Graph().as_default()"),
         ("empty", "The dataset gives no element"),
         ("raises_later", "ValueError: sample 20 has no label"),
-        ("raises_what_steers", "raises_what_steers failed: ValueError: a lone \\xff\ufffd surrogate, and"),
-        ("raises_megabytes", "raises_megabytes failed: ValueError: xxx"),
+        pytest.param(
+            "raises_what_steers",
+            "raises_what_steers failed: ValueError: a lone \\xff\ufffd surrogate, and",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("raises_megabytes", "raises_megabytes failed: ValueError: xxx", marks=pytest.mark.slow),
         ("raises_what_steers_later", "ValueError: a bell\ufffd and"),
-        ("raises_megabytes_later", "ValueError: xxx"),
+        pytest.param("raises_megabytes_later", "ValueError: xxx", marks=pytest.mark.slow),
     ],
 )
 def test_what_the_function_does_is_told_in_one_message(diagnose: Diagnose, name: str, message: str) -> None:

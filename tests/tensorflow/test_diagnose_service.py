@@ -85,6 +85,7 @@ def test_several_workers_give_each_sample_once_and_never_all_of_them_each(
     }
 
 
+@pytest.mark.slow
 def test_a_dispatcher_that_falls_silent_is_named_within_the_stall_timeout_and_the_rest_goes_on(
     fork_server: TrialServer, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def losses(record: TrialRecord) -> Any:
     return record.steps.loss.unpack()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("uneven", [False, True], ids=["even", "uneven"])
 def test_every_backend_trains_on_the_same_samples(run_scenario: RunScenario, tmp_path: Path, uneven: bool) -> None:
     body = "for i in range(37):\n    yield np.full((3 + i % 4 * UNEVEN, 2), i / 37), i".replace(

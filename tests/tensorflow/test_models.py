@@ -55,6 +55,7 @@ def test_the_cnn_takes_images_flat_or_not_and_starts_alike_under_every_backend()
     assert not np.allclose(built(model, shapes[0], losses(1), seed=1), first[:1], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_cnn_learns_a_batch_by_heart() -> None:
     def run(session: Any, graph: Any) -> float:
         for _ in range(40):

@@ -90,6 +90,7 @@ def _see_its_work(record: TrialRecord) -> None:
     assert (work.numbered.lost, work.numbered.repeated, work.numbered.invented) == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_a_trial_runs_for_its_time(run_scenario: RunScenario) -> None:
     scenario = variants({"name": "native", "backend": "tf_data", **NATIVE}, run={"time_s": 0.3, "repeats": 1})
     record = run_scenario(scenario).trials[0]
@@ -203,6 +204,7 @@ def spoiled(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path, path
 
 
+@pytest.mark.slow
 def test_a_record_that_cannot_be_decoded_is_named(run_scenario: RunScenario, spoiled: tuple[Path, Path]) -> None:
     folder, bad = spoiled
     # A thread of the program's meets it in the first, a step in the second.

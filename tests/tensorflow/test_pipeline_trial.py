@@ -199,6 +199,7 @@ def test_an_inspection_names_the_slow_stage(run_task: RunTask) -> None:
     assert "buffer_size" in tuned or not hasattr(tf.data.experimental, "get_model_proto")  # as in TensorFlow 2.16
 
 
+@pytest.mark.slow
 def test_a_random_map_is_divided_and_gives_the_same_but_for_what_is_random(run_task: RunTask) -> None:
     looked = of(Inspected, run_task("make_noisy", "inspect", limit_s=3))[-1].inspection
     function = looked.stage(2).function
@@ -251,6 +252,7 @@ def test_a_cache_is_filled_before_the_steps(run_task: RunTask) -> None:
     assert told.inspection.cached_elements == 100
 
 
+@pytest.mark.slow
 def test_a_snapshot_is_filled_as_a_cache_is(run_task: RunTask) -> None:
     assert phases(run_task("make_snapshot", "drain")) == ["import", "build", "fill", "train"]
     assert phases(run_task("make_snapshot", "drain", cold=True)) == ["import", "build", "train"]

@@ -40,6 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return images.make(tmp_path_factory.mktemp("images"))
 
 
+@pytest.mark.slow
 def test_every_one_trains_on_the_same_samples(run_scenario: RunScenario, folder: Path) -> None:
     session = images.train(run_scenario, folder, *IN_ORDER, *OUT_OF_ORDER)
     losses = images.losses(session)

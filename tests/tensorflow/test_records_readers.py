@@ -78,6 +78,7 @@ def test_what_comes_with_a_number_is_that_sample(folder: Path, fit: str) -> None
             assert label == of_class
 
 
+@pytest.mark.slow
 def test_models_train_on_the_same_samples_as_with_feed_dict(run_scenario: RunScenario, folder: Path) -> None:
     source = {"kind": "tfrecord", "path": str(folder), "batch_size": BATCH, "image_size": 8}
     ways = [WAYS[0], WAYS[-1]]

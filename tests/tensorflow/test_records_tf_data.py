@@ -70,6 +70,7 @@ def assert_equal_work(session: Session) -> None:
         assert result.work.status == "equal", (result.variant, result.work.text)
 
 
+@pytest.mark.slow
 def test_every_pipeline_that_keeps_the_order_trains_like_feed_dict(run_scenario: RunScenario, folder: Path) -> None:
     tried = [entry for entry in IN_ORDER if entry["name"] in TRAINED]
     session = images.train(run_scenario, folder, {"name": "feed_dict", "backend": "feed_dict"}, *tried)
@@ -79,6 +80,7 @@ def test_every_pipeline_that_keeps_the_order_trains_like_feed_dict(run_scenario:
         np.testing.assert_allclose(found, losses["feed_dict"], rtol=1e-3, err_msg=name)
 
 
+@pytest.mark.slow
 def test_every_pipeline_that_does_not_gives_each_sample_once_an_epoch(run_scenario: RunScenario, folder: Path) -> None:
     tried = [entry for entry in OUT_OF_ORDER if entry["name"] in TRAINED]
     session = images.train(run_scenario, folder, IN_ORDER[0], *tried)

@@ -71,6 +71,7 @@ def test_synchronous_workers_apply_the_mean_of_their_gradients_once(run_scenario
     assert "each worker reads the source from its first sample on" in (workers.work.reason or "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("synchronous", [True, False])
 def test_workers_draw_samples_of_their_own_and_take_exactly_the_steps(
     run_scenario: RunScenario, synchronous: bool
@@ -138,6 +139,7 @@ def test_the_kernel_ends_the_tasks_of_a_trial_that_is_killed(fork_server: TrialS
     assert not alive
 
 
+@pytest.mark.slow
 def test_an_input_that_gives_nothing_stalls_the_trial_and_names_each_workers_queue_and_place(
     run_scenario: RunScenario,
 ) -> None:

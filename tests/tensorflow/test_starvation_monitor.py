@@ -361,6 +361,7 @@ def test_a_monitor_keeps_no_model_of_the_trainings_that_have_ended() -> None:
     assert callback.session is not None
 
 
+@pytest.mark.slow
 def test_a_copy_watches_trainings_of_its_own(tmp_path: Path) -> None:
     """Tuners and scikit-learn's `clone` copy the callbacks that they are given, before a training and after one."""
     copies = []

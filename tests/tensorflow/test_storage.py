@@ -55,6 +55,7 @@ def run(
     return session.model_copy(update={"results": summarise(scenario, session.trials, cores=2)})
 
 
+@pytest.mark.slow
 def test_every_backend_waits_for_its_files_and_trains_on_the_same_samples(
     run_scenario: RunScenario, folder: Path
 ) -> None:

@@ -80,6 +80,7 @@ def test_training_learns_under_every_backend(trained: dict[str, TrialRecord], na
     assert accuracy.after > max(0.75, accuracy.before)
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_run_and_the_same_seed_the_same(run_scenario: RunScenario) -> None:
     entries = [
         {"name": f"seed {seed}, {i}", "backend": "feed_dict", "run": {"seed": seed}}
@@ -222,6 +223,7 @@ def test_threads_of_the_runtime_reach_tensorflow(run_scenario: RunScenario) -> N
         assert threads[name] - threads[f"{name.partition(',')[0]}, 1"] >= 8, threads
 
 
+@pytest.mark.slow
 def test_a_queue_of_single_samples_waits_as_long_for_a_batch_as_one_of_batches(run_scenario: RunScenario) -> None:
     slow = {**SMALL, "source": {"batch_size": 128, "features": 8, "latency_ms": DELAY_MS}}
     entry = {"name": "samples", "backend": "fifo_queue", "options": {"element": "sample"}}
