@@ -104,9 +104,9 @@ def _in_all(fix: Fix, diagnosis: Diagnosis, gains: dict[str, float | None], pass
     The other fixes of a combination gain there what the best of them has gained alone.
     """
     gain = gains.get(fix.variant)
-    if not gain or passes is None or passes < 1 or not fix.kept_stages:
+    if not gain or passes is None or passes < 1 or not fix.keeps:
         return gain
-    others = [name for name in fix.combines if not diagnosis.attempt(name).fix.kept_stages]
+    others = [name for name in fix.combines if not diagnosis.attempt(name).fix.keeps]
     first = max([1.0, *(gains.get(name) or 1.0 for name in others)])
     return passes / (1 / first + (passes - 1) / gain)
 

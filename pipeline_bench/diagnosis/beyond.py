@@ -165,7 +165,12 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
 
 def _has_costly_line(function: UserFunction | None) -> TypeGuard[UserFunction]:
     """Return whether a function that draws random numbers has a line that takes much of its time."""
-    return function is not None and function.random and (function.costliest_share or 0.0) >= _COSTLY_SHARE
+    return (
+        function is not None
+        and function.random
+        and function.memoizable is None  # else a trial keeps what it gives
+        and (function.costliest_share or 0.0) >= _COSTLY_SHARE
+    )
 
 
 def _of_whole_arrays(inspection: Inspection, trunk: Sequence[Stage]) -> Iterator[_Idea]:

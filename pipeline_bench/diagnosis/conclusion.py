@@ -280,7 +280,7 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -
     interval = result.speedup.ci95
     ends = f" ({units.ratio(interval[0])} to {units.ratio(interval[1])})" if interval is not None else ""
     first = inspection is not None and inspection.cold
-    caches = chosen.attempt.fix.kept_stages
+    caches = chosen.attempt.fix.keeps
     since = ", from the second epoch on" if caches else ", in the epoch that fills the cache" if first else ""
     if caches and (passes := chain.passes(inspection) if inspection is not None else None) and chosen.in_all:
         since += f" ({units.ratio(chosen.in_all)} over {_of_epochs(passes)})"
@@ -305,7 +305,7 @@ def _prices(diagnosis: Diagnosis, of: AttemptStatistics) -> Iterator[str]:
     priced = {each.name for each in fixes.kinds() if each.has_price}
     for fix in (diagnosis.attempt(name).fix for name in of.attempt.fix.combines or (of.name,)):
         if fix.because and fix.kind in priced:
-            yield f"It {fix.because}." if fix.kept_stages else f"{sentence(fix.because)}."
+            yield f"It {fix.because}." if fix.keeps else f"{sentence(fix.because)}."
 
 
 def _none_limits(diagnosis: Diagnosis) -> bool:

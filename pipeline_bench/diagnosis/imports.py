@@ -54,6 +54,18 @@ def add(file: SourceFile, statement: str) -> None:
         before.append(f"{statement}\n")
 
 
+def require(file: SourceFile, module: str, node: cst.CSTNode) -> None:
+    """Import a module of Python's in front of the file's first import, where no name stands for it at a node.
+
+    Raises:
+        CannotPatchError: the name is something else there, or the file has no import.
+    """
+    if not file.made(module, node):
+        add(file, f"import {module}")
+    elif not file.is_imported(module, node) or not any(_binds(each, module) for each in unconditional(file)):
+        raise CannotPatchError(f"{module} is not a name for that module there")
+
+
 def _tensorflow_data(file: SourceFile, call: cst.Call) -> str:
     if (imported := _imported_data(file, call)) is not None:
         return imported
@@ -92,3 +104,9 @@ def _is_conditional(file: SourceFile, name: str, node: cst.CSTNode) -> bool:
     made = file.made(name, node)
     ifs = [isinstance(each, ImportAssignment) and cst.If in map(type, file.around(each.node)) for each in made]
     return bool(ifs) and all(ifs)
+
+
+def _binds(statement: cst.Import | cst.ImportFrom, module: str) -> bool:
+    """Return whether an import makes a module's name that module."""
+    names = statement.names if isinstance(statement, cst.Import) else ()
+    return any(alias.asname is None and alias.evaluated_name == module for alias in names)

@@ -11,10 +11,10 @@ from pathlib import PurePath
 
 import libcst as cst
 
-from pipeline_bench.diagnosis import imports, library_calls, same_calls, source_writer, statements
+from pipeline_bench.diagnosis import imports, library_calls, memoize, same_calls, source_writer, statements
 from pipeline_bench.diagnosis.source_file import Chain, Link, SourceFile, called_name, expression, new_call
 from pipeline_bench.diagnosis.stage_calls import APPLY, StageCalls
-from pipeline_bench.model.calls import KEPT_WHEN_FUSED, PARAMETERS, WORKERS, CannotPatchError
+from pipeline_bench.model.calls import KEPT_WHEN_FUSED, PARAMETERS, WORKERS, CannotPatchError, MemoizableCall
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import Edit, PrefetchToDevice, SetOptions
 from pipeline_bench.model.pipeline import Inspection, Location, Stage
@@ -247,6 +247,17 @@ class Patch:
         if file is None or definition is None:
             raise CannotPatchError("its class is not in a file of yours, or has changed meanwhile")
         statements.decorate(file, definition, decorator)
+
+    def memoize(self, made: MemoizableCall, decorator: str) -> None:
+        """Have a function under a decorator, of a module of Python's, make a call in the user's Python."""
+        file = self._found.file(made.file)
+        span = (file.at(made.line, made.column), file.at(made.end_line, made.end_column))
+        calls = [
+            each for each in file.nodes if isinstance(each, cst.Call) and (file.start(each), file.end(each)) == span
+        ]
+        if len(calls) != 1:
+            raise CannotPatchError(f"the call was not found in line {made.line}")
+        memoize.memoize(file, calls[0], made, decorator)
 
     def rename(self, number: int, method: str) -> None:
         """Call another method in a stage's call."""

@@ -123,6 +123,9 @@ class SourceFile:
         self.lines_after: dict[cst.CSTNode, list[str]] = {}
         self.behind: dict[cst.CSTNode, list[str]] = {}
         """Definitions to write behind one."""
+        self.ahead: dict[cst.CSTNode, list[str]] = {}
+        """Definitions to write in front of a statement of the module."""
+        self.replaced: dict[cst.Call, cst.BaseExpression] = {}
         self.decorators: dict[cst.CSTNode, str] = {}
         """What to put above a definition and the decorators that it has."""
         self.dropped: set[cst.CSTNode] = set()
@@ -174,6 +177,10 @@ class SourceFile:
         while found[-1] in self.parents:
             found.append(self.parents[found[-1]])
         return found
+
+    def nodes_in(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+        """Return a node and all that is in it."""
+        return [node, *(each for child in node.children for each in self.nodes_in(child))]
 
     def function(self, node: cst.CSTNode) -> cst.CSTNode:
         """Return the function that a node is in, or the module."""

@@ -33,7 +33,8 @@ def write(file: SourceFile) -> str:
     Raises:
         CannotPatchError: a comment cannot stand where its call has moved to, or a new line is no Python.
     """
-    if not (file.chains or file.values or file.added or file.renamed or file.lines_after or file.decorators):
+    changes = (file.chains, file.values, file.added, file.renamed, file.lines_after, file.decorators, file.replaced)
+    if not any(changes):
         return file.text
     try:
         changed = file.module.visit(_Writer(file))
@@ -66,7 +67,8 @@ class _Writer(cst.CSTTransformer):
         if original in file.dropped:
             return cst.RemoveFromParent()
         if isinstance(original, cst.Call):
-            return self._call(original, updated)
+            new = file.replaced.get(original)
+            return new.with_changes(lpar=original.lpar, rpar=original.rpar) if new else self._call(original, updated)
         if isinstance(original, cst.Arg) and original in file.values:
             return updated.with_changes(value=self._value(original))
         if isinstance(original, cst.BaseStatement) and hasattr(original, "leading_lines"):
@@ -93,6 +95,8 @@ class _Writer(cst.CSTTransformer):
             updated = updated.with_changes(decorators=[new, *updated.decorators])
         if original in self.file.behind:
             return cst.FlattenSentinel([updated, *_definitions(original, self.file.behind[original])])
+        if original in self.file.ahead:
+            return cst.FlattenSentinel([*_definitions(original, self.file.ahead[original]), updated])
         before, after = (
             _statements(lines.get(original, ())) for lines in (self.file.lines_before, self.file.lines_after)
         )
@@ -163,9 +167,9 @@ def _statements(texts: Sequence[str]) -> list[cst.SimpleStatementLine | cst.Base
     return [cst.parse_statement(text) for text in texts]
 
 
-def _definitions(before: cst.FunctionDef, texts: Sequence[str]) -> list[cst.BaseCompoundStatement]:
-    """Return definitions as statements, with as many empty lines in front as another one has, one at least."""
-    empty = [line for line in before.leading_lines if line.comment is None] or [cst.EmptyLine(indent=False)]
+def _definitions(beside: Any, texts: Sequence[str]) -> list[cst.BaseCompoundStatement]:
+    """Return definitions as statements, with as many empty lines in front as a statement has, one at least."""
+    empty = [line for line in beside.leading_lines if line.comment is None] or [cst.EmptyLine(indent=False)]
     made = [cst.parse_statement(text) for text in texts]
     return [each.with_changes(leading_lines=empty) for each in made if isinstance(each, cst.BaseCompoundStatement)]
 

@@ -76,18 +76,28 @@ class StageCalls:
         names = [called_name(each) for each in _ending(file, place)] if file is not None else []
         return names[0] if len(names) == 1 else None
 
+    def file(self, name: str) -> SourceFile:
+        """Return a file of the user's.
+
+        Raises:
+            CannotPatchError: its text is not known, or is no Python.
+        """
+        if name not in self._texts:
+            raise CannotPatchError(f"{PurePath(name).name} is not yours or has changed meanwhile")
+        try:
+            if name not in self.files:
+                self.files[name] = SourceFile(self._texts[name])
+        except (SyntaxError, ValueError):
+            raise CannotPatchError(f"{PurePath(name).name} cannot be read as Python") from None
+        return self.files[name]
+
     def _find(self, stage: Stage) -> tuple[SourceFile, cst.Call]:
         place = stage.place
         if place is None:
             raise CannotPatchError("where its call stands is not known")
         if place.file not in self._texts:
             raise CannotPatchError(f"{stage.label} is called in a file that is not yours or has changed meanwhile")
-        try:
-            if place.file not in self.files:
-                self.files[place.file] = SourceFile(self._texts[place.file])
-        except (SyntaxError, ValueError):
-            raise CannotPatchError(f"{PurePath(place.file).name} cannot be read as Python") from None
-        file = self.files[place.file]
+        file = self.file(place.file)
         calls = [
             node for node in file.nodes if isinstance(node, cst.Call) and stage.method in (called_name(node), WORKERS)
         ]

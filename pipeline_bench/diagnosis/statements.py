@@ -210,20 +210,8 @@ def decorate(file: SourceFile, definition: cst.FunctionDef, decorator: str) -> N
     Raises:
         CannotPatchError: the module's name is something else there, or the file has no import.
     """
-    module = decorator.partition(".")[0]
-    if not file.made(module, definition):
-        imports.add(file, f"import {module}")
-    elif not file.is_imported(module, definition) or not any(
-        _binds(each, module) for each in imports.unconditional(file)
-    ):
-        raise CannotPatchError(f"{module} is not a name for that module there")
+    imports.require(file, decorator.partition(".")[0], definition)
     file.decorators[definition] = decorator
-
-
-def _binds(statement: cst.Import | cst.ImportFrom, module: str) -> bool:
-    """Return whether an import makes a module's name that module."""
-    names = statement.names if isinstance(statement, cst.Import) else ()
-    return any(alias.asname is None and alias.evaluated_name == module for alias in names)
 
 
 def parse_batch(file: SourceFile, function: cst.CSTNode) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pipeline_bench.model import Data
-from pipeline_bench.text import Text
+from pipeline_bench.text import Line, Text
 
 if TYPE_CHECKING:
     from pipeline_bench.diagnosis.patch import Patch
@@ -58,6 +58,28 @@ _TUNABLE = {"num_parallel_calls", "num_parallel_reads", "cycle_length", "buffer_
 """Arguments that take AUTOTUNE."""
 
 
+class MemoizableCall(Data):
+    """A call in the user's Python that gives the same for the same arguments, as far as it was tried.
+
+    Lines count from 1, columns from 0 in bytes of UTF-8.
+    """
+
+    file: Text
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    text: Line
+    arguments: tuple[Text, ...]
+    """The parts without a call that it depends on, as they are written: ``path``, ``self.folder``."""
+    share: float = 0.0
+    """What it takes of making a batch, 0 to 1."""
+    batch_bytes: float = 0.0
+    """The size of its results for one batch."""
+    gives: Literal["array", "constant", "other"] = "other"
+    """What it gives: an array of NumPy's, what cannot be changed, or something of which a part may be."""
+
+
 class CannotPatchError(Exception):
     """A change cannot be written as a patch; the message says why, as the end of a sentence."""
 
@@ -87,6 +109,11 @@ class EditOfCalls(Data, ABC):
     def kept_stage(self) -> int | None:
         """The stage whose elements it keeps, so that only the first epoch computes them; None where it keeps none."""
         return None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether later epochs have from memory or files what only the first one computes."""
+        return self.kept_stage is not None
 
     @property
     def keeps_files(self) -> bool:

@@ -77,6 +77,11 @@ class Fix(Record):
     """The variants of the fixes that it consists of, of a combination."""
 
     @property
+    def keeps(self) -> bool:
+        """Whether later epochs have from memory or files what only the first one computes."""
+        return any(edit.keeps for edit in self.edits)
+
+    @property
     def kept_stages(self) -> list[int]:
         """The stages whose elements its edits keep, so that only the first epoch computes them."""
         return [edit.kept_stage for edit in self.edits if edit.kept_stage is not None]

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import AUTOTUNE, PARAMETERS, WHOLE, EditOfCalls, Value, value_text
-from pipeline_bench.model.function_edits import DivideMap, KeepBatches, ParseBatch, Vectorize
+from pipeline_bench.model.function_edits import DivideMap, KeepBatches, Memoize, ParseBatch, Vectorize
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
 from pipeline_bench.text import Text
 
@@ -334,6 +334,7 @@ Edit = Annotated[
     | GatherBatches
     | GatherWindows
     | KeepBatches
+    | Memoize
     | Interleave
     | SetOptions
     | PrefetchToDevice

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.calls import WHOLE, EditOfCalls
+from pipeline_bench.model.calls import WHOLE, EditOfCalls, MemoizableCall
 from pipeline_bench.text import units
 
 if TYPE_CHECKING:
@@ -108,3 +109,31 @@ class KeepBatches(EditOfCalls):
 
     def describe(self, stage: Callable[[int], str]) -> str:
         return f"Write `@{_KEEPS}` above {stage(self.stage)}"
+
+
+class Memoize(EditOfCalls):
+    """Have a call of a PyDataset's or a generator's give again what it gave for the same arguments: `lru_cache`."""
+
+    edit: Literal["memoize"] = "memoize"
+    stage: int
+    workers: int | None = None
+    """The stage of a PyDataset's workers; a generator has none."""
+    call: MemoizableCall
+
+    @property
+    def keeps(self) -> bool:
+        return True
+
+    def apply(self, plan: CallPlan) -> None:
+        raise PipelineBenchError("only calls of a PyDataset or a generator are memoized")
+
+    def claims(self) -> list[tuple[int | str, str]]:  # a process would keep its own, and ends with the epoch
+        of_workers = [] if self.workers is None else [(self.workers, "use_multiprocessing")]
+        return [(self.stage, "memoize"), *of_workers]
+
+    def write(self, patch: Patch) -> None:
+        patch.memoize(self.call, _KEEPS)
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        where = f"line {self.call.line} of {PurePath(self.call.file).name}"
+        return f"Move `{self.call.text}` ({where}) into a function under `@{_KEEPS}`, and copy what that gives"

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from pipeline_bench.model import Data, Series
-from pipeline_bench.model.calls import RANDOM, Value
+from pipeline_bench.model.calls import RANDOM, MemoizableCall, Value
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.text import Line, Text, safe
 
@@ -119,6 +119,8 @@ class UserFunction(Data):
     costliest: Line = ""
     """Where the most of its time is spent, as far as its lines were followed: ``line 33``, ``line 7 of reading.py``."""
     costliest_share: float | None = None
+    memoizable: MemoizableCall | None = None
+    """A call in a `__getitem__` that cannot be kept as a whole, whose results can be."""
 
     @property
     def keeps_state(self) -> bool:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from pipeline_bench.text import one_line, units
 from pipeline_bench.tfdata import user_code
+from pipeline_bench.tfdata.line_profile import LineCost, shares
 
 _LEAST_SAMPLES = 20
 """Five a second are taken, so four seconds of waiting; a share of a half is then within 22 points (binomial, 95 %)."""
@@ -63,9 +64,9 @@ class WaitLines:
             place = next(user_code.calls(stack), None)
             samples.append(None if place is None else (place.file, place.line))
 
-    def costliest(self) -> user_code.LineCost | None:
+    def costliest(self) -> LineCost | None:
         """Return the line that was seen most; None where too few samples were taken, or no line stands out."""
-        found = user_code.most_of(self._seen, self._samples)
+        found = next(iter(shares(self._seen, self._samples)), None)
         stands_out = found is not None and self._samples >= _LEAST_SAMPLES and found.share >= _LEAST_SHARE
         return found if stands_out else None
 

@@ -378,5 +378,5 @@ def _held_back(found: Diagnosis) -> Iterator[Text]:
     if named:
         yield Text(f"· not tried: {', '.join(named)}", style="dim")
     if found.inspection is not None and found.inspection.once:
-        for fix in [fix for fix in left if fix.kept_stages][:1]:
+        for fix in [fix for fix in left if fix.keeps][:1]:
             yield Text(f"· not tried, as {chain.one_pass(found.inspection)}: {fix.variant}", style="dim")

@@ -96,12 +96,15 @@ def _with_code(outcome: Outcome, observer: Observer) -> Outcome:
 
 
 def source_texts(inspection: Inspection, began: datetime) -> dict[str, str]:
-    """Return what the files hold that the pipeline's stages stand in.
+    """Return what the files hold that the pipeline's stages stand in, and the calls whose results can be kept.
 
     One that cannot be read, or that was written since then, has no code to change: it is not what was measured.
     """
     texts = {}
-    for file in {stage.place.file for stage in inspection.stages if stage.place is not None}:
+    functions = (stage.function for stage in inspection.stages)
+    calls = (each.memoizable for each in functions if each is not None)
+    files = {stage.place.file for stage in inspection.stages if stage.place is not None}
+    for file in files | {each.file for each in calls if each is not None}:
         try:
             if int(Path(file).stat().st_mtime) <= int(began.timestamp()):
                 texts[file] = Path(file).read_bytes().decode("utf-8")  # as it is: line ends belong to the diff

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
-from pipeline_bench.model.calls import WORKERS
+from pipeline_bench.model.calls import WORKERS, MemoizableCall
 from pipeline_bench.model.edits import Edit, SetArgument
-from pipeline_bench.model.function_edits import KeepBatches
+from pipeline_bench.model.function_edits import KeepBatches, Memoize
 from pipeline_bench.model.pipeline import Inspection, Location, Stage, UserFunction
-from pipeline_bench.tfdata import describe, legacy_keras, public_api, user_code
+from pipeline_bench.tfdata import describe, legacy_keras, memoize, public_api, user_code
+from pipeline_bench.tfdata.generator_call import GeneratorCall
 from pipeline_bench.tfdata.legacy_keras import POOL
 from pipeline_bench.tfdata.public_api import after_import
 from pipeline_bench.tfdata.script_datasets import Kind
@@ -55,6 +57,9 @@ class KerasInput:
         self._as_written = _pool(data) if kind == "PyDataset" else {}
         self._kept_batches: int | None = None
         """How many of its batches stand for all of them where they are kept; all do where that is None."""
+        self._memos: dict[MemoizableCall, memoize.Memo] = {}
+        self._memos_in_use = ExitStack()
+        self._call = GeneratorCall.of(data) if kind == "generator" else None
 
     @property
     def pooled(self) -> bool:
@@ -68,34 +73,99 @@ class KerasInput:
         Raises:
             PipelineBenchError: an edit is of something else.
         """
-        if self.kind != "PyDataset":
-            if self._adapted is None:  # a second adapter of a generator would take its first batches anew
-                if self._legacy:
-                    self._adapted = legacy_keras.dataset(self.data, self._given)
-                else:
-                    self._adapted = _adapter(self.data, self._given).get_tf_dataset()
-            return self._adapted
-        return _passes(self._edited(edits), self._given)
+        if self.kind == "PyDataset":
+            return _passes(self._edited(edits), self._given)
+        if self._memos:
+            self._memos_in_use.enter_context(self._memoized(edits))
+            self.data = self.again()
+        if self._adapted is None:  # a second adapter of a generator would take its first batches anew
+            self._adapted = self._adapter_of(self.data)
+        return self._adapted
 
-    def keep_batches(self, limit_s: float, alive: Callable[[], None]) -> bool:
-        """Make the batches that are to be kept; return whether all were made.
+    def _adapter_of(self, data: Any) -> Any:
+        if self._legacy:
+            return legacy_keras.dataset(data, self._given)
+        return _adapter(data, self._given).get_tf_dataset()
+
+    @property
+    def can_begin_again(self) -> bool:
+        """Whether its first batch can be had once more."""
+        return self.kind == "PyDataset" or self._call is not None
+
+    def again(self) -> Iterator[Any]:
+        """Return a generator that begins anew.
+
+        Raises:
+            PipelineBenchError: how it was made is not known.
+        """
+        if self._call is None:
+            raise PipelineBenchError(f"{self.kind} cannot be inspected outside their use")
+        return self._call.again()
+
+    def taker(self) -> Callable[[], Any]:
+        """Return a function that has the user's Python make one more batch in this thread, endlessly.
+
+        A generator begins anew where that is known how, else it goes on.
+        """
+        if self.kind == "PyDataset":
+            count = self.data.num_batches
+            numbers = itertools.cycle(range(count)) if count else itertools.count()
+            return lambda: self.data[next(numbers)]
+        if self._call is None:
+            return lambda: next(self.data)
+
+        def passes() -> Iterator[Any]:
+            given = True
+            while given:
+                given = False
+                for batch in self.again():
+                    given = True
+                    yield batch
+
+        endless = passes()
+        return lambda: next(endless)
+
+    def keep(self, edits: Iterable[Edit], limit_s: float, alive: Callable[[], None]) -> bool:
+        """Make the batches that edits keep, or keep a part of; return whether all were made.
 
         Args:
-            limit_s: the most time. The batches that were made in it then stand for all.
+            edits: of a trial.
+            limit_s: the most time. The batches that were made in it, or what was kept of them, then stand for all.
             alive: called after each batch.
 
         Raises:
+            PipelineBenchError: the file of a call that is memoized has changed.
             UserCodeError: making one fails.
         """
-        end_s = time.monotonic() + limit_s
-        with user_code.element_errors():
-            for index in range(self.data.num_batches):
-                self._keeping(index)
+        end_s, batches = time.monotonic() + limit_s, self.batches
+        whole = any(edit.kept_stage is not None for edit in edits)
+        with user_code.element_errors(), self._memoized(edits):
+            take = self.taker()
+            for index in range(batches) if batches is not None else itertools.count():
+                if whole:
+                    self._keeping(index)
+                else:
+                    take()
                 alive()
-                if time.monotonic() > end_s and index + 1 < self.data.num_batches:
+                if time.monotonic() > end_s and index + 1 != batches:
                     self._kept_batches = index + 1
+                    for memo in self._memos.values():
+                        memo.stand_in()
                     return False
         return True
+
+    @property
+    def batches(self) -> int | None:
+        """How many batches an epoch has; None where that is not known."""
+        given: int | None = self.data.num_batches if self.kind == "PyDataset" else self._given.get("steps_per_epoch")
+        return given
+
+    @contextmanager
+    def _memoized(self, edits: Iterable[Edit]) -> Iterator[None]:
+        """Have the calls that edits memoize keep what they gave, in the block."""
+        calls = [edit.call for edit in edits if isinstance(edit, Memoize)]
+        with memoize.compiled_with({call: self._memos.setdefault(call, memoize.Memo()) for call in calls}):
+            yield
 
     @functools.cached_property
     def _keeping(self) -> Callable[[int], Any]:
@@ -106,14 +176,16 @@ class KerasInput:
         """Return the PyDataset with edits."""
         for name, value in self._as_written.items():
             setattr(self.data, name, value)
-        keeps = False
+        keeps, edits = False, tuple(edits)
         for edit in edits:
             if isinstance(edit, SetArgument) and edit.stage == WORKERS_STAGE:
                 setattr(self.data, edit.argument, edit.value)
             elif isinstance(edit, KeepBatches):
                 keeps = True
-            else:
+            elif not isinstance(edit, Memoize):
                 raise PipelineBenchError(f"a PyDataset has no such edit: {type(edit).__name__}")
+        self._memos_in_use.close()
+        self._memos_in_use.enter_context(self._memoized(edits))
         if not keeps:
             return self.data
         kept, batches = self._keeping, self.data.num_batches
@@ -126,7 +198,10 @@ class KerasInput:
             PipelineBenchError: it cannot be looked at without using it up.
         """
         if self.kind != "PyDataset":
-            raise PipelineBenchError(f"{self.kind} cannot be inspected outside their use")
+            self._memos_in_use.close()
+            self._memos_in_use.enter_context(self._memoized(edits))
+            user_code.seed(seed)
+            return self._adapter_of(each for each in itertools.islice(self.again(), _FINGERPRINT_BATCHES))
         whole = self._edited(edits)
         user_code.seed(seed)
         batches = min(_FINGERPRINT_BATCHES, whole.num_batches or _FINGERPRINT_BATCHES)
@@ -137,7 +212,7 @@ class KerasInput:
         """Return what is known before anything is run."""
         spec = self.dataset().element_spec
         element = describe.element(spec)
-        batches = self.data.num_batches if self.kind == "PyDataset" else None
+        batches = self.batches if self.kind != "arrays" else None
         return Inspection(
             stages=tuple(self._stages(element)),
             sink=COPY,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -12,12 +11,12 @@ from typing import Any
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Inspection, StageCost
 from pipeline_bench.text import one_line, units
-from pipeline_bench.tfdata import describe, fingerprint, keras_input, passes, throughput, user_code
+from pipeline_bench.tfdata import describe, fingerprint, keras_input, memoize, passes, throughput, user_code
 from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, QUEUE, WORKERS_STAGE, KerasInput
+from pipeline_bench.tfdata.line_profile import LineCost, LineCosts, line_costs
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, Rate
-from pipeline_bench.tfdata.user_code import LineCost
 
-_ALONE_SHARE, _PROFILE_SHARE, _WHOLE_SHARE = 0.3, 0.2, 0.3
+_ALONE_SHARE, _PROFILE_SHARE, _MEMO_SHARE, _WHOLE_SHARE = 0.3, 0.2, 0.1, 0.3
 """Of the time for inspecting."""
 _COPY_S = 0.5
 _LONGEST = 10
@@ -42,24 +41,29 @@ def inspect(
         rate, first_ns, batch = _whole(read, limit_s * _WHOLE_SHARE)
         yield _with(inspection, {COPY: rate}, batch, first_ns=first_ns)
         return
-    take = _taker(read)
+    take = read.taker()
     rate, batch = _alone(take, limit_s * _ALONE_SHARE, alive)
     costs = {GET_ITEM: rate}
     yield (inspection := _with(inspection, costs, batch))
     if read.kind == "PyDataset":
         inspection = _with_draws(inspection, batch, _as_tuple(_guarded(lambda: read.data[0])))
         alive()
-    found = _guarded(lambda: user_code.costliest_line(take, limit_s * _PROFILE_SHARE))
+    lines: LineCosts = _guarded(lambda: line_costs(take, limit_s * _PROFILE_SHARE))
     alive()
-    if found is None and (library := read.library()) is not None:
+    own = lines.own
+    if not own and (library := read.library()) is not None:
         inside = f"{library}{os.sep}"
-        found = _guarded(
-            lambda: user_code.costliest_line(take, limit_s * _PROFILE_SHARE, lambda file: file.startswith(inside))
-        )
+        own = _guarded(lambda: line_costs(take, limit_s * _PROFILE_SHARE, lambda file: file.startswith(inside))).own
         alive()
-    if found is not None:
-        inspection = _with_line(inspection, found)
+    if own:
+        inspection = _with_line(inspection, own[0])
         yield inspection
+    stage = inspection.stage(GET_ITEM)
+    keeps_batches = read.kind == "PyDataset" and not (stage.draws or stage.epoch_hooks)
+    if read.can_begin_again and not keeps_batches:
+        places = [(each.place.file, each.place.line) for each in lines.whole if each.share >= memoize.WORTH]
+        call = memoize.find(read.taker, places, limit_s * _MEMO_SHARE, alive)
+        inspection = _with_function(inspection, memoizable=call)
     costs |= {COPY: _copy(batch)}
     if read.kind == "PyDataset":
         costs |= {WORKERS_STAGE: Rate(0.0, 0.0)}
@@ -134,15 +138,6 @@ def _with(inspection: Inspection, costs: dict[int, Rate], batch: Any, first_ns: 
             "first_ns": first_ns if first_ns is not None else inspection.first_ns,
         }
     )
-
-
-def _taker(read: KerasInput) -> Callable[[], Any]:
-    """Return a function that has the user's Python make one more batch, in this thread."""
-    if read.kind == "generator":
-        return lambda: next(read.data)
-    count = read.data.num_batches
-    numbers = itertools.cycle(range(count)) if count else itertools.count()
-    return lambda: read.data[next(numbers)]
 
 
 def _alone(take: Callable[[], Any], seconds: float, alive: Callable[[], None]) -> tuple[Rate, Any]:

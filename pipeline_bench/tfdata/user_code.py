@@ -16,14 +16,12 @@ import re
 import sys
 import sysconfig
 import textwrap
-import time
 import traceback
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.pipeline import Location
@@ -315,81 +313,6 @@ def _users_frames(text: str) -> tuple[list[str], list[str]]:
     return frames, after
 
 
-class LineCost(NamedTuple):
-    """The line that takes the most of a function's time."""
-
-    place: Location
-    share: float
-    """Of the time in lines that were followed, 0 to 1."""
-
-
 def is_users(file: str) -> bool:
     """Return whether a file holds code of the user's that can be shown; text that a library compiles is in none."""
     return origin(file) == "user" and bool(linecache.getlines(file))
-
-
-def costliest_line(
-    function: Callable[[], Any], seconds: float, follows: Callable[[str], bool] = is_users
-) -> LineCost | None:
-    """Call a function for so long, once at least, and return its costliest line; None where none was followed.
-
-    Following every line costs about 0.3 us a line, so that short lines in a loop look somewhat costlier than they are.
-
-    Args:
-        function: runs in this thread alone; what it raises passes through.
-        seconds: no further call is begun after that time.
-        follows: whether the lines of a file are followed; those of others count for the line that calls them.
-    """
-    spent: Counter[tuple[str, int]] = Counter()
-    tracer = _Tracer(spent, functools.lru_cache(maxsize=None)(follows))
-    before, end_s = sys.gettrace(), time.monotonic() + seconds
-    sys.settrace(tracer.call)
-    try:
-        while True:
-            function()
-            if time.monotonic() >= end_s:
-                break
-    finally:
-        sys.settrace(before)
-    return most_of(spent, spent.total())
-
-
-def most_of(spent: Counter[tuple[str, int]], total: int) -> LineCost | None:
-    """Return the line, by file and number, on which the most of a total was spent; None where there is none."""
-    if not spent:
-        return None
-    (file, line), most = spent.most_common(1)[0]
-    place = Location(file=file, line=line, text=linecache.getline(file, line).strip())
-    return LineCost(place, most / total)
-
-
-class _Tracer:
-    """Charges the time between two events to the followed line that was under way."""
-
-    def __init__(self, spent: Counter[tuple[str, int]], follows: Callable[[str], bool]) -> None:
-        self._spent, self._follows = spent, follows
-        self._at: tuple[str, int] | None = None
-        self._since_ns = 0
-
-    def call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """Follow the lines of functions in these files, no other's."""
-        if not self._follows(frame.f_code.co_filename):
-            return None
-        self._charge((frame.f_code.co_filename, frame.f_lineno))
-        return self._line
-
-    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        here = (frame.f_code.co_filename, frame.f_lineno)
-        if event == "return":
-            outer = frame.f_back
-            followed = outer is not None and self._follows(outer.f_code.co_filename)
-            self._charge((outer.f_code.co_filename, outer.f_lineno) if outer is not None and followed else None)
-        else:
-            self._charge(here)
-        return self._line
-
-    def _charge(self, now: tuple[str, int] | None) -> None:
-        at_ns = time.perf_counter_ns()
-        if self._at is not None:
-            self._spent[self._at] += at_ns - self._since_ns
-        self._at, self._since_ns = now, time.perf_counter_ns()

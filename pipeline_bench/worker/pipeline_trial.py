@@ -283,15 +283,15 @@ class PipelineEngine(Engine):
         return made
 
     def _kept(self, read: KerasInput) -> Any:
-        """Return the dataset of a PyDataset, its batches kept first if an edit asks for it."""
-        if any(edit.kept_stage is not None for edit in self._task.edits):
+        """Return the dataset of a PyDataset, with what edits keep of it made first."""
+        edits, limit_s = self._task.edits, self._task.limit_s
+        if any(edit.keeps for edit in edits):
             self.recorder.phase("fill")
-            limit_s = self._task.limit_s
-            if read.keep_batches(limit_s, self.recorder.heartbeat):
-                self._tell(cached_elements=read.data.num_batches)
-            else:
+            if not read.keep(edits, limit_s, self.recorder.heartbeat):
                 self._tell(f"Not all batches were made within {units.seconds(limit_s)}: measured on the first ones.")
-        return read.dataset(self._task.edits)
+            elif any(edit.kept_stage is not None for edit in edits):
+                self._tell(cached_elements=read.data.num_batches)
+        return read.dataset(edits)
 
     def _filled(self) -> Any:
         """Return the pipeline with its edits and its caches filled.

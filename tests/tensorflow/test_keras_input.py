@@ -14,8 +14,9 @@ import pytest
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.edits import InsertAfter, SetArgument
 from pipeline_bench.model.function_edits import KeepBatches
-from pipeline_bench.tfdata import keras_input, keras_stages, legacy_keras, user_code
+from pipeline_bench.tfdata import keras_input, keras_stages, legacy_keras
 from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, WORKERS_STAGE, KerasInput
+from pipeline_bench.tfdata.line_profile import line_costs
 
 keras = pytest.importorskip("keras")
 tf_keras = pytest.importorskip("tf_keras")
@@ -81,7 +82,7 @@ KEEP = KeepBatches(stage=GET_ITEM, workers=WORKERS_STAGE)
 def test_batches_that_are_kept_are_made_once() -> None:
     data = Counting()
     found = read(data)
-    assert found.keep_batches(60.0, lambda: None)
+    assert found.keep([KEEP], 60.0, lambda: None)
     dataset = found.dataset([KEEP, SetArgument(stage=WORKERS_STAGE, argument="workers", value=2)])
     assert numbers(dataset) == numbers(dataset) == [0, 1, 2, 3, 4, 5]
     assert numbers(found.subsampled([KEEP], 3)) == [0, 1, 2, 3, 4, 5]
@@ -93,7 +94,7 @@ def test_batches_that_are_kept_are_made_once() -> None:
 def test_where_the_time_is_short_the_first_batches_stand_for_all() -> None:
     data = Counting()
     found = read(data)
-    assert not found.keep_batches(0.0, lambda: None)
+    assert not found.keep([KEEP], 0.0, lambda: None)
     assert numbers(found.dataset([KEEP])) == [0] * 6
     assert data.made == {0: 1}
 
@@ -126,7 +127,7 @@ def test_the_stages_of_a_py_dataset_and_its_costliest_line() -> None:
     assert any("time.sleep(0.005) # the costliest line" in note for note in found.notes)
     function = found.stage(keras_input.GET_ITEM).function
     assert function is not None
-    assert function.costliest == "line 31"
+    assert function.costliest == "line 32"
     assert function.costliest_share is not None
     assert 0.5 < function.costliest_share <= 1
     pooled = stages_of(read(Batches(workers=4)))
@@ -206,7 +207,7 @@ def test_a_line_is_charged_with_the_libraries_that_it_calls() -> None:
         np.linalg.svd(np.ones([200, 200]))
         total += 1
 
-    found = user_code.costliest_line(work, 0.05)
+    found = next(iter(line_costs(work, 0.05).own), None)
     assert found is not None
     assert "svd" in found.place.text
     assert found.share > 0.5

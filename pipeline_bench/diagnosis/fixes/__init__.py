@@ -62,7 +62,7 @@ class Kind:
         name: of the function that finds its candidates.
         saving: how much of its stages' time it usually saves, 0 to 1: only decides which fix is tried first.
         candidates: yields the fixes of this kind whose edits fit the pipeline.
-        api: of the pipelines that it is for (`Inspection.api`).
+        apis: of the pipelines that it is for (`Inspection.api`).
         blocker: returns why none of them can be tried here, in one sentence without its full stop; None where they can.
         has_price: whether a proposal says the `caveat` of its fixes: a trial of some seconds does not show what they
             take, or when they are right.
@@ -72,7 +72,7 @@ class Kind:
     saving: float
     candidates: _Finder
     blocker: _Blocker
-    api: str = "tf.data"
+    apis: tuple[str, ...] = ("tf.data",)
     has_price: bool = False
 
 
@@ -82,13 +82,13 @@ _KINDS: list[Kind] = []
 def kind(
     saving: float,
     blocker: _Blocker = lambda inspection, context: None,
-    api: str = "tf.data",
+    apis: tuple[str, ...] = ("tf.data",),
     has_price: bool = False,
 ) -> Callable[[_Finder], _Finder]:
     """Register a function that yields candidates as a kind of fix, which has its name; see `Kind`."""
 
     def registered(candidates: _Finder) -> _Finder:
-        _KINDS.append(Kind(candidates.__name__, saving, candidates, blocker, api, has_price))
+        _KINDS.append(Kind(candidates.__name__, saving, candidates, blocker, apis, has_price))
         return candidates
 
     return registered
@@ -134,7 +134,7 @@ def attempts(inspection: Inspection, context: Context) -> tuple[Attempt, ...]:
     """Return every candidate under a name of its own, the most promising first; those not tried say why."""
     parts = chain.segments_of(inspection, context.cores)
     ranked: list[tuple[float, Attempt]] = []
-    for kind in (each for each in kinds() if each.api == inspection.api):
+    for kind in (each for each in kinds() if inspection.api in each.apis):
         for found in _together(kind.candidates(inspection, context), inspection):
             fix = found.model_copy(update={"kind": kind.name})
             reason = _spoils(fix, inspection) or _hopeless(kind, fix, inspection, context, parts)

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
-from pipeline_bench.diagnosis.fixes.workers import pools
 from pipeline_bench.model.calls import AUTOTUNE, KEEPING, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, PrefetchToDevice, Remove, SetArgument
-from pipeline_bench.model.function_edits import DivideMap, KeepBatches
+from pipeline_bench.model.function_edits import DivideMap
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import units
 
@@ -135,7 +134,7 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     if stage.function.fixed_statements is None:
         return
     divide = DivideMap(stage=stage.id, after=fixed[-1].id, statements=stage.function.fixed_statements)
-    size_bytes, named = _size_bytes(inspection, stage), short(stage)
+    size_bytes, named = size_bytes_of(inspection, stage), short(stage)
     where, arguments = _place(size_bytes, context)
     above = chain.upstream(inspection, fixed[-1])
     as_large = f", if it is as large as what {named} gives" if size_bytes is not None else ""
@@ -146,33 +145,8 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
         InsertAfter(stage=fixed[-1].id, method="cache", arguments=arguments),
         stages=inspection.measured(each.id for each in (*above, stage)),
         reorders=_keeps_one_order(above, run[len(fixed) :]),
-        caveat=f"{_price(above, size_bytes, where)}{as_large}",
+        caveat=f"{price(above, size_bytes, where)}{as_large}",
     )
-
-
-def _not_kept(inspection: Inspection, context: Context) -> str | None:
-    """Return why nothing would be read from batches that a PyDataset keeps."""
-    if inspection.once:
-        return f"{chain.one_pass(inspection)}, and no batch would be asked for again"
-    if any(processes for *_, processes in pools(inspection)):
-        return "each worker process would keep batches of its own, and ends with the epoch"
-    return None
-
-
-@kind(saving=0.9, blocker=_not_kept, api="PyDataset", has_price=True)
-def keep_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
-    """Keep the batches that a PyDataset made, if each is the same in every epoch and memory has room."""
-    for workers, stage, _, _ in pools(inspection):
-        size_bytes = _size_bytes(inspection, stage)
-        if stage.draws or stage.epoch_hooks or size_bytes is None or not _fits(size_bytes, context):
-            continue
-        yield fix(
-            f"keep what {stage.label} gives",
-            f"Keep the batches that {short(stage)}'s __getitem__ makes, so that only the first epoch makes them",
-            KeepBatches(stage=stage.id, workers=workers.id),
-            stages=[stage.id],
-            caveat=f"{_price([stage], size_bytes, 'in memory')}; other objects of the class keep theirs too",
-        )
 
 
 @kind(saving=0.7)
@@ -216,7 +190,7 @@ def _cached(
     inspection: Inspection, context: Context, stage: Stage, edits: Sequence[Edit], passed: Sequence[Stage] = ()
 ) -> Fix:
     """Return a cache behind a stage; `passed` are those that were behind it and now come later."""
-    size_bytes = _size_bytes(inspection, stage)
+    size_bytes = size_bytes_of(inspection, stage)
     where, arguments = _place(size_bytes, context)
     above = chain.upstream(inspection, stage)
     behind = itertools.takewhile(lambda each: each is not stage, chain.trunk(inspection))
@@ -232,7 +206,7 @@ def _cached(
         # Behind a repeat, one that reads several files at a time begins the next pass before the end of this one.
         reorders=_keeps_one_order(above, (*behind, *passed))
         or any(each.id in moved and each.method == "interleave" for each in above),
-        caveat=_price(above, size_bytes, where),
+        caveat=price(above, size_bytes, where),
     )
 
 
@@ -249,7 +223,7 @@ def _cached_in_branches(inspection: Inspection, context: Context, chooses: Stage
             last[fixed[-1].id] = fixed[-1]
     if not last:
         return
-    sizes = [_size_bytes(inspection, each) for each in last.values()]
+    sizes = [size_bytes_of(inspection, each) for each in last.values()]
     size_bytes = None if None in sizes else sum(each for each in sizes if each is not None)
     where, arguments = _place(size_bytes, context)
     above = {each.id: each for end in last.values() for each in chain.upstream(inspection, end)}
@@ -260,7 +234,7 @@ def _cached_in_branches(inspection: Inspection, context: Context, chooses: Stage
         *(InsertAfter(stage=each, method="cache", arguments=arguments) for each in last),
         stages=inspection.measured(above),
         reorders=_keeps_one_order(list(above.values()), chain.trunk(inspection)),
-        caveat=_price(list(above.values()), size_bytes, where),
+        caveat=price(list(above.values()), size_bytes, where),
     )
 
 
@@ -274,10 +248,10 @@ def _reads_all(inspection: Inspection, chooses: Stage) -> bool:
 
 def _place(size_bytes: float | None, context: Context) -> tuple[str, dict[str, Value]]:
     """Return the place that has room for a cache of that size, and the arguments of `cache`."""
-    return ("in memory", {}) if _fits(size_bytes, context) else ("on disk", {"filename": "disk"})
+    return ("in memory", {}) if fits(size_bytes, context) else ("on disk", {"filename": "disk"})
 
 
-def _fits(size_bytes: float | None, context: Context) -> bool:
+def fits(size_bytes: float | None, context: Context) -> bool:
     """Return whether memory has room for so much, as far as both are known."""
     free_bytes = context.free_memory_bytes
     return size_bytes is None or free_bytes is None or size_bytes <= free_bytes
@@ -314,7 +288,8 @@ def _all_of(stage: Stage | None, size: Value) -> bool:
     return stage is not None and set(_LEADING_SIZE.findall(stage.element)) == {str(size)}
 
 
-def _size_bytes(inspection: Inspection, stage: Stage) -> float | None:
+def size_bytes_of(inspection: Inspection, stage: Stage) -> float | None:
+    """Return the size of all that a stage gives in a pass; None where it is not known."""
     cost, count = inspection.cost(stage.id), _pass_elements(inspection, stage)
     if cost is None or cost.element_bytes is None or cost.elements is None or count is None:
         return None
@@ -342,7 +317,8 @@ def _pass_elements(inspection: Inspection, stage: Stage) -> float | None:
     return inspection.source_bytes / of_one if of_one else None
 
 
-def _price(stages: Sequence[Stage], size_bytes: float | None, where: str) -> str:
+def price(stages: Sequence[Stage], size_bytes: float | None, where: str) -> str:
+    """Return what keeping the elements of stages takes, and when it is right, as a sentence without its subject."""
     if size_bytes is None:
         text = f"takes an unknown size {where}, in which the whole dataset must fit"
     else:
@@ -366,7 +342,7 @@ def priced(cached: Fix, inspection: Inspection, elements: int) -> Fix:
         return cached
     where = "on disk" if inserted[0].arguments else "in memory"
     above = chain.upstream(inspection, inspection.stage(cost.stage))
-    return cached.model_copy(update={"because": _price(above, cost.element_bytes * elements, where)})
+    return cached.model_copy(update={"because": price(above, cost.element_bytes * elements, where)})
 
 
 def _keeps_one_order(above: Sequence[Stage], behind: Iterable[Stage]) -> bool:

@@ -1,15 +1,18 @@
-"""Keras' workers for a PyDataset: more threads, processes, a longer queue, or none of them."""
+"""Of a PyDataset: Keras' workers and their queue; what is kept of its batches, or of the calls that make them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_bench.diagnosis import bottleneck
+from pipeline_bench.diagnosis import bottleneck, chain
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
+from pipeline_bench.diagnosis.fixes.buffers import fits, price, size_bytes_of
 from pipeline_bench.model.calls import WORKERS, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import SetArgument
+from pipeline_bench.model.function_edits import KeepBatches, Memoize
 from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.text import one_line
 
 _WAITING_A_CORE = 8
 """Threads a core for batches that mostly wait."""
@@ -17,6 +20,7 @@ _MOST_WORKERS = 64
 """Each holds a batch."""
 _LONGER_QUEUE = 4
 """So many times as many batches in the queue: it evens out batches that take differently long."""
+_CALL_CHARACTERS = 40
 _PICKLED = (
     "the PyDataset must be picklable, and each process begins with the same state of random and of NumPy's numbers"
 )
@@ -35,7 +39,7 @@ def pools(inspection: Inspection) -> Iterator[tuple[Stage, Stage, int, bool]]:
             )
 
 
-@kind(saving=0.9, api="PyDataset")
+@kind(saving=0.9, apis=("PyDataset",))
 def worker_threads(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Make several batches at the same time, in threads: worth it where they wait, or leave Python's lock alone."""
     for stage, run, workers, processes in pools(inspection):
@@ -53,7 +57,7 @@ def worker_threads(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 )
 
 
-@kind(saving=0.8, api="PyDataset", has_price=True)
+@kind(saving=0.8, apis=("PyDataset",), has_price=True)
 def worker_processes(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Make several batches at the same time, in processes, which do not share Python's lock."""
     for stage, run, workers, processes in pools(inspection):
@@ -68,7 +72,7 @@ def worker_processes(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 )
 
 
-@kind(saving=0.3, api="PyDataset")
+@kind(saving=0.3, apis=("PyDataset",))
 def longer_queue(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Hold more batches ready: worth it where some take much longer than others."""
     for stage, run, _, _ in pools(inspection):
@@ -82,7 +86,7 @@ def longer_queue(inspection: Inspection, context: Context) -> Iterator[Fix]:
             )
 
 
-@kind(saving=0.4, api="PyDataset")
+@kind(saving=0.4, apis=("PyDataset",))
 def no_workers(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Make the batches one by one without a pool: worth it where handing them over costs more than making them."""
     for stage, run, workers, processes in pools(inspection):
@@ -94,6 +98,48 @@ def no_workers(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 *_set(stage, workers=1, use_multiprocessing=False),
                 stages=[run.id, stage.id, *queue],
             )
+
+
+def _not_kept(inspection: Inspection, context: Context) -> str | None:
+    """Return why nothing would be read from batches that a PyDataset keeps."""
+    if inspection.once:
+        return f"{chain.one_pass(inspection)}, and no batch would be asked for again"
+    if any(processes for *_, processes in pools(inspection)):
+        return "each worker process would keep batches of its own, and ends with the epoch"
+    return None
+
+
+@kind(saving=0.9, blocker=_not_kept, apis=("PyDataset",), has_price=True)
+def keep_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Keep the batches that a PyDataset made, if each is the same in every epoch and memory has room."""
+    for workers, stage, _, _ in pools(inspection):
+        size_bytes = size_bytes_of(inspection, stage)
+        if stage.draws or stage.epoch_hooks or size_bytes is None or not fits(size_bytes, context):
+            continue
+        yield fix(
+            f"keep what {stage.label} gives",
+            f"Keep the batches that {short(stage)}'s __getitem__ makes, so that only the first epoch makes them",
+            KeepBatches(stage=stage.id, workers=workers.id),
+            stages=[stage.id],
+            caveat=f"{price([stage], size_bytes, 'in memory')}; other objects of the class keep theirs too",
+        )
+
+
+@kind(saving=0.8, blocker=_not_kept, apis=("PyDataset", "generator"), has_price=True)
+def memoize(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Keep what a call gives, such as a decoded picture, in what makes other batches of it in every epoch."""
+    for stage in inspection.stages:
+        call, batches = stage.function.memoizable if stage.function else None, inspection.pass_elements
+        size_bytes = None if call is None or batches is None else call.batch_bytes * batches
+        if call is None or not fits(size_bytes, context):
+            continue
+        yield fix(
+            f"keep what {one_line(call.text, _CALL_CHARACTERS)} gives",
+            f"Keep what `{call.text}` gives, so that only the first epoch calls it",
+            Memoize(stage=stage.id, workers=next((each.id for each, *_ in pools(inspection)), None), call=call),
+            stages=[stage.id],
+            caveat=f"{price([], size_bytes, 'in memory')}; right only if it gives the same in each epoch",
+        )
 
 
 def _counts(*wanted: int) -> list[int]:

@@ -1,0 +1,225 @@
+"""Calls in the user's Python whose results can be kept: which are found, and what a trial gives that keeps them."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.model.calls import MemoizableCall
+from pipeline_bench.model.function_edits import Memoize
+from pipeline_bench.tfdata import keras_input, keras_stages, memoize
+from pipeline_bench.tfdata.keras_input import GET_ITEM, KerasInput
+
+keras = pytest.importorskip("keras")
+
+numbered = itertools.count()
+
+HEAD = """
+import random
+import time
+import numpy as np
+import keras
+
+made = []
+coin = [0]
+SIZE = 4
+
+def load(number, size=SIZE):
+    made.append(number)
+    time.sleep(0.002)
+    return np.full([size, 2], number, np.float32)
+
+def drawn(number):
+    time.sleep(0.002)
+    return np.full([SIZE, 2], number + random.random())
+
+def flips(number):
+    time.sleep(0.002)
+    coin[0] += 1
+    return np.full([SIZE, 2], coin[0] % 7 == 6)
+"""
+BATCHES = """
+class Batches(keras.utils.PyDataset):
+    size, numbers = SIZE, [3, 4, 5, 6, 7, 8]
+    def __len__(self):
+        return 3
+    def __getitem__(self, index):
+        chosen = self.numbers[2 * index : 2 * index + 2]
+        x = []
+        for number in chosen:
+            one = load(number, self.size)
+            one *= random.choice([1.0, -1.0])
+            x.append(one)
+        return np.stack(x), np.array(chosen)
+    def on_epoch_end(self):
+        random.shuffle(self.numbers)
+"""
+GENERATOR = """
+def batches(numbers, times=1, *rest, **options):
+    while True:
+        random.shuffle(numbers)
+        for first in range(0, len(numbers), 2):
+            x = [load(number) * random.random() for number in numbers[first : first + 2]]
+            yield np.stack(x), np.array(numbers[first : first + 2])
+"""
+
+
+def module(folder: Path, body: str) -> ModuleType:
+    name = f"user_{next(numbered)}"
+    (folder / f"{name}.py").write_text(HEAD + body)
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def found(folder: Path, lines: str) -> MemoizableCall | None:
+    """Look for a call in the last of the lines, of a function that gets the number 3, 4, …; the first call fits 'x'."""
+    body = "".join(f"    {line}\n" for line in lines.splitlines())
+    code = module(folder, f"def batch(number):\n{body}    return x\n")
+    count = len(Path(code.__file__ or "").read_text().splitlines())
+    given = itertools.count(3)
+    return memoize.find(lambda: lambda: code.batch(next(given)), [(code.__file__ or "", count - 1)], 1.0, lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("lines", "text", "arguments", "gives"),
+    [
+        ("x = load(number)", "load(number)", ("number",), "array"),
+        ("x = -load(number) + random.random()", "load(number)", ("number",), "array"),
+        ("x = np.abs(load(number, size=SIZE))", "np.abs(load(number, size=SIZE))", ("number",), "array"),
+        ("x = float(load(number).sum())", "float(load(number).sum())", ("number",), "constant"),
+        ("x = [load(number), 1]\nx = dict(a=load(number + 1))", "dict(a=load(number + 1))", ("number + 1",), "other"),
+        ("x = [load(each) for each in (number, 9)]", "load(each)", ("each",), "array"),
+        ("x = iter(load(number))\nx = load(number)", "load(number)", ("number",), "array"),
+        ("x = list(load(each) for each in range(2))", "load(each)", ("each",), "array"),
+        ("x = load(f'{number}'.count('3'))", "load(f'{number}'.count('3'))", ("f'{number}'",), "array"),
+        ("x = (4, number)\nx = load(number, x[0])", "load(number, x[0])", ("number", "x[0]"), "array"),
+        ("x = random.choice([1, 2]) * load(\n    number,\n    SIZE)", "load(number, SIZE)", ("number",), "array"),
+    ],
+)  # fmt: skip
+def test_a_call_that_gives_the_same_for_the_same_is_found(
+    tmp_path: Path, lines: str, text: str, arguments: tuple[str, ...], gives: str
+) -> None:
+    call = found(tmp_path, lines)
+    assert call is not None
+    assert (call.text, call.arguments, call.gives) == (text, arguments, gives)
+    assert call.share >= memoize.WORTH
+    assert call.batch_bytes > 0
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "x = drawn(number)",
+        "x = flips(number)",
+        "x = [drawn(each) for each in range(number)]",
+        "x = load(random.choice(made or [1]))",
+        "picture = load(number)\nx = np.abs(picture)",
+        "x = load(number) if number > 100 or drawn(number) is None else time.sleep(0.002)",
+        "x = (each for each in [number])",
+        "x = time.sleep(0.002)",
+    ],
+)
+def test_no_other_call_is(tmp_path: Path, lines: str) -> None:
+    assert found(tmp_path, lines) is None
+
+
+def test_the_code_is_as_it_was_behind_it(tmp_path: Path) -> None:
+    code = module(
+        tmp_path, "def outer(shift):\n    def inner(number):\n        return load(number + shift)\n    return inner\n"
+    )
+    inner = code.outer(10)
+    before = inner.__code__
+    (call,) = memoize.calls_in(code.__file__ or "", before.co_firstlineno + 1)
+    assert call.arguments == ("number + shift",)
+    memo = memoize.Memo()
+    with memoize.compiled_with({call: memo}):
+        first = inner(1)
+        first[:] = 99
+        assert inner(1)[0, 0] == 11, "a kept array is handed out as a copy"
+        assert code.made == [11]
+        memo.stand_in()
+        assert inner(2)[0, 0] == 11, "of those that are kept"
+        assert code.outer(11)(1)[0, 0] == 11
+    assert inner.__code__ is before
+    assert inner(1)[0, 0] == 11
+    assert code.made == [11, 11]
+
+
+def test_a_file_that_has_changed_is_not_what_was_looked_at(tmp_path: Path) -> None:
+    code = module(tmp_path, "def one(number):\n    return load(number)\n")
+    (call,) = memoize.calls_in(code.__file__ or "", code.one.__code__.co_firstlineno + 1)
+    with (
+        pytest.raises(PipelineBenchError, match=r"user_\d+.py has changed"),
+        memoize.compiled_with({call.model_copy(update={"column": 0}): memoize.Memo()}),
+    ):
+        pass
+    assert code.one(1)[0, 0] == 1
+
+
+def inspected(read: KerasInput) -> MemoizableCall:
+    *_, last = keras_stages.inspect(read, read.described(0.0), 1.0, lambda: None)
+    function = last.stage(GET_ITEM).function
+    assert function is not None
+    assert function.memoizable is not None
+    return function.memoizable
+
+
+def labels(dataset: Any, batches: int) -> list[float]:
+    return [float(number) for _, y in itertools.islice(dataset, batches) for number in y]
+
+
+@pytest.mark.parametrize("kind", ["PyDataset", "generator"])
+def test_a_trial_computes_each_once_and_trains_on_the_same_samples(tmp_path: Path, kind: Any) -> None:
+    code = module(tmp_path, BATCHES + GENERATOR)
+    numbers = [3, 4, 5, 6, 7, 8]
+    of_kind = {"PyDataset": code.Batches, "generator": lambda: code.batches(numbers, 2, 3, name=4)}[kind]
+    given = {"shuffle": False, "steps_per_epoch": 3}
+    call = inspected(KerasInput(kind, of_kind(), given))
+    assert call.text.startswith("load(number")
+    edits = [Memoize(stage=GET_ITEM, call=call)]
+    read = KerasInput(kind, of_kind(), given)
+    code.made.clear()
+    assert read.keep(edits, 60.0, lambda: None)
+    assert sorted(code.made) == [3, 4, 5, 6, 7, 8]
+    assert sorted(labels(read.dataset(edits), 3)) == [3, 4, 5, 6, 7, 8]
+    assert len(code.made) == 6
+    plain, kept = (
+        [[part.numpy().tolist() for part in batch] for batch in read.subsampled(each, 7)] for each in ([], edits)
+    )
+    assert plain == kept
+    assert len(code.made) > 6, "as written it keeps none"
+
+
+def test_where_the_time_is_short_what_was_kept_stands_for_the_rest(tmp_path: Path) -> None:
+    code = module(tmp_path, BATCHES)
+    read = KerasInput("PyDataset", code.Batches(), {"shuffle": False})
+    edits = [Memoize(stage=GET_ITEM, call=inspected(read))]
+    code.made.clear()
+    assert not read.keep(edits, 0.0, lambda: None)
+    assert len(labels(read.dataset(edits), 3)) == 6
+    assert len(code.made) == 2
+
+
+def test_a_generator_that_has_begun_cannot_begin_again(tmp_path: Path) -> None:
+    code = module(tmp_path, GENERATOR)
+    begun = code.batches([1, 2])
+    next(begun)
+    assert not KerasInput("generator", begun, {}).can_begin_again
+    numbers = [1, 2, 3, 4, 5, 6]
+    read = KerasInput("generator", code.batches(numbers), {})
+    np.random.default_rng(0).shuffle(numbers)
+    again = [sorted(next(read.again())[1]) for _ in range(2)]
+    assert all(len(each) == 2 for each in again)
+    with pytest.raises(PipelineBenchError, match="cannot be inspected"):
+        keras_input.KerasInput("arrays", np.zeros(3), {}).again()

@@ -1,0 +1,210 @@
+"""A call in the user's Python moved into a function that keeps its results: what is offered, and the diff."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import pytest
+
+from pipeline_bench.diagnosis import attempt_statistics, fixes, next_trial, patch
+from pipeline_bench.diagnosis.fixes import Context
+from pipeline_bench.model.calls import MemoizableCall
+from pipeline_bench.model.diagnosis import Attempt, Fix
+from pipeline_bench.model.function_edits import Memoize
+from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining
+from tests.unit.diagnosis.recorded import FILE, patched
+from tests.unit.diagnosis.simulated import cost, function, inspection, stage
+from tests.unit.diagnosis.test_workers import looked_at
+
+HEAD = '''\
+"""Of pictures."""
+
+import os
+
+SIZE = 4
+made = []
+
+
+def load(path, size=SIZE):
+    made.append(path)
+    return Array([path, size])
+
+
+class Array(list):
+    copy = lambda self: Array(self)
+
+
+'''
+
+
+def call_in(source: str, text: str, *arguments: str, gives: Any = "array") -> MemoizableCall:
+    """Return the call that a text makes, where it stands first in a source."""
+    found = [each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.Call) and ast.unparse(each) == text]
+    first = min(found, key=lambda each: each.lineno)
+    return MemoizableCall(
+        file=FILE,
+        line=first.lineno,
+        column=first.col_offset,
+        end_line=first.end_lineno or 0,
+        end_column=first.end_col_offset or 0,
+        text=text,
+        arguments=arguments,
+        batch_bytes=2**20,
+        gives=gives,
+    )
+
+
+def of_generator(call: MemoizableCall, **changed: Any) -> Inspection:
+    made = function("batches", python=True).model_copy(update={"memoizable": call})
+    stages = (stage(0, "generator", of=made), stage(3, "copy", 0))
+    looked = inspection(stages, (cost(0, 10.0, 10.0), cost(3, 0.1, 0.1)))
+    return looked.model_copy(update={"api": "generator", "pass_elements": 100, **changed})
+
+
+def of_py_dataset(call: MemoizableCall, **workers: Any) -> Inspection:
+    looked = looked_at(**workers)
+    made = function("Batches", python=True, random=True).model_copy(update={"memoizable": call})
+    get_item = looked.stages[0].model_copy(update={"function": made})
+    return looked.model_copy(update={"stages": (get_item, *looked.stages[1:]), "pass_elements": 100})
+
+
+def offered(looked: Inspection, **context: Any) -> Attempt | None:
+    found = fixes.attempts(looked, Context(**{"cores": 4, "as_written_ms": 10.2, **context}))
+    return next((each for each in found if each.fix.kind == "memoize"), None)
+
+
+CALL = call_in(HEAD + "x = load(1)\n", "load(1)", "number")
+
+
+@pytest.mark.parametrize("of", [of_generator, of_py_dataset])
+def test_it_is_offered_with_the_memory_that_it_takes(of: Any) -> None:
+    found = offered(of(CALL))
+    assert found is not None
+    assert found.outcome == "pending"
+    assert found.fix.title == "Keep what `load(1)` gives, so that only the first epoch calls it"
+    assert "takes about 100 MiB in memory" in found.fix.because
+    assert offered(of(CALL), free_memory_bytes=99e6) is None
+    assert found.fix.keeps
+
+
+def test_without_the_length_of_an_epoch_the_memory_is_not_known() -> None:
+    found = offered(of_generator(CALL, pass_elements=None), free_memory_bytes=99e6)
+    assert found is not None
+    assert "takes an unknown size in memory" in found.fix.because
+
+
+def test_what_no_later_epoch_would_use_is_not_kept() -> None:
+    once = ScriptTraining(line="train.py:9", epochs=1)
+    for looked in (of_generator(CALL, training=once), of_py_dataset(CALL, workers=4, processes=True)):
+        found = offered(looked)
+        assert found is not None
+        assert found.outcome == "not-tried"
+
+
+def test_it_goes_with_threads_and_not_with_processes() -> None:
+    looked = of_py_dataset(CALL)
+    found = fixes.attempts(looked, Context(cores=4, as_written_ms=10.2, allow_threads=True))
+    keeping = next(each.fix for each in found if each.fix.kind == "memoize")
+    together = {each.fix.kind: next_trial.compatible(keeping, each.fix, looked) for each in found}
+    assert together["worker_threads"]
+    assert not together["worker_processes"]
+
+
+def test_it_gains_nothing_in_the_first_epoch() -> None:
+    keeping = offered(of_generator(CALL))
+    assert keeping is not None
+    assert attempt_statistics._in_all(keeping.fix, Any, {keeping.fix.variant: 4.0}, 2.0) == pytest.approx(1.6)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("body", "call", "arguments", "gives", "expected"),
+    [
+        (
+            "def batch(path):\n    return load(path)\n",
+            "load(path)",
+            ("path",),
+            "array",
+            "@functools.lru_cache(maxsize=None)\ndef kept_load(path):\n    return load(path)\n\n\n"
+            "def batch(path):\n    return kept_load(path).copy()\n",
+        ),
+        (
+            "# Of one.\n@staticmethod\ndef batch(path):\n    return [load(each, SIZE) for each in (path, path)]\n",
+            "load(each, SIZE)",
+            ("each",),
+            "constant",
+            "@functools.lru_cache(maxsize=None)\ndef kept_load(each):\n    return load(each, SIZE)\n\n\n"
+            "# Of one.\n@staticmethod\ndef batch(path):\n    return [kept_load(each) for each in (path, path)]\n",
+        ),
+        (
+            "class Of:\n    sizes = [3]\n    def make(self, path):\n        def inner(i):\n"
+            "            return (load(os.path.join(path, 'a'),\n                    size=self.sizes[i]))  # here\n"
+            "        return inner(0)\n\n\ndef batch(path):\n    return Of().make(path)\n",
+            "load(os.path.join(path, 'a'), size=self.sizes[i])",
+            ("path", "self.sizes[i]"),
+            "other",
+            "@functools.lru_cache(maxsize=None)\ndef kept_load(path, item):\n"
+            "    return (load(os.path.join(path, 'a'),\n        size=item))\n\n\n"
+            "class Of:\n    sizes = [3]\n    def make(self, path):\n        def inner(i):\n"
+            "            return (copy.deepcopy(kept_load(path, self.sizes[i])))  # here\n"
+            "        return inner(0)\n\n\ndef batch(path):\n    return Of().make(path)\n",
+        ),
+        (
+            "class Of:\n    width, size = 2, 3\n    def make(self, path):\n"
+            '        return load(f"{path}", (self.size, self.width))\n\n\n'
+            "def batch(path):\n    return Of().make(path)\n",
+            "load(f'{path}', (self.size, self.width))",
+            ("f'{path}'", "self.size", "self.width"),
+            "array",
+            "@functools.lru_cache(maxsize=None)\ndef kept_load(item, size, width):\n"
+            "    return load(item, (size, width))\n\n\n"
+            "class Of:\n    width, size = 2, 3\n    def make(self, path):\n"
+            '        return kept_load(f\'{path}\', self.size, self.width).copy()\n\n\n'
+            "def batch(path):\n    return Of().make(path)\n",
+        ),
+    ],
+)  # fmt: skip
+def test_the_diff_makes_the_call_once_and_gives_the_same(
+    body: str, call: str, arguments: tuple[str, ...], gives: Any, expected: str
+) -> None:
+    source = HEAD + body
+    made = call_in(source, call, *arguments, gives=gives)
+    code = patch.change({FILE: source}, of_generator(made), fix_of(made))
+    assert code.diff is not None, code.text
+    imports = "import functools\n" if gives != "other" else "import functools\nimport copy\n"
+    wanted = HEAD.replace("import os\n", f"{imports}import os\n") + expected
+    assert patched(source, code.diff) == wanted
+    before, after = run(source), run(wanted)
+    assert before["batch"]("a") == after["batch"]("a") == after["batch"]("a")
+    after["batch"]("a").append(1)
+    assert before["batch"]("a") == after["batch"]("a")
+    assert len(after["made"]) == 1
+
+
+def run(source: str) -> dict[str, Any]:
+    space: dict[str, Any] = {}
+    exec(compile(source, FILE, "exec"), space)
+    return space
+
+
+def test_a_call_that_is_not_there_any_more_is_told_in_words() -> None:
+    source = HEAD + "def batch(path):\n    return load(path)\n"
+    made = call_in(source, "load(path)", "path")
+    for text in (source.replace("    return load(path)", "    return  load(path)"), None):
+        code = patch.change({} if text is None else {FILE: text}, of_generator(made), fix_of(made))
+        assert code.diff is None
+        assert code.text.startswith("Move `load(path)` (line 19 of train.py) into a function under `@functools.lru_")
+
+
+def fix_of(call: MemoizableCall) -> Fix:
+    return Fix(kind="memoize", variant="v", title="t", edits=(Memoize(stage=0, call=call),))
+
+
+def test_the_place_of_a_stage_needs_no_file_of_the_call() -> None:
+    """The call may be in a file beside the one that holds the class."""
+    source = HEAD + "def batch(path):\n    return load(path)\n"
+    made = call_in(source, "load(path)", "path")
+    looked = of_generator(made)
+    placed = looked.stages[0].model_copy(update={"place": Location(file="/home/user/other.py", line=1)})
+    code = patch.change({FILE: source}, looked.model_copy(update={"stages": (placed, looked.stages[1])}), fix_of(made))
+    assert code.diff is not None
