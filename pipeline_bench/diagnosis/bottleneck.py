@@ -304,13 +304,15 @@ def _is_waited_for(inspection: Inspection, times: StepTimes) -> bool:
 
 def _beside(stage: Stage, cost: StageCost, times: StepTimes) -> str:
     """Return what is said of the costliest stage of an input that the training hardly waits for."""
-    step_ms, wait_ms = times.as_written_ms or 1.0, times.wait_ms or 0.0
-    waits = f"({units.share(wait_ms / step_ms)} of a step of {units.milliseconds(step_ms)})"
-    unknown = "" if times.steady else ", how much is not known: trials of the same differ too much"
+    step_ms, wait_ms, used = times.as_written_ms or 1.0, times.wait_ms or 0.0, stage.function
+    alone = f", which alone takes {units.milliseconds(times.ceiling_ms)}" if times.ceiling_ms else ""
+    alone += "" if times.steady else " (in doubt: trials of the same differ)"
     computes = units.milliseconds((cost.cpu_ns or cost.elapsed_ns or 0.0) / NS_PER_MS)
+    line = f", {units.share(used.costliest_share)} of it in {used.costliest}" if used and used.costliest_share else ""
     return (
-        f"The training hardly waits for its input {waits}; that can only take cores from the model{unknown}. "
-        f"The costliest stage, {named(stage)}, computes for {computes} a batch."
+        f"The training hardly waits for its input ({units.share(wait_ms / step_ms)} of a step of "
+        f"{units.milliseconds(step_ms)}); that can only take cores from the model{alone}. "
+        f"The costliest stage, {named(stage)}, computes for {computes} a batch{line}."
     )
 
 
@@ -393,7 +395,6 @@ def _unmeasured(inspection: Inspection, costliest: int | None) -> str:
         if computes is None or inspection.stage(costliest).method not in _HANDS_ON:
             return ""
         return f"{named(computes)}, was not measured, for want of time"
-    reasons = [cost.reason for cost in inspection.costs if cost.reason]
-    if not inspection.costs:
-        return "no stage could be measured alone"
-    return reasons[0].rstrip(".") if reasons else "no stage took any time that could be measured"
+    reasons = [cost.reason.rstrip(".") for cost in inspection.costs if cost.reason]
+    none = "took any time that could be measured" if inspection.costs else "could be measured alone"
+    return reasons[0] if reasons else f"no stage {none}"

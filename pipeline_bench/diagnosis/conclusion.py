@@ -16,6 +16,8 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.text import units
 from pipeline_bench.text.units import NS_PER_MS
 
+_MORE_THAN_THE_WAIT = 1.2
+"""What the model alone would save is another bound than the wait from so many times it on."""
 _UNSTEADY = 3.0
 """Trials of one pipeline whose means differ by more have something in some of their steps that is not the pipeline's:
 a compilation, or a machine that stood still."""
@@ -251,7 +253,18 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
         return f"{waits}{': Keras makes an iterator for each' if begins else rest}."
     if api == "arrays":
         return f"{waits}, which Keras cuts into batches; no argument of fit changes that."
-    return f"{waits}: less work in it, or a PyDataset with workers instead, would save at most that."
+    return f"{waits}: a PyDataset with workers instead would save at most that{_less_work(step_ms, wait_ms, times)}."
+
+
+def _less_work(step_ms: float, wait_ms: float, times: bottleneck.StepTimes) -> str:
+    """Return what less work in a generator would save, as the end of a sentence on what hiding it would."""
+    saves_ms = step_ms - (times.ceiling_ms or step_ms)
+    if times.ceiling_ms is None or saves_ms <= _MORE_THAN_THE_WAIT * wait_ms:
+        return ", and so would less work in it"
+    return (
+        f"; less work in it leaves the model its cores too, and would save at most {units.milliseconds(saves_ms)}, as "
+        f"the model alone takes {units.milliseconds(times.ceiling_ms)}"
+    )
 
 
 def _computed_beside(computes_ms: float | None, ceiling_ms: float | None) -> str:

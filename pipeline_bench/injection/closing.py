@@ -25,6 +25,12 @@ PAGE = "report.html"
 _SHOWN_PROBLEMS, _SHOWN_SHORT, _SHOWN_LOOPS = 3, 2, 4
 _LONG_AFTER_S, _LONG_AFTER = 2.0, 0.1
 """What comes behind the last training is mentioned if it takes longer than that, and than this part of the command."""
+_BUSY_PERCENT = 70.0
+"""Of the usable cores: from there on, what the input computes is likely to take them from the model."""
+_OF_SHARED_CORES = (
+    "without a GPU, what the input computes may take cores from the model, which no wait shows; diagnose measures the "
+    "model alone"
+)
 _PYTHON = re.compile(r"python[\d.]*")
 _OPTIONS = re.compile(r"-([^-cmWX]*)([cmWX]?)(.*)", re.DOTALL)
 """Python's options in one part of a command: flags, and at its end one that takes a value, here or in the next part."""
@@ -47,24 +53,17 @@ def lines(ended: EndedCommand, command: Sequence[str]) -> list[str]:
     said += [f"not watched: {reason}" for reason in reasons[:_SHOWN_PROBLEMS]]
     if not ended.unrecorded and not trained:
         said.append(f"no training was found: {_why_none(ended, command)}")
-    return [*said, _machine(ended)]
+    shared = [_OF_SHARED_CORES] * (not _starved(ended) and bool(_on_shared_cores(ended)))
+    return [*said, _machine(ended), *shared]
 
 
 def next_command(ended: EndedCommand) -> str | None:
-    """Return the command that diagnoses what waited longest for its input; None where nothing did, or none can.
+    """Return the command that diagnoses what waited longest for its input; None where none can.
 
-    It is made of what started the process that waited, which may be one of many that a job starts. A `fit` comes before
-    any loop. What waits for a small part of what its process trained, as a loop over the test's data, is left alone.
+    It is made of what started the process that waited, which may be one of many that a job starts. Where nothing
+    waited, it is that of a training whose input computes on the model's cores.
     """
-    starved = [
-        (record, each)
-        for record in ended.records
-        for each in record.trainings
-        if each.verdict == "input-bound" and each.on_tf_data and each.trains
-        if each.waited_s >= BOUND_SHARE * sum(other.seconds for other in record.trainings)
-    ]
-    starved.sort(key=lambda each: (each[1].number is None, -each[1].waited_s))  # a loop may only look at the data
-    found = ((record, each, _script_in(record)) for record, each in starved)
+    found = ((record, each, _script_in(record)) for record, each in _starved(ended) or _on_shared_cores(ended))
     record, training, script = next((each for each in found if each[2] is not None), (None, None, None))
     # A process of its own is no worker of a training of several: it would wait for the others.
     if record is None or training is None or script is None or ranks.of_training(os.environ) is not None:
@@ -76,6 +75,33 @@ def next_command(ended: EndedCommand) -> str | None:
     away = record.folder is not None and str(record.folder) != entries.folder()
     there = f"cd {shlex.quote(str(record.folder))} && " if away else ""
     return f"{there}pipeline-bench diagnose {shlex.join(record.command[script])}{which}{given and ' -- '}{given}"
+
+
+def _starved(ended: EndedCommand) -> list[tuple[ProcessRecord, WatchedTraining]]:
+    """Return the trainings that waited for their input, a `fit` before any loop, then by how long they waited.
+
+    What waits for a small part of what its process trained, as a loop over the test's data, is left alone.
+    """
+    starved = [
+        (record, each)
+        for record in ended.records
+        for each in record.trainings
+        if each.verdict == "input-bound" and each.on_tf_data and each.trains
+        if each.waited_s >= BOUND_SHARE * sum(other.seconds for other in record.trainings)
+    ]
+    return sorted(starved, key=lambda each: (each[1].number is None, -each[1].waited_s))  # a loop may only look
+
+
+def _on_shared_cores(ended: EndedCommand) -> list[tuple[ProcessRecord, WatchedTraining]]:
+    """Return the trainings that did not wait, the longest first, where all cores were busy and no GPU was there."""
+    busy = ended.gpu_percent[0] is None and (ended.cpu_percent or 0.0) >= _BUSY_PERCENT
+    found = [
+        (record, each)
+        for record in ended.records
+        for each in record.trainings
+        if busy and each.verdict == "not input-bound" and each.on_tf_data and each.trains
+    ]
+    return sorted(found, key=lambda each: -each[1].seconds)
 
 
 def _script_in(record: ProcessRecord) -> slice | None:

@@ -34,6 +34,7 @@ _EFFECTS = (
     ("starts runs of a tracker", _TRACKS),
 )
 _MOST = 3
+_HOOK = re.compile(r"on_(?:train|epoch|batch|test|predict)_\w*(?:begin|end)")
 _OPENS = frozenset({"open", "GFile"})
 _TO_WRITE = re.compile(r"(?=.*[wax+])[rwaxbt+]{1,4}")
 _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
@@ -66,7 +67,8 @@ def _calls(text: str, beside: Collection[Path]) -> list[tuple[str, int]]:
     try:
         tree = ast.parse(text)
         nodes = list(ast.walk(tree))
-        behind = {id(node) for statement in _behind_fit(nodes) for node in ast.walk(statement)}
+        late = (*_behind_fit(nodes), *(node for node in nodes if _is_hook(node)))
+        behind = {id(node) for statement in late for node in ast.walk(statement)}
         # A `load_data` of theirs is not Keras'.
         own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
         own |= {name for node in nodes for name in _imported_own(node, beside)}
@@ -107,6 +109,11 @@ def _behind_fit(nodes: Collection[ast.AST]) -> Iterator[ast.stmt]:
         fits = [_fits(statement) for statement in body] if isinstance(body, list) else []
         if True in fits:
             yield from [*body[fits.index(True) + 1 :], *getattr(node, "finalbody", ())]
+
+
+def _is_hook(node: ast.AST) -> bool:
+    """Return whether a function is one that a Keras callback has called in the training: ``on_epoch_end``."""
+    return isinstance(node, ast.FunctionDef) and _HOOK.fullmatch(node.name) is not None
 
 
 def _fits(node: ast.AST) -> bool:

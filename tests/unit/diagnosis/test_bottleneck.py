@@ -52,7 +52,7 @@ def test_an_input_that_is_hardly_waited_for_is_no_limit_and_its_costliest_stage_
     assert (hardly.stage, hardly.limits, hardly.certainty) == (1, False, "certain")
     assert hardly.text == (
         "The training hardly waits for its input (0.8 % of a step of 25.0 ms); that can only take cores from the "
-        "model. The costliest stage, map(decode), train.py:11, computes for 4.00 ms a batch."
+        "model, which alone takes 20.0 ms. The costliest stage, map(decode), train.py:11, computes for 4.00 ms a batch."
     )
     few = found(0.2, steps=3)
     assert (few.certainty, few.doubt) == ("probable", "steps")
@@ -69,7 +69,21 @@ def test_a_ceiling_of_trials_that_differ_does_not_prove_that_what_computes_on_it
     assert text(1.0, steady=False).startswith("The input is not the limit")
     unsteady = text(4.0, steady=False)
     assert unsteady.startswith("The training hardly waits for its input (0.8 % of a step of 25.0 ms)")
-    assert "take cores from the model, how much is not known: trials of the same differ too much." in unsteady
+    assert "model, which alone takes 29.0 ms (in doubt: trials of the same differ). The costliest" in unsteady
+
+
+def test_of_a_costliest_stage_in_python_the_line_is_told() -> None:
+    looked = python_decode(4.0)
+    (decode,) = (each for each in looked.stages if each.function is not None)
+    assert decode.function is not None
+    of_line = decode.function.model_copy(update={"costliest": "line 21", "costliest_share": 0.78})
+    stages = tuple(
+        each if each is not decode else each.model_copy(update={"function": of_line}) for each in looked.stages
+    )
+    told = find(
+        looked.model_copy(update={"stages": stages}), 2, as_written_ms=25.0, ceiling_ms=20.0, wait_ms=0.2, steps=40
+    )
+    assert told.text.endswith("computes for 4.00 ms a batch, 78 % of it in line 21.")
 
 
 def two_maps(calls: int | None, first_ms: float, second_ms: float, first_cpu_ms: float | None = None) -> Inspection:

@@ -236,6 +236,28 @@ def test_a_generator_that_is_hardly_waited_for_may_take_cores_from_the_model(com
     assert (takes in (later.text or "")) == (computes_ms > 1)
 
 
+@pytest.mark.parametrize(
+    ("ceiling_ms", "said"),
+    [
+        (
+            4.0,
+            "save at most that; less work in it leaves the model its cores too, and would save at most 6.00 ms, ",
+        ),
+        (8.9, "save at most that, and so would less work in it."),
+    ],
+)
+def test_less_work_in_a_generator_saves_more_than_its_wait_where_the_model_wants_its_cores(
+    ceiling_ms: float, said: str
+) -> None:
+    of_generator = inspection((stage(0, "generator"),), (cost(0, 3.0, cpu_ms=3.0),))
+    looked = of_generator.model_copy(update={"api": "generator"})
+    state = diagnose(Machine(looked, lambda edits: 10.0, ceiling_ms=ceiling_ms), budget_s=60.0)
+    assert state.diagnosis is not None
+    results = tuple(each.model_copy(update={"input_wait_ms": Estimate(value=1.0)}) for each in state.results)
+    later = conclusion.concluded(state.model_copy(update={"results": results}), state.diagnosis, "its end")
+    assert said in (later.text or "")
+
+
 def test_what_a_step_waits_is_never_more_than_the_step_where_the_first_rounds_were_slower() -> None:
     """The ceiling is measured in these alone."""
     stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))

@@ -111,6 +111,27 @@ def test_what_does_not_starve_needs_no_diagnosis() -> None:
 
 
 @pytest.mark.parametrize(
+    ("verdict", "cpu_percent", "gpu_percent", "expected"),
+    [
+        ("not input-bound", 90.0, None, True),
+        ("not input-bound", 50.0, None, False),
+        ("not input-bound", 90.0, 40.0, False),
+        ("", 90.0, None, False),
+    ],
+)
+def test_where_input_and_model_share_busy_cores_a_wait_is_not_all(
+    verdict: str, cpu_percent: float, gpu_percent: float | None, expected: bool
+) -> None:
+    job = replace(
+        ended("python train.py", "train.py", verdict), cpu_percent=cpu_percent, gpu_percent=(gpu_percent, "NVML")
+    )
+    assert next_command(job) == ("pipeline-bench diagnose train.py" if expected else None)
+    assert any("take cores from the model" in line for line in lines(job, ["python"])) == expected
+    starved = replace(ended("python train.py", "train.py"), cpu_percent=90.0)
+    assert not any("take cores from the model" in line for line in lines(starved, ["python"]))
+
+
+@pytest.mark.parametrize(
     ("command", "expected"),
     [
         ("python -I train.py", "-I"),

@@ -345,5 +345,8 @@ def main():
     model.save("c")
 if retrain: model.fit(data)
 json.dump(config, file)
+class Saving(Callback):
+    def on_epoch_end(self, epoch, logs=None): self.model.save("d")
+    def on_saved(self): np.savez("e")
 """
-    assert side_effects(text) == " It writes files: open (line 3), dump (line 11)."
+    assert side_effects(text) == " It writes files: open (line 3), dump (line 11), savez (line 14)."
