@@ -146,6 +146,8 @@ def run(arguments: Sequence[str]) -> int:
 def _interrupt(error: BaseException | None) -> int | None:
     """Return the code of an interrupt that a library put in other words, as pydantic does where a class is made."""
     while error is not None:
+        if hasattr(error, "show"):  # of the command line, which may name it
+            return None
         if isinstance(error, KeyboardInterrupt) or KeyboardInterrupt.__name__ in str(error):
             return INTERRUPTED
         error = error.__cause__

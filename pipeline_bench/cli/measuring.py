@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import shlex
 import shutil
@@ -29,6 +30,7 @@ from pipeline_bench.cli.options import (
 )
 from pipeline_bench.cli.output import wrapped
 from pipeline_bench.errors import UsageError
+from pipeline_bench.system.files import takes_output
 from pipeline_bench.text import safe
 
 if TYPE_CHECKING:
@@ -333,10 +335,11 @@ def run(
         from pipeline_bench.injection import closing  # which is imported while the command runs
 
         with suppress(OSError):  # stderr is full, or nobody reads it: the exit code is the command's all the same
-            for line in closing.lines(ended, command):
-                typer.echo(wrapped(f"pipeline-bench: {safe(line)}", sys.stderr), err=True)
+            said = [wrapped(f"pipeline-bench: {safe(line)}", sys.stderr) for line in closing.lines(ended, command)]
             if following := closing.next_command(ended):  # in one piece, to be copied
-                typer.echo(f"pipeline-bench: next: {safe(following)}", err=True)
+                said.append(f"pipeline-bench: next: {safe(following)}")
+            for line in itertools.takewhile(lambda _: takes_output(sys.stderr), said):  # somebody reads it
+                typer.echo(line, err=True)
     if ended.by_interrupt:  # by an exit code, a shell would go on with its loop, or with the next line of its script
         commands.end_by(signal.SIGINT)
     raise typer.Exit(ended.code)

@@ -154,7 +154,8 @@ def _more_wait(result: HostsResult) -> float:
 
 def _lowest_wait(session: Session, names: Sequence[str]) -> float:
     """Return the lower ends of their intervals of the input wait, on average, as a share; 0 if none was measured."""
-    shares = [session.result(name).input_wait_share for name in names]
+    results = [found for name in names if (found := session.find_result(name)) is not None]
+    shares = [each.input_wait_share for each in results]
     ends = [each.ci95[0] if each.ci95 else each.value or 0.0 for each in shares]
     return mean(ends) if ends else 0.0
 

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -26,9 +25,14 @@ if TYPE_CHECKING:
 SITE = Path(__file__).with_name("site")
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """What a shell exits with where it cannot start a command (POSIX, Shell Command Language, 2.8.2)."""
+_COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
 _LOOKS_EVERY_S = 0.5
 """For the command's end, should a thread of a library's have taken the signal of that."""
-_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+_PASSED_ON = (
+    *(signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGXCPU, signal.SIGVTALRM),
+    *(signal.SIGPROF, signal.SIGIO, signal.SIGPWR, signal.SIGSTKFLT, *range(signal.SIGRTMIN, signal.SIGRTMAX + 1)),
+)
+"""Those that a process sends to another, and that would else end this one and leave the command."""
 
 
 def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Popen[bytes]], None]) -> EndedCommand:
@@ -44,8 +48,9 @@ def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Pope
     """
     with ScratchFolder() as scratch:
         started_ns = time.monotonic_ns()
-        with job_control.keys_held() as mask:  # for `_wait` to take them, also what the command sends at once
-            child = _started(command, environment_of(os.environ, scratch.path, out), mask)
+        # The keys for `_wait` to take them, also what the command sends at once.
+        with _ends_kept() as ignored, job_control.keys_held() as mask:
+            child = _started(command, environment_of(os.environ, scratch.path, out), mask, ignored)
             pass_on_to(child)
             # The command waits for none of what measures it, and at its end nobody waits for what tells of it.
             from pipeline_bench.injection import closing  # noqa: F401
@@ -56,21 +61,28 @@ def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Pope
         return observation.end(code, scratch.path)
 
 
-def _started(command: Sequence[str], environment: Mapping[str, str], mask: Collection[int]) -> subprocess.Popen[bytes]:
+def _started(
+    command: Sequence[str], environment: Mapping[str, str], mask: Collection[int], ignores_ends: bool
+) -> subprocess.Popen[bytes]:
     """Start a command with what this process was given: also the files of `<(…)` in a shell, or of a launcher's.
 
     Args:
         command: the program and its arguments.
         environment: all of it.
         mask: the signals that are held back in the command, which are not those held back here.
+        ignores_ends: whether the command is to ignore SIGCHLD.
 
     Raises:
         OSError: the program cannot be started.
     """
 
+    def restore() -> None:  # takes no lock, and so cannot hang
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if ignores_ends:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
     def start(*arguments: str) -> subprocess.Popen[bytes]:
-        set_mask = partial(signal.pthread_sigmask, signal.SIG_SETMASK, mask)  # takes no lock, and so cannot hang
-        return subprocess.Popen(arguments, env=environment, close_fds=False, preexec_fn=set_mask)  # noqa: PLW1509
+        return subprocess.Popen(arguments, env=environment, close_fds=False, preexec_fn=restore)  # noqa: PLW1509
 
     try:
         return start(*command)
@@ -94,11 +106,23 @@ def _wait(child: subprocess.Popen[bytes]) -> int:
     while child.poll() is None:
         sent = signal.sigtimedwait({*job_control.KEYS, signal.SIGCHLD}, _LOOKS_EVERY_S)
         if sent is None or sent.si_signo not in job_control.KEYS:
+            _stop_with(child)
             continue
         by_a_process = sent.si_code <= 0  # as SI_FROMUSER of Linux has it
         if by_a_process and sent.si_pid != child.pid:
             _send(child, sent.si_signo)
     return child.wait()
+
+
+def _stop_with(child: subprocess.Popen[bytes]) -> None:
+    """Stop where the command stops itself in a terminal's foreground, which the shell then has; go on with it."""
+    try:
+        stopped = os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOHANG)
+    except ChildProcessError:  # it has ended
+        return
+    if stopped is not None and job_control.in_foreground():
+        os.kill(os.getpid(), signal.SIGSTOP)
+        _send(child, signal.SIGCONT)
 
 
 def _send(child: subprocess.Popen[bytes], number: int) -> None:
@@ -114,6 +138,7 @@ def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str,
         folder: where each watched process leaves its record.
         out: where sessions go.
     """
+    own = {name: value for name, value in own.items() if name not in _of_python(own)}
     # An empty entry would put the working directory on the path, where it was not.
     path = os.pathsep.join(part for part in (str(SITE), own.get("PYTHONPATH", "")) if part)
     package = os.pathsep.join((sys.prefix, str(Path(__file__).parents[2])))
@@ -126,6 +151,15 @@ def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str,
         OUT_VARIABLE: str(out),
         PACKAGE_VARIABLE: package,
     }
+
+
+def _of_python(own: Mapping[str, str]) -> Collection[str]:
+    """Return the variables that Python itself has set: LC_CTYPE, where no locale is (PEP 538)."""
+    with suppress(OSError):
+        given = Path("/proc/self/environ").read_bytes().split(b"\0")
+        if own.get("LC_CTYPE") in _COERCED and not any(each.startswith(b"LC_CTYPE=") for each in given):
+            return ("LC_CTYPE",)
+    return ()
 
 
 def end_by(number: int) -> None:
@@ -141,10 +175,20 @@ def end_by(number: int) -> None:
 def _handled(handlers: Mapping[int, Any]) -> dict[int, Any]:
     """Set the handlers; return those before."""
     # Who ignores a signal, as nohup does a HUP, means the command to ignore it as well.
-    kept = {n: signal.signal(n, h) for n, h in handlers.items() if signal.getsignal(n) is not signal.SIG_IGN}
-    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # the system would keep no exit code of the command
-        kept[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    return kept
+    return {n: signal.signal(n, h) for n, h in handlers.items() if signal.getsignal(n) is not signal.SIG_IGN}
+
+
+@contextmanager
+def _ends_kept() -> Iterator[bool]:
+    """Have the system keep the command's exit code in the block; yield whether it would not, as SIGCHLD is ignored."""
+    ignored = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+    if ignored:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield ignored
+    finally:
+        if ignored:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
 
 @contextmanager

@@ -155,6 +155,8 @@ def _after_s(records: Sequence[ProcessRecord], ended_ns: int) -> float:
 
 
 def _problems(folder: Path) -> Iterator[str]:
+    if not folder.is_dir():
+        yield f"{folder} was removed, and with it what was recorded; `pipeline-bench sessions` lists what was saved"
     for path in sorted(folder.glob("*.problem")):
         with suppress(OSError):
             yield path.read_text(errors="replace")
@@ -169,9 +171,11 @@ def _unrecorded(seen: Sequence[jobs.WatchedJob], recorded: Collection[int]) -> I
 
 
 def _records(folder: Path) -> Iterator[ProcessRecord]:
-    for path in sorted(folder.glob("*.json"), key=lambda path: (len(path.name), path.name)):  # 999 before 1000
+    found = []
+    for path in folder.glob("*.json"):
         try:
             # Not by pydantic's own reader of JSON, which refuses a path that is no UTF-8.
-            yield ProcessRecord.model_validate(json.loads(path.read_bytes()))
+            found.append((ProcessRecord.model_validate(json.loads(path.read_bytes())), path.name))
         except (OSError, ValueError):
             continue
+    yield from (record for record, _ in sorted(found, key=lambda each: (each[0].pid, each[1])))

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
+from contextlib import suppress
+from json import dumps  # as it is now: a program may replace it
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ ASYNCHRONOUS = (
 
 DETERMINISTIC = "a loop in a tf.function: where TensorFlow's ops are to be deterministic, its graphs may read no clock"
 
+_BEGAN_NS = time.monotonic_ns()
 _KERNEL, _NOTEBOOK = "ipykernel_launcher.py", "a notebook"
 """What runs the cells of a notebook, and what it is called here."""
 
@@ -23,9 +28,9 @@ def of_fit(training: tuple[int, Any]) -> dict[str, Any] | None:
     number, monitor = training
     if monitor.kept is None:
         return None
-    time = monitor.kept.session.wall_time
+    spent = monitor.kept.session.wall_time
     name = f"fit of {program()}"
-    return {**_training(name, monitor.kept), "number": number, "time": time and time.model_dump()}
+    return {**_training(name, monitor.kept), "number": number, "time": spent and spent.model_dump()}
 
 
 def of_loop(where: str, loop: Any, only_reads: bool) -> dict[str, Any] | None:
@@ -74,3 +79,19 @@ def _training(name: str, kept: Any) -> dict[str, Any]:
         "folder": None if folder is None else str(folder),
         "unsaved": kept.unsaved,
     }
+
+
+def write(folder: Path, pid: int, record: dict[str, Any]) -> None:
+    """Write the record of this process, whole or not at all; what it became by `exec` has another one.
+
+    Args:
+        folder: where it goes; it is made again where a job has cleared the folder for temporary files.
+        pid: the process's number.
+        record: what is known.
+    """
+    path = folder / f"{pid}-{_BEGAN_NS}.json"
+    part = path.with_suffix(f".{threading.get_ident()}")
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        part.write_text(dumps({"pid": pid, **record}), encoding="utf-8")
+        part.replace(path)

@@ -10,19 +10,19 @@ import atexit
 import functools
 import gc
 import importlib
-import json
 import operator
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pipeline_bench.injection import OUT_VARIABLE, entries
 from pipeline_bench.injection.watched_loops import WatchedLoops
 from pipeline_bench.system.files import RUN_VARIABLE
+from pipeline_bench.system.interrupts import raised_by_handler
 
 KEPT_TRAININGS = 10
 """Sessions that a process keeps; of more trainings, each of which is a call of `fit`, only their number."""
@@ -104,7 +104,7 @@ class Watched:
             monitor.on_kept, monitor.on_problem = self._write, self.problem
             self._trainings.append((self._fits, monitor))
         except Exception as error:
-            self.problem(error)
+            self._pass_over(error)
             return given
         return callbacks
 
@@ -321,7 +321,7 @@ class Watched:
         for _, monitor in self._trainings:
             self._guarded(monitor.close)
         self._guarded(lambda: self._loops.end(self._fit_trains, self._guarded))
-        self._write()
+        self._guarded(self._write)
 
     @property
     def _fit_trains(self) -> bool:
@@ -337,7 +337,6 @@ class Watched:
         loops = (entries.of_loop(where, loop, self._loops.only_reads(loop)) for where, loop in shown)
         trainings = [each for each in (*fits, *loops) if each is not None]
         record = {
-            "pid": self._pid,
             "program": entries.program(),
             "executable": sys.executable,
             "trainings": trainings,
@@ -348,11 +347,7 @@ class Watched:
             "command": self._command,
             "folder": self._started_in,
         }
-        path = self._folder / f"{self._pid}.json"
-        part = path.with_suffix(f".{threading.get_ident()}")
-        with suppress(OSError):
-            part.write_text(json.dumps(record), encoding="utf-8")
-            part.replace(path)
+        entries.write(self._folder, self._pid, record)
 
     def _guarded(self, work: Callable[[], Any], otherwise: Any = None) -> Any:
         """Return what the work gives; where it raises, `otherwise`: the program is to hear nothing of that.
@@ -362,8 +357,13 @@ class Watched:
         try:
             return work()
         except Exception as error:
-            self.problem(error)
+            self._pass_over(error)
             return otherwise
+
+    def _pass_over(self, error: Exception) -> None:
+        if raised_by_handler(error):
+            raise error
+        self.problem(error)
 
 
 @contextmanager

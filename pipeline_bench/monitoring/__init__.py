@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec
 
+from pipeline_bench.system.interrupts import raised_by_handler
 from pipeline_bench.text import line_of
 
 _Given = ParamSpec("_Given")
@@ -24,6 +25,8 @@ def harmless(method: Callable[Concatenate[Any, _Given], None]) -> Callable[Conca
         try:
             method(self, *arguments, **named)
         except Exception as error:
+            if raised_by_handler(error):
+                raise
             self.give_up(error)
 
     return guarded

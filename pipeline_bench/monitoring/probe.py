@@ -162,18 +162,18 @@ _waited = _OfThisThread()
 
 def ends_ns() -> int:
     """Return how long this thread has waited since the last call until iterators had ended, in ns. See `time_ends`."""
-    _add_ends()
+    _add_ends(_waited)
     sum_ns, _waited.sum_ns = _waited.sum_ns, 0
     return sum_ns
 
 
-def _add_ends() -> None:
+def _add_ends(waited: _OfThisThread) -> None:
     """Bring the ends that have come into the sum; another iterator that ends meanwhile does so too."""
-    begun_ns, ended_ns = _waited.begun_ns, _waited.ended_ns
+    begun_ns, ended_ns = waited.begun_ns, waited.ended_ns
     for mark in list(ended_ns):
         begun, ended = begun_ns.pop(mark, None), ended_ns.pop(mark, None)
         if begun is not None and ended is not None:
-            _waited.sum_ns += ended - begun
+            waited.sum_ns += ended - begun
 
 
 @functools.cache
@@ -188,14 +188,15 @@ def time_ends() -> None:
     KeyboardInterrupt for one, would be lost in a `__del__`. So the end is kept by C alone: a list lets go of its last
     item first, here of the iterator, and then of a mark, whose weak reference calls the clock, as a missing key.
     """
-    waited = _waited
+    # A module's names may be gone where Python ends before the iterator does.
+    waited, add_ends, make_mark, weakly, clock = _waited, _add_ends, _Mark, weakref.ref, time.monotonic_ns
 
     def __del__(self: Any) -> None:  # noqa: N807 - it becomes that method
-        _add_ends()
-        mark = _Mark()
+        add_ends(waited)
+        mark = make_mark()
         held = [mark, *(self.__dict__.pop(name, None) for name in ("_components", "_iterator_resource"))]
         self.__dict__["_held"] = held
-        waited.begun_ns[weakref.ref(mark, waited.ended_ns.__getitem__)] = time.monotonic_ns()
+        waited.begun_ns[weakly(mark, waited.ended_ns.__getitem__)] = clock()
 
     iterator_ops.OwnedIterator.__del__ = __del__
 
@@ -212,6 +213,20 @@ class ProbedIteratorSpec(iterator_ops.IteratorSpec):  # type: ignore[misc]
     @property
     def value_type(self) -> Any:
         return ProbedIterator
+
+    def is_compatible_with(self, spec_or_value: Any) -> bool:
+        """Return whether the elements agree: a program that takes one iterator for another does not see the probe."""
+        other = spec_or_value if isinstance(spec_or_value, tf.TypeSpec) else tf.type_spec_from_value(spec_or_value)
+        return bool(super().is_compatible_with(self._as_probed(other)))
+
+    def most_specific_common_supertype(self, others: Any) -> Any:
+        """Return the type that the branches of a condition give if each has another iterator: this one's."""
+        return super().most_specific_common_supertype([self._as_probed(each) for each in others])
+
+    def _as_probed(self, other: Any) -> Any:
+        """Return the type of another iterator as if its waits went to this probe."""
+        is_other = isinstance(other, ProbedIteratorSpec)
+        return ProbedIteratorSpec(other._element_spec, self._number) if is_other else other
 
     def _serialize(self) -> tuple[Any, int]:
         return self._element_spec, self._number

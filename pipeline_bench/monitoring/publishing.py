@@ -51,7 +51,8 @@ class Publisher:
         self._published_ns = self._step_ns = time.monotonic_ns()
         self._published = Totals()
         self._path: Path | None = None
-        self._lock = -1
+        self._lock: tuple[int, tuple[int, int] | None] = -1, None
+        """The descriptor, and the file that it is of."""
         try:
             self._open()
         except OSError:
@@ -63,7 +64,8 @@ class Publisher:
             return
         jobs.sweep(folder)
         path = folder / f"{secrets.token_hex(8)}{jobs.ENDING}"
-        self._lock = jobs.hold(path)
+        lock = jobs.hold(path)
+        self._lock = lock, files.identity(lock)
         self._path = path
 
     @property
@@ -113,16 +115,20 @@ class Publisher:
             folder=None if folder is None else str(folder.absolute()),
             **_verdict(figures),
         )
-        self._path = None
-        os.close(self._lock)
+        self._let_go()
 
     def withdraw(self) -> None:
         """Remove what was published, and publish nothing any more; safe to call twice."""
         if self._path is None or self._status.pid != os.getpid():
             return
         jobs.remove(self._path)
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._path = None
-        os.close(self._lock)
+        descriptor, file = self._lock
+        if file == files.identity(descriptor):
+            os.close(descriptor)
 
     def _keep(self, **values: float | None) -> None:
         """Take one more second into the histories, and the newest figures into the status."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
+import os
 import sys
 import threading
+import weakref
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -102,8 +105,15 @@ def was_stopped(took_ns: int, used_ns: int, usual_ns: int) -> bool:
     return took_ns > STOPPED_NS and used_ns < min(_IDLE * took_ns + 2 * usual_ns, _AT_WORK * took_ns)
 
 
+running: weakref.WeakSet[SamplerThread] = weakref.WeakSet()
+"""Those that were not closed."""
+
+
 class SamplerThread:
-    """Polls samplers every `PERIOD_S` in a daemon thread, which never keeps the job's process from ending.
+    """Polls samplers every `PERIOD_S` in a thread that never keeps the job's process from ending.
+
+    It is none of Python's `threading`: a job that joins all its threads, as with TensorFlow 1's queues, would wait for
+    it for ever.
 
     Attributes:
         problem: what a poll, or what is done after it, raised last; the thread goes on.
@@ -120,9 +130,11 @@ class SamplerThread:
         """CPU time of the process in the last period."""
         self._stop = threading.Event()
         self._lock = ForkedLock()
-        self._thread = threading.Thread(target=self._run, name="pipeline-bench sampler", daemon=True)
+        self._ended = threading.Event()
+        self._owner: tuple[int, int | None] = os.getpid(), None
+        running.add(self)
         try:
-            self._thread.start()
+            self._owner = os.getpid(), _thread.start_new_thread(self._run, ())
         except RuntimeError as error:  # the system allows no more threads; the job's own calls still poll
             self.problem = error
 
@@ -140,19 +152,26 @@ class SamplerThread:
             self._stop.set()
             self._take(lambda sampler: sampler.poll())
             self._take(lambda sampler: sampler.end())
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(timeout=2.0)
+        process, thread = self._owner
+        if process == os.getpid() and thread not in (None, threading.get_ident()):
+            self._ended.wait(timeout=2.0)
+        running.discard(self)
         for sampler in self._samplers:
             sampler.close()
 
     def _run(self) -> None:
-        while not self._waited():
-            try:
-                self.poll()
-                if self._after_poll is not None:
-                    self._after_poll()
-            except Exception as error:
-                self.problem = error
+        try:
+            while not self._waited():
+                try:
+                    self.poll()
+                    if self._after_poll is not None:
+                        self._after_poll()
+                except Exception as error:
+                    self.problem = error
+                # What asks for the current thread, as a logger does, has Python list this one.
+                getattr(threading, "_active", {}).pop(threading.get_ident(), None)
+        finally:
+            self._ended.set()
 
     def _waited(self) -> bool:
         """Wait for the time of the next poll, and note where the process was stopped meanwhile."""

@@ -18,12 +18,14 @@ from typing import IO, Any, Literal
 from pipeline_bench.environment import Accelerator
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.nvml_metrics import RATES, UTILIZATION, explain_all
-from pipeline_bench.system import interrupts
+from pipeline_bench.system import files, interrupts
 from pipeline_bench.system.forks import ForkedLock
 from pipeline_bench.system.processes import module_command
 from pipeline_bench.text import units
 
 STOPPED = "NVML stopped answering"
+_CLOSED = "the program closed what NVML's process answers through"
+_lost: list[object] = []
 _UNANSWERED = "NVML had not answered when the trial ended"
 _MODULE = "pipeline_bench.samplers.nvml_reader"
 _READ_BYTES = 1 << 16
@@ -79,6 +81,8 @@ class NvmlSampler(Sampler):
         self._ended: str | None = None
         """How the process ended, in words, once that is known."""
         self._connection: socket.socket | None = None
+        self._files: tuple[tuple[int, int] | None, ...] = ()
+        """What both of these are of, see `files.identity`."""
         self._owner = os.getpid()
         self._buffer = b""
         self._pending: deque[Ask] = deque()
@@ -204,6 +208,8 @@ class NvmlSampler(Sampler):
                 )
                 starter.wait()
             self._told, self._group = starter.stdout, starter.pid
+            assert self._told is not None
+            self._files = tuple(files.identity(each.fileno()) for each in (self._connection, self._told))
             self._pid = int(self._line())
         except (OSError, ValueError) as error:  # a shell that cannot start it says no number
             self._reason = f"NVML's process could not be started: {getattr(error, 'strerror', None) or error}"
@@ -216,7 +222,18 @@ class NvmlSampler(Sampler):
     @property
     def _running(self) -> bool:
         """Whether there is a process that answers us; a fork of ours has the same socket, and leaves it alone."""
-        return self._pid is not None and self._owner == os.getpid()
+        return self._pid is not None and self._owner == os.getpid() and self._is_connected
+
+    @property
+    def _is_connected(self) -> bool:
+        """Whether both files are those that were opened: a job may close them, and have others by their numbers."""
+        if self._connection is None or self._told is None:
+            return False
+        if tuple(files.identity(each.fileno()) for each in (self._connection, self._told)) == self._files:
+            return True
+        _lost.append((self._connection, self._told))  # which would be closed when they go
+        self._pid, self._connection, self._told, self._reason = None, None, None, _CLOSED
+        return False
 
     def _lose(self, reason: str, grace_s: float = 0.0) -> None:
         """NVML gives nothing any more."""

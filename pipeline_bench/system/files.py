@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from pipeline_bench.errors import PipelineBenchError
 
@@ -351,3 +351,26 @@ def is_python(path: str) -> bool:
             # Where Python's path is too long for a first line, the second one has a shell start it.
             return lines[0].startswith(b"#!") and (b"python" in lines[0] or lines[1].startswith(b"'''exec'"))
     return False
+
+
+def identity(descriptor: int) -> tuple[int, int] | None:
+    """Return what an open file is told by; None if there is none: a program may close what it did not open.
+
+    A descriptor's number may then stand for another file, which is not ours to write to or to close.
+    """
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def takes_output(stream: TextIO, timeout_s: float = _READER_WITHIN_S) -> bool:
+    """Return whether a stream takes some output, waiting so long for the reader of a full pipe."""
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):  # it writes to memory, or is closed
+        return True
+    poller = select.poll()
+    poller.register(descriptor, select.POLLOUT)
+    return bool(poller.poll(timeout_s * 1e3))

@@ -7,12 +7,14 @@ every loop that waits calls a few times a second, hands it to the handler that i
 
 from __future__ import annotations
 
+import functools
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CHECK_EVERY_S = 0.2
@@ -48,6 +50,11 @@ class _Deferral:
         """Restore the handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    @property
+    def pending(self) -> bool:
+        """Whether a signal is kept back."""
+        return self._pending is not None
 
     def deliver(self) -> None:
         """Call the handler of the signal that is kept back, if there is one; by default it raises."""
@@ -128,3 +135,27 @@ def check() -> None:
     """
     if _active is not None and threading.current_thread() is threading.main_thread():
         _active.deliver()
+
+
+def is_kept_back() -> bool:
+    """Return whether a signal has come that `check` would let take effect."""
+    return _active is not None and _active.pending
+
+
+def raised_by_handler(error: BaseException) -> bool:
+    """Return whether a signal's handler of the program's own raised an exception: whoever it met is to pass it on."""
+    codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in codes:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _code_of(handler: object) -> object:
+    """Return the code that a handler runs; None where it is none of Python's."""
+    if isinstance(handler, functools.partial):
+        return _code_of(handler.func)
+    own: Any = getattr(handler, "__func__", handler)
+    return getattr(own, "__code__", None) or getattr(type(own).__call__, "__code__", None) if callable(own) else None

@@ -16,6 +16,8 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord, plan
 from pipeline_bench.report.diagnosis import too_wide
 from pipeline_bench.run.observer import Observer, Progress
+from pipeline_bench.system import interrupts
+from pipeline_bench.system.files import takes_output
 from pipeline_bench.text import NAME, one_line, units
 from pipeline_bench.ui import diagnosing
 from pipeline_bench.ui.progress import stage
@@ -120,6 +122,9 @@ class PlainView(Observer):
         self._line(f"note: {text}")
 
     def _line(self, text: str) -> None:
+        while not takes_output(self.stream, interrupts.CHECK_EVERY_S):
+            if interrupts.is_kept_back():  # nobody reads what would have been said here
+                return
         self.stream.write(one_line(text) + "\n")
         self.stream.flush()
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,30 @@ def test_an_interrupt_that_ends_the_command_ends_the_loop_of_a_shell_around_it(t
     assert "SIGINT ended the command" in done.stderr
 
 
-ALONE = [f"SIG{name}" for name in ("TERM", "HUP", "USR1", "USR2", "ALRM", "INT", "QUIT")]
+ALONE = [f"SIG{name}" for name in ("TERM", "HUP", "USR1", "USR2", "ALRM", "XCPU", "RTMIN", "INT", "QUIT")]
+
+
+def test_the_command_ignores_what_the_caller_ignores_and_has_its_locale(tmp_path: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "LANG" and not name.startswith("LC_")}
+    command = ["run", "--", "cat", "/proc/self/environ", "/proc/self/status"]
+    started = ["env", "--ignore-signal=CHLD", sys.executable, "-m", "pipeline_bench", *command]
+    done = subprocess.run(started, env=env, cwd=tmp_path, capture_output=True, check=True)
+    assert f"SigIgn:\t{1 << signal.SIGCHLD - 1:016x}\n".encode() in done.stdout
+    assert b"LC_" not in done.stdout
+
+
+@pytest.mark.slow
+def test_a_stderr_that_nobody_reads_is_waited_for_some_seconds(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, bytes(4096))
+    os.set_blocking(writer, True)
+    command = [sys.executable, "-m", "pipeline_bench", "run", "--", "sh", "-c", "exit 3"]
+    assert subprocess.run(command, cwd=tmp_path, stderr=writer, timeout=60, check=False).returncode == 3
+    os.close(reader)
+    os.close(writer)
 
 
 def test_a_signal_reaches_the_command_which_decides(tmp_path: Path) -> None:

@@ -164,6 +164,23 @@ def test_a_function_that_was_traced_before_is_measured_as_well() -> None:
     assert int(counted(produced(0.0))) == sum(range(BATCHES))
 
 
+def test_a_function_may_take_from_one_of_two_iterators() -> None:
+    data = tf.data.Dataset.range(20)
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def chosen(second: Any, one: Any, other: Any) -> Any:
+        taken = one
+        if second:
+            taken = other
+        return next(taken)
+
+    with pipeline_bench.monitor(data, out=None) as first, pipeline_bench.monitor(data.skip(10), out=None) as second:
+        one, other = iter(first), iter(second)
+        tf.nest.assert_same_structure(one, other, expand_composites=True)
+        taken = [int(chosen(tf.constant(each), one, other)) for each in (False, True, True, False)]
+    assert taken == [0, 10, 11, 1]
+
+
 def test_several_epochs_leave_the_pauses_between_them_out() -> None:
     watch = pipeline_bench.monitor(tf.data.Dataset.range(20).prefetch(2), out=None, quiet=True)
     with watch as batches:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dis
 import gc
 import pickle
 import signal
@@ -453,6 +454,13 @@ def test_of_the_ends_of_iterators_that_nobody_asks_for_one_sum_is_kept() -> None
 
 class RungError(Exception):
     """What the handler of a signal raises, as that of SIGINT raises a KeyboardInterrupt."""
+
+
+def test_the_end_of_an_iterator_needs_no_name_of_a_module_that_may_be_gone() -> None:
+    """Python ends before the iterator does where a cycle holds that."""
+    probe.time_ends()
+    end = type(iter(tf.data.Dataset.range(1))).__del__
+    assert not {each.argval for each in dis.get_instructions(end) if each.opname == "LOAD_GLOBAL"}
 
 
 def test_what_a_signals_handler_raises_while_an_iterator_ends_reaches_the_program() -> None:

@@ -70,6 +70,8 @@ class _PatchingLoader:
         self._loader = loader
 
     def __getattr__(self, name: str) -> "Any":
+        if name == "_loader":  # of a copy, which has no attributes yet
+            raise AttributeError(name)
         return getattr(self._loader, name)
 
     def create_module(self, spec: "Any") -> "Any":

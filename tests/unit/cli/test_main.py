@@ -107,6 +107,12 @@ def test_an_interrupt_that_a_library_puts_in_other_words_is_one(
     assert not capsys.readouterr().err
 
 
+def test_a_command_line_that_names_an_interrupt_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["KeyboardInterrupt"], ["report", "last", "--format", "KeyboardInterrupt"]):
+        assert cli.run(arguments) == 2
+        assert "KeyboardInterrupt" in capsys.readouterr().err
+
+
 def test_a_bug_keeps_its_traceback_and_ends_with_what_to_send(
     raising: list[BaseException], capsys: pytest.CaptureFixture[str]
 ) -> None:

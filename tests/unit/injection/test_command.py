@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from pipeline_bench.injection.ended import ProcessRecord, _records
+import pytest
+
+from pipeline_bench.injection import entries
+from pipeline_bench.injection.command import environment_of
+from pipeline_bench.injection.ended import ProcessRecord, _problems, _records
 
 
 def test_a_quit_after_the_command_leaves_no_temporary_files(tmp_path: Path) -> None:
@@ -34,6 +39,33 @@ def test_records_are_in_the_order_of_the_processes_numbers(tmp_path: Path) -> No
         record = ProcessRecord(pid=pid, program="x.py", executable="python", trainings=(), more=0, problem=None)
         (tmp_path / f"{pid}.json").write_text(record.model_dump_json())
     assert [record.pid for record in _records(tmp_path)] == [999, 1000, 20000]
+
+
+def test_what_a_process_became_by_exec_has_a_record_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = {"program": "x.py", "executable": "python", "trainings": (), "problem": None}
+    for began, more in ((1, 0), (1, 1), (2, 7)):
+        monkeypatch.setattr(entries, "_BEGAN_NS", began)
+        monkeypatch.setattr(json, "dumps", lambda record: b"as another library's")
+        entries.write(tmp_path / "made again", 7, {**about, "more": more})
+    assert [(record.pid, record.more) for record in _records(tmp_path / "made again")] == [(7, 1), (7, 7)]
+
+
+def test_records_that_a_job_removed_are_told(tmp_path: Path) -> None:
+    assert "was removed, and with it what was recorded" in next(_problems(tmp_path / "gone"))
+    assert list(_problems(tmp_path)) == []
+
+
+def test_a_copy_of_the_loader_that_patches_is_one(tmp_path: Path) -> None:
+    program = (
+        "import copy, importlib.util as util, sys, types\n"
+        "sys.argv = ['x']\n"
+        "loader = util.find_spec('keras').loader\n"
+        "print(type(loader).__name__, type(copy.copy(loader)).__name__)\n"
+    )
+    (tmp_path / "keras.py").write_text("")
+    environment = environment_of({**os.environ, "PYTHONPATH": str(tmp_path)}, tmp_path, tmp_path)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["_PatchingLoader", "_PatchingLoader"]
 
 
 def test_a_command_waits_for_the_import_of_nothing_that_measures_it() -> None:

@@ -42,6 +42,23 @@ def the_job() -> WatchedJob:
     return job
 
 
+@pytest.mark.parametrize("end", ["end", "withdraw"])
+def test_a_file_that_has_the_number_of_a_closed_lock_stays_open(folder: Path, tmp_path: Path, end: str) -> None:
+    """A daemon closes all files that it has not opened; what it opens then has their numbers."""
+    job = publisher()
+    descriptor, _ = job._lock
+    other = os.open(tmp_path / "other", os.O_CREAT | os.O_WRONLY)
+    os.dup2(other, descriptor)
+    if end == "end":
+        job.end(FIGURES, folder)
+    else:
+        job.withdraw()
+    os.write(descriptor, b"whole")
+    os.close(descriptor)
+    os.close(other)
+    assert (tmp_path / "other").read_bytes() == b"whole"
+
+
 def test_a_job_is_found_while_it_runs_and_after_it_has_ended(folder: Path) -> None:
     job = publisher()
     assert jobs.find_jobs() == ([], [])

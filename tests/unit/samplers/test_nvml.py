@@ -46,6 +46,25 @@ def opened(nvml_stub: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
         yield open_one
 
 
+def test_files_that_have_the_numbers_of_closed_ones_are_left_alone(opened: Open, tmp_path: Path) -> None:
+    """A daemon closes all files that it has not opened; what it opens then has their numbers."""
+    sampler = opened()
+    assert sampler.wait_until_open(DEADLINE_S)
+    assert sampler._connection is not None
+    assert sampler._told is not None
+    numbers = [each.fileno() for each in (sampler._connection, sampler._told)]
+    other = os.open(tmp_path / "other", os.O_CREAT | os.O_WRONLY)
+    for number in numbers:
+        os.dup2(other, number)
+    sampler.begin()
+    assert {reading.reason for reading in sampler.poll()} == {"the program closed what NVML's process answers through"}
+    sampler.close()
+    for number in (*numbers, other):
+        os.write(number, b"all ")
+        os.close(number)
+    assert (tmp_path / "other").read_bytes() == b"all all all "
+
+
 def polled(sampler: NvmlSampler, enough: Callable[[list[Reading]], bool]) -> list[Reading]:
     """What the polls give until it is enough."""
     readings: list[Reading] = []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -138,3 +140,36 @@ def test_what_has_no_core_to_run_on_is_not_waited_for() -> None:
     for now_s[0], queued_s[0] in ((0.5, 5.0), (1.0, 5.25), (1.5, 9.0), (1.75, 0.0)):
         looks.append(waited.seconds())
     assert looks == [0.5, 0.75, 0.0, 1.75]
+
+
+class LimitError(Exception):
+    """What a job raises when its time is over."""
+
+
+class Handler:
+    def method(self, number: int, frame: object) -> None:
+        raise LimitError
+
+    __call__ = method
+
+
+def function(number: int, frame: object) -> None:
+    raise LimitError
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [function, Handler().method, Handler(), functools.partial(function)],
+    ids=["function", "method", "object", "partial"],
+)
+def test_what_a_handler_raises_is_known_from_what_the_work_does(handler: Any) -> None:
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(LimitError) as raised:
+            interrupt_me(signal.SIGUSR1)
+        assert interrupts.raised_by_handler(raised.value)
+        with pytest.raises(ZeroDivisionError) as failed:
+            divmod(1, 0)
+        assert not interrupts.raised_by_handler(failed.value)
+    finally:
+        signal.signal(signal.SIGUSR1, before)

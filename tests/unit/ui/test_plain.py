@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import plan
 from pipeline_bench.run.observer import Progress
+from pipeline_bench.system import interrupts
 from pipeline_bench.ui.plain import PlainView
 from tests.unit import sessions
 
@@ -106,3 +113,22 @@ def test_with_a_goal_every_round_says_how_it_stands() -> None:
     assert lines[3].endswith("of the budget left")
     assert lines[4].startswith("[3] tf_data, repeat 1: ok")
     assert lines[5] == "the budget of 60 s was spent"
+
+
+def test_a_line_that_nobody_reads_is_left_out_once_an_interrupt_is_kept_back() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, bytes(4096))
+    with os.fdopen(writer, "w") as stream:
+        view = PlainView(stream)
+        with pytest.raises(KeyboardInterrupt):
+            with_an_interrupt(lambda: view.note("a note"))
+    os.close(reader)
+
+
+def with_an_interrupt(work: Callable[[], None]) -> None:
+    with interrupts.deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        work()
