@@ -289,6 +289,15 @@ def test_a_plan_of_every_committed_session_is_one_screen(folder: str, step_ms: f
     assert max(map(len, lines)) <= 80
 
 
+def test_a_session_that_lacks_the_result_of_a_variant_is_planned_without_it() -> None:
+    whole = committed(ROOT / "reports" / "example")
+    renamed = tuple(
+        each.model_copy(update={"variant": f"{each.variant} of another"}) if number == 0 else each
+        for number, each in enumerate(whole.results)
+    )
+    assert shown(planned(whole.model_copy(update={"results": renamed}), 5.0, counts=(1, 1000)))
+
+
 def test_the_screen_says_answer_table_assumption_and_check() -> None:
     text = "\n".join(shown(planned(merged())))
     assert "accelerators of 10.0 ms a step, as measured (128 samples: 12.8k/s)" in text
