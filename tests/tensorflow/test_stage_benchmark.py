@@ -147,7 +147,8 @@ def test_what_a_stage_takes_is_counted_also_where_it_gives_more_than_time_allows
     costs = Chain().source("range", numbers).add("apply", call).measured()
     assert costs[1].reason is None
     assert costs[0].elements is not None
-    assert taken / 1.2 <= costs[0].elements <= 2 * taken  # one that is opened in part counts in full
+    # One that is opened in part counts in full; on a busy machine there is time for one and a part of another.
+    assert taken / 2 <= costs[0].elements <= 2 * taken
 
 
 def test_a_filter_that_lets_nothing_through_is_told_in_time() -> None:
