@@ -41,6 +41,8 @@ _WORTH_BESIDE = 0.15
 """A stage with this share of what is left of the time is worth a fix beside the best, whatever it gained alone."""
 _LOST = 0.9
 """A fix that alone left less than this of the speed is no part of a combination."""
+_FEW_STEPS, _BY_CHANCE = 16, 0.8
+"""A trial of fewer steps may be so much slower by chance: a virtual machine drifts by more within a minute."""
 _CLEARLY = 1.4
 """Two fixes that each gained so much in their first trial are tried together at once: a short budget ends before one of
 them has been confirmed and both together as well."""
@@ -194,10 +196,15 @@ class NextTrial:
         yield from (each.name for each in self._found if self._deserves_another(each))
 
     def _deserves_another(self, each: AttemptStatistics) -> bool:
-        """Return whether other programs disturbed the only trial of an attempt, or the one it is held against."""
+        """Return whether the only trial of an attempt may mislead.
+
+        Other programs disturbed it, or the one it is held against; or it had few steps, and nothing else has gained.
+        """
         if not each.possible or each.contends or each.trials != 1 or each.attempt.fix.combines:
             return False
         own = next(trial for trial in self._timed if trial.variant == each.name and trial.measured)
+        if not self._leaders and len(own.step_ns) < _FEW_STEPS and (each.gain or 0.0) >= _BY_CHANCE:
+            return True
         beside = {(each.name, own.repeat), (AS_WRITTEN, own.repeat)}
         return any((found.variant, found.repeat) in beside for found in self._session.disturbances)
 

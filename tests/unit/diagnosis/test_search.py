@@ -769,6 +769,14 @@ def test_an_attempt_whose_only_trial_was_disturbed_gets_another(disturbed: bool)
     assert len(trials_of(ran, BATCHED)) == 1
 
 
+@pytest.mark.parametrize(("steps", "gain", "trials"), [(8, 0.88, 2), (8, 0.5, 1), (40, 0.88, 1)])
+def test_where_nothing_has_gained_one_trial_of_few_steps_decides_nothing(steps: int, gain: float, trials: int) -> None:
+    ran = machine(dict.fromkeys((BATCHED, PREFETCHED), gain))
+    ran.steps = steps
+    diagnose(ran, budget_s=90.0)
+    assert len(trials_of(ran, BATCHED)) == trials
+
+
 @pytest.mark.parametrize(("stalls", "told"), [({1}, "proposed"), ({0}, "failed"), ({1, 2}, "failed")])
 def test_one_stall_beside_good_trials_does_not_rule_a_fix_out(stalls: set[int], told: str) -> None:
     ran, search = machine({BATCHED: 2.0}), Search()
