@@ -161,10 +161,11 @@ class KerasInput:
         return given
 
     @contextmanager
-    def _memoized(self, edits: Iterable[Edit]) -> Iterator[None]:
-        """Have the calls that edits memoize keep what they gave, in the block."""
+    def _memoized(self, edits: Iterable[Edit], afresh: bool = False) -> Iterator[None]:
+        """Have the calls that edits memoize keep what they gave, in the block; `afresh`: with nothing kept before."""
         calls = [edit.call for edit in edits if isinstance(edit, Memoize)]
-        with memoize.compiled_with({call: self._memos.setdefault(call, memoize.Memo()) for call in calls}):
+        memos = {} if afresh else self._memos
+        with memoize.compiled_with({call: memos.setdefault(call, memoize.Memo()) for call in calls}):
             yield
 
     @functools.cached_property
@@ -172,8 +173,8 @@ class KerasInput:
         """Its `__getitem__`, decorated as `KeepBatches` says."""
         return functools.partial(functools.lru_cache(maxsize=None)(type(self.data).__getitem__), self.data)
 
-    def _edited(self, edits: Iterable[Edit]) -> Any:
-        """Return the PyDataset with edits."""
+    def _edited(self, edits: Iterable[Edit], afresh: bool = False) -> Any:
+        """Return the PyDataset with edits; see `_memoized`."""
         for name, value in self._as_written.items():
             setattr(self.data, name, value)
         keeps, edits = False, tuple(edits)
@@ -185,7 +186,7 @@ class KerasInput:
             elif not isinstance(edit, Memoize):
                 raise PipelineBenchError(f"a PyDataset has no such edit: {type(edit).__name__}")
         self._memos_in_use.close()
-        self._memos_in_use.enter_context(self._memoized(edits))
+        self._memos_in_use.enter_context(self._memoized(edits, afresh))
         if not keeps:
             return self.data
         kept, batches = self._keeping, self.data.num_batches
@@ -199,10 +200,10 @@ class KerasInput:
         """
         if self.kind != "PyDataset":
             self._memos_in_use.close()
-            self._memos_in_use.enter_context(self._memoized(edits))
+            self._memos_in_use.enter_context(self._memoized(edits, afresh=True))
             user_code.seed(seed)
             return self._adapter_of(each for each in itertools.islice(self.again(), _FINGERPRINT_BATCHES))
-        whole = self._edited(edits)
+        whole = self._edited(edits, afresh=True)
         user_code.seed(seed)
         batches = min(_FINGERPRINT_BATCHES, whole.num_batches or _FINGERPRINT_BATCHES)
         first = py_dataset(batches, lambda index: whole[index], **_pool(whole))

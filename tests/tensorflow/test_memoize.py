@@ -209,6 +209,8 @@ def test_where_the_time_is_short_what_was_kept_stands_for_the_rest(tmp_path: Pat
     assert not read.keep(edits, 0.0, lambda: None)
     assert len(labels(read.dataset(edits), 3)) == 6
     assert len(code.made) == 2
+    samples = [[part.numpy().tolist() for part in batch] for batch in read.subsampled(edits, 7)]
+    assert samples == [[part.numpy().tolist() for part in batch] for batch in read.subsampled([], 7)], "as they are"
 
 
 def test_a_generator_that_has_begun_cannot_begin_again(tmp_path: Path) -> None:
