@@ -6,7 +6,7 @@ from typing import Literal
 
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Fix
 from pipeline_bench.model.edits import Edit
-from pipeline_bench.model.pipeline import KIND, Activity, Inspection, Task
+from pipeline_bench.model.pipeline import FINGERPRINT_BATCHES, KIND, Activity, Inspection, Task
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant
@@ -36,6 +36,8 @@ _START_PART = 4
 _LONG_TIME_PART = 12
 """Where it takes long until a trial trains, it measures for a quarter of that, up to this part of the budget: three
 trials each of two variants are left. Fewer starts then end a diagnosis of 60 s in half of the time."""
+_COMPARED_S, _FEWEST_COMPARED = 0.6, 2
+"""A pass over the batches that are compared may take about so long; there are two passes, on a busy machine perhaps."""
 _WARMUP_S = 0.7
 """AUTOTUNE doubles its interval from 10 ms on; by then it has looked at the pipeline several times."""
 _OVERRUN = 0.15
@@ -141,10 +143,19 @@ def _variant(name: str, diagnosis: Diagnosis, run: Run, runtime: Runtime, edits:
         batch_size=max(1, inspection.batch_size or 1) if inspection is not None else 1,
         edits=edits,
         warmup_s=_WARMUP_S,
+        fingerprint_batches=_fingerprint_batches(inspection),
         cold=inspection is not None and inspection.cold,
         limit_s=_within(diagnosis.budget_s / _LIMIT_PART, _LIMIT_S),
     )
     return _of_task(name, task, run, runtime)
+
+
+def _fingerprint_batches(inspection: Inspection | None) -> int:
+    """Return how many batches of a `PyDataset` or a generator are compared: as many as there is time for."""
+    element_ms = _element_ms(inspection)
+    if element_ms is None:
+        return FINGERPRINT_BATCHES
+    return int(_within(_COMPARED_S * 1e3 / element_ms, (_FEWEST_COMPARED, FINGERPRINT_BATCHES)))
 
 
 def _of_task(name: str, task: Task, run: Run, runtime: Runtime) -> Variant:

@@ -21,6 +21,7 @@ KIND = "your_pipeline"
 """The kind of the source component of a variant whose input is the user's own pipeline."""
 MODEL_STEP, REBUILDING = "model step", "rebuilding"
 """What a trial's watch reports that it does: a step of the model, or the pipeline's calls again, with the edits."""
+FINGERPRINT_BATCHES = 16
 INFINITE = -1
 """`tf.data.INFINITE_CARDINALITY`: the pipeline never ends."""
 
@@ -91,8 +92,7 @@ class Location(Data):
 
 
 OnBatches = Literal["as-is", "parse-example", "vectorized-map", "not"]
-"""How a map's function can be given whole batches: as it is, with `tf.io.parse_example` in place of
-`tf.io.parse_single_example`, through `tf.vectorized_map`, or not at all."""
+"""How a map's function gets whole batches: as it is, by `tf.io.parse_example`, `tf.vectorized_map`, or not at all."""
 
 
 class UserFunction(Data):
@@ -120,7 +120,7 @@ class UserFunction(Data):
     """Where the most of its time is spent, as far as its lines were followed: ``line 33``, ``line 7 of reading.py``."""
     costliest_share: float | None = None
     memoizable: MemoizableCall | None = None
-    """A call in a `__getitem__` that cannot be kept as a whole, whose results can be."""
+    """A call whose results can be kept, of a `PyDataset` or a generator whose batches cannot."""
 
     @property
     def keeps_state(self) -> bool:
@@ -246,8 +246,7 @@ class Tuned(Data):
 class ScriptTraining(Data):
     """Where a script began to train, and what it trains."""
 
-    line: Line
-    """``train.py:31``."""
+    line: Line  # ``train.py:31``
     model: bool = False
     """Whether the training's own step takes the batches: a Keras model's or `step`; else the pipeline is read alone."""
     step: Line = ""
@@ -394,6 +393,7 @@ class Task(Data):
     """After the steps, send which samples arrive, on a small part of the input; see `Fingerprint`."""
     fingerprint_as_written: bool = False
     """Send those of the pipeline as written along: of the same run of the user's code, whose runs may differ."""
+    fingerprint_batches: int = FINGERPRINT_BATCHES  # of what is no tf.data pipeline, the first ones
     cold: bool = False
     """Leave the pipeline's own caches out, which is what a first epoch costs; where they cannot be filled in time."""
     limit_s: float = 20.0

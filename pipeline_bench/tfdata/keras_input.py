@@ -20,7 +20,7 @@ from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.calls import WORKERS, MemoizableCall
 from pipeline_bench.model.edits import Edit, SetArgument
 from pipeline_bench.model.function_edits import KeepBatches, Memoize
-from pipeline_bench.model.pipeline import Inspection, Location, Stage, UserFunction
+from pipeline_bench.model.pipeline import FINGERPRINT_BATCHES, Inspection, Location, Stage, UserFunction
 from pipeline_bench.tfdata import describe, legacy_keras, memoize, public_api, user_code
 from pipeline_bench.tfdata.generator_call import GeneratorCall
 from pipeline_bench.tfdata.legacy_keras import POOL
@@ -29,7 +29,6 @@ from pipeline_bench.tfdata.script_datasets import Kind
 
 GET_ITEM, WORKERS_STAGE, QUEUE, COPY = range(4)
 """The stages of a PyDataset, by id; `COPY` comes last of a generator as well."""
-_FINGERPRINT_BATCHES = 16
 _NOTHING = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}
 """What a function that does nothing consists of."""
 _ARGUMENTS = ("y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
@@ -192,8 +191,13 @@ class KerasInput:
         kept, batches = self._keeping, self.data.num_batches
         return py_dataset(batches, lambda index: kept(index % (self._kept_batches or batches)), **_pool(self.data))
 
-    def subsampled(self, edits: Iterable[Edit], seed: int) -> Any:
-        """Return a dataset of the first batches, in their order, with the edits and with what is random seeded.
+    def subsampled(self, edits: Iterable[Edit], seed: int, most: int = FINGERPRINT_BATCHES) -> Any:
+        """Return a dataset of the first batches, in their order.
+
+        Args:
+            edits: what to change.
+            seed: of what is random.
+            most: so many batches at the most.
 
         Raises:
             PipelineBenchError: it cannot be looked at without using it up.
@@ -202,10 +206,10 @@ class KerasInput:
             self._memos_in_use.close()
             self._memos_in_use.enter_context(self._memoized(edits, afresh=True))
             user_code.seed(seed)
-            return self._adapter_of(each for each in itertools.islice(self.again(), _FINGERPRINT_BATCHES))
+            return self._adapter_of(each for each in itertools.islice(self.again(), most))
         whole = self._edited(edits, afresh=True)
         user_code.seed(seed)
-        batches = min(_FINGERPRINT_BATCHES, whole.num_batches or _FINGERPRINT_BATCHES)
+        batches = min(most, whole.num_batches or most)
         first = py_dataset(batches, lambda index: whole[index], **_pool(whole))
         return _passes(first, {**self._given, "shuffle": False})
 

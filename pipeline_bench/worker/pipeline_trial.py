@@ -360,7 +360,7 @@ class PipelineEngine(Engine):
 
         def make(seed: int) -> Any:
             if self._read is not None:
-                return self._read.subsampled(edits, seed)
+                return self._read.subsampled(edits, seed, task.fingerprint_batches)
             folder = self._folder(f"fingerprint-{len(edits)}-{next(numbers)}")
             return rebuild.subsampled(self._recipe, edits, folder, seed)
 
