@@ -26,6 +26,7 @@ from pipeline_bench.tfdata.generator_call import GeneratorCall
 from pipeline_bench.tfdata.legacy_keras import POOL
 from pipeline_bench.tfdata.public_api import after_import
 from pipeline_bench.tfdata.script_datasets import Kind
+from pipeline_bench.tfdata.user_calls import compiled_with
 
 GET_ITEM, WORKERS_STAGE, QUEUE, COPY = range(4)
 """The stages of a PyDataset, by id; `COPY` comes last of a generator as well."""
@@ -164,7 +165,7 @@ class KerasInput:
         """Have the calls that edits memoize keep what they gave, in the block; `afresh`: with nothing kept before."""
         calls = [edit.call for edit in edits if isinstance(edit, Memoize)]
         memos = {} if afresh else self._memos
-        with memoize.compiled_with({call: memos.setdefault(call, memoize.Memo()) for call in calls}):
+        with compiled_with({call: memos.setdefault(call, memoize.Memo()) for call in calls}):
             yield
 
     @functools.cached_property

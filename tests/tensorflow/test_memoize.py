@@ -14,7 +14,7 @@ import pytest
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.model.function_edits import Memoize
-from pipeline_bench.tfdata import keras_input, keras_stages, memoize
+from pipeline_bench.tfdata import keras_input, keras_stages, memoize, user_calls
 from pipeline_bench.tfdata.keras_input import GET_ITEM, KerasInput
 
 keras = pytest.importorskip("keras")
@@ -140,10 +140,10 @@ def test_the_code_is_as_it_was_behind_it(tmp_path: Path) -> None:
     )
     inner = code.outer(10)
     before = inner.__code__
-    (call,) = memoize.calls_in(code.__file__ or "", before.co_firstlineno + 1)
+    (call,) = user_calls.calls_in(code.__file__ or "", before.co_firstlineno + 1)
     assert call.arguments == ("number + shift",)
     memo = memoize.Memo()
-    with memoize.compiled_with({call: memo}):
+    with user_calls.compiled_with({call: memo}):
         first = inner(1)
         first[:] = 99
         assert inner(1)[0, 0] == 11, "a kept array is handed out as a copy"
@@ -158,10 +158,10 @@ def test_the_code_is_as_it_was_behind_it(tmp_path: Path) -> None:
 
 def test_a_file_that_has_changed_is_not_what_was_looked_at(tmp_path: Path) -> None:
     code = module(tmp_path, "def one(number):\n    return load(number)\n")
-    (call,) = memoize.calls_in(code.__file__ or "", code.one.__code__.co_firstlineno + 1)
+    (call,) = user_calls.calls_in(code.__file__ or "", code.one.__code__.co_firstlineno + 1)
     with (
         pytest.raises(PipelineBenchError, match=r"user_\d+.py has changed"),
-        memoize.compiled_with({call.model_copy(update={"column": 0}): memoize.Memo()}),
+        user_calls.compiled_with({call.model_copy(update={"column": 0}): memoize.Memo()}),
     ):
         pass
     assert code.one(1)[0, 0] == 1
