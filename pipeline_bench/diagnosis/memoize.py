@@ -30,7 +30,8 @@ def memoize(file: SourceFile, call: cst.Call, made: MemoizableCall, decorator: s
     """
     top = file.around(call)[-2]
     imports.require(file, decorator.partition(".")[0], call)
-    named = _parameters(made.arguments, {each.value for each in file.nodes_in(call) if isinstance(each, cst.Name)})
+    names = {each.value for each in file.nodes if isinstance(each, cst.Name) and call in file.around(each)}
+    named = _parameters(made.arguments, names)
     renamed = call.with_changes(lpar=(), rpar=()).visit(_Renamed(named))
     assert isinstance(renamed, cst.Call)
     body = file.code(renamed)

@@ -178,10 +178,6 @@ class SourceFile:
             found.append(self.parents[found[-1]])
         return found
 
-    def nodes_in(self, node: cst.CSTNode) -> list[cst.CSTNode]:
-        """Return a node and all that is in it."""
-        return [node, *(each for child in node.children for each in self.nodes_in(child))]
-
     def function(self, node: cst.CSTNode) -> cst.CSTNode:
         """Return the function that a node is in, or the module."""
         return next(each for each in self.around(node)[1:] if isinstance(each, cst.FunctionDef | cst.Module))

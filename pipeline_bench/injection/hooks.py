@@ -104,7 +104,7 @@ class Watched:
             monitor.on_kept, monitor.on_problem = self._write, self.problem
             self._trainings.append((self._fits, monitor))
         except Exception as error:
-            self._pass_over(error)
+            self.problem(error)
             return given
         return callbacks
 
@@ -119,7 +119,12 @@ class Watched:
         self._guarded(lambda: self._loops.pass_fit(measured))
 
     def problem(self, problem: Exception | str) -> None:
-        """Record what went wrong in the watching, or why something is not watched."""
+        """Record what went wrong in the watching, or why something is not watched.
+
+        What a signal's handler of the program's own raised meanwhile passes through.
+        """
+        if isinstance(problem, Exception) and raised_by_handler(problem):
+            raise problem
         self._problem = problem if isinstance(problem, str) else f"{type(problem).__name__}: {problem}"
 
     def iterator(self, dataset: Any, plain: Callable[[], Any]) -> Any:
@@ -357,13 +362,8 @@ class Watched:
         try:
             return work()
         except Exception as error:
-            self._pass_over(error)
+            self.problem(error)
             return otherwise
-
-    def _pass_over(self, error: Exception) -> None:
-        if raised_by_handler(error):
-            raise error
-        self.problem(error)
 
 
 @contextmanager

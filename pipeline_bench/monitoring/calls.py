@@ -19,7 +19,6 @@ from pipeline_bench.monitoring.record import SavedJob
 from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import ENDED
 from pipeline_bench.monitoring.wait_lines import WaitLines
-from pipeline_bench.system.interrupts import raised_by_handler
 from pipeline_bench.text import units
 
 _WORTH = 0.2
@@ -276,8 +275,6 @@ class TrainingCalls(TimedCalls):
             fed = _FED.format(name=name)
             known = self._enter(free_ns, True, lambda at: CallMonitor(at, self._out, device_of(framework), fed))
         except Exception as error:
-            if raised_by_handler(error):
-                raise
             self._problem(error)
         return asked_ns - free_ns if known else None
 

@@ -18,7 +18,6 @@ from pipeline_bench.graph_ops import is_deterministic
 from pipeline_bench.model.events import Device
 from pipeline_bench.monitoring.calls import CallMonitor, TimedCalls
 from pipeline_bench.monitoring.sampling import gpu_of_tensorflow
-from pipeline_bench.system.interrupts import raised_by_handler
 
 _TAKES = ("IteratorGetNext", "QueueDequeue", "Unstage")
 """How the types of ops begin that take a batch and wait for it."""
@@ -78,8 +77,6 @@ class SessionRuns(TimedCalls):
             if kind is not None and not (kind.trains and self._enter(free_ns, kind.feeds, begin)):
                 kind = None
         except Exception as error:
-            if raised_by_handler(error):
-                raise
             self._problem(error)
         if kind is None:
             return self._leave(fetches, plain)

@@ -66,7 +66,7 @@ class WaitLines:
 
     def costliest(self) -> LineCost | None:
         """Return the line that was seen most; None where too few samples were taken, or no line stands out."""
-        found = next(iter(shares(self._seen, self._samples)), None)
+        found = next(iter(shares(self._seen, self._samples, 1)), None)
         stands_out = found is not None and self._samples >= _LEAST_SAMPLES and found.share >= _LEAST_SHARE
         return found if stands_out else None
 

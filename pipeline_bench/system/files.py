@@ -354,7 +354,7 @@ def is_python(path: str) -> bool:
 
 
 def identity(descriptor: int) -> tuple[int, int] | None:
-    """Return what an open file is told by; None if there is none: a program may close what it did not open.
+    """Return the device and the inode of an open file; None of a closed one: a program may close what it did not open.
 
     A descriptor's number may then stand for another file, which is not ours to write to or to close.
     """

@@ -138,14 +138,11 @@ class KerasInput:
             UserCodeError: making one fails.
         """
         end_s, batches = time.monotonic() + limit_s, self.batches
-        whole = any(edit.kept_stage is not None for edit in edits)
         with user_code.element_errors(), self._memoized(edits):
             take = self.taker()
+            make = self._keeping if any(edit.kept_stage is not None for edit in edits) else lambda _: take()
             for index in range(batches) if batches is not None else itertools.count():
-                if whole:
-                    self._keeping(index)
-                else:
-                    take()
+                make(index)
                 alive()
                 if time.monotonic() > end_s and index + 1 != batches:
                     self._kept_batches = index + 1

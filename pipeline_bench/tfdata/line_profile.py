@@ -61,11 +61,11 @@ def line_costs(
     return LineCosts(shares(tracer.own, total), shares(tracer.whole, total))
 
 
-def shares(spent: Counter[_Line], total: int) -> list[LineCost]:
-    """Return the lines on which a total was spent, by file and number, the costliest first."""
+def shares(spent: Counter[_Line], total: int, most: int | None = None) -> list[LineCost]:
+    """Return the lines on which a total was spent, by file and number, the costliest first; `most` of them."""
     return [
         LineCost(Location(file=file, line=line, text=linecache.getline(file, line).strip()), part / total)
-        for (file, line), part in spent.most_common()
+        for (file, line), part in spent.most_common(most)
     ]
 
 

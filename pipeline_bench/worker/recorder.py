@@ -43,6 +43,7 @@ from pipeline_bench.model.events import (
 from pipeline_bench.model.pipeline import MODEL_STEP
 from pipeline_bench.scenario import Run
 from pipeline_bench.system import main_thread
+from pipeline_bench.system.files import identity
 from pipeline_bench.system.processes import leave, queued_s
 from pipeline_bench.text import line_of
 from pipeline_bench.tfdata import installed, user_code
@@ -73,7 +74,7 @@ class Channel:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._pipe = _identity(descriptor)
+        self._pipe = identity(descriptor)
         self._lock = threading.Lock()
 
     def send(self, event: Event) -> None:
@@ -84,22 +85,13 @@ class Channel:
         """
         data = memoryview(encode(event))
         with self._lock:
-            if _identity(self._descriptor) != self._pipe:
+            if identity(self._descriptor) != self._pipe:
                 os._exit(CLOSED_EXIT_CODE)
             while data:
                 try:
                     data = data[os.write(self._descriptor, data) :]
                 except BrokenPipeError:
                     os._exit(1)
-
-
-def _identity(descriptor: int) -> tuple[int, int] | None:
-    """Return the device and the inode of an open file; None of a closed one."""
-    try:
-        found = os.fstat(descriptor)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 class Recorder(StepRecorder):
