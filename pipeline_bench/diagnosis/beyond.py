@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeGuard
 
 from pipeline_bench.analysis.thresholds import EXPLAINED, WORTH_REWRITING
-from pipeline_bench.diagnosis import bottleneck, chain
+from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.bottleneck import named
 from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.model.calls import KEEPING
@@ -145,7 +145,7 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
         elif stage.method == "from_generator":
             cost = inspection.cost(stage.id)
             waits = " What it waits for, such as a queue of your own, is then the limit." * (
-                cost is not None and bottleneck.waits(cost)
+                cost is not None and chain.waits(cost)
             )
             yield _Idea(
                 (stage.id,),

@@ -19,8 +19,6 @@ _FEW_STEPS = 16
 """Of fewer, one that is slower than usual moves a small share by its half."""
 _DEARER_ALONE = 1.25
 """A stage that alone takes so many times the whole pipeline's time is mentioned: trials in a row differ by less."""
-_WAITS = 0.5
-"""Less CPU time than this part of the elapsed time: it mostly waits."""
 _MANY_ELEMENTS = 16
 """For one of the sink: fewer are handed over in less than a batch costs to make."""
 _TINY_NS = 20_000.0
@@ -231,13 +229,6 @@ def _of_beginnings(inspection: Inspection, times: StepTimes) -> Bottleneck | Non
     return Bottleneck(text=f"No stage can be named: {waits}.{advice}")
 
 
-def waits(cost: StageCost) -> bool:
-    """Return whether the stage mostly waits: for little of its time it computes, or would if it had a core."""
-    if cost.cpu_ns is None or cost.elapsed_ns is None:
-        return False
-    return cost.cpu_ns + (cost.queued_ns or 0.0) < _WAITS * cost.elapsed_ns
-
-
 def _passing(inspection: Inspection, parts: Segments, number: int) -> tuple[Stage, ...]:
     """Return the stages that pass an array's samples on one by one, up to their `batch`, where one of these is a stage.
 
@@ -262,7 +253,7 @@ def _passing(inspection: Inspection, parts: Segments, number: int) -> tuple[Stag
 
 def _cause(inspection: Inspection, stage: Stage, cost: StageCost) -> Cause:
     parallel = chain.hands_over(stage, inspection.default_parallelised)
-    if waits(cost) and not (parallel and stage.method == "prefetch"):
+    if chain.waits(cost) and not (parallel and stage.method == "prefetch"):
         return "reading" if chain.reads_files(stage) else "waiting"
     if stage.runs_python:
         return "python"
@@ -285,7 +276,8 @@ def _text(
     element = "batches" if inspection.batch_size is not None else "elements"
     others = f", together with the stages up to {named(stages[-1])}" if stages[1:] else ""
     head = f"{named(stage)}{others}, takes {units.share(share)} of the time between two {element}"
-    text = f"{head}: {_why(inspection, parts, stage, cause)}.{_beside_the_model(share, times)}"
+    line = "" if stages[1:] else _costliest_line(stage)
+    text = f"{head}: {_why(inspection, parts, stage, cause)}{line}.{_beside_the_model(share, times)}"
     if as_written_ms is not None and _dearer_alone(parts, stage, as_written_ms):
         alone = units.milliseconds(parts.elapsed_ns[stage.id] / NS_PER_MS)
         threads = ", or it has fewer threads then" * chain.hands_over(stage, inspection.default_parallelised)
@@ -302,17 +294,22 @@ def _is_waited_for(inspection: Inspection, times: StepTimes) -> bool:
     return made_by_keras or times.wait_ms > (1 - NOT_THE_LIMIT) * times.as_written_ms
 
 
+def _costliest_line(stage: Stage) -> str:
+    """Return which line takes most of the time of a stage's Python, as the end of a sentence; empty if not known."""
+    used = stage.function
+    return f", {units.share(used.costliest_share)} of it in {used.costliest}" if used and used.costliest_share else ""
+
+
 def _beside(stage: Stage, cost: StageCost, times: StepTimes) -> str:
     """Return what is said of the costliest stage of an input that the training hardly waits for."""
-    step_ms, wait_ms, used = times.as_written_ms or 1.0, times.wait_ms or 0.0, stage.function
+    step_ms, wait_ms = times.as_written_ms or 1.0, times.wait_ms or 0.0
     alone = f", which alone takes {units.milliseconds(times.ceiling_ms)}" if times.ceiling_ms else ""
     alone += "" if times.steady else " (in doubt: trials of the same differ)"
     computes = units.milliseconds((cost.cpu_ns or cost.elapsed_ns or 0.0) / NS_PER_MS)
-    line = f", {units.share(used.costliest_share)} of it in {used.costliest}" if used and used.costliest_share else ""
     return (
         f"The training hardly waits for its input ({units.share(wait_ms / step_ms)} of a step of "
         f"{units.milliseconds(step_ms)}); that can only take cores from the model{alone}. "
-        f"The costliest stage, {named(stage)}, computes for {computes} a batch{line}."
+        f"The costliest stage, {named(stage)}, computes for {computes} a batch{_costliest_line(stage)}."
     )
 
 

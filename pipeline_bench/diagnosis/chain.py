@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pipeline_bench.model.calls import WORKERS
-from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
 from pipeline_bench.text.units import NS_PER_MS
 from pipeline_bench.tfdata import stage_benchmark
 
@@ -21,6 +21,8 @@ READERS = frozenset(
     {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "CsvDataset", "SqlDataset", "load"}
 )
 """The methods and classes that read files."""
+_WAITS = 0.5
+"""Less CPU time than this part of the elapsed time: it mostly waits."""
 _ENDS_THE_FIXED_PART = frozenset({"shuffle", "repeat", "snapshot", "sample_from_datasets", "rejection_resample"})
 
 
@@ -326,3 +328,10 @@ def fixed_part(inspection: Inspection, run: Sequence[Stage]) -> list[Stage]:
         fixed.pop()
     before = upstream(inspection, fixed[0]) if fixed else []
     return [] if any(each.is_random for each in before) else fixed
+
+
+def waits(cost: StageCost) -> bool:
+    """Return whether the stage mostly waits: for little of its time it computes, or would if it had a core."""
+    if cost.cpu_ns is None or cost.elapsed_ns is None:
+        return False
+    return cost.cpu_ns + (cost.queued_ns or 0.0) < _WAITS * cost.elapsed_ns

@@ -53,7 +53,7 @@ def _parameters(arguments: Sequence[str], taken: AbstractSet[str]) -> dict[str, 
     for text in arguments:
         if text in named:
             continue
-        last = text.rpartition(".")[2]
+        last = text.removesuffix(".numpy()").rpartition(".")[2]
         wanted = last if last.isidentifier() and last not in dir(builtins) else "item"
         numbered = (f"{wanted}_{number}" for number in itertools.count(2))
         used = {*taken, *named.values()} - ({last} if wanted == last else set())

@@ -73,7 +73,7 @@ class MemoizableCall(Data):
     arguments: tuple[Text, ...]
     """The parts without a call that it depends on, as they are written: ``path``, ``self.folder``."""
     share: float = 0.0
-    """What it takes of making a batch, 0 to 1."""
+    """What it takes of the stage's time, 0 to 1."""
     batch_bytes: float = 0.0
     """The size of its results for one batch."""
     gives: Literal["array", "constant", "other"] = "other"

@@ -112,12 +112,12 @@ class KeepBatches(EditOfCalls):
 
 
 class Memoize(EditOfCalls):
-    """Have a call of a PyDataset's or a generator's give again what it gave for the same arguments: `lru_cache`."""
+    """Have a call in the Python of a stage give again what it gave for the same arguments: `lru_cache`."""
 
     edit: Literal["memoize"] = "memoize"
     stage: int
     workers: int | None = None
-    """The stage of a PyDataset's workers; a generator has none."""
+    """The stage of a PyDataset's workers; no other input has any."""
     call: MemoizableCall
 
     @property
@@ -125,11 +125,12 @@ class Memoize(EditOfCalls):
         return True
 
     def apply(self, plan: CallPlan) -> None:
-        raise PipelineBenchError("only calls of a PyDataset or a generator are memoized")
+        """Leave the calls of tf.data as they are: `memoize.Memos` changes the user's functions."""
 
-    def claims(self) -> list[tuple[int | str, str]]:  # a process would keep its own, and ends with the epoch
-        of_workers = [] if self.workers is None else [(self.workers, "use_multiprocessing")]
-        return [(self.stage, "memoize"), *of_workers]
+    def claims(self) -> list[tuple[int | str, str]]:
+        if self.workers is None:  # with a cache, which keeps more, it would gain nothing
+            return [("cache", "place")]
+        return [(self.stage, "memoize"), (self.workers, "use_multiprocessing")]  # a process would keep its own
 
     def write(self, patch: Patch) -> None:
         patch.memoize(self.call, _KEEPS)

@@ -120,7 +120,7 @@ class UserFunction(Data):
     """Where the most of its time is spent, as far as its lines were followed: ``line 33``, ``line 7 of reading.py``."""
     costliest_share: float | None = None
     memoizable: MemoizableCall | None = None
-    """A call whose results can be kept, of a `PyDataset` or a generator whose batches cannot."""
+    """A call whose results can be kept, in Python whose elements cannot: they are others in every pass."""
 
     @property
     def keeps_state(self) -> bool:
@@ -289,7 +289,7 @@ class Inspection(Data):
     pass_elements: int | None = None
     """The same of one pass over the data, whatever repeats it; None where TensorFlow does not know."""
     cached_elements: int | None = None
-    """Of a trial whose edits inserted a cache, elements in it once it held all of a pass."""
+    """Of a trial whose edits keep something, the elements of a pass, once all of a pass was kept."""
     element_bytes: float | None = None
     """Mean size of the sink's elements, as far as they were weighed."""
     first_ns: float | None = None

@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
-from pipeline_bench.model.calls import WORKERS, MemoizableCall
+from pipeline_bench.model.calls import WORKERS
 from pipeline_bench.model.edits import Edit, SetArgument
 from pipeline_bench.model.function_edits import KeepBatches, Memoize
 from pipeline_bench.model.pipeline import FINGERPRINT_BATCHES, Inspection, Location, Stage, UserFunction
-from pipeline_bench.tfdata import describe, legacy_keras, memoize, public_api, user_code
+from pipeline_bench.tfdata import describe, legacy_keras, public_api, user_code
 from pipeline_bench.tfdata.generator_call import GeneratorCall
 from pipeline_bench.tfdata.legacy_keras import POOL
+from pipeline_bench.tfdata.memoize import Memos
 from pipeline_bench.tfdata.public_api import after_import
 from pipeline_bench.tfdata.script_datasets import Kind
-from pipeline_bench.tfdata.user_calls import compiled_with
 
 GET_ITEM, WORKERS_STAGE, QUEUE, COPY = range(4)
 """The stages of a PyDataset, by id; `COPY` comes last of a generator as well."""
@@ -57,8 +57,7 @@ class KerasInput:
         self._as_written = _pool(data) if kind == "PyDataset" else {}
         self._kept_batches: int | None = None
         """How many of its batches stand for all of them where they are kept; all do where that is None."""
-        self._memos: dict[MemoizableCall, memoize.Memo] = {}
-        self._memos_in_use = ExitStack()
+        self._memos = Memos()
         self._call = GeneratorCall.of(data) if kind == "generator" else None
 
     @property
@@ -75,8 +74,9 @@ class KerasInput:
         """
         if self.kind == "PyDataset":
             return _passes(self._edited(edits), self._given)
-        if self._memos:
-            self._memos_in_use.enter_context(self._memoized(edits))
+        edits = tuple(edits)
+        if any(isinstance(edit, Memoize) for edit in edits):
+            self._memos.use(edits)
             self.data = self.again()
         if self._adapted is None:  # a second adapter of a generator would take its first batches anew
             self._adapted = self._adapter_of(self.data)
@@ -138,7 +138,8 @@ class KerasInput:
             UserCodeError: making one fails.
         """
         end_s, batches = time.monotonic() + limit_s, self.batches
-        with user_code.element_errors(), self._memoized(edits):
+        with user_code.element_errors():
+            self._memos.use(edits)
             take = self.taker()
             make = self._keeping if any(edit.kept_stage is not None for edit in edits) else lambda _: take()
             for index in range(batches) if batches is not None else itertools.count():
@@ -146,8 +147,7 @@ class KerasInput:
                 alive()
                 if time.monotonic() > end_s and index + 1 != batches:
                     self._kept_batches = index + 1
-                    for memo in self._memos.values():
-                        memo.stand_in()
+                    self._memos.stand_in()
                     return False
         return True
 
@@ -157,21 +157,13 @@ class KerasInput:
         given: int | None = self.data.num_batches if self.kind == "PyDataset" else self._given.get("steps_per_epoch")
         return given
 
-    @contextmanager
-    def _memoized(self, edits: Iterable[Edit], afresh: bool = False) -> Iterator[None]:
-        """Have the calls that edits memoize keep what they gave, in the block; `afresh`: with nothing kept before."""
-        calls = [edit.call for edit in edits if isinstance(edit, Memoize)]
-        memos = {} if afresh else self._memos
-        with compiled_with({call: memos.setdefault(call, memoize.Memo()) for call in calls}):
-            yield
-
     @functools.cached_property
     def _keeping(self) -> Callable[[int], Any]:
         """Its `__getitem__`, decorated as `KeepBatches` says."""
         return functools.partial(functools.lru_cache(maxsize=None)(type(self.data).__getitem__), self.data)
 
     def _edited(self, edits: Iterable[Edit], afresh: bool = False) -> Any:
-        """Return the PyDataset with edits; see `_memoized`."""
+        """Return the PyDataset with edits; `afresh`: of calls that are memoized, nothing is known."""
         for name, value in self._as_written.items():
             setattr(self.data, name, value)
         keeps, edits = False, tuple(edits)
@@ -182,8 +174,7 @@ class KerasInput:
                 keeps = True
             elif not isinstance(edit, Memoize):
                 raise PipelineBenchError(f"a PyDataset has no such edit: {type(edit).__name__}")
-        self._memos_in_use.close()
-        self._memos_in_use.enter_context(self._memoized(edits, afresh))
+        self._memos.use(edits, afresh=afresh)
         if not keeps:
             return self.data
         kept, batches = self._keeping, self.data.num_batches
@@ -201,8 +192,7 @@ class KerasInput:
             PipelineBenchError: it cannot be looked at without using it up.
         """
         if self.kind != "PyDataset":
-            self._memos_in_use.close()
-            self._memos_in_use.enter_context(self._memoized(edits, afresh=True))
+            self._memos.use(edits, afresh=True)
             user_code.seed(seed)
             return self._adapter_of(each for each in itertools.islice(self.again(), most))
         whole = self._edited(edits, afresh=True)

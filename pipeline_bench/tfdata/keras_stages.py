@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Inspection, StageCost
-from pipeline_bench.text import one_line, units
-from pipeline_bench.tfdata import describe, fingerprint, keras_input, memoize, passes, throughput, user_code
+from pipeline_bench.tfdata import describe, fingerprint, keras_input, passes, python_stages, throughput, user_code
 from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, QUEUE, WORKERS_STAGE, KerasInput
-from pipeline_bench.tfdata.line_profile import LineCost, LineCosts, line_costs
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, Rate
 
-_ALONE_SHARE, _PROFILE_SHARE, _MEMO_SHARE, _WHOLE_SHARE = 0.3, 0.2, 0.1, 0.3
+_ALONE_SHARE, _PYTHON_SHARE, _WHOLE_SHARE = 0.3, 0.3, 0.3
 """Of the time for inspecting."""
 _COPY_S = 0.5
 _LONGEST = 10
@@ -48,22 +44,19 @@ def inspect(
     if read.kind == "PyDataset":
         inspection = _with_draws(inspection, batch, _as_tuple(_guarded(lambda: read.data[0])))
         alive()
-    lines: LineCosts = _guarded(lambda: line_costs(take, limit_s * _PROFILE_SHARE))
-    alive()
-    own = lines.own
-    if not own and (library := read.library()) is not None:
-        inside = f"{library}{os.sep}"
-        own = _guarded(lambda: line_costs(take, limit_s * _PROFILE_SHARE, lambda file: file.startswith(inside))).own
-        alive()
-    if own:
-        inspection = _with_line(inspection, own[0])
-        yield inspection
     stage = inspection.stage(GET_ITEM)
     keeps_batches = read.kind == "PyDataset" and not (stage.draws or stage.epoch_hooks)
-    if read.can_begin_again and not keeps_batches:
-        places = [(each.place.file, each.place.line) for each in lines.whole if each.share >= memoize.WORTH]
-        call = memoize.find(read.taker, places, limit_s * _MEMO_SHARE, alive)
-        inspection = _with_function(inspection, memoizable=call)
+    for found in python_stages.look_into(
+        inspection,
+        GET_ITEM,
+        lambda: _guarded(take),
+        limit_s * _PYTHON_SHARE,
+        alive,
+        taker=read.taker if read.can_begin_again and not keeps_batches else None,
+        library=read.library(),
+    ):
+        inspection = found
+        yield found
     costs |= {COPY: _copy(batch)}
     if read.kind == "PyDataset":
         costs |= {WORKERS_STAGE: Rate(0.0, 0.0)}
@@ -74,39 +67,11 @@ def inspect(
         yield _with(inspection, _pooled(read, costs, period, first_ns), batch, first_ns=first_ns)
 
 
-def end_of_sentence(code: str) -> str:
-    """Return a line of code as a sentence ends: with dots where more of it follows, and without a second full stop."""
-    shown = one_line(code, 80)
-    goes_on = sum(map(shown.count, "([{")) > sum(map(shown.count, ")]}")) and not shown.endswith("…")
-    return f"{shown}{' …' if goes_on else '' if shown.endswith(('.', '…')) else '.'}"
-
-
 def _with_draws(inspection: Inspection, batch: Any, again: Any) -> Inspection:
     """Return the inspection with whether `__getitem__` draws random numbers: two calls for one batch differ then."""
     if fingerprint.digests(batch) == fingerprint.digests(again):
         return inspection
-    return _with_function(inspection, random=True)
-
-
-def _with_line(inspection: Inspection, costliest: LineCost) -> Inspection:
-    """Return the inspection with the line that takes most of making a batch, in the function or in what it calls."""
-    place, function = costliest.place, inspection.stage(GET_ITEM).place
-    line = f"line {place.line}"
-    if function is None or function.file != place.file:
-        line += f" of {Path(place.file).name}"
-    note = f"Of a call, {units.share(costliest.share)} is in {line}: {end_of_sentence(place.text)}"
-    known = _with_function(inspection, costliest=line, costliest_share=costliest.share)
-    return known.model_copy(update={"notes": (*inspection.notes, note)})
-
-
-def _with_function(inspection: Inspection, **known: Any) -> Inspection:
-    """Return the inspection with what is known of the user's function that makes a batch."""
-    stage = inspection.stage(GET_ITEM)
-    if stage.function is None:
-        return inspection
-    told = stage.model_copy(update={"function": stage.function.model_copy(update=known)})
-    stages = tuple(told if each.id == GET_ITEM else each for each in inspection.stages)
-    return inspection.model_copy(update={"stages": stages})
+    return python_stages.with_function(inspection, GET_ITEM, random=True)
 
 
 def _pooled(read: KerasInput, costs: dict[int, Rate], period: Rate, first_ns: float) -> dict[int, Rate]:

@@ -7,7 +7,8 @@ import linecache
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -16,6 +17,9 @@ from pipeline_bench.tfdata import user_code
 
 _Line = tuple[str, int]
 """A file and a line in it."""
+Trace = Callable[[FrameType, str, Any], Any]
+"""As `sys.settrace` takes it."""
+Follow = Callable[[Trace], AbstractContextManager[None]]
 
 
 class LineCost(NamedTuple):
@@ -35,28 +39,40 @@ class LineCosts(NamedTuple):
     """With it."""
 
 
+@contextmanager
+def in_this_thread(trace: Trace) -> Iterator[None]:
+    """Follow the lines that run in this thread in the block."""
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
 def line_costs(
-    function: Callable[[], Any], seconds: float, follows: Callable[[str], bool] = user_code.is_users
+    function: Callable[[], Any],
+    seconds: float,
+    follows: Callable[[str], bool] = user_code.is_users,
+    follow: Follow = in_this_thread,
 ) -> LineCosts:
     """Call a function for so long, once at least, and return what its lines cost.
 
     Following every line costs about 0.5 us a line, so that short lines in a loop look somewhat costlier than they are.
 
     Args:
-        function: runs in this thread alone; what it raises passes through.
+        function: what it raises passes through.
         seconds: no further call is begun after that time.
         follows: whether the lines of a file are followed; those of others count for the line that calls them.
+        follow: has the lines followed in the block, where they run; of one thread at a time.
     """
     tracer = _Tracer(functools.lru_cache(maxsize=None)(follows))
-    before, end_s = sys.gettrace(), time.monotonic() + seconds
-    sys.settrace(tracer.call)
-    try:
+    end_s = time.monotonic() + seconds
+    with follow(tracer.call):
         while True:
             function()
             if time.monotonic() >= end_s:
                 break
-    finally:
-        sys.settrace(before)
     total = tracer.own.total()
     return LineCosts(shares(tracer.own, total), shares(tracer.whole, total))
 

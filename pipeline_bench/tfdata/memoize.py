@@ -6,10 +6,13 @@ import copy
 import numbers
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Literal
 
 from pipeline_bench.model.calls import MemoizableCall
+from pipeline_bench.model.edits import Edit
+from pipeline_bench.model.function_edits import Memoize
 from pipeline_bench.tfdata.user_calls import calls_in, compiled_with, functions_of, is_key
 
 _TIMES_COMPARED = 8
@@ -44,7 +47,7 @@ def find(
         _made_with({call: look}, taker, end_s, alive)
         if look.calls and not look.refused:
             size = look.bytes / look.batches
-            return call.model_copy(update={"share": share[call], "batch_bytes": size, "gives": look.gives})
+            return call.model_copy(update={"share": min(1.0, share[call]), "batch_bytes": size, "gives": look.gives})
     return None
 
 
@@ -54,8 +57,11 @@ def _made_with(
     end_s: float,
     alive: Callable[[], None],
 ) -> int:
-    """Make batches until the time has come, or all looks have seen enough; return how long they took."""
-    took_ns = 0
+    """Make batches until the time has come, or all looks have seen enough; return how long they took.
+
+    The first is counted only if there is no time for another: it may hold what is done once, such as reading a list.
+    """
+    took_ns, is_first = 0, True
     try:
         with compiled_with(looks):
             take = taker()
@@ -66,7 +72,13 @@ def _made_with(
                 alive()
                 for look in looks.values():
                     look.batches += 1
-                if time.monotonic() > end_s or all(look.refused or look.saw_enough for look in looks.values()):
+                if time.monotonic() > end_s or all(look.refused for look in looks.values()):
+                    break
+                if is_first:
+                    took_ns, is_first = 0, False
+                    for look in looks.values():
+                        look.begin_anew()
+                elif all(look.refused or look.saw_enough for look in looks.values()):
                     break
     except Exception:  # whatever it is: with nothing looked at, a batch can be made
         for look in looks.values():
@@ -80,10 +92,13 @@ class _Look:
     def __init__(self, compares: bool = False) -> None:
         self._compares = compares
         self.refused = False
-        self.calls = self.batches = 0
-        self.spent_ns = 0
-        self.bytes = 0.0
+        self.begin_anew()
         self._kinds: set[Literal["array", "constant", "other"]] = set()
+
+    def begin_anew(self) -> None:
+        """Forget what was counted."""
+        self.calls = self.batches = self.spent_ns = 0
+        self.bytes = 0.0
 
     @property
     def saw_enough(self) -> bool:
@@ -134,6 +149,34 @@ class Memo:
                 return _copied(self._in_place[self._next % len(self._in_place)])
         self._kept[key] = make()
         return _copied(self._kept[key])
+
+
+class Memos:
+    """What a trial keeps of the calls that its edits memoize."""
+
+    def __init__(self) -> None:
+        self._memos: dict[MemoizableCall, Memo] = {}
+        self._in_use = ExitStack()
+
+    def use(self, edits: Iterable[Edit], *, afresh: bool = False) -> None:
+        """From now on, have the calls that these edits memoize keep what they give, and no others.
+
+        Args:
+            edits: of a trial.
+            afresh: whether nothing is known that was kept before.
+
+        Raises:
+            PipelineBenchError: the file of a call has changed.
+        """
+        calls = [edit.call for edit in edits if isinstance(edit, Memoize)]
+        memos = {} if afresh else self._memos
+        self._in_use.close()
+        self._in_use.enter_context(compiled_with({call: memos.setdefault(call, Memo()) for call in calls}))
+
+    def stand_in(self) -> None:
+        """As `Memo.stand_in`, of each."""
+        for memo in self._memos.values():
+            memo.stand_in()
 
 
 def _kept_bytes(value: Any) -> float | None:

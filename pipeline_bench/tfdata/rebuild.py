@@ -87,6 +87,11 @@ def stage(recipe: Recipe, number: int, inputs: Sequence[Any], scratch: Path) -> 
     return maker.make(node, inputs) if inputs else maker.dataset(number)
 
 
+def up_to(recipe: Recipe, number: int, scratch: Path) -> Any:
+    """Return the dataset of a stage as written, whose elements those behind it take."""
+    return _Maker(CallPlan(recipe), scratch).dataset(number)
+
+
 def subsampled(recipe: Recipe, edits: Iterable[Edit], scratch: Path, seed: int) -> Any:
     """Return the pipeline with the edits on a small part of the input, the same part whatever the edits.
 

@@ -116,7 +116,8 @@ def _keys(node: ast.AST, varies: Callable[[str], bool]) -> list[ast.expr] | None
         return None
     if isinstance(node, ast.FormattedValue | ast.Starred | ast.keyword):
         return _keys(node.value, varies)
-    whole = not any(isinstance(each, (ast.Call, *_OWN_NAMES, *_NOT_ALWAYS)) for each in ast.walk(node))
+    inside = ast.walk(_tensor_of(node))
+    whole = not any(isinstance(each, (ast.Call, *_OWN_NAMES, *_NOT_ALWAYS)) for each in inside)
     if whole and isinstance(node, ast.expr) and not isinstance(node, ast.Slice | ast.Tuple):
         return [node] * any(isinstance(each, ast.Name) and varies(each.id) for each in ast.walk(node))
     found: list[ast.expr] = []
@@ -129,6 +130,14 @@ def _keys(node: ast.AST, varies: Callable[[str], bool]) -> list[ast.expr] | None
                 return None
             found += keys
     return found
+
+
+def _tensor_of(node: ast.AST) -> ast.AST:
+    """Return what an expression is the value of, as ``path`` of ``path.numpy()``; of another one itself."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=tensor, attr="numpy"), args=[], keywords=[]):
+            return tensor
+    return node
 
 
 def _is_constant(name: str, namespace: Mapping[str, Any]) -> bool:

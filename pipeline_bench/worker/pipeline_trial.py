@@ -20,27 +20,25 @@ from pipeline_bench.model.service_edits import DistributeToService, OffloadToSer
 from pipeline_bench.text import line_of, units
 from pipeline_bench.tfdata import (
     ceiling,
-    composing,
     consumers,
-    disk,
     keras_input,
     keras_stages,
     legacy_keras,
     loading,
     pipeline_benchmark,
+    pipeline_stages,
     rebuild,
     script_datasets,
     service,
     service_cluster,
-    splitting,
     throughput,
     user_code,
 )
 from pipeline_bench.tfdata import fingerprint as fingerprints
 from pipeline_bench.tfdata.keras_input import KerasInput
+from pipeline_bench.tfdata.memoize import Memos
 from pipeline_bench.tfdata.record import Recording
 from pipeline_bench.tfdata.source_loops import SourceLoop
-from pipeline_bench.tfdata.stage_benchmark import StageBenchmark
 from pipeline_bench.worker import runtime
 from pipeline_bench.worker.engine import Engine
 
@@ -48,12 +46,7 @@ _FIRST_FILL_SHARE = 0.3
 """Of the time for filling: what a whole pass may take. If it does not end in it, the rest is for a part of the pass."""
 _KEPT_SHARE = 0.9
 """Of what the first pass gave in its time, so that the second one gives it surely."""
-_WHOLE_S = 1.5
-_WHOLE_SHARE = 0.2
-"""Of the time for inspecting: what the whole pipeline may run at most."""
-_STAGES_SHARE = 0.5
-"""Of the time for inspecting: what the stages have at least, also where the pipeline's first element took all of it."""
-_DISK_S = 1.0
+_NOT_ALL = "Not all batches were made within {}: measured on the first ones."
 _LONGEST_SCRIPT_S = 3600.0
 """A script that does not train within an hour has hung: from then on the stall timeout counts."""
 
@@ -69,6 +62,8 @@ class PipelineEngine(Engine):
     _given: Mapping[str, Any] = MappingProxyType({})
     _told = Inspection()
     """What a measured trial has sent of its pipeline so far."""
+    _memos: Memos
+    """Of a tf.data pipeline; a `KerasInput` has its own."""
     _read: KerasInput | None = None
     """What a `fit` was given that is no tf.data pipeline; the recipe is then none."""
 
@@ -109,6 +104,7 @@ class PipelineEngine(Engine):
             self._read = KerasInput(kind, made, self._given, legacy_keras.is_model(self._model))
             return
         _require_eager()
+        self._memos = Memos()
         self._recipe = recording.recipe(made, self._within)
 
     def _made(self, recording: Recording) -> Any:
@@ -173,36 +169,19 @@ class PipelineEngine(Engine):
         if self._read is not None:
             self._inspect_read(self._read)
             return
-        recipe, recorder, limit_s = self._recipe, self.recorder, self._task.limit_s
-        end_s = time.monotonic() + limit_s
-        recorder.phase("inspect")
-        described = pipeline_benchmark.described(recipe, self._make_ns, self._folder("once"))
+        self.recorder.phase("inspect")
+        described = pipeline_benchmark.described(self._recipe, self._make_ns, self._folder("once"))
         inspection = self._with_training(described)
         self._send(inspection)
-        whole = rebuild.rebuild(recipe, (), self._folder("whole")).dataset
-        whole_s = min(_WHOLE_S, limit_s * _WHOLE_SHARE)
-        inspection = pipeline_benchmark.run(whole, inspection, whole_s, self.scratch.path, recorder.heartbeat)
-        del whole
-        stages = composing.with_batches(recipe, splitting.with_splits(recipe))
-        inspection = inspection.model_copy(update={"stages": stages})
-        self._send(inspection)
-        if not inspection.files or end_s - time.monotonic() > _DISK_S:
-            found = disk.bandwidth(inspection.files)
-            inspection = inspection.model_copy(
-                update={"disk_bytes_per_s": found.bytes_per_s, "disk_reason": found.reason}
-            )
-        recorder.phase("inspect")
-        numbers = itertools.count()
-        benchmark = StageBenchmark(
-            recipe.stages,
-            recipe.sink,
-            lambda stage, inputs: rebuild.stage(recipe, stage, inputs, self._folder(f"stage-{next(numbers)}")),
-            recipe.dataset(recipe.sink).options(),
-            max(end_s - time.monotonic(), limit_s * _STAGES_SHARE),
-            lambda: recorder.phase("inspect"),
-        )
-        for costs in benchmark.run():
-            self._send(inspection.model_copy(update={"costs": costs}))
+        for found in pipeline_stages.inspect(
+            self._recipe,
+            inspection,
+            self._task.limit_s,
+            self._folder,
+            self.recorder.heartbeat,
+            lambda: self.recorder.phase("inspect"),
+        ):
+            self._send(found)
 
     def _inspect_read(self, read: KerasInput) -> None:
         """Inspect what a `fit` was given that is no tf.data pipeline."""
@@ -288,19 +267,22 @@ class PipelineEngine(Engine):
         if any(edit.keeps for edit in edits):
             self.recorder.phase("fill")
             if not read.keep(edits, limit_s, self.recorder.heartbeat):
-                self._tell(f"Not all batches were made within {units.seconds(limit_s)}: measured on the first ones.")
+                self._tell(_NOT_ALL.format(units.seconds(limit_s)))
             elif any(edit.kept_stage is not None for edit in edits):
                 self._tell(cached_elements=read.data.num_batches)
         return read.dataset(edits)
 
     def _filled(self) -> Any:
-        """Return the pipeline with its edits and its caches filled.
+        """Return the pipeline with its edits, and what later epochs have of the first one: its caches filled.
 
         A pass that does not come to its end within its part of the time limit: the caches that the edits inserted then
         keep the elements that they got in it, and give those again and again.
         """
         task, recorder = self._task, self.recorder
+        self._memos.use(task.edits)
         made = self._rebuilt()
+        if any(edit.keeps and edit.kept_stage is None for edit in task.edits):
+            self._fill_memos()
         inserted = {id(cache) for cache in made.caches}
         # One of the user's behind an endless repeat, or that a take leaves early, is never full.
         left = throughput.left_early(made.dataset)
@@ -329,6 +311,18 @@ class PipelineEngine(Engine):
             )
             return rebuild.rebuild(self._recipe, task.edits, self._folder("cold"), without=[*KEEPING]).dataset
         return made.dataset
+
+    def _fill_memos(self) -> None:
+        """Make a pass over the pipeline, for the calls that the edits memoize."""
+        self.recorder.phase("fill")
+        once = rebuild.rebuild(self._recipe, self._task.edits, self._folder("memos"), without=("repeat", "shuffle"))
+        limit_s = self._task.limit_s * _FIRST_FILL_SHARE
+        (made,) = throughput.fill([once.dataset], limit_s, self.recorder.heartbeat)
+        if made.complete:
+            self._tell(cached_elements=made.elements)
+        else:
+            self._memos.stand_in()
+            self._tell(_NOT_ALL.format(units.seconds(limit_s)))
 
     def _partly_filled(self, elements: int, first_s: float) -> Any:
         """Return the pipeline with only so many elements in its inserted caches as a short pass gave.
@@ -361,6 +355,7 @@ class PipelineEngine(Engine):
         def make(seed: int) -> Any:
             if self._read is not None:
                 return self._read.subsampled(edits, seed, task.fingerprint_batches)
+            self._memos.use(edits, afresh=True)
             folder = self._folder(f"fingerprint-{len(edits)}-{next(numbers)}")
             return rebuild.subsampled(self._recipe, edits, folder, seed)
 

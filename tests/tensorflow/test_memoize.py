@@ -104,6 +104,7 @@ def found(folder: Path, lines: str) -> MemoizableCall | None:
         ("x = list(load(each) for each in range(2))", "load(each)", ("each",), "array"),
         ("x = load(f'{number}'.count('3'))", "load(f'{number}'.count('3'))", ("f'{number}'",), "array"),
         ("x = (4, number)\nx = load(number, x[0])", "load(number, x[0])", ("number", "x[0]"), "array"),
+        ("t = keras.ops.array(number)\nx = load(int(t.numpy()))", "load(int(t.numpy()))", ("t.numpy()",), "array"),
         ("x = random.choice([1, 2]) * load(\n    number,\n    SIZE)", "load(number, SIZE)", ("number",), "array"),
     ],
 )  # fmt: skip

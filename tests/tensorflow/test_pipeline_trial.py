@@ -12,7 +12,7 @@ import pytest
 from pipeline_bench.diagnosis import equality
 from pipeline_bench.model.edits import InsertAfter, Remove, SetArgument
 from pipeline_bench.model.events import Device, Done, Event, Failed, Fingerprinted, Inspected, Phase, Steps
-from pipeline_bench.model.function_edits import DivideMap
+from pipeline_bench.model.function_edits import DivideMap, Memoize
 from pipeline_bench.model.pipeline import KIND, Activity, Inspection, Target, Task
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.launcher import TrialServer
@@ -20,9 +20,11 @@ from pipeline_bench.scenario import Component, Run, Variant
 
 SCRIPT = """
 import os
+import random
 import tempfile
 import time
 import keras
+import numpy as np
 import tensorflow as tf
 
 
@@ -87,6 +89,36 @@ def noisy(number):
 
 def make_noisy():
     return tf.data.Dataset.range(200).shuffle(20).map(noisy).batch(10)
+
+
+def decoded(number):
+    with open(__file__ + ".decoded", "a") as file:
+        file.write(f"{number} ")
+    time.sleep(0.004)
+    return np.full(8, number, np.float32)
+
+
+def augmented(number):
+    values = decoded(int(number))
+    return values * np.float32(random.random())
+
+
+def make_augmented():
+    def augment(number):
+        return tf.numpy_function(augmented, [number], tf.float32)
+
+    return tf.data.Dataset.range(40).shuffle(40).map(augment).batch(10).repeat()
+
+
+def samples():
+    numbers = list(range(40))
+    random.shuffle(numbers)
+    for number in numbers:
+        yield augmented(number)
+
+
+def make_generated():
+    return tf.data.Dataset.from_generator(samples, output_signature=tf.TensorSpec([8], tf.float32)).batch(10)
 
 
 def make_scratched():
@@ -209,6 +241,53 @@ def test_a_random_map_is_divided_and_gives_the_same_but_for_what_is_random(run_t
     events = run_task("make_noisy", "drain", fingerprint=True, fingerprint_as_written=True, edits=edits)
     (found,) = of(Fingerprinted, events)
     assert equality.compare(found.fingerprint.as_written, found.fingerprint, False).status == "random"
+
+
+@pytest.mark.parametrize("name", ["make_augmented", "make_generated"])
+def test_of_python_that_gives_other_elements_in_each_pass_what_a_call_gives_is_kept(
+    run_task: RunTask, tmp_path: Path, name: str
+) -> None:
+    looked = of(Inspected, run_task(name, "inspect", limit_s=5))[-1].inspection
+    (stage,) = (each for each in looked.stages if each.runs_python)
+    assert stage.function is not None
+    line = 1 + SCRIPT[: SCRIPT.index("time.sleep(0.004)")].count("\n")
+    assert stage.function.costliest == f"line {line}"
+    assert looked.notes[-1].startswith(f"Of a call of {stage.label}, ")
+    call = stage.function.memoizable
+    assert call is not None
+    assert (call.text, call.arguments, call.gives) == ("decoded(int(number))", ("number",), "array")
+    assert call.batch_bytes == pytest.approx(10 * 32, rel=0.3)
+    edits = (Memoize(stage=stage.id, call=call),)
+    decoded = tmp_path / "train.py.decoded"
+    decoded.unlink()
+    events = run_task(name, "drain", edits=edits, limit_s=30)
+    assert steps(events) == 25
+    assert sorted(map(int, decoded.read_text().split())) == list(range(40)), "each once, in 250 samples"
+    assert of(Inspected, events)[-1].inspection.cached_elements == 4
+    events = run_task(name, "drain", edits=edits, fingerprint=True, fingerprint_as_written=True)
+    (found,) = of(Fingerprinted, events)
+    assert equality.compare(found.fingerprint.as_written, found.fingerprint, False).status == "random"
+
+
+def test_where_the_time_is_short_what_was_kept_of_a_call_stands_for_the_rest(run_task: RunTask) -> None:
+    looked = of(Inspected, run_task("make_generated", "inspect", limit_s=5))[-1].inspection
+    function = looked.stages[0].function
+    assert function is not None
+    assert function.memoizable is not None
+    edits = (Memoize(stage=0, call=function.memoizable),)
+    events = run_task("make_generated", "drain", edits=edits, limit_s=0.1)
+    assert steps(events) == 25
+    told = of(Inspected, events)[-1].inspection
+    assert told.cached_elements is None
+    assert told.notes == ("Not all batches were made within 30.0 ms: measured on the first ones.",)
+
+
+def test_python_that_gives_the_same_in_each_pass_is_left_to_a_cache(run_task: RunTask) -> None:
+    looked = of(Inspected, run_task("make_dataset", "inspect", limit_s=5))[-1].inspection
+    function = looked.stage(1).function
+    assert function is not None
+    assert function.costliest.startswith("line ")
+    assert function.memoizable is None
 
 
 def _shape(told: Inspection) -> tuple[int | None, int | None, float | None]:

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
-from pipeline_bench.model.calls import AUTOTUNE, KEEPING, Value
+from pipeline_bench.model.calls import AUTOTUNE, KEEPING, MemoizableCall, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, PrefetchToDevice, Remove, SetArgument
-from pipeline_bench.model.function_edits import DivideMap
+from pipeline_bench.model.function_edits import DivideMap, Memoize
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import units
 
@@ -331,18 +331,27 @@ def price(stages: Sequence[Stage], size_bytes: float | None, where: str) -> str:
     return text
 
 
-def priced(cached: Fix, inspection: Inspection, elements: int) -> Fix:
-    """Return the fix of a `cache` with its size by what a trial of it filled the cache with, so many elements.
+def price_of_results(call: MemoizableCall, batches: float | None) -> str:
+    """Return what keeping a call's results for so many batches takes, and when it is right, as `price` does."""
+    size_bytes = None if batches is None else call.batch_bytes * batches
+    return f"{price([], size_bytes, 'in memory')}; right only if it gives the same in each epoch"
+
+
+def priced(fix: Fix, inspection: Inspection, elements: int) -> Fix:
+    """Return a fix that keeps something with its size, by the elements of a pass that a trial of it kept.
 
     TensorFlow does not know how many come of a window, a filter or a generator.
     """
-    inserted = [edit for edit in cached.edits if isinstance(edit, InsertAfter) and edit.method == "cache"]
-    cost = inspection.cost(cached.kept_stages[0]) if len(cached.kept_stages) == 1 == len(inserted) else None
-    if cached.kind != "cache" or cost is None or cost.element_bytes is None:
-        return cached
+    calls = [edit.call for edit in fix.edits if isinstance(edit, Memoize)]
+    if calls:
+        return fix.model_copy(update={"because": price_of_results(calls[0], elements)})
+    inserted = [edit for edit in fix.edits if isinstance(edit, InsertAfter) and edit.method == "cache"]
+    cost = inspection.cost(fix.kept_stages[0]) if len(fix.kept_stages) == 1 == len(inserted) else None
+    if fix.kind != "cache" or cost is None or cost.element_bytes is None:
+        return fix
     where = "on disk" if inserted[0].arguments else "in memory"
     above = chain.upstream(inspection, inspection.stage(cost.stage))
-    return cached.model_copy(update={"because": price(above, cost.element_bytes * elements, where)})
+    return fix.model_copy(update={"because": price(above, cost.element_bytes * elements, where)})
 
 
 def _keeps_one_order(above: Sequence[Stage], behind: Iterable[Stage]) -> bool:

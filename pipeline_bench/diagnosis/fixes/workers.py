@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_bench.diagnosis import bottleneck, chain
+from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
-from pipeline_bench.diagnosis.fixes.buffers import fits, price, size_bytes_of
+from pipeline_bench.diagnosis.fixes.buffers import fits, price, price_of_results, size_bytes_of
 from pipeline_bench.model.calls import WORKERS, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import SetArgument
@@ -44,7 +44,7 @@ def worker_threads(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Make several batches at the same time, in threads: worth it where they wait, or leave Python's lock alone."""
     for stage, run, workers, processes in pools(inspection):
         cost = inspection.cost(run.id)
-        waits = cost is not None and bottleneck.waits(cost)
+        waits = cost is not None and chain.waits(cost)
         for count in _counts(*([context.cores * _WAITING_A_CORE] if waits else []), context.cores):
             if count > workers or processes:
                 yield fix(
@@ -125,20 +125,19 @@ def keep_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
         )
 
 
-@kind(saving=0.8, blocker=_not_kept, apis=("PyDataset", "generator"), has_price=True)
+@kind(saving=0.95, blocker=_not_kept, apis=("PyDataset", "generator", "tf.data"), has_price=True)
 def memoize(inspection: Inspection, context: Context) -> Iterator[Fix]:
-    """Keep what a call gives, such as a decoded picture, in what makes other batches of it in every epoch."""
+    """Keep what a call gives, such as a decoded picture, in Python that makes something else of it in every epoch."""
     for stage in inspection.stages:
         call, batches = stage.function.memoizable if stage.function else None, inspection.pass_elements
-        size_bytes = None if call is None or batches is None else call.batch_bytes * batches
-        if call is None or not fits(size_bytes, context):
+        if call is None or not fits(None if batches is None else call.batch_bytes * batches, context):
             continue
         yield fix(
             f"keep what {one_line(call.text, _CALL_CHARACTERS)} gives",
             f"Keep what `{call.text}` gives, so that only the first epoch calls it",
             Memoize(stage=stage.id, workers=next((each.id for each, *_ in pools(inspection)), None), call=call),
             stages=[stage.id],
-            caveat=f"{price([], size_bytes, 'in memory')}; right only if it gives the same in each epoch",
+            caveat=price_of_results(call, batches),
         )
 
 

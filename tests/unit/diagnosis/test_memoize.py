@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline_bench.diagnosis import attempt_statistics, fixes, next_trial, patch
-from pipeline_bench.diagnosis.fixes import Context
+from pipeline_bench.diagnosis.fixes import Context, buffers
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.model.diagnosis import Attempt, Fix
 from pipeline_bench.model.function_edits import Memoize
@@ -62,6 +62,13 @@ def of_generator(call: MemoizableCall, **changed: Any) -> Inspection:
     return looked.model_copy(update={"api": "generator", "pass_elements": 100, **changed})
 
 
+def of_tf_data(call: MemoizableCall, **changed: Any) -> Inspection:
+    made = function("samples", python=True).model_copy(update={"memoizable": call})
+    stages = (stage(0, "from_generator", of=made), stage(3, "batch", 0, batch_size=4))
+    looked = inspection(stages, (cost(0, 10.0, 10.0), cost(3, 0.1, 0.1)))
+    return looked.model_copy(update={"pass_elements": 100, **changed})
+
+
 def of_py_dataset(call: MemoizableCall, **workers: Any) -> Inspection:
     looked = looked_at(**workers)
     made = function("Batches", python=True, random=True).model_copy(update={"memoizable": call})
@@ -77,7 +84,7 @@ def offered(looked: Inspection, **context: Any) -> Attempt | None:
 CALL = call_in(HEAD + "x = load(1)\n", "load(1)", "number")
 
 
-@pytest.mark.parametrize("of", [of_generator, of_py_dataset])
+@pytest.mark.parametrize("of", [of_generator, of_py_dataset, of_tf_data])
 def test_it_is_offered_with_the_memory_that_it_takes(of: Any) -> None:
     found = offered(of(CALL))
     assert found is not None
@@ -92,6 +99,20 @@ def test_without_the_length_of_an_epoch_the_memory_is_not_known() -> None:
     found = offered(of_generator(CALL, pass_elements=None), free_memory_bytes=99e6)
     assert found is not None
     assert "takes an unknown size in memory" in found.fix.because
+
+
+def test_a_trial_that_made_a_whole_pass_knows_the_memory() -> None:
+    looked = of_tf_data(CALL, pass_elements=None)
+    found = offered(looked)
+    assert found is not None
+    assert "takes about 7.00 MiB in memory" in buffers.priced(found.fix, looked, 7).because
+
+
+def test_with_a_cache_it_would_gain_nothing() -> None:
+    looked = of_tf_data(CALL)
+    found = {each.fix.kind: each.fix for each in fixes.attempts(looked, Context(cores=4, as_written_ms=10.2))}
+    assert not next_trial.compatible(found["memoize"], found["cache"], looked)
+    assert next_trial.compatible(found["memoize"], found["out_of_python"], looked)
 
 
 def test_what_no_later_epoch_would_use_is_not_kept() -> None:
@@ -148,6 +169,16 @@ def test_it_gains_nothing_in_the_first_epoch() -> None:
             "class Of:\n    sizes = [3]\n    def make(self, path):\n        def inner(i):\n"
             "            return (copy.deepcopy(kept_load(path, self.sizes[i])))  # here\n"
             "        return inner(0)\n\n\ndef batch(path):\n    return Of().make(path)\n",
+        ),
+        (
+            "def batch(path):\n    class tensor:\n        numpy = lambda: path\n"
+            "    return load(tensor.numpy())\n",
+            "load(tensor.numpy())",
+            ("tensor.numpy()",),
+            "array",
+            "@functools.lru_cache(maxsize=None)\ndef kept_load(tensor):\n    return load(tensor)\n\n\n"
+            "def batch(path):\n    class tensor:\n        numpy = lambda: path\n"
+            "    return kept_load(tensor.numpy()).copy()\n",
         ),
         (
             "class Of:\n    width, size = 2, 3\n    def make(self, path):\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_bench.tfdata import keras_stages
+from pipeline_bench.tfdata import python_stages
 
 
 @pytest.mark.parametrize(
@@ -17,4 +17,4 @@ from pipeline_bench.tfdata import keras_stages
     ],
 )
 def test_a_line_of_code_ends_a_sentence(code: str, shown: str) -> None:
-    assert keras_stages.end_of_sentence(code) == shown
+    assert python_stages.end_of_sentence(code) == shown
