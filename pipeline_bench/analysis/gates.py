@@ -189,11 +189,12 @@ def _unreliable(result: Result) -> tuple[Outcome, str] | None:
     """Return why the AU cannot be relied on, in the words of a verdict that was refused; None where it can.
 
     Where nothing but the width of an interval leaves the limit open, the AU is as good as that interval, which decides.
+    It is without the wait of a step too, which its verdict needs.
     """
     verdict, au = result.verdict, result.accelerator_utilization
     if au.impossible:
         return "undecided", f"it has no AU: {au.reason or ''}"
-    if verdict.kind != "inconclusive" or verdict.doubt is not None or au.value is None:
+    if verdict.kind != "inconclusive" or verdict.doubt is not None or au.value is None or verdict.cause == "no-wait":
         return None
     unsure = f"its AU of {units.fraction(au.value)} is not reliable"
     return "undecided", f"{unsure}: its verdict is {verdict.text}"

@@ -322,7 +322,7 @@ def _uncertainty(scenario: Scenario, found: ByVariant, everything: ByVariant) ->
     total, base = 0.0, scenario.baseline.name
     for variant in scenario.variants:
         # A ceiling, and what has none beside it, is judged by its own trials.
-        has_ceiling = bool(variant.ceiling and everything.get(variant.ceiling))
+        has_ceiling = bool(pairs(everything, variant))
         some, all_of_it = (
             pairs(each, variant) if has_ceiling else [(run, run) for run in each[variant.name].values()]
             for each in (found, everything)

@@ -128,7 +128,8 @@ def _verdict(
     if (reason := validity.cache_doubt(variant, [run.record for run in runs])) is not None:
         return verdicts.inconclusive(reason, "page-cache")
     budget_only = variant.source.kind == pipeline.KIND
-    steps = min(sum(len(run.step_ms) for run in some) for some in (runs, [top for _, top in pairs]) if some)
+    beside, tops = [run for run, _ in pairs], [top for _, top in pairs]
+    steps = min(sum(len(run.step_ms) for run in some) for some in (beside or runs, tops) if some)
     if variant.is_ceiling:
         enough = steps >= NEEDED_STEPS
         on_host = variant.backend == copies.HOST_CEILING
@@ -228,25 +229,26 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
     """Return input wait, host slowdown and accelerator utilization; what cannot be is none, and says why."""
     device, taken = used[0].device_kind, measured.taken_of(pairs, used)
 
-    def share(name: Figure, values: Sequence[float]) -> Estimate:
-        error = measured.systematic_error(name, device, taken)
-        return speedups.estimate_of(stats.believe(values, SHARE_SCATTER).widened(error))
+    def believed(name: Figure, values: Sequence[float]) -> stats.Belief:
+        return stats.believe(values, SHARE_SCATTER).widened(measured.systematic_error(name, device, taken))
 
     waits = [(run.mean_wait_ms or 0.0) / run.mean_ms for run in used]
-    tops = [top.mean_ms / run.mean_ms for run, top in pairs]
     no_wait = used[0].mean_wait_ms is None
     unknown = Estimate(reason=f"the backend {variant.backend} does not say how long a step waits for its batch")
-    wait = unknown if no_wait else speedups.within(share("wait", waits))
+    wait = unknown if no_wait else speedups.within(speedups.estimate_of(believed("wait", waits)))
     if not pairs:
         missing = Estimate(reason=f"its ceiling, {variant.ceiling!r}, was not measured beside it")
         return wait, (unknown if no_wait else missing), missing
-    utilization = share("utilization", tops)
-    host = unknown if no_wait else share("host", [1 - own - top for own, top in zip(waits, tops, strict=True)])
+    tops = [top.mean_ms / run.mean_ms for run, top in pairs]
+    known = [believed("utilization", tops)]
+    if not no_wait:
+        known.append(believed("host", [1 - own - top for own, top in zip(waits, tops, strict=True)]))
+    utilization, host = speedups.estimate_of(known[0]), unknown if no_wait else speedups.estimate_of(known[1])
     # Wait and ceiling together cannot be more than the step.
-    beyond = (utilization.value or 0.0) - 1 if host.value is None else -host.value
-    least = [utilization.ci95[0] - 1 if utilization.ci95 else beyond, *([-host.ci95[1]] if host.ci95 else [])]
+    beyond = known[0].value - 1 if no_wait else -known[1].value
+    least = [known[0].interval()[0] - 1, *(-each.interval()[1] for each in known[1:])]
     is_noise = max(least) <= CEILING_TOLERANCE
-    if beyond <= CEILING_TOLERANCE or (is_noise and _are_known(host, utilization)):
+    if beyond <= CEILING_TOLERANCE or (is_noise and all(map(_is_known, known))):
         most = 1.0 if wait.value is None else 1 - wait.value
         return wait, speedups.within(host), speedups.within(utilization, most)
     why = "its rounds differ too much" if is_noise else "the ceiling was disturbed, or this variant does less work"
@@ -258,13 +260,10 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
     return wait, (unknown if no_wait else impossible), reaching
 
 
-def _are_known(*estimates: Estimate) -> bool:
-    """Return whether each figure that there is has an interval of at most `BOUND_SHARE` to either side."""
-    return all(
-        each.ci95 is not None and each.ci95[1] - each.ci95[0] <= 2 * BOUND_SHARE
-        for each in estimates
-        if each.value is not None
-    )
+def _is_known(figure: stats.Belief) -> bool:
+    """Return whether its interval is at most `BOUND_SHARE` to either side."""
+    low, high = figure.interval()
+    return high - low <= 2 * BOUND_SHARE
 
 
 def _of_step(share: Estimate, step_ms: float) -> Estimate:

@@ -88,7 +88,7 @@ def is_open(speedup: Speedup) -> bool:
 
 def beyond_ceiling(speedup: Speedup, session: Session) -> str:
     """Return why a fix of a diagnosis cannot have gained so much, if the model alone takes longer; else nothing."""
-    step_ms = {result.variant: result.step_ms.median for result in session.results}
+    step_ms = {result.variant: result.step_ms.mean for result in session.results}
     written_ms, ceiling_ms = step_ms.get(AS_WRITTEN), step_ms.get(CEILING)
     most = written_ms / ceiling_ms if written_ms and ceiling_ms else math.inf
     if (speedup.value or 0.0) <= thresholds.WORTH * most:

@@ -202,7 +202,7 @@ def median_interval(values: Sequence[float]) -> Interval | None:
     Of few trials it is Student's on the logarithm, stretched where it must be to hold the median itself.
     """
     if len(values) >= BOOTSTRAP_FROM_TRIALS:
-        return _bootstrap_interval(np.asarray(values, dtype=np.float64), np.median, CONFIDENCE)
+        return _bootstrap_interval(np.asarray(values, dtype=np.float64), np.median, _expanded_confidence(len(values)))
     return ratio_interval(values, holding=float(np.median(values)))
 
 
@@ -237,7 +237,8 @@ def half_width(interval: Interval) -> float:
 
     It is also the smallest difference that such an interval could have distinguished from none.
     """
-    return math.sqrt(interval[1] / interval[0]) - 1
+    logarithm = (math.log(interval[1]) - math.log(interval[0])) / 2
+    return math.expm1(min(logarithm, _LARGEST_LOGARITHM))
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:

@@ -166,6 +166,9 @@ The whole interval of the difference over rounds is above `BOUND_SHARE`."""
 HOSTS_CPU_BUSY = 0.80
 """Ranks of one machine may have waited for its cores from this share of its CPU on: a pipeline that takes all of two
 cores is measured at 80 to 90 %, as `SATURATED_PERCENT` has it."""
+MOST_GAIN = 20.0
+"""A bound of a gain that is larger is said to be more than this: of a step that does nothing but wait, it is no figure.
+"""
 
 # --- where a watched training's time went --------------------------------------------------------------------------
 

@@ -361,6 +361,7 @@ def _host_bound(split: StepSplit) -> str:
     wait, host = split.input_wait_share, split.host_slowdown_share
     too = f"; it also waits {units.share(wait.value)} for input" if _ends(wait)[0] >= thresholds.BOUND_SHARE else ""
     copy = split.copy_share.value
+    copy = copy if copy is None or host.value is None else min(copy, host.value)  # it is a part of it
     copied = "copies" if copy is None else f"the copy of the batch to the device ({units.share(copy)})"
     return (
         f"the batch is there, but the host takes {units.milliseconds(split.host_slowdown_ms.value)} of the mean step "
@@ -387,7 +388,8 @@ def _mixed(split: StepSplit) -> str:
 
 
 def _without(wait_share: float) -> str:
-    return units.ratio(1 / max(1 - wait_share, 1e-9))
+    most = 1 / max(1 - wait_share, 1e-9)
+    return units.ratio(most) if most <= thresholds.MOST_GAIN else f"more than {thresholds.MOST_GAIN:.0f}×"
 
 
 _WORDS = {"input-bound": _input_bound, "host-bound": _host_bound, "compute-bound": _compute_bound, "mixed": _mixed}

@@ -52,9 +52,9 @@ def parts(time: WallTime) -> list[tuple[str, float]]:
 
 def of_epoch(epoch: Epoch) -> dict[str, float]:
     """Return the parts of an epoch by name, in seconds, all of them; without a measured wait it is in the compute's."""
-    wait_ns = epoch.wait_ns or 0
-    compute_ns = max(0, epoch.steps_ns - wait_ns - epoch.step_callbacks_ns)
-    callbacks_ns = epoch.callbacks_ns + epoch.step_callbacks_ns
+    wait_ns = min(epoch.wait_ns or 0, epoch.steps_ns)
+    within_ns = min(epoch.step_callbacks_ns, epoch.steps_ns - wait_ns)
+    compute_ns, callbacks_ns = epoch.steps_ns - wait_ns - within_ns, epoch.callbacks_ns + within_ns
     # What ends before the training's very first step is of that step.
     end_ns = 0 if epoch.first_step_ns else epoch.iterator_end_ns
     known_ns = (epoch.first_step_ns, wait_ns, compute_ns, end_ns, epoch.validation_ns, callbacks_ns)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeGuard
 
-from pipeline_bench.analysis.thresholds import EXPLAINED, WORTH_REWRITING
+from pipeline_bench.analysis.thresholds import EXPLAINED, MOST_GAIN, WORTH_REWRITING
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.bottleneck import named
 from pipeline_bench.diagnosis.chain import Segments
@@ -17,8 +17,6 @@ from pipeline_bench.text.units import NS_PER_MS
 
 _MUCH_MORE = 1.25
 """The most must be so many times what is proposed already."""
-_MOST = 20.0
-"""A larger bound says no more than that the stage takes nearly all of the time."""
 _RECORD = "string[]"
 """What a record is until it is parsed."""
 _DECODED = re.compile(r"\[[^\],]+,[^\],]+,[^\]]+\]")
@@ -70,7 +68,7 @@ def ideas(
     for idea in _all(inspection):
         most = _most(parts, idea, as_written_ms, ceiling_ms)
         if most >= WORTH_REWRITING and most >= _MUCH_MORE * gained:
-            bound = f"more than {_MOST:.0f}×" if most > _MOST else f"at most {units.ratio(most)}"
+            bound = f"more than {MOST_GAIN:.0f}×" if most > MOST_GAIN else f"at most {units.ratio(most)}"
             sentences.append(f"{idea.text} If that took no time{unknown}, a step would be {bound} as fast.")
     return tuple(sentences)
 
@@ -98,7 +96,7 @@ def _most(parts: Segments, idea: _Idea, as_written_ms: float, ceiling_ms: float 
     # What the costs do not explain may be these stages' as well: alone, a stage may have found a quieter machine.
     cost_ms = parts.cost_ns(idea.stages) / NS_PER_MS / parts.explained(as_written_ms, ceiling_ms)
     kept_ms = as_written_ms - idea.share * cost_ms
-    return as_written_ms / max(left_ms, kept_ms, ceiling_ms or 0.0, as_written_ms / (2 * _MOST))
+    return as_written_ms / max(left_ms, kept_ms, ceiling_ms or 0.0, as_written_ms / (2 * MOST_GAIN))
 
 
 def _all(inspection: Inspection) -> Iterator[_Idea]:

@@ -127,7 +127,7 @@ def _settled(
         # No option would have it tried.
         return each.attempt.model_copy(update={"reason": _AT_LIMIT}) if asks and at_limit and ended else each.attempt
     if part is not None and beaten(each, part) and ended is not None and (chosen is None or chosen.name != each.name):
-        reason = f"It reached {units.ratio(each.gain)}, hardly more than {part.name} alone."
+        reason = f"It reached {units.ratio(each.in_all)}, hardly more than {part.name} alone."
         return each.attempt.model_copy(update={"outcome": "no-gain", "reason": reason})
     outcome, reason = _outcome(each, chosen, ended, at_limit)
     return each.attempt.model_copy(update={"outcome": outcome, "reason": reason})
@@ -245,11 +245,13 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
         waits += f", most of it where an epoch begins (within one {units.milliseconds(times.typical_wait_ms)})"
     if wait_ms <= (1 - NOT_THE_LIMIT) * step_ms:
         computes_ms = bottleneck.taken_ms(diagnosis.inspection, elapsed=False) if diagnosis.inspection else None
-        nothing = nothing_to_gain(session) or wait_ms + (computes_ms or 0.0) <= (1 - NOT_THE_LIMIT) * step_ms
+        most_ms = math.inf if computes_ms is None else wait_ms + computes_ms
+        nothing = nothing_to_gain(session) or most_ms <= (1 - NOT_THE_LIMIT) * step_ms
         return waits + (": there is nothing to gain." if nothing else _computed_beside(computes_ms, times.ceiling_ms))
     if api == "arrays" and diagnosis.bottleneck is not None and diagnosis.bottleneck.stage is None:
         made_ms = bottleneck.taken_ms(diagnosis.inspection, elapsed=True) if diagnosis.inspection else None
-        rest = f", {units.milliseconds(made_ms)} of it for making batches; no argument of fit changes the hand-over"
+        made = "" if made_ms is None else f", {units.milliseconds(made_ms)} of it for making batches"
+        rest = f"{made}; no argument of fit changes the hand-over"
         return f"{waits}{': Keras makes an iterator for each' if begins else rest}."
     if api == "arrays":
         return f"{waits}, which Keras cuts into batches; no argument of fit changes that."
@@ -270,6 +272,8 @@ def _less_work(step_ms: float, wait_ms: float, times: bottleneck.StepTimes) -> s
 def _computed_beside(computes_ms: float | None, ceiling_ms: float | None) -> str:
     """Return what an input that is hardly waited for takes from the model, as the end of a sentence about its wait."""
     alone = "" if ceiling_ms is None else f" The model alone takes {units.milliseconds(ceiling_ms)}."
+    if computes_ms is None:
+        return f"; what making a batch takes from the model meanwhile was not measured.{alone}"
     return (
         f", but what makes a batch computes for {units.milliseconds(computes_ms)} meanwhile, on cores that the model "
         f"may want: with less of it a step may be shorter, which no argument of fit does.{alone}"
@@ -334,11 +338,13 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
     room = headroom(session)
     if best is None or _none_limits(diagnosis):
         return ""
-    gain = _gain(best) if room is None else min(_gain(best), room)  # what it gained beyond the model alone is noise
+    gain = _in_all(best) if room is None else min(_in_all(best), room)  # what it gained beyond the model alone is noise
     if gain < PROMISING:
         return ""
-    most = "at most " if gain < _gain(best) else ""
-    came = f"{most}{units.ratio(gain)} in {units.count(best.trials, 'trial')}"
+    most = "at most " if gain < _in_all(best) else ""
+    passes = chain.passes(diagnosis.inspection) if diagnosis.inspection and best.attempt.fix.keeps else None
+    over = f" over {_of_epochs(passes)}" if passes else ""
+    came = f"{most}{units.ratio(gain)}{over} in {units.count(best.trials, 'trial')}"
     prices = "".join(f" {price}" for price in _prices(diagnosis, best))
     larger = _larger_budget(session, diagnosis, best)
     if _is_of_unknown_use(diagnosis):
@@ -365,7 +371,7 @@ def _larger_budget(session: Session, diagnosis: Diagnosis, best: AttemptStatisti
 
 def _likely_gain(each: AttemptStatistics) -> float:
     """Return a gain as if two more trials had gained nothing: of many fixes one has luck in its only trial."""
-    return float(_gain(each) ** (each.trials / (each.trials + 2)))
+    return float(_in_all(each) ** (each.trials / (each.trials + 2)))
 
 
 def _left(diagnosis: Diagnosis) -> str:

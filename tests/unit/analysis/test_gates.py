@@ -223,6 +223,15 @@ def test_an_au_is_undecided_where_the_verdict_is_refused() -> None:
     assert "its files were not as cold as it asked" in gate.text
 
 
+@pytest.mark.parametrize(("limit", "outcome"), [(0.9, "failed"), (0.3, "passed")])
+def test_an_au_needs_no_wait_of_its_backend(limit: float, outcome: Outcome) -> None:
+    trials = [records.record("feed_dict", repeat, 10.0, None) for repeat in range(3)]
+    trials += [records.record("ceiling", repeat, 5.0, None) for repeat in range(3)]
+    session = records.session(records.scenario("feed_dict"), trials)
+    assert "does not say how long a step waits" in session.result("feed_dict").verdict.text
+    assert au(session, limit).outcome == outcome
+
+
 def test_an_au_far_below_the_limit_fails_also_where_only_its_cause_is_open() -> None:
     """The interval of the input wait holds a verdict's line, while that of the AU ends far below the limit."""
     session = pairs.session({"feed_dict": (3.3, 3.33, 3.27)}, (2.7, 2.7, 2.7), wait_ms=0.33)

@@ -164,3 +164,20 @@ def test_a_round_is_not_left_out_where_one_would_remain() -> None:
     found = {result.variant: result for result in summarise(of, ran, cores=2)}
     assert found["tf_data"].speedup.ci95 is not None
     assert found["tf_data"].input_wait_share.ci95 is not None
+
+
+def test_a_variant_without_a_ceiling_in_its_rounds_leaves_the_others_their_quiet_steps() -> None:
+    """A fix that is tried when the ceiling is known well enough has none beside it."""
+    of = scenario("feed_dict", "fifo_queue", "tf_data")
+    quiet, disturbed = tracks(3000.0, None), tracks(2000.0, (0.0, 500.0))
+    steps_ms = [30.0] * 17 + [10.0] * 150
+    trials = [record("feed_dict", repeat, steps_ms, 5.0, samples=disturbed) for repeat in range(4)]
+    for name, wait in (("fifo_queue", 5.0), ("ceiling", None)):
+        trials += [record(name, repeat, 9.5, wait, samples=quiet) for repeat in range(2)]
+    late = [record("tf_data", repeat, 9.5, 5.0, samples=quiet) for repeat in (2, 3)]
+    without, beside = (
+        {result.variant: result for result in summarise(of, some, cores=2)} for some in (trials, [*trials, *late])
+    )
+    assert without["feed_dict"].step_ms.mean == pytest.approx(10.0, rel=0.05)
+    assert beside["feed_dict"].step_ms.mean == without["feed_dict"].step_ms.mean
+    assert beside["fifo_queue"].speedup.difference == "none"

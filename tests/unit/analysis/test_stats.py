@@ -313,3 +313,8 @@ def test_a_belief_holds_the_truth_where_rounds_scatter_as_is_usual_and_less_ofte
         drawn = rng.normal(0.0, scatter * SHARE_SCATTER, (2000, rounds))
         intervals = [stats.believe(values, SHARE_SCATTER).interval() for values in drawn]
         assert np.mean([low <= 0 <= high for low, high in intervals]) >= least
+
+
+def test_a_width_beyond_every_number_is_one() -> None:
+    assert 1e300 < stats.half_width((1e-320, 1e308)) < math.inf
+    assert stats.half_width((0.9, 1.1)) == pytest.approx(math.sqrt(1.1 / 0.9) - 1)

@@ -232,6 +232,30 @@ def test_one_trial_gives_a_probable_verdict_at_most_and_none_that_is_severe() ->
     assert "one trial" in found.text
 
 
+def test_the_noise_of_one_round_is_that_which_is_usual() -> None:
+    found = beside_ceilings(10.3)
+    assert not found.accelerator_utilization.impossible
+    assert (found.verdict.kind, found.verdict.certainty) == ("compute-bound", "probable")
+    assert beside_ceilings(13.0).accelerator_utilization.impossible
+
+
+def test_a_verdict_rests_on_the_steps_that_have_a_ceiling_beside_them() -> None:
+    """Of others no share is known."""
+    trials = [record("feed_dict", repeat, 10.0, 4.0, steps=7) for repeat in range(6)]
+    trials += [record("ceiling", repeat, 5.0, None, steps=60) for repeat in range(2)]
+    assert "only 12 steps" in summarise(scenario("feed_dict"), trials, cores=2)[0].verdict.text
+
+
+def test_a_step_that_does_nothing_but_wait_has_no_figure_of_what_it_would_gain() -> None:
+    found = judged(estimate(0.9999, 0.0001), estimate(0.0), estimate(0.0001, 0.0001))
+    assert "without the wait it would be more than 20× as fast" in found.text
+
+
+def test_a_copy_is_no_more_than_the_host_slowdown_that_it_is_a_part_of() -> None:
+    of = split(estimate(0.0), estimate(0.15), estimate(0.85))._replace(copy_share=Estimate(value=0.18))
+    assert "the copy of the batch to the device (15 %)" in verdicts.judge(of, 300, 0.0).text
+
+
 def test_one_trial_near_a_line_gives_none() -> None:
     bare = (Estimate(value=0.11, reason="one"), Estimate(value=0.0, reason="one"), Estimate(value=0.89, reason="one"))
     assert judged(*bare).kind == "inconclusive"

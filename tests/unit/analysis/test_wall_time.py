@@ -165,3 +165,9 @@ def test_memory_that_grows_in_every_epoch_is_told_of_with_when_it_is_full() -> N
     assert remark == "memory grew by 2.00 GiB an epoch, to 8.00 GiB: at this rate the machine is full in epoch 7"
     (remark,) = told(training([11.0, 10.0, 10.0], [4.0, 8.0, 12.0], count=2))
     assert "grew by 2.00 GiB an epoch, to 12.0 GiB: at this rate the machine is full in epoch 8" in remark
+
+
+def test_no_part_of_the_steps_is_counted_twice() -> None:
+    both = Epoch(begin_ns=0, end_ns=10 * SECOND, steps_ns=9 * SECOND, wait_ns=8 * SECOND, step_callbacks_ns=3 * SECOND)
+    time = WallTime(begin_ns=0, end_ns=10 * SECOND, epochs=(both,))
+    assert sum(seconds for _, seconds in parts(time)) == pytest.approx(10)

@@ -15,7 +15,7 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import AS_WRITTEN
 from pipeline_bench.model.edits import Edit, InsertAfter, SetArgument
 from pipeline_bench.model.fingerprint import Fingerprint
-from pipeline_bench.model.pipeline import Inspection, ScriptTraining
+from pipeline_bench.model.pipeline import Inspection, ScriptTraining, StageCost
 from pipeline_bench.model.result import Estimate
 from tests.unit.diagnosis.simulated import (
     STEPS,
@@ -237,6 +237,25 @@ def test_a_generator_that_is_hardly_waited_for_may_take_cores_from_the_model(com
 
 
 @pytest.mark.parametrize(
+    ("api", "wait_ms", "said"),
+    [
+        ("generator", 0.1, "for the generator; what making a batch takes from the model meanwhile was not measured."),
+        ("arrays", 1.0, "(10 %) for the arrays; no argument of fit changes the hand-over."),
+    ],
+)
+def test_where_the_stages_were_not_measured_nothing_is_said_of_what_they_compute(
+    api: str, wait_ms: float, said: str
+) -> None:
+    unknown = StageCost(stage=0, reason="its elements are too few to measure")
+    looked = inspection((stage(0, api),), (unknown,)).model_copy(update={"api": api})
+    state = diagnose(Machine(looked, lambda edits: 10.0, ceiling_ms=5.0), budget_s=60.0)
+    assert state.diagnosis is not None
+    results = tuple(each.model_copy(update={"input_wait_ms": Estimate(value=wait_ms)}) for each in state.results)
+    later = conclusion.concluded(state.model_copy(update={"results": results}), state.diagnosis, "its end")
+    assert said in (later.text or "")
+
+
+@pytest.mark.parametrize(
     ("ceiling_ms", "said"),
     [
         (
@@ -399,8 +418,30 @@ def test_a_fix_that_had_luck_in_its_only_trial_is_not_the_most_promising(monkeyp
     assert state.diagnosis is not None
     found = attempt_statistics.of(state, state.diagnosis)
     able = [each for each in found if each.possible][:2]
-    known = [dataclasses.replace(able[0], gain=1.33, trials=3), dataclasses.replace(able[1], gain=1.53, trials=1)]
+    known = [dataclasses.replace(able[0], in_all=1.33, trials=3), dataclasses.replace(able[1], trials=1)]
     for lucky, promising in ((1.53, known[0]), (3.0, known[1])):
-        known[1] = dataclasses.replace(known[1], gain=lucky)
+        known[1] = dataclasses.replace(known[1], in_all=lucky)
         monkeypatch.setattr(attempt_statistics, "of", lambda *_: list(known))
         assert f"The most promising is {promising.name}, " in conclusion._promising(state, state.diagnosis)
+
+
+def test_the_most_promising_fix_is_the_one_that_gains_most_over_all_epochs() -> None:
+    """A cache of a training of two epochs halves its time at most."""
+    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
+    training = ScriptTraining(line="train.py:9", epochs=2, model=True)
+    looked = inspection(stages, (cost(0, 0.1), cost(1, 9.0), cost(2, 0.1))).model_copy(update={"training": training})
+    machine = Machine(looked, lambda edits: 2.5 if keeps(edits) else 4.0 if edits else 10.0, noise=0.9, seed=4)
+    state = diagnose(machine, budget_s=60.0)
+    assert state.diagnosis is not None
+    found = {each.name: each for each in attempt_statistics.of(state, state.diagnosis) if each.contends}
+    cache = next(each for each in found.values() if each.attempt.fix.keeps)
+    other = next(each for each in found.values() if not each.attempt.fix.keeps)
+    known = [
+        dataclasses.replace(cache, gain=4.0, in_all=1.6, trials=2),
+        dataclasses.replace(other, gain=2.5, in_all=2.5, trials=2),
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attempt_statistics, "of", lambda *_: known)
+        assert f"is {other.name}, 2.50× in 2 trials" in conclusion._promising(state, state.diagnosis)
+        patch.setattr(attempt_statistics, "of", lambda *_: known[:1])
+        assert f"is {cache.name}, 1.60× over all 2 epochs in 2 trials" in conclusion._promising(state, state.diagnosis)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
+from pipeline_bench.analysis import speedups
 from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import Attempt, CodeChange
 from pipeline_bench.model.pipeline import Inspection
@@ -93,6 +94,16 @@ def test_an_interval_that_tells_nothing_is_called_so() -> None:
     assert "interval too wide" in text
     start = text.index("What to do") if "What to do" in text else text.index("interval too wide")
     assert "520" not in text[start : text.index("How far it can go") if "How far it can go" in text else None]
+
+
+def test_a_bursty_input_may_gain_what_its_waits_are_on_average() -> None:
+    """Its median hides them."""
+    whole = diagnoses.with_model()
+    bursty = whole.results[0].step_ms.model_copy(update={"median": 5.0, "mean": 15.0})
+    results = (whole.results[0].model_copy(update={"step_ms": bursty}), *whole.results[1:])
+    session = whole.model_copy(update={"results": results})
+    assert not speedups.beyond_ceiling(Speedup(over="as written", value=2.4), session)
+    assert "it would be 3.33×" in speedups.beyond_ceiling(Speedup(over="as written", value=4.0), session)
 
 
 @pytest.mark.parametrize(("ratio", "possible"), [(1.3, True), (40.0, False)])
