@@ -30,7 +30,7 @@ else:
     import keras
 
 if TYPE_CHECKING:
-    from pipeline_bench.monitoring.steps import JobSummary
+    from pipeline_bench.monitoring.summary import JobSummary
 
 _NOT_ENDED = "the training ended without saying so: something outside of its steps raised"
 

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from pipeline_bench.monitoring.fit import BatchTiming, Course, GraphTiming, PlainTiming
 from pipeline_bench.monitoring.record import JobRecord, SavedJob
 from pipeline_bench.monitoring.sampling import device_of
-from pipeline_bench.monitoring.steps import NO_WAIT_NS, JobSummary, StepLog, Totals
+from pipeline_bench.monitoring.steps import NO_WAIT_NS, StepLog, Totals
+from pipeline_bench.monitoring.summary import JobSummary
 from pipeline_bench.system.forks import ForkedLock
 from pipeline_bench.tfdata import legacy_keras
 

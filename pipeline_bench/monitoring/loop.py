@@ -21,7 +21,8 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.monitoring import tell_unwatched
 from pipeline_bench.monitoring.record import LEAST_STEPS, JobRecord, SavedJob, write_line
 from pipeline_bench.monitoring.sampling import device_of, device_of_tf_data
-from pipeline_bench.monitoring.steps import AGAIN, ENDED, LEFT, JobSummary, LoopSteps, Totals, summarise
+from pipeline_bench.monitoring.steps import AGAIN, ENDED, LEFT, LoopSteps, Totals
+from pipeline_bench.monitoring.summary import JobSummary, summarise
 from pipeline_bench.system.forks import ForkedLock
 from pipeline_bench.tfdata import source_loops
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from pipeline_bench import environment
 from pipeline_bench.model.job import HISTORY, JobStatus
-from pipeline_bench.monitoring.steps import JobSummary, Totals
+from pipeline_bench.monitoring.steps import Totals
+from pipeline_bench.monitoring.summary import JobSummary
 from pipeline_bench.run import jobs
 from pipeline_bench.run.trial_log import used_percent
 from pipeline_bench.samplers import Reading

@@ -12,26 +12,23 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pipeline_bench import environment
-from pipeline_bench.analysis import measured, utilization, verdicts
-from pipeline_bench.analysis.results import step_time
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.hosts import ranks
 from pipeline_bench.model import Series
 from pipeline_bench.model.events import Device
-from pipeline_bench.model.result import DeviceCopy, DeviceUtilization, Estimate, Result, Speedup, StepTime
-from pipeline_bench.model.selftest import Checked, last_selftest
+from pipeline_bench.model.selftest import last_selftest
 from pipeline_bench.model.session import Session, make_folder, save
 from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps
 from pipeline_bench.monitoring import collectives
 from pipeline_bench.monitoring.fit import Course
 from pipeline_bench.monitoring.publishing import Publisher
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread, jax_is_at_work
-from pipeline_bench.monitoring.steps import JobSummary, StepLog, StepRows, Totals, of_result, summarise
+from pipeline_bench.monitoring.steps import StepLog, StepRows, Totals
+from pipeline_bench.monitoring.summary import OWN, VARIANT, JobSummary, disturbed_note, of_result, result_of, summarise
 from pipeline_bench.run.trial_log import tracks
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -41,16 +38,7 @@ from pipeline_bench.system.forks import ForkedLock
 from pipeline_bench.system.processes import allowed_cpus
 from pipeline_bench.text import line_of, units
 
-VARIANT = "job"
-OWN = "own"
-"""The kind of every part of a watched job: none of them is a plug-in."""
 _CEILING = "the model alone"
-_NO_CEILING = "a job that is watched from within has no ceiling beside it"
-_MISSING = {
-    "samples_per_second": "how many samples a step takes is not known of a watched job",
-    "loss": "a watched job's loss is left to its own records",
-    "accuracy": "a watched job's accuracy is left to its own records",
-}
 WARMUP_STEPS, WARMUP_SHARE = 10, 0.1
 """At most, of a job's steps: the first ones trace and compile, and find a full buffer. A short job has few to lose."""
 LEAST_STEPS = 3
@@ -186,7 +174,7 @@ class JobRecord:
             if self._session is not None or log.totals.steps < LEAST_STEPS:
                 return
             began_ns = time.thread_time_ns()
-            self._save(self._build(log, course, _CUT_OFF), log.totals)
+            self._save(*self._build(log, course, _CUT_OFF), log.totals)
             self._keep_cost_ns += time.thread_time_ns() - began_ns
             self._keep_ns = time.monotonic_ns() + _KEEP_EVERY_NS
         finally:
@@ -218,15 +206,15 @@ class JobRecord:
             self._sampler.close()
             self._gpu.close()
             collectives.read(settled=True)
-            self._session = self._build(self.log, self.course, reason)
-            kept = self._save(self._session, self.log.totals)
+            self._session, steps = self._build(self.log, self.course, reason)
+            kept = self._save(self._session, steps, self.log.totals)
         self._publisher.end(kept.figures, kept.folder)
         self.on_kept()
         return kept
 
-    def _save(self, session: Session, totals: Totals) -> SavedJob:
-        """Save the session in the folder that is its own; where that fails a note of it says so."""
-        figures = of_result(session.results[0], self._device_waits)
+    def _save(self, session: Session, steps: int, totals: Totals) -> SavedJob:
+        """Save the session of so many steps in the folder that is its own; where that fails a note of it says so."""
+        figures = of_result(session.results[0], steps, self._device_waits)
         if figures.input_wait_share is None:  # as it is of the session where that of a single step is missing
             figures = self._figures(totals, self._started_ns)
         if self._pid != os.getpid():  # a fork of the job has one of its own
@@ -249,7 +237,8 @@ class JobRecord:
         self.kept = kept = SavedJob(session, figures, folder, None if folder is not None else self.problem)
         return kept
 
-    def _build(self, log: StepLog, course: Course | None, reason: str | None) -> Session:
+    def _build(self, log: StepLog, course: Course | None, reason: str | None) -> tuple[Session, int]:
+        """Return the session as it stands, and of how many steps it is, warm-up left out."""
         scenario = _scenario(self._name)
         rows, notes = log.rows(), list(self.notes)
         ended = np.cumsum(rows.count)
@@ -277,19 +266,24 @@ class JobRecord:
         rank = ranks.of_training(os.environ)
         collective_ms = collectives.step_ms(rows, warmup)
         host = None if rank is None else rank.host().model_copy(update={"collective_ms": collective_ms})
-        return Session(
+        steps = int(rows.count[warmup:].sum())
+        result = result_of(scenario, trial, steps, self._cores, checked, self.reason, self._device_waits)
+        if (disturbed := disturbed_note(trial, steps, result)) is not None:
+            notes.append(disturbed)
+        session = Session(
             started_at=self._started_at,
             command=environment.command_line(),
             scenario=scenario,
             environment=environment.seen_by_tensorflow(described, [self._device]),
             notes=tuple(notes),
             trials=(trial,),
-            results=(self._result(scenario, trial, int(rows.count[warmup:].sum()), checked),),
+            results=(result,),
             watched=True,
             checked=checked,
             host=host,
             wall_time=None if course is None else course.wall_time(),
         )
+        return session, steps
 
     def _trial(self, rows: StepRows, reason: str | None, warmup: int) -> TrialRecord:
         steps, first_step_s, begin_ns = None, None, self._started_ns
@@ -318,55 +312,6 @@ class JobRecord:
             allowed_cpus=self._allowed_cpus,
             phases=(PhaseMark(name="train", at_ns=begin_ns),),
             samples=tracks(self._readings.all()),
-        )
-
-    def _result(self, scenario: Scenario, trial: TrialRecord, steps: int, checked: Checked) -> Result:
-        """Return the job's figures: there is no ceiling, and nobody said how many samples a step takes."""
-        none, gone = Estimate(reason=_NO_CEILING), trial.reason
-        common: dict[str, Any] = {
-            "variant": VARIANT,
-            "backend": OWN,
-            "status": trial.status,
-            "host_slowdown_ms": none,
-            "host_slowdown_share": none,
-            "ceiling_ms": none,
-            "device_copy": DeviceCopy.without(_NO_CEILING),
-            "missing": _MISSING,
-        }
-        if trial.steps is None:
-            return Result(
-                **common,
-                reason=gone,
-                step_ms=StepTime(reason=gone),
-                input_wait_ms=Estimate(reason=self.reason or gone),
-                input_wait_share=Estimate(reason=self.reason or gone),
-                accelerator_utilization=none,
-                device_utilization=DeviceUtilization(reason=gone),
-                speedup=Speedup(reason=gone),
-                verdict=verdicts.not_measured(str(gone)),
-            )
-        (run,) = measured.of(scenario, [trial], self._cores)[VARIANT].values()
-        step, used = step_time([run]), utilization.of([run], self._cores, checked.usable_windows)
-        wait_ms = share = None
-        reason, bound = self.reason or "no wait was measured", ""
-        if run.mean_wait_ms is not None:
-            share = min(1.0, run.mean_wait_ms / run.mean_ms)
-            wait_ms, reason = share * run.mean_ms, str(step.reason)
-            bound = f"; it is at most {units.fraction(1 - share)}, 1 - input wait" if self._device_waits else ""
-        on_gpu = utilization.of_gpu(used.mean_percent, used.source)
-        return Result(
-            **common,
-            trials=1,
-            steps=steps,
-            warmup_steps=(trial.warmup_steps,),
-            step_ms=step,
-            input_wait_ms=Estimate(value=wait_ms, reason=reason),
-            input_wait_share=Estimate(value=share, reason=reason),
-            accelerator_utilization=Estimate(reason=f"{_NO_CEILING}{bound}"),
-            device_utilization=used,
-            speedup=Speedup(over=VARIANT, reason="this is the variant that the others are compared with"),
-            against_fastest=Speedup(over=VARIANT, reason="this is the fastest variant"),
-            verdict=verdicts.judge_watched(step.mean, wait_ms, share, steps, reason, self._device_waits, on_gpu),
         )
 
 

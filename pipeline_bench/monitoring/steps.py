@@ -1,9 +1,4 @@
-"""The steps of a job in bounded memory: exact totals, rows that stand for several steps each, and a summary. Pure.
-
-A job has no ceiling beside it. What it shows is how long its steps wait; that a step without its wait would be the
-model's own, and the device busy for all of it, is the best that could be. So 1 minus the share of the wait is the most
-that the accelerator utilization can be, and is shown as that.
-"""
+"""The steps of a job in bounded memory: exact totals, and rows that stand for several steps each. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +12,6 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.analysis import verdicts
-from pipeline_bench.analysis.thresholds import NEEDED_STEPS
-from pipeline_bench.analysis.utilization import of_gpu
-from pipeline_bench.model.result import Result, Verdict
-from pipeline_bench.text import units
-
 MAX_ROWS = 100_000
 """When there are more, each that is kept stands for twice as many of those that came in: from 50,000 to 100,000 stay,
 about 4 MB, however long the job is."""
@@ -31,7 +20,6 @@ _OTHERS_BETWEEN = 16
 """Steps of other loops between two of one, from which on these are not in a row: an example an epoch is shown so."""
 NO_WAIT_NS = -1
 """The wait of a step that was not measured."""
-_NO_STEP = "no step has ended"
 ENDED = -2
 """In place of a wait: the loop asked for a batch, and there was none."""
 LEFT = -3
@@ -303,97 +291,3 @@ class LoopSteps:
                 self._log.extend(steps[:, 0], steps[:, 1], waits)
         finally:
             self._lock.release()
-
-
-@dataclass(frozen=True)
-class JobSummary:
-    """A job, or an epoch of it, so far; None where nothing was measured, and the reason."""
-
-    steps: int
-    step_ms: float | None
-    """Milliseconds from the start of a step to the start of the next one, on average."""
-    input_wait_ms: float | None
-    """Milliseconds that a step was blocked for its batch, on average."""
-    input_wait_share: float | None
-    """Of the steps' time, 0 to 1."""
-    utilization_at_most: float | None
-    """What the accelerator utilization cannot exceed, 0 to 1: the rest of the step; None where a GPU may have been
-    busy while the loop waited."""
-    device_utilization_percent: float | None
-    """What the device said of itself meanwhile, 0 to 100."""
-    device_utilization_source: str | None
-    verdict: Verdict
-    reason: str | None = None
-    """Why the input wait was not measured."""
-
-    @property
-    def line(self) -> str:
-        """The summary in one line."""
-        steps = f"{units.count(self.steps, 'step')} of {units.milliseconds(self.step_ms)}"
-        parts = [steps if self.steps else self.reason or _NO_STEP]
-        if self.input_wait_share is None and self.steps:
-            parts.append(f"input wait not measured: {self.reason}")
-        elif self.input_wait_share is not None:
-            wait = f"{units.milliseconds(self.input_wait_ms)} ({units.share(self.input_wait_share)})"
-            bound = self.utilization_at_most
-            au = f"AU {units.NOT_MEASURED}" if bound is None else f"AU at most {units.fraction(bound)}"
-            parts += [f"input wait {wait}", au]
-        if self.device_utilization_percent is not None:
-            used = units.percent(self.device_utilization_percent)
-            parts.append(f"device {used} ({self.device_utilization_source})")
-        if self.input_wait_share is not None:
-            parts.append(self.verdict_name + f", {NEEDED_STEPS} are needed" * (self.steps < NEEDED_STEPS))
-        return "; ".join(parts)
-
-    @property
-    def verdict_name(self) -> str:
-        """The verdict in two words, for a line."""
-        if self.verdict.kind == "input-bound":
-            return f"{'severely ' if self.verdict.severe else ''}input-bound"
-        if self.steps < NEEDED_STEPS:
-            return "too few steps for a verdict"
-        return "not input-bound, but the GPU idles" if self.verdict.cause == "gpu-idle" else "not input-bound"
-
-
-def summarise(
-    totals: Totals, utilization: tuple[float | None, str | None], reason: str | None, device_waits: bool = True
-) -> JobSummary:
-    """Return the figures of some steps.
-
-    Args:
-        totals: of the steps.
-        utilization: the device's in percent and its source; both None where it was not sampled.
-        reason: why waits were not measured, where they were not.
-        device_waits: whether the device is idle while the loop waits; else the rest of the step bounds nothing.
-    """
-    share = totals.wait_share
-    reason = None if share is not None else reason or _NO_STEP
-    return JobSummary(
-        steps=totals.steps,
-        step_ms=totals.step_ms,
-        input_wait_ms=totals.wait_ms,
-        input_wait_share=share,
-        utilization_at_most=None if share is None or not device_waits else 1 - share,
-        device_utilization_percent=utilization[0],
-        device_utilization_source=utilization[1],
-        verdict=verdicts.judge_watched(
-            totals.step_ms, totals.wait_ms, share, totals.steps, reason, device_waits, of_gpu(*utilization)
-        ),
-        reason=reason,
-    )
-
-
-def of_result(result: Result, device_waits: bool) -> JobSummary:
-    """Return the figures of a job's saved result; `device_waits` is as for `summarise`."""
-    share = result.input_wait_share.value
-    return JobSummary(
-        steps=result.steps,
-        step_ms=result.step_ms.mean,
-        input_wait_ms=result.input_wait_ms.value,
-        input_wait_share=share,
-        utilization_at_most=None if share is None or not device_waits else 1 - share,
-        device_utilization_percent=result.device_utilization.mean_percent,
-        device_utilization_source=result.device_utilization.source,
-        verdict=result.verdict,
-        reason=result.input_wait_share.reason if share is None else None,
-    )

@@ -23,7 +23,8 @@ from pipeline_bench.model.selftest import Checked, Window, keep_last
 from pipeline_bench.model.session import Session
 from pipeline_bench.monitoring.record import JobRecord, write_line
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread
-from pipeline_bench.monitoring.steps import NO_WAIT_NS, JobSummary
+from pipeline_bench.monitoring.steps import NO_WAIT_NS
+from pipeline_bench.monitoring.summary import JobSummary
 from pipeline_bench.plugins import renderer
 from pipeline_bench.report import html, markdown
 from pipeline_bench.samplers import Reading, Sampler

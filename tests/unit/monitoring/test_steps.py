@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.analysis.thresholds import NEEDED_STEPS
-from pipeline_bench.monitoring.steps import AGAIN, ENDED, LEFT, NO_WAIT_NS, LoopSteps, StepLog, Totals, summarise
+from pipeline_bench.monitoring.steps import AGAIN, ENDED, LEFT, NO_WAIT_NS, LoopSteps, StepLog, Totals
+from pipeline_bench.monitoring.summary import summarise
 
 STEP = st.tuples(st.integers(1, 10**7), st.integers(0, 10**6))
 

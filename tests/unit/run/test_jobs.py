@@ -13,7 +13,8 @@ import pytest
 
 from pipeline_bench.model.job import HISTORY, JobStatus
 from pipeline_bench.monitoring.publishing import Publisher
-from pipeline_bench.monitoring.steps import Totals, summarise
+from pipeline_bench.monitoring.steps import Totals
+from pipeline_bench.monitoring.summary import summarise
 from pipeline_bench.run import jobs
 from pipeline_bench.run.jobs import WatchedJob
 from pipeline_bench.samplers import Reading
