@@ -226,7 +226,7 @@ def _rivals(others: Sequence[Result], leader: Result) -> tuple[list[str], list[s
 
 
 _NO_LIMIT: dict[VerdictKind, str] = {
-    "inconclusive": "what limits {} is not decided",
+    "inconclusive": "What limits {} is not decided",
     "unequal-work": "the work of {} itself was not equal",
     "not-measured": "{} was not measured",
     "mixed": "no single part limits {}",
@@ -237,7 +237,7 @@ _NO_LIMIT: dict[VerdictKind, str] = {
 def _limit(baseline: Result) -> str:
     name, kind = baseline.variant, baseline.verdict.kind
     if baseline.verdict.cause == "gpu-idle":
-        return f"{name} does not wait for its input, and its GPU idles for most of the time: it waits for the host"
+        return f"{name} is not input-bound, and its GPU idles for most of the time: it waits for the host"
     if baseline.verdict.cause == "only-not-input":
-        return f"{name} does not wait for its input; what takes its time is not known without a ceiling"
+        return f"{name} is not input-bound; what takes its time is not known without a ceiling"
     return _NO_LIMIT[kind].format(name) if kind in _NO_LIMIT else f"{name} is {label(baseline.verdict)}"

@@ -226,7 +226,9 @@ def _flat(tree: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[st
 
 def _shown(value: Any) -> str:
     if value is None:
-        return "none"
+        return "not set"
+    if value == "":
+        return "empty"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return one_line(text, REASON)
 

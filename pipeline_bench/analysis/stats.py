@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -237,8 +238,7 @@ def half_width(interval: Interval) -> float:
 
     It is also the smallest difference that such an interval could have distinguished from none.
     """
-    logarithm = (math.log(interval[1]) - math.log(interval[0])) / 2
-    return math.expm1(min(logarithm, _LARGEST_LOGARITHM))
+    return math.sqrt(min(interval[1] / interval[0], sys.float_info.max)) - 1
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:

@@ -158,7 +158,7 @@ def _usage_error(error: Exception) -> int | None:
     """Show an error of the command line's grammar. Its class is typer's own or click's, whichever typer uses."""
     if not (hasattr(error, "show") and isinstance(code := getattr(error, "exit_code", None), int)):
         return None
-    if isinstance(message := getattr(error, "message", None), str):
+    if isinstance(message := getattr(error, "message", None), str) and message.strip():  # a missing argument has none
         for words, plain in _PLAIN.items():
             message = message.replace(words, plain)
         # It quotes the command line.

@@ -143,7 +143,10 @@ ExposeServers = Annotated[
 ]
 OpenPage = Annotated[bool, typer.Option("--open", help="Open the page, report.html, in the browser at the end.")]
 Details = Annotated[
-    bool, typer.Option("--details", help="Show everything that the page shows, instead of one screen of 80 × 24.")
+    bool,
+    typer.Option(
+        "--details", help="Show all of the report, instead of one screen of 80 × 24. A file by -o always has all."
+    ),
 ]
 Output = Annotated[
     Path | None,

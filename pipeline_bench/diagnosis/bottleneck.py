@@ -304,11 +304,11 @@ def _beside(stage: Stage, cost: StageCost, times: StepTimes) -> str:
     """Return what is said of the costliest stage of an input that the training hardly waits for."""
     step_ms, wait_ms = times.as_written_ms or 1.0, times.wait_ms or 0.0
     alone = f", which alone takes {units.milliseconds(times.ceiling_ms)}" if times.ceiling_ms else ""
-    alone += "" if times.steady else " (in doubt: trials of the same differ)"
+    alone += "" if times.steady else " (in doubt: trials of one variant differ)"
     computes = units.milliseconds((cost.cpu_ns or cost.elapsed_ns or 0.0) / NS_PER_MS)
     return (
         f"The training hardly waits for its input ({units.share(wait_ms / step_ms)} of a step of "
-        f"{units.milliseconds(step_ms)}); that can only take cores from the model{alone}. "
+        f"{units.milliseconds(step_ms)}); the input can only take cores from the model{alone}. "
         f"The costliest stage, {named(stage)}, computes for {computes} a batch{_costliest_line(stage)}."
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SHORT_STEP_MS, SIMPLER, STEPS_A_CALL
+from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SHORT_STEP_MS, SIMPLER, STEPS_A_CALL, WORTH
 from pipeline_bench.diagnosis import attempt_statistics, beyond, bottleneck, chain, fixes, limits, variants
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.errors import sentence
@@ -338,7 +338,8 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
     room = headroom(session)
     if best is None or _none_limits(diagnosis):
         return ""
-    gain = _in_all(best) if room is None else min(_in_all(best), room)  # what it gained beyond the model alone is noise
+    # What it gained beyond the model alone is noise: a little of it, as in the report's list of the attempts, and more.
+    gain = _in_all(best) if room is None or _in_all(best) <= WORTH * room else room
     if gain < PROMISING:
         return ""
     most = "at most " if gain < _in_all(best) else ""

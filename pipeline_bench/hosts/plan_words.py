@@ -127,7 +127,7 @@ def _not_known(plan: VariantPlan) -> str:
         )
     return (
         f"It is not known how much more than {units.rate(plan.own.low)} samples/s the input of one {plan.unit} gives: "
-        "no step waited for it. Measure with a faster accelerator, such as one emulated with a shorter step."
+        "it limited no step. Measure with a faster accelerator, such as one emulated with a shorter step."
     )
 
 

@@ -223,6 +223,11 @@ def load(path: Path | str) -> Session:
                 f"{file} has schema version {problem['input']}; this program reads up to {SCHEMA_VERSION}.",
                 "Upgrade pipeline-bench.",
             ) from None
+        if problem["type"] == "extra_forbidden":
+            raise SessionError(
+                f"{file} has a field that this version does not know, {place}: another version wrote it.",
+                "Upgrade pipeline-bench, or read it with the version that its environment names.",
+            ) from None
         raise SessionError(
             f"{file} is no session, or a damaged one: {place or 'the file'}: {problem['msg']}.",
             "Give an undamaged session.json.",

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline_bench.analysis import advice, validity, wall_time
+from pipeline_bench.analysis.measured import taken_by_others
+from pipeline_bench.analysis.thresholds import BUSY_SHARE
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.result import (
     BUSY_TIME,
@@ -331,6 +333,20 @@ def middle_step(results: Iterable[Result]) -> str:
     return "mean" if not steps or any(step.mean is not None for step in steps) else "median"
 
 
+def beside_other_work(session: Session) -> list[float]:
+    """Return the share of the CPU that other work took in each trial that it disturbed, 0 to 1."""
+    taken = [taken_by_others(trial) for trial in session.trials if trial.measured]
+    return [share for share in taken if share >= BUSY_SHARE]
+
+
+def other_work(session: Session) -> list[str]:
+    """Return how many trials other work disturbed, and by how much at most, in half a sentence; empty if it did not."""
+    if not (taken := beside_other_work(session)):
+        return []
+    trials = units.count(sum(trial.measured for trial in session.trials), "trial")
+    return [f"{len(taken)} of {trials} beside other work, up to {units.share(max(taken))} of the CPU"]
+
+
 def captions(session: Session, intervals: Iterable[str] = ()) -> list[str]:
     """Return what the heads of the table have no room to say: instruments and references.
 
@@ -346,6 +362,7 @@ def captions(session: Session, intervals: Iterable[str] = ()) -> list[str]:
     of_steps = "mean, as every figure is of means"
     if middle_step(results) == "median":
         of_steps = "median; all other figures use means"
+    of_one = any(each.trials == 1 and each.device_utilization.ci95 for each in results)
     overs = dict.fromkeys(one_line(r.speedup.over, NAME) for r in results if r.speedup.over is not None)
     inputs, said = (
         "the input's work included",
@@ -361,6 +378,8 @@ def captions(session: Session, intervals: Iterable[str] = ()) -> list[str]:
             for over in overs
         ),
         *intervals,
+        *([f"the interval of one trial's {kind} util. is its instrument's own error"] if of_one else []),
         "AU, accelerator utilization: the ceiling's step time ÷ the variant's",
         *([f"ceiling: {batch}, so its loss has no meaning"] if ceilings(session) else []),
+        *other_work(session),
     ]

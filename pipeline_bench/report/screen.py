@@ -16,8 +16,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from pipeline_bench.analysis import conclusion, precision, verdicts
-from pipeline_bench.analysis.measured import taken_by_others
-from pipeline_bench.analysis.thresholds import BUSY_SHARE, LONG_STARTS, NEEDED_STEPS
+from pipeline_bench.analysis.thresholds import LONG_STARTS, NEEDED_STEPS
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.result import InconclusiveCause, Result, Verdict
@@ -39,6 +38,7 @@ _LEAST_WORDS = 0.85
 """Of a line's width: where the last word that fits ends before, the next one is cut itself."""
 _ATTEMPTS = 4
 _FAILURES = 2
+_FEWEST_DENSE = 2
 _FEWEST_ROWS = 4
 """A terminal on which not even so many variants or stages fit has to be scrolled."""
 _NARROW = 72
@@ -155,10 +155,12 @@ def _heading(session: Session, width: int) -> list[Text]:
     return [_cut(terminal.title(session), width), _cut(Text(machine, style="dim"), width)]
 
 
-def _ending(session: Session, width: int, *, evidence: bool, dense: bool = False) -> Iterator[RenderableType]:
+def _ending(
+    session: Session, width: int, *, evidence: bool, dense: bool = False, script_notes: int = _SCRIPT_NOTES
+) -> Iterator[RenderableType]:
     """Yield what is said below the figures: how the run went, notes, and the trials that failed."""
     found = session.diagnosis
-    notes = (Text(f"note: {note}", style="yellow") for note in _of_script(found))
+    notes = (Text(f"note: {note}", style="yellow") for note in _of_script(found)[:script_notes])
     yield from (_cut(note, width) if dense else note for note in notes)
     yield from (_cut(text, width, ends=".:;") for text in _remarks(session))
     tried = {attempt.fix.variant for attempt in found.attempts} if found is not None else set()
@@ -292,11 +294,7 @@ def _remarks(session: Session) -> Iterator[Text]:
     """Yield the equal work, the noise, how long the device took, what is open, and the first notes: a line each."""
     checked = [result for result in _compared_results(session) if result.trials]
     equal = bool(checked) and all(result.work.status == "equal" for result in checked)
-    beside, measured = _beside_other_work(session), sum(trial.measured for trial in session.trials)
-    noise = []
-    if beside:
-        trials = units.count(measured, "trial")
-        noise = [f"{len(beside)} of {trials} beside other work, up to {units.share(max(beside))} of the CPU"]
+    noise = facts.other_work(session)
     if parts := [*(["equal work ✓"] if equal else []), *noise]:
         yield Text(" · ".join(parts), style="dim")
     failed = session.diagnosis is None or session.diagnosis.failure is not None
@@ -306,23 +304,19 @@ def _remarks(session: Session) -> Iterator[Text]:
     for name, took in facts.overruns(session)[:1]:
         yield Text(f"{name}'s device was busy {took}: the host was too slow", style="yellow")
     if session.precision is not None and precision.open_questions(session):
-        mostly = 2 * len(beside) > measured
+        mostly = 2 * len(facts.beside_other_work(session)) > sum(trial.measured for trial in session.trials)
         what = "it takes a quieter machine" if mostly else "a larger --budget may do it"
         yield Text(f"not everything is decided: {what} (--details)", style="yellow")
     for note in session.notes[:_NOTES]:
         yield Text(f"note: {note}", style="yellow")
+    if left := session.notes[_NOTES:]:
+        yield Text(f"and {units.count(len(left), 'more note')} (--details)", style="yellow")
 
 
 def _of_script(found: Diagnosis | None) -> tuple[str, ...]:
     """Return how a script was run, and which of its datasets there are."""
     inspection = found.inspection if found is not None else None
     return inspection.notes[:_SCRIPT_NOTES] if inspection is not None and inspection.training is not None else ()
-
-
-def _beside_other_work(session: Session) -> list[float]:
-    """Return the share of the CPU that other work took in each trial that it disturbed."""
-    taken = [taken_by_others(trial) for trial in session.trials if trial.measured]
-    return [share for share in taken if share >= BUSY_SHARE]
 
 
 # --- a diagnosis -----------------------------------------------------------------------------------------------------
@@ -336,11 +330,21 @@ def _diagnoses(session: Session, found: Diagnosis, width: int) -> Iterator[list[
         yield _diagnosed(session, found, width, left, _ATTEMPTS, evidence=False)
     for attempts in range(_ATTEMPTS - 1, 0, -1):
         yield _diagnosed(session, found, width, min(lines, _FEWEST_ROWS), attempts, evidence=False)
-    yield _diagnosed(session, found, width, min(lines, _FEWEST_ROWS), 1, evidence=False, dense=True)
+    for left in range(min(lines, _FEWEST_ROWS), min(lines, _FEWEST_DENSE) - 1, -1):
+        yield _diagnosed(session, found, width, left, 1, evidence=False, dense=True)
+    yield _diagnosed(session, found, width, min(lines, _FEWEST_DENSE), 1, evidence=False, dense=True, script_notes=0)
 
 
 def _diagnosed(
-    session: Session, found: Diagnosis, width: int, lines: int, most: int, *, evidence: bool, dense: bool = False
+    session: Session,
+    found: Diagnosis,
+    width: int,
+    lines: int,
+    most: int,
+    *,
+    evidence: bool,
+    dense: bool = False,
+    script_notes: int = _SCRIPT_NOTES,
 ) -> list[RenderableType]:
     """Return the screen with so many lines of the stages or of the user's traceback, and so many attempts.
 
@@ -359,7 +363,7 @@ def _diagnosed(
     shown += [_cut(held, width) for held in _held_back(found)]
     if by_hand := _by_hand(session, found):
         shown += [*apart, by_hand]
-    return [*shown, *_ending(session, width, evidence=evidence, dense=dense)]
+    return [*shown, *_ending(session, width, evidence=evidence, dense=dense, script_notes=script_notes)]
 
 
 def _by_hand(session: Session, found: Diagnosis) -> Text | None:

@@ -276,13 +276,13 @@ class _Watch:
     def _reach_bare(self, line: str, by_session: bool = False) -> None:
         if not self._is_meant(line):
             return
-        message = f"the training of {line} takes its batches from no tf.data pipeline, which is what could be changed"
+        message = f"The training of {line} takes its batches from no tf.data pipeline, which is what could be changed"
         if by_session:
             message = f"{line} trains by Session.run, in which no pipeline can be looked at or changed"
         elif (made := self.loops.one_batch_an_iterator) is not None:
             hint = f"{source_loops.ONE_ITERATOR.capitalize()}, and diagnose again"
             self._reach(UserCodeError(f"{made} {source_loops.AN_ITERATOR_A_BATCH}", hint))
-        lines = "and, of one that waits for some seconds in all, which line that makes its batches takes most"
+        lines = "and, if it waits for some seconds in all, in which line of yours most of the wait lies"
         hint = f"{_RUN_HINT.format(script=self._script)}, {lines}"
         self._reach(UserCodeError(message, hint))
 

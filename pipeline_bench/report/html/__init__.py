@@ -15,6 +15,7 @@ import numpy as np
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
+from pipeline_bench.analysis import measured
 from pipeline_bench.analysis.stats import BOOTSTRAP_FROM_TRIALS
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, COMPUTE_BOUND_AU, SEVERE_SHARE
 from pipeline_bench.model.session import Session
@@ -23,7 +24,7 @@ from pipeline_bench.report import diagnosis as words
 from pipeline_bench.report.html import content, diagnosis, plots
 from pipeline_bench.report.html.distribution import autotune, distribution, epochs
 from pipeline_bench.report.html.elements import Plot, json_block, name
-from pipeline_bench.report.html.lanes import ChartSteps, Clock, Floats, read_steps
+from pipeline_bench.report.html.lanes import Clock, Floats, read_steps
 from pipeline_bench.report.html.timeline import timeline
 from pipeline_bench.text import TEXT, one_line, units
 
@@ -160,18 +161,15 @@ def _plots(session: Session) -> dict[str, Plot | None]:
         "step_time": plots.step_time(results),
         "utilization": plots.utilization(session, results),
         "split": plots.split(results),
-        "distribution": distribution(results, _measured(session, steps)),
+        "distribution": distribution(results, _measured(session)),
         "timeline": timeline(session, clock, steps, content.trials(session, clock, steps)),
     }
 
 
-def _measured(session: Session, steps: dict[int, ChartSteps]) -> dict[str, Floats]:
-    """Return the measured steps of each variant's good trials, as its result counts them."""
-    parts: dict[str, list[Floats]] = {}
-    for index, record in enumerate(session.trials):
-        if record.status == "ok" and index in steps and steps[index].measured_ms.size:
-            parts.setdefault(record.variant, []).append(steps[index].measured_ms)
-    return {variant: np.concatenate(found) for variant, found in parts.items()}
+def _measured(session: Session) -> dict[str, Floats]:
+    """Return the step times in ms that each variant's figures are of."""
+    found = measured.of(session.scenario, session.trials, session.environment.cores)
+    return {variant: np.concatenate([run.step_ms for run in own.values()]) for variant, own in found.items() if own}
 
 
 @cache

@@ -51,7 +51,7 @@ def test_an_input_that_is_hardly_waited_for_is_no_limit_and_its_costliest_stage_
     hardly = found(0.2)
     assert (hardly.stage, hardly.limits, hardly.certainty) == (1, False, "certain")
     assert hardly.text == (
-        "The training hardly waits for its input (0.8 % of a step of 25.0 ms); that can only take cores from the "
+        "The training hardly waits for its input (0.8 % of a step of 25.0 ms); the input can only take cores from the "
         "model, which alone takes 20.0 ms. The costliest stage, map(decode), train.py:11, computes for 4.00 ms a batch."
     )
     few = found(0.2, steps=3)
@@ -69,7 +69,7 @@ def test_a_ceiling_of_trials_that_differ_does_not_prove_that_what_computes_on_it
     assert text(1.0, steady=False).startswith("The input is not the limit")
     unsteady = text(4.0, steady=False)
     assert unsteady.startswith("The training hardly waits for its input (0.8 % of a step of 25.0 ms)")
-    assert "model, which alone takes 29.0 ms (in doubt: trials of the same differ). The costliest" in unsteady
+    assert "model, which alone takes 29.0 ms (in doubt: trials of one variant differ). The costliest" in unsteady
 
 
 def test_of_a_costliest_stage_in_python_the_line_is_told() -> None:

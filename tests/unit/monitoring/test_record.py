@@ -330,7 +330,7 @@ def test_a_job_beside_an_nvml_that_hangs_ends_with_its_steps_and_the_reason(
 
 def test_the_conclusion_names_what_limits_the_job() -> None:
     assert conclude(finished()) == "job is severely input-bound."
-    assert conclude(finished(wait_ms=0.1)).startswith("job does not wait for its input;")
+    assert conclude(finished(wait_ms=0.1)).startswith("job is not input-bound;")
 
 
 def test_a_job_whose_command_line_and_name_are_no_text_is_saved(

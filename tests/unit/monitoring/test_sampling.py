@@ -49,17 +49,14 @@ def test_what_a_sampler_raises_reaches_no_thread_of_the_job() -> None:
 
 
 def test_a_job_that_joins_all_its_threads_ends() -> None:
-    held = Held()
+    held, before = Held(), set(threading.enumerate())
     asked_for: list[object] = []
     thread = SamplerThread([held], Readings(), lambda: asked_for.append(threading.current_thread()))
     assert held.asked.wait(60)
     held.let_go.set()
-    others = [each for each in threading.enumerate() if each.ident not in before_now]
-    assert not [each for each in others if not isinstance(each, threading._DummyThread)]
+    others = set(threading.enumerate()) - before
+    assert all(isinstance(each, threading._DummyThread) for each in others)
     thread.close()
-
-
-before_now = {each.ident for each in threading.enumerate()}
 
 
 def test_a_fork_that_is_made_while_the_thread_polls_ends() -> None:

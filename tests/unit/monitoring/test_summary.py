@@ -20,10 +20,9 @@ def test_steps_that_others_disturbed_are_in_no_figure_and_told() -> None:
     assert figures.line.startswith(
         "150 steps, 100 without other work beside them, of 10.0 ms; input wait 4.00 ms (40 %)"
     )
-    note = disturbed_note(trial, 150, result)
-    assert (
-        note
-        == "50 of the job's 150 steps had other work beside them, and no figure is of those: with them a step takes 16.7 ms"
+    assert disturbed_note(trial, 150, result) == (
+        "50 of the job's 150 steps had other work beside them, and no figure is of those: with them a step takes "
+        "16.7 ms"
     )
 
 

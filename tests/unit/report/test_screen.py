@@ -280,3 +280,20 @@ def test_what_the_budget_does_not_count_is_said_where_it_is_much(start_s: float,
         began_ns = ended_ns
     lines = shown(session.model_copy(update={"trials": tuple(trials)}))
     assert any(line.startswith("the trials' starts and first steps took ") for line in lines) == is_said
+
+
+def test_notes_that_are_not_shown_are_counted() -> None:
+    session = sessions.normal().model_copy(update={"notes": tuple(f"note {number}" for number in range(40))})
+    assert "and 38 more notes (--details)" in shown(session)
+
+
+def test_a_diagnosis_with_much_to_say_gives_its_stages_and_notes_up_first() -> None:
+    whole = diagnoses.session()
+    assert whole.diagnosis is not None
+    assert whole.diagnosis.inspection is not None
+    training = ScriptTraining(line="train.py:31")
+    looked = whole.diagnosis.inspection.model_copy(update={"training": training, "notes": ("of the script",) * 3})
+    long = whole.diagnosis.model_copy(update={"text": "It is so. " * 80, "inspection": looked})
+    lines = shown(whole.model_copy(update={"diagnosis": long}))
+    assert sum("It is so." in line for line in lines) > 10
+    assert len(lines) + screen._PAGE_LINES <= screen.LINES
