@@ -12,39 +12,73 @@ from typing import Any
 import libcst as cst
 
 from pipeline_bench.diagnosis import imports
-from pipeline_bench.diagnosis.source_file import SourceFile, called_name, expression
+from pipeline_bench.diagnosis.source_file import SourceFile, called_name, comment_at, expression
 from pipeline_bench.model.calls import MemoizableCall
 
 
-def memoize(file: SourceFile, call: cst.Call, made: MemoizableCall, decorator: str) -> None:
+def nodes_of(file: SourceFile, made: MemoizableCall) -> list[Any]:
+    """Return the call, or the assignments in a row; empty where they are not there any more."""
+    start, end = file.at(made.line, made.column), file.at(made.end_line, made.end_column)
+    kind = cst.Assign if made.variable else cst.Call
+    begun = [each for each in file.nodes if isinstance(each, kind) and file.start(each) == start]
+    if not made.variable:
+        return [each for each in begun if file.end(each) == end]
+    block = file.block(begun[0]) if begun else []
+    found: list[Any] = [each for each in block if start <= file.start(each) < end]
+    whole = bool(found) and file.end(found[-1]) == end
+    return found if whole and all(_assigns(each, made.variable) for each in found) else []
+
+
+def _assigns(statement: Any, variable: str) -> bool:
+    targets = statement.targets if isinstance(statement, cst.Assign) else ()
+    return len(targets) == 1 and isinstance(targets[0].target, cst.Name) and targets[0].target.value == variable
+
+
+def memoize(file: SourceFile, nodes: Sequence[Any], made: MemoizableCall, decorator: str) -> None:
     """Have a function under a decorator make a call, in front of the statement of the module that the call is in.
 
     Args:
         file: that the call is in.
-        call: the one whose results are to be kept.
+        nodes: the call, or the assignments in a row, of which only the last one's value is asked for then.
         made: what is known of it.
         decorator: keeps what the function returns by its arguments.
 
     Raises:
         CannotPatchError: a module that is needed has another name there.
     """
-    top = file.around(call)[-2]
-    imports.require(file, decorator.partition(".")[0], call)
-    names = {each.value for each in file.nodes if isinstance(each, cst.Name) and call in file.around(each)}
+    last = nodes[-1]
+    top = file.around(last)[-2]
+    imports.require(file, decorator.partition(".")[0], last)
+    inside = set(nodes)
+    names = {
+        each.value for each in file.nodes if isinstance(each, cst.Name) and not inside.isdisjoint(file.around(each))
+    }
     named = _parameters(made.arguments, names)
-    renamed = call.with_changes(lpar=(), rpar=()).visit(_Renamed(named))
-    assert isinstance(renamed, cst.Call)
-    body = file.code(renamed)
-    returned = f"({body})" if "\n" in body else body
-    name = file.free_name(f"kept_{called_name(call)}")
-    file.ahead.setdefault(top, []).append(
-        f"@{decorator}\ndef {name}({', '.join(named.values())}):\n    return {returned}\n"
-    )
+    renamed = [each.visit(_Renamed(named)) for each in nodes]
+    if made.variable:
+        comments = [*map(_comment, map(file.parents.__getitem__, nodes[:-1])), ""]
+        lines = [f"{file.code(each)}{comment}" for each, comment in zip(renamed, comments, strict=True)]
+        lines.append(f"return {made.variable}")
+        file.dropped.update(nodes[:-1])
+        value = last.value
+    else:
+        body = file.code(renamed[0].with_changes(lpar=(), rpar=()))
+        lines = [f"return ({body})" if "\n" in body else f"return {body}"]
+        value = last
+    name = file.free_name(f"kept_{made.variable or called_name(last)}")
+    head = f"@{decorator}\ndef {name}({', '.join(named.values())}):\n"
+    file.ahead.setdefault(top, []).append(head + "".join(f"    {line}\n" for line in lines))
     kept = f"{name}({', '.join(named)})"
     if made.gives == "other":
-        imports.require(file, "copy", call)
+        imports.require(file, "copy", last)
         kept = f"copy.deepcopy({kept})"
-    file.replaced[call] = expression(f"{kept}.copy()" if made.gives == "array" else kept)
+    file.replaced[value] = expression(f"{kept}.copy()" if made.gives == "array" else kept)
+
+
+def _comment(line: Any) -> str:
+    """Return the comment behind a statement, with the blanks in front of it."""
+    end = getattr(line, "trailing_whitespace", None)
+    return comment_at(end) if isinstance(end, cst.TrailingWhitespace) else ""
 
 
 def _parameters(arguments: Sequence[str], taken: AbstractSet[str]) -> dict[str, str]:

@@ -251,13 +251,10 @@ class Patch:
     def memoize(self, made: MemoizableCall, decorator: str) -> None:
         """Have a function under a decorator, of a module of Python's, make a call in the user's Python."""
         file = self._found.file(made.file)
-        span = (file.at(made.line, made.column), file.at(made.end_line, made.end_column))
-        calls = [
-            each for each in file.nodes if isinstance(each, cst.Call) and (file.start(each), file.end(each)) == span
-        ]
-        if len(calls) != 1:
+        nodes = memoize.nodes_of(file, made)
+        if not nodes:
             raise CannotPatchError(f"the call was not found in line {made.line}")
-        memoize.memoize(file, calls[0], made, decorator)
+        memoize.memoize(file, nodes, made, decorator)
 
     def rename(self, number: int, method: str) -> None:
         """Call another method in a stage's call."""

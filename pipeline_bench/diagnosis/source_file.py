@@ -125,7 +125,7 @@ class SourceFile:
         """Definitions to write behind one."""
         self.ahead: dict[cst.CSTNode, list[str]] = {}
         """Definitions to write in front of a statement of the module."""
-        self.replaced: dict[cst.Call, cst.BaseExpression] = {}
+        self.replaced: dict[cst.BaseExpression, cst.BaseExpression] = {}
         self.decorators: dict[cst.CSTNode, str] = {}
         """What to put above a definition and the decorators that it has."""
         self.dropped: set[cst.CSTNode] = set()

@@ -66,9 +66,8 @@ class _Writer(cst.CSTTransformer):
             return self._chain(self.chains[original])
         if original in file.dropped:
             return cst.RemoveFromParent()
-        if isinstance(original, cst.Call):
-            new = file.replaced.get(original)
-            return new.with_changes(lpar=original.lpar, rpar=original.rpar) if new else self._call(original, updated)
+        if isinstance(original, cst.BaseExpression):
+            return self._expression(original, updated)
         if isinstance(original, cst.Arg) and original in file.values:
             return updated.with_changes(value=self._value(original))
         if isinstance(original, cst.BaseStatement) and hasattr(original, "leading_lines"):
@@ -77,6 +76,11 @@ class _Writer(cst.CSTTransformer):
             updated = updated.with_changes(footer=[*self.orphans, *updated.footer])
             self.orphans = []
         return updated
+
+    def _expression(self, original: Any, updated: Any) -> Any:
+        if original in self.file.replaced:
+            return self.file.replaced[original].with_changes(lpar=original.lpar, rpar=original.rpar)
+        return self._call(original, updated) if isinstance(original, cst.Call) else updated
 
     def _statement(self, original: Any, updated: Any) -> Any:
         if original in self.adopted:

@@ -61,7 +61,8 @@ _TUNABLE = {"num_parallel_calls", "num_parallel_reads", "cycle_length", "buffer_
 class MemoizableCall(Data):
     """A call in the user's Python that gives the same for the same arguments, as far as it was tried.
 
-    Lines count from 1, columns from 0 in bytes of UTF-8.
+    Or some assignments in a row to one variable, of which only what it has at their end counts. Lines count from 1,
+    columns from 0 in bytes of UTF-8.
     """
 
     file: Text
@@ -70,6 +71,8 @@ class MemoizableCall(Data):
     end_line: int
     end_column: int
     text: Line
+    variable: Line = ""
+    """The one that the assignments are to; empty of a call."""
     arguments: tuple[Text, ...]
     """The parts without a call that it depends on, as they are written: ``path``, ``self.folder``."""
     share: float = 0.0
@@ -78,6 +81,11 @@ class MemoizableCall(Data):
     """The size of its results for one batch."""
     gives: Literal["array", "constant", "other"] = "other"
     """What it gives: an array of NumPy's, what cannot be changed, or something of which a part may be."""
+
+    @property
+    def lines(self) -> str:
+        """Where it stands: ``line 11``, ``lines 11 to 12``."""
+        return f"line {self.line}" if self.line == self.end_line else f"lines {self.line} to {self.end_line}"
 
 
 class CannotPatchError(Exception):

@@ -136,5 +136,5 @@ class Memoize(EditOfCalls):
         patch.memoize(self.call, _KEEPS)
 
     def describe(self, stage: Callable[[int], str]) -> str:
-        where = f"line {self.call.line} of {PurePath(self.call.file).name}"
+        where = f"{self.call.lines} of {PurePath(self.call.file).name}"
         return f"Move `{self.call.text}` ({where}) into a function under `@{_KEEPS}`, and copy what that gives"

@@ -81,11 +81,16 @@ def of_tf_data(
         seconds: about the most time.
         alive: called after each element, as a sign of life.
     """
+    import tensorflow as tf
+
     stage = costliest(inspection)
     if stage is None or not stage.runs_python:
         return
     dataset = rebuild.up_to(recipe, stage.id, scratch)
     endless = dataset if int(dataset.cardinality()) == INFINITE else dataset.repeat()
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False  # it would run ahead of what is taken
+    endless = endless.with_options(options)
 
     def taker() -> Callable[[], Any]:
         return FlatIterator(endless).take

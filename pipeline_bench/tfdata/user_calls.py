@@ -1,6 +1,7 @@
 """Calls in the user's functions: found in their source, and handed to something else that makes them.
 
-Functions are compiled anew, with `maker((path,), lambda: load(path))` in the place of `load(path)`.
+Functions are compiled anew, with `maker((path,), lambda: load(path))` in the place of `load(path)`. Assignments in a
+row to one variable, `x = load(path)` and `x = resize(x)`, count as one call.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import builtins
 import gc
 import linecache
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import MemoizableCall
@@ -49,21 +50,103 @@ def calls_in(file: str, line: int, functions: _Functions | None = None) -> list[
     wanted = {(node.name, _first_line(node)) for node in around}
     made = (functions if functions is not None else functions_of({file}))[file]
     namespace = next((each.__globals__ for each in made if _of(each) in wanted), {})
+    return list(
+        dict.fromkeys(
+            _calls_within(file, around[-1], line, lambda name: name in names or not _is_constant(name, namespace))
+        )
+    )
+
+
+def _calls_within(file: str, function: ast.AST, line: int, varies: Callable[[str], bool]) -> Iterator[MemoizableCall]:
+    """Yield the calls and the assignments in a row of a function that a line is of, without those of inner functions.
+
+    Args:
+        file: that it is in.
+        function: its definition.
+        line: one in its body.
+        varies: whether a name may stand for something else at another call.
+    """
     inner = {
         id(node)
-        for each in ast.walk(around[-1])
-        if each is not around[-1] and isinstance(each, _FUNCTIONS)
+        for each in ast.walk(function)
+        if each is not function and isinstance(each, _FUNCTIONS)
         for node in ast.walk(each)
     }
-    found = []
-    for statement in ast.walk(around[-1]):
-        if isinstance(statement, ast.stmt) and id(statement) not in inner and statement.lineno <= line:
+    elsewhere = _shared_names(function)
+    for statement in ast.walk(function):
+        if id(statement) in inner:
+            continue
+        if isinstance(statement, ast.stmt) and statement.lineno <= line:
             for node in _calls_of(statement):
-                if node.lineno <= line <= (node.end_lineno or node.lineno):
-                    keys = _keys(node, lambda name: name in names or not _is_constant(name, namespace))
-                    if keys:
-                        found.append(_call(file, node, keys))
-    return list(dict.fromkeys(found))
+                if node.lineno <= line <= (node.end_lineno or node.lineno) and (keys := _keys(node, varies)):
+                    yield _call(file, [node], keys)
+        for run in _runs(statement, line):
+            if _variable(run[0]) not in elsewhere and (keys := _keys_of_run(run, varies)):
+                yield _call(file, run, keys)
+
+
+def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Yield the lists of statements that a node holds."""
+    for name in ("body", "orelse", "finalbody"):
+        if isinstance(block := getattr(node, name, None), list):
+            yield block
+
+
+def _runs(node: ast.AST, line: int) -> Iterator[list[ast.stmt]]:
+    """Yield assignments in a row to one variable, two at least, of which one stands in a line and all read the last.
+
+    The first makes the variable of something else, so that what they make is known of it.
+    """
+    for block in _blocks(node):
+        for first, statement in enumerate(block):
+            if not _assigns(statement) or _reads(statement.value, _variable(statement)):
+                continue
+            for last in range(first + 1, len(block)):
+                then = block[last]
+                name = _variable(statement)
+                if not _assigns(then) or _variable(then) != name or not _reads(then.value, name):
+                    break
+                if any(each.lineno <= line <= (each.end_lineno or each.lineno) for each in block[first : last + 1]):
+                    yield block[first : last + 1]
+
+
+def _assigns(statement: ast.AST) -> TypeGuard[ast.Assign]:
+    return bool(_variable(statement))
+
+
+def _variable(statement: ast.AST) -> str:
+    """Return the one variable that a statement assigns to; empty of any other statement."""
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            return name
+    return ""
+
+
+def _reads(node: ast.AST, name: str) -> bool:
+    return any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(node))
+
+
+def _keys_of_run(run: Sequence[ast.stmt], varies: Callable[[str], bool]) -> list[ast.expr] | None:
+    """Return what assignments depend on beside their variable; None where they cannot be a function of that."""
+    own = _variable(run[0])
+    found: list[ast.expr] = []
+    for each in run:
+        keys = _keys(each.value, lambda name: name != own and varies(name)) if _assigns(each) else None
+        if keys is None or any(_reads(key, own) for key in keys):
+            return None
+        found += keys
+    return found
+
+
+def _shared_names(function: ast.AST) -> set[str]:
+    """Return the names that a function shares with others: global and nonlocal ones, and those that inner ones read."""
+    found: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            found.update(node.names)
+        elif isinstance(node, (*_FUNCTIONS, ast.Lambda)) and node is not function:
+            found.update(each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+    return found
 
 
 def _calls_of(statement: ast.stmt) -> Iterator[ast.Call]:
@@ -73,14 +156,17 @@ def _calls_of(statement: ast.stmt) -> Iterator[ast.Call]:
             yield from (node for node in ast.walk(child) if isinstance(node, ast.Call))
 
 
-def _call(file: str, node: ast.Call, keys: list[ast.expr]) -> MemoizableCall:
+def _call(file: str, nodes: Sequence[ast.expr | ast.stmt], keys: list[ast.expr]) -> MemoizableCall:
+    """Return a call, or assignments in a row, as data."""
+    first, last = nodes[0], nodes[-1]
     return MemoizableCall(
         file=file,
-        line=node.lineno,
-        column=node.col_offset,
-        end_line=node.end_lineno or node.lineno,
-        end_column=node.end_col_offset or 0,
-        text=one_line(ast.unparse(node), 60),
+        line=first.lineno,
+        column=first.col_offset,
+        end_line=last.end_lineno or last.lineno,
+        end_column=last.end_col_offset or 0,
+        text=one_line("; ".join(map(ast.unparse, nodes)), 60),
+        variable=_variable(first),
         arguments=tuple(dict.fromkeys(map(ast.unparse, keys))),
     )
 
@@ -201,41 +287,80 @@ def _name(call: MemoizableCall) -> str:
 def _compiled(file: str, calls: Iterable[MemoizableCall]) -> dict[tuple[str, int], CodeType]:
     """Return the code of the functions around calls, with the calls made by their makers, by name and first line."""
     tree = ast.parse("".join(linecache.getlines(file)))
-    nodes = {_place(each): each for each in ast.walk(tree) if isinstance(each, ast.Call)}
-    new: dict[ast.AST, ast.Call] = {}
-    around: set[tuple[str, int]] = set()
-    for call in calls:
-        node = nodes.get((call.line, call.column, call.end_line, call.end_column))
-        if node is None:
-            raise PipelineBenchError(f"{PurePath(file).name} has changed")
-        around.update((each.name, _first_line(each)) for each in _functions_around(tree, call.line))
-        text = f"{_name(call)}(({''.join(f'{each}, ' for each in call.arguments)}), lambda: _)"
-        made = ast.parse(text, mode="eval").body
-        assert isinstance(made, ast.Call)
-        for each in ast.walk(made):
-            ast.copy_location(each, node)
-        new[node] = made
-    code = compile(_Replace(new).visit(tree), file, "exec", dont_inherit=True)
+    replace = _Replace(calls)
+    around = {(each.name, _first_line(each)) for call in replace.calls for each in _functions_around(tree, call.line)}
+    code = compile(replace.visit(tree), file, "exec", dont_inherit=True)
+    if replace.missing:
+        raise PipelineBenchError(f"{PurePath(file).name} has changed")
     codes = ((each.co_name, each.co_firstlineno, each) for each in _inside(code))
     return {(name, line): each for name, line, each in codes if (name, line) in around}
 
 
-def _place(node: ast.expr) -> tuple[int, int, int | None, int | None]:
-    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
-
-
 class _Replace(ast.NodeTransformer):
-    """Puts calls of makers around calls."""
+    """Has calls, and assignments in a row, made by their makers."""
 
-    def __init__(self, new: Mapping[ast.AST, ast.Call]) -> None:
-        self._new = new
+    def __init__(self, calls: Iterable[MemoizableCall]) -> None:
+        self.calls = tuple(calls)
+        self.missing = set(self.calls)
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        for block in _blocks(node):
+            block[:] = self._joined(block)
+        return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        made = self._new.get(node, node)
-        if made is not node and isinstance(made.args[1], ast.Lambda):
-            made.args[1].body = node
-        return made
+        return self._made(node, (node.lineno, node.col_offset), node)
+
+    def _joined(self, block: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+        """Yield statements, those of a run as one: ``x = maker((path,), lambda: (lambda x: g(x))(f(path)))``."""
+        index = 0
+        while index < len(block):
+            first = block[index]
+            start = (first.lineno, first.col_offset)
+            runs = [each for each in self.calls if each.variable and (each.line, each.column) == start]
+            end = max(((each.end_line, each.end_column) for each in runs), default=None)
+            value = first.value if isinstance(first, ast.Assign) else None
+            last = next((n for n in range(index, len(block)) if _end(block[n]) == end), None)
+            if last is None or value is None:
+                yield first
+                index += 1
+                continue
+            for then in block[index + 1 : last + 1]:
+                assert isinstance(then, ast.Assign)
+                of = ast.Lambda(ast.arguments([], [ast.arg(_variable(then))], None, [], [], None, []), then.value)
+                value = self._made(_at(ast.Call(of, [value], []), then), start, then)
+            assert isinstance(first, ast.Assign)
+            yield _at(ast.Assign(first.targets, value), first)
+            index = last + 1
+
+    def _made(self, value: ast.expr, start: tuple[int, int], at: ast.expr | ast.stmt) -> ast.expr:
+        """Return a value as the maker of a call, or of a run, that stands from there to the end of a node gives it."""
+        is_run = isinstance(at, ast.stmt)
+        place = (*start, *_end(at))
+        for call in self.calls:
+            own = (call.line, call.column, call.end_line, call.end_column)
+            if own == place and bool(call.variable) == is_run:
+                self.missing.discard(call)
+                keys = "".join(f"{each}, " for each in call.arguments)
+                made = ast.parse(f"{_name(call)}(({keys}), lambda: _)", mode="eval").body
+                for each in ast.walk(made):
+                    ast.copy_location(each, at)
+                assert isinstance(made, ast.Call)
+                assert isinstance(made.args[1], ast.Lambda)
+                made.args[1].body = value
+                return made
+        return value
+
+
+def _end(node: ast.expr | ast.stmt) -> tuple[int | None, int | None]:
+    return node.end_lineno, node.end_col_offset
+
+
+def _at(made: Any, node: ast.AST) -> Any:
+    """Return a node that was made, in the place of another."""
+    return ast.fix_missing_locations(ast.copy_location(made, node))
 
 
 def _inside(code: CodeType) -> Iterator[CodeType]:

@@ -36,6 +36,10 @@ def load(number, size=SIZE):
     time.sleep(0.002)
     return np.full([size, 2], number, np.float32)
 
+def halves(picture, size=SIZE):
+    time.sleep(0.002)
+    return picture[::2] / size
+
 def drawn(number):
     time.sleep(0.002)
     return np.full([SIZE, 2], number + random.random())
@@ -105,6 +109,18 @@ def found(folder: Path, lines: str) -> MemoizableCall | None:
         ("x = load(f'{number}'.count('3'))", "load(f'{number}'.count('3'))", ("f'{number}'",), "array"),
         ("x = (4, number)\nx = load(number, x[0])", "load(number, x[0])", ("number", "x[0]"), "array"),
         ("t = keras.ops.array(number)\nx = load(int(t.numpy()))", "load(int(t.numpy()))", ("t.numpy()",), "array"),
+        (
+            "x = load(number)\nx = halves(x, SIZE)\nx = halves(x)",
+            "x = load(number); x = halves(x, SIZE); x = halves(x)",
+            ("number",),
+            "array",
+        ),
+        (
+            "if number:\n    x = load(number)  # the picture\n    x = halves(x, number)\n    x = x + 1",
+            "x = load(number); x = halves(x, number); x = x + 1",
+            ("number",),
+            "array",
+        ),
         ("x = random.choice([1, 2]) * load(\n    number,\n    SIZE)", "load(number, SIZE)", ("number",), "array"),
     ],
 )  # fmt: skip
@@ -126,6 +142,8 @@ def test_a_call_that_gives_the_same_for_the_same_is_found(
         "x = [drawn(each) for each in range(number)]",
         "x = load(random.choice(made or [1]))",
         "picture = load(number)\nx = np.abs(picture)",
+        "x = drawn(number)\nx = halves(x)",
+        "global shared\nshared = drawn(number)\nshared = halves(shared)\nx = shared",
         "x = load(number) if number > 100 or drawn(number) is None else time.sleep(0.002)",
         "x = (each for each in [number])",
         "x = time.sleep(0.002)",
@@ -133,6 +151,33 @@ def test_a_call_that_gives_the_same_for_the_same_is_found(
 )
 def test_no_other_call_is(tmp_path: Path, lines: str) -> None:
     assert found(tmp_path, lines) is None
+
+
+def test_of_assignments_in_a_row_those_are_kept_that_come_before_a_random_one(tmp_path: Path) -> None:
+    body = "def one(number):\n    x = load(number)\n    x = halves(x)\n    x = x * random.random()\n    return x\n"
+    code = module(tmp_path, body)
+    given = itertools.count(3)
+    line = code.one.__code__.co_firstlineno + 1
+    call = memoize.find(lambda: lambda: code.one(next(given)), [(code.__file__ or "", line)], 1.0, lambda: None)
+    assert call is not None
+    assert call.text == "x = load(number); x = halves(x)"
+
+
+def test_assignments_in_a_row_are_made_once_and_give_what_they_gave(tmp_path: Path) -> None:
+    body = "def one(number):\n    try:\n        x = load(number)\n        x = halves(x, SIZE)\n"
+    body += "        x = -x\n        y = x\n        return x, y\n    finally:\n        x = None\n"
+    code = module(tmp_path, body)
+    plain = code.one(3)
+    line = code.one.__code__.co_firstlineno + 2
+    runs = {call.text: call for call in user_calls.calls_in(code.__file__ or "", line) if call.variable}
+    assert set(runs) == {"x = load(number); x = halves(x, SIZE)", "x = load(number); x = halves(x, SIZE); x = -x"}
+    for calls in (list(runs.values())[:1], list(runs.values())):
+        code.made.clear()
+        with user_calls.compiled_with({call: memoize.Memo() for call in calls}):
+            for kept in (code.one(3), code.one(3)):
+                assert kept[0] is kept[1]
+                assert np.array_equal(kept[0], plain[0])
+        assert code.made == [3]
 
 
 def test_the_code_is_as_it_was_behind_it(tmp_path: Path) -> None:

@@ -299,11 +299,11 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "bare": (
         "x = tf.Variable(1.0)\nfor step in range(10**9):\n    with tf.GradientTape() as tape: y = x * x\n"
         "    tape.gradient(y, x)",
-        "the training of bare.py:10 takes its batches from no tf.data pipeline",
+        "The training of bare.py:10 takes its batches from no tf.data pipeline",
     ),
     "bare_graph": (
         "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x\nwhile True:\n    step(tf.zeros([]))",
-        "the training of bare_graph.py:11 takes its batches from no tf.data pipeline",
+        "The training of bare_graph.py:11 takes its batches from no tf.data pipeline",
     ),
     "bare_iterators": (
         "while True:\n    x, y = next(iter(data))\n    with tf.GradientTape() as tape: pass\n    tape.gradient(x, x)",

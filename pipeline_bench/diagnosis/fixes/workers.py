@@ -132,9 +132,14 @@ def memoize(inspection: Inspection, context: Context) -> Iterator[Fix]:
         call, batches = stage.function.memoizable if stage.function else None, inspection.pass_elements
         if call is None or not fits(None if batches is None else call.batch_bytes * batches, context):
             continue
+        variant = f"keep what {one_line(call.text, _CALL_CHARACTERS)} gives"
+        title = f"Keep what `{call.text}` gives, so that only the first epoch calls it"
+        if call.variable:
+            variant = f"keep {call.variable} of {call.lines}"
+            title = f"Keep the `{call.variable}` that {call.lines} make, so that only the first epoch makes it"
         yield fix(
-            f"keep what {one_line(call.text, _CALL_CHARACTERS)} gives",
-            f"Keep what `{call.text}` gives, so that only the first epoch calls it",
+            variant,
+            title,
             Memoize(stage=stage.id, workers=next((each.id for each, *_ in pools(inspection)), None), call=call),
             stages=[stage.id],
             caveat=price_of_results(call, batches),

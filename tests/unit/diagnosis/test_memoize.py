@@ -212,6 +212,83 @@ def test_the_diff_makes_the_call_once_and_gives_the_same(
     assert len(after["made"]) == 1
 
 
+RUN = """\
+def batch(path):
+    size = SIZE
+    if path:
+        # The picture.
+        x = load(path, size)  # as it lies there
+        x = resized(x,
+                    size)
+        # Its half.
+        x = (x[:1] if size
+             else x)  # cut
+        x = Array(x + [1])
+    return x
+
+
+def resized(x, size):
+    return Array([*x, size])
+"""
+
+
+def test_assignments_in_a_row_become_a_function_of_their_own() -> None:
+    source = HEAD + RUN
+    first = source.splitlines().index("        x = load(path, size)  # as it lies there") + 1
+    made = MemoizableCall(
+        file=FILE,
+        line=first,
+        column=8,
+        end_line=first + 5,
+        end_column=20,
+        text="x = load(path, size); …",
+        variable="x",
+        arguments=("path", "size"),
+        gives="array",
+    )
+    code = patch.change({FILE: source}, of_generator(made), fix_of(made))
+    assert code.diff is not None, code.text
+    after = patched(source, code.diff)
+    assert (
+        after
+        == HEAD.replace("import os\n", "import functools\nimport os\n")
+        + """\
+@functools.lru_cache(maxsize=None)
+def kept_x(path, size):
+    x = load(path, size)  # as it lies there
+    x = resized(x,
+            size)
+    x = (x[:1] if size
+     else x)
+    return x
+
+
+def batch(path):
+    size = SIZE
+    if path:
+        # The picture.
+        # Its half.
+        x = (kept_x(path, size).copy())  # cut
+        x = Array(x + [1])
+    return x
+
+
+def resized(x, size):
+    return Array([*x, size])
+"""
+    )
+    before, kept = run(source), run(after)
+    assert before["batch"]("a") == kept["batch"]("a") == kept["batch"]("a")
+    assert len(kept["made"]) == 1
+    offer = offered(of_generator(made))
+    assert offer is not None
+    lines = f"lines {first} to {first + 5}"
+    assert offer.fix.variant == f"keep x of {lines}"
+    assert offer.fix.title == f"Keep the `x` that {lines} make, so that only the first epoch makes it"
+    moved = source.replace("x = resized(x,", "y = resized(x,")
+    assert patch.change({FILE: moved}, of_generator(made), fix_of(made)).diff is None
+
+
 def run(source: str) -> dict[str, Any]:
     space: dict[str, Any] = {}
     exec(compile(source, FILE, "exec"), space)
