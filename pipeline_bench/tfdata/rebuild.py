@@ -2,13 +2,16 @@
 
 Nothing of a TensorFlow graph is edited: the user's calls are made again with their live arguments. What an edit does
 not touch is the user's own dataset object. Files that their pipeline would keep elements in (`cache` with a name,
-`snapshot`) are never read or written; others under a scratch folder take their place.
+`snapshot`) are never written; others under a scratch folder take their place. Those of a `cache` that an earlier run
+has filled are read as the training would read them, by links to them, where nothing in front of it is changed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import graphlib
+import os
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -39,6 +42,8 @@ class Rebuilt:
 
     dataset: Any
     caches: tuple[Any, ...] = ()
+    filled: tuple[Any, ...] = ()
+    """The datasets of the user's caches whose files an earlier run has filled."""
 
 
 def rebuild(
@@ -70,7 +75,7 @@ def rebuild(
         if stage.method in without and stage.id in plan.nodes and not never_full:
             plan.take_out(stage.id)
     maker = _Maker(plan, scratch, cached_elements=cached_elements)
-    return Rebuilt(_finished(plan, maker.dataset(plan.sink)), tuple(maker.caches))
+    return Rebuilt(_finished(plan, maker.dataset(plan.sink)), tuple(maker.caches), tuple(maker.filled))
 
 
 def stage(recipe: Recipe, number: int, inputs: Sequence[Any], scratch: Path) -> Any:
@@ -191,6 +196,7 @@ class _Maker:
         self._made: dict[int, Any] = {}
         self.caches: list[Any] = []
         """The datasets of the caches that edits inserted, upstream first."""
+        self.filled: list[Any] = []
 
     def dataset(self, number: int) -> Any:
         """Return the dataset of a node.
@@ -217,11 +223,14 @@ class _Maker:
         call = node.recorded
         if call is None or (call.entry is not None and (node.changed or self._seed is not None)):
             return None
-        for number, made in zip(node.inputs, inputs, strict=True):
-            recorded = self._plan.nodes[number].recorded
-            if recorded is None or recorded.result is not made:
-                return None
+        if not self._as_recorded(node, inputs):
+            return None
         return call.result if node.take is None else call.result.take(node.take)
+
+    def _as_recorded(self, node: Node, inputs: Sequence[Any]) -> bool:
+        """Return whether a node gets what its call got."""
+        recorded = (self._plan.nodes[number].recorded for number in node.inputs)
+        return all(each is not None and each.result is made for each, made in zip(recorded, inputs, strict=True))
 
     def make(self, node: Node, inputs: Sequence[Any]) -> Any:
         """Call a node's function with datasets in the places of its inputs, in their order."""
@@ -238,11 +247,14 @@ class _Maker:
             raise PipelineBenchError(message) from error
 
     def _called(self, node: Node, inputs: Sequence[Any]) -> Any:
-        values = self._values(node.id, node.method, node.given(), node.recorded)
+        given, call = node.given(), node.recorded
+        values = self._values(node.id, node.method, given, call)
         node = node.setting(**values) if values else node
+        is_filled = False
+        if "filename" in values and call is not None and self._seed is None and self._as_recorded(node, inputs):
+            is_filled = _linked(given["filename"], values["filename"])
         datasets = iter(inputs)
         args, kwargs = replaced((node.args, node.kwargs), Ref, lambda _: next(datasets))
-        call = node.recorded
         if call is None and node.method in KEEPING:
             return self._inserted_keeper(node, args, kwargs)
         changes_inner = call is not None and (node.inner or self._seed is not None or call.needs_own_files())
@@ -251,6 +263,8 @@ class _Maker:
                 made = _marked(lambda: _call(node, args, kwargs))
         else:
             made = _call(node, args, kwargs)
+        if is_filled:
+            self.filled.append(made)
         return made if node.take is None else made.take(node.take)
 
     def _inserted_keeper(self, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -283,6 +297,23 @@ class _Maker:
         if call.writes_files():
             return None
         return {**self._values(call.id, call.method, given, call), **node.inner.get(call.id, {})}
+
+
+def _linked(cache: Any, own: str) -> bool:
+    """Link the files of a cache that is full under another name; return whether it is.
+
+    TensorFlow writes them as a checkpoint, and its index last.
+    """
+    import tensorflow as tf
+
+    try:
+        name = os.fsdecode(cache.numpy() if hasattr(cache, "numpy") else cache)
+        tf.train.load_checkpoint(name)
+        for path in Path(name).absolute().parent.glob(f"{glob.escape(Path(name).name)}.*"):
+            Path(own + path.name.removeprefix(Path(name).name)).symlink_to(path)
+    except Exception:  # there is none, it is no such file, or it cannot be read
+        return False
+    return True
 
 
 def _call(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

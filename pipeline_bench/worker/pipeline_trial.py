@@ -285,11 +285,12 @@ class PipelineEngine(Engine):
             self._fill_memos()
         inserted = {id(cache) for cache in made.caches}
         # One of the user's behind an endless repeat, or that a take leaves early, is never full.
-        left = throughput.left_early(made.dataset)
+        left, full = throughput.left_early(made.dataset), {id(cache) for cache in made.filled}
         filling = [
             cache
             for cache in throughput.caches_in(made.dataset)
-            if id(cache) in inserted or (id(cache) not in left and int(cache.cardinality()) != INFINITE)
+            if id(cache) in inserted
+            or not (id(cache) in left or id(cache) in full or int(cache.cardinality()) == INFINITE)
         ]
         if not filling:
             return made.dataset

@@ -117,6 +117,13 @@ def samples():
         yield augmented(number)
 
 
+def make_kept():
+    def decode(number):
+        return tf.ensure_shape(tf.numpy_function(decoded, [number], tf.float32), [8])
+
+    return tf.data.Dataset.range(40).map(decode).cache(__file__ + ".kept").batch(10)
+
+
 def make_generated():
     return tf.data.Dataset.from_generator(samples, output_signature=tf.TensorSpec([8], tf.float32)).batch(10)
 
@@ -280,6 +287,25 @@ def test_where_the_time_is_short_what_was_kept_of_a_call_stands_for_the_rest(run
     told = of(Inspected, events)[-1].inspection
     assert told.cached_elements is None
     assert told.notes == ("Not all batches were made within 30.0 ms: measured on the first ones.",)
+
+
+def test_a_file_that_an_earlier_run_has_filled_is_read_where_nothing_before_it_changes_and_never_written(
+    run_task: RunTask, tmp_path: Path
+) -> None:
+    decoded, space = tmp_path / "train.py.decoded", {"__file__": str(tmp_path / "train.py"), "__name__": "train"}
+    exec(compile(SCRIPT, str(tmp_path / "train.py"), "exec"), space)
+    assert len(list(space["make_kept"]())) == 4  # type: ignore[operator]
+    kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("train.py.kept*")}
+    assert "train.py.kept.index" in kept
+    decoded.unlink()
+    events = run_task("make_kept", "drain", limit_s=0.0)
+    assert steps(events) == 25
+    assert not any(event.inspection.cold for event in of(Inspected, events))
+    assert not decoded.exists()
+    edits = (SetArgument(stage=1, argument="num_parallel_calls", value=2),)
+    assert steps(run_task("make_kept", "drain", edits=edits)) == 25
+    assert decoded.exists()
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("train.py.kept*")} == kept
 
 
 def test_python_that_gives_the_same_in_each_pass_is_left_to_a_cache(run_task: RunTask) -> None:

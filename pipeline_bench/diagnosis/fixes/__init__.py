@@ -17,6 +17,7 @@ from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
 from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, SetArgument
+from pipeline_bench.model.function_edits import Memoize
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import one_line, units
 from pipeline_bench.text.units import NS_PER_MS
@@ -181,6 +182,12 @@ def could_save(stages: Collection[int], parts: Segments, as_written_ms: float | 
     return min(1.0, parts.cost_ns(stages) / period_ns)
 
 
+def _part(fix: Fix, share: float | None) -> float | None:
+    """Return the part of its stages' share that a fix is of: all of it, but where it is of a call in one."""
+    calls = [edit.call.share for edit in fix.edits if isinstance(edit, Memoize)]
+    return share if share is None or not calls else share * max(calls)
+
+
 def short(stage: Stage) -> str:
     """Return what to call a stage in a title: its function's name, or its method's; of a lambda its line."""
     name = stage.function.name if stage.function is not None else stage.method
@@ -193,7 +200,7 @@ def _hopeless(kind: Kind, fix: Fix, inspection: Inspection, context: Context, pa
     """Return why a fix is not worth a try here, whatever is allowed; None where it may be."""
     if (blocker := kind.blocker(inspection, context)) is not None:
         return f"{blocker}."
-    share = could_save(fix.stages, parts, context.as_written_ms)
+    share = _part(fix, could_save(fix.stages, parts, context.as_written_ms))
     if _is_explained(parts, context) and share is not None and share < WORTH_A_TRY:
         names = ", ".join(short(inspection.stage(number)) for number in fix.stages[:3])
         took = f"{names} takes" if len(fix.stages) == 1 else f"{names} take"
@@ -248,7 +255,7 @@ def _not_allowed(fix: Fix, context: Context) -> str | None:
 
 
 def _rank(kind: Kind, fix: Fix, parts: Segments, context: Context) -> float:
-    share = could_save(fix.stages, parts, context.as_written_ms)
+    share = _part(fix, could_save(fix.stages, parts, context.as_written_ms))
     if share is None or (share < _UNKNOWN_SHARE and not _is_explained(parts, context)):
         return kind.saving * _UNKNOWN_SHARE
     limiting = parts.cores_limit or any(stage in parts.longest for stage in fix.stages)

@@ -50,6 +50,7 @@ def call_in(source: str, text: str, *arguments: str, gives: Any = "array") -> Me
         end_column=first.end_col_offset or 0,
         text=text,
         arguments=arguments,
+        share=0.8,
         batch_bytes=2**20,
         gives=gives,
     )
@@ -113,6 +114,17 @@ def test_with_a_cache_it_would_gain_nothing() -> None:
     found = {each.fix.kind: each.fix for each in fixes.attempts(looked, Context(cores=4, as_written_ms=10.2))}
     assert not next_trial.compatible(found["memoize"], found["cache"], looked)
     assert next_trial.compatible(found["memoize"], found["out_of_python"], looked)
+
+
+def test_it_is_tried_as_early_as_what_the_call_takes_is_worth() -> None:
+    """Of a call that takes little of making a batch, threads come first."""
+    for share, first in ((0.98, "memoize"), (0.2, "worker_threads")):
+        looked = of_py_dataset(CALL.model_copy(update={"share": share}))
+        found = fixes.attempts(looked, Context(cores=4, as_written_ms=10.2, allow_threads=True))
+        assert next(each.fix.kind for each in found if each.fix.kind in ("memoize", "worker_threads")) == first
+    hopeless = offered(of_tf_data(CALL.model_copy(update={"share": 0.01})))
+    assert hopeless is not None
+    assert hopeless.outcome == "not-tried"
 
 
 def test_what_no_later_epoch_would_use_is_not_kept() -> None:
@@ -244,6 +256,7 @@ def test_assignments_in_a_row_become_a_function_of_their_own() -> None:
         text="x = load(path, size); …",
         variable="x",
         arguments=("path", "size"),
+        share=0.8,
         gives="array",
     )
     code = patch.change({FILE: source}, of_generator(made), fix_of(made))
