@@ -104,15 +104,18 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what was computed once: in memory, on disk where it does not fit; always before the first random stage."""
     run = list(reversed(chain.trunk(inspection)))
     fixed = _fixed_part(inspection, run)
-    kept = [stage for stage in fixed if stage.method == "cache"]
+    kept = [stage for stage in fixed if stage.method == "cache" and not _in_file(stage)]
+    on_disk = [stage for stage in inspection.stages if _in_file(stage)]
     if not fixed:
         yield from _cached_in_branches(inspection, context, run[0])
-    if kept and inspection.cold:
+    if (kept or on_disk) and inspection.cold:
         return  # one epoch would be held against others
-    if not fixed or any(each.method in KEEPING for each in inspection.stages if each not in kept):
+    if not fixed or any(each.method in KEEPING for each in inspection.stages if each not in (*kept, *on_disk)):
         return
+    if on_disk and not fits(size_bytes_of(inspection, fixed[-1]), context):
+        return  # in a second file it would gain nothing
     out: list[Edit] = [Remove(stage=stage.id) for stage in kept]  # a cache that is there moves
-    if fixed[-1].method != "cache":
+    if fixed[-1] not in kept:
         yield _cached(inspection, context, fixed[-1], out)
     passed, moved = _movable(run[len(fixed) :])
     if moved:
@@ -276,6 +279,11 @@ def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
         lambda stage: stage.method in methods and not stage.anew and not chain.draws(stage), rest
     )
     return passed, list(moved) if passed else []
+
+
+def _in_file(stage: Stage) -> bool:
+    """Return whether it is a cache in a file, which every epoch reads: one in memory behind it may be faster."""
+    return stage.method == "cache" and stage.arguments.get("filename") not in (None, "")
 
 
 def _holds_a_draw(inspection: Inspection, stage: Stage) -> bool:

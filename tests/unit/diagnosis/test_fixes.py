@@ -117,6 +117,7 @@ def mapped(number: int, name: str = "f", **arguments: Any) -> Stage:
         ("parallel_map", (source(), mapped(1, num_parallel_calls=AUTOTUNE)), False),
         ("cache", (source("random"), mapped(1, random=True)), False),
         ("cache", (source(shuffle=False), mapped(1, "decode"), stage(2, "cache", 1)), False),
+        ("cache", (source(shuffle=False), mapped(1, "decode"), stage(2, "cache", 1, filename="/data/kept")), True),
         ("batch_before_map", (source(), mapped(1), stage(2, "cache", 1), stage(3, "batch", 2)), False),
         ("batch_before_map", (source(), mapped(1, on_batches="not"), stage(2, "batch", 1)), False),
         ("batch_before_map", (source(), mapped(1, on_batches="as-is"), stage(2, "ragged_batch", 1)), True),
