@@ -21,7 +21,7 @@ from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.text import NAME, REASON, one_line, units
+from pipeline_bench.text import NAME, REASON, joined, one_line, units
 from pipeline_bench.text.units import NS_PER_MS
 
 CONFIRMED_TRIALS = 3
@@ -30,6 +30,8 @@ _CONTRADICTS = 1.25
 """Trials of one ceiling that differ by more did not measure the model alone."""
 _STEADY = 1.1
 """Trials of the same that differ by more cannot show that a step is within some percent of its ceiling."""
+_NAMED = 3
+"""Of stages that may draw, so many are named."""
 FINGERPRINT_TRIALS = 2
 """So many trials are asked which samples arrive, where the first did not say."""
 
@@ -128,8 +130,12 @@ def ruled(session: Session, diagnosis: Diagnosis) -> Diagnosis:
     attempts = []
     for attempt in diagnosis.attempts:
         own = session.trials_of(attempt.fix.variant)
-        if not own or attempt.outcome in (*RULED_OUT, "not-tried"):
+        if attempt.outcome in (*RULED_OUT, "not-tried"):
             attempts.append(attempt)
+        elif not own:  # what is known without a trial needs none
+            frozen = _frozen(attempt.fix, diagnosis.inspection, written)
+            untried = {"outcome": "not-tried", "reason": frozen} if frozen else {}
+            attempts.append(attempt.model_copy(update=untried))
         else:
             found = fingerprint(session, attempt.fix.variant)
             beside = found.as_written if found is not None else None
@@ -251,11 +257,13 @@ def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None
         if isinstance(edit, MoveBefore) and inspection.stage(edit.stage).method in BATCH_AS_IS:
             ahead = chain.upstream(inspection, inspection.stage(inspection.stage(edit.other).inputs[0]))
             kept += [each for each in chain.upstream(inspection, inspection.stage(edit.stage)) if each not in ahead]
-    for stage in sorted(kept, key=lambda stage: stage.id):
-        if stage.method == "from_generator" or stage.keeps_state:
-            name = one_line(stage.label, NAME)
-            return f"The samples are random, and {name} may draw them: it must run as often as it does now."
-    return None
+    able = [
+        each for each in inspection.stages if each in kept and (each.method == "from_generator" or each.keeps_state)
+    ]
+    if not able:
+        return None
+    names = joined([one_line(stage.label, NAME) for stage in able[:_NAMED]], "or")
+    return f"The samples are random, and {names} may draw them: it must run as often as it does now."
 
 
 def _ends_before_reading(fix: Fix, inspection: Inspection | None, own: list[TrialRecord]) -> str | None:

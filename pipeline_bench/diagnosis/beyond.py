@@ -69,7 +69,8 @@ def ideas(
         most = _most(parts, idea, as_written_ms, ceiling_ms)
         if most >= WORTH_REWRITING and most >= _MUCH_MORE * gained:
             bound = f"more than {MOST_GAIN:.0f}×" if most > MOST_GAIN else f"at most {units.ratio(most)}"
-            sentences.append(f"{idea.text} If that took no time{unknown}, a step would be {bound} as fast.")
+            first = " of the first epoch" * inspection.cold
+            sentences.append(f"{idea.text} If that took no time{unknown}, a step{first} would be {bound} as fast.")
     return tuple(sentences)
 
 

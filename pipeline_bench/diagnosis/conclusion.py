@@ -199,7 +199,8 @@ def _ended(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | N
         calls = f"With steps so short, steps_per_execution={STEPS_A_CALL} in compile may be faster." if short else ""
         return " ".join(filter(None, (bottleneck if names_a_stage else "", reason, calls)))
     if chosen is None:
-        none = f"{_none_helps(session, diagnosis)}{_promising(session, diagnosis)}{_left(diagnosis)}"
+        promising = _promising(session, diagnosis) or _no_time_for(session, diagnosis)
+        none = f"{_none_helps(session, diagnosis)}{promising}{_left(diagnosis)}"
         return " ".join(filter(None, (bottleneck, none, *diagnosis.beyond)))
     proposed = _proposed(session.result(chosen.name), diagnosis, chosen)
     return " ".join(filter(None, (bottleneck, proposed, *diagnosis.beyond)))
@@ -352,6 +353,16 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
         waits = f"If `pipeline-bench run` shows that the training waits, use {larger}."
         return f" The most promising is {best.name}, {came} of the pipeline alone. {waits}{prices}"
     return f" The most promising is {best.name}, {came}: use {larger}.{prices}"
+
+
+def _no_time_for(session: Session, diagnosis: Diagnosis) -> str:
+    """Return how many fixes the budget left no time for, where others were tried; empty if none."""
+    left = [each for each in diagnosis.attempts if each.outcome == "not-tried" and each.reason == SPENT]
+    tried = any(each.outcome not in ("not-tried", "pending") for each in diagnosis.attempts)
+    if not left or not tried or _none_limits(diagnosis):
+        return ""
+    more = units.count(len(left), "more fix", "more fixes")
+    return f" The budget left no time for {more}: use {_larger_budget(session, diagnosis)}."
 
 
 def _larger_budget(session: Session, diagnosis: Diagnosis, best: AttemptStatistics | None = None) -> str:

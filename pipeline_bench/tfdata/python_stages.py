@@ -45,7 +45,7 @@ def look_into(
         library: the folder whose lines are followed where no line of the user's runs.
         follow: where the Python runs.
     """
-    lines = line_costs(take, seconds * _PROFILE_SHARE, follow=follow)
+    lines = line_costs(take, seconds * _PROFILE_SHARE, _is_written, follow)
     alive()
     own = lines.own
     if not own and library is not None:
@@ -138,6 +138,11 @@ def in_graphs(trace: Trace) -> Iterator[None]:
         FuncRegistry.__call__ = plain
 
 
+def _is_written(file: str) -> bool:
+    """Return whether a file is of the user's own writing, and not what AutoGraph made of it."""
+    return user_code.is_users(file) and not user_code.is_converted(file)
+
+
 def end_of_sentence(code: str) -> str:
     """Return a line of code as a sentence ends: with dots where more of it follows, and without a second full stop."""
     shown = one_line(code, 80)
@@ -150,7 +155,9 @@ def _with_line(inspection: Inspection, number: int, costliest: LineCost) -> Insp
     place, function = costliest.place, inspection.stage(number).place
     line = f"line {place.line}"
     if function is None or function.file != place.file:
-        line += f" of {Path(place.file).name}"
+        path = Path(place.file)
+        beside = function is not None and Path(function.file).parent == path.parent
+        line += f" of {path.name if beside else Path(*path.parts[-2:])}"
     of = "" if inspection.api != "tf.data" else f" of {inspection.stage(number).label}"
     note = f"Of a call{of}, {units.share(costliest.share)} is in {line}: {end_of_sentence(place.text)}"
     known = with_function(inspection, number, costliest=line, costliest_share=costliest.share)

@@ -445,3 +445,19 @@ def test_the_most_promising_fix_is_the_one_that_gains_most_over_all_epochs() -> 
         assert f"is {other.name}, 2.50× in 2 trials" in conclusion._promising(state, state.diagnosis)
         patch.setattr(attempt_statistics, "of", lambda *_: known[:1])
         assert f"is {cache.name}, 1.60× over all 2 epochs in 2 trials" in conclusion._promising(state, state.diagnosis)
+
+
+def test_fixes_that_the_budget_left_no_time_for_are_counted_with_the_budget_for_them() -> None:
+    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
+    looked = inspection(stages, (cost(0, 0.1), cost(1, 20.0), cost(2, 0.1)))
+    state = diagnose(Machine(looked, lambda edits: 20.0), budget_s=60.0)
+    assert state.diagnosis is not None
+    attempts = state.diagnosis.attempts
+    assert len(attempts) > 2
+    left = [each.model_copy(update={"outcome": "not-tried", "reason": conclusion.SPENT}) for each in attempts[1:]]
+    few = state.diagnosis.model_copy(update={"attempts": (attempts[0], *left)})
+    more = "1 more fix" if len(left) == 1 else f"{len(left)} more fixes"
+    assert re.fullmatch(
+        rf" The budget left no time for {more}: use --budget \d+\.", conclusion._no_time_for(state, few)
+    )
+    assert conclusion._no_time_for(state, state.diagnosis) == ""

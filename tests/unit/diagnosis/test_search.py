@@ -305,7 +305,8 @@ def test_what_python_draws_is_not_kept_by_a_cache() -> None:
         return fingerprint(component(tuple(range(first, first + 64)), is_random=True))
 
     found = diagnose(machine({CACHED: 9.0, BATCHED: 3.0}, told=told), allow_reordering=True)
-    assert outcome(found, CACHED) == outcome(found, BATCHED) == "refused"
+    assert outcome(found, CACHED) == outcome(found, BATCHED) == "not-tried"
+    assert not found.trials_of(CACHED), "what is known needs no trial"
     assert "map(decode) may draw them" in said(found).attempt(CACHED).reason
 
 
@@ -329,7 +330,7 @@ def test_what_python_draws_beside_random_ops_is_told_by_its_state(kept_state: bo
     shown = Machine(looked, lambda edits: 22.0, told=lambda edits: fingerprint(random))
     found = diagnose(shown)
     cached = next(each for each in said(found).attempts if each.fix.kind == "cache")
-    assert (cached.outcome == "refused") == kept_state
+    assert (cached.outcome == "not-tried") == kept_state
 
 
 def test_a_fix_whose_trial_fails_is_told_as_such_and_the_others_go_on() -> None:
