@@ -21,6 +21,9 @@ OVERLAPPED_SHARE = 0.90
 CEILING_TOLERANCE = 0.02
 """A variant may beat its ceiling by this share of the step before its figures are impossible. By more, they are not
 shown, and where the noise does not explain it, they decide no verdict."""
+PROBABLE_STEPS, PROBABLE_WAIT = 10, 0.5
+"""From so many steps on, a watched training that waits for half of them or more probably waits for its input: of steps
+of seconds there are few, and one burst among ten makes no half."""
 NEEDED_STEPS = 30
 """Measured steps that a verdict needs, over all trials: below, a percentile and a mean over steps say little."""
 CERTAIN = 0.975

@@ -204,9 +204,9 @@ def _limit(kind: VerdictKind, split: StepSplit, doubt: Doubt | None) -> Verdict:
     return _stated(kind, _WORDS[kind](split), severe=severe, doubt=doubt)
 
 
-def _stated(kind: VerdictKind, reason: str, *, severe: bool, doubt: Doubt | None = None) -> Verdict:
+def _stated(kind: VerdictKind, reason: str, *, severe: bool, doubt: Doubt | None = None, sure: bool = True) -> Verdict:
     """Return the verdict of a bound with its sentence: how sure and how severe it is, what is in doubt, and why."""
-    certainty = "certain" if doubt is None else "probable"
+    certainty = "certain" if doubt is None and sure else "probable"
     verdict = Verdict(kind=kind, certainty=certainty, severe=severe, doubt=doubt, reason=reason, text="")
     aside = f" ({doubt_text(doubt)})" if doubt is not None else ""
     return verdict.model_copy(update={"text": f"{label(verdict)}{aside}: {reason}."})
@@ -284,7 +284,8 @@ def judge_watched(
     if wait_share is None:
         why = (reason or "no step has ended").removesuffix(".")
         return _unjudged("not-measured", f"its input wait was not measured: {why}")
-    if steps < thresholds.NEEDED_STEPS:
+    few = steps < thresholds.NEEDED_STEPS
+    if few and (steps < thresholds.PROBABLE_STEPS or wait_share < thresholds.PROBABLE_WAIT):
         reason = f"only {units.count(steps, 'step')} ended, {thresholds.NEEDED_STEPS} are needed"
         return inconclusive(reason, "too-few-steps")
     waits = f"waits {units.milliseconds(wait_ms)} of its mean step of {units.milliseconds(step_ms)} for the batch"
@@ -308,7 +309,9 @@ def judge_watched(
         f"{waits} ({units.share(wait_share)}); without the wait it would be at most {_without(wait_share)} as fast; "
         f"`pipeline-bench diagnose` finds the stage and tries fixes{caveat}"
     )
-    return _stated("input-bound", reason, severe=severe)
+    if few:
+        reason += f"; in doubt: only {units.count(steps, 'step')}"
+    return _stated("input-bound", reason, severe=severe, sure=not few)
 
 
 # --- words -----------------------------------------------------------------------------------------------------------

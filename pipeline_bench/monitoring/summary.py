@@ -14,6 +14,7 @@ from pipeline_bench.analysis import measured, utilization, verdicts
 from pipeline_bench.analysis.results import step_time
 from pipeline_bench.analysis.thresholds import NEEDED_STEPS
 from pipeline_bench.analysis.utilization import of_gpu
+from pipeline_bench.analysis.verdicts import label
 from pipeline_bench.model.result import DeviceCopy, DeviceUtilization, Estimate, Result, Speedup, StepTime, Verdict
 from pipeline_bench.model.selftest import Checked
 from pipeline_bench.model.trial import TrialRecord
@@ -76,14 +77,15 @@ class JobSummary:
             used = units.percent(self.device_utilization_percent)
             parts.append(f"device {used} ({self.device_utilization_source})")
         if self.input_wait_share is not None:
-            parts.append(self.verdict_name + f", {NEEDED_STEPS} are needed" * (self.steps < NEEDED_STEPS))
+            few = self.steps < NEEDED_STEPS and self.verdict.kind != "input-bound"
+            parts.append(self.verdict_name + f", {NEEDED_STEPS} are needed" * few)
         return "; ".join(parts)
 
     @property
     def verdict_name(self) -> str:
         """The verdict in two words, for a line."""
         if self.verdict.kind == "input-bound":
-            return f"{'severely ' if self.verdict.severe else ''}input-bound"
+            return label(self.verdict)
         if self.steps < NEEDED_STEPS:
             return "too few steps for a verdict"
         return "not input-bound, but the GPU idles" if self.verdict.cause == "gpu-idle" else "not input-bound"

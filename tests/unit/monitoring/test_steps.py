@@ -217,9 +217,18 @@ def test_a_wait_that_was_not_measured_gives_its_reason_and_no_bound() -> None:
 
 
 def test_a_few_steps_make_no_verdict() -> None:
-    figures = summarise(totals(NEEDED_STEPS - 1, 1000, 900), (None, None), None)
+    figures = summarise(totals(NEEDED_STEPS - 1, 1000, 400), (None, None), None)
     assert figures.verdict.kind == "inconclusive"
     assert figures.line.endswith("too few steps for a verdict, 30 are needed")
+    figures = summarise(totals(9, 1000, 900), (None, None), None)
+    assert figures.line.endswith("too few steps for a verdict, 30 are needed")
+
+
+def test_few_steps_that_wait_for_most_of_their_time_probably_wait_for_their_input() -> None:
+    figures = summarise(totals(19, 1000, 900), (None, None), None)
+    assert (figures.verdict.kind, figures.verdict.certainty) == ("input-bound", "probable")
+    assert figures.line.endswith("probably severely input-bound")
+    assert figures.verdict.text.endswith("in doubt: only 19 steps.")
 
 
 def test_nothing_yet_is_not_zero() -> None:
