@@ -11,13 +11,16 @@ from typing import Any
 
 from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
 from pipeline_bench.text import one_line, units
+from pipeline_bench.text.units import NS_PER_S
 from pipeline_bench.tfdata import fingerprint, memoize, rebuild, user_code
 from pipeline_bench.tfdata.line_profile import Follow, LineCost, Trace, in_this_thread, line_costs
 from pipeline_bench.tfdata.recipe import Recipe
-from pipeline_bench.tfdata.throughput import FlatIterator
+from pipeline_bench.tfdata.throughput import Deadline, FlatIterator
 
 _PROFILE_SHARE = 2 / 3
 """Of the time: what following the lines may take; finding a call has the rest."""
+_LONGEST = 3
+"""Times what it is given: an element that comes later is given up."""
 _COMPARED = 2
 """Elements of two passes that are compared, to tell whether the passes are the same."""
 
@@ -71,8 +74,8 @@ def of_tf_data(
 ) -> Iterator[Inspection]:
     """Give the inspection with the costliest line of the costliest stage, and with a call in it that can be kept.
 
-    Nothing is given where that stage runs no Python. A call is looked for where two passes give different elements: a
-    cache keeps those that are the same.
+    Nothing is given where that stage runs no Python, fails here, or is too slow for it. A call is looked for where two
+    passes give different elements: a cache keeps those that are the same.
 
     Args:
         recipe: of the pipeline.
@@ -81,28 +84,38 @@ def of_tf_data(
         seconds: about the most time.
         alive: called after each element, as a sign of life.
     """
+    stage = costliest(inspection)
+    cost = inspection.cost(stage.id) if stage is not None else None
+    if stage is None or cost is None or not stage.runs_python:
+        return
+    of_batch_ns = max(cost.elapsed_ns or 0.0, cost.first_epoch_ns or 0.0)
+    if 2 * _COMPARED * of_batch_ns / (cost.elements or 1.0) > seconds * NS_PER_S:
+        return
+    runs_later = bool(cost.elapsed_ns)  # else a cache behind it keeps what it gives
+    try:  # an element that fails may be one that the pipeline leaves out, and what was measured counts without this
+        with Deadline(_LONGEST * seconds) as deadline:
+            endless = _endless(rebuild.up_to(recipe, stage.id, scratch))
+
+            def taker() -> Callable[[], Any]:
+                iterator = FlatIterator(endless)
+                return lambda: iterator.take(deadline)
+
+            take = taker()
+            one, other = ([fingerprint.digests(each()) for _ in range(_COMPARED)] for each in (take, taker()))
+            alive()
+            again = taker if runs_later and one != other else None
+            yield from look_into(inspection, stage.id, take, seconds, alive, taker=again, follow=in_graphs)
+    except Exception:
+        return
+
+
+def _endless(dataset: Any) -> Any:
+    """Return a dataset that begins anew at its end, and runs nothing ahead of what is taken."""
     import tensorflow as tf
 
-    stage = costliest(inspection)
-    if stage is None or not stage.runs_python:
-        return
-    dataset = rebuild.up_to(recipe, stage.id, scratch)
-    endless = dataset if int(dataset.cardinality()) == INFINITE else dataset.repeat()
     options = tf.data.Options()
-    options.experimental_optimization.inject_prefetch = False  # it would run ahead of what is taken
-    endless = endless.with_options(options)
-
-    def taker() -> Callable[[], Any]:
-        return FlatIterator(endless).take
-
-    with user_code.element_errors():
-        take = taker()
-        passes = [[fingerprint.digests(each()) for _ in range(_COMPARED)] for each in (take, taker())]
-        alive()
-        cost = inspection.cost(stage.id)
-        runs_later = cost is not None and bool(cost.elapsed_ns)  # else a cache behind it keeps what it gives
-        again = taker if runs_later and passes[0] != passes[1] else None
-        yield from look_into(inspection, stage.id, take, seconds, alive, taker=again, follow=in_graphs)
+    options.experimental_optimization.inject_prefetch = False
+    return (dataset if int(dataset.cardinality()) == INFINITE else dataset.repeat()).with_options(options)
 
 
 def costliest(inspection: Inspection) -> Stage | None:

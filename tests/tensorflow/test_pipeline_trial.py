@@ -117,6 +117,18 @@ def samples():
         yield augmented(number)
 
 
+def sometimes(number):
+    if number % 2:
+        raise ValueError("no picture")
+    time.sleep(0.004)
+    return number
+
+
+def make_ignored():
+    failing = tf.data.Dataset.range(40).map(lambda number: tf.numpy_function(sometimes, [number], tf.int64))
+    return failing.ignore_errors().batch(10)
+
+
 def make_kept():
     def decode(number):
         return tf.ensure_shape(tf.numpy_function(decoded, [number], tf.float32), [8])
@@ -306,6 +318,12 @@ def test_a_file_that_an_earlier_run_has_filled_is_read_where_nothing_before_it_c
     assert steps(run_task("make_kept", "drain", edits=edits)) == 25
     assert decoded.exists()
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("train.py.kept*")} == kept
+
+
+def test_python_that_fails_for_elements_that_are_left_out_is_measured(run_task: RunTask) -> None:
+    events = run_task("make_ignored", "inspect", limit_s=5)
+    assert isinstance(events[-1], Done), events[-1]
+    assert of(Inspected, events)[-1].inspection.cost(1) is not None
 
 
 def test_python_that_gives_the_same_in_each_pass_is_left_to_a_cache(run_task: RunTask) -> None:
