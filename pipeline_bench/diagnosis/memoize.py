@@ -54,6 +54,8 @@ def memoize(file: SourceFile, nodes: Sequence[Any], made: MemoizableCall, decora
         each.value for each in file.nodes if isinstance(each, cst.Name) and not inside.isdisjoint(file.around(each))
     }
     named = _parameters(made.arguments, names)
+    # An attribute by the name of the variable, which its function assigns to.
+    named = {text: f"{name}_2" if name == made.variable else name for text, name in named.items()}
     renamed = [each.visit(_Renamed(named)) for each in nodes]
     if made.variable:
         comments = [*map(_comment, map(file.parents.__getitem__, nodes[:-1])), ""]

@@ -202,8 +202,9 @@ def _hopeless(kind: Kind, fix: Fix, inspection: Inspection, context: Context, pa
         return f"{blocker}."
     share = _part(fix, could_save(fix.stages, parts, context.as_written_ms))
     if _is_explained(parts, context) and share is not None and share < WORTH_A_TRY:
-        names = ", ".join(short(inspection.stage(number)) for number in fix.stages[:3])
-        took = f"{names} takes" if len(fix.stages) == 1 else f"{names} take"
+        calls = [f"`{edit.call.text}`" for edit in fix.edits if isinstance(edit, Memoize)]
+        named = calls or [short(inspection.stage(number)) for number in fix.stages]
+        took = f"{', '.join(named[:3])} {'takes' if len(named) == 1 else 'take'}"
         first = could_save(fix.stages, chain.segments_of(inspection.of_first_epoch(), context.cores), None)
         begins = any(cost.first_epoch_ns for cost in map(inspection.cost, fix.stages) if cost)
         if begins and first and first >= WORTH_A_TRY:

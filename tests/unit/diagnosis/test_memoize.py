@@ -124,7 +124,7 @@ def test_it_is_tried_as_early_as_what_the_call_takes_is_worth() -> None:
         assert next(each.fix.kind for each in found if each.fix.kind in ("memoize", "worker_threads")) == first
     hopeless = offered(of_tf_data(CALL.model_copy(update={"share": 0.01})))
     assert hopeless is not None
-    assert hopeless.outcome == "not-tried"
+    assert hopeless.reason == "`load(1)` takes 1.0 % of the time: there is almost nothing to gain."
 
 
 def test_what_no_later_epoch_would_use_is_not_kept() -> None:
@@ -300,6 +300,19 @@ def resized(x, size):
     assert offer.fix.title == f"Keep the `x` that {lines} make, so that only the first epoch makes it"
     moved = source.replace("x = resized(x,", "y = resized(x,")
     assert patch.change({FILE: moved}, of_generator(made), fix_of(made)).diff is None
+
+
+def test_a_parameter_is_no_name_that_its_function_assigns_to() -> None:
+    body = "def batch(item):\n    x = load(item.x)\n    x = Array([*x, item.x])\n    return x\n"
+    source = HEAD + body
+    first = source.splitlines().index("    x = load(item.x)") + 1
+    of = {"line": first, "column": 4, "end_line": first + 1, "end_column": 27, "variable": "x", "text": "x = …"}
+    made = MemoizableCall(file=FILE, arguments=("item.x",), gives="array", **of)
+    code = patch.change({FILE: source}, of_generator(made), fix_of(made))
+    assert code.diff is not None, code.text
+    after = patched(source, code.diff)
+    assert "def kept_x(x_2):\n    x = load(x_2)\n    x = Array([*x, x_2])\n    return x\n" in after
+    assert "    x = kept_x(item.x).copy()\n    return x\n" in after
 
 
 def run(source: str) -> dict[str, Any]:
