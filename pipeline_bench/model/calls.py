@@ -82,6 +82,10 @@ class MemoizableCall(Data):
     gives: Literal["array", "constant", "other"] = "other"
     """What it gives: an array of NumPy's, what cannot be changed, or something of which a part may be."""
 
+    def kept_bytes(self, batches: float | None) -> float | None:
+        """Return the size of its results for so many batches; None where their number is not known."""
+        return None if batches is None else self.batch_bytes * batches
+
     @property
     def lines(self) -> str:
         """Where it stands: ``line 11``, ``lines 11 to 12``."""

@@ -13,8 +13,6 @@ from typing import Any
 from pipeline_bench.analysis import measured, utilization, verdicts
 from pipeline_bench.analysis.results import step_time
 from pipeline_bench.analysis.thresholds import NEEDED_STEPS
-from pipeline_bench.analysis.utilization import of_gpu
-from pipeline_bench.analysis.verdicts import label
 from pipeline_bench.model.result import DeviceCopy, DeviceUtilization, Estimate, Result, Speedup, StepTime, Verdict
 from pipeline_bench.model.selftest import Checked
 from pipeline_bench.model.trial import TrialRecord
@@ -85,7 +83,7 @@ class JobSummary:
     def verdict_name(self) -> str:
         """The verdict in two words, for a line."""
         if self.verdict.kind == "input-bound":
-            return label(self.verdict)
+            return verdicts.label(self.verdict)
         if self.steps < NEEDED_STEPS:
             return "too few steps for a verdict"
         return "not input-bound, but the GPU idles" if self.verdict.cause == "gpu-idle" else "not input-bound"
@@ -113,7 +111,7 @@ def summarise(
         device_utilization_percent=used[0],
         device_utilization_source=used[1],
         verdict=verdicts.judge_watched(
-            totals.step_ms, totals.wait_ms, share, totals.steps, reason, device_waits, of_gpu(*used)
+            totals.step_ms, totals.wait_ms, share, totals.steps, reason, device_waits, utilization.of_gpu(*used)
         ),
         reason=reason,
     )
@@ -182,7 +180,7 @@ def result_of(
         share = min(1.0, run.mean_wait_ms / run.mean_ms)
         wait_ms, why = share * run.mean_ms, str(step.reason)
         bound = f"; it is at most {units.fraction(1 - share)}, 1 - input wait" if waits else ""
-    on_gpu = of_gpu(used.mean_percent, used.source)
+    on_gpu = utilization.of_gpu(used.mean_percent, used.source)
     return Result(
         **common,
         trials=1,

@@ -39,6 +39,7 @@ _LEAST_WORDS = 0.85
 _ATTEMPTS = 4
 _FAILURES = 2
 _FEWEST_DENSE = 2
+"""Of a diagnosis with much to say, so few stages before the notes go."""
 _FEWEST_ROWS = 4
 """A terminal on which not even so many variants or stages fit has to be scrolled."""
 _NARROW = 72

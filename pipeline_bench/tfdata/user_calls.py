@@ -163,8 +163,8 @@ def _call(file: str, nodes: Sequence[ast.expr | ast.stmt], keys: list[ast.expr])
         file=file,
         line=first.lineno,
         column=first.col_offset,
-        end_line=last.end_lineno or last.lineno,
-        end_column=last.end_col_offset or 0,
+        end_line=_end(last)[0],
+        end_column=_end(last)[1],
         text=one_line("; ".join(map(ast.unparse, nodes)), 60),
         variable=_variable(first),
         arguments=tuple(dict.fromkeys(map(ast.unparse, keys))),
@@ -287,8 +287,9 @@ def _name(call: MemoizableCall) -> str:
 def _compiled(file: str, calls: Iterable[MemoizableCall]) -> dict[tuple[str, int], CodeType]:
     """Return the code of the functions around calls, with the calls made by their makers, by name and first line."""
     tree = ast.parse("".join(linecache.getlines(file)))
+    calls = tuple(calls)
     replace = _Replace(calls)
-    around = {(each.name, _first_line(each)) for call in replace.calls for each in _functions_around(tree, call.line)}
+    around = {(each.name, _first_line(each)) for call in calls for each in _functions_around(tree, call.line)}
     code = compile(replace.visit(tree), file, "exec", dont_inherit=True)
     if replace.missing:
         raise PipelineBenchError(f"{PurePath(file).name} has changed")
@@ -300,8 +301,8 @@ class _Replace(ast.NodeTransformer):
     """Has calls, and assignments in a row, made by their makers."""
 
     def __init__(self, calls: Iterable[MemoizableCall]) -> None:
-        self.calls = tuple(calls)
-        self.missing = set(self.calls)
+        self._calls = {(call.line, call.column, call.end_line, call.end_column): call for call in calls}
+        self.missing = set(self._calls.values())
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
@@ -319,8 +320,8 @@ class _Replace(ast.NodeTransformer):
         while index < len(block):
             first = block[index]
             start = (first.lineno, first.col_offset)
-            runs = [each for each in self.calls if each.variable and (each.line, each.column) == start]
-            end = max(((each.end_line, each.end_column) for each in runs), default=None)
+            ends = [place[2:] for place, call in self._calls.items() if call.variable and place[:2] == start]
+            end = max(ends, default=None)
             value = first.value if isinstance(first, ast.Assign) else None
             last = next((n for n in range(index, len(block)) if _end(block[n]) == end), None)
             if last is None or value is None:
@@ -337,25 +338,22 @@ class _Replace(ast.NodeTransformer):
 
     def _made(self, value: ast.expr, start: tuple[int, int], at: ast.expr | ast.stmt) -> ast.expr:
         """Return a value as the maker of a call, or of a run, that stands from there to the end of a node gives it."""
-        is_run = isinstance(at, ast.stmt)
-        place = (*start, *_end(at))
-        for call in self.calls:
-            own = (call.line, call.column, call.end_line, call.end_column)
-            if own == place and bool(call.variable) == is_run:
-                self.missing.discard(call)
-                keys = "".join(f"{each}, " for each in call.arguments)
-                made = ast.parse(f"{_name(call)}(({keys}), lambda: _)", mode="eval").body
-                for each in ast.walk(made):
-                    ast.copy_location(each, at)
-                assert isinstance(made, ast.Call)
-                assert isinstance(made.args[1], ast.Lambda)
-                made.args[1].body = value
-                return made
-        return value
+        call = self._calls.get((*start, *_end(at)))
+        if call is None:
+            return value
+        self.missing.discard(call)
+        keys = "".join(f"{each}, " for each in call.arguments)
+        made = ast.parse(f"{_name(call)}(({keys}), lambda: _)", mode="eval").body
+        for each in ast.walk(made):
+            ast.copy_location(each, at)
+        assert isinstance(made, ast.Call)
+        assert isinstance(made.args[1], ast.Lambda)
+        made.args[1].body = value
+        return made
 
 
-def _end(node: ast.expr | ast.stmt) -> tuple[int | None, int | None]:
-    return node.end_lineno, node.end_col_offset
+def _end(node: ast.expr | ast.stmt) -> tuple[int, int]:
+    return node.end_lineno or node.lineno, node.end_col_offset or 0
 
 
 def _at(made: Any, node: ast.AST) -> Any:

@@ -15,6 +15,7 @@ from functools import cache
 from pipeline_bench.analysis.thresholds import EXPLAINED, WORTH_A_TRY
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import Segments
+from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
 from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, SetArgument
 from pipeline_bench.model.function_edits import Memoize
@@ -184,8 +185,12 @@ def could_save(stages: Collection[int], parts: Segments, as_written_ms: float | 
 
 def _part(fix: Fix, share: float | None) -> float | None:
     """Return the part of its stages' share that a fix is of: all of it, but where it is of a call in one."""
-    calls = [edit.call.share for edit in fix.edits if isinstance(edit, Memoize)]
-    return share if share is None or not calls else share * max(calls)
+    return None if share is None else share * max((call.share for call in _memoized(fix)), default=1.0)
+
+
+def _memoized(fix: Fix) -> list[MemoizableCall]:
+    """Return the calls whose results a fix keeps."""
+    return [edit.call for edit in fix.edits if isinstance(edit, Memoize)]
 
 
 def short(stage: Stage) -> str:
@@ -202,8 +207,9 @@ def _hopeless(kind: Kind, fix: Fix, inspection: Inspection, context: Context, pa
         return f"{blocker}."
     share = _part(fix, could_save(fix.stages, parts, context.as_written_ms))
     if _is_explained(parts, context) and share is not None and share < WORTH_A_TRY:
-        calls = [f"`{edit.call.text}`" for edit in fix.edits if isinstance(edit, Memoize)]
-        named = calls or [short(inspection.stage(number)) for number in fix.stages]
+        named = [f"`{call.text}`" for call in _memoized(fix)] or [
+            short(inspection.stage(number)) for number in fix.stages
+        ]
         took = f"{', '.join(named[:3])} {'takes' if len(named) == 1 else 'take'}"
         first = could_save(fix.stages, chain.segments_of(inspection.of_first_epoch(), context.cores), None)
         begins = any(cost.first_epoch_ns for cost in map(inspection.cost, fix.stages) if cost)

@@ -341,8 +341,7 @@ def price(stages: Sequence[Stage], size_bytes: float | None, where: str) -> str:
 
 def price_of_results(call: MemoizableCall, batches: float | None) -> str:
     """Return what keeping a call's results for so many batches takes, and when it is right, as `price` does."""
-    size_bytes = None if batches is None else call.batch_bytes * batches
-    return f"{price([], size_bytes, 'in memory')}; right only if it gives the same in each epoch"
+    return f"{price([], call.kept_bytes(batches), 'in memory')}; right only if it gives the same in each epoch"
 
 
 def priced(fix: Fix, inspection: Inspection, elements: int) -> Fix:

@@ -1,4 +1,4 @@
-"""Of a PyDataset: Keras' workers and their queue; what is kept of its batches, or of the calls that make them."""
+"""Of a PyDataset: Keras' workers and their queue, and what is kept of its batches; of any Python, of its calls."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def memoize(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what a call gives, such as a decoded picture, in Python that makes something else of it in every epoch."""
     for stage in inspection.stages:
         call, batches = stage.function.memoizable if stage.function else None, inspection.pass_elements
-        if call is None or not fits(None if batches is None else call.batch_bytes * batches, context):
+        if call is None or not fits(call.kept_bytes(batches), context):
             continue
         variant = f"keep what {one_line(call.text, _CALL_CHARACTERS)} gives"
         title = f"Keep what `{call.text}` gives, so that only the first epoch calls it"
