@@ -30,7 +30,7 @@ def line(program: subprocess.Popen[str], words: str) -> str:
 
 @pytest.mark.parametrize(
     ("number", "times"),
-    [(signal.SIGINT, 20), pytest.param(signal.SIGTERM, 1, marks=pytest.mark.slow), (signal.SIGHUP, 1)],
+    [(signal.SIGINT, 20), *(pytest.param(each, 1, marks=pytest.mark.slow) for each in (signal.SIGTERM, signal.SIGHUP))],
 )
 def test_signals_save_what_was_measured_and_leave_no_process(
     tmp_path: Path, number: signal.Signals, times: int

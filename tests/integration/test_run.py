@@ -211,7 +211,7 @@ while True:  # of a signal between Python's last look for one and the sleep, it 
     assert ended(program)[0] == 7
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGQUIT, marks=pytest.mark.slow)])
 def test_a_signal_that_is_ignored_reaches_a_command_that_has_a_handler(tmp_path: Path, number: int) -> None:
     """As where a script's shell has started `run` in its background."""
     own = f"import os, signal; signal.signal({int(number)}, lambda *_: os._exit(7)); print('ready', flush=True)"
@@ -322,7 +322,7 @@ def test_no_other_thread_of_it_takes_a_keys_signal_whose_sender_is_then_not_know
     assert all(mask >> (signal.SIGINT - 1) & 1 for mask in held), out
 
 
-@pytest.mark.parametrize("sender", ["the terminal", "another process"])
+@pytest.mark.parametrize("sender", ["the terminal", pytest.param("another process", marks=pytest.mark.slow)])
 def test_an_interrupt_in_the_foreground_of_a_terminal_reaches_the_command_once(tmp_path: Path, sender: str) -> None:
     code = """
 import signal, sys, time

@@ -58,7 +58,9 @@ def terminal() -> Iterator[tuple[int, int]]:
             os.close(end)
 
 
-@pytest.mark.parametrize("ends", ["q", "INT", pytest.param("TERM", marks=pytest.mark.slow), "Ctrl-\\"])
+@pytest.mark.parametrize(
+    "ends", ["q", *(pytest.param(name, marks=pytest.mark.slow) for name in ("INT", "TERM")), "Ctrl-\\"]
+)
 def test_on_a_terminal_it_runs_until_it_is_ended_and_leaves_the_terminal_as_it_was(
     tmp_path: Path, terminal: tuple[int, int], ends: str
 ) -> None:

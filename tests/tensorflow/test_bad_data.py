@@ -72,7 +72,13 @@ def train(
     return images.train(run_scenario, folder, *variants, steps=steps, model=images.FED, batch_size=BATCH, **source)
 
 
-@pytest.mark.parametrize(("spoil", "backends"), [(truncate, [BACKENDS[0], BACKENDS[-1]]), (garble, BACKENDS)])
+@pytest.mark.parametrize(
+    ("spoil", "backends"),
+    [
+        pytest.param(truncate, [BACKENDS[0], BACKENDS[-1]], marks=pytest.mark.slow),
+        (garble, BACKENDS),
+    ],
+)
 def test_a_damaged_file_ends_the_trial_and_is_named(
     run_scenario: RunScenario, folder: Path, spoil: Any, backends: list[dict[str, Any]]
 ) -> None:
@@ -216,7 +222,11 @@ class Remover(Observer):
             self.path.unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("entry", [BACKENDS[0], BACKENDS[3], BACKENDS[5]], ids=lambda entry: str(entry["name"]))
+@pytest.mark.parametrize(
+    "entry",
+    [BACKENDS[5], *(pytest.param(BACKENDS[number], marks=pytest.mark.slow) for number in (0, 3))],
+    ids=lambda entry: str(entry["name"]),
+)
 def test_a_file_that_goes_while_it_is_trained_on_ends_the_trial(
     fork_server: TrialServer, folder: Path, tmp_path_factory: pytest.TempPathFactory, entry: dict[str, Any]
 ) -> None:

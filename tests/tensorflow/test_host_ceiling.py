@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from pipeline_bench.backends.ceiling import Ceiling, HostCeiling
-from pipeline_bench.model.session import Session
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources.memory import Memory
 from pipeline_bench.worker import runtime
@@ -65,23 +64,21 @@ def test_its_batches_are_several_in_memory_which_come_in_turn() -> None:
     np.testing.assert_array_equal(taken[0], taken[1])
 
 
-@pytest.fixture(scope="module")
-def trained(run_scenario_once: RunScenario) -> Session:
-    names = {f"{backend} {loop}": (backend, loop) for loop in LOOPS for backend in ("ceiling", "host_ceiling")}
+@pytest.mark.parametrize(
+    "loops", [("while_loop", "keras_fit"), pytest.param(("session", "function", "native"), marks=pytest.mark.slow)]
+)
+def test_it_trains_as_the_ceiling_does_in_every_loop(run_scenario: RunScenario, loops: tuple[str, ...]) -> None:
+    names = {f"{backend} {loop}": (backend, loop) for loop in loops for backend in ("ceiling", "host_ceiling")}
     variants = [
         {"name": name, "backend": backend, "loop": {"kind": loop, **LOOPS[loop]}}
         for name, (backend, loop) in names.items()
     ]
     scenario = {"name": "loops", "source": {"kind": "memory", "features": 16}, "run": {"steps": 20, "repeats": 1}}
-    return run_scenario_once(without_ceilings(resolve({**scenario, "variants": variants}), *names))
-
-
-@pytest.mark.parametrize("loop", LOOPS)
-def test_it_trains_as_the_ceiling_does_in_every_loop(trained: Session, loop: str) -> None:
     losses = {}
-    for record in trained.trials:
+    for record in run_scenario(without_ceilings(resolve({**scenario, "variants": variants}), *names)).trials:
         assert record.status == "ok", (record.variant, record.reason)
         assert record.steps is not None
         assert record.steps.wait_ns is None
         losses[record.variant] = record.steps.loss.unpack()
-    np.testing.assert_allclose(losses[f"host_ceiling {loop}"], losses[f"ceiling {loop}"], rtol=1e-5)
+    for loop in loops:
+        np.testing.assert_allclose(losses[f"host_ceiling {loop}"], losses[f"ceiling {loop}"], rtol=1e-5)

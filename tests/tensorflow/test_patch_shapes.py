@@ -160,6 +160,10 @@ WRITTEN = {
 }
 
 
+BROADER = {"line ends of Windows", "a mark", "another name of tensorflow", "backslashes", "loop and reduce"}
+"""Shapes whose parts the others have too."""
+
+
 def candidates(recipe: Recipe) -> tuple[Inspection, list[Fix]]:
     stages = composing.with_batches(recipe, splitting.with_splits(recipe))
     looked = Inspection(stages=stages, sink=recipe.sink)
@@ -177,7 +181,9 @@ def tree(calls: CallPlan | Recipe, number: int) -> Any:
     return call.method, given, call.function is None, [tree(calls, each) for each in call.inputs]
 
 
-@pytest.mark.parametrize("shape", WRITTEN)
+@pytest.mark.parametrize(
+    "shape", [pytest.param(shape, marks=pytest.mark.slow if shape in BROADER else ()) for shape in WRITTEN]
+)
 def test_a_diff_makes_of_any_source_the_pipeline_that_was_measured(shape: str, tmp_path: Path) -> None:
     file, text = tmp_path / "train.py", WRITTEN[shape]
     file.write_bytes(text)

@@ -233,14 +233,18 @@ def test_what_another_run_draws_anew_is_compared_within_one_run(run_task: RunTas
 
 
 def test_an_inspection_names_the_slow_stage(run_task: RunTask) -> None:
-    events = run_task("make_dataset", "inspect", limit_s=10)
+    events = run_task("make_dataset", "inspect", limit_s=5)
     assert isinstance(events[-1], Done), events[-1]
     found = of(Inspected, events)
     assert len(found) >= 2 + 5, "after the description, the whole run and each stage"
     told = found[-1].inspection
     assert [stage.method for stage in told.stages] == ["range", "map", "shuffle", "batch", "prefetch"]
     slowest = max(told.costs, key=lambda cost: cost.elapsed_ns or 0.0)
-    assert told.stage(slowest.stage).label == "map(decode)"
+    decode = told.stage(slowest.stage)
+    assert decode.label == "map(decode)"
+    assert decode.function is not None
+    assert decode.function.costliest.startswith("line ")
+    assert decode.function.memoizable is None, "what it gives is the same in each pass: a cache keeps it"
     assert slowest.elements == 10
     assert _shape(told) == (10, 10, 400.0)
     assert told.first_ns is not None
@@ -262,7 +266,7 @@ def test_a_random_map_is_divided_and_gives_the_same_but_for_what_is_random(run_t
     assert equality.compare(found.fingerprint.as_written, found.fingerprint, False).status == "random"
 
 
-@pytest.mark.parametrize("name", ["make_augmented", "make_generated"])
+@pytest.mark.parametrize("name", ["make_augmented", pytest.param("make_generated", marks=pytest.mark.slow)])
 def test_of_python_that_gives_other_elements_in_each_pass_what_a_call_gives_is_kept(
     run_task: RunTask, tmp_path: Path, name: str
 ) -> None:
@@ -324,14 +328,6 @@ def test_python_that_fails_for_elements_that_are_left_out_is_measured(run_task: 
     events = run_task("make_ignored", "inspect", limit_s=5)
     assert isinstance(events[-1], Done), events[-1]
     assert of(Inspected, events)[-1].inspection.cost(1) is not None
-
-
-def test_python_that_gives_the_same_in_each_pass_is_left_to_a_cache(run_task: RunTask) -> None:
-    looked = of(Inspected, run_task("make_dataset", "inspect", limit_s=5))[-1].inspection
-    function = looked.stage(1).function
-    assert function is not None
-    assert function.costliest.startswith("line ")
-    assert function.memoizable is None
 
 
 def _shape(told: Inspection) -> tuple[int | None, int | None, float | None]:

@@ -117,7 +117,7 @@ def test_a_trial_in_a_fresh_interpreter_has_workers_as_well(tmp_path: Path) -> N
     ("place", "synchronous", "words"),
     [
         (0, True, "the parameter server was killed by SIGKILL"),
-        (2, False, "worker 1 was killed by SIGKILL"),
+        pytest.param(2, False, "worker 1 was killed by SIGKILL", marks=pytest.mark.slow),
     ],
 )
 def test_a_task_that_is_killed_fails_the_trial_at_once_and_leaves_no_process(

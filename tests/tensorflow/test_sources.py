@@ -285,7 +285,9 @@ def test_an_example_without_the_keys_says_which_it_has(tf: Any, made: Path) -> N
         source.decode(0, source.load(0))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind == "tfrecord" else pytest.mark.slow) for kind in KINDS]
+)
 def test_every_source_trains_on_equal_samples_under_feed_dict_and_tf_data(
     run_scenario: RunScenario, made: Path, kind: str
 ) -> None:

@@ -46,19 +46,22 @@ BACKENDS: list[dict[str, Any]] = [
     {"name": "queue", "backend": "fifo_queue"},
     {"name": "tf_data", "backend": "tf_data"},
     {"name": "tf_data, no prefetch", "backend": "tf_data", "options": {"prefetch": 0}},
-    {"name": "tf_data, prefetch 2", "backend": "tf_data", "options": {"prefetch": 2}},
 ]
-
-
-SAMPLES: list[dict[str, Any]] = [
-    {"name": f"samples, {n}", "backend": "fifo_queue", "options": {"element": "sample", "threads": n}} for n in (1, 4)
+IN_ANY_ORDER: list[dict[str, Any]] = [
+    {"name": "samples, 4 threads", "backend": "fifo_queue", "options": {"element": "sample", "threads": 4}},
+    {"name": "tf_data, auto", "backend": "tf_data", "options": {"parallel_calls": "auto", "prefetch": 2}},
 ]
 
 
 @pytest.fixture(scope="module")
-def trained(run_scenario_once: RunScenario) -> dict[str, TrialRecord]:
-    """Every backend's trial, and the ceiling's, by variant."""
-    return by_variant(run_scenario_once(with_ceilings(*BACKENDS, *SAMPLES, steps=300)))
+def trained_session(run_scenario_once: RunScenario) -> Session:
+    """A trial of every backend and of the ceiling."""
+    return run_scenario_once(with_ceilings(*BACKENDS, *IN_ANY_ORDER, steps=300))
+
+
+@pytest.fixture(scope="module")
+def trained(trained_session: Session) -> dict[str, TrialRecord]:
+    return by_variant(trained_session)
 
 
 def test_every_backend_trains_the_same_weights_on_the_same_samples(trained: dict[str, TrialRecord]) -> None:
@@ -68,11 +71,17 @@ def test_every_backend_trains_the_same_weights_on_the_same_samples(trained: dict
         np.testing.assert_allclose(losses(trained[name])[:40], reference[:40], rtol=1e-3, err_msg=name)
 
 
+@pytest.mark.parametrize("name", [entry["name"] for entry in [*BACKENDS, *IN_ANY_ORDER]])
+def test_the_samples_of_every_backend_are_proven_to_be_the_same(trained_session: Session, name: str) -> None:
+    work = trained_session.result(name).work
+    assert work.status == "equal", work.text
+
+
 def test_before_training_every_backend_has_the_same_accuracy(trained: dict[str, TrialRecord]) -> None:
     assert len({record.accuracy.before for record in trained.values()}) == 1
 
 
-@pytest.mark.parametrize("name", [entry["name"] for entry in [*BACKENDS, *SAMPLES]])
+@pytest.mark.parametrize("name", [entry["name"] for entry in [*BACKENDS, *IN_ANY_ORDER]])
 def test_training_learns_under_every_backend(trained: dict[str, TrialRecord], name: str) -> None:
     accuracy = trained[name].accuracy
     assert accuracy.before is not None
@@ -135,14 +144,24 @@ DELAY_MS = 20.0
 
 
 @pytest.fixture(scope="module")
-def delayed(run_scenario_once: RunScenario) -> dict[str, TrialRecord]:
-    """Trials whose batches take `DELAY_MS` to make."""
+def delayed_scenario() -> Scenario:
+    """Of batches that take `DELAY_MS` to make."""
     slow = {**SMALL, "source": {**SMALL["source"], "latency_ms": DELAY_MS}}
-    two = {"name": "queue, 4 threads", "backend": "fifo_queue", "options": {"threads": 4}}
-    return by_variant(run_scenario_once(variants(*BACKENDS[:4], two, **slow)))
+    four = {"name": "queue, 4 threads", "backend": "fifo_queue", "options": {"threads": 4}}
+    return with_ceilings(*BACKENDS, four, steps=60, **slow)
 
 
-@pytest.mark.parametrize("entry", BACKENDS[:4], ids=lambda entry: entry["name"])
+@pytest.fixture(scope="module")
+def delayed_session(delayed_scenario: Scenario, run_scenario_once: RunScenario) -> Session:
+    return run_scenario_once(delayed_scenario)
+
+
+@pytest.fixture(scope="module")
+def delayed(delayed_session: Session) -> dict[str, TrialRecord]:
+    return by_variant(delayed_session)
+
+
+@pytest.mark.parametrize("entry", BACKENDS, ids=lambda entry: entry["name"])
 def test_a_planted_delay_is_found_as_input_wait(delayed: dict[str, TrialRecord], entry: dict[str, Any]) -> None:
     """One-sided: a busy machine lengthens a wait, nothing shortens it. benchmarks/planted_delay has both sides."""
     record = delayed[entry["name"]]
@@ -159,12 +178,11 @@ def test_producers_of_a_queue_wait_side_by_side(delayed: dict[str, TrialRecord])
     assert wait_ms(delayed["queue, 4 threads"]).mean() < 0.6 * wait_ms(delayed["queue"]).mean()
 
 
-def test_a_slow_producer_is_input_bound_under_every_backend(run_scenario: RunScenario) -> None:
+def test_a_slow_producer_is_input_bound_under_every_backend(
+    delayed_scenario: Scenario, delayed_session: Session
+) -> None:
     """XProf 2.24 calls the queue of this 'NOT input-bound' and the feed_dict 'potentially'."""
-    slow = {**SMALL, "source": {**SMALL["source"], "latency_ms": 12}}
-    scenario = with_ceilings(*BACKENDS[:3], repeats=2, steps=30, **slow)
-    session = run_scenario(scenario)
-    for result in summarise(scenario, session.trials, cores=2)[:3]:
+    for result in summarise(delayed_scenario, delayed_session.trials, cores=2)[:4]:
         kind, doubt = result.verdict.kind, result.verdict.doubt
         found = doubt.likeliest if kind == "inconclusive" and doubt is not None else kind  # beside much other work
         assert found == "input-bound", (result.variant, result.verdict.text)

@@ -13,7 +13,7 @@ from tests.trials import without_ceilings
 
 
 def test_it_trains_the_same_samples_under_every_backend_and_fills_the_device_up(run_scenario: RunScenario) -> None:
-    scenario = load("tutorial", ["model.step_ms=4"], run={"steps": 150, "repeats": 1})
+    scenario = load("tutorial", ["model.step_ms=4"], run={"steps": 90, "repeats": 1})
     session = run_scenario(scenario)
     assert session.environment.accelerator_name == "emulated accelerator, busy 4 ms a step"
     for record in session.trials:

@@ -82,7 +82,7 @@ def test_every_text_of_a_model_is_made_safe_but_what_is_data(model: type[BaseMod
 
 
 @pytest.mark.parametrize("name", SESSIONS)
-@settings(max_examples=8, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, suppress_health_check=list(HealthCheck))
 @given(texts=st.lists(UTF8, min_size=1, max_size=12))
 def test_no_view_of_a_session_steers_a_terminal(
     name: str, texts: list[str], tmp_path_factory: pytest.TempPathFactory

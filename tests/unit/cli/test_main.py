@@ -178,7 +178,9 @@ def test_a_folder_in_which_a_link_leads_to_itself_is_one_message(
     assert f"Error: {tmp_path}/loop: Too many levels of symbolic links." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGHUP))]
+)
 def test_a_report_that_is_ended_while_it_is_written_leaves_no_part_of_a_file(
     number: signal.Signals, tmp_path: Path
 ) -> None:
@@ -258,7 +260,7 @@ def test_a_page_with_a_long_name_is_on_the_screen_with_all_that_is_said(
 
 
 @pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("arguments", "code"), [(["scenarios"], 1), (["plan", "nosuch"], 2), (["comapre"], 2)])
+@pytest.mark.parametrize(("arguments", "code"), [(["lesson"], 1), (["comapre"], 2)])
 def test_with_stderr_full_as_well_the_exit_code_is_all_that_there_is(
     arguments: list[str], code: int, unbuffered: str
 ) -> None:

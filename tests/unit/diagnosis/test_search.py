@@ -516,7 +516,7 @@ def looks(ran: Machine) -> list[int]:
     return [trial.index for trial in trials_of(ran, variants.INSPECTION)]
 
 
-@pytest.mark.parametrize("first_ms", [8.0, 40.0, 4.0])
+@pytest.mark.parametrize("first_ms", [8.0, 40.0, pytest.param(4.0, marks=pytest.mark.slow)])
 def test_what_is_left_of_the_budget_looks_again_at_stages_whose_costs_do_not_go_with_the_whole(first_ms: float) -> None:
     """They explain too little, or one takes longer than the whole pipeline."""
     ran = machine({PARALLEL: 2.0}, second_look=python_decode())
@@ -530,7 +530,7 @@ def test_what_is_left_of_the_budget_looks_again_at_stages_whose_costs_do_not_go_
     assert "hint" not in named.text
 
 
-@pytest.mark.parametrize("first_ms", [8.0, 40.0, 4.0])
+@pytest.mark.parametrize("first_ms", [8.0, 40.0, pytest.param(4.0, marks=pytest.mark.slow)])
 def test_a_doubt_that_another_look_leaves_is_told_to_and_no_third_look_follows(first_ms: float) -> None:
     ran = machine({PARALLEL: 2.0})
     ran.looked_at = python_decode(first_ms)
@@ -733,7 +733,10 @@ def test_of_a_loop_over_several_datasets_each_trial_takes_the_one_that_was_inspe
     assert set(places[1:]) == {1}
 
 
-@pytest.mark.parametrize(("start_s", "time_s"), [(0.1, 1.2), (6.0, 1.5), (14.0, 3.5), (90.0, 5.0)])
+@pytest.mark.parametrize(
+    ("start_s", "time_s"),
+    [(14.0, 3.5), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((0.1, 1.2), (6.0, 1.5), (90.0, 5.0)))],
+)
 def test_trials_that_are_long_in_starting_measure_longer_and_are_fewer(start_s: float, time_s: float) -> None:
     slow = python_decode(1.0).model_copy(update={"make_ns": start_s * 1e9})
     ran = Machine(slow, lambda edits: 0.5 if edits else 1.0)
@@ -812,7 +815,7 @@ def test_where_the_best_can_no_longer_be_confirmed_the_next_best_is() -> None:
     assert slow.now_s - 5.0 <= 60.0
 
 
-@pytest.mark.parametrize("budget_s", [30.0, 40.0, 55.0])
+@pytest.mark.parametrize("budget_s", [30.0, pytest.param(40.0, marks=pytest.mark.slow), 55.0])
 def test_of_several_fixes_that_help_a_short_budget_confirms_one_rather_than_begin_others(budget_s: float) -> None:
     ran = machine({CACHED: 9.0, BATCHED: 8.0, PARALLEL: 2.0, PREFETCHED: 1.5}, noise=0.05)
     found = diagnose(ran, allow_threads=True, budget_s=budget_s)

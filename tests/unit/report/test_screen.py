@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 from rich.text import Text
 
 from pipeline_bench.model import Series
+from pipeline_bench.model import session as sessions_file
 from pipeline_bench.model.diagnosis import Attempt, CodeChange, Equality
 from pipeline_bench.model.edits import InsertAfter
 from pipeline_bench.model.pipeline import ScriptTraining
 from pipeline_bench.model.result import Doubt, WorkCheck
-from pipeline_bench.model.session import Session, load
+from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import PhaseMark, Track
 from pipeline_bench.report import ceilings, screen
 from tests.golden import BUILT, ROOT, SESSIONS
@@ -20,6 +22,7 @@ from tests.unit import diagnoses, sessions
 from tests.unit.console import printed
 
 PAGE_LINES = 2
+load = cache(sessions_file.load)  # of the committed ones, which several tests look at
 COMMITTED = [name for name in SESSIONS if (each := load(ROOT / name)).diagnosis is None and each.selftest is None]
 _WHOLE_NAME = 15
 """Characters of a variant's name that are never cut from its row of figures."""

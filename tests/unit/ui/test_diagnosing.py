@@ -44,7 +44,7 @@ class Screen(Terminal):
         self.view.trial_finished(done, session.trials[0], session)
 
 
-@pytest.mark.parametrize(("width", "height"), [(40, 60), (60, 10), (80, 24), (160, 24)])
+@pytest.mark.parametrize(("width", "height"), [(40, 10), (80, 24), pytest.param(160, 60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["drained", "failed", "hostile", "thirty"])
 def test_nothing_jumps(width: int, height: int, name: str) -> None:
     screen, session = Screen(width, height), diagnoses.EVERY[name]()
