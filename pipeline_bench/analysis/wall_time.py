@@ -77,6 +77,7 @@ def remarks(time: WallTime, memory_bytes: int, step: Result | None = None) -> It
         step: the figures of its steps.
     """
     yield from _first_batch(time.epochs)
+    yield from _first_epoch(time.epochs)
     yield from _slower(time.epochs)
     yield from _epoch_starts(time.epochs)
     yield from _iterator_ends(time.epochs)
@@ -101,6 +102,22 @@ def _first_batch(epochs: Sequence[Epoch]) -> Iterator[str]:
     waited_s = (epochs[0].first_wait_ns or 0) / 1e9 if epochs and epochs[0].count == 1 else 0.0
     if waited_s > LONG_FIRST_BATCH_S:
         yield f"the first batch was waited for {waited_s:.0f} s: is a large shuffle buffer filled first?"
+
+
+def _first_epoch(epochs: Sequence[Epoch]) -> Iterator[str]:
+    """Yield that the first epoch waited for its input and the later ones hardly did, as where it fills a cache."""
+    if not epochs or epochs[0].count > 1 or any(epoch.wait_ns is None for epoch in epochs):
+        return
+    first, later = (
+        sum(epoch.wait_ns or 0 for epoch in some) / max(1, sum(epoch.steps_ns for epoch in some))
+        for some in (epochs[:1], epochs[1:])
+    )
+    is_less = later < BOUND_SHARE <= first and later < first / 2  # 10.1 % and 9.9 % are the same
+    if is_less and any(epoch.steps_ns for epoch in epochs[1:]):
+        yield (
+            f"the first epoch waited for its input for {units.share(first)} of its steps' time, the later ones for "
+            f"{units.share(later)}: it fills a cache, or reads files that memory then holds"
+        )
 
 
 def _slower(epochs: Sequence[Epoch]) -> Iterator[str]:

@@ -22,7 +22,7 @@ KIND = "your_pipeline"
 MODEL_STEP, REBUILDING = "model step", "rebuilding"
 """What a trial's watch reports that it does: a step of the model, or the pipeline's calls again, with the edits."""
 FINGERPRINT_BATCHES = 16
-INFINITE = -1
+INFINITE, UNKNOWN = -1, -2
 """`tf.data.INFINITE_CARDINALITY`: the pipeline never ends."""
 
 
@@ -158,8 +158,11 @@ class Stage(Data):
     """Whether the loop that goes round once for each pass over the data makes it each time: no cache lives on."""
     epoch_hooks: bool = False
     """Of a PyDataset's `__getitem__`: whether its class does something between epochs, which may change the batches."""
-    left_early: bool = False
-    """Whether a `take` behind it leaves it before its end, in every pass: TensorFlow then empties a cache."""
+    left_early: bool | None = False
+    """Whether a `take` behind it leaves it before its end, in every pass: TensorFlow then empties a cache.
+
+    None where that is not known.
+    """
 
     @property
     def label(self) -> str:

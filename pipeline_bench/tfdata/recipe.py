@@ -114,7 +114,7 @@ class Recipe:
             .model_copy(
                 update={
                     "shared": each in shared,
-                    "left_early": id(calls[each].result) in left,
+                    "left_early": left.get(id(calls[each].result), False),
                     "anew": each in anew,
                     "input_shares": _input_shares(calls, calls[each]),
                 }

@@ -371,7 +371,7 @@ def endless(stages: Sequence[Stage], number: int) -> bool:
 
 def never_full(stages: Sequence[Stage], cache: Stage) -> bool:
     """Return whether a cache never has all elements: behind an endless repeat, or left early in every pass."""
-    return cache.left_early or endless(stages, cache.id)
+    return cache.left_early is True or endless(stages, cache.id)
 
 
 def per_sink_element(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import graphlib
+import math
 import os
 import resource
 import statistics
@@ -21,6 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline_bench.model.pipeline import UNKNOWN
 from pipeline_bench.system.processes import queued_s
 from pipeline_bench.tfdata import user_code
 from pipeline_bench.tfdata.describe import nbytes
@@ -120,10 +122,10 @@ class FlatIterator(EagerIterator):
 
         if isinstance(error, core._NotOkStatusException):  # as the C interface gives it
             error = core._status_to_exception(error)
-        if isinstance(error, tf.errors.OutOfRangeError):
-            return StopIteration()
-        # Not a CancelledError alone: a Python function that was cancelled shows as another one.
-        return OutOfTimeError() if deadline is not None and deadline.passed else error
+        # Not a CancelledError alone: a Python function that was cancelled shows as another one, a generator as its end.
+        if deadline is not None and deadline.passed:
+            return OutOfTimeError()
+        return StopIteration() if isinstance(error, tf.errors.OutOfRangeError) else error
 
 
 def _flat_specs(structure: Any) -> list[Any]:
@@ -308,19 +310,59 @@ def caches_in(dataset: Any) -> list[Any]:
     return [each for each in upstream_of(dataset) if type(each).__name__ in ("CacheDataset", "_SnapshotDataset")]
 
 
-def left_early(dataset: Any) -> set[int]:
-    """Return the identities of the datasets in a pipeline that a `take` leaves before their end, in every pass.
+def left_early(dataset: Any) -> dict[int, bool | None]:
+    """Return which datasets of a pipeline a `take` leaves before their end, in every pass, by their identities.
 
-    TensorFlow then empties a cache among them (tensorflow/core/kernels/data/cache_dataset_ops.cc).
+    None of one for which it is not known: how many elements it has, or how many are read for one behind it. TensorFlow
+    empties a cache that is left early (tensorflow/core/kernels/data/cache_dataset_ops.cc).
     """
-    left: set[int] = set()
+    left: dict[int, bool | None] = {}
+    read: dict[int, float] = {}  # at least so many elements of each, in a pass over the whole
+    more: set[int] = set()  # or more
     for each in reversed(upstream_of(dataset)):
-        kind, inputs = type(each).__name__, inputs_of(each)
-        takes = kind == "_TakeDataset" and hasattr(each._count, "numpy")  # of a graph no number is known
-        ends = takes and 0 <= int(each._count) < int(inputs[0].cardinality())
-        if ends or (id(each) in left and kind != "_RepeatDataset"):
-            left.update(map(id, inputs))
+        given = read.get(id(each), math.inf)
+        if given < math.inf:
+            count = int(each.cardinality())
+            if 0 <= count <= given:
+                given = math.inf
+            else:
+                left[id(each)] = None if count == UNKNOWN or id(each) in more else True
+        at_least, inputs = _reads_at_least(each, given), inputs_of(each)
+        for one in inputs:
+            read[id(one)] = max(at_least, read.get(id(one), 0.0))
+        if id(each) in more or _kind(each) in ("Filter", *_SEVERAL_OF_ONE):
+            more.update(map(id, inputs))
     return left
+
+
+def _reads_at_least(dataset: Any, given: float) -> float:
+    """Return how many elements a dataset reads at least of its input before it has given so many; inf: all."""
+    kind = _kind(dataset)
+    number = _number(dataset, {"Take": "_count", "Shuffle": "_buffer_size", "Skip": "_count"}.get(kind, "_batch_size"))
+    if kind == "Take":  # of a graph no number is known
+        return given if number is None or number < 0 else min(given, number)
+    if given == math.inf:
+        return given
+    if kind == "Shuffle":  # its buffer is filled first, and for each element that it gives it reads another
+        return given if number is None else math.inf if number < 0 else given + max(0, number - 1)
+    if kind == "Skip":
+        return given + max(0, number or 0)
+    if kind in ("Batch", "ParallelBatch", "PaddedBatch"):
+        return given * (number or 1)
+    return given if kind not in _SEVERAL_OF_ONE else min(given, 1.0)
+
+
+_SEVERAL_OF_ONE = ("FlatMap", "Interleave", "ParallelInterleave", "Unbatch", "Rebatch", "Concatenate")
+"""The kinds of datasets that may give several elements for one of an input, or none of them."""
+
+
+def _kind(dataset: Any) -> str:
+    return type(dataset).__name__.removeprefix("_").removesuffix("Dataset")
+
+
+def _number(dataset: Any, attribute: str) -> int | None:
+    value: Any = getattr(dataset, attribute, None)
+    return int(value) if hasattr(value, "numpy") else None
 
 
 def fill(caches: Sequence[Any], limit_s: float, alive: Callable[[], None] = lambda: None) -> list[Pass]:

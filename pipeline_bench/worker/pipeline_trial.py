@@ -290,7 +290,7 @@ class PipelineEngine(Engine):
             cache
             for cache in throughput.caches_in(made.dataset)
             if id(cache) in inserted
-            or not (id(cache) in left or id(cache) in full or int(cache.cardinality()) == INFINITE)
+            or not (left.get(id(cache)) or id(cache) in full or int(cache.cardinality()) == INFINITE)
         ]
         if not filling:
             return made.dataset

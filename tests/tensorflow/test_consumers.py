@@ -384,6 +384,14 @@ def test_an_element_that_never_comes_is_given_up() -> None:
         never.take(deadline)
 
 
+def test_a_generator_that_is_given_up_has_not_come_to_its_end() -> None:
+    """One that is cancelled between two samples says that it has none left, in about one of sixty tries."""
+    ended, deadline = tf.errors.OutOfRangeError(None, None, "End of sequence"), throughput.Deadline(1.0)
+    assert isinstance(throughput.FlatIterator._explained(ended, deadline), StopIteration)
+    deadline.passed = True
+    assert isinstance(throughput.FlatIterator._explained(ended, deadline), throughput.OutOfTimeError)
+
+
 def test_every_element_of_a_warm_up_is_a_sign_of_life() -> None:
     signs: list[str] = []
     dataset = tf.data.Dataset.range(9).repeat()

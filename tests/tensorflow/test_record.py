@@ -15,7 +15,7 @@ from pipeline_bench.diagnosis import chain
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.pipeline import Stage, Target
-from pipeline_bench.tfdata import describe, loading, public_api, source_loops
+from pipeline_bench.tfdata import describe, loading, public_api, source_loops, throughput
 from pipeline_bench.tfdata.recipe import Call, Recipe
 from pipeline_bench.tfdata.record import Recording
 from tests.tensorflow import recorded
@@ -398,9 +398,55 @@ def test_what_a_take_leaves_before_its_end_is_told() -> None:
 
     with Recording() as recording:
         cached = tf.data.Dataset.range(9).cache()
-        made = [cached.take(4), cached.take(9), cached.take(-1), cached.repeat(2).take(4), cached.map(abs).take(4)]
-    left = [[stage.left_early for stage in recording.recipe(each).stages] for each in made]
-    assert left == [[True, True, False], [False] * 3, [False] * 3, [False, False, True, False], [True] * 3 + [False]]
+        made = {
+            "less": cached.take(4),
+            "all": cached.take(9),
+            "no limit": cached.take(-1),
+            "of one pass": cached.repeat().take(4),
+            "of several passes": cached.repeat().take(12),
+            "behind a map": cached.map(abs).take(4),
+            "of batches": cached.batch(3).prefetch(1).take(3),
+            "of a full shuffle": cached.shuffle(9).take(1),
+            "of a shuffle": cached.shuffle(7).skip(1).take(1),
+            "of all by a shuffle": cached.shuffle(7).skip(1).take(2),
+            "of a filter": cached.filter(lambda value: value > 0).take(4),
+            "of several for one": cached.flat_map(lambda value: tf.data.Dataset.range(9)).take(9),
+        }
+    left = {name: recording.recipe(each).stages[1].left_early for name, each in made.items()}
+    leaves = {"less", "of one pass", "behind a map", "of a shuffle"}
+    unknown = dict.fromkeys(("of a filter", "of several for one"))
+    assert left == {name: name in leaves for name in made} | unknown
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        "take(3)",
+        "shuffle(10).take(3)",
+        "shuffle(9).take(1)",
+        "shuffle(9).take(2)",
+        "repeat().take(9)",
+        "batch(2).take(4)",
+        "shuffle(5).batch(3).take(2)",
+    ],
+)
+def test_a_cache_that_is_not_left_early_is_full_behind_the_first_pass(behind: str) -> None:
+    import tensorflow as tf
+
+    made: list[int] = []
+
+    def note(value: Any) -> Any:
+        made.append(int(value))
+        return value
+
+    read = tf.data.Dataset.range(10).map(lambda value: tf.py_function(note, [value], tf.int64))
+    cached = read.cache()
+    data = eval(f"cached.{behind}", {"cached": cached})
+    left = throughput.left_early(data).get(id(cached), False)
+    for _ in range(2):
+        for _ in data:
+            pass
+    assert (len(made) == 10) is (left is False)
 
 
 def test_how_much_a_concatenate_takes_from_each_input_is_told() -> None:

@@ -97,6 +97,10 @@ HOSTS = [
         *(("run.md", text) for text in RUN),
         *(("diagnose.md", text) for text in DIAGNOSE),
         *(("in_the_job.md", text) for text in JOB),
+        (
+            "run.md",
+            f"a first epoch that waits for its input for {percent(limit.BOUND_SHARE)} of its steps' time or more",
+        ),
     ],
 )
 def test_a_page_gives_the_number_that_decides(page: str, text: str) -> None:

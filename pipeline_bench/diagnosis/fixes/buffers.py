@@ -13,7 +13,7 @@ from pipeline_bench.model.calls import AUTOTUNE, KEEPING, MemoizableCall, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, PrefetchToDevice, Remove, SetArgument
 from pipeline_bench.model.function_edits import DivideMap, Memoize
-from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
 from pipeline_bench.text import units
 
 _LARGE_READ_BYTES = 8 * 2**20
@@ -93,8 +93,11 @@ def _cache_blocker(inspection: Inspection, context: Context) -> str | None:
     if inspection.once:
         return f"{chain.one_pass(inspection)}, and nothing would be read from a cache"
     run = list(reversed(chain.trunk(inspection)))
-    for stage in run[len(_fixed_part(inspection, run)) :]:
-        if stage.method == "take_while" or (stage.method == "take" and stage.arguments.get("count") != -1):
+    fixed = _fixed_part(inspection, run)
+    is_whole = bool(fixed) and fixed[-1].left_early is False
+    for stage in run[len(fixed) :]:
+        takes = stage.method == "take" and stage.arguments.get("count") != INFINITE
+        if stage.method == "take_while" or (takes and not is_whole):
             return f"{stage.label} behind it may end a pass before the cache is full, and then nothing is read from it"
     return None
 

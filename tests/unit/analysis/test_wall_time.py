@@ -108,6 +108,29 @@ def test_later_epochs_that_are_slower_are_told_of_with_what_grew() -> None:
 
 
 @pytest.mark.parametrize(
+    ("waits_s", "is_told"),
+    [
+        ((6.0, 0.3, 0.2), True),
+        ((6.0, 3.0, 3.1), False),
+        ((1.01, 0.99, 0.99), False),
+        ((6.0,), False),
+        ((0.1, 0.1), False),
+        ((6.0, None), False),
+    ],
+)
+def test_a_first_epoch_that_alone_waits_is_told(waits_s: tuple[float | None, ...], is_told: bool) -> None:
+    time = training([11.0] * len(waits_s))
+    waits_ns = [None if wait_s is None else int(wait_s * SECOND) for wait_s in waits_s]
+    epochs = [epoch.model_copy(update={"wait_ns": ns}) for epoch, ns in zip(time.epochs, waits_ns, strict=True)]
+    remarks = told(time.model_copy(update={"epochs": tuple(epochs)}))
+    assert len(remarks) == is_told
+    if is_told:
+        assert remarks[0].startswith(
+            "the first epoch waited for its input for 60 % of its steps' time, the later ones for 2 %: it fills"
+        )
+
+
+@pytest.mark.parametrize(
     ("step_ms", "wait_share", "steps_a_call", "expected"),
     [
         (3.0, 0.04, 1, True),

@@ -683,7 +683,8 @@ def test_a_random_map_that_can_be_divided_is_cached_within_behind_what_does_not_
         assert not fix.reorders
     assert not of_kind(tried(chained(augment, *mixed)), "cache_within_map"), "it was not proven to be divisible"
     assert not of_kind(
-        tried(chained(divided, stage(1, "batch", 0), stage(2, "shuffle", 1), stage(3, "take", 2))), "cache_within_map"
+        tried(chained(divided, stage(1, "batch", 0), stage(2, "shuffle", 1), stage(3, "take_while", 2))),
+        "cache_within_map",
     )
     assert not of_kind(tried(chained(divided, stage(1, "repeat", 0), stage(2, "cache", 1))), "cache_within_map")
     behind_one = chained(divided, stage(1, "cache", 0), stage(2, "shuffle", 1))
@@ -729,9 +730,14 @@ def test_a_shuffle_that_does_not_reshuffle_stays_behind_the_repeat() -> None:
     assert not of_kind(tried(chain_of(*stages)), "order")
 
 
-@pytest.mark.parametrize(("count", "is_tried"), [(8, False), (-1, True)])
-def test_nothing_is_cached_in_front_of_what_may_end_a_pass_early(count: int, is_tried: bool) -> None:
-    stages = (source(), mapped(1, "decode"), stage(2, "shuffle", 1), stage(3, "take", 2, count=count))
+@pytest.mark.parametrize(
+    ("count", "left_early", "is_tried"), [(8, True, False), (8, None, False), (8, False, True), (-1, None, True)]
+)
+def test_nothing_is_cached_in_front_of_what_may_end_a_pass_early(
+    count: int, left_early: bool | None, is_tried: bool
+) -> None:
+    decode = mapped(1, "decode").model_copy(update={"left_early": left_early})
+    stages = (source(), decode, stage(2, "shuffle", 1), stage(3, "take", 2, count=count))
     found = [each for each in tried(chain_of(*stages)) if each.fix.kind == "cache"]
     assert [each.outcome == "pending" for each in found] == [is_tried]
     assert is_tried or "take behind it may end a pass before the cache is full" in found[0].reason
