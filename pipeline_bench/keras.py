@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline_bench.model.session import Session
 from pipeline_bench.monitoring import harmless, tell_unwatched
-from pipeline_bench.monitoring.fit import Course, age_s
+from pipeline_bench.monitoring.epochs import age_s
+from pipeline_bench.monitoring.fit import Course
 from pipeline_bench.monitoring.fit_watch import FitWatch, timing_of
 from pipeline_bench.monitoring.record import JobRecord, SavedJob, write_line
 from pipeline_bench.text import line_of

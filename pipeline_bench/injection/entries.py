@@ -28,9 +28,7 @@ def of_fit(training: tuple[int, Any]) -> dict[str, Any] | None:
     number, monitor = training
     if monitor.kept is None:
         return None
-    spent = monitor.kept.session.wall_time
-    name = f"fit of {program()}"
-    return {**_training(name, monitor.kept), "number": number, "time": spent and spent.model_dump()}
+    return {**_training(f"fit of {program()}", monitor.kept), "number": number}
 
 
 def of_loop(where: str, loop: Any, only_reads: bool) -> dict[str, Any] | None:
@@ -44,7 +42,7 @@ def of_loop(where: str, loop: Any, only_reads: bool) -> dict[str, Any] | None:
     if loop.record.kept is None:
         return None
     its_own = {"on_tf_data": loop.on_tf_data, "remarks": loop.remarks, "trains": not only_reads}
-    return {**_training(f"loop of {where}", loop.record.kept), **its_own}
+    return {**_training(f"loop of {where}", loop.record.kept, timed=not only_reads), **its_own}
 
 
 def program() -> str:
@@ -67,8 +65,9 @@ def folder() -> str | None:
         return None
 
 
-def _training(name: str, kept: Any) -> dict[str, Any]:
+def _training(name: str, kept: Any, timed: bool = True) -> dict[str, Any]:
     figures, folder = kept.figures, kept.folder
+    spent = kept.session.wall_time if timed else None
     return {
         "name": name,
         "steps": figures.steps,
@@ -78,6 +77,7 @@ def _training(name: str, kept: Any) -> dict[str, Any]:
         "line": figures.line,
         "folder": None if folder is None else str(folder),
         "unsaved": kept.unsaved,
+        "time": spent and spent.model_dump(),
     }
 
 

@@ -315,7 +315,7 @@ class Watched:
     def _begun(self, where: str, begin: Callable[[str], Any]) -> Any:
         with self.inside_library():
             loop = begin(where)
-        loop.record.on_kept = self._write
+        loop.record.on_kept, loop.passes.counts_start_up = self._write, not self._trainings
         return loop
 
     def end(self) -> None:

@@ -46,7 +46,7 @@ class Epoch(Record):
 
 
 class WallTime(Record):
-    """A call of `fit`, from its begin to its end on the monotonic clock.
+    """A call of `fit`, or a loop of the program's own over its data, from its begin to its end on the monotonic clock.
 
     Attributes:
         before_s: what its process had run before that; None where that says nothing: of a later one, a notebook.

@@ -45,6 +45,7 @@ class CallMonitor(LoopMonitor):
             fed: what the input wait is where a call is handed its batch, for a reader.
         """
         super().__init__(name, device, out, waits_for_device=True)
+        self.record.course = None  # its batches are of no data that is passed over
         self._fed = fed
         self._under_way: dict[int, tuple[int, int]] = {}
         """Of each thread: when its step began, and how long that has waited so far, in ns."""

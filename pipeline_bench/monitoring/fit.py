@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
-import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
-from time import CLOCK_BOOTTIME, clock_gettime, monotonic_ns
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,16 +14,11 @@ import numpy.typing as npt
 
 from pipeline_bench.model.job import Epoch, WallTime
 from pipeline_bench.monitoring import collectives, strategies
+from pipeline_bench.monitoring.epochs import KeptEpochs, memory_bytes
 from pipeline_bench.monitoring.steps import NO_WAIT_NS, Totals
 
 if TYPE_CHECKING:
     from pipeline_bench.monitoring.ring import RingRows
-
-
-MAX_EPOCHS = 512
-"""Of more epochs neighbours are kept as one, as often as it takes: a training may have a hundred thousand."""
-
-_SUMS = sorted(set(Epoch.model_fields) - {"begin_ns", "end_ns", "memory_bytes"})
 
 
 class Course:
@@ -40,8 +33,7 @@ class Course:
         self.before_s: float | None = None
         self._steps_a_call = steps_a_call
         self._begin_ns = monotonic_ns()
-        self._epochs: list[Epoch] = []
-        self._size = 1
+        self._epochs = KeptEpochs()
         self._spent: dict[str, int] = {}
         self._epoch_ns = self._test_ns = self._end_ns = 0
         self._stepped = False
@@ -91,15 +83,9 @@ class Course:
         if not self._stepped and not totals.steps:  # ended within its first step, as by Ctrl-C while that waited
             self.spend("first_step_ns", monotonic_ns() - self._epoch_ns - sum(self._spent.values()))
         steps = {"steps_ns": totals.time_ns, "wait_ns": totals.wait_ns if totals.waits == totals.steps else None}
-        ended = {"end_ns": monotonic_ns(), "memory_bytes": _memory_bytes()}
-        epoch = Epoch.model_validate({"begin_ns": self._epoch_ns, **ended, **steps, **self._spent})
+        ended = {"end_ns": monotonic_ns(), "memory_bytes": memory_bytes()}
+        self._epochs.add(Epoch.model_validate({"begin_ns": self._epoch_ns, **ended, **steps, **self._spent}))
         self._epoch_ns, self._spent = 0, {}
-        if self._epochs and self._epochs[-1].count < self._size:
-            epoch = _together(self._epochs.pop(), epoch)
-        self._epochs.append(epoch)
-        if len(self._epochs) > MAX_EPOCHS:
-            self._epochs = _in_pairs(self._epochs)
-            self._size *= 2
 
     def end(self, totals: Totals) -> None:
         """Take in that the training has ended, within an epoch that has these totals or after the last one."""
@@ -114,7 +100,7 @@ class Course:
             first: when the epoch's first step ended and how long it waited, if `first_step` was not called yet.
         """
         other = copy.copy(self)
-        other._epochs, other._spent = list(self._epochs), dict(self._spent)
+        other._epochs, other._spent = self._epochs.copy(), dict(self._spent)
         if first is not None:
             other.first_step(*first)
         other.end(totals)
@@ -126,43 +112,10 @@ class Course:
             before_s=self.before_s,
             begin_ns=self._begin_ns,
             end_ns=self._end_ns or monotonic_ns(),
-            epochs=tuple(self._epochs),
+            epochs=self._epochs.all,
             last_callbacks_ns=self._spent.get("callbacks_ns", 0),
             steps_a_call=self._steps_a_call,
         )
-
-
-def _in_pairs(epochs: list[Epoch]) -> list[Epoch]:
-    """Return epochs 0 and 1 as one, 2 and 3 as one …; the last one alone where their number is odd."""
-    pairs = [epochs[place : place + 2] for place in range(0, len(epochs), 2)]
-    return [_together(*pair) if len(pair) > 1 else pair[0] for pair in pairs]
-
-
-def _together(first: Epoch, second: Epoch) -> Epoch:
-    """Return two epochs in a row as one."""
-    known = [(getattr(first, name), getattr(second, name)) for name in _SUMS]
-    sums = {name: None if None in pair else sum(pair) for name, pair in zip(_SUMS, known, strict=True)}
-    ends = {"begin_ns": first.begin_ns, "end_ns": second.end_ns, "memory_bytes": second.memory_bytes}
-    return Epoch.model_validate(ends | sums)
-
-
-def age_s() -> float | None:
-    """Return how long this process has run, in seconds; None where the system does not say."""
-    try:
-        # Field 22 of proc_pid_stat(5), in clock ticks since the machine was started; the second one may hold spaces.
-        ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
-        now_s = clock_gettime(CLOCK_BOOTTIME)
-    except (OSError, ValueError, IndexError):
-        return None
-    return now_s - ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _memory_bytes() -> int | None:
-    """Return what this process holds in memory; None where the system does not say."""
-    try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 class PlainTiming:

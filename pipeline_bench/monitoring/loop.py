@@ -39,6 +39,7 @@ class LoopMonitor:
 
     Attributes:
         record: of the loop.
+        passes: those over its data.
         trained_on: how many of its batches a call trained on, as far as that is known.
         in_training: whether it is in a `tf.function` that trains.
         saw_training: whether anything was seen to train while it went on.
@@ -67,6 +68,7 @@ class LoopMonitor:
         self.trained_on, self.in_training, self.saw_training = 0, False, False
         self.record = JobRecord(name, device, out, after_poll=_poller(self), waits_for_device=waits_for_device)
         self._steps = LoopSteps(self.record.log)
+        self.record.course = self.passes = self._steps.passes
 
     @property
     def summary(self) -> JobSummary:
@@ -194,8 +196,8 @@ class DatasetMonitor(LoopMonitor):
         self.probe = probe.Probe(self._receive, self._ring, a_row_a_call=False)
         probe.time_ends()
         self._ends_ns = probe.ends_ns
-        self._passes, self._ended_s, self._longest_end_s = 0, 0.0, 0.0
-        """Of those in eager code: how many began, and how long the ends of iterators took before all but the first."""
+        self._ended_s, self._longest_end_s = 0.0, 0.0
+        """How long the ends of iterators took in eager code, before all passes but the first."""
         self._patch = probe.autograph_loops_timed()
         self._patch.__enter__()
 
@@ -246,10 +248,9 @@ class DatasetMonitor(LoopMonitor):
         self._steps.receive(at_ns, wait_ns, threading.get_ident(), iterator)
 
     def _begin_pass(self, end_s: float) -> None:
-        if self._passes:
+        if self._steps.begun:
             self._ended_s += end_s
             self._longest_end_s = max(self._longest_end_s, end_s)
-        self._passes += 1
 
 
 class IteratorMonitor(LoopMonitor):

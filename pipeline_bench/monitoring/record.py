@@ -24,6 +24,7 @@ from pipeline_bench.model.selftest import last_selftest
 from pipeline_bench.model.session import Session, make_folder, save
 from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps
 from pipeline_bench.monitoring import collectives
+from pipeline_bench.monitoring.epochs import Passes
 from pipeline_bench.monitoring.fit import Course
 from pipeline_bench.monitoring.publishing import Publisher
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread, jax_is_at_work
@@ -74,7 +75,7 @@ class JobRecord:
         notes: for the session's reader.
         so_far: gives all steps so far, those too that are not in the log yet, and the course likewise; called in the
             sampler's thread.
-        course: of a training that has epochs; the session keeps it.
+        course: of a training that has epochs, or passes; the session keeps it.
         kept: what was saved last.
         on_kept: called when something was, in whichever thread did it.
         buffered: gives how many batches are ready and how many there can be, in the same thread; None: not known.
@@ -102,9 +103,9 @@ class JobRecord:
         self._waits_for_device = waits_for_device
         self._readings = Readings()
         self.log = StepLog(stops=self._readings.stops)
-        self.so_far: Callable[[], tuple[StepLog, Course | None]] = lambda: (self.log, None)
+        self.so_far: Callable[[], tuple[StepLog, Course | Passes | None]] = lambda: (self.log, self.course)
         self.buffered: Callable[[], tuple[float, float] | None] = lambda: None
-        self.course: Course | None = None
+        self.course: Course | Passes | None = None
         self.reason: str | None = None
         self.problem: str | None = None
         self.notes: list[str] = []
@@ -237,7 +238,7 @@ class JobRecord:
         self.kept = kept = SavedJob(session, figures, folder, None if folder is not None else self.problem)
         return kept
 
-    def _build(self, log: StepLog, course: Course | None, reason: str | None) -> tuple[Session, int]:
+    def _build(self, log: StepLog, course: Course | Passes | None, reason: str | None) -> tuple[Session, int]:
         """Return the session as it stands, and of how many steps it is, warm-up left out."""
         scenario = _scenario(self._name)
         rows, notes = log.rows(), list(self.notes)

@@ -12,6 +12,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pipeline_bench.monitoring.epochs import Passes
+
 MAX_ROWS = 100_000
 """When there are more, each that is kept stands for twice as many of those that came in: from 50,000 to 100,000 stay,
 about 4 MB, however long the job is."""
@@ -202,6 +204,7 @@ class LoopSteps:
     the next one is made, for which that one waits too. Several loops may receive at once, and others flush meanwhile.
 
     Attributes:
+        passes: what the steps and the data's ends make of the loop, of the first one of several.
         begun: how many steps began.
         ends: how many times the data that it took of came to its end.
         last: the number of the last of them among those of all loops of the process; 0 before.
@@ -214,6 +217,8 @@ class LoopSteps:
 
     def __init__(self, log: StepLog) -> None:
         self._log = log
+        self.passes = Passes()
+        self._first_loop: int | None = None
         self.begun = self.ends = self.last = self.single = 0
         self.most_in_a_row = self._in_a_row = self._others_before = 0
         self._asked: dict[int, _Asked] = {}
@@ -248,7 +253,9 @@ class LoopSteps:
         self._count(begins=wait_ns >= 0)
         self._asked.pop(loop, None)
         self.ends += wait_ns == ENDED and self.begun > 0
-        if asked is not None and wait_ns != LEFT and (wait_ns == AGAIN or not is_other):
+        has_ended = asked is not None and wait_ns != LEFT and (wait_ns == AGAIN or not is_other)
+        self._tell_passes(at_ns, wait_ns, loop, asked if has_ended else None)
+        if asked is not None and has_ended:
             self._new.append((asked.at_ns, at_ns, asked.wait_ns))
             if len(self._new) >= _BLOCK:
                 self.flush()
@@ -258,6 +265,20 @@ class LoopSteps:
         if wait_ns >= 0:
             made_ns = self._made_ns.pop(loop, at_ns)
             self._asked[loop] = _Asked(made_ns, wait_ns + at_ns - made_ns, [iterator])
+
+    def _tell_passes(self, at_ns: int, wait_ns: int, loop: int, ended: _Asked | None) -> None:
+        if self._first_loop is None and wait_ns >= 0:  # an iterator may be made elsewhere than it is asked
+            self._first_loop = loop
+        if self._first_loop not in (None, loop):
+            return
+        if ended is not None:
+            self.passes.stepped(ended.at_ns, at_ns, ended.wait_ns)
+        if wait_ns == ENDED:
+            self.passes.end(at_ns)
+        elif wait_ns == LEFT:
+            self.passes.begin(at_ns)
+        elif wait_ns >= 0:
+            self.passes.asked(at_ns, wait_ns)
 
     def interrupt(self) -> None:
         """Take in that the next step is not in a row with those before."""

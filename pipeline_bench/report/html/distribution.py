@@ -246,8 +246,8 @@ def epochs(session: Session) -> Plot | None:
     method = (
         "The first step has the model built and traced, and waits for the first batch. Compute and host is what the "
         "other steps took beside their waits. Before an epoch's first step TensorFlow ends the iterator of the epoch "
-        "before. Callbacks are timed where `pipeline-bench run` watches. The rest is what Keras does in an epoch "
-        "besides: making iterators, its progress bar."
+        "before. Callbacks are timed where `pipeline-bench run` watches. The rest is what else is done in an epoch: "
+        "making iterators, Keras' progress bar. Of a loop of the program's own an epoch is a pass over its data."
     )
     table = elements.table(
         "Each epoch's seconds",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline_bench.model.job import WallTime
-from pipeline_bench.monitoring import fit as courses
+from pipeline_bench.monitoring import epochs as kept
 from pipeline_bench.monitoring.fit import Course
 from pipeline_bench.monitoring.steps import Totals
 
@@ -65,7 +65,7 @@ def test_a_training_that_is_ended_within_its_first_step_spent_its_time_on_that()
 
 @pytest.mark.parametrize("epochs", [9, 10, 100, 1001])
 def test_of_many_epochs_neighbours_are_kept_together(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(courses, "MAX_EPOCHS", 8)
+    monkeypatch.setattr(kept, "MAX_EPOCHS", 8)
     time = trained(epochs)
     assert len(time.epochs) <= 8
     assert sum(epoch.count for epoch in time.epochs) == epochs
