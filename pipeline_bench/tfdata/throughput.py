@@ -318,7 +318,7 @@ def left_early(dataset: Any) -> dict[int, bool | None]:
     """
     left: dict[int, bool | None] = {}
     read: dict[int, float] = {}  # at least so many elements of each, in a pass over the whole
-    more: set[int] = set()  # or more
+    unsure: set[int] = set()  # perhaps more
     for each in reversed(upstream_of(dataset)):
         given = read.get(id(each), math.inf)
         if given < math.inf:
@@ -326,38 +326,35 @@ def left_early(dataset: Any) -> dict[int, bool | None]:
             if 0 <= count <= given:
                 given = math.inf
             else:
-                left[id(each)] = None if count == UNKNOWN or id(each) in more else True
+                left[id(each)] = None if count == UNKNOWN or id(each) in unsure else True
         at_least, inputs = _reads_at_least(each, given), inputs_of(each)
         for one in inputs:
             read[id(one)] = max(at_least, read.get(id(one), 0.0))
-        if id(each) in more or _kind(each) in ("Filter", *_SEVERAL_OF_ONE):
-            more.update(map(id, inputs))
+        if left.get(id(each), False) is None:
+            unsure.update(map(id, inputs))
     return left
 
 
 def _reads_at_least(dataset: Any, given: float) -> float:
-    """Return how many elements a dataset reads at least of its input before it has given so many; inf: all."""
-    kind = _kind(dataset)
+    """Return how many elements a dataset reads at least of each input before it has given so many; inf: all."""
+    kind = type(dataset).__name__.removeprefix("_").removesuffix("Dataset")
     number = _number(dataset, {"Take": "_count", "Shuffle": "_buffer_size", "Skip": "_count"}.get(kind, "_batch_size"))
-    if kind == "Take":  # of a graph no number is known
-        return given if number is None or number < 0 else min(given, number)
+    if kind == "Take" and number is not None and number >= 0:  # of a graph no number is known
+        return min(given, number)
     if given == math.inf:
         return given
-    if kind == "Shuffle":  # its buffer is filled first, and for each element that it gives it reads another
-        return given if number is None else math.inf if number < 0 else given + max(0, number - 1)
-    if kind == "Skip":
-        return given + max(0, number or 0)
+    if number is not None and kind in ("Shuffle", "Skip"):
+        # A shuffle fills its buffer first, and then reads another for each element that it gives.
+        return math.inf if number < 0 else given + max(0, number - (kind == "Shuffle"))
     if kind in ("Batch", "ParallelBatch", "PaddedBatch"):
         return given * (number or 1)
+    if len(inputs_of(dataset)) > 1 and kind != "Zip":  # of which one may give none
+        return 0.0
     return given if kind not in _SEVERAL_OF_ONE else min(given, 1.0)
 
 
-_SEVERAL_OF_ONE = ("FlatMap", "Interleave", "ParallelInterleave", "Unbatch", "Rebatch", "Concatenate")
-"""The kinds of datasets that may give several elements for one of an input, or none of them."""
-
-
-def _kind(dataset: Any) -> str:
-    return type(dataset).__name__.removeprefix("_").removesuffix("Dataset")
+_SEVERAL_OF_ONE = ("FlatMap", "Interleave", "ParallelInterleave", "Unbatch", "Rebatch")
+"""The kinds of datasets that may give several elements for one of their input."""
 
 
 def _number(dataset: Any, attribute: str) -> int | None:

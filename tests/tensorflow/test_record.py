@@ -411,10 +411,13 @@ def test_what_a_take_leaves_before_its_end_is_told() -> None:
             "of all by a shuffle": cached.shuffle(7).skip(1).take(2),
             "of a filter": cached.filter(lambda value: value > 0).take(4),
             "of several for one": cached.flat_map(lambda value: tf.data.Dataset.range(9)).take(9),
+            "of samples again": cached.batch(3).unbatch().take(8),
+            "of a pair": tf.data.Dataset.zip((cached, cached)).take(9),
+            "of one of two": cached.concatenate(tf.data.Dataset.range(9)).take(12),
         }
     left = {name: recording.recipe(each).stages[1].left_early for name, each in made.items()}
-    leaves = {"less", "of one pass", "behind a map", "of a shuffle"}
-    unknown = dict.fromkeys(("of a filter", "of several for one"))
+    leaves = {"less", "of one pass", "behind a map", "of a shuffle", "of one of two"}
+    unknown = dict.fromkeys(("of a filter", "of several for one", "of samples again"))
     assert left == {name: name in leaves for name in made} | unknown
 
 
