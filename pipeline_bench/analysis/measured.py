@@ -90,17 +90,37 @@ def _taken(record: TrialRecord, cores: int, times_ns: Times) -> Floats:
     The samplers report, for every short window, what other processes and the hypervisor took of the machine's CPU, and
     how long the control group's quota held the trial up. A time after the last window belongs to that one.
     """
+    windows = _taken_windows(record, cores)
+    return _sampled_at(windows, times_ns)
+
+
+def _taken_between(record: TrialRecord, cores: int, begins_ns: Times, ends_ns: Times) -> Floats:
+    """Return what was taken from a trial on average from each of these times to its end, 0 to 1."""
+    windows = _taken_windows(record, cores)
+    if windows is None:
+        return np.zeros(begins_ns.size)
+    until_ns, share = windows
+    first_ns, last_ns = min(until_ns[0], begins_ns.min()), max(until_ns[-1], ends_ns.max())
+    edges_ns = np.concatenate([[first_ns], until_ns, [last_ns]])
+    sums = np.concatenate([[0.0], np.cumsum(np.diff(edges_ns) * np.append(share, share[-1]))])
+    taken = np.diff(np.interp([begins_ns, ends_ns], edges_ns, sums), axis=0)[0]
+    return np.asarray(taken / np.maximum(ends_ns - begins_ns, 1))
+
+
+def _taken_windows(record: TrialRecord, cores: int) -> tuple[Times, Floats] | None:
+    """Return when each window of the samplers ended, and what was taken from a trial in it; None: no figure."""
     machine = _known(record, "machine_cpu_percent")
     if machine is None:
-        return np.zeros(times_ns.size)
+        return None
     until_ns, busy = machine
     others = _sampled_at(_known(record, "other_cpu_percent"), until_ns)
     stolen = _sampled_at(_known(record, "steal_percent"), until_ns)
     held_up = _growth(_known(record, "cpu_throttled_seconds"), until_ns) / throttled_cpus(record, cores)
     # Only what runs is stolen from: 10 % of the time of a core that is busy half of it is a fifth of its work.
     of_work = stolen / np.maximum(np.maximum(busy, stolen), 1.0)
-    share = np.clip(np.where(busy >= thresholds.SATURATED_PERCENT, others, 0.0) / 100 + of_work + held_up, 0.0, 1.0)
-    return _sampled_at((until_ns, share), times_ns)
+    return until_ns, np.clip(
+        np.where(busy >= thresholds.SATURATED_PERCENT, others, 0.0) / 100 + of_work + held_up, 0.0, 1.0
+    )
 
 
 def throttled_cpus(record: TrialRecord, cores: int) -> int:
@@ -166,12 +186,21 @@ class AllSteps:
         return np.asarray(self.record.after_warmup("end_ns"))
 
     @cached_property
+    def steps(self) -> Times | None:
+        """How many steps each row is the mean of; None: each is one."""
+        return self.record.after_warmup("steps")
+
+    @cached_property
     def taken(self) -> Floats:
         """What others took while each step was under way, 0 to 1: in the window that holds the step's middle.
 
-        So a long step is no more likely to be left out than a short one.
+        So a long step is no more likely to be left out than a short one. Of a row of several steps it is what they took
+        on average from its begin to its end.
         """
-        return _taken(self.record, self.cores, (self.start_ns + self.end_ns) // 2)
+        if self.steps is None:
+            return _taken(self.record, self.cores, (self.start_ns + self.end_ns) // 2)
+        ends_ns = self.start_ns + (self.end_ns - self.start_ns) * self.steps
+        return _taken_between(self.record, self.cores, self.start_ns, ends_ns)
 
 
 @dataclass(frozen=True)
@@ -214,18 +243,33 @@ class Measured:
         return np.asarray(np.maximum(self.end_ns - self.start_ns, 1) / NS_PER_MS)
 
     @cached_property
+    def weights(self) -> Times | None:
+        """How many steps each of `step_ms` is the mean of; None: each is one."""
+        return None if self.every.steps is None else self.every.steps[self._counts]
+
+    @cached_property
+    def steps(self) -> int:
+        """How many steps count."""
+        return self.step_ms.size if self.weights is None else int(self.weights.sum())
+
+    @cached_property
     def mean_ms(self) -> float:
-        return float(self.step_ms.mean())
+        return float(np.average(self.step_ms, weights=self.weights))
+
+    def percentiles_ms(self, *percents: float) -> list[float]:
+        """Return the percentiles of the steps' times; of rows of several steps, of their means."""
+        return stats.percentiles(self.step_ms, self.weights, percents)
 
     @cached_property
     def taken(self) -> float:
         """What others took while the steps that count were under way, 0 to 1, on average over their time."""
-        return float(np.average(self.every.taken[self._counts], weights=np.maximum(self.step_ms, 1e-9)))
+        took_ms = np.maximum(self.step_ms, 1e-9) * (1 if self.weights is None else self.weights)
+        return float(np.average(self.every.taken[self._counts], weights=took_ms))
 
     @cached_property
     def mean_wait_ms(self) -> float | None:
         wait_ns = self._within_steps("wait_ns")
-        return None if wait_ns is None else float(wait_ns.mean()) / NS_PER_MS
+        return None if wait_ns is None else float(np.average(wait_ns, weights=self.weights)) / NS_PER_MS
 
     def _within_steps(self, column: Literal["wait_ns", "busy_ns"]) -> Times | None:
         """Return parts of the steps that count, none below 0 or longer than its step, as where the clock was set."""
@@ -342,4 +386,4 @@ def _uncertainty(scenario: Scenario, found: ByVariant, everything: ByVariant) ->
 
 def _steps(some: Sequence[Pair]) -> int:
     """Return how many steps a verdict would rest on: those of the trials, or of the ceiling's where these are fewer."""
-    return min(sum(run.step_ms.size for run, _ in some), sum(top.step_ms.size for _, top in some))
+    return min(sum(run.steps for run, _ in some), sum(top.steps for _, top in some))

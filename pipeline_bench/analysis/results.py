@@ -97,7 +97,7 @@ def _result(
         status=status,
         reason=reason,
         trials=len(runs),
-        steps=sum(len(run.step_ms) for run in runs),
+        steps=sum(run.steps for run in runs),
         warmup_steps=tuple(run.record.warmup_steps for run in runs),
         step_ms=step_time(runs),
         samples_per_second=per_second,
@@ -129,7 +129,7 @@ def _verdict(
         return verdicts.inconclusive(reason, "page-cache")
     budget_only = variant.source.kind == pipeline.KIND
     beside, tops = [run for run, _ in pairs], [top for _, top in pairs]
-    steps = min(sum(len(run.step_ms) for run in some) for some in (beside or runs, tops) if some)
+    steps = min(sum(run.steps for run in some) for some in (beside or runs, tops) if some)
     if variant.is_ceiling:
         enough = steps >= NEEDED_STEPS
         on_host = variant.backend == copies.HOST_CEILING
@@ -185,8 +185,10 @@ def _unmeasured(variant: Variant, status: ResultStatus, reason: str) -> Result:
 
 def step_time(runs: Sequence[Measured]) -> StepTime:
     """Return the median, the mean and the percentiles of the steps of some trials."""
-    medians = [float(np.median(run.step_ms)) for run in runs]
-    p05, p95 = (float(value) for value in np.percentile(np.concatenate([run.step_ms for run in runs]), [5, 95]))
+    medians = [run.percentiles_ms(50)[0] for run in runs]
+    every_ms = np.concatenate([run.step_ms for run in runs])
+    weights = runs[0].weights if len(runs) == 1 else None  # a watched job is one trial
+    p05, p95 = stats.percentiles(every_ms, weights, (5, 95))
     ci95 = stats.median_interval(medians)
     return StepTime(
         median=float(np.median(medians)),

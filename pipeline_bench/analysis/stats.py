@@ -197,6 +197,16 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
     return (min(low, mean - half), max(high, mean + half))
 
 
+def percentiles(values: Floats, weights: npt.NDArray[Any] | None, percents: Sequence[float]) -> list[float]:
+    """Return percentiles of some values; where each has a weight, the least that so much of the weight is not above."""
+    if weights is None:
+        return [float(value) for value in np.percentile(values, percents)]
+    order = np.argsort(values)
+    below = np.cumsum(weights[order])
+    places = np.searchsorted(below, np.asarray(percents) / 100 * below[-1])
+    return [float(value) for value in values[order][np.minimum(places, values.size - 1)]]
+
+
 def median_interval(values: Sequence[float]) -> Interval | None:
     """Return the 95 % interval of the median of positive values, one a trial; None for fewer than two.
 

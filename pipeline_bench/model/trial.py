@@ -98,10 +98,12 @@ class TrialSteps(Record):
     wait_ns: Series | None
     busy_ns: Series | None = None
     loss: Series
+    steps: Series | None = None
+    """Of a watched job how many steps each row is the mean of; None: one."""
 
     @property
     def count(self) -> int:
-        """How many steps ended."""
+        """How many steps ended, or rows of several."""
         return self.start_ns.count
 
 
@@ -202,7 +204,9 @@ class TrialRecord(Record):
         start_ns, end_ns = self.after_warmup("start_ns"), self.after_warmup("end_ns")
         return np.empty(0) if start_ns is None or end_ns is None else end_ns - start_ns
 
-    def after_warmup(self, column: Literal["start_ns", "end_ns", "wait_ns", "busy_ns"]) -> npt.NDArray[Any] | None:
+    def after_warmup(
+        self, column: Literal["start_ns", "end_ns", "wait_ns", "busy_ns", "steps"]
+    ) -> npt.NDArray[Any] | None:
         """Return a column of its steps, warm-up left out; None where the trial has no step or not that column."""
         series: Series | None = getattr(self.steps, column, None)
         return None if series is None else series.unpack()[self.warmup_steps :]

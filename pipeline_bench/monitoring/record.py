@@ -268,7 +268,7 @@ class JobRecord:
         collective_ms = collectives.step_ms(rows, warmup)
         host = None if rank is None else rank.host().model_copy(update={"collective_ms": collective_ms})
         steps = int(rows.count[warmup:].sum())
-        result = result_of(scenario, trial, steps, self._cores, checked, self.reason, self._device_waits)
+        result = result_of(scenario, trial, self._cores, checked, self.reason, self._device_waits)
         if (disturbed := disturbed_note(trial, steps, result)) is not None:
             notes.append(disturbed)
         session = Session(
@@ -294,6 +294,7 @@ class JobRecord:
                 end_ns=Series.pack(rows.end_ns),
                 wait_ns=None if rows.wait_ns is None else Series.pack(rows.wait_ns),
                 loss=Series.pack(np.full(rows.count.size, np.nan)),
+                steps=Series.pack(rows.count) if (rows.count > 1).any() else None,
             )
             first_step_s = (int(rows.end_ns[0]) - self._started_ns) / 1e9
             begin_ns = int(rows.start_ns[0])

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from pipeline_bench.analysis import measured, utilization, verdicts
 from pipeline_bench.analysis.results import step_time
 from pipeline_bench.analysis.thresholds import NEEDED_STEPS
@@ -135,14 +137,13 @@ def of_result(result: Result, steps: int, device_waits: bool) -> JobSummary:
 
 
 def result_of(
-    scenario: Scenario, trial: TrialRecord, steps: int, cores: int, checked: Checked, reason: str | None, waits: bool
+    scenario: Scenario, trial: TrialRecord, cores: int, checked: Checked, reason: str | None, waits: bool
 ) -> Result:
     """Return the figures of a job as one trial: there is no ceiling, and nobody said how many samples a step takes.
 
     Args:
         scenario: of the job.
         trial: its steps, and what was sampled meanwhile.
-        steps: how many the rows of the trial stand for, warm-up left out.
         cores: that it may use.
         checked: the last selftest of this machine.
         reason: why waits were not measured, where they were not.
@@ -172,7 +173,6 @@ def result_of(
             verdict=verdicts.not_measured(str(gone)),
         )
     (run,) = measured.of(scenario, [trial], cores)[VARIANT].values()
-    counted = round(steps * run.step_ms.size / max(1, trial.steps.count - trial.warmup_steps))
     step, used = step_time([run]), utilization.of([run], cores, checked.usable_windows)
     wait_ms = share = None
     why, bound = reason or "no wait was measured", ""
@@ -184,7 +184,7 @@ def result_of(
     return Result(
         **common,
         trials=1,
-        steps=counted,
+        steps=run.steps,
         warmup_steps=(trial.warmup_steps,),
         step_ms=step,
         input_wait_ms=Estimate(value=wait_ms, reason=why),
@@ -193,7 +193,7 @@ def result_of(
         device_utilization=used,
         speedup=Speedup(over=VARIANT, reason="this is the variant that the others are compared with"),
         against_fastest=Speedup(over=VARIANT, reason="this is the fastest variant"),
-        verdict=verdicts.judge_watched(step.mean, wait_ms, share, counted, why, waits, on_gpu),
+        verdict=verdicts.judge_watched(step.mean, wait_ms, share, run.steps, why, waits, on_gpu),
     )
 
 
@@ -201,9 +201,9 @@ def disturbed_note(trial: TrialRecord, steps: int, result: Result) -> str | None
     """Return which steps the figures of a job are not of, and what all take; None where they are of all."""
     if trial.steps is None or result.steps >= steps:
         return None
-    start_ns, end_ns = (each.unpack()[trial.warmup_steps :] for each in (trial.steps.start_ns, trial.steps.end_ns))
-    took_ms = (end_ns - start_ns) / NS_PER_MS
+    all_of_it = measured.AllSteps(trial)
+    took_ms = np.average((all_of_it.end_ns - all_of_it.start_ns) / NS_PER_MS, weights=all_of_it.steps)
     return (
         f"{steps - result.steps:,} of the job's {units.count(steps, 'step')} had other work beside them, and no figure "
-        f"is of those: with them a step takes {units.milliseconds(float(took_ms.mean()))}"
+        f"is of those: with them a step takes {units.milliseconds(float(took_ms))}"
     )

@@ -317,3 +317,14 @@ def test_a_belief_holds_the_truth_where_rounds_scatter_as_is_usual_and_less_ofte
 
 def test_a_width_beyond_every_number_is_one() -> None:
     assert 1e150 < stats.half_width((1e-320, 1e308)) < math.inf
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.integers(1, 9)), min_size=1, max_size=9), st.floats(1, 99))
+def test_a_weighted_percentile_is_one_of_the_values_that_each_stand_for_so_many(
+    some: list[tuple[float, int]], percent: float
+) -> None:
+    values, weights = np.array([value for value, _ in some]), np.array([weight for _, weight in some])
+    (found,) = stats.percentiles(values, weights, [percent])
+    expected = np.percentile(np.repeat(values, weights), percent, method="inverted_cdf")
+    assert found == expected
+    assert stats.percentiles(values, None, [percent]) == [float(np.percentile(values, percent))]
