@@ -70,7 +70,7 @@ def taken_by_others(record: TrialRecord) -> float:
 def cpu_shares(record: TrialRecord) -> tuple[float, float] | None:
     """Return how much of the machine's CPU was busy during the measured steps, and how much by the trial, 0 to 1.
 
-    None where that was not sampled.
+    What the hypervisor took counts as busy, and is nobody's here. None where that was not sampled.
     """
     machine, others = _known(record, "machine_cpu_percent"), _known(record, "other_cpu_percent")
     ends_ns = record.after_warmup("end_ns") if record.measured else None
@@ -80,8 +80,18 @@ def cpu_shares(record: TrialRecord) -> tuple[float, float] | None:
     during = (at_ns >= ends_ns[0]) & (at_ns <= ends_ns[-1])
     if not during.any():
         return None
-    own = percent[during] - _sampled_at(others, at_ns[during])
+    not_own = _sampled_at(others, at_ns[during]) + _sampled_at(_known(record, "steal_percent"), at_ns[during])
+    own = percent[during] - not_own
     return float(percent[during].mean()) / 100, max(0.0, float(own.mean())) / 100
+
+
+def allowed_share(record: TrialRecord) -> float | None:
+    """Return how much a trial used of the CPUs that it was allowed to run on, 0 to 1; None where that is not known."""
+    used, ends_ns = _known(record, "cpu_seconds"), record.after_warmup("end_ns") if record.measured else None
+    if used is None or ends_ns is None or not record.allowed_cpus or ends_ns[-1] <= ends_ns[0]:
+        return None
+    first_s, last_s = np.interp([ends_ns[0], ends_ns[-1]], *used)
+    return float(last_s - first_s) / (float(ends_ns[-1] - ends_ns[0]) / 1e9) / record.allowed_cpus
 
 
 def _taken(record: TrialRecord, cores: int, times_ns: Times) -> Floats:

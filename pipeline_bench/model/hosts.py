@@ -66,9 +66,12 @@ class Host(Record):
         return f"rank {self.rank}"
 
     def is_on_machine_of(self, other: Host) -> bool:
-        """Return whether both have one name and were booted at one time: containers of several may be called alike."""
+        """Return whether both have one name and were booted at one time: containers of several may be called alike.
+
+        Those of one machine may also have names of their own: they were booted at the very same time.
+        """
         booted_apart_ns = abs(self.wall_minus_monotonic_ns - other.wall_minus_monotonic_ns)
-        return self.name == other.name and booted_apart_ns <= _ONE_BOOT_NS
+        return booted_apart_ns <= (_ONE_BOOT_NS if self.name == other.name else _SAME_CLOCK_NS)
 
 
 def sharing(hosts: Iterable[Host]) -> list[tuple[Host, ...]]:
