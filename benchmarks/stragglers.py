@@ -17,7 +17,8 @@ import numpy as np
 
 from pipeline_bench.analysis import thresholds
 from pipeline_bench.hosts import efficiency
-from pipeline_bench.hosts.efficiency import HostFigures, WorkerFigures
+from pipeline_bench.hosts.efficiency import HostFigures
+from pipeline_bench.hosts.synchronous import WorkerFigures, training
 from pipeline_bench.model.hosts import HostsKind
 
 _ROUNDS = 4
@@ -89,7 +90,7 @@ def synchronously(case: Case, rng: np.random.Generator) -> Named:
     ready = waits + model
     end = ready.max(axis=0) + 0.05 * step_ms
     parts = enumerate(zip(waits.mean(axis=1), (end - ready).mean(axis=1), strict=True))
-    found = efficiency.training(
+    found = training(
         [WorkerFigures(rank, f"rank {rank}", float(end.mean()), float(wait), float(at)) for rank, (wait, at) in parts]
     )
     return (None, ()) if found is None else found[:2]

@@ -145,7 +145,19 @@ def _only_in(session: Session, other: Iterable[str]) -> tuple[str, ...]:
 
 def conditions(before: Session, after: Session) -> tuple[Condition, ...]:
     """Return every difference that makes a comparison of the two sessions unfair; none where it is fair."""
-    return (*_environment(before.environment, after.environment), *_jobs(before, after))
+    return (*_environment(before.environment, after.environment), *_machines(before, after), *_jobs(before, after))
+
+
+def _machines(before: Session, after: Session) -> Iterator[Condition]:
+    """Yield the ranks but the first, whose machine the environment is, that ran on another kind of machine."""
+    ranks = [{} if each.hosts is None else {host.rank: host for host in each.hosts.hosts} for each in (before, after)]
+    for rank in sorted((ranks[0].keys() & ranks[1].keys()) - {min(ranks[0], default=0)}):
+        for name in ("cpu", "cores", "accelerator"):
+            was, now = (getattr(each[rank], name) for each in ranks)
+            if was != now:
+                yield Condition(
+                    name=f"{_ENVIRONMENT_NAMES.get(name, name)} of rank {rank}", before=_shown(was), after=_shown(now)
+                )
 
 
 def _environment(before: Environment, after: Environment) -> Iterator[Condition]:

@@ -178,9 +178,12 @@ def _share_with(trial: MeasuredTrial, bit: int) -> float:
 
 
 def _clock_loss(trial: MeasuredTrial, highest_mhz: float | None) -> float | None:
-    """Return what the trial's mean clock lacks of the session's highest: the most that it can have cost."""
-    clock = trial.sampled("device_sm_clock_mhz")
-    return 1 - clock.mean() / highest_mhz if clock is not None and highest_mhz else None
+    """Return what the trial's mean clock while at work lacks of the session's highest: the most that it can have cost.
+
+    A GPU that waits for its input lowers its clock by itself.
+    """
+    clock = _busy_clock_mhz(trial)
+    return 1 - float(np.mean(clock)) / highest_mhz if clock is not None and highest_mhz else None
 
 
 def _busy_clock_mhz(trial: MeasuredTrial) -> list[float] | None:

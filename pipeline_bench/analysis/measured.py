@@ -85,15 +85,6 @@ def cpu_shares(record: TrialRecord) -> tuple[float, float] | None:
     return float(percent[during].mean()) / 100, max(0.0, float(own.mean())) / 100
 
 
-def allowed_share(record: TrialRecord) -> float | None:
-    """Return how much a trial used of the CPUs that it was allowed to run on, 0 to 1; None where that is not known."""
-    used, ends_ns = _known(record, "cpu_seconds"), record.after_warmup("end_ns") if record.measured else None
-    if used is None or ends_ns is None or not record.allowed_cpus or ends_ns[-1] <= ends_ns[0]:
-        return None
-    first_s, last_s = np.interp([ends_ns[0], ends_ns[-1]], *used)
-    return float(last_s - first_s) / (float(ends_ns[-1] - ends_ns[0]) / 1e9) / record.allowed_cpus
-
-
 def _taken(record: TrialRecord, cores: int, times_ns: Times) -> Floats:
     """Return what was taken from a trial at these times, 0 to 1; 0 where the samplers have no figure.
 
@@ -220,10 +211,12 @@ class Measured:
     Attributes:
         every: all of its steps, read once for all levels.
         level: how much of the CPU others may have taken while a step that counts was under way.
+        during: from when to when a step that counts was under way, in ns of its clock; None: at any time.
     """
 
     every: AllSteps
     level: float = thresholds.TAKEN_LEVELS[-1]
+    during: tuple[int, int] | None = None
 
     @property
     def record(self) -> TrialRecord:
@@ -232,7 +225,10 @@ class Measured:
 
     @cached_property
     def _counts(self) -> npt.NDArray[np.bool_]:
-        return np.asarray(self.every.taken <= self.level)
+        counts = self.every.taken <= self.level
+        if self.during is not None:
+            counts &= (self.every.start_ns >= self.during[0]) & (self.every.end_ns <= self.during[1])
+        return np.asarray(counts)
 
     @property
     def enough(self) -> bool:

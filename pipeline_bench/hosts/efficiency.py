@@ -6,17 +6,19 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from pipeline_bench.analysis import stats, thresholds
+from pipeline_bench.hosts.shared import Common, ranks_named
 from pipeline_bench.model.hosts import HostsKind, HostsResult
 from pipeline_bench.model.result import Estimate
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.text import joined, units
 
 _LEAST_OVERLAP = 0.5
+_T = TypeVar("_T")
 
 
 class Span(NamedTuple):
@@ -55,33 +57,37 @@ def rate_together(spans: Sequence[Span]) -> float | None:
 
     None where that is less than half of a trial, or one has too few steps meanwhile.
     """
+    window_ns = window(spans)
+    return None if window_ns is None else _sum([span.rate(*window_ns) for span in spans])
+
+
+def window(spans: Sequence[Span]) -> tuple[int, int] | None:
+    """Return from when to when all hosts trained, in ns; None where that is less than half of a trial."""
     start_ns = max(int(span.end_ns[0]) for span in spans)
     end_ns = min(int(span.end_ns[-1]) for span in spans)
     shortest_ns = min(int(span.end_ns[-1]) - int(span.end_ns[0]) for span in spans)
-    if end_ns - start_ns < _LEAST_OVERLAP * shortest_ns:
-        return None
-    return _sum([span.rate(start_ns, end_ns) for span in spans])
+    return None if end_ns - start_ns < _LEAST_OVERLAP * shortest_ns else (start_ns, end_ns)
 
 
 def _sum(rates: Sequence[float]) -> float | None:
     return sum(rates) if all(rates) else None
 
 
-def rates(
-    spans: Iterable[tuple[int, Span]], hosts: int, rate_of: Callable[[Sequence[Span]], float | None]
-) -> dict[int, float]:
-    """Return the rate of each round that has so many hosts' trials, as `rate_of` computes it.
+def by_round(
+    spans: Iterable[tuple[int, Span]], hosts: int, figure_of: Callable[[Sequence[Span]], _T | None]
+) -> dict[int, _T]:
+    """Return a figure of each round that has so many hosts' trials, as `figure_of` computes it.
 
     Args:
         spans: each with its round.
         hosts: how many make a round whole.
-        rate_of: of a round's trials; a round without a rate is left out.
+        figure_of: of a round's trials; a round without the figure is left out.
     """
     rounds: dict[int, list[Span]] = {}
     for repeat, span in sorted(spans, key=lambda each: each[0]):
         rounds.setdefault(repeat, []).append(span)
-    found = {repeat: rate_of(members) for repeat, members in rounds.items() if len(members) >= hosts}
-    return {repeat: rate for repeat, rate in found.items() if rate}
+    found = {repeat: figure_of(members) for repeat, members in rounds.items() if len(members) >= hosts}
+    return {repeat: figure for repeat, figure in found.items() if figure}
 
 
 ByRound = Mapping[int, float]
@@ -103,40 +109,6 @@ class HostFigures(NamedTuple):
     together_ms: ByRound = MappingProxyType({})
 
 
-class Common(NamedTuple):
-    """What hosts share, and may limit them."""
-
-    storage: str | None = "storage"
-    """What their inputs read, as a sentence calls it; None: nothing."""
-    machines: tuple[tuple[int, ...], ...] = ()
-    """The ranks that ran on one machine, by machine."""
-    cpu: tuple[float, float] | None = None
-    """Of such a machine's CPU the share that was busy while all ran, and that which its ranks took; None: not known."""
-
-    @property
-    def are_cores_busy(self) -> bool:
-        """Whether a rank of one machine may have waited for its cores."""
-        return self.cpu is not None and self.cpu[0] >= thresholds.HOSTS_CPU_BUSY
-
-    @property
-    def may_lack_cores(self) -> bool:
-        """Whether ranks of one machine may have taken its cores from each other: they took no small part of them."""
-        return self.are_cores_busy and self.cpu is not None and self.cpu[1] >= thresholds.BOUND_SHARE
-
-    @property
-    def on_one_machine(self) -> str:
-        """Which ranks shared a machine, as a clause; empty where none did."""
-        if not self.machines:
-            return ""
-        one = len(self.machines) == 1
-        several = f"{len(self.machines)} machines ran several ranks each"
-        who = f"{_named(self.machines[0])} ran on one machine" if one else several
-        if self.cpu is None:
-            return who
-        busy, own = map(units.share, self.cpu)
-        return f"{who}, {busy} of {'its' if one else 'their'} CPU busy, {own} by them"
-
-
 def result(
     variant: str,
     hosts: int,
@@ -144,6 +116,7 @@ def result(
     figures: Sequence[HostFigures],
     scatter: float = thresholds.SHARE_SCATTER,
     common: Common = Common(),  # noqa: B008 - immutable
+    unequal: str | None = None,
 ) -> HostsResult:
     """Return what a variant comes to on so many hosts.
 
@@ -154,9 +127,13 @@ def result(
         figures: of these hosts, by rank.
         scatter: the usual one of a share between rounds; 0 where only the one run that was measured is judged.
         common: what they share.
+        unequal: who did not do equal work, of which there is neither a figure nor a verdict.
     """
+    if unequal is not None:
+        rounds, figures = {}, [HostFigures(each.rank, each.who) for each in figures]
     ratios = [together / alone for together, alone in rounds.values()]
-    efficiency = Estimate(reason="no round is complete: every host alone, and all at once for at least half of a trial")
+    incomplete = "no round is complete: every host alone, and all at once for at least half of a trial"
+    efficiency = Estimate(reason=unequal or incomplete)
     if ratios:
         value, ci95 = stats.believe_ratio(ratios, thresholds.RATIO_SCATTER)
         several = len(ratios) > 1
@@ -190,54 +167,6 @@ class HostsVerdict(NamedTuple):
     text: str
 
 
-class WorkerFigures(NamedTuple):
-    """A step of one worker of a synchronous training, in ms, by parts; None where one was not measured."""
-
-    rank: int
-    who: str
-    """What a sentence calls it."""
-    step_ms: float | None
-    wait_ms: float | None
-    collective_ms: float | None
-
-
-def training(workers: Sequence[WorkerFigures]) -> HostsVerdict | None:
-    """Return whom the workers of a synchronous training wait for, and why; None where the parts are not known.
-
-    All step alike. Who comes last to the collective is there for the shortest time, which is what the collective costs
-    by itself; what the others are there for longer they wait for that one, and for those that come little before it.
-    These are late by their input where their wait for it, over the others', makes up half of the delay, and by their
-    model otherwise.
-    """
-    known = [each for each in workers if None not in each]
-    if len(known) < len(workers) or len(known) < 2:  # noqa: PLR2004 - one has nobody to wait for
-        return None
-    last, *others = sorted(workers, key=_at_collective_ms)
-    step_ms = median(each.step_ms or 0.0 for each in workers)
-    soonest_ms = _at_collective_ms(last)
-    lost_ms = median(map(_at_collective_ms, others)) - soonest_ms
-    if not step_ms or lost_ms < thresholds.STRAGGLER_WAIT * step_ms:
-        return None
-    late = [last, *(each for each in others if _at_collective_ms(each) - soonest_ms < lost_ms / 2)]
-    others = others[len(late) - 1 :]
-    lost_ms = median(map(_at_collective_ms, others)) - soonest_ms
-    wait_ms, theirs_ms = (median(each.wait_ms or 0.0 for each in some) for some in (late, others))
-    who, ranks = joined([each.who for each in late], "and"), tuple(each.rank for each in late)
-    one = ("", "it", "its", "that rank waits", "delays")
-    s, it, its, they_wait, delay = one if len(late) == 1 else ("s", "them", "their", "those ranks wait", "delay")
-    wait, theirs, lost_share = f"{wait_ms:.1f} ms", f"{theirs_ms:.1f} ms", units.share(lost_ms / step_ms)
-    lost = f"at the collective the others wait {lost_ms:.1f} ms for {it}, {lost_share} of their step"
-    if wait_ms - theirs_ms >= lost_ms / 2:
-        waits = f"{they_wait} {wait}, {units.share(wait_ms / step_ms)} of a step, the others {theirs}"
-        return HostsVerdict("slow-input", ranks, f"the input{s} of {who} {delay} all workers: {waits}; {lost}")
-    own = f"{who} {delay} all workers, but not by {its} input wait ({wait}): {its} own part of the step takes longer"
-    return HostsVerdict("slow-model", ranks, f"{own}; {lost}")
-
-
-def _at_collective_ms(worker: WorkerFigures) -> float:
-    return worker.collective_ms or 0.0
-
-
 def verdict(
     hosts: int, efficiency: Estimate, figures: Sequence[HostFigures], scatter: float, common: Common
 ) -> HostsVerdict:
@@ -267,7 +196,7 @@ def verdict(
     if of_all.kind == "shared-storage":
         sentences.append(of_all.text)
     elif common.are_cores_busy and (late := sorted({*named}.intersection(*map(set, common.machines)))):
-        sentences.append(f"{common.on_one_machine}: {_named(late)} may have waited for a core")
+        sentences.append(f"{common.on_one_machine}: {ranks_named(late)} may have waited for a core")
     return HostsVerdict(kinds[0], tuple(named), "; ".join(sentences))
 
 
@@ -295,8 +224,17 @@ def _held_up(hosts: int, reached: str, figures: Sequence[HostFigures], each: str
     """Return what keeps hosts from what they reach alone; ranks of one machine may wait for its cores."""
     one_machine = f"; {common.on_one_machine}" if common.machines else ""
     waits, alone = (_typical(rounds) for rounds in zip(*((host.together, host.alone) for host in figures), strict=True))
-    if waits is None or alone is None or waits - alone < thresholds.BOUND_SHARE:
+    more = [
+        together - before
+        for host in figures
+        if (together := _mean(host.together)) is not None and (before := _mean(host.alone)) is not None
+    ]
+    waiting_more = [each for each in more if each >= thresholds.BOUND_SHARE]
+    if waits is None or alone is None or not waiting_more:
         return HostsVerdict("inconclusive", (), f"{reached}, but input wait does not explain it{one_machine}")
+    if len(waiting_more) < len(more):
+        some = f"only {len(waiting_more)} of {len(more)} hosts wait longer than alone"
+        return HostsVerdict("inconclusive", (), f"{reached}, but {some}{one_machine}")
     waiting = f"at {hosts} hosts {each} waits {units.share(waits)}, alone {units.share(alone)}; {reached}"
     if common.storage is None:
         return HostsVerdict("inconclusive", (), f"{waiting}; the input reads no storage{one_machine}")
@@ -306,10 +244,6 @@ def _held_up(hosts: int, reached: str, figures: Sequence[HostFigures], each: str
         return HostsVerdict("inconclusive", (), f"{waiting}{one_machine}: {maybe}")
     anyway = f"{one_machine}: there, {common.storage} is shared in any case" if one_machine else ""
     return HostsVerdict("shared-storage", (), f"{common.storage} is shared: {waiting}{anyway}")
-
-
-def _named(ranks: Sequence[int]) -> str:
-    return f"rank{'' if len(ranks) == 1 else 's'} {joined([str(rank) for rank in ranks], 'and')}"
 
 
 def _typical(hosts: Iterable[ByRound]) -> float | None:

@@ -69,7 +69,8 @@ def inputs_of(session: Session) -> list[MeasuredInput]:
     """Return every input that was measured and did equal work; those that differ in their workers only are one."""
     found = _found(session)
     if session.hosts is not None:
-        made = [_of_hosts(session, found, base) for base in dict.fromkeys(r.variant for r in session.hosts.results)]
+        bases = (ranks.base_name(each.name.partition(" · ")[0]) for each in session.scenario.variants)
+        made = [_of_hosts(session, found, base) for base in dict.fromkeys(bases) if base is not None]
         return [each for each in made if each is not None]
     unequal = {result.variant for result in session.results if result.work.status == "unequal"}
     wanted = [
@@ -121,9 +122,11 @@ def _of_hosts(session: Session, found: ByVariant, base: str) -> MeasuredInput | 
     results = {result.hosts: result for result in session.hosts.results if result.variant == base}
     by_name = {variant.name: variant for variant in session.scenario.variants}
 
+    unequal = {result.variant for result in session.results if result.work.status == "unequal"}
+
     def names(hosts: int) -> list[str]:
         start = f"{ranks.variant_name(base, hosts)} · "
-        return [name for name in by_name if name.startswith(start) and found[name]]
+        return [name for name in by_name if name.startswith(start) and found[name] and name not in unequal]
 
     if not (alone := names(1)):
         return None
@@ -132,7 +135,7 @@ def _of_hosts(session: Session, found: ByVariant, base: str) -> MeasuredInput | 
     points = []
     for hosts in (1, *sorted(results)):
         of = [(each.repeat, span) for each, span in spans if span is not None and each.variant in names(hosts)]
-        rates = efficiency.rates(of, hosts, efficiency.rate_together if hosts > 1 else _alone)
+        rates = efficiency.by_round(of, hosts, efficiency.rate_together if hosts > 1 else _alone)
         if rates:
             waits = _more_wait(results[hosts]) if hosts > 1 else 1.0
             points.append(Point(hosts, rates, _lowest_wait(session, names(hosts)), waits))

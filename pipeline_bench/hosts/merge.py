@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import BaseModel
 
 from pipeline_bench.analysis import measured
 from pipeline_bench.analysis.measured import ByVariant, Rounds
 from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import SessionError, UsageError
-from pipeline_bench.hosts import efficiency, inputs, ranks
-from pipeline_bench.hosts.efficiency import Common, HostFigures, Span, WorkerFigures
+from pipeline_bench.hosts import efficiency, inputs, ranks, synchronous
+from pipeline_bench.hosts.efficiency import HostFigures, Span
+from pipeline_bench.hosts.shared import common_of
+from pipeline_bench.hosts.synchronous import Ranked
 from pipeline_bench.model import Series
-from pipeline_bench.model.hosts import Host, Hosts, HostsResult, sharing
+from pipeline_bench.model.hosts import Host, Hosts, HostsResult
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import SESSION_FILE, Session, load
 from pipeline_bench.model.trial import TrialRecord, plan
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system.files import matching
-from pipeline_bench.text import NAME, one_line, units
+from pipeline_bench.text import NAME, joined, one_line, units
 
 _MOST_CLOCKS_APART_S = 1.0
 """Hosts whose clocks differ by more cannot be laid side by side; NTP keeps them within some milliseconds."""
 _MOST_LISTED = 16
 _ONE_VERSION = ("package", "tensorflow")
-
-_Ranked = Sequence[tuple[Host, Session]]
-"""Each rank's host with its session, by rank."""
 
 
 def read(folder: Path) -> list[Session]:
@@ -162,7 +161,7 @@ def _names(hosts: Sequence[Host]) -> dict[int, str]:
     return {host.rank: f"{host.label} ({one_line(host.name, NAME)})" if several else host.label for host in hosts}
 
 
-def _see_that_they_compare(ranked: _Ranked, who: Mapping[int, str]) -> None:
+def _see_that_they_compare(ranked: Ranked, who: Mapping[int, str]) -> None:
     first_host, first = ranked[0]
     for host, session in ranked[1:]:
         problem = _difference(first, session)
@@ -201,11 +200,16 @@ def _difference(first: Session, other: Session) -> str | None:
     return f"their variants {unlike[0]!r} differ" if unlike and not first.watched else None
 
 
+def _to_common_clock_ns(host: Host) -> int:
+    """Return what is added to a host's times for those of one wall clock: its own, set right by how far it is ahead."""
+    return host.wall_minus_monotonic_ns - round((host.clock_offset_s or 0.0) * 1e9)
+
+
 def _named(name: str, host: Host) -> str:
     return f"{name} · {host.label}"
 
 
-def _scenario(ranked: _Ranked) -> Scenario:
+def _scenario(ranked: Ranked) -> Scenario:
     def of(variant: Variant, host: Host) -> Variant:
         ceiling = variant.ceiling and _named(variant.ceiling, host)
         return variant.model_copy(update={"name": _named(variant.name, host), "ceiling": ceiling})
@@ -222,10 +226,10 @@ def _result(result: Result, host: Host) -> Result:
     return result.model_copy(update=update | {"against_fastest": of(result.against_fastest)})
 
 
-def _trials(ranked: _Ranked) -> Iterator[TrialRecord]:
+def _trials(ranked: Ranked) -> Iterator[TrialRecord]:
     """Yield the trials on the first host's monotonic clock, in the order in which they began."""
     records = [
-        shifted(record, host.wall_minus_monotonic_ns - ranked[0][0].wall_minus_monotonic_ns).model_copy(
+        shifted(record, _to_common_clock_ns(host) - _to_common_clock_ns(ranked[0][0])).model_copy(
             update={"variant": _named(record.variant, host), "stderr_file": _stderr(record, host)}
         )
         for host, session in ranked
@@ -262,10 +266,10 @@ def shifted(value: Any, by_ns: int) -> Any:
 _STAMPS = frozenset({"at_ns", "from_ns", "start_ns", "end_ns", "started_ns", "ended_ns"})
 
 
-def _results(ranked: _Ranked, size: int, who: Mapping[int, str]) -> Iterator[HostsResult]:
+def _results(ranked: Ranked, size: int, who: Mapping[int, str]) -> Iterator[HostsResult]:
     first = ranked[0][1]
     if first.watched:
-        yield _watched(ranked, size, who)
+        yield synchronous.watched(ranked, size, who)
         return
     found = {host.rank: measured.of(each.scenario, each.trials, each.environment.cores) for host, each in ranked}
     for variant in first.scenario.variants:
@@ -277,42 +281,51 @@ def _results(ranked: _Ranked, size: int, who: Mapping[int, str]) -> Iterator[Hos
             if len(these) < hosts:
                 continue
             together = ranks.variant_name(base, hosts)
-            singles = _rates(these, variant.name, batch_size(variant), efficiency.rate_apart)
-            at_once = _rates(these, together, batch_size(variant), efficiency.rate_together)
+            apart, beside = (_spans(these, name, batch_size(variant)) for name in (variant.name, together))
+            singles = efficiency.by_round(apart, hosts, efficiency.rate_apart)
+            at_once = efficiency.by_round(beside, hosts, efficiency.rate_together)
             rounds = {repeat: (rate, singles[repeat]) for repeat, rate in at_once.items() if repeat in singles}
+            windows = efficiency.by_round(beside, hosts, efficiency.window)
             names = (variant.name, together, variant.ceiling or "")
-            figures = [_figures(rank, who[rank], found[rank], names, at_once) for rank in range(hosts)]
+            figures = [
+                _figures(host, who[host.rank], found[host.rank], names, {each: windows[each] for each in at_once})
+                for host, _ in these
+            ]
             runs = {rank: found[rank].get(together, {}) for rank in range(hosts)}
-            common = _common(variant, [host for host, _ in these], runs)
-            yield efficiency.result(base, hosts, rounds, figures, common=common)
+            common = common_of(inputs.shared_by_hosts(variant), [host for host, _ in these], runs)
+            unequal = _unequal(these, who, names)
+            yield efficiency.result(base, hosts, rounds, figures, common=common, unequal=unequal)
 
 
-def _common(variant: Variant, hosts: Sequence[Host], together: Mapping[int, Rounds]) -> Common:
-    """Return what hosts share, by the trials together of each rank."""
-    machines = [tuple(host.rank for host in each) for each in sharing(hosts)]
-    cpus = [cpu for ranks_of_one in machines if (cpu := _cpu([together[rank] for rank in ranks_of_one])) is not None]
-    return Common(inputs.shared_by_hosts(variant), tuple(machines), max(cpus, default=None))
+def _unequal(ranked: Ranked, who: Mapping[int, str], names: Collection[str]) -> str | None:
+    """Return which ranks did not do equal work in one of these variants; None: all did, as far as that is known."""
+    found = [
+        who[host.rank]
+        for host, session in ranked
+        if any(each.work.status == "unequal" for each in session.results if each.variant in names)
+    ]
+    return f"{joined(found, 'and')} did not do equal work, so that there is no rate to compare" if found else None
 
 
-def _cpu(of: Sequence[Rounds]) -> tuple[float, float] | None:
-    """Return how much of a machine's CPU was busy, and how much by its ranks; None where one of them has no sample."""
-    known = [[cpu for run in own.values() if (cpu := measured.cpu_shares(run.record)) is not None] for own in of]
-    if not all(known):
-        return None
-    means = [np.mean(each, axis=0) for each in known]
-    return float(np.mean([busy for busy, _ in means])), float(sum(own for _, own in means))
-
-
-def _figures(rank: int, who: str, found: ByVariant, names: tuple[str, str, str], whole: Collection[int]) -> HostFigures:
+def _figures(
+    host: Host, who: str, found: ByVariant, names: tuple[str, str, str], windows: Mapping[int, tuple[int, int]]
+) -> HostFigures:
     """Return what a rank measured of a variant alone, together and of its ceiling.
 
-    Of the rounds together only those that were `whole` count: where one fell out, or came when the others were half
-    through, they had more of the storage.
+    Of the trials together only the steps count in which all trained, by the window of each round: where one fell out,
+    came when the others were half through, or went on when they had ended, they had more of the storage.
     """
     alone, together, ceiling = (found.get(name, {}) for name in names)
-    together = {repeat: run for repeat, run in together.items() if repeat in whole}
+    to_own_ns = -_to_common_clock_ns(host)
+    together = {
+        repeat: dataclasses.replace(run, during=(start_ns + to_own_ns, end_ns + to_own_ns))
+        for repeat, run in together.items()
+        if repeat in windows
+        for start_ns, end_ns in (windows[repeat],)
+    }
+    together = {repeat: run for repeat, run in together.items() if run.step_ms.size}
     steps_ms = ({repeat: run.mean_ms for repeat, run in each.items()} for each in (ceiling, alone, together))
-    return HostFigures(rank, who, _waits(alone), _waits(together), *steps_ms)
+    return HostFigures(host.rank, who, _waits(alone), _waits(together), *steps_ms)
 
 
 def _waits(rounds: Rounds) -> dict[int, float]:
@@ -320,41 +333,12 @@ def _waits(rounds: Rounds) -> dict[int, float]:
     return {repeat: run.mean_wait_ms / run.mean_ms for repeat, run in rounds.items() if run.mean_wait_ms is not None}
 
 
-def _rates(of: _Ranked, name: str, batch: int, rate_of: Callable[[Sequence[Span]], float | None]) -> dict[int, float]:
-    """Return the rate of a variant on all of these ranks by round, as `rate_of` computes it; see `efficiency.rates`."""
-    spans = [
+def _spans(of: Ranked, name: str, batch: int) -> list[tuple[int, Span]]:
+    """Return the trials of a variant on all of these ranks, each with its round, on one clock."""
+    return [
         (record.repeat, span)
         for host, session in of
         for record in session.trials
         if record.variant == name
-        if (span := Span.of(record, host.wall_minus_monotonic_ns, batch)) is not None
+        if (span := Span.of(record, _to_common_clock_ns(host), batch)) is not None
     ]
-    return efficiency.rates(spans, len(of), rate_of)
-
-
-def _watched(ranked: _Ranked, size: int, who: Mapping[int, str]) -> HostsResult:
-    """Return the results of a training that every rank watched itself: nothing of it ran alone."""
-    parts = efficiency.training([_worker(who[host.rank], host, session) for host, session in ranked])
-    waits = {
-        host.rank: session.results[0].input_wait_share.value if session.results else None for host, session in ranked
-    }
-    together = ({} if (wait := waits.get(rank)) is None else {0: wait} for rank in range(size))
-    figures = [HostFigures(rank, who.get(rank, ""), together=each) for rank, each in enumerate(together)]
-    first = ranked[0][1]
-    name = first.results[0].variant if first.results else first.scenario.name
-    found = efficiency.result(name, len(ranked), {}, figures, scatter=0.0)
-    if parts is not None:
-        update = {"kind": parts.kind, "host": parts.named[0], "named": parts.named, "text": parts.text}
-        return found.model_copy(update=update)
-    if found.kind != "not-measured":
-        return found
-    listed = [f"{who[rank]} waits {units.share(wait)}" for rank, wait in waits.items()]
-    waiting = "; ".join(listed[:_MOST_LISTED]) + (" …" if len(listed) > _MOST_LISTED else "")
-    return found.model_copy(update={"kind": "watched", "text": f"{waiting} for its input"})
-
-
-def _worker(who: str, host: Host, session: Session) -> WorkerFigures:
-    if not session.results:
-        return WorkerFigures(host.rank, who, None, None, None)
-    result = session.results[0]
-    return WorkerFigures(host.rank, who, result.step_ms.mean, result.input_wait_ms.value, host.collective_ms)

@@ -28,8 +28,9 @@ HostsKind = Literal[
 ]
 
 
-_ONE_BOOT_NS = 2e9
-"""Two ranks of one machine, which ask at different times, differ by what its clock was set meanwhile."""
+_ONE_BOOT_NS, _SAME_CLOCK_NS = 2e9, 2e7
+"""Two ranks of one machine, which ask at different times, differ by what its clock was set meanwhile; two containers
+that have names of their own count as of one only where it was hardly set."""
 
 
 class Host(Record):

@@ -33,10 +33,17 @@ _THROTTLED_FIELDS = {"throttled_usec": 1e6, "throttled_time": 1e9}
 
 
 class _ProcessMetric(NamedTuple):
-    """How a metric of a process is read, in the unit its name says, and whether it counts from the process' start."""
+    """How a metric of a process is read, in the unit its name says.
+
+    Attributes:
+        read: reads it.
+        cumulative: whether it counts from the process' start.
+        inherited: whether a process that has waited for the end of a child then has the child's, too.
+    """
 
     read: Callable[[psutil.Process], float]
     cumulative: bool = True
+    inherited: bool = False
 
 
 def _cpu_seconds(process: psutil.Process) -> float:
@@ -53,8 +60,9 @@ PROCESS_METRICS = {
     "cpu_seconds": _ProcessMetric(_cpu_seconds),
     "memory_bytes": _ProcessMetric(lambda process: process.memory_info().rss, cumulative=False),
     "threads": _ProcessMetric(lambda process: process.num_threads(), cumulative=False),
-    "read_bytes": _ProcessMetric(lambda process: _io_counters(process).read_bytes),
-    "write_bytes": _ProcessMetric(lambda process: _io_counters(process).write_bytes),
+    # `wait_task_zombie` adds a child's I/O to its parent's (kernel/exit.c).
+    "read_bytes": _ProcessMetric(lambda process: _io_counters(process).read_bytes, inherited=True),
+    "write_bytes": _ProcessMetric(lambda process: _io_counters(process).write_bytes, inherited=True),
 }
 
 
@@ -87,6 +95,8 @@ class HostSampler(Sampler):
         except (psutil.Error, OSError) as error:
             self._gone = _explain(error)
         self._children = Children(pid)
+        self._most: dict[str, float] = {}
+        """Of each metric that a parent inherits the most so far."""
         self._machine = MachineCpu(self._profiler_cpu_s)
         self._throttling = Throttling(environment.control_groups("cpu"))
 
@@ -135,9 +145,12 @@ class HostSampler(Sampler):
         return values
 
     def _poll_metric(self, metric: str, process: psutil.Process) -> float | str:
-        read, cumulative = PROCESS_METRICS[metric]
+        read, cumulative, inherited = PROCESS_METRICS[metric]
         try:
-            return float(read(process)) + self._children.sum(metric, read, cumulative)
+            value = float(read(process)) + self._children.sum(metric, read, cumulative and not inherited)
+            if inherited:  # what a child had is nobody's from its end until its parent has waited for that
+                value = self._most[metric] = max(value, self._most.get(metric, 0.0))
+            return value
         except psutil.NoSuchProcess:
             raise
         except AttributeError:
@@ -288,6 +301,8 @@ class MachineCpu:
             self._then = now
             return dict.fromkeys(MACHINE_METRICS, "the system's CPU times cannot be read")
         all_s = now.all_s - then.all_s
+        if all_s < 0:  # the counters began anew, or a CPU is gone with its own
+            self._then, self._ours_s, self._owed_s = now, None, 0.0
         if all_s <= 0:  # within one tick of the kernel's counter: nothing new yet
             return {}
         self._then = now

@@ -75,6 +75,18 @@ def test_a_power_cap_that_every_repeat_meets_is_the_variants_own() -> None:
     assert [one.repeat for one in found(("v", 0, capped), ("v", 1, free), ("v", 2, free))] == [0]
 
 
+def test_a_starved_gpus_idle_clock_is_no_cost_of_throttling() -> None:
+    """It idles half of the time, and is held down for a part of the rest in which its clock stays as it was."""
+    idle = [place % 2 == 1 for place in range(SAMPLES)]
+    starved = [
+        track("device_sm_clock_mhz", [300.0 if each_idle else 1980.0 for each_idle in idle]),
+        track("device_utilization_percent", [0.0 if each_idle else 100.0 for each_idle in idle]),
+        track("device_throttle_reasons", [0x20 if place >= SAMPLES - 8 else 0 for place in range(SAMPLES)]),
+    ]
+    (throttling,) = found(("v", 0, starved))
+    assert (throttling.kind, throttling.cost_share) == ("gpu-throttling", 0.0)
+
+
 def test_throttling_costs_at_most_what_the_clock_lacks_of_the_sessions_highest() -> None:
     hot = [each("device_throttle_reasons", 0x40), *clock(1200)]
     disturbed = found(("v", 0, hot), ("ceiling", 0, clock(1500)), ("v", 1, clock(1500)), ("ceiling", 1, clock(1500)))

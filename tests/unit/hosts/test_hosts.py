@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from pipeline_bench.hosts import efficiency, ranks
-from pipeline_bench.hosts.efficiency import Common, HostFigures, Span, WorkerFigures
+from pipeline_bench.hosts.efficiency import HostFigures, Span
 from pipeline_bench.hosts.ranks import Rank
+from pipeline_bench.hosts.shared import Common, UsedCpu
+from pipeline_bench.hosts.synchronous import WorkerFigures, training
 from pipeline_bench.model.hosts import HostsKind
 from pipeline_bench.model.trial import plan
 from tests.unit.sessions import scenario, variant
@@ -130,7 +132,7 @@ def test_whom_the_workers_wait_for_is_told_by_the_collective_and_why_by_the_inpu
     waits_ms: tuple[float, ...], collectives_ms: tuple[float, ...], expected: tuple[HostsKind, ...], words: str
 ) -> None:
     parts = [worker(rank, *each) for rank, each in enumerate(zip(waits_ms, collectives_ms, strict=True))]
-    found = efficiency.training(parts)
+    found = training(parts)
     assert found is not None
     assert (found.kind, *found.named) == expected
     assert words in found.text
@@ -138,9 +140,9 @@ def test_whom_the_workers_wait_for_is_told_by_the_collective_and_why_by_the_inpu
 
 def test_nobody_is_named_where_all_come_together_or_a_part_is_not_known() -> None:
     alike = [worker(0, 20.0, 6.0), worker(1, 21.0, 5.0)]
-    assert efficiency.training(alike) is None
-    assert efficiency.training([*alike[:1], worker(1, 40.0, None)]) is None
-    assert efficiency.training(alike[:1]) is None
+    assert training(alike) is None
+    assert training([*alike[:1], worker(1, 40.0, None)]) is None
+    assert training(alike[:1]) is None
 
 
 def span(step_ms: float, start_ms: float = 0.0, steps: int = 200, batch: int = 10) -> Span:
@@ -293,18 +295,26 @@ CORES = "ranks 0 and 1 ran on one machine, 97 % of its CPU busy, 60 % by them"
     ("common", "kind", "words"),
     [
         (Common(None), "inconclusive", "of what they reach alone; the input reads no storage"),
-        (Common(None, ONE_MACHINE, (0.97, 0.6)), "inconclusive", f"; the input reads no storage; {CORES}"),
+        (Common(None, ONE_MACHINE, (UsedCpu(0.97, 0.6),)), "inconclusive", f"; the input reads no storage; {CORES}"),
         (Common("the tf.data service"), "shared-storage", "the tf.data service is shared: at 2 hosts each waits 61 %"),
         (
-            Common("storage", ONE_MACHINE, (0.3, 0.2)),
+            Common("storage", ONE_MACHINE, (UsedCpu(0.3, 0.2),)),
             "shared-storage",
             "30 % of its CPU busy, 20 % by them: there, storage is shared in any case",
         ),
-        (Common("storage", ONE_MACHINE, (0.97, 0.05)), "shared-storage", "97 % of its CPU busy, 5 % by them: there"),
-        (Common("storage", ONE_MACHINE), "shared-storage", "ran on one machine: there, storage is"),
-        (Common("storage", ONE_MACHINE, (0.97, 0.6)), "inconclusive", f"{CORES}: they may have waited for its cores"),
         (
-            Common("storage", ((0, 1), (2, 3)), (0.97, 0.6)),
+            Common("storage", ONE_MACHINE, (UsedCpu(0.97, 0.05),)),
+            "shared-storage",
+            "97 % of its CPU busy, 5 % by them: there",
+        ),
+        (Common("storage", ONE_MACHINE), "inconclusive", "ran on one machine: they may have waited for its cores"),
+        (
+            Common("storage", ONE_MACHINE, (UsedCpu(0.97, 0.6),)),
+            "inconclusive",
+            f"{CORES}: they may have waited for its cores",
+        ),
+        (
+            Common("storage", ((0, 1), (2, 3)), (UsedCpu(0.97, 0.6),)),
             "inconclusive",
             "2 machines ran several ranks each, 97 % of their CPU busy, 60 % by them: they may have waited for their",
         ),
@@ -322,8 +332,8 @@ def test_of_what_hosts_share_their_storage_is_named_only_where_it_can_be_told_fr
 def test_who_is_named_may_have_waited_for_a_core_of_a_busy_machine() -> None:
     late = figures((0.04, 0.05), (0.04, 0.61), (0.04, 0.04))
     busy, free = (
-        efficiency.result("a", 3, rounds(0.8, QUIET), late, common=Common("storage", ONE_MACHINE, cpu))
-        for cpu in ((0.97, 0.6), (0.3, 0.2))
+        efficiency.result("a", 3, rounds(0.8, QUIET), late, common=Common("storage", ONE_MACHINE, (cpu,)))
+        for cpu in (UsedCpu(0.97, 0.6), UsedCpu(0.3, 0.2))
     )
     assert (busy.kind, free.kind) == ("straggler", "straggler")
     assert busy.text.endswith(f"the others 4 %; {CORES}: rank 1 may have waited for a core")
@@ -332,7 +342,7 @@ def test_who_is_named_may_have_waited_for_a_core_of_a_busy_machine() -> None:
 
 def test_of_several_who_are_named_those_of_a_busy_machine_may_have_waited_for_a_core() -> None:
     late = figures((0.04, 0.05), (0.04, 0.61), (0.04, 0.61), (0.04, 0.61), (0.04, 0.04), (0.04, 0.05), (0.04, 0.05))
-    common = Common("storage", ((2, 3),), (0.97, 0.6))
+    common = Common("storage", ((2, 3),), (UsedCpu(0.97, 0.6),))
     found = efficiency.result("a", 7, rounds(0.8, QUIET), late, common=common)
     assert found.named == (1, 2, 3)
     assert found.text.endswith("60 % by them: ranks 2 and 3 may have waited for a core")
@@ -368,3 +378,31 @@ def test_the_straggler_is_named_in_95_of_100_and_nobody_where_there_is_none() ->
         innocent += efficiency.result("a", 4, efficiencies, figures(*calm.tolist())).host is None
     assert named >= 190
     assert innocent >= 190
+
+
+@pytest.mark.parametrize("others", [3, 4])
+def test_of_several_that_are_late_each_is_late_by_its_own_part(others: int) -> None:
+    """Rank 1 by its input, the others from rank 3 on by their models, whatever most of them are."""
+    late = [worker(rank, 1.0, 6.0) for rank in range(3, others + 1)]
+    found = training([worker(0, 1.0, 35.0), worker(1, 31.0, 5.0), worker(2, 1.0, 35.0), *late])
+    assert found is not None
+    assert (found.kind, found.named) == ("slow-input", (1, *range(3, others + 1)))
+    assert "the input of rank 1 delays all workers: that rank waits 31.0 ms" in found.text
+    assert "rank 3" in found.text.partition("; ")[2]
+    assert "own part of the step takes longer" in found.text
+
+
+@pytest.mark.parametrize(
+    ("waits", "kind"),
+    [
+        ([(0.02, 0.20)] * 4, "shared-storage"),
+        ([(0.02, 0.20)] * 3 + [(0.02, 0.02)], "inconclusive"),
+        ([(0.0, 0.0), (0.0, 0.15), (0.15, 0.15)], "inconclusive"),
+    ],
+)
+def test_storage_is_shared_only_where_each_host_waits_longer_than_alone(
+    waits: list[tuple[float, float]], kind: HostsKind
+) -> None:
+    found = efficiency.result("a", len(waits), rounds(0.84, QUIET), figures(*waits))
+    assert found.kind == kind
+    assert ("hosts wait longer than alone" in found.text) is (kind == "inconclusive")

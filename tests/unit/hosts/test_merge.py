@@ -16,9 +16,10 @@ from pipeline_bench.hosts import merge, ranks
 from pipeline_bench.hosts.ranks import Rank
 from pipeline_bench.model import Series
 from pipeline_bench.model.events import Storage
-from pipeline_bench.model.result import Estimate, StepTime
+from pipeline_bench.model.hosts import HostsResult
+from pipeline_bench.model.result import Estimate, StepTime, WorkCheck
 from pipeline_bench.model.session import Session, load, save
-from pipeline_bench.model.trial import PhaseMark, Track, plan
+from pipeline_bench.model.trial import PhaseMark, Track, TrialRecord, plan
 from pipeline_bench.report import html, machines, markdown, screen, terminal
 from pipeline_bench.report.difference import markdown as markdown_difference
 from pipeline_bench.report.terminal_table import figures_table
@@ -97,6 +98,127 @@ def test_ranks_that_waited_on_one_busy_machine_are_not_said_to_share_a_storage(
     assert words in found.text
 
 
+def sampled(whole: Session, **metrics: float) -> Session:
+    """The session with samples of these metrics at the end of each step; of CPU seconds so many a second."""
+    trials = []
+    for trial in whole.trials:
+        assert trial.steps is not None
+        at = trial.steps.end_ns.unpack()
+        cpu_s = (at - at[0]) / S
+        values = {name: (cpu_s if name == "cpu_seconds" else 1.0 + 0.0 * at) * value for name, value in metrics.items()}
+        tracks = tuple(
+            Track(metric=name, source="test", at_ns=Series.pack(at), values=Series.pack(column))
+            for name, column in values.items()
+        )
+        trials.append(trial.model_copy(update={"samples": (*trial.samples, *tracks), "allowed_cpus": 2}))
+    return whole.model_copy(update={"trials": tuple(trials)})
+
+
+def only(merged: Session) -> HostsResult:
+    assert merged.hosts is not None
+    return merged.hosts.results[-1]
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "kind", "words"),
+    [
+        (1.0, "inconclusive", "100 % of the CPUs that they may use busy, 100 % by them: they may have waited"),
+        (0.5, "shared-storage", "3 % of its CPU busy, 3 % by them: there, storage is shared"),
+        (1.4, "shared-storage", "3 % of its CPU busy"),
+        (1.9, "inconclusive", "95 % of the CPUs that they may use busy"),
+    ],
+)
+def test_ranks_that_are_confined_to_some_cpus_may_have_waited_for_those(cpu_s: float, kind: str, words: str) -> None:
+    """On a machine of 64 of which two may be theirs: more than these together, and each has CPUs of its own."""
+    found = only(
+        merge.merge([sampled(busy(on("a", session(rank)), 3.1, 1.55), cpu_seconds=cpu_s) for rank in range(2)])
+    )
+    assert found.kind == kind
+    assert words in found.text
+
+
+def test_containers_of_one_machine_share_it_whatever_they_are_called() -> None:
+    pods = [busy(session(rank, name=f"pod-{rank}"), 97.0, 48.0) for rank in range(2)]
+    found = only(merge.merge(pods))
+    assert found.kind == "inconclusive"
+    assert "ran on one machine, 97 % of its CPU busy, 96 % by them: they may have waited" in found.text
+
+
+def test_where_the_cpu_of_a_shared_machine_is_not_known_its_cores_may_be_the_reason() -> None:
+    assert only(merge.merge([on("a", session(rank)) for rank in range(2)])).kind == "inconclusive"
+    assert only(merge.merge([on("ab"[rank], session(rank)) for rank in range(2)])).kind == "shared-storage"
+
+
+def test_of_several_machines_the_one_whose_ranks_may_lack_cores_counts_and_not_the_busiest() -> None:
+    ranks_of_two = [
+        busy(on("a" if rank < 2 else "b", session(rank, 4)), *((95.0, 2.0) if rank < 2 else (94.0, 45.0)))
+        for rank in range(4)
+    ]
+    found = only(merge.merge(ranks_of_two))
+    assert found.kind == "inconclusive"
+    assert "94 % of their CPU busy, 90 % by them" in found.text
+
+
+def test_what_the_hypervisor_took_is_no_ranks_own() -> None:
+    for stolen, own in ((50.0, "20 %"), (4.0, "112 %")):
+        stolen_from = [
+            sampled(on("a", session(rank)), machine_cpu_percent=85.0, other_cpu_percent=25.0, steal_percent=stolen)
+            for rank in range(2)
+        ]
+        assert f"85 % of its CPU busy, {own} by them" in only(merge.merge(stolen_from)).text
+
+
+def test_unequal_work_has_no_efficiency_and_no_verdict() -> None:
+    bad = WorkCheck(status="unequal", text="it repeated 2,672 of 3,840 samples")
+    spoilt = [
+        whole.model_copy(
+            update={
+                "results": tuple(
+                    each if "ceiling" in each.variant else each.model_copy(update={"work": bad})
+                    for each in whole.results
+                )
+            }
+        )
+        for whole in (session(0, together_ms=10.0), session(1, together_ms=10.0))
+    ]
+    found = only(merge.merge(spoilt))
+    assert (found.kind, found.efficiency.value, found.rounds, found.named) == ("not-measured", None, 0, ())
+    assert found.text == "2 hosts: rank 0 and rank 1 did not do equal work, so that there is no rate to compare"
+
+
+def test_waits_are_of_the_time_in_which_all_train() -> None:
+    """Rank 1 waits for 76 % of steps of 40 ms beside rank 0, and for 4 % of steps of 10 ms when that has ended."""
+
+    def late(trial: TrialRecord) -> TrialRecord:
+        if "hosts" not in trial.variant or trial.steps is None:
+            return trial
+        took_ms = np.array([40.0] * 75 + [10.0] * 225)
+        steps = records.steps_of(took_ms, 0.0, int(trial.steps.start_ns.unpack()[0]))
+        waits = Series.pack(((took_ms - 9.6) * 1e6).astype(np.int64))
+        return trial.model_copy(update={"steps": steps.model_copy(update={"wait_ns": waits}), "warmup_steps": 1})
+
+    whole = session(1)
+    other = whole.model_copy(update={"trials": tuple(map(late, whole.trials))})
+    found = only(merge.merge([session(0, together_ms=10.0), other]))
+    assert found.wait_together[1] == pytest.approx(0.76, abs=0.01)
+    assert (found.kind, found.named) == ("straggler", (1,))
+
+
+def test_clocks_that_are_known_to_differ_are_set_right() -> None:
+    """One that is ahead by 0.9 s, of trials of a second and a half."""
+    short = [session(rank, together_ms=5.0, busy_ms=4.6) for rank in range(2)]
+    assert only(merge.merge(short)).rounds == 3
+    host = short[1].host
+    assert host is not None
+    ahead = host.model_copy(
+        update={"wall_minus_monotonic_ns": host.wall_minus_monotonic_ns + 9 * S // 10, "clock_offset_s": 0.9}
+    )
+    set_right = merge.merge([short[0], short[1].model_copy(update={"host": ahead})])
+    assert only(set_right).rounds == 3
+    unknown = ahead.model_copy(update={"clock_offset_s": None})
+    assert only(merge.merge([short[0], short[1].model_copy(update={"host": unknown})])).rounds == 0
+
+
 @pytest.mark.parametrize(("turn_ms", "hosts"), [(31.4, 2), (23.1, 3), (23.1, 4), (14.0, 4)])
 def test_the_efficiency_is_that_of_hosts_whose_steps_were_simulated(turn_ms: float, hosts: int) -> None:
     """Steps of 60 ms and a storage that gives a batch every `turn_ms`, one to a host after the other."""
@@ -160,9 +282,10 @@ def test_the_time_that_a_sample_covers_is_moved_to_the_common_clock_with_its_sta
 
 
 def on(machine: str, whole: Session, **environment: Any) -> Session:
-    """The session as one that ran on another machine."""
+    """The session as one that ran on another machine, which was booted at another time by its name."""
     assert whole.host is not None
-    host = whole.host.model_copy(update={"name": machine})
+    booted_ns = whole.host.wall_minus_monotonic_ns + ord(machine[-1]) * S // 20
+    host = whole.host.model_copy(update={"name": machine, "wall_minus_monotonic_ns": booted_ns})
     return whole.model_copy(update={"host": host, "environment": CPU.model_copy(update=environment)})
 
 
@@ -287,13 +410,24 @@ def test_a_verdict_names_the_machine_where_there_are_several() -> None:
 
 
 def test_a_difference_of_two_merged_sessions_tells_their_efficiencies() -> None:
-    before, after = (merge.merge([session(rank, together_ms=ms) for rank in range(2)]) for ms in (25.0, 10.0))
+    before, after = (
+        merge.merge([on("ab"[rank], session(rank, together_ms=ms)) for rank in range(2)]) for ms in (25.0, 10.0)
+    )
     (told,) = between(before, after).hosts
     assert told.startswith("a on 2 hosts: efficiency 40 %")
     assert "→ 100 %" in told
     assert "shared-storage → " in told
     assert told in markdown_difference(between(before, after)).replace("\\", "")
     assert between(session(0), session(0)).hosts == ()
+
+
+def test_a_machine_of_a_later_rank_that_differs_is_a_condition() -> None:
+    before, after = (
+        merge.merge([on("a", session(0)), on("b", session(1), cpu=cpu, cores=cores)])
+        for cpu, cores in (("X", 2), ("Y", 64))
+    )
+    found = {each.name: (each.before, each.after) for each in between(before, after).conditions}
+    assert found == {"CPU of rank 1": ("X", "Y"), "cores of rank 1": ("2", "64")}
 
 
 def test_the_names_of_merged_sessions_are_whole_in_80_columns() -> None:
@@ -439,6 +573,15 @@ def test_of_very_many_ranks_without_a_verdict_the_first_are_listed() -> None:
     assert "rank 16" not in conclude(merged)
 
 
+@pytest.mark.parametrize(
+    "workers", [[watched(0, 5.0, 6.0), watched(1, 30.0, 5.0)], [watched(0, 5.0, 1.0), watched(1, 25.0, 9.0)]]
+)
+def test_who_waits_for_its_input_and_delays_nobody_is_no_straggler(workers: list[Session]) -> None:
+    found = only(merge.merge(workers))
+    assert (found.kind, found.named) == ("watched", ())
+    assert "rank 0 waits" in found.text
+
+
 @pytest.mark.parametrize("collective_ms", [(35.0, 5.0), (None, None)])
 def test_where_a_rank_is_missing_the_slow_one_keeps_its_number(collective_ms: tuple[float | None, ...]) -> None:
     merged = merge.merge([watched(0, 1.0, collective_ms[0], size=3), watched(2, 31.0, collective_ms[1], size=3)])
@@ -504,7 +647,7 @@ def test_who_was_lost_is_a_note_and_clocks_are_those_that_one_machine_asked() ->
 
 def test_interrupted_ranks_are_said_to_be_and_no_success(tmp_path: Path) -> None:
     for rank in range(2):
-        whole = session(rank)
+        whole = on("ab"[rank], session(rank))
         cut = whole.trials[-1].model_copy(update={"status": "interrupted", "reason": "Ctrl-C"})
         folder = tmp_path / f"rank-{rank:03}"
         folder.mkdir()

@@ -335,3 +335,19 @@ def test_a_narrow_terminal_has_fewer_columns_and_every_figure_whole(width: int) 
     assert not any("…" in line for line in table)
     assert [line.split()[:2] for line in table[2:4]] == [["1", "12.8k"], ["2", "16.0k"]]
     assert ("limited by" in table[0]) is (width >= 60)
+
+
+def test_where_a_rank_is_lost_the_input_of_the_other_can_be_planned() -> None:
+    made = planned(merge.merge([of_rank(0)]))
+    assert made.variants[0].variant == "a"
+    assert made.variants[0].measured_counts == (1,)
+
+
+def test_unequal_work_of_merged_ranks_cannot_be_planned_from() -> None:
+    bad = WorkCheck(status="unequal", text="it repeated 2,672 of 3,840 samples")
+    spoilt = [
+        whole.model_copy(update={"results": tuple(each.model_copy(update={"work": bad}) for each in whole.results)})
+        for whole in (of_rank(0, together_ms=10.0), of_rank(1, together_ms=10.0))
+    ]
+    with pytest.raises(UsageError, match="cannot be planned from"):
+        planned(merge.merge(spoilt))

@@ -14,6 +14,7 @@ from collections import namedtuple
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -86,6 +87,27 @@ def test_read_and_written_bytes_are_not_swapped(
     monkeypatch.setattr(psutil.Process, "io_counters", lambda _: counters(1, 2, 3, 4), raising=False)
     read = values(HostSampler(child.pid).poll())
     assert (read["read_bytes"], read["write_bytes"]) == (3, 4)
+
+
+class Writer:
+    """A process that has written so many bytes."""
+
+    def __init__(self, written: int) -> None:
+        self.written = written
+
+    def io_counters(self) -> Any:
+        return SimpleNamespace(read_bytes=0, write_bytes=self.written)
+
+
+def test_what_a_child_wrote_is_counted_once_when_its_parent_has_waited_for_it() -> None:
+    """The kernel then adds it to the parent's; from the child's end until then it is nobody's."""
+    sampler, parent, child = HostSampler(os.getpid()), Writer(5), Writer(40)
+    seen = []
+    for running, of_parent in (({child}, 5), (set(), 5), (set(), 45)):
+        sampler._children._running = running  # type: ignore[assignment]
+        parent.written = of_parent
+        seen.append(sampler._poll_metric("write_bytes", parent))  # type: ignore[arg-type]
+    assert seen == [45, 45, 45]
 
 
 def test_a_process_that_has_ended_is_a_reason_once(child: subprocess.Popen[bytes]) -> None:
@@ -267,6 +289,21 @@ def test_a_poll_within_a_tick_is_no_reading_and_loses_nothing(counters: dict[str
     assert cpu.poll(1.5) == {}
     counters["times"] = Counters(3, 0, 3, 0, 0, 0)
     assert cpu.poll(2.0)["other_cpu_percent"] == pytest.approx(25)
+
+
+def test_counters_that_begin_anew_are_read_from_there(counters: dict[str, Any]) -> None:
+    """As of a machine that lost a CPU, or was moved."""
+    cpu = MachineCpu(time.process_time)
+    counters["times"] = Counters(500, 0, 500, 0, 0, 0)
+    cpu.poll(1.0)
+    counters["times"] = Counters(100, 0, 100, 0, 0, 0)
+    assert cpu.poll(2.0) == {}
+    counters["times"] = Counters(103, 0, 101, 0, 0, 0)
+    found = cpu.poll(3.0)
+    assert found["machine_cpu_percent"] == pytest.approx(75)
+    assert "other_cpu_percent" not in found, "what the trial used since the counters began is not known"
+    counters["times"] = Counters(106, 0, 102, 0, 0, 0)
+    assert cpu.poll(4.0)["other_cpu_percent"] == pytest.approx(50)
 
 
 def test_a_trial_whose_cpu_time_is_not_known_is_a_reason_and_no_zero(counters: dict[str, Any]) -> None:
