@@ -337,10 +337,13 @@ def scenarios(
 
         typer.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
     elif name is not None:
+        from pipeline_bench.run.comparison import checked_sources
         from pipeline_bench.scenario.files import to_toml
         from pipeline_bench.scenario.load import load
 
-        typer.echo(to_toml(load(name)), nl=False)
+        scenario = load(name)
+        checked_sources(scenario)
+        typer.echo(to_toml(scenario), nl=False)
     else:
         _list_scenarios()
 

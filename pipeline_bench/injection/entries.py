@@ -42,6 +42,10 @@ def of_loop(where: str, loop: Any, only_reads: bool) -> dict[str, Any] | None:
     if loop.record.kept is None:
         return None
     its_own = {"on_tf_data": loop.on_tf_data, "remarks": loop.remarks, "trains": not only_reads}
+    if only_reads:  # what it took in all, and not what figures are of
+        time = loop.passes.wall_time()
+        spent_ns = sum(each.first_step_ns + each.steps_ns for each in time.epochs) if time is not None else 0
+        its_own |= {"steps": loop.passes.taken, "seconds": spent_ns / 1e9}
     return {**_training(f"loop of {where}", loop.record.kept, timed=not only_reads), **its_own}
 
 

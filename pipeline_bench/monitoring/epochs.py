@@ -108,6 +108,7 @@ class Passes:
     Attributes:
         counts_start_up: whether what the process did before the first one is a part of the training's time, if no other
             loop was the first to go on for some steps.
+        taken: how many batches it has had.
     """
 
     _counted: ClassVar[bool] = False
@@ -120,6 +121,7 @@ class Passes:
     ) -> None:
         """Begin; the functions give what the process holds, and when it started on the monotonic clock."""
         self.counts_start_up = False
+        self.taken = 0
         self._held_bytes, self._started_ns = held_bytes, started_ns
         self._kept = KeptEpochs()
         self._before_s: float | None = None
@@ -135,6 +137,7 @@ class Passes:
 
     def asked(self, at_ns: int, wait_ns: int) -> None:
         """Take in that it asked for a batch, and had it so much later."""
+        self.taken += 1
         if self._pass is None:
             self._pass = _Pass(self._made_ns or at_ns, wait_ns)
 

@@ -88,11 +88,7 @@ def prepare_data(scenario: Scenario, observer: Observer) -> None:
     Raises:
         UsageError: a source cannot read what it is to read, or its data cannot be made.
     """
-    components = {variant.source.model_dump_json(): variant.source for variant in scenario.variants}
-    found = {key: plugins.make("sources", part.kind, part.options) for key, part in components.items()}
-    for variant in scenario.variants:
-        _see_that_it_carries(variant, found[variant.source.model_dump_json()])
-    sources = list(found.values())
+    sources = checked_sources(scenario)
     missing = synthetic_data.wanted(sources)
     for source in sources:  # before the time is spent on making data
         if getattr(source, "synthetic_dataset", None) not in missing:
@@ -106,6 +102,19 @@ def prepare_data(scenario: Scenario, observer: Observer) -> None:
         )
     for source in sources:
         source.check()
+
+
+def checked_sources(scenario: Scenario) -> list[Any]:
+    """Return the sources of a scenario, each once, of which each variant's backend and loop can have what it needs.
+
+    Raises:
+        UsageError: a variant's source, backend, model, loop and runtime do not go together.
+    """
+    components = {variant.source.model_dump_json(): variant.source for variant in scenario.variants}
+    found = {key: plugins.make("sources", part.kind, part.options) for key, part in components.items()}
+    for variant in scenario.variants:
+        _see_that_it_carries(variant, found[variant.source.model_dump_json()])
+    return list(found.values())
 
 
 def _see_that_it_carries(variant: Variant, source: Any) -> None:
