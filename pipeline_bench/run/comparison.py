@@ -148,7 +148,7 @@ def _see_that_it_carries(variant: Variant, source: Any) -> None:
     except UsageError as error:
         raise UsageError(
             f"The variant {variant.name!r} cannot run: {error.message}",
-            f"{error.hint} --backends NAME,NAME leaves out the others.",
+            f"{error.hint} compare --backends NAME,NAME leaves out the others.",
         ) from None
 
 

@@ -338,21 +338,24 @@ def left_early(dataset: Any) -> dict[int, bool | None]:
 def _reads_at_least(dataset: Any, given: float) -> float:
     """Return how many elements a dataset reads at least of each input before it has given so many; inf: all."""
     kind = type(dataset).__name__.removeprefix("_").removesuffix("Dataset")
-    number = _number(dataset, {"Take": "_count", "Shuffle": "_buffer_size", "Skip": "_count"}.get(kind, "_batch_size"))
+    number = _number(dataset, _NUMBERS.get(kind, ""))
     if kind == "Take" and number is not None and number >= 0:  # of a graph no number is known
         return min(given, number)
-    if given == math.inf:
+    if given in (0.0, math.inf):
         return given
     if number is not None and kind in ("Shuffle", "Skip"):
         # A shuffle fills its buffer first, and then reads another for each element that it gives.
         return math.inf if number < 0 else given + max(0, number - (kind == "Shuffle"))
-    if kind in ("Batch", "ParallelBatch", "PaddedBatch"):
+    if kind in _BATCHES:
         return given * (number or 1)
     if len(inputs_of(dataset)) > 1 and kind != "Zip":  # of which one may give none
         return 0.0
     return given if kind not in _SEVERAL_OF_ONE else min(given, 1.0)
 
 
+_BATCHES = ("Batch", "ParallelBatch", "PaddedBatch")
+_NUMBERS = {"Take": "_count", "Skip": "_count", "Shuffle": "_buffer_size", **dict.fromkeys(_BATCHES, "_batch_size")}
+"""Where a dataset of a kind keeps the number by which it reads."""
 _SEVERAL_OF_ONE = ("FlatMap", "Interleave", "ParallelInterleave", "Unbatch", "Rebatch")
 """The kinds of datasets that may give several elements for one of their input."""
 
