@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline_bench.system.clocks import wall_minus_monotonic_ns
+from pipeline_bench.system.clocks import boot, wall_minus_monotonic_ns
 from pipeline_bench.text import NAME, one_line
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Rank(NamedTuple):
             size=self.size,
             name=socket.gethostname(),
             launcher=self.launcher,
+            boot=boot(),
             wall_minus_monotonic_ns=wall_minus_monotonic_ns(),
             clock_offset_s=clock_offset_s,
         )

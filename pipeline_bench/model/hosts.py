@@ -28,9 +28,8 @@ HostsKind = Literal[
 ]
 
 
-_ONE_BOOT_NS, _SAME_CLOCK_NS = 2e9, 2e7
-"""Two ranks of one machine, which ask at different times, differ by what its clock was set meanwhile; two containers
-that have names of their own count as of one only where it was hardly set."""
+_ONE_BOOT_NS = 2e9
+"""Two ranks of one machine, which ask at different times, differ by what its clock was set meanwhile."""
 
 
 class Host(Record):
@@ -43,6 +42,8 @@ class Host(Record):
     name: Line
     launcher: Line
     """What started the ranks: ``slurm``, ``open-mpi``, ``pmi``, ``ray`` or ``tf-config``."""
+    boot: Line | None = None
+    """The same for all on one machine since its start (`system.clocks.boot`); None: not known."""
     wall_minus_monotonic_ns: int
     """What makes the session's times those of the wall clock."""
     clock_offset_s: float | None = None
@@ -67,12 +68,14 @@ class Host(Record):
         return f"rank {self.rank}"
 
     def is_on_machine_of(self, other: Host) -> bool:
-        """Return whether both have one name and were booted at one time: containers of several may be called alike.
+        """Return whether both ran since one start of a machine; the containers of several may be called alike.
 
-        Those of one machine may also have names of their own: they were booted at the very same time.
+        Where that is not known, as of an older session: whether both have one name and were booted at one time.
         """
+        if self.boot is not None and other.boot is not None:
+            return self.boot == other.boot
         booted_apart_ns = abs(self.wall_minus_monotonic_ns - other.wall_minus_monotonic_ns)
-        return booted_apart_ns <= (_ONE_BOOT_NS if self.name == other.name else _SAME_CLOCK_NS)
+        return self.name == other.name and booted_apart_ns <= _ONE_BOOT_NS
 
 
 def sharing(hosts: Iterable[Host]) -> list[tuple[Host, ...]]:

@@ -244,7 +244,7 @@ def test_two_hosts_become_one_session_with_their_sum_and_the_verdict(tmp_path: P
     for rank in range(2):
         folder = tmp_path / f"rank-{rank:03}"
         folder.mkdir()
-        save(session(rank, booted_ns=rank * 5000 * S), folder)
+        save(session(rank, booted_ns=rank * 5000 * S, boot=str(rank)), folder)
     merged = merge.merge(merge.read(tmp_path))
     assert merged.hosts is not None
     (found,) = merged.hosts.results
@@ -282,10 +282,9 @@ def test_the_time_that_a_sample_covers_is_moved_to_the_common_clock_with_its_sta
 
 
 def on(machine: str, whole: Session, **environment: Any) -> Session:
-    """The session as one that ran on another machine, which was booted at another time by its name."""
+    """The session as one that ran on another machine."""
     assert whole.host is not None
-    booted_ns = whole.host.wall_minus_monotonic_ns + ord(machine[-1]) * S // 20
-    host = whole.host.model_copy(update={"name": machine, "wall_minus_monotonic_ns": booted_ns})
+    host = whole.host.model_copy(update={"name": machine, "boot": machine})
     return whole.model_copy(update={"host": host, "environment": CPU.model_copy(update=environment)})
 
 
@@ -374,8 +373,11 @@ def test_ranks_on_one_machine_are_said_to_share_it() -> None:
 
 
 def test_machines_that_are_called_alike_but_were_booted_at_other_times_are_several() -> None:
-    made = [on("trainer", session(rank, 3, booted_ns=(0, 1000 * S, S // 2)[rank])) for rank in range(3)]
-    assert told(merge.merge(made))[-1].startswith("remark: ranks 0, 2 ran on one machine, trainer,")
+    booted_ns = (0, 1000 * S, S // 2)
+    older = [session(rank, 3, booted_ns=booted_ns[rank], name="trainer", boot=None) for rank in range(3)]
+    of_one_image = [session(rank, 3, name="trainer", boot=("a", "b", "a")[rank]) for rank in range(3)]
+    for made in (older, of_one_image):
+        assert told(merge.merge(made))[-1].startswith("remark: ranks 0, 2 ran on one machine, trainer,")
 
 
 def test_reports_show_the_efficiency_also_where_a_host_is_named() -> None:
