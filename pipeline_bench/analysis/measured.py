@@ -91,8 +91,7 @@ def _taken(record: TrialRecord, cores: int, times_ns: Times) -> Floats:
     The samplers report, for every short window, what other processes and the hypervisor took of the machine's CPU, and
     how long the control group's quota held the trial up. A time after the last window belongs to that one.
     """
-    windows = _taken_windows(record, cores)
-    return _sampled_at(windows, times_ns)
+    return _sampled_at(_taken_windows(record, cores), times_ns)
 
 
 def _taken_between(record: TrialRecord, cores: int, begins_ns: Times, ends_ns: Times) -> Floats:

@@ -67,18 +67,13 @@ def _found(session: Session) -> ByVariant:
 
 def inputs_of(session: Session) -> list[MeasuredInput]:
     """Return every input that was measured and did equal work; those that differ in their workers only are one."""
-    found = _found(session)
+    unequal = {result.variant for result in session.results if result.work.status == "unequal"}
+    found = {name: {} if name in unequal else own for name, own in _found(session).items()}
     if session.hosts is not None:
         bases = (ranks.base_name(each.name.partition(" · ")[0]) for each in session.scenario.variants)
         made = [_of_hosts(session, found, base) for base in dict.fromkeys(bases) if base is not None]
         return [each for each in made if each is not None]
-    unequal = {result.variant for result in session.results if result.work.status == "unequal"}
-    wanted = [
-        each
-        for each in session.scenario.variants
-        if not each.is_ceiling and found[each.name]
-        if each.name not in unequal
-    ]
+    wanted = [each for each in session.scenario.variants if not each.is_ceiling and found[each.name]]
     groups: dict[str, list[Variant]] = {}
     for variant in wanted:
         groups.setdefault(_group(variant), []).append(variant)
@@ -122,11 +117,9 @@ def _of_hosts(session: Session, found: ByVariant, base: str) -> MeasuredInput | 
     results = {result.hosts: result for result in session.hosts.results if result.variant == base}
     by_name = {variant.name: variant for variant in session.scenario.variants}
 
-    unequal = {result.variant for result in session.results if result.work.status == "unequal"}
-
     def names(hosts: int) -> list[str]:
         start = f"{ranks.variant_name(base, hosts)} · "
-        return [name for name in by_name if name.startswith(start) and found[name] and name not in unequal]
+        return [name for name in by_name if name.startswith(start) and found[name]]
 
     if not (alone := names(1)):
         return None

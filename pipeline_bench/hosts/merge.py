@@ -16,7 +16,7 @@ from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import efficiency, inputs, ranks, synchronous
 from pipeline_bench.hosts.efficiency import HostFigures, Span
-from pipeline_bench.hosts.shared import common_of
+from pipeline_bench.hosts.shared import MOST_LISTED, common_of
 from pipeline_bench.hosts.synchronous import Ranked
 from pipeline_bench.model import Series
 from pipeline_bench.model.hosts import Host, Hosts, HostsResult
@@ -29,7 +29,6 @@ from pipeline_bench.text import NAME, joined, one_line, units
 
 _MOST_CLOCKS_APART_S = 1.0
 """Hosts whose clocks differ by more cannot be laid side by side; NTP keeps them within some milliseconds."""
-_MOST_LISTED = 16
 _ONE_VERSION = ("package", "tensorflow")
 
 
@@ -109,7 +108,7 @@ def merge(
     first = sessions[0]
     notes = dict.fromkeys(note for session in sessions for note in session.notes)
     if missing:
-        listed = ", ".join(map(str, missing[:_MOST_LISTED])) + (" …" if len(missing) > _MOST_LISTED else "")
+        listed = ", ".join(map(str, missing[:MOST_LISTED])) + (" …" if len(missing) > MOST_LISTED else "")
         notes[f"{units.count(len(missing), 'rank')} of {size} left no session: {listed}"] = None
     notes |= dict.fromkeys(_cut_short(sessions, who))
     notes |= dict.fromkeys(f"{who.get(rank, f'rank {rank}')} was lost: {why}" for rank, why in (lost or {}).items())

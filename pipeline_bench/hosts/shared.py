@@ -13,6 +13,8 @@ from pipeline_bench.model.hosts import Host, sharing
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.text import joined, units
 
+MOST_LISTED = 16
+"""Ranks that a sentence lists one by one."""
 _ROUNDING = 0.05
 """By how much ranks may seem to use more than all of the CPUs that they share."""
 

@@ -9,11 +9,10 @@ from typing import NamedTuple
 from pipeline_bench.analysis import thresholds
 from pipeline_bench.hosts import efficiency
 from pipeline_bench.hosts.efficiency import HostFigures, HostsVerdict
+from pipeline_bench.hosts.shared import MOST_LISTED
 from pipeline_bench.model.hosts import Host, HostsKind, HostsResult
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import joined, units
-
-_MOST_LISTED = 16
 
 Ranked = Sequence[tuple[Host, Session]]
 """Each rank's host with its session, by rank."""
@@ -102,7 +101,7 @@ def watched(ranked: Ranked, size: int, who: Mapping[int, str]) -> HostsResult:
     if found.kind != "not-measured":
         return found
     listed = [f"{who[rank]} waits {units.share(wait)}" for rank, wait in waits.items()]
-    waiting = "; ".join(listed[:_MOST_LISTED]) + (" …" if len(listed) > _MOST_LISTED else "")
+    waiting = "; ".join(listed[:MOST_LISTED]) + (" …" if len(listed) > MOST_LISTED else "")
     return found.model_copy(update={"kind": "watched", "text": f"{waiting} for its input"})
 
 

@@ -23,7 +23,7 @@ MODEL_STEP, REBUILDING = "model step", "rebuilding"
 """What a trial's watch reports that it does: a step of the model, or the pipeline's calls again, with the edits."""
 FINGERPRINT_BATCHES = 16
 INFINITE, UNKNOWN = -1, -2
-"""`tf.data.INFINITE_CARDINALITY`: the pipeline never ends."""
+"""`tf.data.INFINITE_CARDINALITY`, where a pipeline never ends, and `tf.data.UNKNOWN_CARDINALITY`."""
 
 
 class Target(Data):
@@ -159,10 +159,7 @@ class Stage(Data):
     epoch_hooks: bool = False
     """Of a PyDataset's `__getitem__`: whether its class does something between epochs, which may change the batches."""
     left_early: bool | None = False
-    """Whether a `take` behind it leaves it before its end, in every pass: TensorFlow then empties a cache.
-
-    None where that is not known.
-    """
+    """Whether a `take` behind it leaves it early in every pass, and TensorFlow empties a cache; None: not known."""
 
     @property
     def label(self) -> str:
