@@ -5,42 +5,22 @@ The trials of two sessions are not neighbours, so nothing pairs them, and a drif
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from pipeline_bench import plugins
-from pipeline_bench.analysis import measured, stats, utilization, verdicts
+from pipeline_bench.analysis import measured, speedups, stats, verdicts
+from pipeline_bench.analysis.conditions import ceilings_differ_in, conditions, shared_variants
 from pipeline_bench.analysis.gates import Limits, gates
 from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE, SAME_JOB_SCATTER
 from pipeline_bench.errors import UsageError
-from pipeline_bench.model.difference import Condition, Difference, Noise, Ratio, Shift, Side, VariantChange
+from pipeline_bench.model.difference import Difference, Noise, Ratio, Shift, Side, VariantChange
 from pipeline_bench.model.result import Estimate, Result
-from pipeline_bench.model.session import Environment, Session
-from pipeline_bench.scenario import Variant
-from pipeline_bench.text import NAME, REASON, one_line, units
+from pipeline_bench.model.session import Session
+from pipeline_bench.text import NAME, one_line, units
 
 _NAMES_LIMIT = 8
 _TOO_FEW_TRIALS = "an interval needs at least 2 trials in each session"
-
-_CEILING_PARTS = {"source", "model", "loop", "runtime"}
-
-_ENVIRONMENT_NAMES = {
-    "accelerator_kind": "kind of accelerator",
-    "accelerator_name": "accelerator",
-    "tensorflow": "TensorFlow",
-    "python": "Python",
-    "cpu": "CPU",
-    "memory_bytes": "memory",
-    "package": "pipeline-bench",
-}
-
-# What a machine lacks is said by its kind, and why it lacks it makes no figure another.
-_ENVIRONMENT_IGNORED = {"accelerator_reason"}
-
-# More repeats make an interval narrower and move nothing; the others say when to give up, or when to stop adding.
-_JOB_IGNORED = {"name", "ceiling", "run.repeats", "run.stall_timeout_s", "run.precision", "run.budget_s"}
 
 
 def between(
@@ -64,9 +44,7 @@ def between(
         UsageError: the sessions have no variant in common besides ceilings, or measured none in common.
     """
     sides: tuple[tuple[Literal["before", "after"], Session], ...] = (("before", before), ("after", after))
-    shared = [
-        name for name in _shared_variants(before, after) if _has_result(before, name) and _has_result(after, name)
-    ]
+    shared = [name for name in shared_variants(before, after) if _has_result(before, name) and _has_result(after, name)]
     if after.scenario.ceilings.issuperset(shared):
         besides = " besides ceilings" if shared else ""
         raise UsageError(
@@ -140,111 +118,6 @@ def _only_in(session: Session, other: Iterable[str]) -> tuple[str, ...]:
     return tuple(variant.name for variant in session.scenario.variants if variant.name not in names)
 
 
-# --- what is not the same --------------------------------------------------------------------------------------------
-
-
-def conditions(before: Session, after: Session) -> tuple[Condition, ...]:
-    """Return every difference that makes a comparison of the two sessions unfair; none where it is fair."""
-    return (*_environment(before.environment, after.environment), *_machines(before, after), *_jobs(before, after))
-
-
-def _machines(before: Session, after: Session) -> Iterator[Condition]:
-    """Yield the ranks but the first, whose machine the environment is, that ran on another kind of machine."""
-    ranks = [{} if each.hosts is None else {host.rank: host for host in each.hosts.hosts} for each in (before, after)]
-    for rank in sorted((ranks[0].keys() & ranks[1].keys()) - {min(ranks[0], default=0)}):
-        for name in ("cpu", "cores", "accelerator"):
-            was, now = (getattr(each[rank], name) for each in ranks)
-            if was != now:
-                yield Condition(
-                    name=f"{_ENVIRONMENT_NAMES.get(name, name)} of rank {rank}", before=_shown(was), after=_shown(now)
-                )
-
-
-def _environment(before: Environment, after: Environment) -> Iterator[Condition]:
-    for field in Environment.model_fields:
-        if field in _ENVIRONMENT_IGNORED:
-            continue
-        values = getattr(before, field), getattr(after, field)
-        # The same memory is some pages more or less after another start of the machine.
-        shown = tuple(units.size(value) for value in values) if field == "memory_bytes" else tuple(map(_shown, values))
-        if values[0] != values[1] and shown[0] != shown[1]:
-            yield Condition(
-                name=_ENVIRONMENT_NAMES.get(field, field.replace("_", " ")), before=shown[0], after=shown[1]
-            )
-
-
-def _jobs(before: Session, after: Session) -> Iterator[Condition]:
-    """Yield the differing options of the variants in both, by the keys of a scenario file; each change only once."""
-    found: dict[tuple[str, str, str], list[str]] = {}
-    ignored = _JOB_IGNORED | ({"run.steps"} if all(map(utilization.chooses_steps, (before, after))) else set())
-    for variant in _shared_variants(before, after):
-        one, other = (
-            {key: value for key, value in _flat(session.scenario.variant(variant).model_dump()) if key not in ignored}
-            for session in (before, after)
-        )
-        for key in dict.fromkeys((*one, *other)):
-            if one.get(key) != other.get(key):
-                change = (key, _shown(one.get(key)), _shown(other.get(key)))
-                found.setdefault(change, []).append(variant)
-    for (key, was, now), variants in found.items():
-        yield Condition(name=key, before=was, after=now, variants=tuple(variants))
-
-
-def ceilings_differ_in(before: Session, after: Session, variant: str) -> tuple[str, ...]:
-    """Return the keys in which the job of a variant's ceiling differs, or a ceiling's own job; empty for the same job.
-
-    A ceiling's step time is that of its source's batch, model, loop and runtime. How long the source takes to make a
-    batch is no part of it: a ceiling has no input.
-    """
-    ceilings = _ceiling(before, variant), _ceiling(after, variant)
-    one, other = (dict(_flat(ceiling.model_dump(include=_CEILING_PARTS))) for ceiling in ceilings)
-    differing = [key for key in dict.fromkeys((*one, *other)) if one.get(key) != other.get(key)]
-    if any(key.startswith("source.") for key in differing):
-        timing = _timing_options(ceilings[1].source.kind)
-        differing = [key for key in differing if key not in timing]
-    return tuple(differing)
-
-
-def _ceiling(session: Session, variant: str) -> Variant:
-    own = session.scenario.variant(variant)
-    # A watched job names a ceiling that was never run; any file may name one that its scenario lacks.
-    return next((each for each in session.scenario.variants if each.name == own.ceiling), own)
-
-
-def _timing_options(source: str) -> set[str]:
-    """Return the keys that only say how long a source takes for a batch; none of a source that is not installed."""
-    try:
-        plugin: Any = plugins.find("sources", source)
-    except (KeyError, UsageError):
-        return set()
-    return {f"source.{option}" for option in plugin.timing_options}
-
-
-def _shared_variants(before: Session, after: Session) -> tuple[str, ...]:
-    """Return the names of the variants that both scenarios have, in the order of AFTER."""
-    names = {variant.name for variant in before.scenario.variants}
-    return tuple(variant.name for variant in after.scenario.variants if variant.name in names)
-
-
-def _flat(tree: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    for name, value in tree.items():
-        # A component's options stand beside its kind, as they do in a scenario file.
-        inner = path if path and name == "options" else (*path, name)
-        if isinstance(value, dict):
-            yield from _flat(value, inner)
-        else:
-            yield ".".join(inner), value
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "not set"
-    if value == "":
-        return "empty"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return one_line(text, REASON)
-
-
 # --- a variant in both -----------------------------------------------------------------------------------------------
 
 
@@ -277,8 +150,8 @@ def change(
     one, other = before.result(name), after.result(name)
     was, now = _trials(before, name, runs_before), _trials(after, name, runs_after)
     step_time = _ratio(was.step_ms, now.step_ms, _missing(one, other))
-    if step_time.value is not None and (devices := _other_devices(one, other)) is not None:
-        step_time = Ratio(reason=devices)
+    if step_time.value is not None and (why := _other_devices(one, other) or _other_batches(before, after, name)):
+        step_time = Ratio(reason=why)
     is_ceiling = after.scenario.variant(name).is_ceiling
     differ_in = ceilings_differ_in(before, after, name)
     no_ceiling = "this is the ceiling itself" if is_ceiling else "its ceiling was not measured beside it in both"
@@ -321,6 +194,16 @@ def _other_devices(before: Result, after: Result) -> str | None:
         return None
     was, now = (result.emulated or "a device that computed" for result in (before, after))
     return f"it trained on {was} before and on {now} after"
+
+
+def _other_batches(before: Session, after: Session, name: str) -> str | None:
+    """Return why two steps do not do the same work, with what became of the samples a second; None where they do."""
+    sizes = [speedups.batch_size(session.scenario.variant(name)) for session in (before, after)]
+    if sizes[0] == sizes[1]:
+        return None
+    rates = [session.result(name).samples_per_second for session in (before, after)]
+    became = " → ".join(units.rate(rate) for rate in rates if rate is not None)
+    return f"a step is of {sizes[0]:,} samples before and of {sizes[1]:,} after ({became} samples/s)"
 
 
 def _ratio(before: Sequence[float], after: Sequence[float], missing: str | None) -> Ratio:

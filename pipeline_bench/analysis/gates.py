@@ -1,9 +1,10 @@
 """The demands that a comparison can be held to, and what each decides.
 
 A gate has three outcomes. It *failed* where the runs show that the demand is not met, or where they have no figure to
-show that it is. It *passed* where they show that it is met. It is *undecided* where the interval allows both, where
-what disturbed the trials could explain the failure, or where one session has nothing to hold against the other. That
-fails nothing, because noise would then fail every other run; `strict` has it fail all the same.
+show that it is, or where trials of AFTER broke. It *passed* where they show that it is met. It is *undecided* where the
+interval allows both, where what disturbed the trials could explain the outcome, or where one session has nothing to
+hold against the other. That fails nothing, because noise would then fail every other run; `strict` has it fail all the
+same.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline_bench.analysis import stats
+from pipeline_bench.analysis import conditions, stats
 from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE
 from pipeline_bench.model.difference import Gate, Outcome, Ratio, VariantChange
@@ -83,12 +84,11 @@ def _slower_gates(
             continue
         ceiling = machine.get(after.scenario.variant(change.variant).ceiling or "")
         outcome, text = (
-            _without_figures(after.result(change.variant))
-            or _other_work(before.result(change.variant))
-            or _slower(change, limit)
+            _broken(after, change.variant)
+            or _without_figures(after.result(change.variant))
+            or _other_work(before, after, change.variant)
+            or _judged(before, after, change, limit)
         )
-        if outcome == "failed" and change.step_time.value is not None:
-            outcome, text = _explained(before, after, change, limit, text) or (outcome, text)
         if change.step_time.value is not None:
             text = f"{text.rstrip('.')}{_beside(change, ceiling)}"
         yield Gate(
@@ -136,29 +136,34 @@ def _slower(change: VariantChange, limit: float) -> tuple[Outcome, str]:
     return "undecided", f"its step time changed by {shown}, {why}; {_MORE_TRIALS}"
 
 
-def _explained(
-    before: Session, after: Session, change: VariantChange, limit: float, text: str
-) -> tuple[Outcome, str] | None:
-    """Return undecided where AFTER would be within the limit if disturbances had cost neither session anything.
+def _judged(before: Session, after: Session, change: VariantChange, limit: float) -> tuple[Outcome, str]:
+    """Return what the step times say; undecided where it would be otherwise if disturbances had cost neither anything.
 
     A machine that is as busy in both sessions explains no change. The cost is a share of the time of all steps, so that
     it is taken from all: the figures may be of those that nothing disturbed.
     """
+    outcome, text = _slower(change, limit)
+    if outcome == "undecided":
+        return outcome, text
     cost, worst = _disturbed(after, change.variant)
-    cost_before, _ = _disturbed(before, change.variant)
+    cost_before, worst_before = _disturbed(before, change.variant)
     every_step_ms = (
         [Measured(AllSteps(trial)).mean_ms for trial in session.trials_of(change.variant) if trial.measured]
         for session in (before, after)
     )
-    undisturbed = stats.change_ratio(*every_step_ms) * (1 - cost) / max(1 - cost_before, _LEAST_LEFT)
-    if worst is None or undisturbed > 1 + limit:
-        return None
-    what = worst.text.rstrip(".")
-    share_before = f" and {units.share(cost_before)} before" if cost_before else ""
-    return "undecided", (
-        f"{text}, but disturbances from outside took about {units.share(cost)} of its time after"
-        f"{share_before} and may be the cause: in repeat {worst.repeat + 1} {what}"
-    )
+    beyond = stats.change_ratio(*every_step_ms) * (1 - cost) / max(1 - cost_before, _LEAST_LEFT) > 1 + limit
+    costs = (("after", cost), ("before", cost_before))
+    taken = " and ".join(f"{units.share(part)} of its time {when}" for when, part in costs if part)
+    doubt = f"{text}, but disturbances from outside took about {taken}"
+    if outcome == "failed" and not beyond and worst is not None:
+        return "undecided", f"{doubt} and may be the cause: {_repeat(worst)}"
+    if outcome == "passed" and beyond and worst_before is not None:
+        return "undecided", f"{doubt} and may hide a slowdown: before, {_repeat(worst_before)}"
+    return outcome, text
+
+
+def _repeat(disturbance: Disturbance) -> str:
+    return f"in repeat {disturbance.repeat + 1} {disturbance.text.rstrip('.')}"
 
 
 def _disturbed(session: Session, variant: str) -> tuple[float, Disturbance | None]:
@@ -180,7 +185,9 @@ def _au_gates(after: Session, limit: float | None) -> Iterator[Gate]:
         return
     for result in after.results:
         if result.variant not in after.scenario.ceilings:
-            outcome, text = _without_figures(result) or _unreliable(result) or _au(result, limit)
+            outcome, text = (
+                _broken(after, result.variant) or _without_figures(result) or _unreliable(result) or _au(result, limit)
+            )
             text = _named(result.variant, text)
             yield Gate(name="au-below", limit=limit, variant=result.variant, outcome=outcome, text=text)
 
@@ -222,6 +229,16 @@ def _au(result: Result, limit: float) -> tuple[Outcome, str]:
 _MORE_TRIALS = "more --repeats make it narrower"
 
 
+def _broken(after: Session, variant: str) -> tuple[Outcome, str] | None:
+    """Return failed for a variant of which trials of AFTER failed or stalled, beside others with figures."""
+    trials = after.trials_of(variant)
+    broken = [trial for trial in trials if trial.broke]
+    if not broken or after.result(variant).step_ms.median is None:
+        return None
+    reason = broken[0].reason or "no reason is known"
+    return "failed", f"in the session after {len(broken)} of its {len(trials)} trials failed or stalled: {reason}"
+
+
 def _without_figures(result: Result) -> tuple[Outcome, str] | None:
     """Return failed for a variant of AFTER that has no figures, or figures of other work."""
     if result.step_ms.median is None:
@@ -231,10 +248,14 @@ def _without_figures(result: Result) -> tuple[Outcome, str] | None:
     return None
 
 
-def _other_work(result: Result) -> tuple[Outcome, str] | None:
-    """Return undecided for a variant of BEFORE that did other work: it has no step time to hold another against."""
+def _other_work(before: Session, after: Session, variant: str) -> tuple[Outcome, str] | None:
+    """Return undecided for a variant that did other work in BEFORE: it has no step time to hold another against."""
+    result = before.result(variant)
     if result.work.status == "unequal":
         return "undecided", f"in the session before it did not train on the samples it should: {_work(result)}"
+    was, now = (conditions.skipped(session, variant) for session in (before, after))
+    if was != now:
+        return "undecided", f"of an epoch it skipped {units.count(was, 'record')} before and {now:,} after"
     return None
 
 

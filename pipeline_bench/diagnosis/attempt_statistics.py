@@ -298,7 +298,7 @@ def _bad(own: list[TrialRecord]) -> Iterator[str]:
     for trial in own:
         if trial.status == "stalled" and tolerated:
             continue
-        if trial.status in ("failed", "stalled"):
+        if trial.broke:
             reason = one_line(trial.reason or "", REASON).rstrip(".")
             yield f"{'It stalled' if trial.status == 'stalled' else 'It failed'}{': ' if reason else ''}{reason}."
         elif trial.status == "ok" and not trial.measured:

@@ -106,7 +106,7 @@ class Search:
         if len(written) == 1 and not written[0].measured and written[0].status != "interrupted":
             return _failed(diagnosis, written[0])
         tops = session.trials_of(CEILING)
-        if len(tops) == 1 and tops[0].status in ("failed", "stalled"):
+        if len(tops) == 1 and tops[0].broke:
             return _failed(diagnosis, tops[0])
         return self._judged(session, diagnosis)
 

@@ -173,6 +173,11 @@ class TrialRecord(Record):
         """Whether it ended well and has steps after its warm-up, so that figures are taken of it."""
         return self.status == "ok" and self.steps is not None and self.steps.count > self.warmup_steps
 
+    @property
+    def broke(self) -> bool:
+        """Whether it ended badly by itself, and not because the user interrupted it."""
+        return self.status in ("failed", "stalled")
+
     def phase_s(self, name: PhaseName) -> float:
         """Return how many seconds it was in a phase."""
         ends_ns = [*(mark.at_ns for mark in self.phases), self.ended_ns][1:]

@@ -20,7 +20,7 @@ from pipeline_bench.text import NAME, TEXT, one_line, units
 from pipeline_bench.text import joined as listed
 
 _NOISE_LINES = 6
-_OTHER_DEVICE = "on another device"
+_NOT_COMPARABLE = "not comparable"
 _COUNTED_UNDECIDED = "undecided, counted as failed"
 
 INTERVAL_NOTE = (
@@ -52,7 +52,7 @@ def headline(difference: Difference) -> str:
     """Return what came out, in one line: what the gates say, whether it is fair, and how many variants changed."""
     changes = [change for change in difference.variants if not change.is_ceiling]
     kinds = Counter(map(_kind, changes))
-    order = ("slower", "faster", "no difference found", "without an interval", _OTHER_DEVICE, "not measured in both")
+    order = ("slower", "faster", "no difference found", "without an interval", _NOT_COMPARABLE, "not measured in both")
     found = ", ".join(f"{kinds[kind]} {kind}{_but_beside(changes, kind)}" for kind in order if kinds[kind])
     return f"{gates_line(difference)}{_not_fair(difference)}{units.count(len(changes), 'variant')}: {found}."
 
@@ -69,7 +69,7 @@ def _not_fair(difference: Difference) -> str:
 def _kind(change: VariantChange) -> str:
     ratio = change.step_time
     if ratio.value is None:
-        return _OTHER_DEVICE if change.measured_in_both else "not measured in both"
+        return _NOT_COMPARABLE if change.measured_in_both else "not measured in both"
     if ratio.difference is None:
         return "without an interval"
     return "no difference found" if ratio.difference == "none" else ratio.difference

@@ -179,7 +179,7 @@ def test_sessions_on_other_devices_are_not_divided_by_each_other_and_decide_no_g
         first = found.variants[0]
         assert f"it trained on {NAME.format('1')} before and on {device} after" in first.text
         assert {gate.outcome for gate in found.gates} == {"undecided"}
-        assert difference.headline(found).endswith("2 variants: 2 on another device.")
+        assert difference.headline(found).endswith("2 variants: 2 not comparable.")
         assert first.accelerator_utilization.change is not None
     assert between(one_device, one_device).variants[0].step_time.value == pytest.approx(1)
 

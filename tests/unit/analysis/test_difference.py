@@ -81,13 +81,22 @@ def test_a_gain_that_a_slower_machine_hides_is_told() -> None:
 
 def test_ceilings_of_different_jobs_have_nothing_beside_them() -> None:
     before = pairs.session({"feed_dict": STEADY})
-    after = pairs.of_other_jobs(pairs.session({"feed_dict": STEADY}, (1.0, 1.01, 0.99)), batch_size=32)
+    after = pairs.of_other_jobs(pairs.session({"feed_dict": STEADY}, (1.0, 1.01, 0.99)), features=32)
     found = change(before, after)
-    assert found.ceilings_differ_in == ("source.batch_size",)
-    assert change(before, after, "ceiling").ceilings_differ_in == ("source.batch_size",)
+    assert found.ceilings_differ_in == ("source.features",)
+    assert change(before, after, "ceiling").ceilings_differ_in == ("source.features",)
     assert found.beside_ceiling.value is None
-    assert "different jobs (source.batch_size)" in (found.beside_ceiling.reason or "")
+    assert "different jobs (source.features)" in (found.beside_ceiling.reason or "")
     assert "beside the ceiling" not in found.text
+
+
+def test_steps_of_other_batch_sizes_are_not_divided_by_each_other() -> None:
+    before = pairs.session({"feed_dict": STEADY})
+    after = pairs.of_other_jobs(pairs.session({"feed_dict": [ms / 2 for ms in STEADY]}), batch_size=16)
+    found = change(before, after)
+    assert found.step_time.value is None
+    assert "a step is of 128 samples before and of 16 after" in (found.step_time.reason or "")
+    assert found.measured_in_both
 
 
 def test_sessions_with_only_ceilings_in_common_cannot_be_compared() -> None:

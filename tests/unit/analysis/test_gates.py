@@ -12,6 +12,7 @@ from pipeline_bench.analysis.gates import Limits
 from pipeline_bench.analysis.precision import share
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.difference import Gate, Outcome
+from pipeline_bench.model.events import Work
 from pipeline_bench.model.result import Disturbance, Verdict, WorkCheck
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialStatus
@@ -75,6 +76,50 @@ def test_a_variant_that_was_not_measured_fails_with_its_reason(status: TrialStat
     assert [gate.outcome for gate in of_broken] == ["failed", "failed"]
     assert all(f"{status}, planted" in gate.text for gate in of_broken)
     assert {gate.outcome for gate in gates if gate.variant == "tf_data"} == {"passed"}
+
+
+@pytest.mark.parametrize("status", ["failed", "stalled"])
+def test_trials_that_broke_beside_good_ones_fail_every_gate(status: TrialStatus) -> None:
+    before, after = pairs.session({"feed_dict": STEADY}), pairs.session({"feed_dict": STEADY * 2})
+    trials = [
+        trial.model_copy(update={"status": status, "reason": "a record is damaged"})
+        if trial.variant == "feed_dict" and trial.repeat in (1, 4)
+        else trial
+        for trial in after.trials
+    ]
+    after = records.session(after.scenario, trials)
+    found = between(before, after, Limits(slower=0.05, au_below=0.1))
+    assert [gate.outcome for gate in found.gates] == ["failed", "failed"]
+    assert "2 of its 6 trials failed or stalled: a record is damaged" in found.gates[0].text
+    (condition,) = (each for each in found.conditions if "failed or stalled" in each.name)
+    assert (condition.before, condition.after, condition.variants) == ("0 of 3", "2 of 6", ("feed_dict",))
+
+
+def test_an_interrupted_trial_fails_no_gate() -> None:
+    before, after = pairs.session({"feed_dict": STEADY}), pairs.session({"feed_dict": (*STEADY, 4.0)})
+    last = after.trials_of("feed_dict")[-1]
+    trials = [trial.model_copy(update={"status": "interrupted"}) if trial is last else trial for trial in after.trials]
+    assert slower(before, records.session(after.scenario, trials)).outcome == "passed"
+
+
+def test_steps_of_other_batch_sizes_decide_no_gate() -> None:
+    before = pairs.session({"feed_dict": STEADY})
+    for times, batch_size in ((0.5, 16), (2.5, 512)):
+        after = pairs.session({"feed_dict": [ms * times for ms in STEADY]})
+        gate = slower(before, pairs.of_other_jobs(after, batch_size=batch_size))
+        assert gate.outcome == "undecided"
+        assert f"of {batch_size} after" in gate.text
+
+
+def test_records_that_only_one_session_skipped_decide_no_gate() -> None:
+    before, after = pairs.session({"feed_dict": STEADY}), pairs.session({"feed_dict": STEADY})
+    trials = [trial.model_copy(update={"work": Work(batch_size=128, skipped=80)}) for trial in after.trials]
+    after = after.model_copy(update={"trials": tuple(trials)})
+    gate = slower(before, after)
+    assert gate.outcome == "undecided"
+    assert "skipped 0 records before and 80 after" in gate.text
+    assert slower(after, after).outcome == "passed"
+    assert "records skipped" in [condition.name for condition in between(before, after).conditions]
 
 
 def test_a_variant_that_was_not_measured_before_cannot_be_decided() -> None:
@@ -188,6 +233,15 @@ def test_a_slowdown_that_disturbances_could_explain_is_undecided() -> None:
     assert slower(disturbed(before, (0, 1.0), (1, 1.0), (2, 1.0)), enough).outcome == "failed"
 
 
+def test_a_slowdown_that_disturbances_before_could_hide_is_undecided() -> None:
+    """30 % slower than an undisturbed session that others made 60 % slower: 19 % faster as it was measured."""
+    before, after = (pairs.session({"feed_dict": [share * ms for ms in STEADY]}) for share in (1.6, 1.3))
+    gate = slower(disturbed(before, *((repeat, 0.375) for repeat in range(3))), after)
+    assert gate.outcome == "undecided"
+    assert "38 % of its time before and may hide a slowdown: before, in repeat" in gate.text
+    assert slower(disturbed(before, *((repeat, 0.1) for repeat in range(3))), after).outcome == "passed"
+
+
 def test_what_others_took_of_steps_that_are_left_out_explains_no_slowdown() -> None:
     """A quarter slower also in the steps beside which nothing else ran; the figures are of these alone."""
     others = planted.track("other_cpu_percent", [0.0, 0.0, 0.0, 60.0, 60.0, 0.0, 0.0], every_ms=100)
@@ -249,7 +303,7 @@ def test_an_au_beyond_what_can_be_does_not_pass() -> None:
 def test_a_ceiling_of_another_job_is_no_reason_for_a_slowdown() -> None:
     before = pairs.session({"feed_dict": STEADY})
     after = pairs.session({"feed_dict": [ms * 1.5 for ms in STEADY]}, [ms * 1.5 for ms in pairs.CEILING_MS])
-    gate = slower(before, pairs.of_other_jobs(after, batch_size=256))
+    gate = slower(before, pairs.of_other_jobs(after, features=256))
     assert gate.outcome == "failed"
     assert "its ceiling" not in gate.text
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pipeline_bench.analysis.difference import conditions
+from pipeline_bench.analysis.conditions import conditions
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.analysis.utilization import with_longer_trials
 from pipeline_bench.environment import Accelerator, describe

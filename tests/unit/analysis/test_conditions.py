@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.analysis.difference import ceilings_differ_in, conditions
+from pipeline_bench.analysis.conditions import ceilings_differ_in, conditions
 from pipeline_bench.model.difference import Condition
 from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.scenario import Component, Runtime, Variant
