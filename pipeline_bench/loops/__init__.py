@@ -29,6 +29,8 @@ Array = npt.NDArray[np.float64]
 
 COLUMNS = 4
 """Of a step's row: loss, seconds of wait, seconds of an emulated device's work, when it ended in s since 1970."""
+WAITED, ENDED = 1, 3
+"""The places of the second and the last."""
 
 
 class SamplingRule(NamedTuple):
@@ -331,7 +333,9 @@ def row_of(step: Step) -> Any:
     import tensorflow as tf
 
     none = tf.constant(0.0, tf.float64)
-    with tf.control_dependencies([step.train, step.loss]), tf.device("/cpu:0"):
+    # Where a function trains, after its call may only mean after its side effects, and a wrapped one has none.
+    there = tf.identity(step.loss)
+    with tf.control_dependencies([step.train, there]), tf.device("/cpu:0"):
         ended_s = tf.timestamp()
         loss = tf.cast(step.loss, tf.float64)
         wait_s = none if step.wait_s is None else step.wait_s

@@ -7,11 +7,24 @@ from contextlib import contextmanager
 from time import monotonic_ns
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
 from pipeline_bench import graph_ops, plugins
 from pipeline_bench.errors import UsageError
-from pipeline_bench.loops import COLUMNS, Array, EagerTraining, Job, Loop, Step, StepRecorder, record_call, row_of
+from pipeline_bench.loops import (
+    COLUMNS,
+    ENDED,
+    WAITED,
+    Array,
+    EagerTraining,
+    Job,
+    Loop,
+    Step,
+    StepRecorder,
+    record_call,
+    row_of,
+)
 from pipeline_bench.sources import Batch
 
 _ENDLESS_EPOCH_STEPS = 10**9
@@ -81,21 +94,27 @@ class _Rows:
         self._evidence, self._steps, self._looks = training.digest, steps, False
         with tf.device("/cpu:0"):
             self._rows, self._shown = zeros([steps, COLUMNS]), zeros([steps, _numbers_shown(training)])
-            self._waited_s, self._written = zeros([]), zeros([], tf.int32)
+            # Keras takes a batch while the step before it computes: what both wrote would have one wait for the other.
+            self._taken_s = zeros([steps, 2])
+            self._taken, self._written = zeros([], tf.int32), zeros([], tf.int32)
             self._sampled = zeros([], tf.bool)
 
-    def add_wait(self, wait_s: Any) -> None:
-        """Build what adds a wait to the step whose batch it was for, which is the next one that is written."""
-        self._waited_s.assign_add(wait_s, read_value=False)
+    def take(self, asked_s: Any, there_s: Any) -> None:
+        """Build what writes when a batch was asked for, and when it was there, in s since 1970."""
+        import tensorflow as tf
+
+        with tf.device("/cpu:0"):
+            index = [[tf.math.floormod(self._taken.read_value(), self._steps)]]
+            self._taken.assign_add(1, read_value=False)
+            self._taken_s.scatter_nd_update(index, [tf.stack([asked_s, there_s])])
 
     def write(self, loss: Any, batch: Batch) -> None:
         """Build what writes the row of a step with that loss, and what it shows where the call is sampled."""
         import tensorflow as tf
 
         with tf.device("/cpu:0"):
-            row = row_of(Step(loss, loss, self._waited_s.read_value()))
+            row = row_of(Step(loss, loss))
             index = [[tf.math.floormod(self._written.read_value(), self._steps)]]
-            self._waited_s.assign(0.0, read_value=False)
             self._written.assign_add(1, read_value=False)
             self._rows.scatter_nd_update(index, [row])
         if (digest := self._evidence) is not None:
@@ -113,8 +132,16 @@ class _Rows:
             self._sampled.assign(sampled)
 
     def read(self) -> tuple[Array, Array | None]:
-        """Return the rows of the call that has ended, and what its steps have shown, where it was sampled."""
-        return self._rows.numpy(), self._shown.numpy() if self._looks else None
+        """Return the rows of the call that has ended, and what its steps have shown, where it was sampled.
+
+        A step is blocked for its batch from when that was asked for, or from the end of the step before, if that is
+        later.
+        """
+        rows: Array = self._rows.numpy()
+        asked_s, there_s = self._taken_s.numpy().T
+        asked_s[1:] = np.maximum(asked_s[1:], rows[:-1, ENDED])
+        rows[:, WAITED] = np.maximum(there_s - asked_s, 0.0)
+        return rows, self._shown.numpy() if self._looks else None
 
 
 def _numbers_shown(training: EagerTraining) -> int:
@@ -197,6 +224,7 @@ def _timed(fetch: Callable[[], Any], rows: _Rows) -> Any:
 
     if tf.executing_eagerly():
         return fetch()
-    taken, wait_s = graph_ops.timed(fetch)
-    rows.add_wait(wait_s)
-    return taken
+    taken, asked_s, there_s = graph_ops.between_stamps(fetch)
+    rows.take(asked_s, there_s)
+    with tf.control_dependencies([there_s]):
+        return tf.nest.map_structure(tf.identity, taken, expand_composites=True)

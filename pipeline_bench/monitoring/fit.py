@@ -127,7 +127,9 @@ class PlainTiming:
         self._iterator: Any = None
         self._timed: Any = None
         self.eager_wait_ns = NO_WAIT_NS
-        """Of the batches that were taken since it was set to `NO_WAIT_NS`."""
+        """Of the batches that Python took in the last call."""
+        self.eager_batches = 0
+        """How many these were; 0 where that is not known."""
 
     def asked(self, now_ns: int) -> int:
         """Return when the batch of the step that begins now was asked for: now, as the step itself takes it."""
@@ -135,8 +137,13 @@ class PlainTiming:
 
     def call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Call a training function, whose last argument is an iterator; keep how long it waited."""
-        self.eager_wait_ns = NO_WAIT_NS
+        self.eager_wait_ns, self.eager_batches = NO_WAIT_NS, 0
         return function(*arguments[:-1], *map(self.timed, arguments[-1:]), **named)
+
+    def took(self, wait_ns: int) -> None:
+        """Take in a batch that Python waited for."""
+        self.eager_wait_ns = max(0, self.eager_wait_ns) + wait_ns
+        self.eager_batches += 1
 
     def timed(self, iterator: Any) -> Any:
         """Return the iterator, timed; as it is where it is none."""
@@ -159,6 +166,10 @@ class PlainTiming:
         """Return None: every batch is taken in Python."""
         return None
 
+    def read_ends(self) -> npt.NDArray[np.int64]:
+        """Return nothing, for the same reason."""
+        return np.empty(0, np.int64)
+
     def peek(self, count: int) -> npt.NDArray[np.int64] | None:
         """Return None, for the same reason."""
         return None
@@ -177,8 +188,7 @@ class _TimedIterator:
     def __next__(self) -> Any:
         start_ns = monotonic_ns()
         batch = next(self._iterator)
-        timing = self._timing
-        timing.eager_wait_ns = max(0, timing.eager_wait_ns) + monotonic_ns() - start_ns
+        self._timing.took(monotonic_ns() - start_ns)
         return batch
 
 
@@ -245,15 +255,15 @@ class GraphTiming(PlainTiming):
         strategies.patch(input_lib)
         collectives.patch(cross_device_utils)
         self.ends_of_data = (StopIteration, tf.errors.OutOfRangeError)
-        self.ring = Ring()
+        self.ring, self._ends = Ring(), Ring()
         probe.time_ends()
         self.ends_ns = probe.ends_ns  # type: ignore[method-assign]
-        self._probe = probe.Probe(self._receive, self.ring, a_row_a_call=True)
+        self._probe = probe.Probe(self._receive, self.ring, self._ends)
         self._class = probe.ProbedIterator
 
     def _receive(self, at_ns: int, wait_ns: int, iterator: int = 0) -> None:
         if wait_ns >= 0:
-            self.eager_wait_ns = max(0, self.eager_wait_ns) + wait_ns
+            self.took(wait_ns)
 
     def _made(self, iterator: Any) -> Any:
         self._distributed = isinstance(iterator, self._of_strategies)
@@ -275,6 +285,34 @@ class GraphTiming(PlainTiming):
         """Return what graphs have measured since the last call."""
         return self.ring.read()
 
+    def read_ends(self) -> npt.NDArray[np.int64]:
+        """Return when steps ended since the last call that take the next batch meanwhile, in ns, oldest first."""
+        return self._ends.read().at_ns
+
     def peek(self, count: int) -> npt.NDArray[np.int64] | None:
         """Return the waits of the first `count` calls that `read` would return, in ns; None where there are fewer."""
         return self.ring.peek(count)
+
+
+def of_calls(rows: RingRows, ends_ns: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]) -> tuple[Any, Any]:
+    """Return how long each call was blocked for its batches, in ns, and how many it took: two arrays of int64, [calls].
+
+    Keras takes the next batch of a call while the step before it computes: blocked is what is left of that when the
+    step has ended. A call without a row, as where the wall clock was set, has `NO_WAIT_NS` and 0.
+
+    Args:
+        rows: of the batches, and of asking where there was none.
+        ends_ns: when steps ended that the next batch was taken beside, in their order.
+        starts: when each call began.
+    """
+    calls, of_ends = (np.maximum(np.searchsorted(starts, at, side="right") - 1, 0) for at in (rows.at_ns, ends_ns))
+    place = np.arange(len(calls)) - np.searchsorted(calls, calls)
+    step = np.searchsorted(of_ends, calls) + place - 1  # the one before, in the same call
+    beside = np.flatnonzero((place > 0) & (step < np.searchsorted(of_ends, calls, side="right")))
+    asked_ns = rows.at_ns.copy()
+    asked_ns[beside] = np.maximum(asked_ns[beside], ends_ns[step[beside]])
+    blocked_ns = np.maximum(rows.at_ns + rows.wait_ns - asked_ns, 0)
+    there = rows.wait_ns >= 0
+    taken = np.bincount(calls[there], minlength=len(starts))
+    waits = np.bincount(calls[there], blocked_ns[there], len(starts)).astype(np.int64)
+    return np.where(taken > 0, waits, NO_WAIT_NS), taken

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.monitoring.fit import BatchTiming, Course, GraphTiming, PlainTiming
+from pipeline_bench.monitoring.fit import BatchTiming, Course, GraphTiming, PlainTiming, of_calls
 from pipeline_bench.monitoring.record import JobRecord, SavedJob
 from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import NO_WAIT_NS, StepLog, Totals
@@ -23,6 +23,7 @@ _ASYNCHRONOUS = (
     "Keras on JAX hands a step over and does not wait for it: while the next batch is waited for, the device may still "
     "be at work, so that it is idle for at most that long."
 )
+_Integers = npt.NDArray[np.int64]
 _NOT_TIMED = "the model's training function takes its batches in a way that is not known here"
 _BLOCK = 4096
 """Steps whose waits are read at once; the ring holds four times as many."""
@@ -73,7 +74,10 @@ class FitWatch:
         self._pid = os.getpid()
         self._steps_a_call = _steps_a_call(model)
         timing.read()  # what is left of a training before
+        # Of several steps a call, it waits for the last one.
         waits = None if legacy_keras.is_model(model) else {"tensorflow": True, "jax": False}.get(backend)
+        if backend == "tensorflow" and self._steps_a_call > 1:
+            waits = None
         self.record = JobRecord(name, device_of(backend), out, waits_for_device=waits)
         if backend == "jax":
             self.record.notes.append(_ASYNCHRONOUS)
@@ -84,13 +88,13 @@ class FitWatch:
         self._finished: SavedJob | None = None
         self._over = False
         self._lock = ForkedLock()
-        self._rows_a_call = self._steps_a_call if legacy_keras.is_model(model) else 1
-        """Rows that a call leaves in the ring: Keras 2 takes the batches of one in a loop of the graph."""
         self._steps_an_epoch: int | None = params.get("steps")
         self._calls = 0
         self._starts: list[int] = []
         self._ends: list[int] = []
         self._waits: list[int] = []
+        self._batches: list[int] = []
+        """Of each call, as far as Python has taken them; 0 where it has not."""
         self._before = Totals()
         self._first = False
         """Whether the next step is the first one of its epoch."""
@@ -128,7 +132,7 @@ class FitWatch:
         """Take a step, or several at once: what Keras calls in place of the model's training function."""
         if self._over:
             return self._original(*arguments, **named)
-        if len(self._starts) * self._rows_a_call >= _BLOCK:
+        if len(self._starts) * self._steps_a_call >= _BLOCK:
             self.flush(more=True)
         timing = self._timing
         if not self._calls:
@@ -146,6 +150,7 @@ class FitWatch:
             raise
         self._starts.append(start_ns)
         self._ends.append(monotonic_ns())
+        self._batches.append(timing.eager_batches)
         self._waits.append(timing.eager_wait_ns)
         self._calls += 1
         return result
@@ -153,7 +158,7 @@ class FitWatch:
     def so_far(self) -> tuple[StepLog, Course]:
         """Return the steps so far, with those that wait for the log, and the course; from another thread."""
         log, first = self.record.log.copy(), None
-        if self._rows_a_call == 1 and self._lock.acquire(blocking=False):  # else they are on their way there
+        if self._steps_a_call == 1 and self._lock.acquire(blocking=False):  # else they are on their way there
             try:
                 log = self.record.log.copy()
                 count = len(self._waits)  # what a step appends last
@@ -161,7 +166,7 @@ class FitWatch:
                     starts = np.array(self._starts[:count], dtype=np.int64)
                     ends = np.append(starts[1:], self._ends[count - 1])
                     waits = np.minimum(self._waits_so_far(count), ends - starts)
-                    log.extend(starts, ends, waits, self._steps_a_call)
+                    log.extend(starts, ends, waits)
                     first = (int(ends[0]), int(waits[0])) if self._first else None
             finally:
                 self._lock.release()
@@ -184,48 +189,50 @@ class FitWatch:
         with self._lock:
             count = len(self._starts)
             starts = np.array(self._starts, dtype=np.int64)
-            waits = self._read_waits(starts)
+            waits, sizes = self._read(starts)
             if not count:
                 return
             ends = np.append(starts[1:], monotonic_ns() if more else self._ends[-1])
-            self._starts, self._ends, self._waits = [], [], []
+            sizes = np.where(sizes > 0, sizes, self._usual_sizes(count, more))
+            self._starts, self._ends, self._waits, self._batches = [], [], [], []
             # Waits are of another clock, and a microsecond too long beside a step that is nothing but waiting.
             waits = np.where(waits < 0, waits, np.minimum(waits, ends - starts))
             if self._first:
                 self._first = False
                 self.course.first_step(int(ends[0]), int(waits[0]))
-            size, last = self._steps_a_call, self._last_size(more)
-            self.record.log.extend(starts[:-1], ends[:-1], waits[:-1], size)
-            self.record.log.extend(starts[-1:], ends[-1:], waits[-1:], last)
+            self.record.log.extend(starts, ends, waits, sizes)
 
-    def _last_size(self, more: bool) -> int:
-        """Return how many steps the last call took: fewer than the others where an epoch's steps are no multiple."""
+    def _usual_sizes(self, count: int, more: bool) -> _Integers:
+        """Return how many steps each call should take: the last one of an epoch fewer where that is no multiple."""
         size = self._steps_a_call
-        if more or not self._steps_an_epoch or self._calls * size <= self._steps_an_epoch:
-            return size
-        return max(1, self._steps_an_epoch - (self._calls - 1) * size)
+        sizes = np.full(count, size, dtype=np.int64)
+        if not more and self._steps_an_epoch and self._calls * size > self._steps_an_epoch:
+            sizes[-1] = max(1, self._steps_an_epoch - (self._calls - 1) * size)
+        return sizes
 
-    def _read_waits(self, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the waits of the calls that began then, in ns; none is known where they cannot be distinguished."""
+    def _read(self, starts: _Integers) -> tuple[_Integers, _Integers]:
+        """Return of the calls that began then how long each waited, in ns, and how many batches it took.
+
+        No wait is known where they cannot be distinguished, and no number (0) where no batch was seen.
+        """
         count = len(starts)
-        eager = np.array(self._waits, dtype=np.int64)
+        waits, batches = np.array(self._waits, dtype=np.int64), np.array(self._batches, dtype=np.int64)
         try:
-            rows = self._timing.read()
+            rows, ends_ns = self._timing.read(), self._timing.read_ends()
         except Exception as error:  # TensorFlow may be gone: the program ends
             self.record.reason = f"what was measured could not be read: {type(error).__name__}"
-            return eager
-        if not count or (eager >= 0).all():
-            return eager
+            return waits, batches
+        if not count or (waits >= 0).all():
+            return waits, batches
         found = 0 if rows is None or rows.lost else len(rows.wait_ns)
-        if rows is not None and found >= count and self._rows_a_call > 1:
-            calls = np.searchsorted(starts, rows.at_ns, side="right") - 1
-            return np.bincount(np.maximum(calls, 0), rows.wait_ns, count).astype(np.int64)
+        if rows is None or found < count:
+            self.record.reason = _NOT_TIMED
+            return np.full(count, NO_WAIT_NS, dtype=np.int64), batches
         # A call that found no data, or that raised, may have left one more.
-        if rows is not None and found in (count, count + 1):
-            waits: npt.NDArray[np.int64] = rows.wait_ns[:count]
-            return waits
-        self.record.reason = _NOT_TIMED
-        return np.full(count, NO_WAIT_NS, dtype=np.int64)
+        if self._steps_a_call == 1 and found <= count + 1:
+            return np.maximum(rows.wait_ns[:count], 0), batches
+        waits, batches = of_calls(rows, ends_ns, starts)
+        return waits, batches if self._steps_a_call > 1 else np.zeros_like(batches)
 
     def finish(self, reason: str | None) -> SavedJob:
         """Restore the model's own function, and keep the session; a second call returns the first one's."""

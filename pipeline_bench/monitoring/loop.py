@@ -193,7 +193,7 @@ class DatasetMonitor(LoopMonitor):
             self._ring = ring.Ring(lasting)
             super().__init__(name, device_of_tf_data(), out)
         self.record.reason = reason
-        self.probe = probe.Probe(self._receive, self._ring, a_row_a_call=False)
+        self.probe = probe.Probe(self._receive, self._ring)
         probe.time_ends()
         self._ends_ns = probe.ends_ns
         self._ended_s, self._longest_end_s = 0.0, 0.0

@@ -91,25 +91,18 @@ class Probe:
         receive: called with when an eager batch was asked for, its wait in ns or a mark (`ENDED`, `LEFT`), and a number
             of its iterator, where that is known.
         ring: takes the waits of a graph's batches.
+        ends: takes when each step of a loop in a graph ended that takes its next batch meanwhile; None: not wanted.
     """
 
     _all: ClassVar[weakref.WeakValueDictionary[int, Probe]] = weakref.WeakValueDictionary()
     _numbers = itertools.count()
 
-    def __init__(self, receive: Callable[..., None], ring: Ring, a_row_a_call: bool) -> None:
-        """Make one.
-
-        Args:
-            receive: see the class.
-            ring: see the class.
-            a_row_a_call: whether all that one call of a traced function takes is one row: a step of Keras may take
-                several batches. Otherwise each batch is.
-        """
+    def __init__(self, receive: Callable[..., None], ring: Ring, ends: Ring | None = None) -> None:
+        """Make one; the arguments are its attributes."""
         self.receive = receive
         self.ring = ring
+        self.ends = ends
         self.number = next(self._numbers)
-        self._a_row_a_call = a_row_a_call
-        self._begun: weakref.WeakSet[Any] = weakref.WeakSet()
         self._all[self.number] = self
 
     @classmethod
@@ -125,19 +118,20 @@ class Probe:
                 return
         self.ring.mark(LEFT)
 
-    def write(self, at_s: Any, wait_s: Any) -> None:
-        """Build the ops that keep a wait."""
-        if not self._a_row_a_call:
-            self.ring.write(at_s, wait_s)
+    def step_ends(self) -> None:
+        """Build the ops that keep when the step ended that was built before this, in the body of a loop.
+
+        Keras trains on a batch there, and in a branch behind it takes the next one: nothing orders the two, so that the
+        batch is taken while the step computes. The stamp stands in the body, and in a ring of its own: one that the
+        branch needed too would have it wait for the step.
+        """
+        body: Any = getattr(tf.compat.v1.get_default_graph(), "outer_graph", None)
+        if self.ends is None or type(body).__name__ != "WhileBodyFuncGraph":
             return
-        graph = tf.compat.v1.get_default_graph()
-        while type(graph).__name__ in ("CondBranchFuncGraph", "WhileCondFuncGraph", "WhileBodyFuncGraph"):
-            graph = graph.outer_graph  # the function that a branch or a loop's body stands in
-        if graph in self._begun:
-            self.ring.add(tf.maximum(wait_s, 0))
-        else:
-            self._begun.add(graph)
-            self.ring.write(at_s, tf.maximum(wait_s, 0))
+        with body.as_default(), tf.control_dependencies(_last_ops(body.get_operations())):
+            with tf.device("/cpu:0"):
+                at_s = clock_s()
+            self.ends.write(at_s, tf.constant(0.0, tf.float64))
 
 
 class _OfThisThread(threading.local):
@@ -252,7 +246,7 @@ class ProbedIterator(iterator_ops.OwnedIterator):  # type: ignore[misc]
         if probe is None:
             return super()._next_internal()
         if not tf.executing_eagerly():
-            return stamped(super()._next_internal, lambda _, at_s, wait_s: probe.write(at_s, wait_s))
+            return stamped(super()._next_internal, lambda _, at_s, wait_s: probe.ring.write(at_s, wait_s))
         start_ns = time.monotonic_ns()
         try:
             element = super()._next_internal()
@@ -268,10 +262,11 @@ class ProbedIterator(iterator_ops.OwnedIterator):  # type: ignore[misc]
         if probe is None:
             return fetch()
         if not tf.executing_eagerly():
+            probe.step_ends()
 
             def keep(variant: Any, at_s: Any, wait_s: Any) -> None:
                 optional = optional_ops._OptionalImpl(variant, self.element_spec)
-                probe.write(at_s, tf.where(optional.has_value(), wait_s, tf.constant(ENDED, tf.float64)))
+                probe.ring.write(at_s, tf.where(optional.has_value(), wait_s, tf.constant(ENDED, tf.float64)))
 
             return optional_ops._OptionalImpl(stamped(lambda: fetch()._variant_tensor, keep), self.element_spec)
         start_ns = time.monotonic_ns()
@@ -373,7 +368,7 @@ def _timed_scan(dataset: Any, state: Any, body: Any) -> Any:
 
     def timed_body(state_and_asked: tuple[Any, Any], element: Any) -> tuple[tuple[Any, Any], Any]:
         state, asked_s = state_and_asked
-        arrived = _after(lambda: probe.write(asked_s, clock_s() - asked_s), element)
+        arrived = _after(lambda: probe.ring.write(asked_s, clock_s() - asked_s), element)
         first = len(tf.compat.v1.get_default_graph().get_operations())
         state, outputs = body(state, arrived)
         # The scan asks for its next element as soon as its body has ended.

@@ -93,18 +93,6 @@ class Ring:
         with tf.device("/cpu:0"), tf.control_dependencies([at_s, wait_s]):
             self._where_it_is(build)
 
-    def add(self, wait_s: Any) -> None:
-        """Build the ops that add a wait, float64 [], to the newest row: of a step that takes several batches."""
-
-        def build() -> None:
-            count = tf.raw_ops.ReadVariableOp(resource=self._count, dtype=tf.int64)
-            slot = tf.math.floormod(count - 1, ROWS)
-            row = tf.stack([tf.constant(0.0, tf.float64), tf.cast(wait_s, tf.float64)])
-            tf.raw_ops.ResourceScatterAdd(resource=self._rows, indices=slot, updates=row)
-
-        with tf.device("/cpu:0"):
-            self._where_it_is(build)
-
     def _where_it_is(self, build: Callable[[], None]) -> None:
         """Build ops that use this ring; a graph that names it may be loaded where it is not, and leaves them out."""
         if self._name is None or tf.executing_eagerly():

@@ -49,13 +49,13 @@ class Totals(NamedTuple):
         """Return the sums over what came after `before`."""
         return Totals(*(now - then for now, then in zip(self, before, strict=True)))
 
-    def plus(self, durations: _Integers, waits: _Integers, count: int) -> Totals:
-        """Return the sums with these rows of `count` steps each."""
+    def plus(self, durations: _Integers, waits: _Integers, counts: _Integers) -> Totals:
+        """Return the sums with these rows, of so many steps each."""
         known = waits >= 0
         more = (
-            durations.size * count,
+            int(counts.sum()),
             int(durations.sum()),
-            int(known.sum()) * count,
+            int(counts[known].sum()),
             int(waits[known].sum()),
             int(durations[known].sum()),
         )
@@ -115,28 +115,29 @@ class StepLog:
         self._begun = False
         self.totals = Totals()
 
-    def extend(self, start_ns: npt.ArrayLike, end_ns: npt.ArrayLike, wait_ns: npt.ArrayLike, count: int = 1) -> None:
+    def extend(
+        self, start_ns: npt.ArrayLike, end_ns: npt.ArrayLike, wait_ns: npt.ArrayLike, count: npt.ArrayLike = 1
+    ) -> None:
         """Take in rows in the order of their time.
 
         Args:
             start_ns: when each began, shape [n], ``time.monotonic_ns``.
             end_ns: when each ended, shape [n].
             wait_ns: how long each waited for input, shape [n] or a scalar; `NO_WAIT_NS` where it was not measured.
-            count: how many steps a row stands for.
+            count: how many steps a row stands for, shape [n] or a scalar.
         """
         starts = np.asarray(start_ns, dtype=np.int64)
         durations = np.asarray(end_ns, dtype=np.int64) - starts
-        waits = np.broadcast_to(np.asarray(wait_ns, dtype=np.int64), starts.shape)
+        waits, counts = (np.broadcast_to(np.asarray(each, dtype=np.int64), starts.shape) for each in (wait_ns, count))
         if self._stops:
             whole = self._whole(starts, starts + durations)
-            self.left_out += count * int((~whole).sum())
-            starts, durations, waits = starts[whole], durations[whole], waits[whole]
+            self.left_out += int(counts[~whole].sum())
+            starts, durations, waits, counts = (each[whole] for each in (starts, durations, waits, counts))
         if not starts.size:
             return
         first, self._begun = 0 if self._begun else 1, True
-        self.totals = self.totals.plus(durations[first:], waits[first:], count)
-        same = np.ones_like(starts)
-        self._blocks.append(np.stack([starts, durations, waits, same * count, same], axis=1))
+        self.totals = self.totals.plus(durations[first:], waits[first:], counts[first:])
+        self._blocks.append(np.stack([starts, durations, waits, counts, np.ones_like(starts)], axis=1))
         self._rows += starts.size
         if self._rows > self._max_rows:
             columns, self._width = self._columns()

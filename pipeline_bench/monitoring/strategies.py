@@ -185,10 +185,13 @@ def _in_graph(fetch: Callable[[], Any], probe: Probe, parts: list[Any], as_optio
     from pipeline_bench.monitoring.probe import stamped
     from pipeline_bench.monitoring.steps import ENDED
 
+    if as_optional:
+        probe.step_ends()
+
     def keep(element: Any, at_s: Any, wait_s: Any) -> None:
         wait_s = tf.add_n(parts) if parts else wait_s
         if as_optional:
             wait_s = tf.where(element.has_value(), wait_s, tf.constant(ENDED, tf.float64))
-        probe.write(at_s, wait_s)
+        probe.ring.write(at_s, wait_s)
 
     return stamped(fetch, keep)

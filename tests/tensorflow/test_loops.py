@@ -145,3 +145,31 @@ def test_a_shuffled_dataset_has_the_same_order_in_keras_which_makes_an_iterator_
     whole = resolve({"name": "shuffled", "source": source, "run": {"steps": 6, "repeats": 1}, "variants": entries})
     losses = {record.variant: columns(record)[2] for record in run_scenario(without_ceilings(whole)).trials}
     np.testing.assert_allclose(losses["keras_fit"], losses["session"], rtol=1e-4)
+
+
+def test_keras_takes_the_next_batch_of_a_call_while_a_step_computes(run_scenario: RunScenario) -> None:
+    """A batch takes a third of a step: from the second step of a call on, nothing is left of it when the step ends."""
+    in_a_call, read_ms = 6, 20.0
+    whole = resolve(
+        {
+            "name": "overlapped",
+            "source": {"kind": "planted", "batch_size": 8, "read_ms": [read_ms]},
+            "model": {"kind": "planted_device", "step_ms": 3 * read_ms},
+            "run": {"steps": 2 * in_a_call, "repeats": 1},
+            "variants": [
+                {
+                    "name": "keras_fit",
+                    "backend": "tf_data",
+                    "options": {"parallel_calls": 1, "prefetch": 0},
+                    "loop": {"kind": "keras_fit", "steps_per_execution": in_a_call},
+                }
+            ],
+        }
+    )
+    (record,) = run_scenario(without_ceilings(whole)).trials
+    assert record.status == "ok", record.reason
+    assert record.steps is not None
+    assert record.steps.wait_ns is not None
+    waits_ms = record.steps.wait_ns.unpack().reshape(-1, in_a_call) / 1e6
+    assert (waits_ms[:, 0] > 0.9 * read_ms).all()
+    assert np.median(waits_ms[:, 1:]) < read_ms / 2

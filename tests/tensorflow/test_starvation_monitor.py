@@ -177,6 +177,48 @@ def test_a_slow_step_does_not_wait() -> None:
     assert wait_ms(callback) + WAITED_MS <= step_ms
 
 
+def test_of_several_steps_a_call_only_what_a_step_is_blocked_is_its_wait() -> None:
+    """Keras takes the next batch of a call while a step computes, here for as long as the batch takes."""
+
+    class Slow(keras.Model):  # type: ignore[name-defined,misc]
+        def train_step(self, data: Any) -> Any:
+            def compute(x: Any) -> Any:
+                time.sleep(2 * DELAY_S)
+                return np.float32(x.sum())
+
+            return {"loss": tf.ensure_shape(tf.numpy_function(compute, [data[0]], tf.float32), [])}
+
+    model = Slow()
+    model.compile(steps_per_execution=8)
+    session = fitted(model, slowly(2 * DELAY_S)).session
+    assert session is not None
+    steps = session.trials[0].steps
+    assert steps is not None
+    assert steps.wait_ns is not None
+    blocked_ns = (steps.end_ns.unpack() - steps.start_ns.unpack()) - 0.98e9 * 2 * DELAY_S
+    assert (steps.wait_ns.unpack() <= blocked_ns).all()
+
+
+@pytest.mark.parametrize(
+    ("data", "arguments"),
+    [
+        (slowly(0).filter(lambda x, y: True), {}),
+        (slowly(0).repeat(), {"steps_per_epoch": 20}),
+        (slowly(0).repeat(), {"steps_per_epoch": 17}),
+    ],
+    ids=["no known length", "less than two calls", "a step more than a call"],
+)
+def test_the_steps_of_a_call_are_those_that_it_trained(data: Any, arguments: dict[str, Any]) -> None:
+    """Keras trains whole calls, also where an epoch's steps are no multiple, until there are no more batches."""
+    model = network(steps_per_execution=16)
+    session = fitted(model, data, epochs=2, **arguments).session
+    assert session is not None
+    steps = session.trials[0].steps
+    assert steps is not None
+    assert steps.steps is not None
+    assert int(steps.steps.unpack().sum()) == int(model.optimizer.iterations.numpy())
+
+
 @pytest.mark.parametrize(
     "compiled",
     [{"steps_per_execution": 3}, *(pytest.param(each, marks=pytest.mark.slow) for each in ({}, {"run_eagerly": True}))],

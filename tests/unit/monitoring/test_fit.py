@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from pipeline_bench.model.job import WallTime
 from pipeline_bench.monitoring import epochs as kept
-from pipeline_bench.monitoring.fit import Course
-from pipeline_bench.monitoring.steps import Totals
+from pipeline_bench.monitoring.fit import Course, of_calls
+from pipeline_bench.monitoring.ring import RingRows
+from pipeline_bench.monitoring.steps import ENDED, NO_WAIT_NS, Totals
 
 MS = 10**6
 
@@ -71,3 +74,32 @@ def test_of_many_epochs_neighbours_are_kept_together(epochs: int, monkeypatch: p
     assert sum(epoch.count for epoch in time.epochs) == epochs
     assert sum(epoch.callbacks_ns for epoch in time.epochs) == epochs * 5 * MS
     assert [epoch.begin_ns for epoch in time.epochs] == sorted(epoch.begin_ns for epoch in time.epochs)
+
+
+def integers(*values: int) -> npt.NDArray[np.int64]:
+    return np.array(values, dtype=np.int64)
+
+
+def test_a_batch_that_is_taken_beside_a_step_is_waited_for_from_that_steps_end_on() -> None:
+    """The first batch of a call is waited for whole; the others come before, or 3 after, the step before them ends."""
+    rows = RingRows(integers(0, 10, 30, 100, 110), integers(8, 18, 23, 6, 20))
+    waits, taken = of_calls(rows, integers(30, 50, 60, 125, 140), integers(0, 100))
+    assert waits.tolist() == [8 + 0 + 3, 6 + 5]
+    assert taken.tolist() == [3, 2]
+
+
+def test_asking_where_there_is_no_batch_is_no_step() -> None:
+    rows = RingRows(integers(0, 10, 100, 110), integers(5, ENDED, 5, 5))
+    waits, taken = of_calls(rows, integers(20, 120, 130), integers(0, 100))
+    assert waits.tolist() == [5, 5]
+    assert taken.tolist() == [1, 2]
+
+
+def test_steps_that_take_their_batches_one_after_the_other_wait_for_all() -> None:
+    waits, taken = of_calls(RingRows(integers(0, 10, 100), integers(5, 6, 7)), integers(), integers(0, 100))
+    assert (waits.tolist(), taken.tolist()) == ([11, 7], [2, 1])
+
+
+def test_a_call_without_a_row_has_no_wait() -> None:
+    waits, taken = of_calls(RingRows(integers(0, 10), integers(5, 6)), integers(), integers(0, 100))
+    assert (waits.tolist(), taken.tolist()) == ([11, NO_WAIT_NS], [2, 0])
