@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import date, time
@@ -17,6 +18,9 @@ from pipeline_bench.scenario.resolve import resolve
 
 # The parts of a key like ``source.batch_size``.
 _COMPONENT_KEY = 2
+
+_UP_TO_EQUALS = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|[^="'])*""")
+"""What of ``KEY=VALUE`` is before the first ``=`` that is not in quotes."""
 
 
 def load(
@@ -94,7 +98,7 @@ def _apply_overrides(
     for path, override in sorted(split, key=lambda each: each[0][-1] != "kind"):
         if path[0] == "variants" and "variants" not in document:
             document["variants"] = list(default_variants)
-        value = _toml_value(override.partition("=")[2].strip())
+        value = _toml_value(_partition(override)[2].strip())
         if path[-1] == "kind" and len(path) == _COMPONENT_KEY:
             notes += _drop_foreign_options(document, path[0], value)
         _check_has_effect(document, path, override)
@@ -162,9 +166,17 @@ def _force_run(document: dict[str, Any], run: Mapping[str, Any]) -> None:
         shared.update(run)
 
 
+def _partition(override: str) -> tuple[str, str, str]:
+    """Return key, ``=`` and value as `str.partition` does, for a name in the key's quotes may hold an ``=``."""
+    found = _UP_TO_EQUALS.match(override)
+    end = found.end() if found else 0
+    rest, equals, value = override[end:].partition("=")
+    return override[:end] + rest, equals, value
+
+
 def _split_key(override: str) -> list[str]:
     """Split the dotted key of ``KEY=VALUE`` as TOML does; a quoted part may hold dots: ``variants."a.b".backend``."""
-    key, equals, text = override.partition("=")
+    key, equals, text = _partition(override)
     key = key.strip()
     try:
         table = tomllib.loads(f"{key} = 0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from pipeline_bench.errors import ScenarioError
 from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario.check import quoted
 from pipeline_bench.scenario.files import locate, shipped, to_toml
 from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
@@ -145,6 +147,12 @@ class TestOverrides:
     def test_a_name_with_spaces_is_quoted(self) -> None:
         scenario = load("slow_source", ['variants."queue, 2 threads".options.threads=3'])
         assert scenario.variant("queue, 2 threads").options["threads"] == 3
+
+    @pytest.mark.parametrize("name", ["a=b", 'the "=" of it', "it's = it"])
+    def test_a_name_in_quotes_may_hold_what_parts_key_and_value(self, name: str, tmp_path: Path) -> None:
+        file = write(tmp_path, f"[[variants]]\nname = {json.dumps(name)}\nbackend = 'fifo_queue'\n")
+        scenario = load(file, [f"variants.{quoted(name)}.options.element='sample'"])
+        assert scenario.variant(name).options["element"] == "sample"
 
     def test_the_variants_of_a_file_without_any_can_be_addressed(self, tmp_path: Path) -> None:
         scenario = load(write(tmp_path, 'name = "x"'), ["variants.tf_data.options.prefetch=3"])
