@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from traceback import walk_tb
 from typing import Any, ClassVar, Literal, get_args
@@ -81,6 +82,15 @@ def find(group: Group, name: str) -> type[Plugin]:
             f"{point.value!r} of the package {point.dist.name if point.dist else 'that declares it'}.",
             "Give that entry point another name, or uninstall its package.",
         )
+    return found
+
+
+def loadable(group: Group) -> dict[str, type[Plugin]]:
+    """Return what a user is offered of the group, by name; somebody's broken package hides none of the others."""
+    found = {}
+    for name in names(group):
+        with suppress(UsageError):
+            found[name] = find(group, name)
     return found
 
 

@@ -13,7 +13,7 @@ import typer
 
 from pipeline_bench.cli.options import scenario_names
 from pipeline_bench.errors import UsageError
-from pipeline_bench.text import units
+from pipeline_bench.text import one_line, units
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -353,11 +353,18 @@ def _list_scenarios() -> None:
     from pipeline_bench.scenario.files import shipped
     from pipeline_bench.scenario.load import load
 
-    found = [load(name) for name in shipped()]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    longest = max(len(each.name) for each in found)
-    for each in found:
-        line = f"{each.name:{longest}}  {_about(each.usual_duration_s):>7}  {each.question}"
+    names = list(shipped())
+    longest = max(map(len, names))
+    for name in names:
+        duration_s = None
+        try:
+            scenario = load(name)
+        except UsageError as error:  # somebody's broken package does not hide the scenarios that do without it
+            about = f"cannot be read: {error.message}"
+        else:
+            duration_s, about = scenario.usual_duration_s, scenario.question
+        line = f"{name:{longest}}  {_about(duration_s):>7}  {one_line(about)}"
         typer.echo(line if room is None or len(line) <= room else f"{line[: room - 1]}…")
     typer.echo("\nRun one: pipeline-bench compare NAME. The durations are of two idle cores.")
     typer.echo("All of one, with its variants: pipeline-bench scenarios NAME.")

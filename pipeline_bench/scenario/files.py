@@ -154,24 +154,25 @@ def _without_none(value: Any) -> Any:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON schema (draft 2020-12) of a scenario file, the options of every plug-in found here included."""
+    """Return the JSON schema (draft 2020-12) of a scenario file, with the options of every plug-in that loads here."""
     run, runtime, published = (model.model_json_schema() for model in (Run, Runtime, Published))
     defs = published.pop("$defs")
     parts: dict[str, Any] = {key: _component_schema(key, DEFAULT_KINDS[key], defs) for key in COMPONENTS}
     own_parts: dict[str, Any] = {key: _component_schema(key, None, defs) for key in COMPONENTS}
     lengths = {"runtime": runtime, "run": run}
+    backends = list(plugins.loadable("backends"))
     backend_choices = [
         {
             "if": {"properties": {"backend": {"const": name}}},
             "then": {"properties": {"options": _options_schema("backends", name, defs)}},
         }
-        for name in plugins.names("backends")
+        for name in backends
     ]
     variant = {
         "type": "object",
         "properties": {
             "name": {"type": "string", "minLength": 1},
-            "backend": {"enum": plugins.names("backends")},
+            "backend": {"enum": backends},
             "options": {"type": "object"},
             "ceiling": {"type": "string", "minLength": 1},
             **own_parts,
@@ -202,7 +203,7 @@ def json_schema() -> dict[str, Any]:
 def _component_schema(key: str, default: str | None, defs: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a component; without a default, as in a variant, one without a kind may hold any option."""
     group = COMPONENTS[key]
-    options = {name: _options_schema(group, name, defs).get("properties", {}) for name in plugins.names(group)}
+    options = {name: _options_schema(group, name, defs).get("properties", {}) for name in plugins.loadable(group)}
     return {
         "type": "object",
         "properties": {"kind": {"enum": [*options]} | ({"default": default} if default else {})},
@@ -218,7 +219,7 @@ def _component_schema(key: str, default: str | None, defs: dict[str, Any]) -> di
                     "additionalProperties": False,
                 },
             }
-            for name in plugins.names(group)
+            for name in options
         ],
     }
 

@@ -81,15 +81,16 @@ class SlowStorageOptions(plugins.Options):
         """Return the options with every default of that source, so that a session says what was read."""
         rest = dict(given)
         kind = rest.pop("kind", None)
-        found = {name: plugins.find("sources", name) for name in plugins.names("sources")}
-        kinds = {name: each for name, each in found.items() if issubclass(each, RecordSource)}
-        if not isinstance(kind, str) or kind not in kinds:
+        # Only the one that is named: another package's broken source is nothing to a scenario without it.
+        found = plugins.find("sources", kind) if isinstance(kind, str) and kind in plugins.names("sources") else None
+        if found is None or not issubclass(found, RecordSource):
+            kinds = [name for name, each in plugins.loadable("sources").items() if issubclass(each, RecordSource)]
             raise ValueError(f"files.kind: {kind!r}: {did_you_mean(str(kind), kinds)}")
         try:
             # By way of JSON, as a scenario's own options are checked: no "3" for a 3.
-            checked = kinds[kind].Options.model_validate_json(json.dumps(rest), strict=True)
+            checked = found.Options.model_validate_json(json.dumps(rest), strict=True)
         except ValidationError as error:
-            raise ValueError(_first_problem(error, kinds[kind])) from None
+            raise ValueError(_first_problem(error, found)) from None
         return {"kind": kind, **checked.model_dump(mode="json")}
 
 

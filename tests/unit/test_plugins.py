@@ -17,6 +17,7 @@ from pipeline_bench.cli import BUG, run
 from pipeline_bench.errors import ScenarioError, UsageError
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario.files import json_schema
+from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
 
 PACKAGE = Path(__file__).parents[1] / "plugin_package"
@@ -130,6 +131,28 @@ def test_a_broken_entry_point_names_its_package_and_hides_no_other(
     out = " ".join(capsys.readouterr().out.split())
     assert said in out
     assert "feed_dict" in out
+
+
+def test_a_broken_source_is_nothing_to_slow_storage_of_another_nor_to_the_schema(
+    install: Callable[[str, Path | None], None],
+) -> None:
+    install("[pipeline_bench.sources]\nbroken = gone_module:Class\n", None)
+    assert load("cold_storage").variants[0].source.options["files"]["kind"] == "tfrecord"
+    assert "broken" not in json_schema()["properties"]["source"]["properties"]["kind"]["enum"]
+    with pytest.raises(ScenarioError, match="did you mean 'tfrecord'"):
+        load("cold_storage", ["source.files.kind=tfrecords"])
+    with pytest.raises(UsageError, match="'broken' = 'gone_module:Class'"):
+        load("cold_storage", ["source.files.kind=broken"])
+
+
+def test_a_scenario_that_cannot_be_read_hides_no_other_in_the_list(
+    install: Callable[[str, Path | None], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    install("[pipeline_bench.sources]\ntfrecord = gone_module:Class\n", None)
+    assert run(["scenarios"]) == 0
+    listed = {line.partition(" ")[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert "cannot be read: Two plug-ins" in listed["decode_jpeg"]
+    assert load("two_layer").question in listed["two_layer"]
 
 
 @pytest.mark.parametrize("body", ["Options = dict", "del name"])
