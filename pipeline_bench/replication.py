@@ -42,6 +42,7 @@ def check(model: Model, runtime: Runtime, batch_size: int, loop: str = DRIVEN_BY
     Raises:
         UsageError: it cannot.
     """
+    _check_used(runtime)
     replicas = runtime.replicas
     if not runtime.is_replicated:
         return
@@ -66,6 +67,26 @@ def check(model: Model, runtime: Runtime, batch_size: int, loop: str = DRIVEN_BY
         raise UsageError(
             f"The kernel of {platform} does not end between_graph workers with their trial; they need Linux.",
             'Set runtime.replication = "in_graph" or "mirrored".',
+        )
+
+
+def _check_used(runtime: Runtime) -> None:
+    """Refuse settings of how replicas work together that would change nothing, and stand in the session.
+
+    Raises:
+        UsageError: there is one.
+    """
+    if runtime.replication == "between_graph" and runtime.replicas == 1:
+        raise UsageError(
+            'runtime.replication = "between_graph" needs several replicas, and runtime.replicas is 1.',
+            'Set runtime.replicas to 2 or more, or runtime.replication = "in_graph".',
+        )
+    if not runtime.synchronous and not in_processes(runtime):
+        raise UsageError(
+            'runtime.synchronous = false needs the workers of runtime.replication = "between_graph", '
+            f'and it is "{runtime.replication}".',
+            "Leave out runtime.synchronous, or set "
+            'runtime.replication = "between_graph" and runtime.replicas to 2 or more.',
         )
 
 

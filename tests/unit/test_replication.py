@@ -15,8 +15,8 @@ from pipeline_bench.scenario import Runtime
 from pipeline_bench.scenario.resolve import resolve
 
 
-def asked(replicas: int, how: str = "in_graph") -> Runtime:
-    return Runtime.model_validate({"replicas": replicas, "replication": how})
+def asked(replicas: int, how: str = "in_graph", *, synchronous: bool = True) -> Runtime:
+    return Runtime.model_validate({"replicas": replicas, "replication": how, "synchronous": synchronous})
 
 
 @pytest.mark.parametrize("how", ["in_graph", "mirrored", "between_graph"])
@@ -33,6 +33,18 @@ def test_a_batch_that_cannot_be_divided_is_refused_with_one_that_can(how: str) -
 
 def test_one_replica_takes_any_model_and_batch() -> None:
     replication.check(Emulated({}), asked(1), 7, loop="while_loop", platform="darwin")
+
+
+def test_workers_need_several_replicas_to_be_any() -> None:
+    with pytest.raises(UsageError, match=r"needs several replicas, and runtime\.replicas is 1"):
+        replication.check(TwoLayer({}), asked(1, "between_graph"), 128, platform="linux")
+
+
+@pytest.mark.parametrize(("replicas", "how"), [(1, "in_graph"), (2, "in_graph"), (2, "mirrored")])
+def test_only_workers_can_go_on_without_each_other(replicas: int, how: str) -> None:
+    with pytest.raises(UsageError, match=f'synchronous = false needs the workers of .*, and it is "{how}"'):
+        replication.check(TwoLayer({}), asked(replicas, how, synchronous=False), 128, platform="linux")
+    replication.check(TwoLayer({}), asked(2, "between_graph", synchronous=False), 128, platform="linux")
 
 
 def test_an_emulated_device_has_no_gradient_to_share() -> None:
