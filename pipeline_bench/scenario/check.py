@@ -147,7 +147,8 @@ class Checker:
             with self.noting():
                 own = self.table(entry.get(part, {}), f"{key}.{part}")
                 own = without_none(own) if part == "run" else own
-                table, place = _merge(base[part], own), _place_in(part, key, own)
+                shared = _without_rivals(base[part], own) if part == "run" else base[part]
+                table, place = _merge(shared, own), _place_in(part, key, own)
                 known = models.get(part)
                 merged[part] = self.model(known, table, place) if known else self.component(part, table, place)
         if not {"options", *COMPONENTS, *models} <= merged.keys():
@@ -269,15 +270,25 @@ def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in table.items() if value is not None}
 
 
+def is_other_kind(base: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+    """Return whether a variant's table has no use for the scenario's own, since it names another kind."""
+    return "kind" in own and bool(own["kind"] != base.get("kind"))  # a kind that is no name may differ from itself: nan
+
+
 def _merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """`own` on top of `base`; another kind starts from nothing, and a length in steps replaces one in seconds."""
-    if "kind" in own and own["kind"] != base.get("kind"):  # a kind that is no name may differ from itself: nan
+    """`own` on top of `base`, as are the tables in it; another kind starts from nothing."""
+    if is_other_kind(base, own):
         return dict(own)
     merged = copy.deepcopy(dict(base))
-    for key, rival in RIVALS.items():
-        if key in own and rival not in own:
-            merged.pop(rival, None)
-    return merged | dict(own)
+    for key, value in own.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def _without_rivals(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the scenario's own values of a run without the length that a variant's other one replaces."""
+    return {key: value for key, value in base.items() if RIVALS.get(key) not in own}
 
 
 def _place_in(part: str, key: str, own: Mapping[str, Any]) -> Place:

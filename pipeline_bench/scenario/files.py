@@ -132,13 +132,23 @@ def _part_tables(variant: Variant) -> dict[str, dict[str, Any]]:
 
 def _shared(tables: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the first variant's table, less what some other one leaves at None: TOML cannot take a key back."""
-    return {key: value for key, value in tables[0].items() if all(key in table for table in tables)}
+    shared = {}
+    for key, value in tables[0].items():
+        if all(key in table for table in tables):
+            inner = [table[key] for table in tables if isinstance(table[key], dict)]
+            shared[key] = _shared(inner) if isinstance(value, dict) else value
+    return shared
 
 
 def _difference(own: dict[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a variant has to say beside the shared table; of the tables in it, what these have to say."""
     if own.get("kind") != shared.get("kind"):  # another kind starts from nothing
         return own
-    return {key: value for key, value in own.items() if key not in shared or not _same(shared[key], value)}
+    differing = {key: value for key, value in own.items() if key not in shared or not _same(shared[key], value)}
+    for key, value in differing.items():
+        if isinstance(value, dict) and isinstance(shared.get(key), dict):
+            differing[key] = _difference(value, shared[key])
+    return differing
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -19,6 +19,9 @@ from pipeline_bench.scenario.resolve import resolve
 # The parts of a key like ``source.batch_size``.
 _COMPONENT_KEY = 2
 
+_COMPONENTS = [*([part] for part in COMPONENTS), ["source", "files"]]
+"""The tables that have a kind and options of it; the last is that of a source which reads another one's files."""
+
 _UP_TO_EQUALS = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|[^="'])*""")
 """What of ``KEY=VALUE`` is before the first ``=`` that is not in quotes."""
 
@@ -99,24 +102,33 @@ def _apply_overrides(
         if path[0] == "variants" and "variants" not in document:
             document["variants"] = list(default_variants)
         value = _toml_value(_partition(override)[2].strip())
-        if path[-1] == "kind" and len(path) == _COMPONENT_KEY:
-            notes += _drop_foreign_options(document, path[0], value)
+        if path[-1] == "kind" and path[:-1] in _COMPONENTS:
+            notes += _drop_foreign_options(document, path[:-1], value)
         _check_has_effect(document, path, override)
         _set_value(document, path, value, override)
     return notes
 
 
-def _drop_foreign_options(document: dict[str, Any], part: str, kind: Any) -> list[str]:
+def _drop_foreign_options(document: dict[str, Any], place: Sequence[str], kind: Any) -> list[str]:
     """Drop the options of a component that its new kind does not have; say which."""
-    table = document.get(part)
-    group = COMPONENTS.get(part)
-    if group is None or not isinstance(table, dict) or not isinstance(kind, str) or not plugins.has(group, kind):
+    group = COMPONENTS[place[0]]
+    if not isinstance(kind, str) or not plugins.has(group, kind):
         return []
+    table = _table(document, place)
     known = plugins.find(group, kind).Options.model_fields
     dropped = [key for key in table if key != "kind" and key not in known]
     for key in dropped:
         del table[key]
-    return [f"{part}.kind = {kind} has no option {', '.join(dropped)}, which the scenario sets"] if dropped else []
+    name = ".".join([*place, "kind"])
+    return [f"{name} = {kind} has no option {', '.join(dropped)}, which the scenario sets"] if dropped else []
+
+
+def _table(document: Mapping[str, Any], place: Sequence[str]) -> dict[str, Any]:
+    """Return the table at that place of the scenario; an empty one where there is none."""
+    table: Any = document
+    for key in place:
+        table = table.get(key) if isinstance(table, dict) else None
+    return table if isinstance(table, dict) else {}
 
 
 def _check_has_effect(document: dict[str, Any], path: Sequence[str], override: str) -> None:

@@ -88,6 +88,37 @@ def test_a_variant_that_names_the_default_kind_keeps_the_files_options() -> None
     assert scenario.variants[0].source.options["batch_size"] == 7
 
 
+def test_a_variants_own_key_of_a_table_keeps_the_others_of_the_scenarios() -> None:
+    arguments = {"samples": 100, "crop": {"top": 1, "left": 2}}
+    own = {"arguments": {"crop": {"left": 3}, "size": 32}}
+    scenario = resolve(
+        {
+            "name": "x",
+            "source": {"kind": "generator", "arguments": arguments},
+            "variants": [
+                {"name": "a", "backend": "feed_dict", "source": own},
+                {"name": "b", "backend": "feed_dict", "source": {"arguments": {"crop": 5}}},
+                {"name": "c", "backend": "feed_dict"},
+            ],
+        }
+    )
+    found = [variant.source.options["arguments"] for variant in scenario.variants[:3]]
+    assert found[0] == {"samples": 100, "size": 32, "crop": {"top": 1, "left": 3}}
+    assert found[1:] == [{"samples": 100, "crop": 5}, arguments]
+
+
+def test_a_variants_own_files_of_a_slow_storage_keep_their_kind_or_start_from_another() -> None:
+    source = {"kind": "slow_storage", "files": {"kind": "tfrecord", "batch_size": 4}}
+    names = {"cold": {"page_cache": "cold"}, "csv": {"kind": "csv"}}
+    variants = [{"name": name, "backend": "tf_data", "source": {"files": own}} for name, own in names.items()]
+    cold, other = (
+        variant.source.options["files"]
+        for variant in resolve({"name": "x", "source": source, "variants": variants}).variants[:2]
+    )
+    assert (cold["kind"], cold["batch_size"], cold["page_cache"]) == ("tfrecord", 4, "cold")
+    assert (other["kind"], other["batch_size"]) == ("csv", 32)
+
+
 class TestCeilings:
     def test_one_is_added_and_shared_by_variants_that_differ_only_in_their_input(self) -> None:
         scenario = load("two_layer")
@@ -468,6 +499,13 @@ def test_another_kind_of_source_keeps_the_options_that_it_has_and_says_which_it_
     assert changed.notes == ("source.kind = generator has no option samples, image_size, which the scenario sets",)
 
 
+def test_another_kind_of_files_behind_a_slow_storage_drops_its_options_as_well() -> None:
+    scenario = load("cold_storage", ["source.files.kind=image_folder"])
+    files = scenario.variants[0].source.options["files"]
+    assert (files["kind"], files["page_cache"], files["samples"]) == ("image_folder", "cold", 1024)
+    assert scenario.notes == ("source.files.kind = image_folder has no option files, which the scenario sets",)
+
+
 def test_an_option_given_beside_another_kind_is_held_against_that_kind() -> None:
     with pytest.raises(ScenarioError, match=r"source\.image_size: unknown key"):
         load("decode_jpeg", ["source.image_size=32", "source.kind=generator"])
@@ -534,6 +572,19 @@ def test_an_option_that_only_the_first_variant_has_is_not_shared() -> None:
     text = to_toml(scenario)
     assert resolve(tomllib.loads(text)) == scenario
     assert "time_s" not in tomllib.loads(text)["run"]
+
+
+@pytest.mark.parametrize("other", [{}, {"a": 2}, {"kind": "y"}, {"b": {"c": 3}}, {"b": 4}])
+def test_a_table_of_which_variants_have_other_keys_is_read_back_as_it_was(other: dict[str, Any]) -> None:
+    """A table that all of them have would give the one its keys, which it has not."""
+    tables = ({"a": 1, "b": {"c": 1, "d": 2}}, other, {"kind": "x", "a": 1})
+    variants = [
+        {"name": str(i), "backend": "feed_dict", "source": {"kind": "generator", "arguments": table}}
+        for i, table in enumerate(tables)
+    ]
+    for entries in (variants, variants[1:], variants[::-1]):
+        scenario = resolve({"name": "x", "variants": entries})
+        assert resolve(tomllib.loads(to_toml(scenario))) == scenario
 
 
 @pytest.mark.parametrize("part", ["source", "model", "loop"])
