@@ -107,6 +107,14 @@ class Checker:
             raise self.fail(key, f"{_shown(value)} is no list of tables", f"write [[{key}]] once for each variant")
         return [self.table(entry, f"{key}.{i}") for i, entry in enumerate(value)]
 
+    def unused(self, entries: list[dict[str, Any]], base: dict[str, dict[str, Any]]) -> None:
+        """Note what is wrong in a component of the scenario where no variant takes any of it: each has another kind."""
+        for part in COMPONENTS:
+            own = [entry.get(part) for entry in entries]
+            if all(isinstance(table, dict) and is_other_kind(base[part], table) for table in own):
+                with self.noting():
+                    self.component(part, base[part], partial(_join, part))
+
     def variants(
         self, entries: list[dict[str, Any]], base: dict[str, dict[str, Any]], key: str | None = None
     ) -> list[Variant]:

@@ -12,8 +12,16 @@ from typing import Any
 from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.scenario.check import RIVALS
-from pipeline_bench.scenario.files import COMPONENTS, DEFAULT_SCENARIO, default_document, locate, read, shipped
+from pipeline_bench.scenario.check import RIVALS, is_other_kind
+from pipeline_bench.scenario.files import (
+    COMPONENTS,
+    DEFAULT_KINDS,
+    DEFAULT_SCENARIO,
+    default_document,
+    locate,
+    read,
+    shipped,
+)
 from pipeline_bench.scenario.resolve import resolve
 
 # The parts of a key like ``source.batch_size``.
@@ -104,7 +112,7 @@ def _apply_overrides(
         value = _toml_value(_partition(override)[2].strip())
         if path[-1] == "kind" and path[:-1] in _COMPONENTS:
             notes += _drop_foreign_options(document, path[:-1], value)
-        _check_has_effect(document, path, override)
+        _check_has_effect(document, path, value, override)
         _set_value(document, path, value, override)
     return notes
 
@@ -131,23 +139,41 @@ def _table(document: Mapping[str, Any], place: Sequence[str]) -> dict[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
-def _check_has_effect(document: dict[str, Any], path: Sequence[str], override: str) -> None:
-    """Refuse a value for all variants where each of them has one of its own.
+def _check_has_effect(document: dict[str, Any], path: Sequence[str], value: Any, override: str) -> None:
+    """Refuse a value for all variants where each of them has one of its own, or no use for it.
 
     Raises:
         ScenarioError: so it is.
     """
     variants = document.get("variants")
-    if len(path) != _COMPONENT_KEY or not isinstance(variants, list) or not variants:
+    if len(path) < _COMPONENT_KEY or not isinstance(variants, list) or not variants:
         return
-    part, key = path
-    own = [entry.get(part) if isinstance(entry, dict) else None for entry in variants]
-    if all(isinstance(table, dict) and key in table for table in own):
+    part, *keys = path
+    base = {"kind": DEFAULT_KINDS.get(part)} | _table(document, [part])
+    tables = [_table(entry, [part]) if isinstance(entry, dict) else {} for entry in variants]
+    rivals = {RIVALS.get(keys[0])} if part == "run" else set()
+    own = [_own_key(base, table, keys, value) or next(iter(rivals & table.keys()), None) for table in tables]
+    if all(own):
+        named = " or ".join(f"{part}.{key}" for key in dict.fromkeys(own))
         first = _variant_name(variants[0])
         raise ScenarioError(
-            f"--set {override!r}: every variant sets its own {part}.{key}, so this would change nothing.",
-            f"Set it for one of them: --set 'variants.\"{first}\".{part}.{key}=...'",
+            f"--set {override!r}: every variant sets its own {named}, so this would change nothing.",
+            f"Set it for one of them: --set 'variants.\"{first}\".{'.'.join(path)}=...'",
         )
+
+
+def _own_key(base: Mapping[str, Any], own: Mapping[str, Any], keys: Sequence[str], value: Any) -> str | None:
+    """Return the key of a variant's table for which it does not take `value` from the scenario's; None: it does."""
+    key, *deeper = keys
+    if is_other_kind(base, own):
+        return "kind"
+    if key not in own:
+        return None
+    if deeper and isinstance(own[key], dict):
+        inner = _own_key(_table(base, [key]), own[key], deeper, value)
+        return inner and f"{key}.{inner}"
+    # Of two tables the variant's keys are set in the scenario's.
+    return None if isinstance(own[key], dict) and isinstance(value, dict) else key
 
 
 def _refuse_twice(overrides: Sequence[str], run: Mapping[str, Any]) -> None:

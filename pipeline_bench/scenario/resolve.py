@@ -49,7 +49,9 @@ def _resolved(check: Checker, document: Mapping[str, Any], default_name: str, ba
     if not {"steps", "time_s"} & set(base["run"]):
         base["run"] = {"steps": default["run"]["steps"], **base["run"]}
     given = document.get("variants", default["variants"])
-    variants = check.variants(check.tables(given, "variants"), base)
+    entries = check.tables(given, "variants")
+    check.unused(entries, base)
+    variants = check.variants(entries, base)
     if backends:
         variants = _only_backends(check, variants, backends, base)
     names = [variant.name for variant in variants]

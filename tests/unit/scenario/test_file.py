@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -361,6 +362,16 @@ QUEUE = {"backend": "fifo_queue"}
         ({"run": {"steps": 1, "time_s": 1}}, "run", "not both"),
         ({"run": {"repeats": 0}}, "run.repeats", "given: 0"),
         ({"varaints": []}, "varaints", "Did you mean 'variants'"),
+        (
+            {"source": {"nonsense": 3}, "variants": [{**ONE, "source": {"kind": "memory"}}]},
+            "source.nonsense",
+            "unknown key",
+        ),
+        (
+            {"source": {"batch_size": 0}, "variants": [{**ONE, "source": {"kind": "memory"}}]},
+            "source.batch_size",
+            "given: 0",
+        ),
     ],
 )
 def test_a_complaint_names_file_key_and_what_is_allowed(document: dict[str, Any], key: str, said: str) -> None:
@@ -488,6 +499,57 @@ def test_an_override_that_every_variant_has_a_value_against_is_refused(override:
         load("plan_accelerator", [override])
     assert "every variant sets its own model.step_ms" in caught.value.message
     assert 'variants."fast".model.step_ms' in caught.value.hint
+
+
+MEMORY = {"kind": "memory"}
+
+
+def variants_with(*parts: dict[str, Any]) -> str:
+    return tomli_w.dumps({"variants": [{"name": f"v{i}", **ONE, **part} for i, part in enumerate(parts)]})
+
+
+@pytest.mark.parametrize(
+    ("override", "parts", "said"),
+    [
+        ("source.batch_size=7", [{"source": MEMORY}] * 2, "source.kind"),
+        ("source.nonsense=7", [{"source": MEMORY}] * 2, "source.kind"),
+        ("source.files.page_cache=cold", [{"source": MEMORY}] * 2, "source.kind"),
+        ("source.kind=npz", [{"source": MEMORY}] * 2, "source.kind"),
+        ("run.steps=7", [{"run": {"time_s": 1}}] * 2, "run.time_s"),
+        ("run.steps=7", [{"run": {"time_s": 1}}, {"run": {"steps": 1}}], "run.time_s or run.steps"),
+    ],
+)
+def test_an_override_that_no_variant_takes_is_refused(
+    override: str, parts: list[dict[str, Any]], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ScenarioError, match=f"every variant sets its own {said}, so") as caught:
+        load(write(tmp_path, variants_with(*parts)), [override])
+    assert 'variants."v0".' in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("override", "parts"),
+    [
+        ("source.batch_size=7", [{"source": MEMORY}, {}]),
+        ("source.batch_size=7", [{"source": {"kind": "synthetic"}}]),
+        ("run.steps=7", [{"run": {"time_s": 1}}, {}]),
+        ("run.repeats=7", [{"run": {"time_s": 1}}]),
+    ],
+)
+def test_an_override_that_one_variant_takes_is_not_refused(
+    override: str, parts: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    assert load(write(tmp_path, variants_with(*parts)), [override]) != load(write(tmp_path, variants_with(*parts)))
+
+
+def test_a_key_within_a_table_is_refused_where_every_variant_has_it_and_else_set(tmp_path: Path) -> None:
+    own = variants_with({"source": {"arguments": {"size": 3}}})
+    file = write(tmp_path, f'{own}[source]\nkind = "generator"\n')
+    with pytest.raises(ScenarioError, match=r"every variant sets its own source\.arguments\.size, so"):
+        load(file, ["source.arguments.size=7"])
+    for override in ("source.arguments.samples=7", "source.arguments={samples=7}"):
+        arguments = load(file, [override]).variants[0].source.options["arguments"]
+        assert arguments == {"size": 3, "samples": 7}
 
 
 def test_another_kind_of_source_keeps_the_options_that_it_has_and_says_which_it_drops() -> None:
