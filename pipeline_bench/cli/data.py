@@ -84,7 +84,7 @@ def make(
     scenario = _EXAMPLE.get(kind, "decode_jpeg")
     place = os.path.join(os.curdir, out)  # noqa: PTH118 - Path drops the ./, without which 2024 is a number to --set
     settings = f"--set source.kind={kind} --set source.path={safe(shlex.quote(place))}"
-    if kind != "csv":  # the scenario has a size of its own
+    if kind in ("tfrecord", "image_folder"):  # the scenario has a size of its own
         settings += f" --set source.image_size={asked.side}"
     typer.echo(f"Use it: pipeline-bench compare {scenario} {settings}")
 

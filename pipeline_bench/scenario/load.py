@@ -114,7 +114,7 @@ def _apply_overrides(
             notes += _drop_foreign_options(document, path[:-1], value)
         _check_has_effect(document, path, value, override)
         _set_value(document, path, value, override)
-    return notes
+    return notes + _leave_out_synthetic(document, {tuple(path): override for path, override in split})
 
 
 def _drop_foreign_options(document: dict[str, Any], place: Sequence[str], kind: Any) -> list[str]:
@@ -129,6 +129,35 @@ def _drop_foreign_options(document: dict[str, Any], place: Sequence[str], kind: 
         del table[key]
     name = ".".join([*place, "kind"])
     return [f"{name} = {kind} has no option {', '.join(dropped)}, which the scenario sets"] if dropped else []
+
+
+def _leave_out_synthetic(document: dict[str, Any], given: Mapping[tuple[str, ...], str]) -> list[str]:
+    """Leave out what the scenario says of synthetic data where ``--set`` names files of the user's own; say what.
+
+    Raises:
+        ScenarioError: ``--set`` itself says so beside a path.
+    """
+    notes = []
+    for place in ("source",), ("source", "files"):
+        table, name = _table(document, place), ".".join(place)
+        kind = table.get("kind")
+        if "path" not in table or not isinstance(kind, str) or not plugins.has("sources", kind):
+            continue
+        options: frozenset[str] = getattr(plugins.find("sources", kind), "synthetic_options", frozenset())
+        synthetic = [key for key in table if key in options]
+        if twice := next((key for key in synthetic if (*place, key) in given), None):
+            raise ScenarioError(
+                f"--set {given[*place, twice]!r}: {name}.{twice} is of synthetic data, "
+                f"and {name}.path names files of your own.",
+                "Leave it out: your files are taken as they are.",
+            )
+        if synthetic and (*place, "path") in given:
+            for key in synthetic:
+                del table[key]
+            notes.append(
+                f"{name}.path has no use for {', '.join(synthetic)} of synthetic data, which the scenario sets"
+            )
+    return notes
 
 
 def _table(document: Mapping[str, Any], place: Sequence[str]) -> dict[str, Any]:

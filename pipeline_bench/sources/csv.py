@@ -57,6 +57,7 @@ class Csv(FolderSource):
     summary = "lines of numbers and a class in .csv files"
     Options = CsvOptions
     file_names = re.compile(r"\.csv$", re.IGNORECASE)
+    synthetic_options = FolderSource.synthetic_options | {"files", "made_columns"}
     wanted = "*.csv"
     uneven = False
 

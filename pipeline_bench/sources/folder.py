@@ -33,6 +33,8 @@ class FolderSource(RecordSource):
     """Which files of a folder hold records, by their names."""
     wanted: ClassVar[str]
     """The same in words, for a message: ``*.csv``."""
+    synthetic_options: ClassVar[frozenset[str]] = frozenset({"samples"})
+    """Options that say what is made where `path` is unset, and nothing of files of the user's own."""
 
     def dataset(self) -> SyntheticDataset:
         """Return what the options ask for where there are no files of the user's own."""

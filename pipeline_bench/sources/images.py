@@ -48,6 +48,8 @@ class ImageOptions(FolderOptions):
 class ImageSource(FolderSource):
     """Encoded images, one a record, and the class of each; of the options of `ImageOptions`."""
 
+    synthetic_options = FolderSource.synthetic_options | {"made_size"}
+
     @property
     def sample_specs(self) -> tuple[ArraySpec, ArraySpec]:
         return feature_spec(self.options), ArraySpec("int64")

@@ -55,6 +55,7 @@ class Npz(FolderSource):
     summary = "arrays in .npz files, loaded file by file"
     Options = NpzOptions
     file_names = re.compile(r"\.npz$")
+    synthetic_options = FolderSource.synthetic_options | {"files", "image_size"}
     wanted = "*.npz"
     uneven = False
     python_part = "loads the files"

@@ -67,6 +67,7 @@ class Tfrecord(images.ImageSource):
     summary = "JPEG or PNG images in TFRecord files"
     Options = TfrecordOptions
     file_names = re.compile(r"\.tfrec(ord)?s?$|-\d{5}-of-\d{5}$")
+    synthetic_options = images.ImageSource.synthetic_options | {"files"}
     wanted = "*.tfrecord, *.tfrec or *-00000-of-00008"
 
     def __init__(self, options: Any = None) -> None:

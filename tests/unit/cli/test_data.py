@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,16 @@ def test_the_command_to_use_it_reads_the_folders_name_as_a_name_and_the_images_i
     source = load(scenario, [each for each in settings if each != "--set"]).variants[0].source
     assert Path(source.options["path"]) == Path(name)
     assert source.options["image_size"] == 96
+
+
+@pytest.mark.parametrize("kind", ["npz", "tfrecord"])
+def test_the_command_to_use_it_says_nothing_of_data_that_is_made_beside_its_path(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["data", "make", kind, "--out", str(tmp_path / "made"), "--size", "5kB", "--image-size", "8"]) == 0
+    scenario, *words = capsys.readouterr().out.partition("pipeline-bench compare ")[2].split()
+    settings = [word for option, word in pairwise(words) if option == "--set"]
+    assert load(scenario, settings).variants[0].source.kind == kind
 
 
 def test_a_folder_whose_name_is_no_utf8_holds_the_data_all_the_same(

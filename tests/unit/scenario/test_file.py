@@ -568,6 +568,46 @@ def test_another_kind_of_files_behind_a_slow_storage_drops_its_options_as_well()
     assert scenario.notes == ("source.files.kind = image_folder has no option files, which the scenario sets",)
 
 
+@pytest.mark.parametrize(
+    ("name", "overrides", "place", "defaults"),
+    [
+        ("shuffle_and_cache", [], "source", {"samples": 1024}),
+        ("shuffle_and_cache", ["source.kind=npz"], "source", {"samples": 1024, "image_size": 96}),
+        ("cold_storage", [], "source.files", {"samples": 1024, "files": 8}),
+    ],
+)
+def test_a_path_leaves_out_what_the_scenario_says_of_synthetic_data(
+    name: str, overrides: list[str], place: str, defaults: dict[str, int]
+) -> None:
+    scenario = load(name, [f"{place}.path=some/folder", *overrides])
+    options = scenario.variants[0].source.options
+    options = options["files"] if place == "source.files" else options
+    assert options | defaults | {"path": "some/folder", "batch_size": 32} == options
+    note = f"{place}.path has no use for {', '.join(defaults)} of synthetic data, which the scenario sets"
+    assert scenario.notes == (note,)
+
+
+@pytest.mark.parametrize("path", ["--set", "file"])
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [("csv", "samples"), ("tfrecord", "files"), ("image_folder", "made_size"), ("npz", "image_size")],
+)
+def test_what_is_said_of_synthetic_data_beside_a_path_is_refused(
+    path: str, kind: str, option: str, tmp_path: Path
+) -> None:
+    given = ["source.path=some/folder"] if path == "--set" else []
+    file = write(tmp_path, f"source.kind = '{kind}'\n" + ("" if given else "source.path = 'some/folder'\n"))
+    with pytest.raises(ScenarioError, match=rf"source\.{option} is of synthetic data, and source\.path names files"):
+        load(file, [*given, f"source.{option}=10"])
+    assert load(file, given).notes == ()
+    load(file, [*given, "source.batch_size=10"])
+
+
+def test_a_size_that_images_of_ones_own_are_resized_to_stands_beside_their_path() -> None:
+    options = load("decode_jpeg", ["source.path=some/folder", "source.image_size=32"]).variants[0].source.options
+    assert (options["path"], options["image_size"]) == ("some/folder", 32)
+
+
 def test_an_option_given_beside_another_kind_is_held_against_that_kind() -> None:
     with pytest.raises(ScenarioError, match=r"source\.image_size: unknown key"):
         load("decode_jpeg", ["source.image_size=32", "source.kind=generator"])
