@@ -59,7 +59,7 @@ def block(part: Part, played: Played) -> str:
         case Show():
             return f"{sentence(part.caption)}:\n\n```python\n{part.source}\n```"
         case Ask():
-            choices = [f"> {number}. {choice.text}" for number, choice in enumerate(part.choices, start=1)]
+            choices = [f"> - **{letter}** {text}" for letter, text in part.lettered.items()]
             return "\n".join([f"> **{part.question}**", *([">", *choices] if choices else [])])
         case Tell():
             return part.text(played)

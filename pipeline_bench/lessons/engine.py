@@ -32,6 +32,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import jinja2
@@ -127,6 +128,11 @@ class Ask:
     """A number is right up to this factor above or below what was measured."""
     within: float = 0.0
     """A number is right within this distance from what was measured."""
+
+    @property
+    def lettered(self) -> dict[str, str]:
+        """The texts of the choices, each by the letter that offers it: a number could be taken for the answer."""
+        return dict(zip(ascii_lowercase, (choice.text for choice in self.choices), strict=False))
 
     def right(self, condition: str, ratio: float = 1.0) -> str:
         """Return the choice that is right under a condition; empty where none is."""

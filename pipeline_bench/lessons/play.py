@@ -5,6 +5,7 @@ At most 80 columns wide, without colour too, and without a reader where none is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,7 +30,7 @@ from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.system import job_control
 from pipeline_bench.system.files import ScratchFolder
-from pipeline_bench.text import NAME, REASON, one_line, units
+from pipeline_bench.text import NAME, REASON, joined, one_line, units
 from pipeline_bench.ui.foreground import ForegroundLive
 
 WIDTH_COLUMNS = 80
@@ -159,12 +160,12 @@ class Player:
 
     def _ask(self, part: Ask) -> Answer | None:
         self._console.print(Markdown(f"**{part.question}**"))
-        for number, choice in enumerate(part.choices, start=1):
-            self._console.print(Padding(Text(f"{number}  {choice.text}"), (0, 0, 0, 2)))
+        for letter, text in part.lettered.items():
+            self._console.print(Padding(Text(f"{letter}  {text}"), (0, 0, 0, 2)))
         if self._read_line is None:
             self._console.print()
             return None
-        wanted = f"1 to {len(part.choices)}" if part.choices else _range(part)
+        wanted = joined(part.lettered, "or") if part.choices else _range(part)
         while True:
             line = self.offer(f"Your prediction ({wanted}; Enter skips, q leaves): ")
             answer = _prediction(part, line)
@@ -186,14 +187,23 @@ class Player:
 def _prediction(part: Ask, line: str) -> Answer | None:
     """Return what the reader typed as a prediction; None where it is none."""
     if part.choices:
-        texts = [choice.text for choice in part.choices]
-        numbers = {str(number): text for number, text in enumerate(texts, start=1)}
-        return numbers.get(line, line if line in texts else None)
+        return part.lettered.get(line.lower()) or _meant(part, line)
     try:
         number = float(line.removesuffix("%").removesuffix(part.unit).strip().replace(",", "."))
     except ValueError:
         return None
     return number if part.low <= number <= part.high else None
+
+
+def _meant(part: Ask, words: str) -> str | None:
+    """Return the choice of that number, or the only one that begins with these words; None where there is none."""
+    begins = re.compile(rf"{re.escape(words)}\b", re.IGNORECASE)
+    texts = {
+        choice.text
+        for choice in part.choices
+        if (words.isdecimal() and words == choice.condition) or begins.match(choice.text)
+    }
+    return texts.pop() if words and len(texts) == 1 else None
 
 
 def _range(part: Ask) -> str:

@@ -61,7 +61,7 @@ def test_why_a_rerun_may_show_four(runner: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_a_new_user_plays_a_lesson_in_a_terminal_of_80_columns() -> None:
-    with terminal(["lesson", "queue_that_blocks"], typed="2\n\nq\n") as (shown, code):
+    with terminal(["lesson", "queue_that_blocks"], typed="b\n\nq\n") as (shown, code):
         plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown).replace("\r", "\n")
     assert code == 0
     assert "You said: three, and the fourth does not return." in plain

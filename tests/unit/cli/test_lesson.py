@@ -83,7 +83,7 @@ def test_no_input_runs_through_also_on_a_terminal(reader: Any, capsys: pytest.Ca
 def test_a_reader_begins_with_the_first_lesson_and_is_offered_the_next(
     reader: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reader("", "2", "", "", "", "q")
+    reader("", "b", "", "", "", "q")
     assert run(["lesson"]) == 0
     out = capsys.readouterr().out
     assert "as you predicted" in out

@@ -62,14 +62,32 @@ def test_a_wide_terminal_shows_lessons_no_wider_than_80_columns(monkeypatch: pyt
     assert console().width == 60
 
 
-def test_a_prediction_is_taken_by_its_number_and_asked_again_where_it_is_none() -> None:
+def test_a_prediction_is_taken_by_its_letter_and_asked_again_where_it_is_none() -> None:
     screen = on_paper()
-    choices = QUEUE.parts[[type(part) for part in QUEUE.parts].index(Ask)]
-    assert isinstance(choices, Ask)
-    played = Player(screen, results.measured, typed(["7", "many", "2", "", ""])).play(QUEUE)
-    assert played.answers["count"] == choices.choices[1].text
-    assert text_of(screen).count("That is not 1 to 3.") == 2
-    assert "as you predicted" in text_of(screen)
+    played = Player(screen, results.measured, typed(["7", "many", "b", "", ""])).play(QUEUE)
+    assert played.answers["count"] == "three, and the fourth does not return"
+    assert text_of(screen).count("That is not a, b or c.") == 2
+    assert "  b  three, and" in text_of(screen)
+    assert ", as you predicted" in text_of(screen)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "answer"),
+    [
+        ("queue_that_blocks", "3", "three, and the fourth does not return"),
+        ("queue_that_blocks", "Three", "three, and the fourth does not return"),
+        ("queue_that_blocks", "C", "four: the fourth gets a sample again"),
+        ("queue_runner", "3", "3 times"),
+        ("queue_runner", "10", "10 times, once for each dequeue"),
+        ("feed_dict_or_queue", "the queue is faster", None),
+    ],
+)
+def test_what_is_typed_is_the_choice_that_says_it_and_never_one_of_that_place(
+    name: str, line: str, answer: str | None
+) -> None:
+    (ask,) = [part for part in find(name).parts if isinstance(part, Ask)]
+    played = Player(on_paper(), results.measured, typed([line, ""])).play(Lesson("one", "One", "one", 1, (ask,)))
+    assert played.answers.get(ask.key) == answer
 
 
 @pytest.mark.parametrize(
@@ -95,7 +113,7 @@ def test_what_is_no_number_of_the_range_is_asked_again(line: str) -> None:
     assert "That is not a number from 0 to 100 %." in text_of(screen)
 
 
-@pytest.mark.parametrize("lines", [["q"], [" Quit "], [], ["2", "q"]], ids=["q", "quit", "end of input", "later"])
+@pytest.mark.parametrize("lines", [["q"], [" Quit "], [], ["b", "q"]], ids=["q", "quit", "end of input", "later"])
 def test_a_reader_can_leave_at_every_prompt(lines: list[str]) -> None:
     with pytest.raises(LeftError):
         Player(on_paper(), results.measured, typed(lines)).play(QUEUE)
@@ -109,7 +127,7 @@ def test_what_is_measured_after_a_prediction_does_not_depend_on_it() -> None:
         asked.append(part.key)
         return results.measured(part)
 
-    for line in ("", "1"):
+    for line in ("", "a"):
         Player(on_paper(), measure, typed([line, "", ""])).play(QUEUE)
     assert asked == ["dequeues", "dequeues"]
 

@@ -241,6 +241,6 @@ def test_a_page_has_what_was_measured_and_where() -> None:
     own = find("queue_runner")
     page = SCRIPT["page"](own, results.played(own), "2 cores (Example CPU), no GPU")
     assert "2 (in 2 of 12) or 3 (in 10 of 12)" in page
-    assert "> 2. 3 times" in page
+    assert "> - **b** 3 times" in page
     assert "2 cores (Example CPU), no GPU" in page
     assert "- `pipeline-bench lesson feed_dict_or_queue`: " in page
