@@ -8,7 +8,8 @@ the commands to go on with. Markdown follows, in parts that a line of the form `
 ``::: show OBJECT [first=BEGINNING last=BEGINNING]``
     The source of ``module:name``, or of a name in the Python file beside the lesson; the body is its caption.
 ``::: ask KEY [low=0 high=100 unit=% near=1.2 within=5]``
-    A question, and its choices, each of the form ``- CONDITION: text``; without choices the answer is a number.
+    A question, and its choices, each of the form ``- CONDITION, CONDITION from 1.25 to 2: text``; without choices the
+    answer is a number.
 ``::: run KEY FUNCTION``
     An exercise that a child executes; the body says what it does, for the line that is shown meanwhile.
 ``::: compare KEY [published=SCENARIO]``
@@ -55,7 +56,8 @@ _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _TOML = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SOFT_BREAK = re.compile(r"(?<=\S)[ \t]*\n[ \t]*(?=\S)(?!- |\d+\. |\|)")
 _PART = re.compile(r"^::: (\w+)(.*)\n", re.MULTILINE)
-_CHOICE = re.compile(r"^- (\w+)(?: from ([\d.]+))?(?: to ([\d.]+))?: (.+)$", re.MULTILINE)
+_CHOICE = re.compile(r"^- ([^:]+): (.+)$", re.MULTILINE)
+_CONDITION = re.compile(r"(\w+)(?: from ([\d.]+))?(?: to ([\d.]+))?")
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ class Ask:
     key: str
     question: str
     choices: tuple[Choice, ...] = ()
+    """One for each condition: several may have one text, which is offered once."""
     low: float = 0.0
     high: float = 1e6
     """The least and the largest number that is taken, both included."""
@@ -132,7 +135,7 @@ class Ask:
     @property
     def lettered(self) -> dict[str, str]:
         """The texts of the choices, each by the letter that offers it: a number could be taken for the answer."""
-        return dict(zip(ascii_lowercase, (choice.text for choice in self.choices), strict=False))
+        return dict(zip(ascii_lowercase, dict.fromkeys(choice.text for choice in self.choices), strict=False))
 
     def right(self, condition: str, ratio: float = 1.0) -> str:
         """Return the choice that is right under a condition; empty where none is."""
@@ -245,7 +248,7 @@ class _Judging:
         if answer is None or measured is None or self.leave_open:
             return self._line(key, happened, None)
         if ask.choices:
-            return self._line(key, happened, answer == ask.right(str(measured)))
+            return self._line(key, happened, self._chosen(key, str(measured)))
         return self._line(key, happened, ask.agrees(answer, float(measured), interval))
 
     def judged_gain(self, key: str, variant: VariantFigures) -> str:
@@ -260,8 +263,12 @@ class _Judging:
         """Return the line of a question whose choices depend on the outcome, by which `happened` has the words."""
         if not variant.known:
             return self.judged(key)
-        right = self.asks[key].right(variant.outcome, variant.times)
-        return self._line(key, happened[variant.outcome], self.answers.get(key) == right)
+        return self._line(key, happened[variant.outcome], self._chosen(key, variant.outcome, variant.times))
+
+    def _chosen(self, key: str, condition: str, ratio: float = 1.0) -> bool | None:
+        """Return whether the choice that is right was made; None where none is."""
+        right = self.asks[key].right(condition, ratio)
+        return self.answers.get(key) == right if right else None
 
     def _line(self, key: str, happened: str, right: bool | None) -> str:
         answer, unit = self.answers.get(key), self.asks[key].unit
@@ -371,7 +378,8 @@ def _parts(lesson: str, body: str, slots: Mapping[str, Any]) -> Iterator[Part]:
 def _ask(key: str, text: str, options: dict[str, str]) -> Ask:
     choices = tuple(
         Choice(answer, condition, float(low or 0), float(high or "inf"))
-        for condition, low, high, answer in _CHOICE.findall(text)
+        for conditions, answer in _CHOICE.findall(text)
+        for condition, low, high in _CONDITION.findall(conditions)
     )
     unit = options.pop("unit", "")
     numbers: dict[str, Any] = {name: float(value) for name, value in options.items()}

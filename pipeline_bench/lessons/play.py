@@ -188,8 +188,10 @@ def _prediction(part: Ask, line: str) -> Answer | None:
     """Return what the reader typed as a prediction; None where it is none."""
     if part.choices:
         return part.lettered.get(line.lower()) or _meant(part, line)
+    for ending in (part.unit, *(("×", "x") if part.unit == "times" else ())):
+        line = line.removesuffix(ending)
     try:
-        number = float(line.removesuffix("%").removesuffix(part.unit).strip().replace(",", "."))
+        number = float(line.strip().replace(",", "."))
     except ValueError:
         return None
     return number if part.low <= number <= part.high else None
@@ -198,11 +200,8 @@ def _prediction(part: Ask, line: str) -> Answer | None:
 def _meant(part: Ask, words: str) -> str | None:
     """Return the choice of that number, or the only one that begins with these words; None where there is none."""
     begins = re.compile(rf"{re.escape(words)}\b", re.IGNORECASE)
-    texts = {
-        choice.text
-        for choice in part.choices
-        if (words.isdecimal() and words == choice.condition) or begins.match(choice.text)
-    }
+    said = part.right(words) if words.isdecimal() else ""
+    texts = {choice.text for choice in part.choices if choice.text == said or begins.match(choice.text)}
     return texts.pop() if words and len(texts) == 1 else None
 
 

@@ -90,7 +90,7 @@ def told(lesson: Lesson, played: Played) -> str:
 
 
 def offered(part: Ask) -> list[str]:
-    return [choice.text for choice in part.choices]
+    return [*part.lettered.values()]
 
 
 def claims(text: str) -> set[tuple[str, str]]:
@@ -175,7 +175,7 @@ def test_without_a_reader_and_with_any_answer_it_is_told(name: str) -> None:
 
 
 NO_GAIN, HALF, TRIPLE = (
-    "no difference: both bring the same batches",
+    "hardly any difference: both bring the same batches",
     "the queue is faster, about 1.5 times",
     "the queue is faster, 3 times or more",
 )
@@ -192,8 +192,11 @@ NO_GAIN, HALF, TRIPLE = (
         ("elements_of_a_queue", "sample", 1.0, "as fast as feed_dict", "slower than feed_dict"),
         ("tf_data_and_prefetch", "step", 2.0, 5.0, 7.0),
         ("threads", "times", 1.5, 1.5, 2.0),
-        ("placement", "gain", 1.9, "nearly twice as fast", "as fast as one"),
-        ("placement", "gain", 1.0, "as fast as one", "nearly twice as fast"),
+        ("feed_dict_or_queue", "gain", 1.2, NO_GAIN, HALF),
+        ("placement", "gain", 1.9, "nearly twice as fast", "about as fast as one"),
+        ("placement", "gain", 1.0, "about as fast as one", "nearly twice as fast"),
+        ("placement", "gain", 1.2, "about as fast as one", "nearly twice as fast"),
+        ("placement", "gain", 0.8, "slower than one", "about as fast as one"),
         ("replication", "times", 0.8, 0.8, 2.0),
     ],
 )
@@ -203,6 +206,17 @@ def test_a_prediction_is_judged_by_what_was_measured(
     run = played(find(name), ratio)
     assert ", as you predicted" in told(find(name), run.with_answer(key, right))
     assert ", unlike you predicted" in told(find(name), run.with_answer(key, wrong))
+
+
+@pytest.mark.parametrize(
+    ("name", "ratio", "happened"),
+    [("feed_dict_or_queue", 0.7, "feed_dict is the faster one"), ("placement", 1.35, "1.35× as fast")],
+)
+def test_where_no_choice_is_right_none_is_called_wrong(name: str, ratio: float, happened: str) -> None:
+    (ask,) = [part for part in find(name).parts if isinstance(part, Ask)]
+    for answer in offered(ask):
+        text = told(find(name), played(find(name), ratio).with_answer("gain", answer))
+        assert f"You said: {answer}. **It was: {happened}.**" in text
 
 
 @pytest.mark.parametrize("name", NAMES)

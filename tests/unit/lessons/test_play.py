@@ -99,9 +99,12 @@ def test_a_number_is_taken_as_people_write_it(line: str, answer: float | None) -
     assert Player(on_paper(), results.measured, typed([line])).play(lesson).answers.get("share") == answer
 
 
-def test_a_number_may_be_followed_by_its_unit() -> None:
-    lesson = Lesson("one", "One", "one question", 1, (Ask("step", "How long?", low=0, high=100, unit="ms"),))
-    assert Player(on_paper(), results.measured, typed(["7 ms"])).play(lesson).answers["step"] == 7.0
+@pytest.mark.parametrize(
+    ("line", "unit"), [("7 ms", "ms"), ("7 times", "times"), ("7x", "times"), ("7×", "times"), ("7 ×", "times")]
+)
+def test_a_number_may_be_followed_by_its_unit(line: str, unit: str) -> None:
+    lesson = Lesson("one", "One", "one question", 1, (Ask("step", "How long?", low=0, high=100, unit=unit),))
+    assert Player(on_paper(), results.measured, typed([line])).play(lesson).answers["step"] == 7.0
 
 
 @pytest.mark.parametrize("line", ["nan", "inf", "-1", "101", "thirty"])
