@@ -26,7 +26,10 @@ Event = dict[str, Any]
 Stamps = npt.NDArray[np.int64]
 
 STEP_LIMIT = 200_000
-"""Above this many steps in a session, neighbours are merged into one slice: a viewer in a browser holds the file."""
+"""Above this many steps in a session, neighbours are merged into one slice: a viewer in a browser holds the file.
+
+A row that is the mean of several steps is a slice in any case, and counts as one here.
+"""
 
 COUNTER_LIMIT = 20_000
 """Above this many values of one counter in a trial only every n-th is kept, none of them averaged."""
@@ -91,7 +94,7 @@ def render(session: Session) -> str:
 
 
 def merged_steps(session: Session) -> int:
-    """Return how many neighbouring steps make one slice: 1 up to `STEP_LIMIT` steps in the session."""
+    """Return how many neighbours make one slice: 1 up to `STEP_LIMIT` steps, or rows of several, in the session."""
     count = sum(record.steps.count for record in session.trials if record.steps is not None)
     return max(1, math.ceil(count / STEP_LIMIT))
 
@@ -154,7 +157,7 @@ def _steps(record: TrialRecord, place: Place, merged: int) -> Iterator[Event]:
     columns = _Columns.of(record.steps)
     warmup = min(record.warmup_steps, columns.count)
     for category, first, last in (("warm-up", 0, warmup), ("measured", warmup, columns.count)):
-        if merged == 1:
+        if merged == 1 and columns.of_several is None:
             yield from _single_steps(columns, place, category, first, last)
         else:
             yield from _merged_steps(columns, place, category, first, last, merged)
@@ -162,16 +165,28 @@ def _steps(record: TrialRecord, place: Place, merged: int) -> Iterator[Event]:
 
 @dataclass(frozen=True)
 class _Columns:
-    """The steps of a trial, unpacked, each of shape [count]; a wait never ends after its step."""
+    """The steps of a trial, unpacked, each of shape [count]; a wait never ends after its step.
+
+    A row that is the mean of several steps takes the time of all of them, and so does its wait.
+    """
 
     start_ns: Stamps
     took_ns: Stamps
     wait_ns: Stamps | None
     loss: npt.NDArray[np.float64]
+    of_several: Stamps | None = None
+    """How many steps each row is the mean of; None: each is one."""
 
     @property
     def count(self) -> int:
         return self.start_ns.size
+
+    @property
+    def numbers(self) -> Stamps:
+        """The number of each row's first step, and behind the last row how many steps there are: shape [count + 1]."""
+        if self.of_several is None:
+            return np.arange(self.count + 1)
+        return np.concatenate([[0], np.cumsum(self.of_several)])
 
     def waits(self) -> list[int] | list[None]:
         """Return a wait a step, None where there is none to have."""
@@ -183,7 +198,11 @@ class _Columns:
         loss = steps.loss.unpack()
         wait_ns = steps.wait_ns.unpack() if steps.wait_ns is not None else None
         took_ns = np.maximum(end_ns - start_ns, 0)
-        return cls(start_ns, took_ns, None if wait_ns is None else np.clip(wait_ns, 0, took_ns), loss)
+        wait_ns = None if wait_ns is None else np.clip(wait_ns, 0, took_ns)
+        if steps.steps is None:
+            return cls(start_ns, took_ns, wait_ns, loss)
+        several = np.maximum(steps.steps.unpack(), 1)
+        return cls(start_ns, took_ns * several, None if wait_ns is None else wait_ns * several, loss, several)
 
 
 def _single_steps(columns: _Columns, place: Place, category: str, first: int, last: int) -> Iterator[Event]:
@@ -200,31 +219,34 @@ def _single_steps(columns: _Columns, place: Place, category: str, first: int, la
 def _merged_steps(
     columns: _Columns, place: Place, category: str, first: int, last: int, merged: int
 ) -> Iterator[Event]:
-    """Slices of `merged` neighbours, from the first one's start to the last one's end; their waits are summed."""
+    """Slices of `merged` neighbours, from the first one's start to the last one's end; their waits are summed.
+
+    Of rows of several steps, whose longest is not known, the mean is told alone.
+    """
     begins = np.arange(first, last, merged)
     if begins.size == 0:
         return
     ends = np.append(begins[1:], last) - 1
     took_ns, start_ns = columns.took_ns[:last], columns.start_ns[begins]
     spans_ns = np.maximum(columns.start_ns[ends] - start_ns, 0) + took_ns[ends]
-    counts = ends - begins + 1
+    firsts, counts = columns.numbers[begins], columns.numbers[ends + 1] - columns.numbers[begins]
     means_ms = np.add.reduceat(took_ns, begins) / counts / NS_PER_MS
     most_ms = np.maximum.reduceat(took_ns, begins) / NS_PER_MS
     waits = (
         [None] * begins.size if columns.wait_ns is None else np.add.reduceat(columns.wait_ns[:last], begins).tolist()
     )
     word = "steps" if category == "measured" else "warm-up steps"
-    columns_of_slices = (begins, ends, start_ns, spans_ns, means_ms, most_ms, columns.loss[ends])
+    columns_of_slices = (firsts, counts, start_ns, spans_ns, means_ms, most_ms, columns.loss[ends])
     rows = zip(*(column.tolist() for column in columns_of_slices), waits, strict=True)
-    for begin, end, start, span_ns, mean_ms, max_ms, loss, wait_ns in rows:
-        count = end - begin + 1
-        args = {"steps": count, "step_ms_mean": mean_ms, "step_ms_max": max_ms, "loss": _finite(loss)}
-        ts = place.us(start)
+    for first_step, count, start, span_ns, mean_ms, max_ms, loss, wait_ns in rows:
+        name, ts = f"{word} {first_step}–{first_step + count - 1}", place.us(start)
+        longest = {"step_ms_max": max_ms} if columns.of_several is None else {}
+        args = {"steps": count, "step_ms_mean": mean_ms, **longest, "loss": _finite(loss)}
         if wait_ns is None:
-            yield complete(f"{word} {begin}–{end}", category, ts, span_ns, place.steps, args)
+            yield complete(name, category, ts, span_ns, place.steps, args)
             continue
         args["input_wait_ms_mean"] = wait_ns / count / NS_PER_MS
-        yield complete(f"{word} {begin}–{end}", category, ts, span_ns, place.steps, args)
+        yield complete(name, category, ts, span_ns, place.steps, args)
         yield complete("input wait, summed", category, ts, min(wait_ns, span_ns), place.steps)
 
 
@@ -300,7 +322,10 @@ def _metadata(session: Session, merged: int) -> Event:
         for name, value in session.environment.model_dump().items()
     }
     shown = "every step is a slice of its own"
-    if merged > 1:
+    has_means = any(each.steps is not None and each.steps.steps is not None for each in session.trials)
+    if has_means:
+        shown = "a slice is of as many steps as its name says, because the session has means of several steps"
+    elif merged > 1:
         shown = f"{merged} neighbouring steps are one slice, because the session has more than {STEP_LIMIT} steps"
     return {
         "scenario": one_line(session.scenario.name, TEXT),
@@ -309,7 +334,7 @@ def _metadata(session: Session, merged: int) -> Event:
         "command": one_line(session.command, TEXT),
         "environment": environment,
         "steps": shown,
-        "steps_per_slice": merged,
+        "steps_per_slice": None if has_means else merged,
         "counters": f"of more than {COUNTER_LIMIT} values in a trial every n-th is shown",
         "clock": "time.monotonic_ns; ts 0 is the session's first stamp",
     }

@@ -239,6 +239,32 @@ def test_merged_steps_say_what_they_were() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("limit", "names", "took_us", "wait_us", "means_ms"),
+    [
+        (3, ["warm-up steps 0–9", "steps 10–19", "steps 20–22"], [5.0, 5.0, 2.7], [1.0, 1.0, 0.3], [5e-4, 5e-4, 9e-4]),
+        (1, ["warm-up steps 0–9", "steps 10–22"], [5.0, 7.7], [1.0, 1.3], [5e-4, 7.7e-3 / 13]),
+    ],
+)
+def test_a_row_that_is_the_mean_of_several_steps_lasts_as_long_as_they_did(
+    limit: int, names: list[str], took_us: list[float], wait_us: list[float], means_ms: list[float]
+) -> None:
+    """As of a watched job with `steps_per_execution=10`: a row's end is that of one mean step."""
+    rows = trial([1000, 6000, 11_000], [1500, 6500, 11_900], [100] * 3).steps
+    assert rows is not None
+    steps = rows.model_copy(update={"steps": Series.pack([10, 10, 3])})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trace, "STEP_LIMIT", limit)
+        text = trace.render(session_of(trial([], [], steps=steps, warmup_steps=1)))
+    drawn = of(validated(text), "X", "steps ")
+    assert [event["name"] for event in drawn] == names
+    assert [event["dur"] for event in drawn] == took_us
+    assert [event["args"]["step_ms_mean"] for event in drawn] == pytest.approx(means_ms)
+    assert [event["args"]["input_wait_ms_mean"] for event in drawn] == pytest.approx([1e-4] * len(names))
+    assert [event["dur"] for event in of(validated(text), "X", "input wait")] == wait_us
+    assert "means of several steps" in json.loads(text)["metadata"]["steps"]
+
+
 @pytest.mark.slow
 def test_a_long_session_stays_small_and_keeps_all_its_steps(tmp_path: Path) -> None:
     count = 250_000
