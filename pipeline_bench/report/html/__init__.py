@@ -11,7 +11,6 @@ from importlib.resources import files
 from typing import Any
 
 import jinja2
-import numpy as np
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
@@ -24,7 +23,7 @@ from pipeline_bench.report import diagnosis as words
 from pipeline_bench.report.html import content, diagnosis, plots
 from pipeline_bench.report.html.distribution import autotune, distribution, epochs
 from pipeline_bench.report.html.elements import Plot, json_block, name
-from pipeline_bench.report.html.lanes import Clock, Floats, read_steps
+from pipeline_bench.report.html.lanes import Clock, read_steps
 from pipeline_bench.report.html.timeline import timeline
 from pipeline_bench.text import TEXT, one_line, units
 
@@ -161,15 +160,9 @@ def _plots(session: Session) -> dict[str, Plot | None]:
         "step_time": plots.step_time(results),
         "utilization": plots.utilization(session, results),
         "split": plots.split(results),
-        "distribution": distribution(results, _measured(session)),
+        "distribution": distribution(results, measured.of(session.scenario, session.trials, session.environment.cores)),
         "timeline": timeline(session, clock, steps, content.trials(session, clock, steps)),
     }
-
-
-def _measured(session: Session) -> dict[str, Floats]:
-    """Return the step times in ms that each variant's figures are of."""
-    found = measured.of(session.scenario, session.trials, session.environment.cores)
-    return {variant: np.concatenate([run.step_ms for run in own.values()]) for variant, own in found.items() if own}
 
 
 @cache

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline_bench.analysis.stats import percentiles
 from pipeline_bench.analysis.verdicts import doubt_text, label
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.result import Result, Verdict
@@ -168,7 +169,7 @@ def trials(session: Session, clock: Clock, steps: Mapping[int, ChartSteps]) -> T
         ("began, s", lambda row: f"{clock.seconds(row[0].started_ns):.1f}"),
         ("took", lambda row: units.seconds((row[0].ended_ns - row[0].started_ns) / 1e9)),
         ("status", lambda row: Cell(row[0].status, "", row[0].reason if row[0].status != "ok" else None)),
-        ("steps", lambda row: str(len(row[1].step_ms)) if row[1] is not None else units.NOT_MEASURED),
+        ("steps", lambda row: str(row[1].count) if row[1] is not None else units.NOT_MEASURED),
         ("first step", lambda row: units.seconds(row[0].first_step_s)),
         ("median step, ms", lambda row: _medians(row[1], 1)),
         ("by quarter of its training, ms", lambda row: _medians(row[1], _QUARTERS)),
@@ -186,14 +187,18 @@ def _medians(read: ChartSteps | None, count: int) -> str:
     """Return the median step of so many equal parts of the training."""
     if read is None or read.measured_ms.size < count:
         return units.NOT_MEASURED
-    parts = np.array_split(read.measured_ms, count)
-    return " · ".join(units.plain_milliseconds(float(np.median(part))) for part in parts)
+    parts_ms = np.array_split(read.measured_ms, count)
+    weights = [None] * count if read.measured_weights is None else np.array_split(read.measured_weights, count)
+    medians_ms = (percentiles(part, own, [50])[0] for part, own in zip(parts_ms, weights, strict=True))
+    return " · ".join(units.plain_milliseconds(median_ms) for median_ms in medians_ms)
 
 
 def _waited(read: ChartSteps | None) -> str:
-    if read is None or read.wait_ms is None or (total := float(read.measured_ms.sum())) <= 0:
+    if read is None or read.wait_ms is None:
         return units.NOT_MEASURED
-    return units.share(float(read.wait_ms[read.warmup :].sum()) / total)
+    weights = 1 if read.measured_weights is None else read.measured_weights
+    total_ms = float((read.measured_ms * weights).sum())
+    return units.share(float((read.wait_ms[read.warmup :] * weights).sum()) / total_ms if total_ms > 0 else None)
 
 
 def _fill(record: TrialRecord) -> str:

@@ -12,6 +12,8 @@ from functools import partial
 import numpy as np
 
 from pipeline_bench.analysis import wall_time
+from pipeline_bench.analysis.measured import Rounds, Times
+from pipeline_bench.analysis.stats import percentiles
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.job import Epoch
@@ -24,9 +26,9 @@ from pipeline_bench.report.html.lanes import Floats
 from pipeline_bench.text import NAME, one_line, units
 
 _BINS = 120
-_TAIL = 0.005
-"""The share of a variant's steps at either end that does not widen the axis."""
-_QUANTILES = (0.05, 0.25, 0.75, 0.95, 0.99)
+_TAIL = 0.5
+"""Percent of a variant's steps at either end that do not widen the axis."""
+_PERCENTS = (5, 25, 75, 95, 99)
 """Over all steps. Of medians a page shows one a variant, that of its trials' medians, which the result holds."""
 _HEIGHT = 0.6
 """Of a histogram within its row, below the row's name."""
@@ -38,19 +40,21 @@ _FINE_DECADES = 3
 """Over more than these, labels at 1, 2 and 5 of each would touch on a phone."""
 _HEIGHT_PX = 220
 _MOST_STAGES, _MOST_POINTS = 8, 400
+_Steps = tuple[Floats, Times | None]
+"""Step times in ms, and how many steps each is the mean of; None: each is one."""
 
 
-def distribution(results: Sequence[Result], measured: Mapping[str, Floats]) -> Plot | None:
+def distribution(results: Sequence[Result], measured: Mapping[str, Rounds]) -> Plot | None:
     """Return a histogram of the measured steps a variant; None where there is no step.
 
     Args:
         results: in the order of the rows.
-        measured: each variant's step times after warm-up in ms, of all its good trials; shape [steps].
+        measured: the steps that each variant's figures are of.
     """
-    shown = [result for result in results if len(measured.get(result.variant, ()))]
+    shown = [result for result in results if measured.get(result.variant)]
     if not shown:
         return None
-    all_steps = [measured[result.variant] for result in shown]
+    all_steps = [_pooled(measured[result.variant]) for result in shown]
     medians = [result.step_ms.median for result in shown]
     lower, upper = _range(all_steps, medians)
     logarithmic = _is_logarithmic(lower, upper)
@@ -79,17 +83,25 @@ def distribution(results: Sequence[Result], measured: Mapping[str, Floats]) -> P
     return Plot("distribution", "Step times", alt, method, data, plot, _table(shown, all_steps))
 
 
-def _said(median_ms: float | None, steps: Floats) -> str:
-    high = f"95 % below {units.milliseconds(_quantiles(steps)[_QUANTILES.index(0.95)])}"
+def _pooled(rounds: Rounds) -> _Steps:
+    times_ms = np.concatenate([run.step_ms for run in rounds.values()])
+    if all(run.weights is None for run in rounds.values()):
+        return times_ms, None
+    weights = [np.ones_like(run.start_ns) if run.weights is None else run.weights for run in rounds.values()]
+    return times_ms, np.concatenate(weights)
+
+
+def _said(median_ms: float | None, steps: _Steps) -> str:
+    high = f"95 % below {units.milliseconds(percentiles(*steps, [95])[0])}"
     return high if median_ms is None else f"median {units.milliseconds(median_ms)}, {high}"
 
 
-def _range(all_steps: Sequence[Floats], medians: Sequence[float | None]) -> tuple[float, float]:
+def _range(all_steps: Sequence[_Steps], medians: Sequence[float | None]) -> tuple[float, float]:
     """Return the ends of the axis in ms, positive and apart; every median lies between them."""
-    ends = [np.quantile(steps, [_TAIL, 1 - _TAIL]) for steps in all_steps]
+    ends = [percentiles(*steps, [_TAIL, 100 - _TAIL]) for steps in all_steps]
     known = [median for median in medians if median is not None]
-    lower = max(min([*(float(end[0]) for end in ends), *known]), 1e-6)
-    upper = max([*(float(end[1]) for end in ends), *known, lower])
+    lower = max(min([*(end[0] for end in ends), *known]), 1e-6)
+    upper = max([*(end[1] for end in ends), *known, lower])
     if _is_logarithmic(lower, upper):
         factor = (upper / lower) ** _MARGIN
         return lower / factor, upper * factor
@@ -109,12 +121,9 @@ def _ticks(lower: float, upper: float) -> list[float]:
     return [tick for tick in ticks if lower <= tick <= upper]
 
 
-def _quantiles(steps: Floats) -> list[float]:
-    return [float(value) for value in np.quantile(steps, _QUANTILES)]
-
-
-def _histogram(row: int, steps: Floats, edges: Floats, variant: str, text: str) -> Json:
-    counts = np.histogram(steps, edges)[0].astype(np.float64)
+def _histogram(row: int, steps: _Steps, edges: Floats, variant: str, text: str) -> Json:
+    times_ms, weights = steps
+    counts = np.histogram(times_ms, edges, weights=weights)[0].astype(np.float64)
     heights = -row - 0.4 + _HEIGHT * counts / max(float(np.max(counts)), 1.0)
     base = -row - 0.4
     x = np.concatenate([[edges[0]], np.repeat(edges[1:-1], 2), [edges[-1]], [edges[-1], edges[0]]])
@@ -123,8 +132,8 @@ def _histogram(row: int, steps: Floats, edges: Floats, variant: str, text: str) 
     return elements.filled(x.tolist(), y.tolist(), said, "rgba(63,127,208,0.45)", color=elements.DEVICE, width=1)
 
 
-def _marks(row: int, steps: Floats, median_ms: float | None) -> Json:
-    low, high = (float(value) for value in np.quantile(steps, [0.05, 0.95]))
+def _marks(row: int, steps: _Steps, median_ms: float | None) -> Json:
+    low, high = percentiles(*steps, [5, 95])
     marks = [(low, "line-ns", 13, 2), (high, "line-ns", 13, 2)]
     marks += [(median_ms, "diamond", 9, 0)] if median_ms is not None else []
     at, symbols, sizes, widths = (list(column) for column in zip(*marks, strict=True))
@@ -133,18 +142,21 @@ def _marks(row: int, steps: Floats, median_ms: float | None) -> Json:
     return elements.scatter("markers", at, [-row - 0.4] * len(marks), marker=marker, hoverinfo="skip", cliponaxis=False)
 
 
-def _table(shown: Sequence[Result], all_steps: Sequence[Floats]) -> elements.Table:
-    def percentile(index: int) -> str:
-        return f"{100 * _QUANTILES[index]:.0f} %"
-
+def _table(shown: Sequence[Result], all_steps: Sequence[_Steps]) -> elements.Table:
+    counts = [times_ms.size if weights is None else int(weights.sum()) for times_ms, weights in all_steps]
+    slowest = [float(np.max(times_ms)) for times_ms, _ in all_steps]
+    found = [percentiles(*steps, _PERCENTS) for steps in all_steps]
     return elements.table(
         "Step times in ms: the median of the trials' medians, and percentiles over all steps",
-        list(zip(shown, all_steps, map(_quantiles, all_steps), strict=True)),
+        list(zip(shown, counts, found, slowest, strict=True)),
         ("variant", lambda row: elements.name(row[0].variant)),
-        ("steps", lambda row: str(len(row[1]))),
+        ("steps", lambda row: str(row[1])),
         ("median", lambda row: units.plain_milliseconds(row[0].step_ms.median)),
-        *((percentile(i), lambda row, i=i: units.plain_milliseconds(row[2][i])) for i in range(len(_QUANTILES))),
-        ("slowest", lambda row: units.plain_milliseconds(float(np.max(row[1])))),
+        *(
+            (f"{percent} %", lambda row, i=i: units.plain_milliseconds(row[2][i]))
+            for i, percent in enumerate(_PERCENTS)
+        ),
+        ("slowest", lambda row: units.plain_milliseconds(row[3])),
         ("warm-up steps a trial", lambda row: facts.span(row[0].warmup_steps)),
     )
 

@@ -198,7 +198,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ChartSteps:
-    """The steps of one trial, warm-up included: shape [steps] each, times in seconds since the session began."""
+    """The steps of one trial, warm-up included: shape [rows] each, times in seconds since the session began."""
 
     at_s: Floats
     """When each step began."""
@@ -207,11 +207,23 @@ class ChartSteps:
     warmup: int
     busy_ms: Floats | None = None
     """How long an emulated device was busy with each step."""
+    weights: npt.NDArray[np.int64] | None = None
+    """How many steps each row is the mean of; None: each is one."""
+
+    @property
+    def count(self) -> int:
+        """How many steps there are."""
+        return len(self.step_ms) if self.weights is None else int(self.weights.sum())
 
     @property
     def measured_ms(self) -> Floats:
         """The step times after warm-up."""
         return self.step_ms[self.warmup :]
+
+    @property
+    def measured_weights(self) -> npt.NDArray[np.int64] | None:
+        """The weights after warm-up."""
+        return None if self.weights is None else self.weights[self.warmup :]
 
 
 @dataclass(frozen=True)
@@ -245,7 +257,9 @@ def read_steps(record: TrialRecord, clock: Clock) -> ChartSteps | None:
     start_ns, end_ns = record.steps.start_ns.unpack(), record.steps.end_ns.unpack()
     wait = record.steps.wait_ns.unpack() / NS_PER_MS if record.steps.wait_ns is not None else None
     busy = record.steps.busy_ns.unpack() / NS_PER_MS if record.steps.busy_ns is not None else None
-    return ChartSteps(clock.seconds(start_ns), (end_ns - start_ns) / NS_PER_MS, wait, record.warmup_steps, busy)
+    weights = record.steps.steps.unpack() if record.steps.steps is not None else None
+    step_ms = (end_ns - start_ns) / NS_PER_MS
+    return ChartSteps(clock.seconds(start_ns), step_ms, wait, record.warmup_steps, busy, weights)
 
 
 def read_track(at_ns: Series | None, values: Series | None, clock: Clock) -> tuple[Floats, Floats] | None:

@@ -19,7 +19,7 @@ from pipeline_bench.report import facts, html
 from pipeline_bench.report.html import content, elements, lanes, plots
 from pipeline_bench.report.html.timeline import POINTS
 from pipeline_bench.text import one_line
-from tests.unit import sessions
+from tests.unit import records, sessions
 from tests.unit.report.pages import Page, measured, plot, recorded
 
 TIMES = st.lists(st.floats(0, 1e6, allow_nan=False), min_size=1, max_size=300).map(sorted)
@@ -219,6 +219,21 @@ def test_a_step_has_its_interval_in_its_own_unit(step_ms: float, rate_ends: tupl
     figure = plots.step_time([result])
     assert figure is not None
     assert f"feed_dict: {said}." in figure.alt
+
+
+def test_rows_that_are_the_means_of_several_steps_count_as_so_many() -> None:
+    """Epochs of a call of 50 steps and one of a single one, which alone waits, as with `steps_per_execution`."""
+    trial = records.record("tf_data", 0, [1.0, 9.0] * 40, 0.0, warmup_steps=2)
+    assert trial.steps is not None
+    columns = {"steps": Series.pack([50, 1] * 40), "wait_ns": Series.pack([0, 7_000_000] * 40)}
+    kept = trial.model_copy(update={"steps": trial.steps.model_copy(update=columns)})
+    session = records.session(records.scenario("tf_data", repeats=1), [kept])
+    plots = html._plots(session)
+    tables = [drawn.table for drawn in (plots["timeline"], plots["distribution"]) if drawn is not None]
+    cells = [{head: cell.text for head, cell in zip(each.heads, each.rows[0], strict=True)} for each in tables]
+    assert [each["steps"] for each in cells] == ["2040", str(39 * 51)]
+    assert cells[0]["median step, ms"] == "1.00"
+    assert cells[0]["input wait"] == "12 %"
 
 
 def test_rounds_that_a_budget_ended_are_no_trials_that_are_missing() -> None:
