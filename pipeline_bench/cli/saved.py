@@ -227,7 +227,7 @@ def _summary(each: SessionFolder) -> tuple[str, str, str]:
     from pipeline_bench.report import diagnosis
 
     try:
-        session = load(each.folder)
+        session = load(each.folder, series=False)
     except SessionError as error:
         return "", "", error.message
     return session.command, session.scenario.name, diagnosis.headline(session)

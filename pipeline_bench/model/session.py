@@ -53,6 +53,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, ValidationError
+from pydantic_core import from_json, to_json
 
 from pipeline_bench import plugins
 from pipeline_bench.errors import SessionError, UsageError
@@ -198,8 +199,11 @@ def save(session: Session, folder: Path) -> Path:
     return path
 
 
-def load(path: Path | str) -> Session:
+def load(path: Path | str, *, series: bool = True) -> Session:
     """Read a session from its file, from the folder that holds it, or by ``last``, ``last~1`` (see `find`).
+
+    Without `series` its trials have no steps, samples and queue depths, which are most of a file: what they hold is not
+    looked at, so it may be damaged.
 
     Raises:
         SessionError: there is no such file, it or a column in it is damaged, or a newer version of this program wrote
@@ -216,7 +220,7 @@ def load(path: Path | str) -> Session:
             "Give a session.json, the folder that holds it, or last; `pipeline-bench sessions` lists them.",
         ) from error
     try:
-        session = Session.model_validate_json(text)
+        session = Session.model_validate_json(text if series else _without_series(text))
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(str(part) for part in problem["loc"])
@@ -236,6 +240,18 @@ def load(path: Path | str) -> Session:
         ) from None
     _verify(session, file, max(_UNPACKED_BYTES, _UNPACKED_TIMES * len(text)))
     return session.model_copy(update={"schema_version": SCHEMA_VERSION})
+
+
+def _without_series(text: str) -> str | bytes:
+    """Return a session's JSON without the columns of its trials; what is no such JSON as it is, to be refused."""
+    try:
+        document = from_json(text)
+        for trial in document["trials"]:
+            for column in ("steps", "samples", "queue_depths"):
+                trial.pop(column, None)
+        return to_json(document, inf_nan_mode="constants")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return text
 
 
 def _verify(session: Session, file: Path, most_bytes: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,13 @@ from rich.text import Text
 import pipeline_bench
 from pipeline_bench.cli import options, run
 from pipeline_bench.cli import saved as cli_saved
+from pipeline_bench.model import Series
 from pipeline_bench.model import session as saved
 from pipeline_bench.model.diagnosis import CodeChange
+from pipeline_bench.report.diagnosis import headline
 from pipeline_bench.system.files import in_use
 from tests.unit import diagnoses, sessions
+from tests.unit.report.pages import EVERY, measured
 
 TIMES = {
     "first": "2026-03-01T10:00:00+00:00",
@@ -120,6 +124,30 @@ def test_a_damaged_one_is_said_to_be_and_hides_no_other(reports: Path, capsys: p
     out = capsys.readouterr().out
     assert "is no session, or a damaged one" in out
     assert "did first" in out
+
+
+def test_no_column_of_a_trial_is_read_for_a_line(
+    reports: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(reports / "measured", "2026-03-04T10:00:00+00:00", measured(8, 50))
+    monkeypatch.setattr(Series, "unpack", lambda column: pytest.fail("a column was unpacked"))
+    assert run(["sessions"]) == 0
+    assert "did measured" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("made", EVERY.values(), ids=EVERY)
+def test_a_line_says_what_the_whole_session_does(made: Callable[[], saved.Session], reports: Path) -> None:
+    keep(reports / "made", "2026-03-04T10:00:00+00:00", made())
+    whole, without = (saved.load(reports / "made", series=series) for series in (True, False))
+    assert headline(without) == headline(whole)
+
+
+def test_a_trial_with_a_field_of_another_version_is_told(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep(reports / "newer", "2026-03-04T10:00:00+00:00", measured(1, 50))
+    file = reports / "newer" / "session.json"
+    file.write_text(file.read_text().replace('"warmup_steps": 20', '"warmup_steps": 20, "heat": 1'))
+    assert run(["sessions"]) == 0
+    assert "a field that this version does not know, trials.0.heat" in " ".join(capsys.readouterr().out.split())
 
 
 def test_another_folder_is_listed_without_words(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
