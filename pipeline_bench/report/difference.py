@@ -83,12 +83,18 @@ def _but_beside(changes: Iterable[VariantChange], kind: str) -> str:
 
 
 def gates_line(difference: Difference) -> str:
-    """Return how many gates failed, or passed: ``1 of 3 gates failed, 1 undecided. ``; empty without gates."""
+    """Return how many gates failed, or passed: ``1 of 3 gates failed, 1 undecided. ``; empty without gates.
+
+    Those that only count as failed are among these: ``2 of 3 gates failed (1 of them undecided, counted as failed). ``
+    """
     if not difference.gates:
         return ""
-    found = Counter(map(outcome, difference.gates))
-    rest = "".join(f", {found[word]} {word}" for word in ("undecided", _COUNTED_UNDECIDED) if found[word])
-    word = "failed" if difference.outcome == "failed" else "passed"
+    found = Counter(gate.outcome for gate in difference.gates)
+    word: Outcome = "failed" if difference.outcome == "failed" else "passed"
+    counted = sum(gate.only_undecided for gate in difference.gates)
+    of_them = "" if counted == found[word] else f"{counted} of them "
+    rest = f" ({of_them}{_COUNTED_UNDECIDED})" if counted else ""
+    rest += f", {found['undecided']} undecided" if found["undecided"] else ""
     return f"{found[word]} of {units.count(len(difference.gates), 'gate')} {word}{rest}. "
 
 

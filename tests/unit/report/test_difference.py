@@ -12,7 +12,7 @@ import pytest
 
 from pipeline_bench.analysis.difference import between
 from pipeline_bench.analysis.gates import Limits
-from pipeline_bench.model.difference import Difference, Noise, Ratio
+from pipeline_bench.model.difference import Difference, Gate, Noise, Ratio
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import load
 from pipeline_bench.report import difference as report
@@ -89,9 +89,16 @@ def test_gates_that_only_count_as_failed_are_told_from_those_that_did() -> None:
     difference = differences.full()
     forced = {"outcome": "failed", "only_undecided": True}
     gates = tuple(gate.model_copy(update=forced) for gate in difference.gates)
-    line = report.gates_line(difference.model_copy(update={"gates": gates}))
-    assert line == "0 of 3 gates failed, 3 undecided, counted as failed. "
-    assert report.gates_line(difference) == "1 of 3 gates failed, 1 undecided. "
+
+    def line(*gates: Gate) -> str:
+        return report.gates_line(difference.model_copy(update={"gates": gates}))
+
+    assert line(*gates) == "3 of 3 gates failed (undecided, counted as failed). "
+    assert line(gates[0]) == "1 of 1 gate failed (undecided, counted as failed). "
+    others = [gate for gate in difference.gates if gate.outcome != "undecided"]
+    assert sorted(gate.outcome for gate in others) == ["failed", "passed"]
+    assert line(gates[0], *others) == "2 of 3 gates failed (1 of them undecided, counted as failed). "
+    assert line(*difference.gates) == "1 of 3 gates failed, 1 undecided. "
     assert report.outcome(gates[2]) == "undecided, counted as failed"
 
 
