@@ -16,7 +16,7 @@ from pipeline_bench.diagnosis.bottleneck import StepTimes
 from pipeline_bench.diagnosis.fixes import buffers
 from pipeline_bench.model.calls import BATCH_AS_IS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, EqualityStatus, Fix
-from pipeline_bench.model.edits import MoveBefore, Remove
+from pipeline_bench.model.edits import BatchInGenerator, GatherBatches, GatherWindows, MoveBefore, Remove
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.model.session import Session
@@ -206,10 +206,9 @@ def _ruled(
         updates["fix"] = buffers.priced(attempt.fix, asked.inspection, kept)
     reason = equality.refusal(compared, any_order) or _frozen(attempt.fix, asked.inspection, written)
     reason = reason or _ends_before_reading(attempt.fix, asked.inspection, own)
-    if reason is None and compared.status == "not-told" and _moves_filter(attempt.fix, asked.inspection):
-        reason = f"It is not known whether as many samples are left out: {compared.text}."
-    if reason is None and compared.status == "not-told" and not asked.allow_reordering:
-        reason = f"It is not known whether its samples are the same: {compared.text}; --allow-reordering accepts that."
+    if reason is None and compared.status == "not-told":
+        seen = all(each is not None and each.components for each in (written, found))
+        reason = _not_known(attempt.fix, compared.text, asked, seen=seen)
     if reason is not None:
         updates |= {"outcome": "refused", "reason": reason}
     return attempt.model_copy(update=updates)
@@ -236,18 +235,55 @@ def _moves_filter(fix: Fix, inspection: Inspection | None) -> bool:
     return inspection is not None and any(inspection.stage(number).method == "filter" for number in moved)
 
 
+def _not_known(fix: Fix, why: str, asked: Diagnosis, *, seen: bool) -> str | None:
+    """Return why a fix is refused whose samples are not known to be the same; None where the user accepts that.
+
+    Who accepts another order does not accept other samples: where none was `seen`, a cache or a batch may freeze draws.
+    """
+    if _moves_filter(fix, asked.inspection):
+        return f"It is not known whether as many samples are left out: {why}."
+    unknown = f"It is not known whether its samples are the same: {why}"
+    gathers = any(isinstance(edit, BatchInGenerator | GatherBatches | GatherWindows) for edit in fix.edits)
+    others = asked.inspection is not None and bool(_run_otherwise(fix, asked.inspection))
+    if not seen and (fix.keeps or gathers or others):
+        return f"{unknown}; no option accepts that of a fix that keeps samples, or makes them in batches."
+    return None if asked.allow_reordering else f"{unknown}; --allow-reordering accepts that."
+
+
 def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None) -> str | None:
     """Return why a fix is refused that makes one random draw of many: of Python's draws, or of a variable's changes.
 
-    What the graph draws is known, and no candidate touches it (`UserFunction.random`). Where samples differ between two
-    passes with one seed, or are random and no op of the graph explains it, Python or a variable does it: a cache would
-    keep one draw for ever, a batch share one.
+    A cache would keep one draw for ever, a batch share one. Where no sample could be compared, any may be drawn.
     """
-    if inspection is None or written is None or not any(each.random for each in written.components):
+    if inspection is None or written is None:
         return None
-    drawn = any(stage.draws for stage in inspection.stages)
-    if drawn and not any(each.kept_state for each in written.components):
+    none_seen = written.complete and not written.components
+    if not none_seen and not _drawn_beside_graph(inspection, written):
         return None
+    kept = _run_otherwise(fix, inspection)
+    able = [
+        each for each in inspection.stages if each in kept and (each.method == "from_generator" or each.keeps_state)
+    ]
+    if not able:
+        return None
+    names = joined([one_line(stage.label, NAME) for stage in able[:_NAMED]], "or")
+    if none_seen:
+        why = (written.reason or "no sample could be compared").rstrip(".")
+        return f"It is not known whether {names} draws random samples: {why}."
+    return f"The samples are random, and {names} may draw them: it must run as often as it does now."
+
+
+def _drawn_beside_graph(inspection: Inspection, written: Fingerprint) -> bool:
+    """Return whether Python or a variable draws: what the graph draws is known, and no candidate touches it.
+
+    Samples then differ between two passes with one seed, or are random and no op of the graph explains it.
+    """
+    explained = any(stage.draws for stage in inspection.stages)
+    return any(each.kept_state or (each.random and not explained) for each in written.components)
+
+
+def _run_otherwise(fix: Fix, inspection: Inspection) -> list[Stage]:
+    """Return the stages that run more or less often with a fix: in front of a cache, or on batches."""
     kept: list[Stage] = []
     for number in fix.kept_stages:
         kept += chain.upstream(inspection, inspection.stage(number))
@@ -257,13 +293,7 @@ def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None
         if isinstance(edit, MoveBefore) and inspection.stage(edit.stage).method in BATCH_AS_IS:
             ahead = chain.upstream(inspection, inspection.stage(inspection.stage(edit.other).inputs[0]))
             kept += [each for each in chain.upstream(inspection, inspection.stage(edit.stage)) if each not in ahead]
-    able = [
-        each for each in inspection.stages if each in kept and (each.method == "from_generator" or each.keeps_state)
-    ]
-    if not able:
-        return None
-    names = joined([one_line(stage.label, NAME) for stage in able[:_NAMED]], "or")
-    return f"The samples are random, and {names} may draw them: it must run as often as it does now."
+    return kept
 
 
 def _ends_before_reading(fix: Fix, inspection: Inspection | None, own: list[TrialRecord]) -> str | None:

@@ -27,8 +27,10 @@ import numpy.typing as npt
 
 from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
 from pipeline_bench.model.pipeline import Stage
+from pipeline_bench.text import NAME, joined, one_line
 from pipeline_bench.tfdata import describe, user_code
 from pipeline_bench.tfdata.iterators import end_aside
+from pipeline_bench.tfdata.subsample import LEAVE_OUT
 
 SEEDS = (11, 23)
 """Any two that differ: what changes from one to the other is random."""
@@ -50,6 +52,8 @@ _BUCKETS = 128
 _GOLDEN = 0.618033988749895
 """Its multiples modulo 1 differ from each other: samples in the same sum have weights of their own."""
 _SIGNS_SEED = 7
+_NAMED = 3
+"""Of stages that may leave all samples out, so many are named."""
 _NAN, _INFINITY = 3.0, 5.0
 """What stands for NaN and the infinities, which have no sum."""
 
@@ -197,7 +201,15 @@ def of(
             tally.component(name, specs.get(name), bool(first.batch_sizes), name in random, name in kept_state)
             for name, tally in first.tallies.items()
         ),
+        reason=None if first.tallies else _none_arrives(stages),
     )
+
+
+def _none_arrives(stages: Sequence[Stage]) -> str:
+    """Return why no sample of the small pipeline arrives, as far as its stages show it."""
+    able = [one_line(stage.label, NAME) for stage in stages if stage.method in (*LEAVE_OUT, "skip", "shard", "take")]
+    behind = f" behind {joined(able[:_NAMED], 'or')}" if able else ""
+    return f"of the first elements of the input, which alone are compared, none arrives{behind}"
 
 
 def digests(element: Any) -> list[bytes]:

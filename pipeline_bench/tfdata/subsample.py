@@ -23,7 +23,8 @@ BATCHES = 2
 PASSES = 2
 """Of an endless repeat, unless what it repeats is so short that more are needed."""
 _BATCHES = ("batch", "padded_batch", "ragged_batch", "sparse_batch")
-_LEAVES_OUT = ("filter", "take_while", "unique", "ignore_errors", "rejection_resample")
+LEAVE_OUT = ("filter", "take_while", "unique", "ignore_errors", "rejection_resample")
+"""Methods that give some of their elements on: which ones, only running them shows."""
 
 
 def shrink(plan: CallPlan) -> None:
@@ -31,12 +32,31 @@ def shrink(plan: CallPlan) -> None:
 
     What each is asked for follows from the calls behind it as the user wrote them, so that it is the same whatever the
     edits: a batch asks for its size, a skip and a shard for what they leave out, and of what an `interleave` opens each
-    gives its part.
+    gives its part. A skip that would leave out most of what may be asked for leaves out one element.
     """
     plan.passes = PASSES
+    _shorten_skips(plan)
     needed, opened = _needs(plan)
     for number, node in list(plan.nodes.items()):
         plan.put(_shrunk(plan, node, min(needed.get(number, 1), MOST_ELEMENTS), number in opened))
+
+
+def _shorten_skips(plan: CallPlan) -> None:
+    """Have a skip leave out one element where little would arrive behind it of the most that its sources give.
+
+    One still shows whether an edit has it leave out another element.
+    """
+    needed, _ = _needs(plan)
+    for node in [node for node in plan.nodes.values() if node.method == "skip"]:
+        most = max(needed[each] for each in _upstream(plan, node.inputs[0]))
+        arrive = MOST_ELEMENTS * needed[node.inputs[0]] / most
+        if most > MOST_ELEMENTS and (composing.static(node.given().get("count")) or 0) > arrive / 2:
+            plan.put(node.setting(count=1))
+
+
+def _upstream(plan: CallPlan, number: int) -> set[int]:
+    """Return a node and all that its elements come from."""
+    return {number}.union(*(_upstream(plan, each) for each in plan.nodes[number].inputs))
 
 
 def _shrunk(plan: CallPlan, node: Node, need: int, feeds_opener: bool) -> Node:
@@ -136,7 +156,7 @@ def _asked(node: Node, count: int) -> int:
         return 2 * count * int(max(given.get("bucket_batch_sizes") or [1]))
     if node.method == "skip":
         return count + size("count")
-    factor = 2 if node.method in _LEAVES_OUT else 1
+    factor = 2 if node.method in LEAVE_OUT else 1
     if node.method in _BATCHES or node.method == "shard":
         factor = size("num_shards" if node.method == "shard" else "batch_size")
     return count * factor

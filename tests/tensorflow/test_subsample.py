@@ -34,6 +34,36 @@ def test_of_a_source_enough_for_two_batches_is_taken(tmp_path: Path) -> None:
     assert [len(part) for part in flat(small(skipped, tmp_path))[:2]] == [50, 50]
 
 
+@pytest.mark.parametrize(
+    ("behind", "arrive"),
+    [
+        (lambda data: data.skip(30_000).batch(100, drop_remainder=True), 200),
+        (lambda data: data.skip(30_000).shuffle(10).skip(40_000).batch(100), 200),
+        (lambda data: data.batch(1000).skip(25).unbatch(), 1000),
+        (lambda data: data.skip(3).batch(15_000), subsample.MOST_ELEMENTS - 3),
+        (lambda data: data.repeat().skip(10**7), 64),
+    ],
+)
+def test_a_skip_of_more_than_the_small_part_leaves_samples_to_compare(behind: Any, arrive: int, tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    recipe = recipe_of(lambda: behind(tf.data.Dataset.range(10**6)))
+    first, *rest = itertools.chain.from_iterable(
+        each if isinstance(each, list) else [each] for each in small(recipe, tmp_path)
+    )
+    assert first > 0, "what is skipped, in part, does not arrive"
+    assert len([first, *rest]) >= arrive
+
+
+def test_why_no_sample_arrives_is_told(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    recipe = recipe_of(lambda: tf.data.Dataset.range(10**6).filter(lambda number: number >= 10**5).batch(8))
+    found = fingerprint.of(lambda seed: rebuild.subsampled(recipe, (), tmp_path, seed), recipe.stages, 20.0)
+    assert found.complete
+    assert (found.reason or "").endswith("which alone are compared, none arrives behind filter(<lambda>)")
+
+
 def test_of_arrays_the_first_rows_are_cut_out_and_not_all_of_them_copied(tmp_path: Path) -> None:
     import numpy as np
     import tensorflow as tf

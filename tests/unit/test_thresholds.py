@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.analysis import thresholds as limit
+from pipeline_bench.tfdata import subsample
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -16,6 +17,7 @@ def percent(share: float) -> str:
 
 
 METHOD = [
+    f"enough for two batches and at least {subsample.LEAST_ELEMENTS} elements, {subsample.MOST_ELEMENTS:,} at most",
     f"input wait ≥ {percent(limit.BOUND_SHARE)} of the step",
     f"host slowdown ≥ {percent(limit.BOUND_SHARE)} of the step",
     f"its whole interval is at or above {percent(limit.SEVERE_SHARE)}",

@@ -276,9 +276,25 @@ def test_a_fix_that_reorders_is_proposed_only_where_that_is_allowed(allowed: boo
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_samples_that_cannot_be_told_are_proposed_only_where_another_order_is_allowed(allowed: bool) -> None:
-    found = diagnose(machine({BATCHED: 3.0}, told=lambda edits: None), allow_reordering=allowed)
-    assert outcome(found, BATCHED) == ("proposed" if allowed else "refused")
+@pytest.mark.parametrize("empty", [False, True])
+def test_samples_of_which_none_was_compared_are_neither_kept_nor_batched_whatever_is_allowed(
+    empty: bool, allowed: bool
+) -> None:
+    none = fingerprint(complete=False, components=(), reason="it took too long")
+    ran = machine({CACHED: 9.0, BATCHED: 4.0, PREFETCHED: 3.0}, told=lambda edits: none if empty else None)
+    found = diagnose(ran, allow_reordering=allowed)
+    for refused in (CACHED, BATCHED):
+        assert outcome(found, refused) == "refused"
+        assert "no option accepts that of a fix that keeps samples" in said(found).attempt(refused).reason
+    assert outcome(found, PREFETCHED) == ("proposed" if allowed else "refused"), "calls as they were, in their order"
+
+
+def test_where_the_small_part_is_empty_what_python_may_draw_is_not_kept() -> None:
+    none = fingerprint(components=(), reason="none arrives behind skip")
+    found = diagnose(machine({CACHED: 9.0, PREFETCHED: 3.0}, told=lambda edits: none), allow_reordering=True)
+    assert outcome(found, CACHED) == "not-tried"
+    assert not found.trials_of(CACHED), "what is known needs no trial"
+    assert "map(decode) draws random samples: none arrives behind skip" in said(found).attempt(CACHED).reason
 
 
 def test_a_filter_that_moves_is_refused_where_its_samples_cannot_be_told_whatever_is_allowed() -> None:
