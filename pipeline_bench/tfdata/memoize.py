@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import numbers
+import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from pipeline_bench.model.function_edits import Memoize
 from pipeline_bench.tfdata.user_calls import calls_in, compiled_with, functions_of, is_key
 
 _TIMES_COMPARED = 8
-"""So many results are computed twice: a function that draws a number may give the same by chance, as a coin does."""
+"""So many results are computed twice: a function may draw from a generator of its own, as a coin is thrown."""
 WORTH = 0.15
 """Of the time of a batch: what a call takes at least that is worth keeping."""
 _ALONE = 1.05
@@ -112,10 +113,13 @@ class _Look:
         return next(iter(self._kinds)) if len(self._kinds) == 1 else "other"
 
     def __call__(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        before = _random_states() if self._compares else None
         start_ns = time.perf_counter_ns()
         made = make()
         self.spent_ns += time.perf_counter_ns() - start_ns
         self.calls += 1
+        if self._compares and _random_states() != before:  # it drew, though it may seldom use that
+            self.refused = True
         size = _kept_bytes(made)
         if self.refused or size is None or not all(map(is_key, key)):
             self.refused = True
@@ -180,6 +184,32 @@ class Memos:
         """As `Memo.stand_in`, of each."""
         for memo in self._memos.values():
             memo.stand_in()
+
+
+def _random_states() -> tuple[Any, ...]:
+    """Return the states of the random generators that all code shares: a draw changes one, and so does a seed."""
+    import numpy as np
+    from tensorflow.python.eager import context
+    from tensorflow.python.ops import stateful_random_ops
+
+    of_numpy = np.random.get_state(legacy=False)
+    seeds = getattr(context.context(), "_rng", None)  # of what is drawn eagerly, once a seed was set for all
+    shared = stateful_random_ops.global_generator  # None before it is asked for: asking makes it
+    return (
+        random.getstate(),
+        _plain(of_numpy),
+        None if seeds is None else seeds.getstate(),
+        None if shared is None else shared.state.numpy().tobytes(),
+    )
+
+
+def _plain(state: Any) -> Any:
+    """Return a state as values that can be compared."""
+    import numpy as np
+
+    if isinstance(state, dict):
+        return {name: _plain(part) for name, part in state.items()}
+    return state.tobytes() if isinstance(state, np.ndarray) else state
 
 
 def _kept_bytes(value: Any) -> float | None:

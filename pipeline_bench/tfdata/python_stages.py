@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ _PROFILE_SHARE = 2 / 3
 """Of the time: what following the lines may take; finding a call has the rest."""
 _LONGEST = 3
 """Times what it is given: an element that comes later is given up."""
+_TURN_S = 2.0
+"""What waits longer for its turn goes on: the call that runs may itself wait for it, as one that takes of a dataset."""
 _COMPARED = 2
 """Elements of two passes that are compared, to tell whether the passes are the same."""
 
@@ -35,6 +37,7 @@ def look_into(
     taker: Callable[[], Callable[[], Any]] | None = None,
     library: str | None = None,
     follow: Follow = in_this_thread,
+    alone: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Iterator[Inspection]:
     """Give the inspection with the costliest line of a stage's Python, then with a call in it that can be kept.
 
@@ -47,6 +50,7 @@ def look_into(
         taker: returns a `take` that begins anew; None where no call is looked for.
         library: the folder whose lines are followed where no line of the user's runs.
         follow: where the Python runs.
+        alone: has it run in one thread at a time.
     """
     lines = line_costs(take, seconds * _PROFILE_SHARE, _is_written, follow)
     alive()
@@ -61,7 +65,8 @@ def look_into(
     if taker is None:
         return
     places = [(each.place.file, each.place.line) for each in lines.whole if each.share >= memoize.WORTH]
-    call = memoize.find(taker, places, seconds * (1 - _PROFILE_SHARE), alive)
+    with alone():
+        call = memoize.find(taker, places, seconds * (1 - _PROFILE_SHARE), alive)
     if call is not None:
         cost = inspection.cost(number)
         elements = cost.elements if cost is not None and cost.elements else 1.0
@@ -104,7 +109,9 @@ def of_tf_data(
             one, other = ([fingerprint.digests(each()) for _ in range(_COMPARED)] for each in (take, taker()))
             alive()
             again = taker if runs_later and one != other else None
-            yield from look_into(inspection, stage.id, take, seconds, alive, taker=again, follow=in_graphs)
+            yield from look_into(
+                inspection, stage.id, take, seconds, alive, taker=again, follow=in_graphs, alone=one_at_a_time
+            )
     except Exception:
         return
 
@@ -143,6 +150,28 @@ def in_graphs(trace: Trace) -> Iterator[None]:
                 return plain(self, *given)
         finally:
             followed.release()
+
+    FuncRegistry.__call__ = call
+    try:
+        yield
+    finally:
+        FuncRegistry.__call__ = plain
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Have the Python that graphs call run in one thread at a time in the block: what is drawn then is its own."""
+    from tensorflow.python.ops.script_ops import FuncRegistry
+
+    plain, turn = FuncRegistry.__call__, threading.RLock()
+
+    def call(self: Any, *given: Any) -> Any:
+        has_turn = turn.acquire(timeout=_TURN_S)
+        try:
+            return plain(self, *given)
+        finally:
+            if has_turn:
+                turn.release()
 
     FuncRegistry.__call__ = call
     try:

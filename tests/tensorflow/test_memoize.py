@@ -14,8 +14,10 @@ import pytest
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.model.function_edits import Memoize
-from pipeline_bench.tfdata import keras_input, keras_stages, memoize, user_calls
+from pipeline_bench.tfdata import keras_input, keras_stages, memoize, python_stages, user_calls
 from pipeline_bench.tfdata.keras_input import GET_ITEM, KerasInput
+from tests.tensorflow.recorded import recipe_of
+from tests.unit.diagnosis.simulated import cost, inspection
 
 keras = pytest.importorskip("keras")
 
@@ -26,6 +28,7 @@ import random
 import time
 import numpy as np
 import keras
+import tensorflow as tf
 
 made = []
 coin = [0]
@@ -48,6 +51,21 @@ def flips(number):
     time.sleep(0.002)
     coin[0] += 1
     return np.full([SIZE, 2], coin[0] % 7 == 6)
+
+def seldom(number, draw):
+    time.sleep(0.002)
+    return np.full([SIZE, 2], -1.0 if draw() > 2.0 else number)
+
+def seeds_anew(number):
+    time.sleep(0.002)
+    random.seed(number)
+    return np.full([SIZE, 2], number + random.random())
+
+def of_tensorflow():
+    return float(tf.random.get_global_generator().uniform([]))
+
+def eagerly():
+    return float(tf.random.uniform([]))
 """
 BATCHES = """
 class Batches(keras.utils.PyDataset):
@@ -141,6 +159,10 @@ def test_a_call_that_gives_the_same_for_the_same_is_found(
         "x = flips(number)",
         "x = [drawn(each) for each in range(number)]",
         "x = load(random.choice(made or [1]))",
+        "x = seldom(number, random.random)",
+        "x = seldom(number, np.random.uniform)",
+        "x = seldom(number, of_tensorflow)",
+        "x = seeds_anew(number)",
         "picture = load(number)\nx = np.abs(picture)",
         "x = drawn(number)\nx = halves(x)",
         "global shared\nshared = drawn(number)\nshared = halves(shared)\nx = shared",
@@ -151,6 +173,32 @@ def test_a_call_that_gives_the_same_for_the_same_is_found(
 )
 def test_no_other_call_is(tmp_path: Path, lines: str) -> None:
     assert found(tmp_path, lines) is None
+
+
+def test_what_is_drawn_eagerly_once_a_seed_was_set_is_seen(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    tf.random.set_seed(3)
+    assert found(tmp_path, "x = seldom(number, eagerly)") is None
+
+
+def test_calls_of_a_parallel_map_do_not_draw_what_others_draw_beside_them(tmp_path: Path) -> None:
+    """Each `load` sleeps, while others of the map's calls would go on to what they draw behind it."""
+    import tensorflow as tf
+
+    code = module(tmp_path, "def sample(number):\n    x = load(number)\n    return x * random.random()\n")
+
+    def make() -> Any:
+        dataset = tf.data.Dataset.range(40)
+        return dataset.map(lambda n: tf.numpy_function(code.sample, [n], tf.float32), num_parallel_calls=4)
+
+    recipe = recipe_of(make)
+    looked = inspection(recipe.stages, (cost(0, 0.1), cost(1, 2.5, 0.1)))
+    *_, last = python_stages.of_tf_data(recipe, looked, tmp_path, 3.0, lambda: None)
+    function = last.stage(1).function
+    assert function is not None
+    assert function.memoizable is not None
+    assert function.memoizable.text == "load(number)"
 
 
 def test_of_assignments_in_a_row_those_are_kept_that_come_before_a_random_one(tmp_path: Path) -> None:
