@@ -12,7 +12,6 @@ A source reads files as they lie, from the page cache where they are in it.
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +22,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.pipeline import INFINITE, Stage, StageCost
 from pipeline_bench.text import line_of, units
-from pipeline_bench.tfdata import throughput, user_code
+from pipeline_bench.tfdata import counting, throughput, user_code
 from pipeline_bench.tfdata.public_api import ASSERT_CARDINALITY
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, KeptElements, Rate
 
@@ -37,8 +36,6 @@ _ONCE = frozenset({"cache", "repeat", "snapshot", "unique", "take_while", "take"
 """Methods that never end, or give nothing more, on an input without end."""
 _POSITIONAL = frozenset({"skip", "shard", "enumerate"})
 """Methods that go by the positions of the elements: what they give to the next stage is of one pass."""
-_ENOUGH_TAKEN = 8
-"""Elements taken after the first one given: beside so many, one of which only a part was given is little."""
 _NO_TIME = "no time was left for it"
 _ENDED = "the trial ended before it was measured"
 _NOT_FED = "the stages before it gave no element to feed it with"
@@ -235,35 +232,14 @@ class StageBenchmark:
             cpu_ns -= inputs * share * feeding.cpu_ns
         return Rate(max(0.0, elapsed_ns), max(0.0, cpu_ns), queued_ns)
 
-    def _count_inputs(self, stage: Stage, seconds: float) -> float | None:
-        """Return how many elements a stage takes for one that it gives; an upper bound if it opened few and gave many.
-
-        What it took before its first element may be a buffer that it fills, and belongs to none.
-        """
-        feeds = [throughput.CountedFeed(self._kept[number][0].dataset()) for number in stage.inputs]
-        made = self._make(stage.id, [feed.dataset for feed in feeds])
-        iterator = FlatIterator(self._as_in_pipeline(made))
-        given = first = 0
-        end_s = math.inf
-        try:
-            with Deadline(max(seconds, min(_FIRST_ELEMENT_S, (self._end_s - time.monotonic()) / 3))) as deadline:
-                while given <= 1 or time.monotonic() < end_s:
-                    iterator.take(deadline)
-                    given += 1
-                    if given == 1:  # what it takes to begin is none of the time for counting
-                        first = min(feed.taken for feed in feeds)
-                        end_s = time.monotonic() + seconds
-        except StopIteration:
-            count = min(self._kept[number][0].count for number in stage.inputs)
-            if not given:
-                raise PipelineBenchError(f"it let none of its {count} input elements through") from None
-            return count / given
-        except throughput.OutOfTimeError:
-            if not given:
-                raise
-        taken = min(feed.taken for feed in feeds)
-        more = taken - first
-        return more / (given - 1) if more >= _ENOUGH_TAKEN else taken / given
+    def _count_inputs(self, stage: Stage, seconds: float) -> float:
+        return counting.inputs_per_output(
+            lambda feeds: self._as_in_pipeline(self._make(stage.id, feeds)),
+            [self._kept[number][0] for number in stage.inputs],
+            seconds,
+            max(seconds, min(_FIRST_ELEMENT_S, (self._end_s - time.monotonic()) / 3)),
+            repeats=stage.method not in _ONCE,
+        )
 
 
 def _by_windows(dataset: Any, deadline: Deadline, each_ns: float, element_bytes: float, seconds: float) -> Rate:

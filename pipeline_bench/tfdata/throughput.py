@@ -159,24 +159,6 @@ class KeptElements:
         return tf.data.experimental.from_variant(variant, self._spec)
 
 
-class CountedFeed:
-    """A dataset as it is, that counts how many of its elements were taken."""
-
-    def __init__(self, dataset: Any) -> None:
-        import tensorflow as tf
-
-        with tf.device("/CPU:0"):
-            self._taken = tf.Variable(0, dtype=tf.int64, trainable=False)
-        # A filter, because it hands on what no function can give back: windows, ragged elements.
-        count = tf.autograph.experimental.do_not_convert(lambda *_: self._taken.assign_add(1) > 0)
-        self.dataset = dataset.filter(count)
-
-    @property
-    def taken(self) -> int:
-        """How many elements were taken so far."""
-        return int(self._taken.numpy())
-
-
 class ElementSample(NamedTuple):
     """Some elements, the time that one took in ns as far as it is known, and their mean size in bytes."""
 

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf  # noqa: TID253
 
 from pipeline_bench.model.pipeline import Stage, StageCost, UserFunction
-from pipeline_bench.tfdata import stage_benchmark, throughput
+from pipeline_bench.tfdata import counting, stage_benchmark, throughput
 from pipeline_bench.tfdata.stage_benchmark import StageBenchmark
 
 Call = Callable[..., Any]
@@ -149,6 +149,21 @@ def test_what_a_stage_takes_is_counted_also_where_it_gives_more_than_time_allows
     assert costs[0].elements is not None
     # One that is opened in part counts in full; on a busy machine there is time for one and a part of another.
     assert taken / 2 <= costs[0].elements <= 2 * taken
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda data: data.bucket_by_sequence_length(lambda n: tf.cast(n % 9, tf.int32), [*range(1, 9)], [32] * 9),
+        lambda data: data.group_by_window(lambda n: n % 9, lambda _, part: part.batch(32), window_size=32),
+    ],
+    ids=["bucket_by_sequence_length", "group_by_window"],
+)
+def test_what_a_stage_gives_at_the_end_of_few_elements_does_not_tell_what_it_takes(call: Call) -> None:
+    kept = throughput.KeptElements(tf.TensorSpec([], tf.int64), [[tf.constant(n, tf.int64)] for n in range(40)])
+    found = counting.inputs_per_output(lambda feeds: call(*feeds), [kept], 0.3, 5.0)
+    assert 16 < found < 64, "about 32, and not the 40 elements over 9 buckets"
+    assert counting.inputs_per_output(lambda feeds: call(*feeds), [kept], 0.3, 5.0, repeats=False) == 40 / 9
 
 
 def test_a_filter_that_lets_nothing_through_is_told_in_time() -> None:
