@@ -136,6 +136,10 @@ LEAST_CAUSE = 0.1
 """Of a training step: a smaller cost is no cause, for trials of the same step differ by more."""
 NOT_THE_LIMIT = 0.97
 """From this share of the step on that the model takes by itself, no input makes it 3 % faster: the model limits."""
+FILLING = 0.25
+"""A first element that takes this part of a whole pass is mentioned, and may be what limits an epoch."""
+DEARER_ALONE = 1.25
+"""A stage that alone takes so many times the whole pipeline's time is mentioned: trials in a row differ by less."""
 
 # --- the selftest ----------------------------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ import numpy as np
 from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.analysis.thresholds import GAINED
 from pipeline_bench.diagnosis import chain, equality, variants
-from pipeline_bench.diagnosis.bottleneck import StepTimes
 from pipeline_bench.diagnosis.fixes import buffers
+from pipeline_bench.diagnosis.step_times import StepTimes
 from pipeline_bench.model.calls import BATCH_AS_IS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, EqualityStatus, Fix
 from pipeline_bench.model.edits import BatchInGenerator, GatherBatches, GatherWindows, MoveBefore, Remove
@@ -379,14 +379,16 @@ def step_times(session: Session) -> StepTimes:
     written = session.find_result(AS_WRITTEN)
     trials = [trial for trial in session.trials_of(AS_WRITTEN) if trial.measured]
     waits = [wait_ns for trial in trials if (wait_ns := trial.after_warmup("wait_ns")) is not None]
+    counts = [trial.steps.count - trial.warmup_steps for trial in trials if trial.steps is not None]
     return StepTimes(
         mean_ms(session, AS_WRITTEN),
         ceiling_ms(session),
         None if written is None else written.input_wait_ms.value,
         float(np.median(np.concatenate(waits))) / NS_PER_MS if waits else None,
-        sum(trial.steps.count - trial.warmup_steps for trial in trials if trial.steps is not None),
+        sum(counts),
         all(_is_steady(trial_means_ms(session, variant)) for variant in (AS_WRITTEN, CEILING)),
         trains=session.diagnosis is not None and session.diagnosis.model is not None,
+        in_a_row=max(counts, default=None),
     )
 
 

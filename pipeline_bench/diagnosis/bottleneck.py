@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from pipeline_bench.analysis.thresholds import EXPLAINED, HINTED, LEAST_CAUSE, NOT_THE_LIMIT
-from pipeline_bench.diagnosis import chain
+from pipeline_bench.analysis.thresholds import DEARER_ALONE, EXPLAINED, HINTED, LEAST_CAUSE, NOT_THE_LIMIT
+from pipeline_bench.diagnosis import chain, step_times
 from pipeline_bench.diagnosis.chain import Segments
+from pipeline_bench.diagnosis.step_times import HANDS_ON, Beginning, StepTimes
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.calls import TAKE_ANY, WORKERS
 from pipeline_bench.model.diagnosis import Bottleneck, Cause
@@ -17,45 +18,12 @@ from pipeline_bench.text.units import NS_PER_MS
 
 _FEW_STEPS = 16
 """Of fewer, one that is slower than usual moves a small share by its half."""
-_DEARER_ALONE = 1.25
-"""A stage that alone takes so many times the whole pipeline's time is mentioned: trials in a row differ by less."""
 _MANY_ELEMENTS = 16
 """For one of the sink: fewer are handed over in less than a batch costs to make."""
 _TINY_NS = 20_000.0
 """So little an element is about what handing it from stage to stage costs: 1 to 10 µs (docs/method.md)."""
-_HANDS_ON = frozenset({"range", "from_tensors", "zip", "prefetch", "repeat", "take", "skip", "with_options"})
-"""Stages that compute nothing: on a busy machine one is the costliest of those measured, if what computes was not."""
-_OF_BEGINNINGS = 0.5
-"""A median wait below this part of the mean: most of the wait lies in few steps."""
 _MUCH_LESS = 0.25
 """A wait that is less than a stage's share by so much, or so small a part of it, contradicts it without a word."""
-_FILLING = 0.25
-"""A first element that takes this part of a whole pass is mentioned."""
-
-
-class StepTimes(NamedTuple):
-    """What a step of the pipeline as written takes, or an element of the sink where there is no model, in ms."""
-
-    as_written_ms: float | None
-    """None where it was not measured: the stages' own costs then say how long it should take."""
-    ceiling_ms: float | None = None
-    """Of the model without any input; None without a model."""
-    wait_ms: float | None = None
-    """What it waits for its batch, on average; None where it is not known."""
-    typical_wait_ms: float | None = None
-    """The median of the same."""
-    steps: int | None = None
-    """How many were measured; None where that does not matter."""
-    steady: bool = True
-    """Whether trials of the same differ by little: a ceiling near the step then proves that no input limits it."""
-    trains: bool = False
-    """Whether they are a model's, whose ceiling is not known at first."""
-
-    @property
-    def most_wait_at_beginnings(self) -> bool:
-        """Whether most of what steps wait, on average, lies in few of them: those that begin an epoch."""
-        typical_ms = self.typical_wait_ms
-        return typical_ms is not None and typical_ms < _OF_BEGINNINGS * (self.wait_ms or 0.0)
 
 
 def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
@@ -66,9 +34,19 @@ def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
         cores: that the pipeline may use.
         times: of its steps.
     """
+    begins = step_times.unseen_beginning(inspection, times)
+    if begins is not None:
+        return _of_filling(inspection, chain.segments_of(inspection, cores), begins, times)
+    return _of_steps_within(inspection, cores, times)
+
+
+def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
+    """Return what limits the steps that were measured."""
     parts = chain.segments_of(inspection, cores)
     as_written_ms, ceiling_ms = times.as_written_ms, times.ceiling_ms
-    at_limit, limits = at_the_model(inspection, times), _is_waited_for(inspection, times)
+    at_limit = step_times.at_the_model(inspection, cores, times)
+    fed = step_times.fed_by(inspection, cores, times)
+    limits = fed is not None or _is_waited_for(inspection, times)
     number, (explained, of) = limiting(parts), _explained(parts, times)
     if as_written_ms is not None and limits and not at_limit:
         all_measured = all(cost.elapsed_ns is not None for cost in inspection.costs)
@@ -96,9 +74,8 @@ def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
     found = Bottleneck(stage=stage.id, share=share, cause=cause, limits=limits, text=text)
     if limits and explained < EXPLAINED:
         return _probable(found, "stages", f"the stages measured alone explain only {units.share(explained)} of {of}")
-    return _of_steps(found, times) or found.model_copy(
-        update={"doubt": "stages" if _dearer_alone(parts, stage, as_written_ms) else None}
-    )
+    dearer = fed is not None or _dearer_alone(parts, stage, as_written_ms)
+    return _of_steps(found, times) or found.model_copy(update={"doubt": "stages" if dearer else None})
 
 
 def _of_steps(found: Bottleneck, times: StepTimes) -> Bottleneck | None:
@@ -133,45 +110,6 @@ def _explained(parts: Segments, times: StepTimes) -> tuple[float, str]:
         return of_time
     of_wait = min(1.0, parts.period_ns / NS_PER_MS / wait_ms), "the wait for batches"
     return of_wait if ceiling_ms is None else min(of_time, of_wait)
-
-
-def at_the_model(inspection: Inspection, times: StepTimes) -> str:
-    """Return why no input would make the training step 3 % faster, in half a sentence; "" where one might.
-
-    The model takes the step by itself, in steady trials if the stages compute so much that they may slow it; or all
-    that a step waits and the stages compute (without a ceiling: take) is too little: no input saves more than both.
-    """
-    as_written_ms, ceiling_ms, wait_ms, *_ = times
-    if as_written_ms is None:
-        return ""
-    step = units.milliseconds(as_written_ms)
-    all_ms = taken_ms(inspection, elapsed=ceiling_ms is None)
-    proven = times.steady or (all_ms is not None and all_ms < LEAST_CAUSE * as_written_ms)
-    if proven and ceiling_ms is not None and ceiling_ms > as_written_ms:  # by chance, or by what the machine did
-        return f"a step takes {step}, and the model alone no less"
-    if proven and ceiling_ms is not None and ceiling_ms >= NOT_THE_LIMIT * as_written_ms:
-        return f"a step takes {step}, and the model alone {units.milliseconds(ceiling_ms)}"
-    if wait_ms is None or all_ms is None or wait_ms + all_ms > (1 - NOT_THE_LIMIT) * as_written_ms:
-        return ""
-    waits = f"a step of {step} waits {units.milliseconds(wait_ms)} for its batch, and all stages together"
-    taken = units.milliseconds(all_ms)
-    if ceiling_ms is None:
-        return f"{waits} take {taken}"
-    return f"{waits} compute for {taken}; the model alone takes {units.milliseconds(ceiling_ms)}"
-
-
-def taken_ms(inspection: Inspection, *, elapsed: bool) -> float | None:
-    """Return the CPU time of all stages for an element; `elapsed`: of each stage its wall time where that is more."""
-    if len(inspection.costs) < len(inspection.stages):
-        return None
-    taken_ns = 0.0
-    for cost in inspection.costs:
-        if cost.cpu_ns is None or cost.elapsed_ns is None:
-            if inspection.stage(cost.stage).method in _HANDS_ON:
-                continue
-            return None
-        taken_ns += max(cost.cpu_ns, cost.elapsed_ns) if elapsed else cost.cpu_ns
-    return taken_ns / NS_PER_MS
 
 
 def limiting(parts: Segments) -> int | None:
@@ -219,14 +157,42 @@ def _of_beginnings(inspection: Inspection, times: StepTimes) -> Bottleneck | Non
     batches = inspection.cardinality if (inspection.cardinality or 0) > 0 else None
     size = "" if batches is None else f" of {units.count(batches, 'batch', 'batches')}"
     steps = "steps_per_epoch" if batches is None else f"steps_per_epoch={batches}"
-    training, advice = inspection.training, ""
-    if training is not None and training.once:
-        advice = " This training has one epoch, so that it waits so only once."
-    elif training is not None and inspection.api == "tf.data" and (training.epochs or 0) > 1:
+    training, advice = inspection.training, _only_once(inspection)
+    if not advice and training is not None and inspection.api == "tf.data" and (training.epochs or 0) > 1:
         advice = f" With `repeat()` at its end and `{steps}` in `fit`, all epochs share one iterator."
     step, wait, within = map(units.milliseconds, (times.as_written_ms, times.wait_ms, times.typical_wait_ms))
     waits = f"a step waits {wait} of {step} for its batch, most of it where an epoch{size} begins (within one {within})"
     return Bottleneck(text=f"No stage can be named: {waits}.{advice}")
+
+
+def _only_once(inspection: Inspection) -> str:
+    """Return that what an epoch begins with comes once, as a sentence; "" where there may be more epochs."""
+    once = inspection.training is not None and inspection.training.once
+    return " This training has one epoch, so that it waits so only once." * once
+
+
+def _of_filling(inspection: Inspection, parts: Segments, begins: Beginning, times: StepTimes) -> Bottleneck:
+    """Return what is to be said where filling a buffer, which no measured step shows, takes more than these wait.
+
+    What costs most in front of the buffer limits the epoch: its cost is what fills it.
+    """
+    front = [stage for stage in chain.upstream(inspection, begins.shuffle) if stage.id != begins.shuffle.id]
+    unknown = [each.id for each in front if each.method not in HANDS_ON and each.id not in parts.elapsed_ns]
+    late = any(cost.late for cost in map(inspection.cost, unknown) if cost is not None)
+    costs_ns = parts.cpu_ns if parts.cores_limit else parts.elapsed_ns
+    stage = max(front, key=lambda each: costs_ns.get(each.id, 0.0), default=None)
+    share = begins.batch_ms / (begins.batch_ms + (times.as_written_ms or 0.0))
+    element, elements = ("batch", "batches") if inspection.batch_size is not None else ("element", "elements")
+    wait, each, step = map(units.milliseconds, (begins.wait_ms, begins.batch_ms, times.as_written_ms))
+    text = (
+        f"{named(begins.shuffle)}, fills its buffer before it gives anything: the first {element} of an epoch waits "
+        f"{wait}, {units.share(share)} of it. Over {units.count(begins.batches, element, elements)} that is {each} for "
+        f"each, beside {step} for a step within the epoch; no trial's steps show it.{_only_once(inspection)}"
+    )
+    if stage is None or unknown or not costs_ns.get(stage.id):
+        return Bottleneck(doubt="stages" if late else None, text=f"An epoch's beginning limits it: {text}")
+    cause = _cause(inspection, stage, inspection.cost(stage.id) or StageCost(stage=stage.id))
+    return Bottleneck(stage=stage.id, share=share, cause=cause, text=f"{named(stage)}, limits an epoch: {text}")
 
 
 def _passing(inspection: Inspection, parts: Segments, number: int) -> tuple[Stage, ...]:
@@ -277,13 +243,25 @@ def _text(
     others = f", together with the stages up to {named(stages[-1])}" if stages[1:] else ""
     head = f"{named(stage)}{others}, takes {units.share(share)} of the time between two {element}"
     line = "" if stages[1:] else _costliest_line(stage)
-    text = f"{head}: {_why(inspection, parts, stage, cause)}{line}.{_beside_the_model(share, times)}"
-    if as_written_ms is not None and _dearer_alone(parts, stage, as_written_ms):
+    text = f"{head}: {_why(inspection, parts, stage, cause)}{line}."
+    fed = step_times.fed_by(inspection, parts.cores, times)
+    text += _beside_the_model(share, times) if fed is None else _fed(fed, parts, times)
+    if fed is None and as_written_ms is not None and _dearer_alone(parts, stage, as_written_ms):
         alone = units.milliseconds(parts.elapsed_ns[stage.id] / NS_PER_MS)
         threads = ", or it has fewer threads then" * chain.hands_over(stage, inspection.default_parallelised)
         whole = f"the {units.milliseconds(as_written_ms)} of the whole pipeline"
         text += f" Alone it took {alone}, more than {whole}: the machine was slower{threads}. Its share is only a hint."
-    return text + _epochs(inspection, parts) + _first_fill(inspection, as_written_ms)
+    return text + _epochs(inspection, parts) + _first_fill(inspection, times)
+
+
+def _fed(buffer: Stage, parts: Segments, times: StepTimes) -> str:
+    """Return a sentence on the buffer that may have fed the measured steps (`step_times.fed_by`)."""
+    period, step = map(units.milliseconds, (parts.period_ns / NS_PER_MS, times.as_written_ms))
+    return (
+        f" The stages take {period}, more than a step of {step}: what {named(buffer)}, held once the model was "
+        "traced may have fed all measured steps. When it is empty a step takes as long as the stages, unless the "
+        "machine was slower when these were measured; trials of fixes may be fed so, too."
+    )
 
 
 def _is_waited_for(inspection: Inspection, times: StepTimes) -> bool:
@@ -326,7 +304,7 @@ def _beside_the_model(share: float, times: StepTimes) -> str:
 def _dearer_alone(parts: Segments, stage: Stage, as_written_ms: float | None) -> bool:
     """Return whether a stage took longer by itself than the whole pipeline does, beyond what trials differ by."""
     alone_ms = parts.elapsed_ns.get(stage.id, 0.0) / NS_PER_MS
-    return as_written_ms is not None and alone_ms > _DEARER_ALONE * as_written_ms
+    return as_written_ms is not None and alone_ms > DEARER_ALONE * as_written_ms
 
 
 def _epochs(inspection: Inspection, parts: Segments) -> str:
@@ -374,14 +352,16 @@ def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) ->
     }[cause]
 
 
-def _first_fill(inspection: Inspection, as_written_ms: float | None) -> str:
+def _first_fill(inspection: Inspection, times: StepTimes) -> str:
     """Return a sentence on the first element if a buffer is filled before it for a good part of a pass; else empty."""
-    shuffles = [stage for stage in inspection.stages if stage.method == "shuffle"]
-    first_ns, pass_ns = inspection.first_ns, (inspection.cardinality or 0) * (as_written_ms or 0.0) * NS_PER_MS
-    if not shuffles or first_ns is None or pass_ns <= 0 or first_ns < _FILLING * pass_ns:
+    begins = step_times.beginning(inspection, times)
+    if begins is None:
         return ""
-    first = units.milliseconds(first_ns / NS_PER_MS)
-    return f" Its first element takes {first}: {named(shuffles[-1])}, fills its buffer before it returns any."
+    first, each = units.milliseconds(begins.first_ms), units.milliseconds(begins.batch_ms)
+    batches = units.count(begins.batches, "batch", "batches")
+    over = "" if begins.measured else f", which over an epoch of {batches} is {each} for each"
+    fills = f"{named(begins.shuffle)}, fills its buffer before it returns any"
+    return f" Its first element takes {first}: {fills}{over}.{_only_once(inspection)}"
 
 
 def _unmeasured(inspection: Inspection, costliest: int | None) -> str:
@@ -389,7 +369,7 @@ def _unmeasured(inspection: Inspection, costliest: int | None) -> str:
     if costliest is not None:
         late = [inspection.stage(cost.stage) for cost in inspection.costs if cost.late]
         computes = next((stage for stage in late if stage.function is not None), None)
-        if computes is None or inspection.stage(costliest).method not in _HANDS_ON:
+        if computes is None or inspection.stage(costliest).method not in HANDS_ON:
             return ""
         return f"{named(computes)}, was not measured, for want of time"
     reasons = [cost.reason.rstrip(".") for cost in inspection.costs if cost.reason]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SHORT_STEP_MS, SIMPLER, STEPS_A_CALL, WORTH
-from pipeline_bench.diagnosis import attempt_statistics, beyond, bottleneck, chain, fixes, limits, variants
+from pipeline_bench.diagnosis import attempt_statistics, beyond, chain, fixes, limits, step_times, variants
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Diagnosis, Outcome
@@ -85,9 +85,10 @@ def headroom(session: Session) -> float | None:
 
 
 def nothing_to_gain(session: Session) -> bool:
-    """Return whether no input makes the training step 3 % faster; see `bottleneck.at_the_model`."""
+    """Return whether no input makes the training step 3 % faster; see `step_times.at_the_model`."""
     inspection = session.diagnosis.inspection if session.diagnosis is not None else None
-    return inspection is not None and bool(bottleneck.at_the_model(inspection, attempt_statistics.step_times(session)))
+    times, cores = attempt_statistics.step_times(session), session.environment.cores
+    return inspection is not None and bool(step_times.at_the_model(inspection, cores, times))
 
 
 def best_part(each: AttemptStatistics, found: list[AttemptStatistics]) -> AttemptStatistics | None:
@@ -245,12 +246,12 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     if begins:
         waits += f", most of it where an epoch begins (within one {units.milliseconds(times.typical_wait_ms)})"
     if wait_ms <= (1 - NOT_THE_LIMIT) * step_ms:
-        computes_ms = bottleneck.taken_ms(diagnosis.inspection, elapsed=False) if diagnosis.inspection else None
+        computes_ms = step_times.taken_ms(diagnosis.inspection, elapsed=False) if diagnosis.inspection else None
         most_ms = math.inf if computes_ms is None else wait_ms + computes_ms
         nothing = nothing_to_gain(session) or most_ms <= (1 - NOT_THE_LIMIT) * step_ms
         return waits + (": there is nothing to gain." if nothing else _computed_beside(computes_ms, times.ceiling_ms))
     if api == "arrays" and diagnosis.bottleneck is not None and diagnosis.bottleneck.stage is None:
-        made_ms = bottleneck.taken_ms(diagnosis.inspection, elapsed=True) if diagnosis.inspection else None
+        made_ms = step_times.taken_ms(diagnosis.inspection, elapsed=True) if diagnosis.inspection else None
         made = "" if made_ms is None else f", {units.milliseconds(made_ms)} of it for making batches"
         rest = f"{made}; no argument of fit changes the hand-over"
         return f"{waits}{': Keras makes an iterator for each' if begins else rest}."
@@ -259,7 +260,7 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     return f"{waits}: a PyDataset with workers instead would save at most that{_less_work(step_ms, wait_ms, times)}."
 
 
-def _less_work(step_ms: float, wait_ms: float, times: bottleneck.StepTimes) -> str:
+def _less_work(step_ms: float, wait_ms: float, times: step_times.StepTimes) -> str:
     """Return what less work in a generator would save, as the end of a sentence on what hiding it would."""
     saves_ms = step_ms - (times.ceiling_ms or step_ms)
     if times.ceiling_ms is None or saves_ms <= _MORE_THAN_THE_WAIT * wait_ms:

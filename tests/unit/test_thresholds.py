@@ -63,6 +63,9 @@ RUN = [
 DIAGNOSE = [
     f"all stages take less than {percent(1 - limit.NOT_THE_LIMIT)} of it, the input is not the limit",
     f"below {percent(limit.HINTED)} none is named",
+    f"If a shuffle holds {percent(limit.FILLING)} of a pass or more, and the first batch takes "
+    f"{percent(limit.FILLING)} of one or more",
+    f"If the stages take {limit.DEARER_ALONE} times as long as the step",
 ]
 JOB = [
     f"from a wait of {percent(limit.BOUND_SHARE)} of the step, *severely* from {percent(limit.SEVERE_SHARE)}",

@@ -12,15 +12,25 @@ import numpy as np
 
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.diagnosis import bottleneck, variants
-from pipeline_bench.diagnosis.bottleneck import StepTimes
 from pipeline_bench.diagnosis.search import Search
+from pipeline_bench.diagnosis.step_times import StepTimes
 from pipeline_bench.model import Series
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Bottleneck, Diagnosis
 from pipeline_bench.model.edits import Edit, InsertAfter
 from pipeline_bench.model.events import Copied, Device
 from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
-from pipeline_bench.model.pipeline import Inspection, Location, OnBatches, Stage, StageCost, Target, Task, UserFunction
+from pipeline_bench.model.pipeline import (
+    Inspection,
+    Location,
+    OnBatches,
+    ScriptTraining,
+    Stage,
+    StageCost,
+    Target,
+    Task,
+    UserFunction,
+)
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import PhaseMark, Trial, TrialRecord, TrialSteps
 from tests.unit.sessions import CPU, GPU
@@ -117,6 +127,23 @@ def python_decode(decode_ms: float = 20.0, num_parallel_calls: int | None = None
         stage(2, "batch", 1, batch_size=32),
     )
     return inspection(stages, (cost(0, 0.1, elements=32), cost(1, decode_ms, elements=32), cost(2, 0.5)))
+
+
+def shuffled(
+    first_ms: float, *, buffer_size: int = 3200, epochs: int = 5, cache: bool = False, **given: object
+) -> Inspection:
+    """100 batches of 32: a map of 30 ms a batch in front of a shuffle, whose first batch takes so long."""
+    stages = (
+        stage(0, "from_tensor_slices"),
+        stage(1, "map", 0, of=function("load", stateful=True)),
+        stage(2, "cache", 1) if cache else stage(2, "with_options", 1),
+        stage(3, "shuffle", 2, buffer_size=buffer_size),
+        stage(4, "batch", 3, batch_size=32),
+    )
+    costs = (cost(0, 0.3), cost(1, 30.0), cost(2, 0.1), cost(3, 0.1, elements=32), cost(4, 0.2))
+    training = ScriptTraining(line="train.py:9", model=True, epochs=epochs)
+    filled = {"first_ns": first_ms * 1e6, "training": training, **given}
+    return inspection(stages, costs).model_copy(update=filled)
 
 
 def component(

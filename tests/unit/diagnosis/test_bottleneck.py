@@ -7,7 +7,7 @@ import pytest
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.model.diagnosis import Bottleneck
 from pipeline_bench.model.pipeline import Inspection, ScriptTraining
-from tests.unit.diagnosis.simulated import cost, find, function, inspection, python_decode, stage
+from tests.unit.diagnosis.simulated import cost, find, function, inspection, python_decode, shuffled, stage
 
 
 def test_a_python_map_is_named_with_its_place_its_share_and_its_cause() -> None:
@@ -396,3 +396,88 @@ def test_a_prefetch_is_not_named_while_a_map_was_not_measured_for_want_of_time()
     assert found.text == "No stage can be named: map(decode), train.py:12, was not measured, for want of time."
     measured = inspection(stages, (cost(0, 0.1), cost(1, 4.0), cost(2, 0.2)))
     assert find(measured, cores=2, as_written_ms=5.0).stage == 1
+
+
+def test_a_buffer_that_is_filled_between_the_measured_steps_limits_the_epoch_with_what_is_in_front_of_it() -> None:
+    def found(looked: Inspection, in_a_row: int = 60) -> Bottleneck:
+        return find(looked, 2, 15.0, 15.5, 0.4, 0.3, 120, trains=True, in_a_row=in_a_row)
+
+    limit = found(shuffled(6015.0))
+    assert (limit.stage, limit.cause, limit.limits, limit.doubt) == (1, "cpu", True, None)
+    assert limit.share == pytest.approx(0.8)
+    assert limit.text == (
+        "map(load), train.py:11, limits an epoch: shuffle, train.py:13, fills its buffer before it gives anything: the "
+        "first batch of an epoch waits 6.00 s, 80 % of it. Over 100 batches that is 60.0 ms for each, beside 15.0 ms "
+        "for a step within the epoch; no trial's steps show it."
+    )
+    assert found(shuffled(6015.0, epochs=1)).text.endswith(
+        "This training has one epoch, so that it waits so only once."
+    )
+    for other in (
+        shuffled(300.0),
+        shuffled(6015.0, buffer_size=320),
+        shuffled(6015.0, cache=True),
+    ):
+        assert found(other).text.startswith("The input is not the limit"), "short, not the buffer's, or of one pass"
+    assert found(shuffled(6015.0), in_a_row=200).text.startswith("The input is not the limit"), "the steps have it"
+    assert found(shuffled(6015.0, epochs=1, cache=True)).stage == 1, "nothing is read from the cache"
+
+
+def test_what_fills_a_buffer_is_not_named_while_a_stage_in_front_of_it_was_not_measured() -> None:
+    looked = shuffled(6015.0)
+    late = cost(1, None, reason="no time was left for it").model_copy(update={"late": True})
+    costs = tuple(late if each.stage == 1 else each for each in looked.costs)
+    found = find(looked.model_copy(update={"costs": costs}), 2, 15.0, 15.5, 0.4, trains=True, in_a_row=60)
+    assert (found.stage, found.doubt) == (None, "stages")
+    assert found.text.startswith("An epoch's beginning limits it: shuffle, train.py:13, fills its buffer before")
+
+
+def test_a_buffer_whose_filling_takes_less_than_the_steps_wait_is_told_beside_what_limits_these() -> None:
+    found = find(shuffled(1040.0), 2, 40.0, 5.0, 35.0, 35.0, 60, trains=True, in_a_row=60)
+    assert found.stage == 1
+    assert found.text.startswith("map(load), train.py:11, takes 75 % of the time between two batches")
+    assert found.text.endswith(
+        "Its first element takes 1.04 s: shuffle, train.py:13, fills its buffer before it returns any, which over an "
+        "epoch of 100 batches is 10.0 ms for each."
+    )
+
+
+def buffered(*, prefetch: int, behind: bool = True, map_ms: float = 74.0) -> Inspection:
+    """A Python map, batches of 16, and a prefetch behind them, or in front of the map."""
+    slow = function("row", python=True)
+    stages = (
+        stage(0, "range"),
+        stage(1, "map", 0, of=slow) if behind else stage(1, "prefetch", 0, buffer_size=prefetch),
+        stage(2, "batch", 1, batch_size=16),
+        stage(3, "prefetch", 2, buffer_size=prefetch) if behind else stage(3, "map", 2, of=slow),
+    )
+    costs = {1: cost(1, map_ms, 9.0), 3: cost(3, 0.1)} if behind else {1: cost(1, 0.1), 3: cost(3, map_ms, 9.0)}
+    return inspection(stages, (cost(0, 0.1), costs[1], cost(2, 0.2), costs[3]))
+
+
+def test_steps_that_a_buffer_filled_before_them_may_have_fed_do_not_prove_that_the_input_is_no_limit() -> None:
+    def found(looked: Inspection, in_a_row: int | None = 60, ceiling_ms: float | None = 40.5) -> Bottleneck:
+        return find(looked, 2, 41.0, ceiling_ms, 0.4, 0.3, 120, trains=True, in_a_row=in_a_row)
+
+    fed = found(buffered(prefetch=200))
+    assert (fed.stage, fed.cause, fed.limits, fed.doubt) == (1, "waiting", True, "stages")
+    assert fed.text.endswith(
+        "The stages take 74.3 ms, more than a step of 41.0 ms: what prefetch, train.py:13, held once the model "
+        "was traced may have fed all measured steps. When it is empty a step takes as long as the stages, unless the "
+        "machine was slower when these were measured; trials of fixes may be fed so, too."
+    )
+    waiting = find(buffered(prefetch=200), 2, 41.0, 20.0, 21.0, 21.0, 120, trains=True, in_a_row=60).text
+    assert "Alone it took 74.0 ms" in waiting, "the buffer was empty"
+    assert found(buffered(prefetch=200), ceiling_ms=None).stage == 1, "so it is before the ceiling is known"
+    assert found(buffered(prefetch=-1), in_a_row=40).stage == 1
+    unknown = shuffled(6015.0, cardinality=None)
+    assert "what shuffle, train.py:13, held" in find(unknown, 2, 15.0, 15.5, 0.4, trains=True, in_a_row=60).text
+    for looked, steps in (
+        (buffered(prefetch=200, map_ms=48.0), 60),  # no more than another state of the machine
+        (buffered(prefetch=200), 600),  # the buffer would have been empty
+        (buffered(prefetch=-1), 60),
+        (buffered(prefetch=0), 60),
+        (buffered(prefetch=3200, behind=False), 60),  # it holds nothing of what takes long
+        (buffered(prefetch=200), None),
+    ):
+        assert found(looked, steps).text.startswith("The input is not the limit"), (looked.stages, steps)

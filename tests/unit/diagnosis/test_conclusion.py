@@ -28,6 +28,7 @@ from tests.unit.diagnosis.simulated import (
     function,
     inspection,
     python_decode,
+    shuffled,
     stage,
 )
 
@@ -318,6 +319,17 @@ def test_a_wait_of_trials_that_differ_many_times_is_not_decided() -> None:
     state = diagnose(Machine(arrays, lambda edits: next(trials_ms), ceiling_ms=1.0), budget_s=60.0)
     assert state.diagnosis is not None
     assert "is not decided: its trials differ, with means of 13.0 ms to 569 ms a step." in (state.diagnosis.text or "")
+
+
+@pytest.mark.parametrize(("first_ms", "tries"), [(6000.0, True), (300.0, False)])
+def test_a_buffer_that_an_epoch_fills_first_is_worth_fixes_though_no_step_waits_for_it(
+    first_ms: float, tries: bool
+) -> None:
+    state = diagnose(Machine(shuffled(first_ms), lambda edits: 15.0, ceiling_ms=15.0), budget_s=60.0)
+    assert state.diagnosis is not None
+    assert any(each.outcome == "no-gain" for each in state.diagnosis.attempts) is tries
+    assert ("limits an epoch" in state.diagnosis.text) is tries
+    assert ("No fix of the input makes the training step faster." in state.diagnosis.text) is not tries
 
 
 def concluding(looked: Inspection, told: Told, budget_s: float) -> str:

@@ -1,0 +1,168 @@
+"""What a step of the pipeline as written takes, whether it proves that no input limits it, and what steps do not show.
+
+Trials are short: what an epoch begins with may lie outside of their steps, and a buffer that was filled before them
+may feed them all.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pipeline_bench.analysis.thresholds import DEARER_ALONE, FILLING, LEAST_CAUSE, NOT_THE_LIMIT
+from pipeline_bench.diagnosis import chain
+from pipeline_bench.model.calls import KEEPING
+from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.text import units
+from pipeline_bench.text.units import NS_PER_MS
+
+HANDS_ON = frozenset({"range", "from_tensors", "zip", "prefetch", "repeat", "take", "skip", "with_options"})
+"""Stages that compute nothing: on a busy machine one is the costliest of those measured, if what computes was not."""
+_OF_BEGINNINGS = 0.5
+"""A median wait below this part of the mean: most of the wait lies in few steps."""
+_AUTOTUNED_BATCHES = 24.0
+"""What a buffer of a size that is not known holds at the most: AUTOTUNE lets one grow only when it was found empty."""
+
+
+class StepTimes(NamedTuple):
+    """What a step of the pipeline as written takes, or an element of the sink where there is no model, in ms."""
+
+    as_written_ms: float | None
+    """None where it was not measured: the stages' own costs then say how long it should take."""
+    ceiling_ms: float | None = None
+    """Of the model without any input; None without a model."""
+    wait_ms: float | None = None
+    """What it waits for its batch, on average; None where it is not known."""
+    typical_wait_ms: float | None = None
+    """The median of the same."""
+    steps: int | None = None
+    """How many were measured; None where that does not matter."""
+    steady: bool = True
+    """Whether trials of the same differ by little: a ceiling near the step then proves that no input limits it."""
+    trains: bool = False
+    """Whether they are a model's, whose ceiling is not known at first."""
+    in_a_row: int | None = None
+    """The most that one trial measured, one after another; None where that is not known."""
+
+    @property
+    def most_wait_at_beginnings(self) -> bool:
+        """Whether most of what steps wait, on average, lies in few of them: those that begin an epoch."""
+        typical_ms = self.typical_wait_ms
+        return typical_ms is not None and typical_ms < _OF_BEGINNINGS * (self.wait_ms or 0.0)
+
+
+class Beginning(NamedTuple):
+    """What each pass over the data begins with: a shuffle fills its buffer before it gives any element."""
+
+    shuffle: Stage
+    batches: int
+    """Elements of the sink in a pass."""
+    first_ms: float
+    """How long the first of them takes."""
+    wait_ms: float
+    """What that is beyond a usual step."""
+    measured: bool
+    """Whether it is in the measured steps: a trial counts a step that begins a pass only behind a whole one, so that
+    of two passes in a row one has it."""
+
+    @property
+    def batch_ms(self) -> float:
+        """What it comes to for each batch of the pass."""
+        return self.wait_ms / self.batches
+
+
+def beginning(inspection: Inspection, times: StepTimes) -> Beginning | None:
+    """Return what a pass begins with, where that takes a good part of it; None where it does not, or is not known.
+
+    Where a cache serves later passes, how long the first one takes to begin says nothing of them.
+    """
+    batches, step_ms = max(0, inspection.cardinality or 0), times.as_written_ms or 0.0
+    wait_ms = (inspection.first_ns or 0.0) / NS_PER_MS - step_ms
+    if batches * step_ms <= 0 or wait_ms < FILLING * batches * step_ms:
+        return None
+    if any(stage.method in KEEPING for stage in inspection.stages) and not inspection.once:
+        return None
+    for stage in reversed(inspection.stages):
+        held = _held(inspection, stage)
+        if stage.method == "shuffle" and (held is None or held >= FILLING * batches):
+            measured = times.in_a_row is not None and times.in_a_row >= 2 * batches
+            return Beginning(stage, batches, wait_ms + step_ms, wait_ms, measured)
+    return None
+
+
+def unseen_beginning(inspection: Inspection, times: StepTimes) -> Beginning | None:
+    """Return what a pass begins with, where that takes more than all that the measured steps wait and is in none."""
+    begins = beginning(inspection, times)
+    return begins if begins and not begins.measured and begins.batch_ms > (times.wait_ms or 0.0) else None
+
+
+def fed_by(inspection: Inspection, cores: int, times: StepTimes) -> Stage | None:
+    """Return the buffer that may have fed all measured steps with what it held before them; None where none did.
+
+    It is filled while the model is traced. That alone proves nothing, nor does it that stages measured alone are slow,
+    as the machine may have been. But where all in front of a buffer takes much longer for a batch than a step did, and
+    what is behind it does not, steps that take no more of it than it holds cannot show what all later ones wait for.
+    """
+    parts, step_ms = chain.segments_of(inspection, cores), times.as_written_ms or 0.0
+    period_ms = parts.period_ns / NS_PER_MS
+    is_of_model = times.trains or times.ceiling_ms is not None
+    waits = (times.wait_ms or 0.0) >= LEAST_CAUSE * step_ms  # which those that a buffer feeds do not
+    if not is_of_model or waits or not times.in_a_row or period_ms <= DEARER_ALONE * step_ms:
+        return None
+    taken = times.in_a_row * (1 - step_ms / period_ms)  # beyond what came in meanwhile
+    for stage in inspection.stages:
+        # How long a shuffle takes to begin is known of a pass of known length (`beginning`).
+        fills = stage.method == "prefetch" or (stage.method == "shuffle" and inspection.cardinality is None)
+        size = _held(inspection, stage)
+        behind = chain.without(parts, [each.id for each in chain.upstream(inspection, stage)])
+        goes_with_step = behind.period_ns <= DEARER_ALONE * step_ms * NS_PER_MS
+        if fills and goes_with_step and taken <= (_AUTOTUNED_BATCHES if size is None else size):
+            return stage
+    return None
+
+
+def _held(inspection: Inspection, stage: Stage) -> float | None:
+    """Return how many elements of the sink a stage's buffer holds; None where that is not known."""
+    size, cost = stage.arguments.get("buffer_size"), inspection.cost(stage.id)
+    if not isinstance(size, int) or size < 0 or cost is None or not cost.elements:
+        return None
+    return size / cost.elements
+
+
+def at_the_model(inspection: Inspection, cores: int, times: StepTimes) -> str:
+    """Return why no input would make the training step 3 % faster, in half a sentence; "" where one might.
+
+    The model takes the step by itself, in steady trials if the stages compute so much that they may slow it; or all
+    that a step waits and the stages compute (without a ceiling: take) is too little: no input saves more than both.
+    Steps prove it only if they show all that the input costs.
+    """
+    as_written_ms, ceiling_ms, wait_ms, *_ = times
+    if as_written_ms is None or unseen_beginning(inspection, times) or fed_by(inspection, cores, times):
+        return ""
+    step = units.milliseconds(as_written_ms)
+    all_ms = taken_ms(inspection, elapsed=ceiling_ms is None)
+    proven = times.steady or (all_ms is not None and all_ms < LEAST_CAUSE * as_written_ms)
+    if proven and ceiling_ms is not None and ceiling_ms > as_written_ms:  # by chance, or by what the machine did
+        return f"a step takes {step}, and the model alone no less"
+    if proven and ceiling_ms is not None and ceiling_ms >= NOT_THE_LIMIT * as_written_ms:
+        return f"a step takes {step}, and the model alone {units.milliseconds(ceiling_ms)}"
+    if wait_ms is None or all_ms is None or wait_ms + all_ms > (1 - NOT_THE_LIMIT) * as_written_ms:
+        return ""
+    waits = f"a step of {step} waits {units.milliseconds(wait_ms)} for its batch, and all stages together"
+    taken = units.milliseconds(all_ms)
+    if ceiling_ms is None:
+        return f"{waits} take {taken}"
+    return f"{waits} compute for {taken}; the model alone takes {units.milliseconds(ceiling_ms)}"
+
+
+def taken_ms(inspection: Inspection, *, elapsed: bool) -> float | None:
+    """Return the CPU time of all stages for an element; `elapsed`: of each stage its wall time where that is more."""
+    if len(inspection.costs) < len(inspection.stages):
+        return None
+    taken_ns = 0.0
+    for cost in inspection.costs:
+        if cost.cpu_ns is None or cost.elapsed_ns is None:
+            if inspection.stage(cost.stage).method in HANDS_ON:
+                continue
+            return None
+        taken_ns += max(cost.cpu_ns, cost.elapsed_ns) if elapsed else cost.cpu_ns
+    return taken_ns / NS_PER_MS
