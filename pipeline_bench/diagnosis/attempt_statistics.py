@@ -12,7 +12,7 @@ import numpy as np
 from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.analysis.thresholds import GAINED
 from pipeline_bench.diagnosis import chain, equality, variants
-from pipeline_bench.diagnosis.fixes import buffers
+from pipeline_bench.diagnosis.fixes import caches
 from pipeline_bench.diagnosis.step_times import StepTimes
 from pipeline_bench.model.calls import BATCH_AS_IS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, EqualityStatus, Fix
@@ -203,7 +203,7 @@ def _ruled(
         return attempt  # its next trial is asked again
     updates: dict[str, object] = {"equality": compared}
     if asked.inspection is not None and (kept := _kept(own)) is not None:
-        updates["fix"] = buffers.priced(attempt.fix, asked.inspection, kept)
+        updates["fix"] = caches.priced(attempt.fix, asked.inspection, kept)
     reason = equality.refusal(compared, any_order) or _frozen(attempt.fix, asked.inspection, written)
     reason = reason or _ends_before_reading(attempt.fix, asked.inspection, own)
     if reason is None and compared.status == "not-told":

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline_bench.diagnosis import attempt_statistics, fixes, next_trial, patch
-from pipeline_bench.diagnosis.fixes import Context, buffers
+from pipeline_bench.diagnosis.fixes import Context, caches
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.model.diagnosis import Attempt, Fix
 from pipeline_bench.model.function_edits import Memoize
@@ -106,7 +106,7 @@ def test_a_trial_that_made_a_whole_pass_knows_the_memory() -> None:
     looked = of_tf_data(CALL, pass_elements=None)
     found = offered(looked)
     assert found is not None
-    assert "takes about 7.00 MiB in memory" in buffers.priced(found.fix, looked, 7).because
+    assert "takes about 7.00 MiB in memory" in caches.priced(found.fix, looked, 7).because
 
 
 def test_with_a_cache_it_would_gain_nothing() -> None:

@@ -1,0 +1,251 @@
+"""Caches: where one may stand, whether memory has room for it, and what it takes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+from pipeline_bench.diagnosis import chain
+from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
+from pipeline_bench.model.calls import KEEPING, MemoizableCall, Value
+from pipeline_bench.model.diagnosis import Fix
+from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, Remove
+from pipeline_bench.model.function_edits import DivideMap, Memoize
+from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
+from pipeline_bench.text import units
+
+
+def _cache_blocker(inspection: Inspection, context: Context) -> str | None:
+    """Return why nothing would be read from a cache behind the fixed part."""
+    if inspection.once:
+        return f"{chain.one_pass(inspection)}, and nothing would be read from a cache"
+    run = list(reversed(chain.trunk(inspection)))
+    fixed = _fixed_part(inspection, run)
+    is_whole = bool(fixed) and fixed[-1].left_early is False
+    for stage in run[len(fixed) :]:
+        takes = stage.method == "take" and stage.arguments.get("count") != INFINITE
+        if stage.method == "take_while" or (takes and not is_whole):
+            return f"{stage.label} behind it may end a pass before the cache is full, and then nothing is read from it"
+    return None
+
+
+@kind(saving=0.9, blocker=_cache_blocker, has_price=True)
+def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Keep what was computed once: in memory, on disk where it does not fit; always before the first random stage."""
+    run = list(reversed(chain.trunk(inspection)))
+    fixed = _fixed_part(inspection, run)
+    kept = [stage for stage in fixed if stage.method == "cache" and not _in_file(stage)]
+    on_disk = [stage for stage in inspection.stages if _in_file(stage)]
+    if not fixed:
+        yield from _cached_in_branches(inspection, context, run[0])
+    if (kept or on_disk) and inspection.cold:
+        return  # one epoch would be held against others
+    if not fixed or any(each.method in KEEPING for each in inspection.stages if each not in (*kept, *on_disk)):
+        return
+    if on_disk and not fits(size_bytes_of(inspection, fixed[-1]), context):
+        return  # in a second file it would gain nothing
+    out: list[Edit] = [Remove(stage=stage.id) for stage in kept]  # a cache that is there moves
+    if fixed[-1] not in kept:
+        yield _cached(inspection, context, fixed[-1], out)
+    passed, moved = _movable(run[len(fixed) :])
+    if moved:
+        out += [MoveBefore(stage=stage.id, other=passed[0].id) for stage in moved]
+        yield _cached(inspection, context, moved[-1], out, passed)
+
+
+@kind(saving=0.85, blocker=_cache_blocker, has_price=True)
+def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Keep what a map computes before it draws random numbers: two maps, and a cache between them."""
+    run = list(reversed(chain.trunk(inspection)))
+    fixed = _fixed_part(inspection, run)
+    rest = itertools.dropwhile(lambda stage: stage.method in ("shuffle", "repeat"), run[len(fixed) :])
+    stage = next(rest, None)
+    if not fixed or stage is None or stage.method != "map" or stage.function is None or stage.anew:
+        return
+    if inspection.cold:
+        return  # as in `cache`
+    if stage.function.fixed_statements is None:
+        return
+    divide = DivideMap(stage=stage.id, after=fixed[-1].id, statements=stage.function.fixed_statements)
+    size_bytes, named = size_bytes_of(inspection, stage), short(stage)
+    where, arguments = _place(size_bytes, context)
+    above = chain.upstream(inspection, fixed[-1])
+    as_large = f", if it is as large as what {named} gives" if size_bytes is not None else ""
+    yield fix(
+        f"cache within {stage.label}",
+        f"Keep {where} what {named} computes before it draws random numbers, in a map of its own",
+        divide,
+        InsertAfter(stage=fixed[-1].id, method="cache", arguments=arguments),
+        stages=inspection.measured(each.id for each in (*above, stage)),
+        reorders=_keeps_one_order(above, run[len(fixed) :]),
+        caveat=f"{price(above, size_bytes, where)}{as_large}",
+    )
+
+
+def _cached(
+    inspection: Inspection, context: Context, stage: Stage, edits: Sequence[Edit], passed: Sequence[Stage] = ()
+) -> Fix:
+    """Return a cache behind a stage; `passed` are those that were behind it and now come later."""
+    size_bytes = size_bytes_of(inspection, stage)
+    where, arguments = _place(size_bytes, context)
+    above = chain.upstream(inspection, stage)
+    behind = itertools.takewhile(lambda each: each is not stage, chain.trunk(inspection))
+    instead = " in place of what is cached now" if any(isinstance(edit, Remove) for edit in edits) else ""
+    ahead = f" before the {passed[0].method}" if passed else ""
+    moved = {edit.stage for edit in edits if isinstance(edit, MoveBefore)}
+    return fix(
+        f"cache {where} after {stage.label}",
+        f"Keep what {short(stage)} gives {where}{ahead}{instead}, so that only the first epoch computes it",
+        *edits,
+        InsertAfter(stage=stage.id, method="cache", arguments=arguments),
+        stages=inspection.measured(each.id for each in above if each not in passed),
+        # Behind a repeat, one that reads several files at a time begins the next pass before the end of this one.
+        reorders=_keeps_one_order(above, (*behind, *passed))
+        or any(each.id in moved and each.method == "interleave" for each in above),
+        caveat=price(above, size_bytes, where),
+    )
+
+
+def _cached_in_branches(inspection: Inspection, context: Context, chooses: Stage) -> Iterator[Fix]:
+    """Yield caches in the inputs of a stage that chooses among them, each before the first random stage there."""
+    if any(each.method in KEEPING for each in inspection.stages) or not _reads_all(inspection, chooses):
+        return
+    last: dict[int, Stage] = {}
+    for number in chooses.inputs:
+        run = list(reversed(chain.trunk(inspection, inspection.stage(number))))
+        fixed = _fixed_part(inspection, run)
+        ends = any(each.method in ("take", "take_while") for each in run[len(fixed) :])
+        if not ends and any(each.function is not None for each in fixed):
+            last[fixed[-1].id] = fixed[-1]
+    if not last:
+        return
+    sizes = [size_bytes_of(inspection, each) for each in last.values()]
+    size_bytes = None if None in sizes else sum(each for each in sizes if each is not None)
+    where, arguments = _place(size_bytes, context)
+    above = {each.id: each for end in last.values() for each in chain.upstream(inspection, end)}
+    names = " and ".join(dict.fromkeys(map(short, last.values())))
+    yield fix(
+        f"cache {where} in front of {chooses.label}",
+        f"Keep what {names} give {where}, in front of {chooses.method}, so that only the first epoch computes it",
+        *(InsertAfter(stage=each, method="cache", arguments=arguments) for each in last),
+        stages=inspection.measured(above),
+        reorders=_keeps_one_order(list(above.values()), chain.trunk(inspection)),
+        caveat=price(list(above.values()), size_bytes, where),
+    )
+
+
+def _reads_all(inspection: Inspection, chooses: Stage) -> bool:
+    """Return whether a stage that chooses among its inputs reads each to its end in a pass, or over and over in one."""
+    endless = [chain.endless(inspection, inspection.stage(number)) for number in chooses.inputs]
+    if chooses.method == "sample_from_datasets":
+        return all(endless) or not (any(endless) or chooses.arguments.get("stop_on_empty_dataset"))
+    return chooses.method == "choose_from_datasets" and all(endless)
+
+
+def _place(size_bytes: float | None, context: Context) -> tuple[str, dict[str, Value]]:
+    """Return the place that has room for a cache of that size, and the arguments of `cache`."""
+    return ("in memory", {}) if fits(size_bytes, context) else ("on disk", {"filename": "disk"})
+
+
+def fits(size_bytes: float | None, context: Context) -> bool:
+    """Return whether memory has room for so much, as far as both are known."""
+    free_bytes = context.free_memory_bytes
+    return size_bytes is None or free_bytes is None or size_bytes <= free_bytes
+
+
+def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:
+    """Return the stages from the source on that give the same in each epoch, end, and are made once."""
+    return list(itertools.takewhile(lambda stage: not stage.anew, chain.fixed_part(inspection, run)))
+
+
+def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
+    """Return the shuffles and repeats that end the fixed part, and what behind them may as well be in front of them.
+
+    A shuffle moves the same samples in the same order whether they are mapped or not, and a repeat repeats them; what
+    makes more or fewer of them changes what a shuffle has in its buffer, and so may pass a repeat only.
+    """
+    passed = list(itertools.takewhile(lambda stage: stage.method in ("shuffle", "repeat"), rest))
+    shuffles = any(stage.method == "shuffle" for stage in passed)
+    methods = {"map"} if shuffles else {"map", "filter", "flat_map", "interleave", *chain.READERS}
+    rest = rest[len(passed) :]
+    moved = itertools.takewhile(
+        lambda stage: stage.method in methods and not stage.anew and not chain.draws(stage), rest
+    )
+    return passed, list(moved) if passed else []
+
+
+def _in_file(stage: Stage) -> bool:
+    """Return whether it is a cache in a file, which every epoch reads: one in memory behind it may be faster."""
+    return stage.method == "cache" and stage.arguments.get("filename") not in (None, "")
+
+
+def size_bytes_of(inspection: Inspection, stage: Stage) -> float | None:
+    """Return the size of all that a stage gives in a pass; None where it is not known."""
+    cost, count = inspection.cost(stage.id), _pass_elements(inspection, stage)
+    if cost is None or cost.element_bytes is None or cost.elements is None or count is None:
+        return None
+    return cost.element_bytes * cost.elements * count
+
+
+def _pass_elements(inspection: Inspection, stage: Stage) -> float | None:
+    """Return how many elements of the sink a pass has; about, by the files' size, where TensorFlow does not know it.
+
+    What is read for one element is no measure of what it holds: a reader is ahead, in a short trial to the end.
+    """
+    if inspection.pass_elements is not None or inspection.source_bytes is None:
+        return inspection.pass_elements
+    readers = [
+        (each, inner)
+        for each in chain.upstream(inspection, stage)
+        for inner in each.with_inner()
+        if inner.method in chain.READERS
+    ]
+    cost = inspection.cost(readers[0][0].id) if len(readers) == 1 else None
+    if cost is None or not cost.element_bytes or not cost.elements:
+        return None
+    packed = readers[0][1].arguments.get("compression_type") not in (None, "")
+    of_one = inspection.read_bytes if packed else cost.element_bytes * cost.elements
+    return inspection.source_bytes / of_one if of_one else None
+
+
+def price(stages: Sequence[Stage], size_bytes: float | None, where: str) -> str:
+    """Return what keeping the elements of stages takes, and when it is right, as a sentence without its subject."""
+    if size_bytes is None:
+        text = f"takes an unknown size {where}, in which the whole dataset must fit"
+    else:
+        text = f"takes about {units.size(size_bytes)} {where}"
+    keeping = [stage for stage in stages if any(map(chain.may_differ, stage.with_inner()))]
+    if keeping:
+        text += f"; right only if {short(keeping[-1])} gives the same in each epoch"
+    if any(stage.shuffles_files for stage in stages):
+        text += "; the files then keep the order of the first epoch"
+    return text
+
+
+def price_of_results(call: MemoizableCall, batches: float | None) -> str:
+    """Return what keeping a call's results for so many batches takes, and when it is right, as `price` does."""
+    return f"{price([], call.kept_bytes(batches), 'in memory')}; right only if it gives the same in each epoch"
+
+
+def priced(fix: Fix, inspection: Inspection, elements: int) -> Fix:
+    """Return a fix that keeps something with its size, by the elements of a pass that a trial of it kept.
+
+    TensorFlow does not know how many come of a window, a filter or a generator.
+    """
+    calls = [edit.call for edit in fix.edits if isinstance(edit, Memoize)]
+    if calls:
+        return fix.model_copy(update={"because": price_of_results(calls[0], elements)})
+    inserted = [edit for edit in fix.edits if isinstance(edit, InsertAfter) and edit.method == "cache"]
+    cost = inspection.cost(fix.kept_stages[0]) if len(fix.kept_stages) == 1 == len(inserted) else None
+    if fix.kind != "cache" or cost is None or cost.element_bytes is None:
+        return fix
+    where = "on disk" if inserted[0].arguments else "in memory"
+    above = chain.upstream(inspection, inspection.stage(cost.stage))
+    return fix.model_copy(update={"because": price(above, cost.element_bytes * elements, where)})
+
+
+def _keeps_one_order(above: Sequence[Stage], behind: Iterable[Stage]) -> bool:
+    """Return whether a cache would give each epoch the files in one order, and nothing behind it shuffles again."""
+    shuffles = (each for each in behind if each.method == "shuffle")
+    again = any(each.arguments.get("reshuffle_each_iteration") is not False for each in shuffles)
+    return any(stage.shuffles_files for stage in above) and not again
