@@ -14,6 +14,8 @@ from pipeline_bench.model.function_edits import DivideMap, Memoize
 from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
 from pipeline_bench.text import units
 
+_IN_MEMORY = "in memory"
+
 
 def _cache_blocker(inspection: Inspection, context: Context) -> str | None:
     """Return why nothing would be read from a cache behind the fixed part."""
@@ -48,7 +50,7 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     if fixed[-1] not in kept:
         yield _cached(inspection, context, fixed[-1], out)
     passed, moved = _movable(run[len(fixed) :])
-    if moved:
+    if moved and _has_room(inspection, context, passed, moved[-1]):
         out += [MoveBefore(stage=stage.id, other=passed[0].id) for stage in moved]
         yield _cached(inspection, context, moved[-1], out, passed)
 
@@ -58,13 +60,13 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what a map computes before it draws random numbers: two maps, and a cache between them."""
     run = list(reversed(chain.trunk(inspection)))
     fixed = _fixed_part(inspection, run)
-    rest = itertools.dropwhile(lambda stage: stage.method in ("shuffle", "repeat"), run[len(fixed) :])
-    stage = next(rest, None)
+    passed = _mixing(run[len(fixed) :])
+    stage = next(iter(run[len(fixed) + len(passed) :]), None)
     if not fixed or stage is None or stage.method != "map" or stage.function is None or stage.anew:
         return
     if inspection.cold:
         return  # as in `cache`
-    if stage.function.fixed_statements is None:
+    if stage.function.fixed_statements is None or not _has_room(inspection, context, passed, stage):
         return
     divide = DivideMap(stage=stage.id, after=fixed[-1].id, statements=stage.function.fixed_statements)
     size_bytes, named = size_bytes_of(inspection, stage), short(stage)
@@ -78,7 +80,7 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
         InsertAfter(stage=fixed[-1].id, method="cache", arguments=arguments),
         stages=inspection.measured(each.id for each in (*above, stage)),
         reorders=_keeps_one_order(above, run[len(fixed) :]),
-        caveat=f"{price(above, size_bytes, where)}{as_large}",
+        caveat=f"{price(above, size_bytes, where, _shuffled_bytes(inspection, where, passed, stage))}{as_large}",
     )
 
 
@@ -102,7 +104,7 @@ def _cached(
         # Behind a repeat, one that reads several files at a time begins the next pass before the end of this one.
         reorders=_keeps_one_order(above, (*behind, *passed))
         or any(each.id in moved and each.method == "interleave" for each in above),
-        caveat=price(above, size_bytes, where),
+        caveat=price(above, size_bytes, where, _shuffled_bytes(inspection, where, passed, stage)),
     )
 
 
@@ -144,7 +146,7 @@ def _reads_all(inspection: Inspection, chooses: Stage) -> bool:
 
 def _place(size_bytes: float | None, context: Context) -> tuple[str, dict[str, Value]]:
     """Return the place that has room for a cache of that size, and the arguments of `cache`."""
-    return ("in memory", {}) if fits(size_bytes, context) else ("on disk", {"filename": "disk"})
+    return (_IN_MEMORY, {}) if fits(size_bytes, context) else ("on disk", {"filename": "disk"})
 
 
 def fits(size_bytes: float | None, context: Context) -> bool:
@@ -164,7 +166,7 @@ def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
     A shuffle moves the same samples in the same order whether they are mapped or not, and a repeat repeats them; what
     makes more or fewer of them changes what a shuffle has in its buffer, and so may pass a repeat only.
     """
-    passed = list(itertools.takewhile(lambda stage: stage.method in ("shuffle", "repeat"), rest))
+    passed = _mixing(rest)
     shuffles = any(stage.method == "shuffle" for stage in passed)
     methods = {"map"} if shuffles else {"map", "filter", "flat_map", "interleave", *chain.READERS}
     rest = rest[len(passed) :]
@@ -172,6 +174,39 @@ def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
         lambda stage: stage.method in methods and not stage.anew and not chain.draws(stage), rest
     )
     return passed, list(moved) if passed else []
+
+
+def _mixing(rest: Iterable[Stage]) -> list[Stage]:
+    """Return the shuffles and repeats that stages begin with."""
+    return list(itertools.takewhile(lambda stage: stage.method in ("shuffle", "repeat"), rest))
+
+
+def _shuffled_bytes(inspection: Inspection, where: str, passed: Sequence[Stage], stage: Stage) -> float | None:
+    """Return what shuffles hold beside a cache of what `stage` gives that moves in front of them; None if not known.
+
+    A cache in memory shares its elements with them. None of those that get no larger is counted either.
+    """
+    cost, size_bytes = inspection.cost(stage.id), size_bytes_of(inspection, stage)
+    if where == _IN_MEMORY:
+        return 0.0
+    if size_bytes is None or cost is None or not cost.element_bytes:
+        return None
+    held_bytes = 0.0
+    for number, shuffle in enumerate(passed):
+        now, size = inspection.cost(shuffle.id), shuffle.arguments.get("buffer_size")
+        is_smaller = now is not None and now.element_bytes is not None and now.element_bytes >= cost.element_bytes
+        if shuffle.method != "shuffle" or is_smaller:
+            continue
+        wanted_bytes = size * cost.element_bytes if isinstance(size, int) and size > 0 else size_bytes
+        repeated = any(each.method == "repeat" for each in passed[:number])
+        held_bytes += wanted_bytes if repeated else min(wanted_bytes, size_bytes)
+    return held_bytes
+
+
+def _has_room(inspection: Inspection, context: Context, passed: Sequence[Stage], stage: Stage) -> bool:
+    """Return whether memory has room for shuffles that a cache of what `stage` gives moves in front of."""
+    where, _ = _place(size_bytes_of(inspection, stage), context)
+    return fits(_shuffled_bytes(inspection, where, passed, stage), context)
 
 
 def _in_file(stage: Stage) -> bool:
@@ -208,12 +243,21 @@ def _pass_elements(inspection: Inspection, stage: Stage) -> float | None:
     return inspection.source_bytes / of_one if of_one else None
 
 
-def price(stages: Sequence[Stage], size_bytes: float | None, where: str) -> str:
-    """Return what keeping the elements of stages takes, and when it is right, as a sentence without its subject."""
+def price(stages: Sequence[Stage], size_bytes: float | None, where: str, held_bytes: float | None = None) -> str:
+    """Return what keeping the elements of stages takes, and when it is right, as a sentence without its subject.
+
+    Args:
+        stages: up to the one whose elements are kept.
+        size_bytes: of all of them; None where that is not known.
+        where: they are kept.
+        held_bytes: what the shuffles behind them then hold beside that.
+    """
     if size_bytes is None:
         text = f"takes an unknown size {where}, in which the whole dataset must fit"
     else:
         text = f"takes about {units.size(size_bytes)} {where}"
+    if held_bytes:
+        text += f", and the shuffle's buffer about {units.size(held_bytes)} of memory"
     keeping = [stage for stage in stages if any(map(chain.may_differ, stage.with_inner()))]
     if keeping:
         text += f"; right only if {short(keeping[-1])} gives the same in each epoch"
@@ -224,7 +268,7 @@ def price(stages: Sequence[Stage], size_bytes: float | None, where: str) -> str:
 
 def price_of_results(call: MemoizableCall, batches: float | None) -> str:
     """Return what keeping a call's results for so many batches takes, and when it is right, as `price` does."""
-    return f"{price([], call.kept_bytes(batches), 'in memory')}; right only if it gives the same in each epoch"
+    return f"{price([], call.kept_bytes(batches), _IN_MEMORY)}; right only if it gives the same in each epoch"
 
 
 def priced(fix: Fix, inspection: Inspection, elements: int) -> Fix:
@@ -239,9 +283,13 @@ def priced(fix: Fix, inspection: Inspection, elements: int) -> Fix:
     cost = inspection.cost(fix.kept_stages[0]) if len(fix.kept_stages) == 1 == len(inserted) else None
     if fix.kind != "cache" or cost is None or cost.element_bytes is None:
         return fix
-    where = "on disk" if inserted[0].arguments else "in memory"
-    above = chain.upstream(inspection, inspection.stage(cost.stage))
-    return fix.model_copy(update={"because": price(above, cost.element_bytes * elements, where)})
+    where = "on disk" if inserted[0].arguments else _IN_MEMORY
+    stage = inspection.stage(cost.stage)
+    behind = next((edit.other for edit in fix.edits if isinstance(edit, MoveBefore)), None)
+    passed = _mixing(itertools.dropwhile(lambda each: each.id != behind, reversed(chain.trunk(inspection))))
+    held_bytes = _shuffled_bytes(inspection, where, passed, stage)
+    because = price(chain.upstream(inspection, stage), cost.element_bytes * elements, where, held_bytes)
+    return fix.model_copy(update={"because": because})
 
 
 def _keeps_one_order(above: Sequence[Stage], behind: Iterable[Stage]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline_bench.diagnosis import fixes
-from pipeline_bench.diagnosis.fixes import Context
+from pipeline_bench.diagnosis.fixes import Context, caches
 from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.diagnosis import Attempt, Fix
 from pipeline_bench.model.edits import (
@@ -453,6 +453,56 @@ def test_decoding_behind_a_shuffle_is_cached_in_front_of_it() -> None:
     )
     found = of_kind(tried(chain_of(*stages)), "cache")
     assert (MoveBefore(stage=2, other=1), InsertAfter(stage=2, method="cache")) in [fix.edits for fix in found]
+
+
+def loaded_behind(shuffle_of: int, *, divided: bool = False, repeated: bool = False) -> Inspection:
+    """Names, a shuffle of them, and a map that makes a MiB of each: 3200 in a pass."""
+    load = function("load", random=divided).model_copy(update={"fixed_statements": 3 if divided else None})
+    again = [stage(1, "repeat", 0)] if repeated else []
+    count = len(again)
+    mixed = stage(count + 1, "shuffle", count, buffer_size=shuffle_of)
+    stages = (source("from_tensor_slices"), *again, mixed, stage(count + 2, "map", count + 1, of=load))
+    small = [cost(each.id, 0.01, elements=32, element_bytes=60) for each in stages[:-1]]
+    return inspection(stages, (*small, cost(count + 2, 20.0, elements=32, element_bytes=2**20)))
+
+
+@pytest.mark.parametrize("divided", [False, True])
+@pytest.mark.parametrize(
+    ("shuffle_of", "repeated", "free_gib", "priced"),
+    [
+        (3200, False, 4, "takes about 3.12 GiB in memory"),  # which its shuffle shares
+        (3200, False, 2, None),
+        (10**6, False, 2, None),
+        (1024, False, 2, "takes about 3.12 GiB on disk, and the shuffle's buffer about 1.00 GiB of memory"),
+        (10**6, False, 3.1, None),
+        (10**6, True, 4, "takes about 3.12 GiB in memory"),
+        (5000, True, 3, None),  # it holds more than a pass
+    ],
+)
+def test_no_cache_on_disk_moves_in_front_of_a_shuffle_that_would_hold_more_than_fits_in_memory(
+    shuffle_of: int, repeated: bool, free_gib: float, priced: str | None, divided: bool
+) -> None:
+    looked = loaded_behind(shuffle_of, divided=divided, repeated=repeated)
+    found = of_kind(tried(looked, free_memory_bytes=free_gib * 2**30), "cache_within_map" if divided else "cache")
+    of_names = [] if divided else [fix for fix in found if fix.edits == (InsertAfter(stage=0, method="cache"),)]
+    assert len(of_names) == (not divided), "which cannot hold much stays"
+    moved = [fix.because.split(", if it")[0] for fix in found if fix not in of_names]
+    assert moved == ([] if priced is None else [priced])
+
+
+def test_a_shuffle_whose_elements_become_smaller_holds_no_more_for_a_cache_on_disk() -> None:
+    looked = loaded_behind(3200)
+    costs = tuple(each.model_copy(update={"element_bytes": 2**21}) for each in looked.costs[:2])
+    looked = looked.model_copy(update={"costs": (*costs, looked.costs[2])})
+    found = of_kind(tried(looked, free_memory_bytes=2**31), "cache")
+    assert "takes about 3.12 GiB on disk" in [fix.because for fix in found]
+
+
+def test_the_price_of_a_cache_that_a_trial_filled_still_has_the_shuffle_behind_it() -> None:
+    looked = loaded_behind(1024)
+    found = of_kind(tried(looked, free_memory_bytes=2**31), "cache")
+    moved = next(fix for fix in found if isinstance(fix.edits[0], MoveBefore))
+    assert caches.priced(moved, looked, 3200).because == moved.because
 
 
 def test_what_a_cache_spares_the_later_epochs_is_told_with_its_part_of_the_first() -> None:
