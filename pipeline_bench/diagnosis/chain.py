@@ -24,6 +24,7 @@ READERS = frozenset(
 _WAITS = 0.5
 """Less CPU time than this part of the elapsed time: it mostly waits."""
 _ENDS_THE_FIXED_PART = frozenset({"shuffle", "repeat", "snapshot", "sample_from_datasets", "rejection_resample"})
+_PASS_NAMES_ON = frozenset({"repeat", "prefetch", "with_options"})
 
 
 def consumers(inspection: Inspection, stage: Stage) -> list[Stage]:
@@ -114,6 +115,22 @@ def endless(inspection: Inspection, stage: Stage) -> bool:
 def reads_files(stage: Stage) -> bool:
     """Return whether the stage reads files itself, or what it opens for each element does."""
     return any(each.method in READERS for each in stage.with_inner())
+
+
+def shuffles_files(stages: Collection[Stage], stage: Stage) -> bool:
+    """Return whether a stage among these gives files in another order in each epoch.
+
+    It lists them so, or shuffles their names, which a stage behind it opens: their samples are not mixed by that.
+    """
+    names = stage.method == "shuffle" and stage.element == "string[]" and not _keeps_order(stage)
+    behind = [each for each in stages if stage.id in each.inputs] if names else []
+    while len(behind) == 1 and behind[0].method in _PASS_NAMES_ON:
+        behind = [each for each in stages if behind[0].id in each.inputs]
+    return stage.shuffles_files or (len(behind) == 1 and reads_files(behind[0]))
+
+
+def _keeps_order(shuffle: Stage) -> bool:
+    return shuffle.arguments.get("reshuffle_each_iteration") is False
 
 
 def draws(stage: Stage) -> bool:
@@ -316,15 +333,20 @@ def one_pass(inspection: Inspection) -> str:
 
 
 def fixed_part(inspection: Inspection, run: Sequence[Stage]) -> list[Stage]:
-    """Return those of a run of stages, from the source on, that give the same in each epoch, and end."""
+    """Return those of a run of stages, from the source on, that give the same in each epoch, and end.
+
+    Files may come in another order.
+    """
+    names = [stage for stage in run if stage.method == "shuffle" and shuffles_files(inspection.stages, stage)]
     fixed: list[Stage] = []
     for stage in run:
-        same_order = stage.method == "shuffle" and stage.arguments.get("reshuffle_each_iteration") is False
+        same_order = stage.method == "shuffle" and (stage in names or _keeps_order(stage))
         varies = stage.method in _ENDS_THE_FIXED_PART or stage.is_random
         if (varies and not same_order) or endless(inspection, stage):
             break
         fixed.append(stage)
-    while fixed and fixed[-1].method in ("prefetch", "with_options"):  # what is kept need not be kept ready, nor set
+    # What is kept need not be kept ready, nor set; and names alone are not worth one order.
+    while fixed and (fixed[-1].method in ("prefetch", "with_options") or fixed[-1] in names):
         fixed.pop()
     before = upstream(inspection, fixed[0]) if fixed else []
     return [] if any(each.is_random for each in before) else fixed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -49,7 +50,8 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     out: list[Edit] = [Remove(stage=stage.id) for stage in kept]  # a cache that is there moves
     if fixed[-1] not in kept:
         yield _cached(inspection, context, fixed[-1], out)
-    passed, moved = _movable(run[len(fixed) :])
+    mixes_files = functools.partial(chain.shuffles_files, inspection.stages)  # those go on in front of what opens them
+    passed, moved = _movable(list(itertools.dropwhile(mixes_files, run[len(fixed) :])))
     if moved and _has_room(inspection, context, passed, moved[-1]):
         out += [MoveBefore(stage=stage.id, other=passed[0].id) for stage in moved]
         yield _cached(inspection, context, moved[-1], out, passed)
@@ -157,7 +159,7 @@ def fits(size_bytes: float | None, context: Context) -> bool:
 
 def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:
     """Return the stages from the source on that give the same in each epoch, end, and are made once."""
-    return list(itertools.takewhile(lambda stage: not stage.anew, chain.fixed_part(inspection, run)))
+    return chain.fixed_part(inspection, list(itertools.takewhile(lambda stage: not stage.anew, run)))
 
 
 def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
@@ -261,7 +263,7 @@ def price(stages: Sequence[Stage], size_bytes: float | None, where: str, held_by
     keeping = [stage for stage in stages if any(map(chain.may_differ, stage.with_inner()))]
     if keeping:
         text += f"; right only if {short(keeping[-1])} gives the same in each epoch"
-    if any(stage.shuffles_files for stage in stages):
+    if any(chain.shuffles_files(stages, stage) for stage in stages):
         text += "; the files then keep the order of the first epoch"
     return text
 
@@ -296,4 +298,4 @@ def _keeps_one_order(above: Sequence[Stage], behind: Iterable[Stage]) -> bool:
     """Return whether a cache would give each epoch the files in one order, and nothing behind it shuffles again."""
     shuffles = (each for each in behind if each.method == "shuffle")
     again = any(each.arguments.get("reshuffle_each_iteration") is not False for each in shuffles)
-    return any(stage.shuffles_files for stage in above) and not again
+    return any(chain.shuffles_files(above, stage) for stage in above) and not again

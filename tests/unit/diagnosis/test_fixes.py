@@ -361,6 +361,61 @@ def test_a_cache_that_would_give_each_epoch_the_files_in_one_order_needs_an_opti
     assert found.reorders is reorders
 
 
+def opened_names(
+    *between: str, mixed: bool = False, element: str = "string[]", reader: str = "TFRecordDataset"
+) -> Inspection:
+    """Shuffled names of files, an interleave that reads them, and a map that parses what it reads."""
+    stages = [
+        source("from_tensor_slices"),
+        stage(1, "shuffle", 0, buffer_size=9).model_copy(update={"element": element}),
+    ]
+    stages += [stage(2 + number, method, 1 + number) for number, method in enumerate(between)]
+    last = len(stages)
+    stages += [stage(last, "interleave", last - 1, of=function("open"), inner=(stage(99, reader),))]
+    stages += [mapped(last + 1, "parse")]
+    stages += [stage(last + 2, "shuffle", last + 1, buffer_size=100)] if mixed else []
+    return chain_of(*stages, stage(len(stages), "batch", len(stages) - 1))
+
+
+@pytest.mark.parametrize("between", [(), ("prefetch",)])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_shuffle_of_names_that_are_opened_behind_it_is_like_a_list_of_files_in_any_order(
+    mixed: bool, between: tuple[str, ...]
+) -> None:
+    found = tried(opened_names(*between, mixed=mixed), allow_reordering=True)
+    (fix,) = of_kind(found, "cache")
+    assert fix.kept_stages == [3 + len(between) + (not mixed)], "behind all that is fixed"
+    assert fix.because.endswith("; the files then keep the order of the first epoch")
+    assert fix.reorders is not mixed
+    assert 1 in fix.stages
+
+
+def test_what_opens_shuffled_names_is_cached_in_front_of_a_repeat_and_behind_their_shuffle() -> None:
+    edits = [fix.edits for fix in of_kind(tried(opened_names("repeat"), allow_reordering=True), "cache")]
+    behind = (MoveBefore(stage=3, other=2), MoveBefore(stage=4, other=2), InsertAfter(stage=4, method="cache"))
+    assert behind in edits
+
+
+@pytest.mark.parametrize(
+    "looked",
+    [
+        opened_names(element="int64[]"),
+        opened_names(reader="from_tensor_slices"),
+        opened_names("take"),  # it would keep the files that it takes in the first epoch
+        opened_names("shuffle"),
+    ],
+)
+def test_a_shuffle_of_anything_else_than_names_ends_what_is_cached(looked: Inspection) -> None:
+    assert [fix.kept_stages for fix in of_kind(tried(looked, allow_reordering=True), "cache")] == [[0]]
+
+
+def test_names_that_nothing_fixed_opens_are_not_kept_in_one_order() -> None:
+    looked = opened_names()
+    mixing = looked.stages[2].model_copy(update={"inner": (stage(8, "TFRecordDataset"), stage(9, "shuffle", 8))})
+    looked = looked.model_copy(update={"stages": (*looked.stages[:2], mixing, *looked.stages[3:])})
+    assert [fix.kept_stages for fix in of_kind(tried(looked), "cache")] == [[0]]
+
+
 def test_a_cache_stands_before_the_first_random_stage_with_its_size() -> None:
     looked = chain_of(*augmented()).model_copy(
         update={"costs": tuple(cost(n, 5.0, elements=32, element_bytes=2**20) for n in range(5))}
