@@ -106,6 +106,8 @@ class UserFunction(Data):
     """Whether it leaves the graph for Python (`tf.py_function`, `tf.numpy_function`); of a generator always."""
     stateful: bool = False
     """Whether it holds stateful ops, random ones for example: tf.data then does not parallelise it by itself."""
+    changes_state: bool = False
+    """Whether an op of its graph may change a state: of stateful ops, all that do more than read one or draw."""
     random: bool = False
     """Whether it draws random numbers, others at each call. Stateless random ops do not, unless a state seeds them."""
     parses_examples: bool = False

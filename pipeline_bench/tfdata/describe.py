@@ -40,6 +40,24 @@ _READING_OPS = frozenset(
     }
 )
 """Stateful ops that change no state."""
+_DRAWING_OPS = frozenset(
+    {
+        "Multinomial",
+        "ParameterizedTruncatedNormal",
+        "RandomCrop",
+        "RandomGamma",
+        "RandomPoisson",
+        "RandomPoissonV2",
+        "RandomShuffle",
+        "RandomStandardNormal",
+        "RandomUniform",
+        "RandomUniformInt",
+        "SampleDistortedBoundingBox",
+        "SampleDistortedBoundingBoxV2",
+        "TruncatedNormal",
+    }
+)
+"""Stateful ops whose only state is a generator of their own, which they lock; no variable seeds them."""
 _WRITING_OPS = re.compile(r"Write|Save|MergeV2Checkpoints")
 _PARSING_OPS = {"ParseExampleV2", "ParseSingleExample"}
 _DATASET_OP = re.compile(r"Dataset(V\d+)?$")
@@ -130,6 +148,7 @@ def function(given: Any, dataset: Any, generator: bool = False) -> UserFunction:
         line=getattr(code, "co_firstlineno", None),
         python=generator or bool(ops & PYTHON_OPS),
         stateful=generator or stateful,
+        changes_state=changes_state(dataset),
         # Stateless random ops alone give the same for the same seed, which tf.data knows: it parallelises such a map.
         # Keras' random layers give them a seed out of a variable.
         random=stateful and any(_RANDOM_OPS.search(op) for op in ops),
@@ -139,7 +158,7 @@ def function(given: Any, dataset: Any, generator: bool = False) -> UserFunction:
 
 def changes_state(dataset: Any) -> bool:
     """Return whether a function of a dataset may change a state, of a variable or of a table for example."""
-    return any(_is_stateful(op) for op in _ops(dataset) - _NOT_COUNTED - _READING_OPS)
+    return any(_is_stateful(op) for op in _ops(dataset) - _NOT_COUNTED - _READING_OPS - _DRAWING_OPS)
 
 
 def leaves_graph(graph: Any) -> bool:

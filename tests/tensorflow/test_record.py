@@ -88,6 +88,41 @@ def test_stateless_random_ops_draw_nothing_new_unless_a_state_seeds_them() -> No
     assert random(lambda x: generator.make_seeds(1)[:, 0])
 
 
+def test_what_reads_a_table_or_draws_changes_no_state_unless_a_variable_seeds_it() -> None:
+    import tensorflow as tf
+
+    initial = tf.lookup.KeyValueTensorInitializer([1], [2], key_dtype=tf.int64, value_dtype=tf.int64)
+    table, count = tf.lookup.StaticHashTable(initial, -1), tf.Variable(0)
+    generator, flip = tf.random.Generator.from_seed(1), tf.keras.layers.RandomFlip()
+
+    def kind(mapped: Any) -> tuple[bool, bool]:
+        picture = tf.data.Dataset.range(9).map(lambda x: tf.fill([4, 4, 3], tf.cast(x, tf.float32)))
+        function = recorded.recipe_of(lambda: picture.map(mapped)).stages[-1].function
+        assert function is not None
+        return function.stateful, function.changes_state
+
+    def drawn(x: Any) -> Any:
+        return tf.image.random_brightness(tf.image.random_crop(x, [2, 2, 3]), 0.1) + tf.random.normal([])
+
+    assert kind(drawn) == (True, False)
+    assert kind(lambda x: table.lookup(tf.cast(x, tf.int64))) == (True, False)
+    assert kind(lambda x: x + tf.cast(count, tf.float32)) == (True, False)
+    assert kind(lambda x: x + tf.cast(count.assign_add(1), tf.float32)) == (True, True)
+    assert kind(lambda x: x + generator.normal([])) == (True, True)
+    assert kind(flip) == (True, True)
+
+
+def test_an_interleave_draws_if_what_it_opens_does() -> None:
+    import tensorflow as tf
+
+    def opened(x: Any) -> Any:
+        return tf.data.Dataset.range(x).map(lambda y: tf.cast(y, tf.float32) + tf.random.normal([]))
+
+    function = recorded.recipe_of(lambda: tf.data.Dataset.range(9).interleave(opened)).stages[-1].function
+    assert function is not None
+    assert (function.random, function.changes_state) == (True, False)
+
+
 def test_what_an_older_function_for_apply_was_given_says_whether_it_runs_in_parallel() -> None:
     import tensorflow as tf
 

@@ -23,6 +23,8 @@ _FILES_A_CORE = 4
 _MOST_FILES = 16
 """Each open file has its buffers; AUTOTUNE decides how many of them are read at the same time."""
 _OTHER_ORDER = "the files' samples are mixed in another order"
+_NEEDS_THREADS = "its function must be safe to call from several threads"
+_OTHER_DRAWS = "which sample gets which random numbers then differs from run to run, also with a seed"
 _DEFAULTS: dict[str, Value] = {
     "autotune.enabled": True,
     "experimental_optimization.apply_default_optimizations": True,
@@ -41,7 +43,7 @@ def parallel_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
         if stage.method != "map" or by_default:
             continue
         alone = given in (None, 1)
-        threads = alone and chain.may_differ(stage)
+        threads = alone and _needs_threads(stage)
         for calls in _degrees(stage, inspection, context.cores):
             edits: list[Edit] = [SetArgument(stage=stage.id, argument="num_parallel_calls", value=calls)]
             variant = f"parallel {stage.label}"
@@ -56,7 +58,7 @@ def parallel_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 *edits,
                 reorders=alone and chain.any_order(inspection, stage),
                 threads=threads,
-                caveat="its function must be safe to call from several threads" if threads else "",
+                caveat=_NEEDS_THREADS if threads else _OTHER_DRAWS if alone and chain.draws(stage) else "",
             )
 
 
@@ -170,7 +172,7 @@ def options(inspection: Inspection, context: Context) -> Iterator[Fix]:
             "Run the filters on several cores",
             SetOptions(options={"experimental_optimization.filter_parallelization": True}),
             stages=[stage.id for stage in filters],
-            threads=any(chain.may_differ(stage) for stage in filters),
+            threads=any(_needs_threads(stage) or chain.draws(stage) for stage in filters),
         )
 
 
@@ -243,8 +245,12 @@ def _of_interleave(inspection: Inspection, stage: Stage, files: int) -> Iterator
 
 
 def _needs_threads(stage: Stage) -> bool:
-    """Return whether a function of the user's in it must be safe to run on several threads at once."""
-    return any(map(chain.may_differ, stage.with_inner()))
+    """Return whether a function of the user's in it must be safe to run on several threads at once.
+
+    A table or a variable that is only read is, and an op that draws; tf.data leaves them on one thread nevertheless.
+    """
+    functions = (each.function for each in stage.with_inner() if each.function is not None)
+    return any(function.python or function.changes_state for function in functions)
 
 
 def _waits_for_its_turn(stage: Stage, inspection: Inspection) -> bool:

@@ -104,7 +104,7 @@ def windows(**arguments: Any) -> tuple[Stage, ...]:
 
 def mapped(number: int, name: str = "f", **arguments: Any) -> Stage:
     """A map of the user's function behind the stage before it; `random` and its like are the function's."""
-    of_function = ("random", "python", "stateful", "parses_examples", "on_batches")
+    of_function = ("random", "python", "stateful", "changes_state", "parses_examples", "on_batches")
     kinds = {key: arguments.pop(key) for key in of_function if key in arguments}
     return stage(number, "map", number - 1, of=function(name, **kinds), **arguments)
 
@@ -259,6 +259,34 @@ def test_a_stateless_map_that_tf_data_does_not_parallelise_keeps_its_order() -> 
 def test_the_edits_of_a_kind(kind: str, stages: tuple[Stage, ...], expected: list[tuple[Any, ...]]) -> None:
     found = [fix.edits for fix in of_kind(tried(chain_of(*stages)), kind)]
     assert sorted(found, key=str) == sorted(expected, key=str)
+
+
+@pytest.mark.parametrize(
+    ("of", "threads", "caveat"),
+    [
+        ({"stateful": True}, False, ""),  # it reads a table or a variable
+        ({"random": True}, False, "with a seed"),
+        ({"changes_state": True}, True, "safe to call from several threads"),
+        ({"random": True, "changes_state": True}, True, "safe to call from several threads"),
+        ({"python": True}, True, "safe to call from several threads"),
+    ],
+)
+def test_only_what_runs_python_or_changes_a_state_is_not_run_on_several_threads_unasked(
+    of: dict[str, bool], threads: bool, caveat: str
+) -> None:
+    looked = chain_of(source(), mapped(1, "augment", **of), stage(2, "batch", 1))
+    found = tried(looked)
+    (fix,) = of_kind(found, "parallel_map")
+    assert (fix.threads, reason(found, "parallel_map") != "") == (threads, threads)
+    assert caveat in fix.because
+    opened = stage(1, "interleave", 0, of=function("open"), inner=(mapped(9, **of),), cycle_length=2)
+    assert of_kind(tried(chain_of(source(), opened)), "parallel_interleave")[0].threads is threads
+
+
+@pytest.mark.parametrize(("of", "threads"), [({"stateful": True}, False), ({"random": True}, True)])
+def test_a_filter_that_draws_leaves_out_others_on_several_threads(of: dict[str, bool], threads: bool) -> None:
+    stages = (source(), stage(1, "filter", 0, of=function("usable", **of)))  # type: ignore[arg-type]
+    assert [fix.threads for fix in of_kind(tried(chain_of(*stages)), "options")] == [threads]
 
 
 def test_a_map_that_waits_is_given_more_calls_than_cores() -> None:
