@@ -81,7 +81,7 @@ def parallel_interleave(inspection: Inspection, context: Context) -> Iterator[Fi
     files = min(_MOST_FILES, max(4, _FILES_A_CORE * context.cores))
     for stage in inspection.stages:
         if stage.method == "interleave":
-            yield from _of_interleave(inspection, stage, files)
+            yield from _of_interleave(inspection, stage, files, context.cores)
         elif stage.method == "flat_map" and chain.reads_files(stage):
             yield fix(
                 f"interleave for {stage.label}",
@@ -94,7 +94,8 @@ def parallel_interleave(inspection: Inspection, context: Context) -> Iterator[Fi
         elif stage.method in ("TFRecordDataset", "TextLineDataset"):
             names = str(stage.arguments.get("filenames", ""))
             several = not names or (names.endswith(" files") and names != "1 files")
-            if several and stage.arguments.get("num_parallel_reads") in (None, 1):
+            present = stage.arguments.get("num_parallel_reads")
+            if several and (present is None or (isinstance(present, int) and 0 < present < context.cores)):
                 yield fix(
                     f"parallel reads in {stage.label}",
                     f"Have {short(stage)} read {files} files at the same time",
@@ -221,16 +222,22 @@ def _pool(inspection: Inspection) -> int:
     return max((size for size in sizes if isinstance(size, int)), default=0)
 
 
-def _of_interleave(inspection: Inspection, stage: Stage, files: int) -> Iterator[Fix]:
+def _of_interleave(inspection: Inspection, stage: Stage, files: int, cores: int) -> Iterator[Fix]:
     given, cycle = stage.arguments.get("num_parallel_calls"), stage.arguments.get("cycle_length")
     parallel = SetArgument(stage=stage.id, argument="num_parallel_calls", value=AUTOTUNE)
-    if given is None or given == 1:
+    cycle = None if cycle == AUTOTUNE else cycle
+    # Without a cycle_length tf.data takes one input a core in turn, but with num_parallel_calls only so many as that
+    # says, and of AUTOTUNE one: the order would be another, and nothing be read beside it.
+    in_turn = [SetArgument(stage=stage.id, argument="cycle_length", value=cores)] if cycle is None else []
+    more = isinstance(given, int) and isinstance(cycle, int) and 0 < given < min(cores, cycle)
+    if given is None or more:
         yield fix(
             f"parallel {stage.label}",
-            f"Have {short(stage)} read its inputs in parallel",
+            f"Have {short(stage)} read its inputs in parallel{', as many in turn as now' if in_turn else ''}",
+            *in_turn,
             parallel,
             reorders=chain.any_order(inspection, stage),
-            threads=_needs_threads(stage),
+            threads=given in (None, 1) and _needs_threads(stage),
         )
     if cycle is None or (isinstance(cycle, int) and 0 < cycle < files):
         yield fix(

@@ -279,7 +279,7 @@ def test_only_what_runs_python_or_changes_a_state_is_not_run_on_several_threads_
     (fix,) = of_kind(found, "parallel_map")
     assert (fix.threads, reason(found, "parallel_map") != "") == (threads, threads)
     assert caveat in fix.because
-    opened = stage(1, "interleave", 0, of=function("open"), inner=(mapped(9, **of),), cycle_length=2)
+    opened = stage(1, "interleave", 0, of=function("open"), inner=(mapped(9, "augment", **of),), cycle_length=2)
     assert of_kind(tried(chain_of(source(), opened)), "parallel_interleave")[0].threads is threads
 
 
@@ -308,6 +308,34 @@ def test_an_interleave_keeps_its_order_unless_its_cycle_grows() -> None:
         tried(chain_of(stage(0, "range"), stage(1, "interleave", 0, of=function("open")))), "parallel_interleave"
     )
     assert [fix.reorders for fix in found] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, [("cycle_length", 3), ("num_parallel_calls", AUTOTUNE)]),  # by itself AUTOTUNE takes one in turn
+        ({"cycle_length": AUTOTUNE}, [("cycle_length", 3), ("num_parallel_calls", AUTOTUNE)]),
+        ({"cycle_length": 5}, [("num_parallel_calls", AUTOTUNE)]),
+        ({"cycle_length": 5, "num_parallel_calls": 2}, [("num_parallel_calls", AUTOTUNE)]),
+        ({"cycle_length": 5, "num_parallel_calls": 3}, None),
+        ({"cycle_length": 2, "num_parallel_calls": 2}, None),  # it reads all that are in turn
+        ({"num_parallel_calls": 1}, None),
+    ],
+)
+def test_an_interleave_in_parallel_has_as_many_inputs_in_turn_as_before(
+    given: dict[str, int], expected: list[tuple[str, int]] | None
+) -> None:
+    opened = stage(1, "interleave", 0, of=function("open")).model_copy(update={"arguments": given})
+    found = of_kind(tried(chain_of(source(), opened), cores=3), "parallel_interleave")
+    kept = [fix for fix in found if not fix.reorders]
+    edits = None if expected is None else [SetArgument(stage=1, argument=name, value=of) for name, of in expected]
+    assert [list(fix.edits) for fix in kept] == ([] if edits is None else [edits])
+
+
+@pytest.mark.parametrize(("reads", "is_tried"), [(None, True), (2, True), (4, False)])
+def test_fewer_parallel_reads_than_cores_are_raised(reads: int | None, is_tried: bool) -> None:
+    looked = chain_of(source("TFRecordDataset", num_parallel_reads=reads), stage(1, "batch", 0))
+    assert bool(of_kind(tried(looked, cores=4), "parallel_interleave")) is is_tried
 
 
 def augmented() -> tuple[Stage, ...]:
