@@ -134,7 +134,8 @@ class Watched:
         in_function = bool(tf.inside_function())
         if self._is_in_library or (self._may_not_trace() if in_function else not tf.executing_eagerly()):
             return plain()
-        timed = self._probed(dataset, lambda lines: lines.of_traced(by_itself=True) if in_function else lines.of_loop())
+        line = operator.methodcaller("of_traced", by_itself=True) if in_function else operator.methodcaller("of_loop")
+        timed = self._probed(dataset, line, None if in_function else dataset)
         return plain() if timed is dataset else iter(timed)
 
     def scanned(self, dataset: Any) -> Any:
@@ -163,12 +164,12 @@ class Watched:
     def _is_in_library(self) -> bool:
         return bool(getattr(self._in_library, "depth", 0))
 
-    def _probed(self, dataset: Any, line: Callable[[Any], str | None]) -> Any:
-        """Return the dataset, timed where its loop is watched, and was not timed by the program itself."""
+    def _probed(self, dataset: Any, line: Callable[[Any], str | None], data: Any = None) -> Any:
+        """Return the dataset, timed where its loop over `data` is watched, and the program does not time it itself."""
         probe = sys.modules.get("pipeline_bench.monitoring.probe")
         if probe is not None and isinstance(dataset, probe.ProbedDataset):
             return dataset
-        loop = self._guarded(lambda: self._loop(line))
+        loop = self._guarded(lambda: self._loop(line, data))
         return dataset if loop is None else self._guarded(lambda: loop.probed(dataset), dataset)
 
     def session_run(self, session: Any, fetches: Any, feed: Any, plain: Callable[[Any], Any]) -> Any:
@@ -282,7 +283,7 @@ class Watched:
 
         return self._guarded(make)
 
-    def batches(self, iterator: Any, framework: str) -> Any:
+    def batches(self, iterator: Any, framework: str, data: Any) -> Any:
         """Return an iterator of a DataLoader or of grain, whose waits are recorded where its loop is watched."""
         if self._is_in_library:
             return iterator
@@ -293,26 +294,26 @@ class Watched:
 
             return IteratorMonitor(where, framework, self._out)
 
-        loop = self._guarded(lambda: self._watched_loop(_lines().of_user(), begin))
+        loop = self._guarded(lambda: self._watched_loop(_lines().of_user(), begin, data))
         return iterator if loop is None else self._guarded(lambda: loop.timed(iterator), iterator)
 
-    def _loop(self, line: Callable[[Any], str | None]) -> Any:
+    def _loop(self, line: Callable[[Any], str | None], data: Any = None) -> Any:
         def begin(where: str) -> Any:
             with _no_collection():
                 from pipeline_bench.monitoring.loop import DatasetMonitor
 
             return DatasetMonitor(where, self._out, lasting=True)
 
-        return self._watched_loop(line(_lines()), begin)
+        return self._watched_loop(line(_lines()), begin, data)
 
-    def _watched_loop(self, where: str | None, begin: Callable[[str], Any]) -> Any:
-        """Return what watches the loop of a line; None where it is to be left alone."""
+    def _watched_loop(self, where: str | None, begin: Callable[[str], Any], data: Any = None) -> Any:
+        """Return what watches the loop of a line over these data; None where it is to be left alone."""
         if where is None:
             return None
-        function = getattr(self._in_library, "function", None)
-        return self._loops.of(where, functools.partial(self._begun, where, begin), function)
+        function, path = getattr(self._in_library, "function", None), 0 if data is None else _lines().path()
+        return self._loops.of(where, functools.partial(self._begun, begin), function, data, path)
 
-    def _begun(self, where: str, begin: Callable[[str], Any]) -> Any:
+    def _begun(self, begin: Callable[[str], Any], where: str) -> Any:
         with self.inside_library():
             loop = begin(where)
         loop.record.on_kept, loop.passes.counts_start_up = self._write, not self._trainings
@@ -389,10 +390,9 @@ _traced: Callable[[Any], str | None] = operator.methodcaller("of_traced", by_its
 
 def imported(module: Any) -> None:
     """Patch a module that the program has just imported."""
-    watched = _watched()
     from pipeline_bench.injection import patches
 
-    patches.apply(module, watched)
+    patches.apply(module, _watched())
 
 
 @functools.cache

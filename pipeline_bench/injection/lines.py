@@ -82,6 +82,21 @@ def of_user() -> str | None:
     return None
 
 
+def path() -> int:
+    """Return a number of the calls that lead to here, of the user's code and of libraries.
+
+    They distinguish a training from a validation which iterate in the same function, of the program or of a library.
+    """
+    frames = user_code.outward(sys._getframe(1))
+    theirs = [(frame.f_code, frame.f_lineno) for frame in frames if _is_on_path(frame.f_code.co_filename)]
+    return hash(tuple(theirs))
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_on_path(file: str) -> bool:
+    return not _is_no_program(file) and user_code.origin(file) in ("user", "library")
+
+
 def _by(frame: FrameType) -> str:
     return f", by {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 

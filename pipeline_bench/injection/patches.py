@@ -196,10 +196,10 @@ def _patch_grain(module: Any, watched: Watched) -> None:
 
 
 def _time_iterators(iterable: Any, watched: Watched, framework: Callable[[], str]) -> None:
-    def around(_: Any, call: Callable[[], Any]) -> Any:
+    def around(data: Any, call: Callable[[], Any]) -> Any:
         with watched.inside_library():
             iterator = call()
-        return watched.batches(iterator, framework())
+        return watched.batches(iterator, framework(), data)
 
     _put_around(iterable, "__iter__", around)
 

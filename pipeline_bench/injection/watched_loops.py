@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
+from pipeline_bench.injection.places import Places
+
 WATCHED_LOOPS = 4
-"""Loops that are watched in a process, identified by the line of the `for`."""
+"""Loops that are watched in a process, identified by the line of the `for`, and by what they iterate over."""
 STEPS_OF_A_BATCH = 2
 """A `fit` of no more is given a batch or two: it is a step of a loop."""
 _CALLS_A_BATCH = 50
@@ -20,6 +22,7 @@ class WatchedLoops:
 
     def __init__(self) -> None:
         self._by_line: dict[str, Any] = {}
+        self._places = Places()
         self._by_function: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
         """Those that were traced with a `tf.function`."""
         self._steps: WeakSet[Any] = WeakSet()
@@ -38,14 +41,17 @@ class WatchedLoops:
         self._hears = False
         """Whether any call, or function, was seen to train: of PyTorch, JAX and others none ever is."""
 
-    def of(self, where: str, begin: Callable[[], Any], function: Any = None) -> Any:
-        """Return what watches the loop of a line; None where it is to be left alone.
+    def of(self, where: str, begin: Callable[[str], Any], function: Any = None, data: Any = None, path: int = 0) -> Any:
+        """Return what watches the loop of a line over these data; None where it is to be left alone.
 
         Args:
             where: the line.
-            begin: begins to watch it.
+            begin: begins to watch it, under the name that it is given.
             function: the `tf.function` that it is in.
+            data: what it iterates over, where that is known.
+            path: from where it is called, by any number.
         """
+        where = self._places.name(where, path, data, self._last_taken)
         if where in self._looks:
             return None
         if where not in self._by_line:
@@ -53,10 +59,17 @@ class WatchedLoops:
                 self._unwatched[where] = None
                 return None
             self._unwatched.pop(where, None)
-            self._by_line[where] = begin()
+            self._by_line[where] = begin(where)
         if function is not None:
             self._by_function.setdefault(function, []).append(self._by_line[where])
         return self._by_line[where]
+
+    def _last_taken(self, where: str) -> int:
+        loop = self._by_line.get(where)
+        if loop is None:
+            return -1
+        loop.read(settled=False)  # what graphs have taken is known once it is read
+        return int(loop.last_taken)
 
     @property
     def unwatched(self) -> list[str]:

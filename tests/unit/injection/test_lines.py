@@ -87,6 +87,19 @@ def test_a_loop_that_a_library_has_is_called_by_the_users_line_that_calls_it() -
     assert over_dataset is None
 
 
+def test_a_training_and_a_validation_that_one_function_iterates_over_differ_in_what_called_it() -> None:
+    def epoch() -> int:
+        return lines.path()
+
+    def run() -> tuple[int, int]:
+        training = epoch()
+        return training, epoch()
+
+    (training, validation), (again, _) = (run() for _ in range(2))
+    assert training == again
+    assert training != validation
+
+
 @pytest.mark.parametrize(
     "maker",
     ["tensorflow/python/ops/script_ops.py", "torch/utils/data/_utils/fetch.py", "grain/_src/python/data_loader.py"],

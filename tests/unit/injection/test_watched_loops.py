@@ -26,15 +26,15 @@ def looked(loop: Any) -> None:
 
 
 @pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Callable[[WatchedLoops, str], Any]]:
+def begin(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     begun: list[IteratorMonitor] = []
 
-    def begin(loops: WatchedLoops, where: str) -> Any:
-        def make() -> IteratorMonitor:
-            begun.append(IteratorMonitor(where, "torch", tmp_path))
+    def begin(loops: WatchedLoops, where: str, data: Any = None, path: int = 0) -> Any:
+        def make(name: str) -> IteratorMonitor:
+            begun.append(IteratorMonitor(name, "torch", tmp_path))
             return begun[-1]
 
-        return loops.of(where, make)
+        return loops.of(where, make, data=data, path=path)
 
     yield begin
     for each in begun:
@@ -47,7 +47,7 @@ def ended(loops: WatchedLoops, fits: bool = False) -> list[str]:
 
 
 def test_examples_that_are_shown_after_each_epoch_are_no_training(
-    begin: Callable[[WatchedLoops, str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begin: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record, "_KEEP_EVERY_NS", 0)
     loops = WatchedLoops()
@@ -66,7 +66,7 @@ def test_examples_that_are_shown_after_each_epoch_are_no_training(
 
 
 def test_what_takes_a_batch_or_two_at_a_time_is_the_training_where_there_is_no_other(
-    begin: Callable[[WatchedLoops, str], Any],
+    begin: Callable[..., Any],
 ) -> None:
     for fits in (False, True):
         loops = WatchedLoops()
@@ -76,7 +76,7 @@ def test_what_takes_a_batch_or_two_at_a_time_is_the_training_where_there_is_no_o
         assert ended(loops, fits) == ([] if fits else ["train.py:3"])
 
 
-def test_a_loop_that_ended_before_anything_trained_only_reads(begin: Callable[[WatchedLoops, str], Any]) -> None:
+def test_a_loop_that_ended_before_anything_trained_only_reads(begin: Callable[..., Any]) -> None:
     loops = WatchedLoops()
     counts, outer, inner = (begin(loops, f"train.py:{line}") for line in (3, 5, 6))
     for loop in (counts, outer, inner):
@@ -94,7 +94,7 @@ def test_a_loop_that_ended_before_anything_trained_only_reads(begin: Callable[[W
 
 @pytest.mark.parametrize(("steps", "expected"), [(40, []), (1, ["train.py:3"])])
 def test_between_long_calls_of_fit_a_kept_iterator_gives_examples_and_for_those_of_a_step_batches(
-    steps: int, expected: list[str], begin: Callable[[WatchedLoops, str], Any]
+    steps: int, expected: list[str], begin: Callable[..., Any]
 ) -> None:
     loops = WatchedLoops()
     batches = begin(loops, "train.py:3").timed(Batches(9))
@@ -106,7 +106,7 @@ def test_between_long_calls_of_fit_a_kept_iterator_gives_examples_and_for_those_
 
 
 def test_two_iterators_that_are_taken_from_by_turns_are_both_of_the_training(
-    begin: Callable[[WatchedLoops, str], Any],
+    begin: Callable[..., Any],
 ) -> None:
     loops = WatchedLoops()
     real, noise = (begin(loops, where).timed(Batches(40)) for where in ("train.py:3", "train.py:4"))
@@ -117,7 +117,7 @@ def test_two_iterators_that_are_taken_from_by_turns_are_both_of_the_training(
 
 
 def test_calls_that_train_go_on_to_be_watched_after_a_look_at_a_dataset(
-    begin: Callable[[WatchedLoops, str], Any],
+    begin: Callable[..., Any],
 ) -> None:
     loops = WatchedLoops()
     assert not loops.feed_a_call()
@@ -131,7 +131,7 @@ def test_calls_that_train_go_on_to_be_watched_after_a_look_at_a_dataset(
 
 
 def test_an_epoch_of_one_batch_is_a_training_also_beside_a_larger_validation(
-    begin: Callable[[WatchedLoops, str], Any],
+    begin: Callable[..., Any],
 ) -> None:
     loops = WatchedLoops()
     training, validation, shows = (begin(loops, f"train.py:{line}") for line in (3, 5, 7))
@@ -145,7 +145,7 @@ def test_an_epoch_of_one_batch_is_a_training_also_beside_a_larger_validation(
 
 @pytest.mark.parametrize("batches", [1, 2])
 def test_a_short_epoch_to_the_end_of_its_data_is_a_training_where_no_call_can_be_seen_to_train(
-    batches: int, begin: Callable[[WatchedLoops, str], Any]
+    batches: int, begin: Callable[..., Any]
 ) -> None:
     loops = WatchedLoops()
     training, validation, shows, take = (begin(loops, f"train.py:{line}") for line in (3, 5, 7, 9))
@@ -158,7 +158,7 @@ def test_a_short_epoch_to_the_end_of_its_data_is_a_training_where_no_call_can_be
     assert ended(loops) == ["train.py:3", "train.py:5"]
 
 
-def test_examples_before_each_epoch_over_arrays_are_no_training(begin: Callable[[WatchedLoops, str], Any]) -> None:
+def test_examples_before_each_epoch_over_arrays_are_no_training(begin: Callable[..., Any]) -> None:
     loops = WatchedLoops()
     shows, validation = (begin(loops, f"train.py:{line}") for line in (3, 5))
     for _ in range(8):
@@ -169,7 +169,7 @@ def test_examples_before_each_epoch_over_arrays_are_no_training(begin: Callable[
     assert ended(loops) == ["train.py:5"]
 
 
-def test_what_only_looks_leaves_its_place_to_another_line(begin: Callable[[WatchedLoops, str], Any]) -> None:
+def test_what_only_looks_leaves_its_place_to_another_line(begin: Callable[..., Any]) -> None:
     loops = WatchedLoops()
     for line in range(WATCHED_LOOPS):
         loop = begin(loops, f"train.py:{line}")
@@ -181,7 +181,7 @@ def test_what_only_looks_leaves_its_place_to_another_line(begin: Callable[[Watch
 
 
 def test_examples_that_are_shown_before_the_training_leave_their_place_to_it(
-    begin: Callable[[WatchedLoops, str], Any],
+    begin: Callable[..., Any],
 ) -> None:
     loops = WatchedLoops()
     for line, batches in enumerate((9, 5, 90, 9)):
@@ -199,7 +199,7 @@ def test_examples_that_are_shown_before_the_training_leave_their_place_to_it(
 
 
 def test_a_loop_that_has_trained_once_keeps_its_place_and_what_had_none_is_named(
-    begin: Callable[[WatchedLoops, str], Any],
+    begin: Callable[..., Any],
 ) -> None:
     loops = WatchedLoops()
     for line in range(WATCHED_LOOPS - 1):
@@ -211,4 +211,72 @@ def test_a_loop_that_has_trained_once_keeps_its_place_and_what_had_none_is_named
     assert begin(loops, "train.py:9") is None
     assert begin(loops, "train.py:9") is None
     assert loops.unwatched == ["train.py:9"]
+    ended(loops)
+
+
+class Data:
+    """What a loop iterates over."""
+
+
+def test_a_training_and_its_validation_in_one_line_are_two_loops(begin: Callable[..., Any]) -> None:
+    loops, data = WatchedLoops(), (Data(), Data())
+    for _ in range(3):
+        for each, batches in zip(data, (40, 9), strict=True):
+            passed(begin(loops, "train.py:3", each), batches)
+    training, validation = (begin(loops, "train.py:3", each) for each in data)
+    assert (training.passes.taken, validation.passes.taken) == (120, 27)
+    assert ended(loops) == ["train.py:3", "train.py:3, data 2"]
+
+
+def test_what_is_made_anew_for_each_epoch_takes_the_place_of_what_is_gone(begin: Callable[..., Any]) -> None:
+    loops = WatchedLoops()
+    for _ in range(6):
+        one = Data()
+        passed(begin(loops, "train.py:3", one), 9)
+    assert ended(loops) == ["train.py:3"]
+    loops, held = WatchedLoops(), {}
+    for _ in range(6):
+        for phase, batches in (("train", 40), ("val", 9)):
+            held[phase] = Data()  # the one of the epoch before is gone by that
+            passed(begin(loops, "train.py:3", held[phase]), batches)
+    training, validation = (begin(loops, "train.py:3", each) for each in held.values())
+    assert (training.passes.taken, validation.passes.taken) == (240, 54)
+    assert ended(loops) == ["train.py:3", "train.py:3, data 2"]
+
+
+def test_two_calls_of_one_function_with_data_of_their_own_are_two_loops(begin: Callable[..., Any]) -> None:
+    loops = WatchedLoops()
+    for _ in range(3):
+        for path, batches in ((1, 40), (2, 9)):
+            passed(begin(loops, "train.py:3", Data(), path), batches)
+    assert ended(loops) == ["train.py:3", "train.py:3, data 2"]
+
+
+def test_data_that_are_made_anew_while_something_keeps_the_old_ones_leave_room_for_other_loops(
+    begin: Callable[..., Any],
+) -> None:
+    loops, kept = WatchedLoops(), [Data() for _ in range(8)]
+    for each in kept:
+        passed(begin(loops, "train.py:3", each), 9)
+    passed(begin(loops, "train.py:5"), 9)
+    assert ended(loops) == ["train.py:3", "train.py:3, data 2", "train.py:5"]
+
+
+def test_data_that_one_line_takes_from_together_are_one_loop(begin: Callable[..., Any]) -> None:
+    loops, data = WatchedLoops(), (Data(), Data())
+    for _ in range(2):
+        both = [begin(loops, "train.py:3", each).timed(Batches(40)) for each in data]
+        for _ in zip(*both, strict=True):
+            pass
+    assert ended(loops) == ["train.py:3"]
+
+
+def test_what_follows_a_look_that_left_its_place_is_watched(begin: Callable[..., Any]) -> None:
+    loops, shown, data = WatchedLoops(), Data(), Data()
+    looked(begin(loops, "train.py:3", shown))
+    for line in range(4, 4 + WATCHED_LOOPS):
+        passed(begin(loops, f"train.py:{line}"), 90)
+    loops_of_line = [begin(loops, "train.py:3", each) for each in (shown, data)]
+    assert loops_of_line[0] is None
+    assert "train.py:3, data 2" in loops.unwatched
     ended(loops)

@@ -1,0 +1,87 @@
+"""The loops of one line of a program, distinguished by what they iterate over: a training, and its validation."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_PATIENCE = 2
+"""Loops of a line whose data did not come again, from which on new data beside them belong to the last of these."""
+
+
+@dataclass(eq=False)
+class _Place:
+    """One loop of a line.
+
+    Attributes:
+        name: the line, and which of its data where that is not the first.
+        path: from where it was called.
+        data: what it iterates over.
+        again: whether some of that came again.
+        taken: the number of its latest batch when it last began to iterate.
+    """
+
+    name: str
+    path: int
+    data: list[weakref.ref[Any]]
+    again: bool = False
+    taken: int = 0
+
+    @property
+    def is_free(self) -> bool:
+        """Whether all that it iterated over is gone."""
+        self.data = [each for each in self.data if each() is not None]
+        return not self.data
+
+
+class Places:
+    """The loops of all lines, by name.
+
+    A new object at a line, as one made for each epoch, takes the place of one that is gone, and else is another loop's.
+    """
+
+    def __init__(self) -> None:
+        self._of_line: dict[str, list[_Place]] = {}
+        self._latest: _Place | None = None
+
+    def name(self, where: str, path: int, data: Any, taken: Callable[[str], int]) -> str:
+        """Return the name of the loop that begins to iterate.
+
+        Args:
+            where: the loop's line.
+            path: from where it was called, by any number.
+            data: what it iterates over; None: not known, so that all of them are one loop.
+            taken: gives the number of the latest batch of the loop of a name; 0: it has taken none; less: it is not
+                watched.
+        """
+        try:
+            reference = weakref.ref(data)
+        except TypeError:  # None, or an object that cannot be referred to so
+            return where
+        places = self._of_line.setdefault(where, [])
+        place = next((each for each in places if any(of() is data for of in each.data)), None)
+        if place is not None:
+            place.again = True
+        else:
+            place = self._of_new(places, path, taken)
+            if place is None:
+                place = _Place(f"{where}, data {len(places) + 1}" if places else where, path, [])
+                places.append(place)
+            place.data.append(reference)
+        self._latest, place.taken = place, max(0, taken(place.name))
+        return place.name
+
+    def _of_new(self, places: list[_Place], path: int, taken: Callable[[str], int]) -> _Place | None:
+        """Return which of a line's loops iterates over an object that was not seen before; None: another one does."""
+        latest = self._latest
+        if latest in places and latest is not None and latest.taken == taken(latest.name):
+            return latest  # nothing was taken since: one loop takes from both, as by `zip`
+        same = [each for each in places if each.path == path]
+        free = next((each for each in same if each.is_free), None)
+        if free is not None:
+            free.again = False
+            return free
+        once = [each for each in same if not each.again]
+        return once[-1] if len(once) >= _PATIENCE else None
