@@ -290,7 +290,7 @@ class Watched:
 
         def begin(where: str) -> Any:
             with _no_collection():
-                from pipeline_bench.monitoring.loop import IteratorMonitor
+                from pipeline_bench.monitoring.iterators import IteratorMonitor
 
             return IteratorMonitor(where, framework, self._out)
 

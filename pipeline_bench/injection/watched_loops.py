@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
@@ -38,6 +39,8 @@ class WatchedLoops:
         self._fits_are_long = False
         self._calls_train = False
         """Whether a call was seen to train, so that another one would be."""
+        self._trains_in: set[int] = set()
+        """The threads in which a call was."""
         self._hears = False
         """Whether any call, or function, was seen to train: of PyTorch, JAX and others none ever is."""
 
@@ -59,7 +62,8 @@ class WatchedLoops:
                 self._unwatched[where] = None
                 return None
             self._unwatched.pop(where, None)
-            self._by_line[where] = begin(where)
+            loop = self._by_line[where] = begin(where)
+            loop.trains_in = None if loop.by_calls else self._trains_in
         if function is not None:
             self._by_function.setdefault(function, []).append(self._by_line[where])
         return self._by_line[where]
@@ -95,8 +99,8 @@ class WatchedLoops:
 
     def feed_a_call(self) -> bool:
         """Take in a call that trains; return whether a loop over batches gives it what it trains on."""
-        loops = [loop for loop in list(self._by_line.values()) if not loop.by_calls]
         self._see_training()
+        loops = [loop for loop in list(self._by_line.values()) if not (loop.by_calls or loop.is_beside)]
         self._calls += 1
         if self._calls == _CALLS_A_BATCH:  # what graphs have taken is known once it is read
             for loop in loops:
@@ -132,6 +136,7 @@ class WatchedLoops:
     def _see_training(self) -> None:
         """Take in that something trains: perhaps on what the loops under way take."""
         self._hears = self._calls_train = True
+        self._trains_in.add(threading.get_ident())
         for loop in list(self._by_line.values()):
             loop.saw_training |= not loop.is_over
 

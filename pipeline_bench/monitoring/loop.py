@@ -1,13 +1,11 @@
-"""Watches one loop of a job: over tf.data, distributed or not, or over Python's iterators of PyTorch or grain."""
+"""Watches one loop of a job: what all of them have in common, and one over tf.data, distributed or not."""
 
 from __future__ import annotations
 
-import functools
 import shutil
 import threading
-import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -20,8 +18,8 @@ from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Session
 from pipeline_bench.monitoring import tell_unwatched
 from pipeline_bench.monitoring.record import LEAST_STEPS, JobRecord, SavedJob, write_line
-from pipeline_bench.monitoring.sampling import device_of, device_of_tf_data
-from pipeline_bench.monitoring.steps import AGAIN, ENDED, LEFT, LoopSteps, Totals
+from pipeline_bench.monitoring.sampling import device_of_tf_data
+from pipeline_bench.monitoring.steps import AGAIN, LEFT, LoopSteps, Totals
 from pipeline_bench.monitoring.summary import JobSummary, summarise
 from pipeline_bench.system.forks import ForkedLock
 from pipeline_bench.tfdata import source_loops
@@ -29,6 +27,10 @@ from pipeline_bench.tfdata import source_loops
 _NOTHING_TAKEN = (
     "the loop took no batch from the monitored dataset itself; what is built upon it (a map, a prefetch, a distributed "
     "dataset) is not measured: monitor the last dataset before the loop"
+)
+_BESIDE = (
+    "a thread beside the main one takes the batches, in which nothing was seen to train: what that waits for need not "
+    "be what the training waits for"
 )
 _GRAPH = 0
 """The number of a graph's loop; an eager one has its thread's."""
@@ -43,6 +45,7 @@ class LoopMonitor:
         trained_on: how many of its batches a call trained on, as far as that is known.
         in_training: whether it is in a `tf.function` that trains.
         saw_training: whether anything was seen to train while it went on.
+        trains_in: the threads in which anything was seen to train so far; None where nobody looks for that.
         remarks: what in it is worth a word, once it has ended.
     """
 
@@ -52,6 +55,7 @@ class LoopMonitor:
     of_a_take = False
     """Whether it is given a `take` of a batch or two."""
     remarks: tuple[str, ...] = ()
+    trains_in: Collection[int] | None = None
 
     def __init__(
         self, name: str, device: Device, out: Path | None = None, *, waits_for_device: bool | None = None
@@ -113,6 +117,13 @@ class LoopMonitor:
         return False
 
     @property
+    def is_beside(self) -> bool:
+        """Whether only threads beside the main one take its batches, in which nothing was seen to train."""
+        if self.trains_in is None or not self._steps.takers:
+            return False
+        return self._steps.takers.isdisjoint((_GRAPH, threading.main_thread().ident, *self.trains_in))
+
+    @property
     def last_taken(self) -> int:
         """The number of its last batch among those of all loops, as far as that was read; 0: it has taken none."""
         return self._steps.last
@@ -124,6 +135,7 @@ class LoopMonitor:
     def read(self, settled: bool) -> None:
         """Bring what was measured into the record; `settled` where no graph is running any more."""
         self._steps.flush()
+        self.record.withheld = _BESIDE if self.is_beside else None
 
     def poll(self) -> None:
         """Read what was measured; called five times a second, in the sampler's thread."""
@@ -251,60 +263,6 @@ class DatasetMonitor(LoopMonitor):
         if self._steps.begun:
             self._ended_s += end_s
             self._longest_end_s = max(self._longest_end_s, end_s)
-
-
-class IteratorMonitor(LoopMonitor):
-    """Times the batches of every iterator, of PyTorch's DataLoader or of grain, that one loop is given."""
-
-    def __init__(self, name: str, framework: str, out: Path | None = None) -> None:
-        """Begin; `framework` is that of the loop's device, see `device_of`."""
-        super().__init__(name, device_of(framework), out)
-        self._ready: Callable[[], Any] = lambda: None
-        """Gives the last iterator while its loop holds it: workers end with that."""
-        self.record.buffered = self._buffered
-
-    def timed(self, iterator: Any) -> Any:
-        """Return the same iterator, which now reports how long each `next` took; it stays an instance of its class.
-
-        Raises:
-            TypeError: instances of its class cannot be given another one.
-        """
-        iterator.__class__ = _timed_class(type(iterator))  # type: ignore[arg-type] # a class can be hashed
-        iterator._pipeline_bench_steps = self._steps
-        self._ready = weakref.ref(iterator)
-        self._steps.receive(time.monotonic_ns(), LEFT, threading.get_ident())
-        return iterator
-
-    def _buffered(self) -> tuple[float, float] | None:
-        """Return how many batches a DataLoader's workers have ready, and how many they may have; None elsewhere."""
-        iterator = self._ready()
-        tasks = getattr(iterator, "_task_info", None)
-        workers, factor = getattr(iterator, "_num_workers", 0), getattr(iterator, "_prefetch_factor", None)
-        if tasks is None or not workers or not factor:
-            return None
-        arrived = sum(len(task) > 1 for task in list(tasks.values()))
-        return float(arrived + iterator._worker_result_queue.qsize()), float(workers * factor)
-
-
-@functools.cache
-def _timed_class(plain: type) -> type:
-    """Return a subclass that reports its waits, under the same name."""
-    if hasattr(plain, "_pipeline_bench_steps"):  # an iterator that serves every epoch
-        return plain
-
-    def __next__(self: Any) -> Any:  # noqa: N807 - it stands in the place of that method
-        receive = self._pipeline_bench_steps.receive
-        start_ns = time.monotonic_ns()
-        try:
-            batch = plain.__next__(self)  # type: ignore[attr-defined] # it is an iterator's class
-        except StopIteration:
-            receive(start_ns, ENDED, threading.get_ident(), id(self))
-            raise
-        receive(start_ns, time.monotonic_ns() - start_ns, threading.get_ident(), id(self))
-        return batch
-
-    named = {"__module__": plain.__module__, "__qualname__": plain.__qualname__}
-    return type(plain.__name__, (plain,), {"__next__": __next__, "_pipeline_bench_steps": None, **named})
 
 
 class Monitor:

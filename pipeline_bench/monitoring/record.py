@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -71,6 +71,7 @@ class JobRecord:
     Attributes:
         log: the job's steps.
         reason: why waits are not measured, where they are not.
+        withheld: why those that were measured are not the training's, where they are not; no figure is of them then.
         problem: why the session could not be saved, where it could not.
         notes: for the session's reader.
         so_far: gives all steps so far, those too that are not in the log yet, and the course likewise; called in the
@@ -107,6 +108,7 @@ class JobRecord:
         self.buffered: Callable[[], tuple[float, float] | None] = lambda: None
         self.course: Course | Passes | None = None
         self.reason: str | None = None
+        self.withheld: str | None = None
         self.problem: str | None = None
         self.notes: list[str] = []
         self.kept: SavedJob | None = None
@@ -154,12 +156,16 @@ class JobRecord:
 
     def _figures(self, totals: Totals, since_ns: int) -> JobSummary:
         used = self._readings.utilization(since_ns, self._cores, self._device.kind == "gpu")
-        return summarise(totals, used, self.reason, self._device_waits)
+        return summarise(self._judged(totals), used, self.withheld or self.reason, self._device_waits)
+
+    def _judged(self, totals: Totals) -> Totals:
+        """Return sums without the waits that are not the training's."""
+        return totals if self.withheld is None else totals._replace(waits=0, wait_ns=0, waited_ns=0)
 
     def publish(self) -> None:
         """Publish the figures so far (`monitoring.publishing`), at most once a second."""
         if self._publisher.is_due:
-            totals = self.so_far()[0].totals
+            totals = self._judged(self.so_far()[0].totals)
             self._publisher.publish(totals, self._figures(totals, self._started_ns), self.buffered())
 
     def keep(self) -> None:
@@ -242,6 +248,8 @@ class JobRecord:
         """Return the session as it stands, and of how many steps it is, warm-up left out."""
         scenario = _scenario(self._name)
         rows, notes = log.rows(), list(self.notes)
+        if self.withheld is not None:
+            rows, course = replace(rows, wait_ns=None), None
         ended = np.cumsum(rows.count)
         most_steps = min(WARMUP_STEPS, WARMUP_SHARE * int(rows.count.sum()))
         warmup = min(int(np.searchsorted(ended, most_steps)) + 1, len(rows.count) // 2)
@@ -268,7 +276,7 @@ class JobRecord:
         collective_ms = collectives.step_ms(rows, warmup)
         host = None if rank is None else rank.host().model_copy(update={"collective_ms": collective_ms})
         steps = int(rows.count[warmup:].sum())
-        result = result_of(scenario, trial, self._cores, checked, self.reason, self._device_waits)
+        result = result_of(scenario, trial, self._cores, checked, self.withheld or self.reason, self._device_waits)
         if (disturbed := disturbed_note(trial, steps, result)) is not None:
             notes.append(disturbed)
         session = Session(

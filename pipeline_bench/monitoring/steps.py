@@ -210,6 +210,7 @@ class LoopSteps:
         ends: how many times the data that it took of came to its end.
         last: the number of the last of them among those of all loops of the process; 0 before.
         single: how many of them were the only one that an iterator gave.
+        takers: the loops that took a batch.
         most_in_a_row: of how many the data did not end meanwhile, nor was left, nor did other loops go on for long.
     """
 
@@ -222,6 +223,7 @@ class LoopSteps:
         self._first_loop: int | None = None
         self.begun = self.ends = self.last = self.single = 0
         self.most_in_a_row = self._in_a_row = self._others_before = 0
+        self.takers: set[int] = set()
         self._asked: dict[int, _Asked] = {}
         self._made_ns: dict[int, int] = {}
         """When a loop began to make the iterator of its next batch."""
@@ -264,6 +266,7 @@ class LoopSteps:
             self.single += 1
             self._made_ns[loop] = at_ns
         if wait_ns >= 0:
+            self.takers.add(loop)
             made_ns = self._made_ns.pop(loop, at_ns)
             self._asked[loop] = _Asked(made_ns, wait_ns + at_ns - made_ns, [iterator])
 

@@ -86,6 +86,8 @@ class JobSummary:
         """The verdict in two words, for a line."""
         if self.verdict.kind == "input-bound":
             return verdicts.label(self.verdict)
+        if self.steps and self.input_wait_share is None:
+            return "no verdict"
         if self.steps < NEEDED_STEPS:
             return "too few steps for a verdict"
         return "not input-bound, but the GPU idles" if self.verdict.cause == "gpu-idle" else "not input-bound"

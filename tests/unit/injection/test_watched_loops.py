@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +12,8 @@ import pytest
 
 from pipeline_bench.injection.watched_loops import WATCHED_LOOPS, WatchedLoops
 from pipeline_bench.monitoring import record
-from pipeline_bench.monitoring.loop import IteratorMonitor
-from tests.unit.monitoring.test_loop import Batches
+from pipeline_bench.monitoring.iterators import IteratorMonitor
+from tests.unit.monitoring.test_iterators import Batches
 
 
 def passed(loop: Any, batches: int) -> None:
@@ -211,6 +212,17 @@ def test_a_loop_that_has_trained_once_keeps_its_place_and_what_had_none_is_named
     assert begin(loops, "train.py:9") is None
     assert begin(loops, "train.py:9") is None
     assert loops.unwatched == ["train.py:9"]
+    ended(loops)
+
+
+def test_what_another_thread_takes_beside_a_call_that_trains_does_not_feed_it(begin: Callable[..., Any]) -> None:
+    loops = WatchedLoops()
+    producer = threading.Thread(target=passed, args=(begin(loops, "train.py:3"), 40))
+    producer.start()
+    producer.join()
+    assert not loops.feed_a_call()
+    passed(begin(loops, "train.py:5"), 40)
+    assert loops.feed_a_call()
     ended(loops)
 
 

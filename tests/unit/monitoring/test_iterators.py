@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pipeline_bench.monitoring.loop import IteratorMonitor
+from pipeline_bench.monitoring.iterators import IteratorMonitor
 
 
 class Batches:
@@ -111,3 +111,31 @@ def test_iterators_that_one_loop_takes_from_in_turn_have_steps_in_common() -> No
     monitor.read(settled=True)
     assert len(monitor.record.log.rows().count) == 20
     monitor.drop()
+
+
+@pytest.mark.parametrize(("trains_there", "judged"), [(False, False), (True, True), (None, True)])
+def test_what_a_thread_beside_the_training_waits_for_is_no_input_wait(trains_there: bool | None, judged: bool) -> None:
+    monitor, trains_in = IteratorMonitor("loop", "torch"), set[int]()
+    monitor.trains_in = None if trains_there is None else trains_in
+
+    def take() -> None:
+        if trains_there:
+            trains_in.add(threading.get_ident())
+        list(monitor.timed(Batches(40)))
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join()
+    assert (monitor.summary.input_wait_share is not None) is judged
+    kept = monitor.close()
+    assert (kept.session.results[0].input_wait_share.value is not None) is judged
+    assert (kept.session.wall_time is not None) is judged
+    assert ("a thread beside the main one takes the batches" in kept.figures.line) is not judged
+    assert (kept.figures.verdict_name == "no verdict") is not judged
+
+
+def test_what_the_main_thread_takes_is_judged_wherever_something_trains() -> None:
+    monitor = IteratorMonitor("loop", "torch")
+    monitor.trains_in = {threading.get_ident() + 1}
+    list(monitor.timed(Batches(40)))
+    assert monitor.close().figures.input_wait_share is not None

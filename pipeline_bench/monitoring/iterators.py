@@ -1,0 +1,69 @@
+"""Watches one loop of a job over Python's iterators, of PyTorch or of grain."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pipeline_bench.monitoring.loop import LoopMonitor
+from pipeline_bench.monitoring.sampling import device_of
+from pipeline_bench.monitoring.steps import ENDED, LEFT
+
+
+class IteratorMonitor(LoopMonitor):
+    """Times the batches of every iterator, of PyTorch's DataLoader or of grain, that one loop is given."""
+
+    def __init__(self, name: str, framework: str, out: Path | None = None) -> None:
+        """Begin; `framework` is that of the loop's device, see `device_of`."""
+        super().__init__(name, device_of(framework), out)
+        self._ready: Callable[[], Any] = lambda: None
+        """Gives the last iterator while its loop holds it: workers end with that."""
+        self.record.buffered = self._buffered
+
+    def timed(self, iterator: Any) -> Any:
+        """Return the same iterator, which now reports how long each `next` took; it stays an instance of its class.
+
+        Raises:
+            TypeError: instances of its class cannot be given another one.
+        """
+        iterator.__class__ = _timed_class(type(iterator))  # type: ignore[arg-type] # a class can be hashed
+        iterator._pipeline_bench_steps = self._steps
+        self._ready = weakref.ref(iterator)
+        self._steps.receive(time.monotonic_ns(), LEFT, threading.get_ident())
+        return iterator
+
+    def _buffered(self) -> tuple[float, float] | None:
+        """Return how many batches a DataLoader's workers have ready, and how many they may have; None elsewhere."""
+        iterator = self._ready()
+        tasks = getattr(iterator, "_task_info", None)
+        workers, factor = getattr(iterator, "_num_workers", 0), getattr(iterator, "_prefetch_factor", None)
+        if tasks is None or not workers or not factor:
+            return None
+        arrived = sum(len(task) > 1 for task in list(tasks.values()))
+        return float(arrived + iterator._worker_result_queue.qsize()), float(workers * factor)
+
+
+@functools.cache
+def _timed_class(plain: type) -> type:
+    """Return a subclass that reports its waits, under the same name."""
+    if hasattr(plain, "_pipeline_bench_steps"):  # an iterator that serves every epoch
+        return plain
+
+    def __next__(self: Any) -> Any:  # noqa: N807 - it stands in the place of that method
+        receive = self._pipeline_bench_steps.receive
+        start_ns = time.monotonic_ns()
+        try:
+            batch = plain.__next__(self)  # type: ignore[attr-defined] # it is an iterator's class
+        except StopIteration:
+            receive(start_ns, ENDED, threading.get_ident(), id(self))
+            raise
+        receive(start_ns, time.monotonic_ns() - start_ns, threading.get_ident(), id(self))
+        return batch
+
+    named = {"__module__": plain.__module__, "__qualname__": plain.__qualname__}
+    return type(plain.__name__, (plain,), {"__next__": __next__, "_pipeline_bench_steps": None, **named})
