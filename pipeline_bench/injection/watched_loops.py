@@ -64,6 +64,8 @@ class WatchedLoops:
             self._unwatched.pop(where, None)
             loop = self._by_line[where] = begin(where)
             loop.trains_in = None if loop.by_calls else self._trains_in
+        else:
+            self._by_line[where].begin_pass()
         if function is not None:
             self._by_function.setdefault(function, []).append(self._by_line[where])
         return self._by_line[where]
@@ -138,7 +140,7 @@ class WatchedLoops:
         self._hears = self._calls_train = True
         self._trains_in.add(threading.get_ident())
         for loop in list(self._by_line.values()):
-            loop.saw_training |= not loop.is_over
+            loop.see_training()
 
     def only_reads(self, loop: Any) -> bool:
         """Return whether nothing trained while a loop over tf.data went on, in a process in which a call trains.

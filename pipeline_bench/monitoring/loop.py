@@ -32,6 +32,10 @@ _BESIDE = (
     "a thread beside the main one takes the batches, in which nothing was seen to train: what that waits for need not "
     "be what the training waits for"
 )
+_MIXED = (
+    "in some passes over its data it trains and in others not, as in a validation, and neither its line nor what it "
+    "iterates over tells these apart"
+)
 _GRAPH = 0
 """The number of a graph's loop; an eager one has its thread's."""
 
@@ -70,6 +74,10 @@ class LoopMonitor:
         """
         self._closed = False
         self.trained_on, self.in_training, self.saw_training = 0, False, False
+        self._in_pass, self._before_pass = False, 0
+        """Whether anything was seen to train since its last pass began, and how many steps began before that."""
+        self._kinds: set[bool] = set()
+        """The same, of the passes before."""
         self.record = JobRecord(name, device, out, after_poll=_poller(self), waits_for_device=waits_for_device)
         self._steps = LoopSteps(self.record.log)
         self.record.course = self.passes = self._steps.passes
@@ -132,10 +140,22 @@ class LoopMonitor:
         """Take in that something else trains: the next batch is not in a row with those before."""
         self._steps.interrupt()
 
+    def see_training(self) -> None:
+        """Take in that something trains, perhaps on what this loop took."""
+        if not self.is_over:
+            self.saw_training = self._in_pass = True
+
+    def begin_pass(self) -> None:
+        """Take in that it begins to iterate again: what it took since the last time was trained on, or not."""
+        known = not (self.by_calls or self.takes_in_graphs)
+        if known and self._steps.begun - self._before_pass >= LEAST_STEPS:
+            self._kinds.add(self._in_pass)
+        self._in_pass, self._before_pass = False, self._steps.begun
+
     def read(self, settled: bool) -> None:
         """Bring what was measured into the record; `settled` where no graph is running any more."""
         self._steps.flush()
-        self.record.withheld = _BESIDE if self.is_beside else None
+        self.record.withheld = _BESIDE if self.is_beside else _MIXED if len(self._kinds) > 1 else None
 
     def poll(self) -> None:
         """Read what was measured; called five times a second, in the sampler's thread."""

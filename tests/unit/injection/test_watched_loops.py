@@ -292,3 +292,19 @@ def test_what_follows_a_look_that_left_its_place_is_watched(begin: Callable[...,
     assert loops_of_line[0] is None
     assert "train.py:3, data 2" in loops.unwatched
     ended(loops)
+
+
+@pytest.mark.parametrize(("phases", "judged"), [("train", True), ("train val", False)])
+def test_a_training_and_a_validation_that_nothing_tells_apart_have_no_verdict(
+    phases: str, judged: bool, begin: Callable[..., Any]
+) -> None:
+    loops = WatchedLoops()
+    for _ in range(3):
+        for phase in phases.split():
+            for _ in begin(loops, "train.py:3", Data()).timed(Batches(40)):
+                if phase == "train":
+                    loops.feed_a_call()
+    ended(loops)
+    ((_, loop),) = loops.shown(False)
+    assert ("in some passes over its data it trains and in others not" in loop.record.kept.figures.line) is not judged
+    assert (loop.record.kept.figures.input_wait_share is not None) is judged
