@@ -21,9 +21,22 @@ def apply(module: Any, watched: Watched) -> None:
     _PATCHES[module.__name__](module, watched)
 
 
+def _plain(owner: Any, name: str) -> Callable[..., Any]:
+    """Return a class' method as it is; where it inherits it, what a subclass with other bases has behind the class."""
+    plain: Callable[..., Any] = getattr(owner, name)
+    if name in vars(owner):
+        return plain
+
+    @functools.wraps(plain)
+    def inherited(self: Any, *arguments: Any, **named: Any) -> Any:
+        return getattr(super(owner, self), name)(*arguments, **named)
+
+    return inherited
+
+
 def _put_around(owner: Any, name: str, around: _Around) -> None:
     """Replace a class' method by one that calls `around`."""
-    plain = getattr(owner, name)
+    plain = _plain(owner, name)
 
     @functools.wraps(plain)
     def method(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -33,9 +46,9 @@ def _put_around(owner: Any, name: str, around: _Around) -> None:
 
 
 def _patch_keras(keras: Any, watched: Watched) -> None:
-    plain_fit = keras.Model.fit
-    if hasattr(plain_fit, "_pipeline_bench"):  # the module was loaded again, which keeps its classes
+    if hasattr(keras.Model.fit, "_pipeline_bench"):  # the module was loaded again, which keeps its classes
         return
+    plain_fit = _plain(keras.Model, "fit")
     signature = inspect.signature(plain_fit)
 
     @functools.wraps(plain_fit)
