@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,16 +35,26 @@ if TYPE_CHECKING:
 
 _NOT_ENDED = "the training ended without saying so: something outside of its steps raised"
 
-_METHODS_OF_STEPS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+_ENDS_OF_STEPS = ("on_batch_end", "on_train_batch_end")
+_METHODS_OF_STEPS = ("on_batch_begin", "on_train_batch_begin", *_ENDS_OF_STEPS)
 
 
-def is_called_in_steps(callback: Any) -> bool:
-    """Return whether Keras calls a callback in each step: where it, or its class, has a method of its own for that."""
+def holds_steps(callback: Any) -> bool:
+    """Return whether a callback is called at the end of each step in the training's own thread, on JAX too.
+
+    There Keras calls them in a thread beside it unless some callback has a method for the end of a step, and does not
+    say that it is `async_safe`.
+    """
+    return not getattr(callback, "async_safe", False) and _has_own(callback, _ENDS_OF_STEPS)
+
+
+def _has_own(callback: Any, names: Sequence[str]) -> bool:
+    """Return whether a callback, or its class, has one of these methods of its own: else Keras does not call it."""
     packages = [sys.modules[name] for name in ("keras", legacy_keras.NAME) if name in sys.modules]
     plain = [package.callbacks.Callback for package in packages]
     return any(
         name in vars(callback) or getattr(type(callback), name, None) not in [getattr(each, name) for each in plain]
-        for name in _METHODS_OF_STEPS
+        for name in names
     )
 
 
@@ -56,7 +66,7 @@ class AnyKerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._supports_tf_logs = True  # else Keras 2 reads the losses of each step for it
 
     def _implements_train_batch_hooks(self) -> bool:
-        return is_called_in_steps(self)
+        return _has_own(self, _METHODS_OF_STEPS)
 
     def _implements_test_batch_hooks(self) -> bool:
         return False

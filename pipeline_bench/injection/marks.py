@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
-from pipeline_bench.keras import AnyKerasCallback, is_called_in_steps
+from pipeline_bench.keras import AnyKerasCallback, holds_steps
 
 if TYPE_CHECKING:
     from pipeline_bench.keras import StarvationMonitor
@@ -25,7 +25,7 @@ class Begin(AnyKerasCallback):
 
 
 class BeginOfSteps(Begin):
-    """The same where one of them is called in each step."""
+    """The same where one of them holds up each step."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.at_ns = monotonic_ns()
@@ -64,7 +64,7 @@ class End(AnyKerasCallback):
 
 
 class EndOfSteps(End):
-    """The same where one of them is called in each step."""
+    """The same where one of them holds up each step."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self._spent("step_callbacks_ns")
@@ -73,8 +73,9 @@ class EndOfSteps(End):
 def around(callbacks: Sequence[Any], monitor: StarvationMonitor) -> list[Any]:
     """Return a program's callbacks with what measures around them.
 
-    Keras calls a callback in each step only where one has a method for that; none is added where there was none.
+    A step's callbacks are timed only where one of them holds up the training at a step's end: a method for that, added
+    where there was none, would have Keras wait for the losses of each step on JAX, which it else leaves to a thread.
     """
-    in_steps = any(map(is_called_in_steps, callbacks))
+    in_steps = any(map(holds_steps, callbacks))
     begin = BeginOfSteps() if in_steps else Begin()
     return [begin, *callbacks, (EndOfSteps if in_steps else End)(monitor, begin), monitor]

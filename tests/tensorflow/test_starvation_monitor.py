@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dis
 import gc
+import importlib
 import pickle
 import signal
 import time
@@ -24,6 +25,7 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 tf_keras = pytest.importorskip("tf_keras")
 
+from pipeline_bench.injection import marks  # noqa: E402
 from pipeline_bench.keras import StarvationMonitor  # noqa: E402
 from pipeline_bench.monitoring import probe  # noqa: E402
 
@@ -526,3 +528,28 @@ def test_what_a_signals_handler_raises_while_an_iterator_ends_reaches_the_progra
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
+
+
+class BeginsSteps(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None: ...
+
+
+class EndsSteps(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None: ...
+
+
+class IsAsyncSafe(EndsSteps):
+    async_safe = True
+
+
+@pytest.mark.parametrize("kind", [keras.callbacks.Callback, BeginsSteps, EndsSteps, IsAsyncSafe])
+def test_callbacks_that_keras_calls_beside_the_training_stay_there_under_run(
+    kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists, own = importlib.import_module("keras.src.callbacks.callback_list"), [kind()]
+    monkeypatch.setattr(lists.backend, "IS_THREAD_SAFE", True)  # as on JAX
+    alone, watched = (
+        lists.CallbackList(each)._async_train
+        for each in (own, marks.around(own, StarvationMonitor(out=None, quiet=True)))
+    )
+    assert watched == alone == (kind is not EndsSteps)
