@@ -45,7 +45,10 @@ class IteratorMonitor(LoopMonitor):
         if tasks is None or not workers or not factor:
             return None
         arrived = sum(len(task) > 1 for task in list(tasks.values()))
-        return float(arrived + iterator._worker_result_queue.qsize()), float(workers * factor)
+        came, pinned = iterator._worker_result_queue, iterator._data_queue
+        # With pinned memory a thread moves what came into a queue of its own.
+        ready = arrived + came.qsize() + (pinned.qsize() if pinned is not came else 0)
+        return float(ready), float(workers * factor)
 
 
 @functools.cache

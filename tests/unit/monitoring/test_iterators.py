@@ -65,17 +65,19 @@ def test_what_the_iterator_raises_passes_through(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_data_loaders_workers_have_ready_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("pinned", "ready"), [(None, 2.0), (3, 5.0)])
+def test_what_a_data_loaders_workers_have_ready_is_told(pinned: int | None, ready: float) -> None:
     class Loader(Batches):
         _task_info: ClassVar[dict[int, tuple[Any, ...]]] = {1: (0,), 2: (0, "batch")}
         _num_workers, _prefetch_factor = 3, 2
         _worker_result_queue = SimpleNamespace(qsize=lambda: 1)
+        _data_queue = _worker_result_queue if pinned is None else SimpleNamespace(qsize=lambda: pinned)
 
     monitor = IteratorMonitor("loop", "torch")
     monitor.timed(Batches(1))
     assert monitor._buffered() is None
     iterator = monitor.timed(Loader(1))
-    assert monitor._buffered() == (2.0, 6.0)
+    assert monitor._buffered() == (ready, 6.0)
     del iterator  # as after a break: what it has started ends with it
     assert monitor._buffered() is None
     monitor.drop()
