@@ -259,7 +259,8 @@ class JobRecord:
         if log.left_out:
             stopped_s = sum(to_ns - from_ns for from_ns, to_ns in self._readings.stops) / 1e9
             notes.append(
-                f"the job was stopped for {units.seconds(stopped_s)}, as by Ctrl-Z or a paused container: "
+                f"the job was stopped for {units.seconds(stopped_s)}, as by Ctrl-Z or a paused container, "
+                "or something held Python's lock without computing: "
                 f"{units.count(log.left_out, 'step')} under way then are left out"
             )
         if self._sampler.problem is not None:

@@ -436,3 +436,12 @@ def test_while_jax_is_at_work_a_wait_bounds_no_utilization(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
     assert record.summary().utilization_at_most is None
     record.drop()
+
+
+def test_a_stop_and_a_lock_that_was_held_are_both_named_where_steps_are_left_out() -> None:
+    record = JobRecord("job", CPU)
+    record.log._stops = record._readings.stops = [(10_000 * MS, 16_000 * MS)]
+    starts = np.array([0, 4, 8, 9_999]) * MS
+    record.log.extend(starts, np.array([4, 8, 9_999, 16_001]) * MS, MS)
+    (note,) = (each for each in record.finish(None).session.notes if "left out" in each)
+    assert "a paused container, or something held Python's lock without computing: 1 step" in note
