@@ -261,9 +261,8 @@ def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None
     if not none_seen and not _drawn_beside_graph(inspection, written):
         return None
     kept = _run_otherwise(fix, inspection)
-    able = [
-        each for each in inspection.stages if each in kept and (each.method == "from_generator" or each.keeps_state)
-    ]
+    draw = (each for each in inspection.stages if each.method == "from_generator" or each.keeps_state)
+    able = [each for each in draw if each in kept]
     if not able:
         return None
     names = joined([one_line(stage.label, NAME) for stage in able[:_NAMED]], "or")

@@ -65,10 +65,8 @@ class Target(Data):
     @property
     def label(self) -> str:
         """The target without its folder, for a title: ``train.py:make_dataset``."""
-        if self.is_script and self.file is None:
-            return safe(str(self.module))
         if self.file is None:
-            return self.text
+            return safe(str(self.module)) if self.is_script else self.text
         return safe(PurePath(self.file).name if self.is_script else f"{PurePath(self.file).name}:{self.name}")
 
 

@@ -530,11 +530,11 @@ def test_what_a_signals_handler_raises_while_an_iterator_ends_reaches_the_progra
         signal.signal(signal.SIGALRM, before)
 
 
-class BeginsSteps(keras.callbacks.Callback):
+class BeginsSteps(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None: ...
 
 
-class EndsSteps(keras.callbacks.Callback):
+class EndsSteps(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None: ...
 
 
