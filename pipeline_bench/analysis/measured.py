@@ -100,7 +100,7 @@ def _taken_between(record: TrialRecord, cores: int, begins_ns: Times, ends_ns: T
     if windows is None:
         return np.zeros(begins_ns.size)
     until_ns, share = windows
-    first_ns, last_ns = min(until_ns[0], begins_ns.min()), max(until_ns[-1], ends_ns.max())
+    first_ns, last_ns = min(until_ns[0], np.min(begins_ns)), max(until_ns[-1], np.max(ends_ns))
     edges_ns = np.concatenate([[first_ns], until_ns, [last_ns]])
     sums = np.concatenate([[0.0], np.cumsum(np.diff(edges_ns) * np.append(share, share[-1]))])
     taken = np.diff(np.interp([begins_ns, ends_ns], edges_ns, sums), axis=0)[0]
