@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pipeline_bench.monitoring.ring import RingRows
 
 
+_Integers = npt.NDArray[np.int64]
+
+
 class Course:
     """Begins with the training.
 
@@ -294,7 +297,7 @@ class GraphTiming(PlainTiming):
         return self.ring.peek(count)
 
 
-def of_calls(rows: RingRows, ends_ns: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]) -> tuple[Any, Any]:
+def of_calls(rows: RingRows, ends_ns: _Integers, starts: _Integers) -> tuple[_Integers, _Integers]:
     """Return how long each call was blocked for its batches, in ns, and how many it took: two arrays of int64, [calls].
 
     Keras takes the next batch of a call while the step before it computes: blocked is what is left of that when the

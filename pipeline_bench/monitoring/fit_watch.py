@@ -189,11 +189,13 @@ class FitWatch:
         with self._lock:
             count = len(self._starts)
             starts = np.array(self._starts, dtype=np.int64)
-            waits, sizes = self._read(starts)
+            waits, batches = self._read(starts)
             if not count:
                 return
             ends = np.append(starts[1:], monotonic_ns() if more else self._ends[-1])
-            sizes = np.where(sizes > 0, sizes, self._usual_sizes(count, more))
+            sizes = self._usual_sizes(count, more)
+            if self._steps_a_call > 1:  # else a step may take several batches
+                sizes = np.where(batches > 0, batches, sizes)
             self._starts, self._ends, self._waits, self._batches = [], [], [], []
             # Waits are of another clock, and a microsecond too long beside a step that is nothing but waiting.
             waits = np.where(waits < 0, waits, np.minimum(waits, ends - starts))
@@ -231,8 +233,7 @@ class FitWatch:
         # A call that found no data, or that raised, may have left one more.
         if self._steps_a_call == 1 and found <= count + 1:
             return np.maximum(rows.wait_ns[:count], 0), batches
-        waits, batches = of_calls(rows, ends_ns, starts)
-        return waits, batches if self._steps_a_call > 1 else np.zeros_like(batches)
+        return of_calls(rows, ends_ns, starts)
 
     def finish(self, reason: str | None) -> SavedJob:
         """Restore the model's own function, and keep the session; a second call returns the first one's."""

@@ -221,6 +221,27 @@ def test_the_steps_of_a_call_are_those_that_it_trained(data: Any, arguments: dic
     assert int(steps.steps.unpack().sum()) == int(model.optimizer.iterations.numpy())
 
 
+@pytest.mark.parametrize("eager", [True, False])
+def test_a_step_that_takes_several_batches_is_one(eager: bool) -> None:
+    class Accumulated(Tapped):
+        def make_train_function(self, force: bool = False) -> Any:
+            def function(iterator: Any) -> Any:
+                next(iterator)
+                return self.train_step(next(iterator))
+
+            self.train_function = function if eager else tf.function(function)
+            return self.train_function
+
+    model = Accumulated([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(1e-3), "mse", run_eagerly=eager)
+    session = fitted(model, slowly(0), steps_per_epoch=STEPS // 2).session
+    assert session is not None
+    steps = session.trials[0].steps
+    assert steps is not None
+    assert (steps.count, steps.steps) == (STEPS // 2, None)
+    assert steps.wait_ns is not None
+
+
 @pytest.mark.parametrize(
     "compiled",
     [{"steps_per_execution": 3}, *(pytest.param(each, marks=pytest.mark.slow) for each in ({}, {"run_eagerly": True}))],
