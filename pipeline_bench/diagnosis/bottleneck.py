@@ -70,7 +70,8 @@ def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bo
         takes = f"the costliest, {named(stage)}, takes {units.share(share)} of it"
         return Bottleneck(share=share, text=f"No stage limits the training step: {takes}.")
     cause = "handing-over" if passing else _cause(inspection, stage, cost)
-    text = _text(inspection, parts, passing or (stage,), share, cause, times) if limits else _beside(stage, cost, times)
+    limiting_ones = passing or (stage,)
+    text = _text(inspection, parts, limiting_ones, share, cause, times, fed) if limits else _beside(stage, cost, times)
     found = Bottleneck(stage=stage.id, share=share, cause=cause, limits=limits, text=text)
     if limits and explained < EXPLAINED:
         return _probable(found, "stages", f"the stages measured alone explain only {units.share(explained)} of {of}")
@@ -236,15 +237,18 @@ def _text(
     share: float,
     cause: Cause,
     times: StepTimes,
+    fed: Stage | None,
 ) -> str:
-    """Return what is said of the limiting stage, or of those that pass samples on one by one."""
+    """Return what is said of the limiting stage, or of those that pass samples on one by one.
+
+    `fed` is the buffer that may have fed the measured steps.
+    """
     stage, as_written_ms = stages[0], times.as_written_ms
     element = "batches" if inspection.batch_size is not None else "elements"
     others = f", together with the stages up to {named(stages[-1])}" if stages[1:] else ""
     head = f"{named(stage)}{others}, takes {units.share(share)} of the time between two {element}"
     line = "" if stages[1:] else _costliest_line(stage)
     text = f"{head}: {_why(inspection, parts, stage, cause)}{line}."
-    fed = step_times.fed_by(inspection, parts.cores, times)
     text += _beside_the_model(share, times) if fed is None else _fed(fed, parts, times)
     if fed is None and as_written_ms is not None and _dearer_alone(parts, stage, as_written_ms):
         alone = units.milliseconds(parts.elapsed_ns[stage.id] / NS_PER_MS)
