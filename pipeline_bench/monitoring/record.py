@@ -48,6 +48,8 @@ _KEEP_EVERY_NS, _KEEP_SHARE, _KEEP_AT_FIRST_NS = 10**9, 0.005, 10**8
 _CUT_OFF = "the job had not ended when this was written: it runs still, or was killed"
 _NVML_OPENS_WITHIN_S = 2.0
 """Waited for only when the job ends: it may be shorter than the opening takes, and is not to be held up by it."""
+_accelerators: dict[str | None, environment.Accelerator] = {}
+"""What NVML said of the GPU at a PCI address, or of the machine's first, to an earlier training of this process."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,8 @@ class JobRecord:
         self._started_at = datetime.now().astimezone().isoformat(timespec="seconds")
         self._started_ns = time.monotonic_ns()
         self._cores, self._allowed_cpus = environment.usable_cores(), allowed_cpus()
-        self._gpu = NvmlSampler.open()
+        # Starting its process and waiting for it takes 0.1 s and more, of each fit of a job that has hundreds.
+        self._gpu = NvmlSampler() if device.kind == "cpu" and None in _accelerators else NvmlSampler.open()
         if device.pci_bus_id is not None:
             self._gpu.select(device.pci_bus_id)
         host = HostSampler(os.getpid(), helper=self._gpu)
@@ -209,7 +212,8 @@ class JobRecord:
         with self._lock:
             if self._session is not None and self.kept is not None:
                 return self.kept
-            self._gpu.wait_until_open(_NVML_OPENS_WITHIN_S)
+            if self._device.pci_bus_id not in _accelerators and self._gpu.wait_until_open(_NVML_OPENS_WITHIN_S):
+                _accelerators[self._device.pci_bus_id] = self._gpu.accelerator
             self._sampler.close()
             self._gpu.close()
             collectives.read(settled=True)
@@ -271,7 +275,8 @@ class JobRecord:
                 f"up to {most} steps in a row"
             )
         trial = self._trial(rows, reason, warmup)
-        described = environment.describe(self._gpu.accelerator)
+        asked = _accelerators.get(self._device.pci_bus_id)
+        described = environment.describe(self._gpu.accelerator if asked is None else asked)
         checked = self._last_selftest(described.driver, described.cpu, described.gpu)
         rank = ranks.of_training(os.environ)
         collective_ms = collectives.step_ms(rows, warmup)

@@ -42,6 +42,7 @@ CPU = Device(kind="cpu", name="CPU")
 @pytest.fixture(autouse=True)
 def machine_without_nvml(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process less for each job that is kept, but where the test is about NVML."""
+    monkeypatch.setattr("pipeline_bench.monitoring.record._accelerators", {})
     if "nvml_stub" not in request.fixturenames:
         monkeypatch.setattr(NvmlSampler, "open", NvmlSampler)
 
@@ -326,6 +327,20 @@ def test_a_job_beside_an_nvml_that_hangs_ends_with_its_steps_and_the_reason(
     assert {track.reason for track in session.trials[0].samples if track.metric in METRICS} == {in_the_tracks}
     assert session.environment.accelerator_reason == of_the_machine
     assert hanging.pid is None
+
+
+def test_nvml_is_asked_of_the_machine_once_for_all_trainings_of_a_process_on_its_cpu(
+    nvml_stub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in stub_environment(nvml_stub).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("pipeline_bench.monitoring.record._NVML_OPENS_WITHIN_S", 60)
+    asked = []
+    for _ in range(2):
+        record = JobRecord("my job", CPU)
+        asked.append(record._gpu.pid is not None)
+        assert record.finish(None).session.environment.driver is not None
+    assert asked == [True, False]
 
 
 def test_the_conclusion_names_what_limits_the_job() -> None:
