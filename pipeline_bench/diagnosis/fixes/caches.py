@@ -50,6 +50,8 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     out: list[Edit] = [Remove(stage=stage.id) for stage in kept]  # a cache that is there moves
     if fixed[-1] not in kept:
         yield _cached(inspection, context, fixed[-1], out)
+    if not out and (smaller := _last_that_fits(inspection, fixed, context)) is not None:
+        yield _cached(inspection, context, smaller, out)
     mixes_files = functools.partial(chain.shuffles_files, inspection.stages)  # those go on in front of what opens them
     passed, moved = _movable(list(itertools.dropwhile(mixes_files, run[len(fixed) :])))
     if moved and _has_room(inspection, context, passed, moved[-1]):
@@ -84,6 +86,14 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
         reorders=_keeps_one_order(above, run[len(fixed) :]),
         caveat=f"{price(above, size_bytes, where, _shuffled_bytes(inspection, where, passed, stage))}{as_large}",
     )
+
+
+def _last_that_fits(inspection: Inspection, fixed: Sequence[Stage], context: Context) -> Stage | None:
+    """Return the last stage whose elements fit in memory, where those of the last one of all do not, as floats."""
+    if fits(size_bytes_of(inspection, fixed[-1]), context):
+        return None
+    sizes = ((each, size_bytes_of(inspection, each)) for each in reversed(fixed[:-1]))
+    return next((each for each, size_bytes in sizes if size_bytes is not None and fits(size_bytes, context)), None)
 
 
 def _cached(

@@ -483,6 +483,26 @@ def test_a_cache_stands_before_the_first_random_stage_with_its_size() -> None:
     assert short.edits == (InsertAfter(stage=1, method="cache", arguments={"filename": "disk"}),)
 
 
+def test_where_the_last_fixed_elements_do_not_fit_the_last_that_do_are_kept_in_memory_too() -> None:
+    """Bytes are decoded, made floats and cut at random; decoded they take a quarter of what they take as floats."""
+    stages = (
+        source(),
+        stage(1, "map", 0, of=function("decode")),
+        stage(2, "map", 1, of=function("normalise")),
+        stage(3, "map", 2, of=function("cut", random=True)),
+        stage(4, "batch", 3),
+    )
+    sizes = (2**10, 2**18, 2**20, 2**20, 2**20)
+    costs = [cost(each.id, 5.0, elements=32, element_bytes=size) for each, size in zip(stages, sizes, strict=True)]
+    looked = inspection(stages, tuple(costs))
+    kept = {free: of_kind(tried(looked, free_memory_bytes=free), "cache") for free in (2**32, 2**30, 2**29)}
+    assert [[fix.variant for fix in found] for found in kept.values()] == [
+        ["cache in memory after map(normalise)"],
+        ["cache on disk after map(normalise)", "cache in memory after map(decode)"],
+        ["cache on disk after map(normalise)", "cache in memory after range"],
+    ]
+
+
 @pytest.mark.parametrize(
     ("source_bytes", "packed", "where"),
     [
