@@ -7,8 +7,10 @@ import linecache
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from multiprocessing.pool import ThreadPool
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -50,6 +52,68 @@ def in_this_thread(trace: Trace) -> Iterator[None]:
         sys.settrace(before)
 
 
+@contextmanager
+def pools_in_this_thread() -> Iterator[None]:
+    """Have what the block maps over a pool of threads run in the thread that does so, where its lines are followed.
+
+    It is over when the pool's method returns, and what it raised comes with its result. What is handed to a pool alone
+    (`submit`) runs there: it may be a loop without an end.
+    """
+    over_each = dict.fromkeys(("imap", "imap_unordered"), _map_each)
+    replaced: dict[type, dict[str, Any]] = {
+        ThreadPoolExecutor: {"map": _map_together},
+        ThreadPool: {**over_each, "map": _map_to_list, "starmap": _starmap_to_list},
+    }
+    plain = [(pool, name, vars(pool).get(name)) for pool, methods in replaced.items() for name in methods]
+    for pool, methods in replaced.items():
+        for name, method in methods.items():
+            setattr(pool, name, method)
+    try:
+        yield
+    finally:
+        for pool, name, method in plain:
+            if method is None:
+                delattr(pool, name)  # it inherits its own
+            else:
+                setattr(pool, name, method)
+
+
+def _map_together(pool: Any, function: Callable[..., Any], *given: Iterable[Any], **options: Any) -> Iterator[Any]:
+    return _called(function, zip(*given, strict=False))
+
+
+def _map_each(pool: Any, function: Callable[..., Any], given: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
+    return _called(function, ((each,) for each in given))
+
+
+def _map_to_list(pool: Any, function: Callable[..., Any], given: Iterable[Any], chunksize: int | None = None) -> Any:
+    return list(_map_each(pool, function, given))
+
+
+def _starmap_to_list(
+    pool: Any, function: Callable[..., Any], given: Iterable[Any], chunksize: int | None = None
+) -> Any:
+    return list(_called(function, given))
+
+
+def _called(function: Callable[..., Any], given: Iterable[Iterable[Any]]) -> Iterator[Any]:
+    """Call a function with each, and return an iterator over what it gave, which raises in the place of a result."""
+    gave: list[Any] = []
+    raised: Exception | None = None
+    try:
+        for arguments in given:
+            gave.append(function(*arguments))
+    except Exception as error:
+        raised = error
+
+    def results() -> Iterator[Any]:
+        yield from gave
+        if raised is not None:
+            raise raised
+
+    return results()
+
+
 def line_costs(
     function: Callable[[], Any],
     seconds: float,
@@ -68,7 +132,7 @@ def line_costs(
     """
     tracer = _Tracer(functools.lru_cache(maxsize=None)(follows))
     end_s = time.monotonic() + seconds
-    with follow(tracer.call):
+    with follow(tracer.call), pools_in_this_thread():
         while True:
             function()
             if time.monotonic() >= end_s:

@@ -13,7 +13,7 @@ from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
 from pipeline_bench.text import one_line, units
 from pipeline_bench.text.units import NS_PER_S
 from pipeline_bench.tfdata import fingerprint, memoize, rebuild, user_code
-from pipeline_bench.tfdata.line_profile import Follow, LineCost, Trace, in_this_thread, line_costs
+from pipeline_bench.tfdata.line_profile import Follow, LineCost, Trace, in_this_thread, line_costs, pools_in_this_thread
 from pipeline_bench.tfdata.recipe import Recipe
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator
 
@@ -65,7 +65,7 @@ def look_into(
     if taker is None:
         return
     places = [(each.place.file, each.place.line) for each in lines.whole if each.share >= memoize.WORTH]
-    with alone():
+    with alone(), pools_in_this_thread():
         call = memoize.find(taker, places, seconds * (1 - _PROFILE_SHARE), alive)
     if call is not None:
         cost = inspection.cost(number)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,10 +16,10 @@ import pytest
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.model.function_edits import Memoize
-from pipeline_bench.tfdata import keras_input, keras_stages, memoize, python_stages, user_calls
+from pipeline_bench.tfdata import keras_input, keras_stages, line_profile, memoize, python_stages, user_calls
 from pipeline_bench.tfdata.keras_input import GET_ITEM, KerasInput
 from tests.tensorflow.recorded import recipe_of
-from tests.unit.diagnosis.simulated import cost, inspection
+from tests.unit.diagnosis.simulated import cost, function, inspection, stage
 
 keras = pytest.importorskip("keras")
 
@@ -82,6 +84,11 @@ class Batches(keras.utils.PyDataset):
         return np.stack(x), np.array(chosen)
     def on_epoch_end(self):
         random.shuffle(self.numbers)
+"""
+POOLS = """
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
+POOL, THREADS, NUMBERS = ThreadPoolExecutor(2), ThreadPool(2), iter(range(10**6))
 """
 GENERATOR = """
 def batches(numbers, times=1, *rest, **options):
@@ -199,6 +206,47 @@ def test_calls_of_a_parallel_map_do_not_draw_what_others_draw_beside_them(tmp_pa
     assert function is not None
     assert function.memoizable is not None
     assert function.memoizable.text == "load(number)"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "x = list(POOL.map(sample, [number, number + 1]))",
+        "x = THREADS.map(sample, [number, number + 1])",
+        "x = list(THREADS.imap(sample, [number, number + 1]))",
+        "x = THREADS.starmap(sample, [(number,), (number + 1,)])",
+    ],
+)
+def test_a_call_in_what_is_mapped_over_a_pool_of_threads_is_found(tmp_path: Path, lines: str) -> None:
+    """Its own pool is as before, and in the profile the lines are those that its threads would run."""
+    body = f"def sample(number):\n    x = load(number)\n    return x * random.random()\n{POOLS}def batch():\n"
+    code = module(tmp_path, f"{body}    number = next(NUMBERS)\n    {lines}\n    return x\n")
+    looked = inspection((stage(0, "map", of=function("batch")),), (cost(0, 5.0),))
+    with code.POOL, code.THREADS:
+        *_, last = python_stages.look_into(looked, 0, code.batch, 1.0, lambda: None, taker=lambda: code.batch)
+        for pool in (code.POOL, code.THREADS):
+            assert threading.get_ident() not in set(pool.map(lambda _: threading.get_ident(), range(2)))
+        code.THREADS.close()
+        code.THREADS.join()
+    seen = last.stage(0).function
+    assert seen is not None
+    assert seen.memoizable is not None
+    assert seen.memoizable.text == "load(number)"
+
+
+def test_what_a_pool_maps_in_this_thread_raises_with_its_result() -> None:
+    done: list[int] = []
+
+    def third_fails(number: int) -> int:
+        done.append(number)
+        return 1 // (2 - number)
+
+    with ThreadPoolExecutor(1) as pool, line_profile.pools_in_this_thread():
+        results = pool.map(third_fails, range(4))
+        assert done == [0, 1, 2]
+        assert [next(results), next(results)] == [0, 1]
+        with pytest.raises(ZeroDivisionError):
+            next(results)
 
 
 def test_of_assignments_in_a_row_those_are_kept_that_come_before_a_random_one(tmp_path: Path) -> None:
