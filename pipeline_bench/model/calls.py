@@ -123,6 +123,11 @@ class EditOfCalls(Data, ABC):
         return None
 
     @property
+    def kept_parts(self) -> int:
+        """As how many elements it keeps each element of that stage, at most."""
+        return 1
+
+    @property
     def keeps(self) -> bool:
         """Whether later epochs have from memory or files what only the first one computes."""
         return self.kept_stage is not None

@@ -94,6 +94,44 @@ class InsertAfter(EditOfCalls):
         return f".{self.method}({', '.join(given)})"
 
 
+class KeepSamples(EditOfCalls):
+    """Keep the samples of a stage's batches in memory, and shuffle and batch them behind that, anew in each epoch."""
+
+    order = 2
+    edit: Literal["keep-samples"] = "keep-samples"
+    stage: int
+    batch_size: int
+    buffer_size: int
+    """Of the shuffle, in samples."""
+
+    @property
+    def kept_stage(self) -> int | None:
+        return self.stage
+
+    @property
+    def kept_parts(self) -> int:
+        return self.batch_size
+
+    def apply(self, plan: CallPlan) -> None:
+        for method, arguments in self._calls():
+            plan.insert_after(self.stage, method, arguments)
+
+    def claims(self) -> list[tuple[int | str, str]]:
+        return [(self.stage, "place"), ("cache", "place")]
+
+    def write(self, patch: Patch) -> None:
+        for method, arguments in self._calls():
+            patch.insert_after(self.stage, f".{method}({', '.join(map(str, arguments.values()))})")
+
+    def describe(self, stage: Callable[[int], str]) -> str:
+        calls = "".join(f".{method}({', '.join(map(str, given.values()))})" for method, given in self._calls())
+        return f"Write `{calls}` behind {stage(self.stage)}"
+
+    def _calls(self) -> list[tuple[str, dict[str, Value]]]:
+        shuffled: dict[str, Value] = {"buffer_size": self.buffer_size}
+        return [("unbatch", {}), ("cache", {}), ("shuffle", shuffled), ("batch", {"batch_size": self.batch_size})]
+
+
 class Remove(EditOfCalls):
     """Leave a call out; what came after it gets what came before it."""
 
@@ -324,6 +362,7 @@ class PrefetchToDevice(EditOfCalls):
 Edit = Annotated[
     SetArgument
     | InsertAfter
+    | KeepSamples
     | Remove
     | MoveBefore
     | Fuse

@@ -38,8 +38,8 @@ History of `schema_version`; every version up to this one can be read:
         of a bottleneck the `doubt`, and whether it `limits`; whether a stage's call is `shared`, and it is
         `left_early`, and its `input_shares`, and of a PyDataset's whether it has `epoch_hooks`, and of its function
         `changes_state`, `costliest`, `costliest_share` and `memoizable`; edits that keep its batches, and what a call
-        in it, in a generator or in a map gives; of a watched training `steps_a_call`, and of
-        its rows how many `steps` each is the mean of; of
+        in it, in a generator or in a map gives, and an edit that keeps the samples of batches; of a watched training
+        `steps_a_call`, and of its rows how many `steps` each is the mean of; of
         the code to write `alike`; of a trial `allowed_cpus` and `copied`, and of its `work` `silent`
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -299,7 +300,7 @@ class PipelineEngine(Engine):
         passes = throughput.fill(filling, limit_s, recorder.heartbeat)
         for cache, one in zip(filling, passes, strict=True):
             if one.complete and id(cache) in inserted:
-                self._tell(cached_elements=one.elements)
+                self._tell(cached_elements=math.ceil(one.elements / max(edit.kept_parts for edit in task.edits)))
         short = [(id(cache) in inserted, one) for cache, one in zip(filling, passes, strict=True) if not one.complete]
         for is_inserted, one in short:
             if is_inserted:

@@ -17,6 +17,7 @@ from pipeline_bench.model.edits import (
     GatherBatches,
     GatherWindows,
     InsertAfter,
+    KeepSamples,
     MoveBefore,
     SetArgument,
     SetOptions,
@@ -143,6 +144,25 @@ def test_gathered_windows_are_the_same_in_a_trial_and_as_it_is_written(window: s
     moved = [MoveBefore(stage=each, other=flat) for each in (shuffle, batch)]
     patched_alike(file, recipe, (gather,))
     patched_alike(file, recipe, (*moved, gather))
+
+
+VECTORIZED = """\
+import tensorflow as tf
+
+
+def make_dataset():
+    ds = tf.data.Dataset.range(10).batch(4)
+    return ds.map(lambda n: (n + 1, {"twice": 2 * n}))
+"""
+
+
+def test_samples_that_are_kept_are_the_same_in_a_trial_and_as_it_is_written(tmp_path: Path) -> None:
+    """A shuffle with a buffer of one leaves the order."""
+    file = tmp_path / "vectorized.py"
+    file.write_text(VECTORIZED)
+    recipe = recorded.recipe("make_dataset", file=file)
+    changed = patched_alike(file, recipe, (KeepSamples(stage=recipe.sink, batch_size=4, buffer_size=1),))
+    assert "})).unbatch().cache().shuffle(1).batch(4)\n" in changed.read_text()
 
 
 EXAMPLES = """\

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from pipeline_bench.diagnosis import equality
-from pipeline_bench.model.edits import InsertAfter, Remove, SetArgument
+from pipeline_bench.model.edits import InsertAfter, KeepSamples, Remove, SetArgument
 from pipeline_bench.model.events import Device, Done, Event, Failed, Fingerprinted, Inspected, Phase, Steps
 from pipeline_bench.model.function_edits import DivideMap, Memoize
 from pipeline_bench.model.pipeline import KIND, Activity, Inspection, Target, Task, UserFunction
@@ -383,6 +383,12 @@ def test_a_cache_is_filled_before_the_steps(run_task: RunTask) -> None:
     assert phases(cached) == ["import", "build", "fill", "train"]
     (told,) = of(Inspected, cached)
     assert told.inspection.cached_elements == 100
+
+
+def test_the_samples_that_a_trial_keeps_are_counted_as_the_batches_that_they_were(run_task: RunTask) -> None:
+    keep = KeepSamples(stage=3, batch_size=10, buffer_size=8)
+    (told,) = of(Inspected, run_task("make_dataset", "drain", edits=(keep,)))
+    assert told.inspection.cached_elements == 10
 
 
 @pytest.mark.slow

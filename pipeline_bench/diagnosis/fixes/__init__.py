@@ -17,7 +17,7 @@ from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
-from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, SetArgument
+from pipeline_bench.model.edits import Edit, InsertAfter, KeepSamples, MoveBefore, SetArgument
 from pipeline_bench.model.function_edits import Memoize
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import one_line, units
@@ -236,7 +236,8 @@ def _spoils(fix: Fix, inspection: Inspection) -> str | None:
     claims = (claim for edit in fix.edits if not isinstance(edit, InsertAfter) for claim in edit.claims())
     changed = {number for number, _ in claims}
     drawing = {stage.id for stage in inspection.stages if chain.draws(stage)}
-    moved = {*changed, *fix.stages} if fix.reorders else set()
+    ahead_too = not any(isinstance(edit, KeepSamples) for edit in fix.edits)  # which mixes what is behind its stage
+    moved = changed | set(fix.stages if ahead_too else ()) if fix.reorders else set()
     if (moved | changed & drawing) & chain.in_front_of(inspection, "zip"):
         return "what zip joins by its place in the order would no longer belong together."
     for method in _BY_PLACE:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeGuard
 
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.calls import KEEPING, MemoizableCall, Value
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, Remove
+from pipeline_bench.model.edits import Edit, InsertAfter, KeepSamples, MoveBefore, Remove
 from pipeline_bench.model.function_edits import DivideMap, Memoize
 from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
 from pipeline_bench.text import units
 
 _IN_MEMORY = "in memory"
+_UP_TO_MAPS = frozenset({"shuffle", "batch", "map", "prefetch", "with_options"})
+"""What stands between what is the same in each epoch and the maps of shuffled batches."""
 
 
 def _cache_blocker(inspection: Inspection, context: Context) -> str | None:
@@ -86,6 +90,53 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
         reorders=_keeps_one_order(above, run[len(fixed) :]),
         caveat=f"{price(above, size_bytes, where, _shuffled_bytes(inspection, where, passed, stage))}{as_large}",
     )
+
+
+@kind(saving=0.85, blocker=_cache_blocker, has_price=True)
+def cache_samples(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Keep the samples of what maps make of shuffled batches, and shuffle and batch those behind the cache.
+
+    A cache of the batches would give those of the first epoch for ever.
+    """
+    run = list(reversed(chain.trunk(inspection)))
+    rest = run[len(_fixed_part(inspection, run)) :]
+    ahead = list(itertools.takewhile(lambda each: each.method in _UP_TO_MAPS and not _varies(each), rest))
+    while ahead and ahead[-1].method != "map":
+        ahead.pop()
+    batches = [each for each in ahead if each.method == "batch"]
+    shuffles = [each for each in ahead if each.method == "shuffle"]
+    size = batches[0].arguments.get("batch_size") if len(batches) == 1 else None
+    if not shuffles or not isinstance(size, int) or inspection.cold:
+        return
+    if batches[0].arguments.get("drop_remainder") or any(each.method in KEEPING for each in inspection.stages):
+        return  # what the first epoch drops would be dropped for ever
+    stage = ahead[-1]
+    size_bytes, count = size_bytes_of(inspection, stage), _pass_elements(inspection, stage)
+    cost = inspection.cost(stage.id)
+    if size_bytes is None or count is None or cost is None or not cost.elements or not fits(size_bytes, context):
+        return
+    samples = math.ceil(count * cost.elements) * size
+    asked = shuffles[-1].arguments.get("buffer_size")
+    buffer = asked * (size if ahead.index(shuffles[-1]) > ahead.index(batches[0]) else 1) if _is_count(asked) else None
+    above = chain.upstream(inspection, stage)
+    yield fix(
+        f"cache of the samples after {stage.label}",
+        f"Keep the samples that {short(stage)} gives {_IN_MEMORY}, and shuffle and batch them behind that, so that "
+        "only the first epoch computes them",
+        KeepSamples(stage=stage.id, batch_size=size, buffer_size=min(samples, buffer or samples)),
+        stages=inspection.measured(each.id for each in above),
+        reorders=True,
+        caveat=price(above, size_bytes, _IN_MEMORY),
+    )
+
+
+def _varies(stage: Stage) -> bool:
+    """Return whether a stage behind a shuffle may make other elements of the same ones."""
+    return stage.anew or (stage.method != "shuffle" and stage.is_random)
+
+
+def _is_count(value: Value) -> TypeGuard[int]:
+    return isinstance(value, int) and value > 0
 
 
 def _last_that_fits(inspection: Inspection, fixed: Sequence[Stage], context: Context) -> Stage | None:

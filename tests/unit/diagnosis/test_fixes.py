@@ -18,6 +18,7 @@ from pipeline_bench.model.edits import (
     GatherWindows,
     InsertAfter,
     Interleave,
+    KeepSamples,
     MoveBefore,
     Remove,
     SetArgument,
@@ -481,6 +482,68 @@ def test_a_cache_stands_before_the_first_random_stage_with_its_size() -> None:
     assert fix.because == "takes about 3.12 GiB in memory"
     short = of_kind(tried(looked, free_memory_bytes=2**30), "cache")[0]
     assert short.edits == (InsertAfter(stage=1, method="cache", arguments={"filename": "disk"}),)
+
+
+def vectorized(*behind: Stage, **batch: Any) -> Inspection:
+    """Texts that are read and batched behind a shuffle of their names, made numbers as batches; 100 batches of 32."""
+    stages = (
+        source("from_tensor_slices"),
+        stage(1, "shuffle", 0, buffer_size=256),
+        stage(2, "map", 1, of=function("read")),
+        stage(3, "batch", 2, **{"batch_size": 32, **batch}),
+        stage(4, "prefetch", 3, buffer_size=-1),
+        mapped(5, "vectorize"),
+        *behind,
+    )
+    costs = tuple(cost(each.id, 5.0, elements=1.0 if each.id > 2 else 32.0, element_bytes=2**20) for each in stages)
+    return inspection(stages, costs).model_copy(update={"pass_elements": 100.0})
+
+
+def test_the_samples_of_shuffled_batches_are_kept_and_shuffled_and_batched_behind_the_cache() -> None:
+    (found,) = of_kind(tried(vectorized(stage(6, "prefetch", 5)), allow_reordering=True), "cache_samples")
+    assert found.edits == (KeepSamples(stage=5, batch_size=32, buffer_size=256),)
+    assert found.because == "takes about 100 MiB in memory"
+    assert set(found.stages) >= {2, 5}
+    assert "--allow-reordering" in reason(tried(vectorized()), "cache_samples")
+
+
+def test_samples_that_a_zip_has_joined_ahead_may_be_mixed_behind_it_but_in_front_of_none() -> None:
+    (ahead,) = (each for each in tried(beside(vectorized()), allow_reordering=True) if each.fix.kind == "cache_samples")
+    assert ahead.outcome == "pending"
+    taken = vectorized(stage(6, "enumerate", 5))
+    assert "by an element's place" in reason(tried(taken, allow_reordering=True), "cache_samples")
+
+
+def beside(looked: Inspection) -> Inspection:
+    """The same, whose names are zipped with their labels."""
+    labels, joined = stage(8, "from_tensor_slices"), stage(9, "zip", 0).model_copy(update={"inputs": (0, 8)})
+    shuffle = looked.stages[1].model_copy(update={"inputs": (9,)})
+    return looked.model_copy(update={"stages": (looked.stages[0], labels, joined, shuffle, *looked.stages[2:])})
+
+
+@pytest.mark.parametrize(
+    ("looked", "free_memory_bytes"),
+    [
+        (vectorized(drop_remainder=True), 1e9),  # the first epoch's would be dropped for ever
+        (vectorized(batch_size="a tensor"), 1e9),
+        (vectorized(mapped(6, "augment", random=True)).model_copy(update={"sink": 6}), 1e7),
+        (vectorized(), 1e7),
+        (vectorized(stage(6, "batch", 5, batch_size=2), mapped(7)), 1e9),
+        (vectorized(stage(6, "cache", 5)), 1e9),
+        (vectorized().model_copy(update={"pass_elements": None}), 1e9),
+        (chain_of(source(), mapped(1), stage(2, "batch", 1, batch_size=32), mapped(3)), 1e9),  # a cache will do
+        (chain_of(source(), stage(1, "shuffle", 0, buffer_size=9), mapped(2)), 1e9),
+    ],
+)
+def test_no_samples_are_kept_of_other_batches(looked: Inspection, free_memory_bytes: float) -> None:
+    found = tried(looked, allow_reordering=True, free_memory_bytes=free_memory_bytes)
+    assert not of_kind(found, "cache_samples")
+
+
+def test_a_random_map_runs_behind_the_samples_that_are_kept() -> None:
+    looked = vectorized(mapped(6, "augment", random=True))
+    (found,) = of_kind(tried(looked, allow_reordering=True), "cache_samples")
+    assert found.kept_stages == [5]
 
 
 def test_where_the_last_fixed_elements_do_not_fit_the_last_that_do_are_kept_in_memory_too() -> None:
