@@ -59,7 +59,7 @@ def inputs_per_output(
     """
     taken, ended = _taken(make, [each.dataset() for each in kept], seconds, limit_s)
     if not ended:
-        return _between(taken, 0) or taken[-1] / len(taken)
+        return for_one(taken)
     count = min(each.count for each in kept)
     if not taken:
         raise PipelineBenchError(f"it let none of its {count} input elements through")
@@ -69,6 +69,20 @@ def inputs_per_output(
             again, _ = _taken(make, [each.dataset().repeat() for each in kept], seconds, limit_s)
             steady = _between(again, len(again) // 2)  # before, it may fill what it holds
     return steady or count / len(taken)
+
+
+def for_one(taken: Sequence[int]) -> float:
+    """Return how many elements a stage takes for one that it gives; an upper bound if it took few.
+
+    Args:
+        taken: how many it had taken when it gave each of its own, of an input that did not end.
+    """
+    half = len(taken) // 2  # before, it may open all that it reads at the same time
+    given = len(taken) - 1 - half
+    if (found := _between(taken, half)) is not None:
+        return found
+    whole = _between(taken, 0) or taken[-1] / len(taken)
+    return min(whole, (taken[-1] - taken[half] + 1) / given) if given else whole
 
 
 def _taken(

@@ -252,6 +252,7 @@ def _by_windows(dataset: Any, deadline: Deadline, each_ns: float, element_bytes:
     except throughput.OutOfTimeError:
         iterator = FlatIterator(dataset)
         with Deadline(_FIRST_ELEMENT_S) as anew:
+            iterator.take(anew)  # which a shuffle fills its buffer for
             return throughput.rate(lambda: iterator.take(anew), seconds)
 
 

@@ -166,6 +166,52 @@ def test_what_a_stage_gives_at_the_end_of_few_elements_does_not_tell_what_it_tak
     assert counting.inputs_per_output(lambda feeds: call(*feeds), [kept], 0.3, 5.0, repeats=False) == 40 / 9
 
 
+@pytest.mark.parametrize(
+    ("taken", "found"),
+    [
+        ([1], 1.0),
+        ([3, 6], 3.0),
+        ([*range(1, 17), *[16] * 34], 1 / 24),  # opens 16 files, of which none ends
+        ([1] * 50, 1 / 50),
+        ([n // 4 for n in range(100)], 12 / 49),
+        ([32 * n for n in range(1, 9)], 32.0),
+        ([100 + 2 * n for n in range(50)], 2.0),  # fills a buffer first
+    ],
+)
+def test_what_a_stage_opens_at_first_is_not_what_it_takes_for_each_that_it_gives(
+    taken: list[int], found: float
+) -> None:
+    assert counting.for_one(taken) == pytest.approx(found)
+
+
+def test_of_elements_with_many_tensors_few_are_kept() -> None:
+    """An iterator that is fed with 20,000 tensors takes seconds to make."""
+    columns = tf.data.Dataset.range(1000).map(lambda n: dict.fromkeys([f"c{k}" for k in range(40)], n))
+    iterator = throughput.FlatIterator(columns)
+    with throughput.Deadline(60) as deadline:
+        kept = throughput.sample(iterator, deadline, iterator.take(), 60)
+    assert len(kept.elements) == 2048 // 40
+
+
+def test_what_a_shuffle_is_filled_with_is_no_part_of_an_element_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a stage whose windows do not come in time, too."""
+
+    def too_slow(*_: object) -> throughput.Rate:
+        raise throughput.OutOfTimeError
+
+    read: list[int] = []
+    monkeypatch.setattr(throughput, "windowed_rate", too_slow)
+    monkeypatch.setattr(throughput, "rate", lambda take, seconds: throughput.Rate(float(len(read)), 0.0))
+
+    def noted(number: Any) -> Any:
+        read.append(int(number))
+        return number
+
+    numbered = tf.data.Dataset.range(10**6).map(lambda n: tf.numpy_function(noted, [n], tf.int64)).shuffle(100)
+    read_before = stage_benchmark._by_windows(numbered, throughput.Deadline(1), 1.0, 8.0, 0.02).elapsed_ns
+    assert read_before >= 100
+
+
 def test_a_filter_that_lets_nothing_through_is_told_in_time() -> None:
     chain = Chain().source("range", numbers).add("filter", lambda data: data.filter(none))
     start_s = time.monotonic()
