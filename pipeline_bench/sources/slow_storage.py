@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pipeline_bench import graph_ops, plugins
 from pipeline_bench.errors import did_you_mean
 from pipeline_bench.sources.records import RecordFile, RecordSource
+from pipeline_bench.system.files import clock_offset_s
 
 _DAY_MS = 86_400_000
 
@@ -30,6 +31,8 @@ _LARGEST_ERROR_US = 1000.0
 _LARGEST_BUCKET_LAG_NS = 5_000_000
 _CLOCKS_APART_NS = 1_000_000_000
 """What the clocks of hosts that are measured together may differ by."""
+_STAMPS, _STAMP_EVERY_S = 8, 0.0013
+"""How often a file's clock is asked: some stamp by a tick of 4 or 10 ms, and are as old as that."""
 _LONGEST_LATE_NS = 200_000_000
 """Of a reader that got no core when its bytes were there; one that was stopped for longer has lost its turns."""
 
@@ -169,19 +172,29 @@ class StorageThrottle:
                 return tf.numpy_function(self._take_turn, [index], tf.float64)
 
 
+def _ahead_ns(path: Path, clock_ns: Callable[[], int]) -> int:
+    """Return how far a clock is ahead of the one that stamps a file, in ns."""
+    found_s = []
+    for _ in range(_STAMPS):
+        found_s.append(clock_offset_s(path, clock_ns))
+        time.sleep(_STAMP_EVERY_S)
+    return round(min(found_s) * 1e9)
+
+
 class SharedBucket:
     """A token bucket without a burst that processes of several hosts share, by a file that they lock in turn.
 
     The file holds when the last bytes that were promised will have come, and when they were asked for, in ns of the
-    wall clock. A reader that asks late has lost its turn: what nobody asked for is not saved up. But one that woke
-    late, since it got no core, asks as if it had woken in time, so that a busy machine does not make the storage slower
-    than it is.
+    clock that stamps the file: by its own, a host whose clock is ahead would take the others' turns. A reader that asks
+    late has lost its turn: what nobody asked for is not saved up. But one that woke late, since it got no core, asks as
+    if it had woken in time, so that a busy machine does not make the storage slower than it is.
 
     Args:
         path: in a folder that exists; made where it is not there.
         mb_s: 10^6 bytes a second.
-        clock_ns: the wall clock.
+        clock_ns: the wall clock of this host.
         sleep: sleeps so many seconds.
+        ahead_ns: returns how far that clock is ahead of the one that stamps the file; asked once.
     """
 
     def __init__(
@@ -190,15 +203,24 @@ class SharedBucket:
         mb_s: float,
         clock_ns: Callable[[], int] = time.time_ns,
         sleep: Callable[[float], None] = time.sleep,
+        ahead_ns: Callable[[Path, Callable[[], int]], int] = _ahead_ns,
     ) -> None:
         self._path, self._ns_per_byte = path, 1000 / mb_s
-        self._clock_ns, self._sleep = clock_ns, sleep
+        self._host_ns, self._sleep, self._ask_ahead_ns = clock_ns, sleep, ahead_ns
         self._late_ns: dict[int, int] = {}
         """By thread: how late it woke. A `threading.local` could not go to a loader's process."""
+
+    @cached_property
+    def _host_ahead_ns(self) -> int:
+        return self._ask_ahead_ns(self._path, self._host_ns)
+
+    def _clock_ns(self) -> int:
+        return self._host_ns() - self._host_ahead_ns
 
     def take(self, size_bytes: float) -> None:
         """Sleep until so many bytes have had their turn; short waits are left to add up, since a sleep overshoots."""
         with self._path.open("a+b") as file:
+            self._clock_ns()  # the first time it takes some ms, for which nobody else is to wait
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
             promised_ns, asked_ns = [*map(int, file.read().split()), 0, 0][:2]

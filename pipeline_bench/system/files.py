@@ -82,7 +82,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise
 
 
-def clock_offset_s(path: Path) -> float:
+def clock_offset_s(path: Path, clock_ns: Callable[[], int] = time.time_ns) -> float:
     """Return how far this host's clock is ahead of the one that stamps a file, anew: a shared folder's, for all alike.
 
     The stamp of its writing is older by what the disk has taken since.
@@ -91,7 +91,7 @@ def clock_offset_s(path: Path) -> float:
         OSError: it is not there, or cannot be stamped.
     """
     os.utime(path)
-    return time.time() - path.stat().st_mtime
+    return (clock_ns() - path.stat().st_mtime_ns) / 1e9
 
 
 def _write_as_it_is(path: Path, data: bytes) -> None:

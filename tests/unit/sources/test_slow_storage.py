@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,10 @@ def test_all_who_share_a_bucket_have_its_rate_together(latest_ms: int, tmp_path:
         def sleep(seconds: float) -> None:
             due[reader] = now_ns[0] + seconds * 1e9 + late.uniform(0, latest_ms) * 1e6
 
-        return SharedBucket(tmp_path / "bucket", 10.0, lambda: max(now_ns[0], int(due[reader])), sleep)
+        def clock_ns() -> int:
+            return max(now_ns[0], int(due[reader]))
+
+        return SharedBucket(tmp_path / "bucket", 10.0, clock_ns, sleep, lambda *_: 0)
 
     readers = [bucket(0), bucket(1)]
     served = [0, 0]
@@ -162,11 +166,19 @@ def test_a_source_whose_readers_take_turns_goes_to_another_process(folder: Path,
 
 def test_who_shares_a_bucket_does_not_wait_for_a_clock_that_was_set_back(tmp_path: Path) -> None:
     now_ns, slept_s = [10**18], list[float]()
-    bucket = SharedBucket(tmp_path / "bucket", 10.0, lambda: now_ns[0], slept_s.append)
+    bucket = SharedBucket(tmp_path / "bucket", 10.0, lambda: now_ns[0], slept_s.append, lambda *_: 0)
     bucket.take(1_000_000)
     now_ns[0] -= 3600 * 10**9
     bucket.take(1_000_000)
     assert slept_s == pytest.approx([0.1, 0.2], abs=0.01)
+
+
+def test_hosts_whose_clocks_differ_take_turns_by_the_clock_of_the_bucket(tmp_path: Path) -> None:
+    """A host whose clock is 0.9 s ahead asks first: the next one waits for its bytes, and not for its clock."""
+    slept_s: list[float] = []
+    for clock_ns in (lambda: time.time_ns() + 900_000_000, time.time_ns):
+        SharedBucket(tmp_path / "bucket", 10.0, clock_ns, slept_s.append).take(1_000_000)
+    assert slept_s == pytest.approx([0.1, 0.2], abs=0.15)
 
 
 @pytest.mark.parametrize("half", [{"total_mb_s": 1.0}, {"shared": "bucket"}])
