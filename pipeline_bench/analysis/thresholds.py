@@ -170,6 +170,8 @@ what machines of one kind differ by. The whole interval over rounds is above 1 p
 STRAGGLER_WAIT = SEVERE_SHARE
 """One host waits where its share is so far above the median of the others', which is nobody's noise.
 The whole interval of the difference over rounds is above `BOUND_SHARE`."""
+FASTER_HOSTS = 0.25
+"""The others are slow only if at least so many of the hosts are faster: fewer are what differs."""
 HOSTS_CPU_BUSY = 0.80
 """Ranks of one machine may have waited for its cores from this share of its CPU on: a pipeline that takes all of two
 cores is measured at 80 to 90 %, as `SATURATED_PERCENT` has it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -177,8 +177,8 @@ def verdict(
     """
     odd: dict[HostsKind, list[_Odd]] = {
         "slow-host": _slow(figures),
-        "slow-input": _waiting([(each, each.alone, each.alone_ms) for each in figures], scatter),
-        "straggler": _waiting([(each, each.together, each.together_ms) for each in figures], scatter),
+        "slow-input": _waiting(figures, lambda host: host.alone, lambda host: host.alone_ms, scatter),
+        "straggler": _waiting(figures, lambda host: host.together, lambda host: host.together_ms, scatter),
     }
     named: list[int] = []
     kinds: list[HostsKind] = []
@@ -252,42 +252,56 @@ def _typical(hosts: Iterable[ByRound]) -> float | None:
 
 
 class _Odd(NamedTuple):
-    """A host that differs from the others, its figure, and the median of theirs, over the same rounds."""
+    """A host that differs from the others, its figure, and the median of those that do not, over the same rounds."""
 
     host: HostFigures
     own: float
     others: float
 
 
+Figure = Callable[[HostFigures], ByRound]
+
+
 def _slow(figures: Sequence[HostFigures]) -> list[_Odd]:
-    """Return the hosts that are slower than the median of the others by `HOST_SLOWER` or more, the slowest first."""
-    found = []
-    for host, own, others in _beside([(each, each.ceiling_ms) for each in figures]):
-        ratio = stats.believe(np.log(own / others).tolist(), thresholds.RATIO_SCATTER)
-        if _is_past(ratio, math.log(thresholds.HOST_SLOWER), math.log1p(thresholds.BOUND_SHARE)):
-            found.append(_Odd(host, float(own.mean()), float(others.mean())))
-    return sorted(found, key=lambda each: -each.own)
+    """Return the hosts that are slower than the others by `HOST_SLOWER` or more, the slowest first."""
+
+    def is_slow(host: HostFigures, others: Sequence[HostFigures]) -> bool:
+        own, theirs = _beside(host, others, _ceiling)
+        if not own.size:
+            return False
+        ratio = stats.believe(np.log(own / theirs).tolist(), thresholds.RATIO_SCATTER)
+        return _is_past(ratio, math.log(thresholds.HOST_SLOWER), math.log1p(thresholds.BOUND_SHARE))
+
+    return _odd(figures, _ceiling, is_slow)
 
 
-def _waiting(of: Sequence[tuple[HostFigures, ByRound, ByRound]], scatter: float) -> list[_Odd]:
+def _ceiling(host: HostFigures) -> ByRound:
+    return host.ceiling_ms
+
+
+def _waiting(figures: Sequence[HostFigures], wait: Figure, step_ms: Figure, scatter: float) -> list[_Odd]:
     """Return the hosts that wait for their input, where the others do not, or far less, the one that waits most first.
 
     A storage that serves hosts unevenly has them take turns at being late, which the interval over rounds shows. Who
     waits more in steps that are no longer gets its batches as fast as the others: its accelerator is faster.
 
     Args:
-        of: each host with its share of input wait and the time of its steps.
+        figures: of the hosts.
+        wait: a host's share of input wait.
+        step_ms: the time of its steps.
         scatter: the usual one of a share between rounds.
     """
-    steps_ms = _beside([(host, each) for host, _, each in of])
-    line = math.log1p(thresholds.BOUND_SHARE)
-    as_fast = [host.rank for host, own, others in steps_ms if np.log(own / others).mean() < line]
-    found = []
-    for host, own, others in _beside([(host, wait) for host, wait, _ in of]):
-        difference = stats.believe((own - others).tolist(), scatter)
-        if host.rank not in as_fast and _is_past(difference, thresholds.STRAGGLER_WAIT, thresholds.BOUND_SHARE):
-            found.append(_Odd(host, float(own.mean()), float(others.mean())))
-    return sorted(found, key=lambda each: -each.own)
+
+    def is_late(host: HostFigures, others: Sequence[HostFigures]) -> bool:
+        own_ms, their_ms = _beside(host, others, step_ms)
+        is_as_fast = own_ms.size and np.log(own_ms / their_ms).mean() < math.log1p(thresholds.BOUND_SHARE)
+        own, theirs = _beside(host, others, wait)
+        if is_as_fast or not own.size:
+            return False
+        difference = stats.believe((own - theirs).tolist(), scatter)
+        return _is_past(difference, thresholds.STRAGGLER_WAIT, thresholds.BOUND_SHARE)
+
+    return _odd(figures, wait, is_late)
 
 
 def _is_past(figure: stats.Belief, line: float, least: float) -> bool:
@@ -295,14 +309,41 @@ def _is_past(figure: stats.Belief, line: float, least: float) -> bool:
     return figure.value >= line and figure.interval()[0] >= least
 
 
-def _beside(values: Sequence[tuple[HostFigures, ByRound]]) -> Iterator[tuple[HostFigures, stats.Floats, stats.Floats]]:
-    """Yield each host with its figures and the medians of the others', by the rounds that have both."""
-    for host, own in values:
-        theirs = {
-            repeat: [each[repeat] for other, each in values if other is not host and repeat in each] for repeat in own
-        }
-        if rounds := [repeat for repeat in sorted(own) if theirs[repeat]]:
-            yield host, np.array([own[each] for each in rounds]), np.array([median(theirs[each]) for each in rounds])
+def _odd(
+    figures: Sequence[HostFigures], figure: Figure, is_past: Callable[[HostFigures, Sequence[HostFigures]], bool]
+) -> list[_Odd]:
+    """Return the hosts that are past the others, the farthest first.
+
+    Each is held against those below it, from the lowest on: among the others of a slow host there may be slow ones too,
+    even most of them. If those below are very few, they are what differs.
+
+    Args:
+        figures: of all hosts.
+        figure: by which they may differ; the higher, the slower.
+        is_past: returns whether a host is past others.
+    """
+    known = sorted((each for each in figures if figure(each)), key=lambda each: _mean(figure(each)) or 0.0)
+    below: list[HostFigures] = []
+    late: list[HostFigures] = []
+    for number, host in enumerate(known):
+        if not below or not is_past(host, below):
+            below.append(host)
+        elif number < thresholds.FASTER_HOSTS * len(known):
+            below = [host]
+        else:
+            late = [each for each in known[number:] if is_past(each, below)]
+            break
+    others = [each for each in known if each not in late]
+    pairs = [(host, *_beside(host, others, figure)) for host in late]
+    found = [_Odd(host, float(own.mean()), float(theirs.mean())) for host, own, theirs in pairs]
+    return sorted(found, key=lambda each: -each.own)
+
+
+def _beside(host: HostFigures, others: Sequence[HostFigures], figure: Figure) -> tuple[stats.Floats, stats.Floats]:
+    """Return a host's figures and the medians of the others', by the rounds that have both."""
+    own, theirs = figure(host), [figure(each) for each in others]
+    medians = {each: median(found) for each in sorted(own) if (found := [of[each] for of in theirs if each in of])}
+    return np.array([own[each] for each in medians]), np.array([*medians.values()])
 
 
 def _sentence(kind: HostsKind, odd: Sequence[_Odd]) -> str:

@@ -84,6 +84,7 @@ SELFTEST = [
 HOSTS = [
     f"its ceiling takes at least {limit.HOST_SLOWER} times the median",
     f"waits at least {limit.STRAGGLER_WAIT * 100:.0f} points more of its step",
+    f"and most of them if at least {percent(limit.FASTER_HOSTS)} of the hosts are faster",
     f"interval is at or above {percent(limit.HOSTS_SCALE)}, and not all of it above {percent(limit.TIE)}",
     f"each host waits at least {limit.BOUND_SHARE * 100:.0f} points more than alone",
     f"less than {1 + limit.BOUND_SHARE:.1f} times as long as the others'",

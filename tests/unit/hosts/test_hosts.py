@@ -231,7 +231,7 @@ QUIET = (0.01, -0.01, 0.005, 0.0)
             figures((0.04, 0.05), (0.04, 0.61), (0.04, 0.04), (0.04, 0.60)),
             "straggler",
             1,
-            "2 stragglers: rank 1 and rank 3 wait 61 % and 60 %, the others 5 %",
+            "2 stragglers: rank 1 and rank 3 wait 61 % and 60 %, the others 4 %",
         ),
         (
             0.50,
@@ -271,10 +271,10 @@ def unequal(ceilings_ms: Sequence[float], alone_ms: Sequence[float], together_ms
 @pytest.mark.parametrize(
     ("each", "kind", "named"),
     [
-        (unequal([50, 50, 50, 25], [60, 60, 60, 60], 60), "scales", ()),
-        (unequal([50, 50, 50, 25], [60, 60, 60, 60], 120), "shared-storage", ()),
+        (unequal([50, 50, 50, 50, 25], [60] * 5, 60), "scales", ()),
+        (unequal([50, 50, 50, 50, 25], [60] * 5, 120), "shared-storage", ()),
         (unequal([50, 25], [60, 60], 60), "slow-host", (0,)),
-        (unequal([50, 50, 50, 25], [60, 60, 60, 90], 90), "slow-input", (3,)),
+        (unequal([50, 50, 50, 50, 25], [60, 60, 60, 60, 90], 90), "slow-input", (4,)),
     ],
 )
 def test_a_host_that_waits_because_its_accelerator_is_faster_has_no_slow_input(
@@ -285,6 +285,52 @@ def test_a_host_that_waits_because_its_accelerator_is_faster_has_no_slow_input(
     truth = sum(1 / host.together_ms[0] for host in each) / alone
     found = efficiency.result("a", len(each), rounds(truth, QUIET), each)
     assert (found.kind, found.named) == (kind, named)
+
+
+@pytest.mark.parametrize(
+    ("each", "kind", "named", "words"),
+    [
+        (
+            figures((0.04, 0.05), (0.40, 0.41), (0.40, 0.41)),
+            "slow-input",
+            (1, 2),
+            "alone, they wait 40 % and 40 %, the others 4 %",
+        ),
+        (
+            figures((0.04, 0.05), (0.60, 0.61), (0.60, 0.61), (0.60, 0.61)),
+            "slow-input",
+            (1, 2, 3),
+            "60 %, the others 4 %",
+        ),
+        (
+            figures(*[(0.04, 0.05)] * 2, *[(0.04, 0.41)] * 2, *[(0.04, 0.35)] * 4),
+            "straggler",
+            (2, 3, 4, 5, 6, 7),
+            "6 stragglers:",
+        ),
+        (
+            figures(*[(0.04, 0.05)] * 3, ceilings=(10, 14, 14)),
+            "slow-host",
+            (1, 2),
+            "their ceilings are 1.4× and 1.4× the others'",
+        ),
+        (figures(*[(0.04, 0.05)] * 3, ceilings=(20, 10, 20)), "slow-host", (0, 2), "2.0× and 2.0× the others'"),
+    ],
+)
+def test_hosts_that_are_slow_are_named_beside_others_that_are_even_if_most_are(
+    each: list[HostFigures], kind: HostsKind, named: tuple[int, ...], words: str
+) -> None:
+    found = efficiency.result("a", len(each), rounds(0.98, QUIET), each)
+    assert (found.kind, found.named) == (kind, named)
+    assert words in found.text
+
+
+@pytest.mark.parametrize("fast", [1, 2, 3])
+def test_where_few_of_many_hosts_wait_less_nobody_is_slow(fast: int) -> None:
+    """Of 16 hosts, fewer than 4: they are what differs."""
+    each = figures(*[(0.04, 0.05)] * fast, *[(0.60, 0.61)] * (16 - fast))
+    found = efficiency.result("a", 16, rounds(0.98, QUIET), each)
+    assert (found.kind, found.named) == ("scales", ())
 
 
 ONE_MACHINE = ((0, 1),)
