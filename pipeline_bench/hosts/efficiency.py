@@ -172,8 +172,9 @@ def verdict(
 ) -> HostsVerdict:
     """Return what limits the hosts.
 
-    A host whose ceiling is slow is slow whatever its input; one whose input is slow alone needs no neighbour for it.
-    What is left over is what they do to each other: to some of them, or to all alike, which may be beside the rest.
+    A host whose ceiling is slow is slow whatever its input, which may be slow as well; one whose input is slow alone
+    needs no neighbour for it. What is left over is what they do to each other: to some of them, or to all alike, which
+    may be beside the rest.
     """
     odd: dict[HostsKind, list[_Odd]] = {
         "slow-host": _slow(figures),
@@ -183,11 +184,12 @@ def verdict(
     named: list[int] = []
     kinds: list[HostsKind] = []
     sentences: list[str] = []
+    slow_alone = [each.host for each in odd["slow-input"]]
     for kind, every in odd.items():
-        if fresh := [each for each in every if each.host.rank not in named]:
+        if told := [each for each in every if kind != "straggler" or each.host not in slow_alone]:
             kinds.append(kind)
-            named += [each.host.rank for each in fresh]
-            sentences.append(_sentence(kind, fresh))
+            named += [each.host.rank for each in told if each.host.rank not in named]
+            sentences.append(_sentence(kind, told))
     rest = [each for each in figures if each.rank not in named]
     each_of_them = "each of the others" if named else "each"
     of_all = _of_all(hosts, efficiency, rest or figures, each_of_them, common)

@@ -325,6 +325,22 @@ def test_hosts_that_are_slow_are_named_beside_others_that_are_even_if_most_are(
     assert words in found.text
 
 
+@pytest.mark.parametrize(
+    ("alone", "words"),
+    [
+        (0.70, "rank 3 is slow: its ceiling is 1.2× the others'; the input of rank 3 is slow: alone, it waits 70 %"),
+        (0.04, "rank 3 is slow: its ceiling is 1.2× the others'; one straggler: rank 3 waits 71 %, the others 5 %"),
+    ],
+)
+def test_a_host_whose_ceiling_is_slow_may_wait_for_its_input_as_well(alone: float, words: str) -> None:
+    """Its input is told once: what is slow alone is no straggler beside others."""
+    each = figures(*[(0.04, 0.05)] * 3, (alone, 0.71), ceilings=(50, 50, 50, 61))
+    found = efficiency.result("a", 4, rounds(0.98, QUIET), each)
+    assert (found.kind, found.named) == ("slow-host", (3,))
+    assert found.text.startswith(words)
+    assert found.text.count("rank 3") == 2
+
+
 @pytest.mark.parametrize("fast", [1, 2, 3])
 def test_where_few_of_many_hosts_wait_less_nobody_is_slow(fast: int) -> None:
     """Of 16 hosts, fewer than 4: they are what differs."""
