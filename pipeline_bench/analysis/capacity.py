@@ -30,12 +30,14 @@ class Point:
         rates: samples a second of all together, by round.
         wait: the share of their step that they waited for it; the low end of its interval.
         more_wait: by how much that share is above the one of a host alone; 1 of workers.
+        doubt: what else than something shared may have held them up, if they were held up; None: nothing.
     """
 
     count: int
     rates: Mapping[int, float]
     wait: float
     more_wait: float = 1.0
+    doubt: str | None = None
 
     @property
     def starved(self) -> bool:
@@ -86,6 +88,7 @@ class Supply:
         shared: whether there is anything that all of them share.
         beside: samples a second of one host beside as many as were measured without an end, by their number. Chance has
             some of them ask the storage at once, and each then waits before its end is reached.
+        doubt: what else may have held up those that reached less, where no end of `total` was seen.
     """
 
     unit: Unit
@@ -94,6 +97,7 @@ class Supply:
     trend: Trend | None
     shared: bool = True
     beside: Mapping[int, float] = field(default_factory=dict)
+    doubt: str | None = None
 
     def own_at_least(self, count: int) -> float:
         """Return the samples a second that each of so many gives by itself at least."""
@@ -113,14 +117,16 @@ def fit(
     """Return what one can give, and all of them, from what was measured; at least what was seen where it had no end.
 
     Args:
-        points: by count, at least one; those that are starved and reach less than the fewest have reached the total.
+        points: by count, at least one; those that are starved and reach less than the fewest have reached the total,
+            unless something else may have held them up.
         unit: of what they are.
         samples: of a step.
         busy_ms: how long a step takes beside its input, where that is not made meanwhile; None where it is.
         reads_storage: whether hosts may share what the input reads; what they were seen to share, they do.
     """
     first = points[0]
-    slower = [point for point in points[1:] if _has_ended(point, first)]
+    held_up = [point for point in points[1:] if _is_held_up(point, first)]
+    slower = [point for point in held_up if point.doubt is None]
     free = [point for point in points if point not in slower]
     # What more of them exceed without an end was not the end: those few were disturbed, or are slow themselves.
     ended = [point for point in slower if not any(_exceeds(more, point) for more in free)]
@@ -135,7 +141,8 @@ def fit(
 
     # An input that is not made ahead takes its time in every step. One without a wait alone is not at its end beside
     # others either: what these do to it is not its own.
-    telling = free if busy_ms is not None else [point for point in free if point.starved and first.starved]
+    own_pace = [point for point in free if point not in held_up or point.doubt is None]
+    telling = own_pace if busy_ms is not None else [point for point in own_pace if point.starved and first.starved]
     rates = [[own_rate(rate, point.count) for rate in point.rates.values()] for point in telling]
     most = Range(low=max(point.rate / point.count for point in points))
     own = _pooled(rates) if rates and all(map(all, rates)) else most
@@ -144,11 +151,12 @@ def fit(
     seen = Range(low=max(point.rate for point in points))
     total = _pooled([list(point.rates.values()) for point in flat]) if flat else seen
     shared = reads_storage or unit != "host" or bool(ended)
-    return Supply(unit, own, total, trend, shared, beside)
+    doubt = None if flat else next((point.doubt for point in reversed(held_up)), None)
+    return Supply(unit, own, total, trend, shared, beside, doubt)
 
 
-def _has_ended(point: Point, first: Point) -> bool:
-    """Return whether so many together reach clearly less, each, than the fewest do: something shared limits them."""
+def _is_held_up(point: Point, first: Point) -> bool:
+    """Return whether so many together wait, and each reaches clearly less than the fewest do."""
     shared = [each for each in point.rates if each in first.rates]
     # Who waited alone already cannot wait for a much larger share of a longer step.
     is_wait = point.starved and (first.starved or point.more_wait >= thresholds.BOUND_SHARE)

@@ -152,6 +152,7 @@ def result(
         host=found.named[0] if found.named else None,
         named=found.named,
         text=found.text,
+        shared=found.shared,
     )
 
 
@@ -165,6 +166,8 @@ class HostsVerdict(NamedTuple):
     kind: HostsKind
     named: tuple[int, ...]
     text: str
+    shared: bool = False
+    """Whether what hosts share limits them, all or those that are not named."""
 
 
 def verdict(
@@ -195,11 +198,11 @@ def verdict(
     of_all = _of_all(hosts, efficiency, rest or figures, each_of_them, common)
     if not named:
         return of_all
-    if of_all.kind == "shared-storage":
+    if of_all.shared:
         sentences.append(of_all.text)
     elif common.are_cores_busy and (late := sorted({*named}.intersection(*map(set, common.machines)))):
         sentences.append(f"{common.on_one_machine}: {ranks_named(late)} may have waited for a core")
-    return HostsVerdict(kinds[0], tuple(named), "; ".join(sentences))
+    return HostsVerdict(kinds[0], tuple(named), "; ".join(sentences), of_all.shared)
 
 
 def _of_all(
@@ -226,11 +229,7 @@ def _held_up(hosts: int, reached: str, figures: Sequence[HostFigures], each: str
     """Return what keeps hosts from what they reach alone; ranks of one machine may wait for its cores."""
     one_machine = f"; {common.on_one_machine}" if common.machines else ""
     waits, alone = (_typical(rounds) for rounds in zip(*((host.together, host.alone) for host in figures), strict=True))
-    more = [
-        together - before
-        for host in figures
-        if (together := _mean(host.together)) is not None and (before := _mean(host.alone)) is not None
-    ]
+    more = [longer for host in figures if (longer := _longer(host)) is not None]
     waiting_more = [each for each in more if each >= thresholds.BOUND_SHARE]
     if waits is None or alone is None or not waiting_more:
         return HostsVerdict("inconclusive", (), f"{reached}, but input wait does not explain it{one_machine}")
@@ -245,7 +244,20 @@ def _held_up(hosts: int, reached: str, figures: Sequence[HostFigures], each: str
         maybe = f"they may have waited for {cores}, not for {common.storage}"
         return HostsVerdict("inconclusive", (), f"{waiting}{one_machine}: {maybe}")
     anyway = f"{one_machine}: there, {common.storage} is shared in any case" if one_machine else ""
-    return HostsVerdict("shared-storage", (), f"{common.storage} is shared: {waiting}{anyway}")
+    return HostsVerdict("shared-storage", (), f"{common.storage} is shared: {waiting}{anyway}", shared=True)
+
+
+def _longer(host: HostFigures) -> float | None:
+    """Return for what share of its step beside others a host waits longer than alone; None where that is not known.
+
+    Of a step that gets longer, the wait that was there alone is a smaller share: without that, a host that waits for
+    most of its step already could not wait much longer.
+    """
+    together, alone = _mean(host.together), _mean(host.alone)
+    if together is None or alone is None:
+        return None
+    together_ms, alone_ms = _mean(host.together_ms), _mean(host.alone_ms)
+    return together - alone * (min(1.0, alone_ms / together_ms) if together_ms and alone_ms else 1.0)
 
 
 def _typical(hosts: Iterable[ByRound]) -> float | None:

@@ -130,8 +130,8 @@ def _of_hosts(session: Session, found: ByVariant, base: str) -> MeasuredInput | 
         of = [(each.repeat, span) for each, span in spans if span is not None and each.variant in names(hosts)]
         rates = efficiency.by_round(of, hosts, efficiency.rate_together if hosts > 1 else _alone)
         if rates:
-            waits = _more_wait(results[hosts]) if hosts > 1 else 1.0
-            points.append(Point(hosts, rates, _lowest_wait(session, names(hosts)), waits))
+            together = (_more_wait(results[hosts]), _doubt(results[hosts])) if hosts > 1 else ()
+            points.append(Point(hosts, rates, _lowest_wait(session, names(hosts)), *together))
     return _input(found, base, "host", [by_name[name] for name in alone], points) if points else None
 
 
@@ -146,6 +146,12 @@ def _more_wait(result: HostsResult) -> float:
     together = [wait for wait in result.wait_together if wait is not None]
     alone = [wait for wait in result.wait_alone if wait is not None]
     return median(together) - median(alone) if together and alone else 0.0
+
+
+def _doubt(result: HostsResult) -> str | None:
+    """Return what else than something shared may have held up hosts, as their verdict says; None: nothing."""
+    is_shared = result.shared or result.kind == "shared-storage"  # the latter in a session of an older version
+    return None if is_shared else result.text
 
 
 def _lowest_wait(session: Session, names: Sequence[str]) -> float:

@@ -99,6 +99,8 @@ def _of_total(plan: VariantPlan) -> str:
         return ""
     most = f"{plan.measured_counts[-1]} {plan.unit}s"
     seen = f"{units.rate(plan.total.low)} samples/s, enough for {number(plan.total_feeds.low)} accelerators"
+    if plan.doubt is not None:
+        return f"{what} gives at least {seen}: that it saturates is not shown."
     return f"{what} was not saturated with {most}: {seen}."
 
 
@@ -116,6 +118,8 @@ def assumption(plan: VariantPlan) -> str:
     if not plan.shared:
         return "Assumes that each further host adds as much: the input reads nothing that hosts share."
     known = "the first" if most == 1 else f"the {most} measured: it was never saturated"
+    if plan.doubt is not None:
+        known = "the first, and that something else held up hosts that were measured"
     return f"Assumes that {plan.shares} gives each further host as much as {known}; low ends: no higher total."
 
 

@@ -64,7 +64,7 @@ def plan(session: Session, asked: Asked, path: str) -> Plan:
         accelerators=asked.accelerators,
         batch_size=main.samples,
         variants=tuple(made),
-        notes=tuple(_notes(session, others)),
+        notes=tuple(_notes(session, others, made)),
     )
 
 
@@ -98,7 +98,7 @@ def _most_waiting(every: Sequence[MeasuredInput]) -> Iterator[MeasuredInput]:
             yield each
 
 
-def _notes(session: Session, of_other_batches: Sequence[str]) -> Iterator[str]:
+def _notes(session: Session, of_other_batches: Sequence[str], made: Sequence[VariantPlan]) -> Iterator[str]:
     if inputs.computed_on_cpu(session):
         yield "the model computed on the host's own cores: with a real accelerator, host and input may be faster"
     if session.hosts is not None:
@@ -106,6 +106,8 @@ def _notes(session: Session, of_other_batches: Sequence[str]) -> Iterator[str]:
         machines = {(each.accelerator, each.cpu, each.cores) for each in session.hosts.hosts}
         if why := [*(["their machines differ"] if len(machines) > 1 else []), *named][-1:]:
             yield f"the plan assumes that all hosts are alike, but they are not: {why[0]}"
+        if doubts := [each.doubt for each in made if each.doubt is not None and each.doubt not in why]:
+            yield f"what held up the hosts may not be {made[0].shares}: {doubts[0]}"
         if sharing(session.hosts.hosts):
             yield "ranks that ran on one machine shared its cores and storage: on several, they may reach more"
     if session.watched:
@@ -149,6 +151,7 @@ def _of(
         trend=supply.trend,
         shared=supply.shared,
         shares=own.shares or "what hosts share",
+        doubt=supply.doubt,
         feeds=feeds,
         total_feeds=total_feeds,
         total_from=total_from,

@@ -106,6 +106,8 @@ class HostsResult(Record):
     named: tuple[int, ...] = ()
     """Every rank that it names."""
     text: Line = ""
+    shared: bool = False
+    """Whether it says that what hosts share limits them: all, or those that it does not name."""
 
 
 class Hosts(Record):
@@ -183,6 +185,8 @@ class VariantPlan(Record):
     """Whether hosts may share what the input reads."""
     shares: Line = "storage"
     """What that is, as a sentence calls it."""
+    doubt: Line | None = None
+    """What else may have held up hosts that reached less together, so that `total` has no end; None: nothing did."""
     feeds: Range
     """How many accelerators one host's, or worker's, input feeds: as many as reach a utilization of 0.90 by it."""
     total_feeds: Range

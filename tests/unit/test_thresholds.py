@@ -86,7 +86,7 @@ HOSTS = [
     f"waits at least {limit.STRAGGLER_WAIT * 100:.0f} points more of its step",
     f"and most of them if at least {percent(limit.FASTER_HOSTS)} of the hosts are faster",
     f"interval is at or above {percent(limit.HOSTS_SCALE)}, and not all of it above {percent(limit.TIE)}",
-    f"each host waits at least {limit.BOUND_SHARE * 100:.0f} points more than alone",
+    f"each host waits for at least {percent(limit.BOUND_SHARE)} of its step longer than alone",
     f"less than {1 + limit.BOUND_SHARE:.1f} times as long as the others'",
     f"above {1 + limit.BOUND_SHARE:.1f} times (a slow ceiling) or above {limit.BOUND_SHARE * 100:.0f} points",
     f"the wait is certainly at least {percent(limit.BOUND_SHARE)} of the step",

@@ -349,6 +349,21 @@ def test_where_few_of_many_hosts_wait_less_nobody_is_slow(fast: int) -> None:
     assert (found.kind, found.named) == ("scales", ())
 
 
+def test_storage_that_is_shared_is_told_of_hosts_that_wait_for_most_of_their_step_already() -> None:
+    """Alone 85 of 100 ms, together 185 of 200: no share of 85 % could grow by much."""
+    each = unequal([15, 15], [100, 100], 200)
+    found = efficiency.result("a", 2, rounds(0.5, QUIET), each)
+    assert (found.kind, found.shared) == ("shared-storage", True)
+    assert "at 2 hosts each waits 92 %, alone 85 %" in found.text
+
+
+def test_that_hosts_share_a_storage_is_kept_beside_the_one_that_is_named() -> None:
+    each = figures((0.04, 0.40), (0.04, 0.41), (0.04, 0.42), ceilings=(10, 14, 10))
+    assert efficiency.result("a", 3, rounds(0.5, QUIET), each).shared
+    late = figures((0.04, 0.05), (0.04, 0.61), (0.04, 0.04))
+    assert not efficiency.result("a", 3, rounds(0.8, QUIET), late).shared
+
+
 ONE_MACHINE = ((0, 1),)
 CORES = "ranks 0 and 1 ran on one machine, 97 % of its CPU busy, 60 % by them"
 
