@@ -51,8 +51,10 @@ class Rank(NamedTuple):
 RANK_VARIABLE, SIZE_VARIABLE = "PIPELINE_BENCH_RANK", "PIPELINE_BENCH_RANKS"
 """What a rank that Ray placed is told by; Ray's workers have no such number of their own."""
 
-# By launcher: the variable of the rank, and those of the number of ranks, the first that is there. Ray and mpirun
-# inside of a Slurm job have Slurm's as well, of their daemons; sbatch's own shell has Slurm's rank 0 without a step.
+# By launcher: the variable of the rank, and those of the number of ranks, the first that is there. The first launcher
+# whose numbers are valid decides, since an inner one inherits those of the outer. Ray and mpirun inside of a Slurm job
+# have Slurm's as well, of their daemons, of which there may be one. The shell of sbatch has Slurm's rank 0 without a
+# step; that of salloc has no rank, or is one of a step of 1.
 _VARIABLES = {
     "ray": (RANK_VARIABLE, (SIZE_VARIABLE,)),
     "open-mpi": ("OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",)),
@@ -83,19 +85,30 @@ def of_training(environment: Mapping[str, str]) -> Rank | None:
 def find_rank(environment: Mapping[str, str]) -> Rank | None:
     """Return the rank; None of a process that is none, or the only one."""
     for launcher, (number, sizes) in _VARIABLES.items():
-        size = next((environment[name] for name in sizes if name in environment), "")
-        given = environment.get(number, "")
-        if given.isdecimal() and size.isdecimal() and int(given) < int(size) != 1:
-            return Rank(int(given), int(size), launcher)
+        given, size = environment.get(number, ""), environment.get(_size_variable(environment, sizes), "")
+        if _is_one_of(given, size):
+            return Rank(int(given), int(size), launcher) if int(size) > 1 else None
     return None
+
+
+def _size_variable(environment: Mapping[str, str], names: Sequence[str]) -> str:
+    """Return which of some variables has the number of ranks; an empty name if none is there."""
+    return next((name for name in names if name in environment), "")
+
+
+def _is_one_of(given: str, size: str) -> bool:
+    """Return whether a rank is one of so many."""
+    return given.isdecimal() and size.isdecimal() and int(given) < int(size)
 
 
 def contradiction(environment: Mapping[str, str]) -> str | None:
     """Return the variables that make this process no rank because its number is none of so many; None where none do."""
     for number, sizes in _VARIABLES.values():
-        name = next((name for name in sizes if name in environment), "")
+        name = _size_variable(environment, sizes)
         given, size = environment.get(number, ""), environment.get(name, "")
-        if given and size.isdecimal() and (not given.isdecimal() or int(given) >= int(size)):
+        if _is_one_of(given, size):
+            return None
+        if given and size.isdecimal():
             return f"{number} is {one_line(given, NAME)}, and {name} {one_line(size, NAME)}"
     return None
 

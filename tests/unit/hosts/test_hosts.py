@@ -30,6 +30,18 @@ from tests.unit.sessions import scenario, variant
         ({"PMI_RANK": "4", "PMI_SIZE": "4"}, None),
         ({"PMI_RANK": "one", "PMI_SIZE": "4"}, None),
         ({"SLURM_PROCID": "1"}, None),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),
+        ({"PMI_RANK": "0", "PMI_SIZE": "1", "SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4"}, None),
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "2",
+                "OMPI_COMM_WORLD_SIZE": "4",
+                "SLURM_PROCID": "0",
+                "SLURM_STEP_NUM_TASKS": "1",
+            },
+            Rank(2, 4, "open-mpi"),
+        ),
+        ({"PMI_RANK": "one", "PMI_SIZE": "4", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, Rank(1, 2, "slurm")),
     ],
 )
 def test_a_rank_is_known_by_the_variables_of_what_started_it(environment: dict[str, str], rank: Rank | None) -> None:
@@ -45,6 +57,7 @@ def test_a_rank_is_known_by_the_variables_of_what_started_it(environment: dict[s
         ({"SLURM_PROCID": "5"}, None),
         ({"PMI_SIZE": "4"}, None),
         ({"PMI_RANK": "one", "PMI_SIZE": "4"}, "PMI_RANK is one, and PMI_SIZE 4"),
+        ({"PMI_RANK": "0", "PMI_SIZE": "1", "SLURM_PROCID": "5", "SLURM_NTASKS": "2"}, None),
     ],
 )
 def test_a_number_that_is_none_of_so_many_ranks_is_told_with_its_variables(
