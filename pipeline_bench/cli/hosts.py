@@ -21,6 +21,7 @@ from pipeline_bench.text import NAME, REASON, one_line
 if TYPE_CHECKING:
     from pipeline_bench.hosts.ranks import Rank
     from pipeline_bench.model.trial import TrialRecord
+    from pipeline_bench.run.comparison import Outcome
     from pipeline_bench.scenario import Scenario
 
 
@@ -98,6 +99,7 @@ def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers
     from pipeline_bench.cli.running import interruptible
     from pipeline_bench.hosts import ranks
     from pipeline_bench.hosts.together import Meeting, gone_s
+    from pipeline_bench.model.session import SESSION_FILE
     from pipeline_bench.run.comparison import compare, without_unavailable
     from pipeline_bench.run.observer import Observer
     from pipeline_bench.ui.plain import PlainView
@@ -132,11 +134,27 @@ def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers
             host=rank.host(meeting.clock_offset_s),
             gate=meeting,
         )
+        outcome = _keep(outcome, to_stdout=not on_ray)
     if rank.number > 0 and (problem := first_problem(outcome.session.trials)) is not None:  # rank 0 shows each trial
         notify(problem)
-    if not on_ray:
+    if outcome.unsaved is not None:
+        why = f"the session is on stdout; to merge it, save it as {folder / SESSION_FILE}"
+        notify(outcome.unsaved if on_ray else why)
+    elif not on_ray:
         notify(f"session in {folder}; when all ranks have ended: pipeline-bench merge {out}")
     return INTERRUPTED if outcome.interrupted else 0 if outcome.all_ok else 1
+
+
+def _keep(outcome: Outcome, *, to_stdout: bool) -> Outcome:
+    """Save a session that could not be once more, or write it to stdout; return the outcome as it then is."""
+    from pipeline_bench.cli.running import give, save_again
+    from pipeline_bench.system import interrupts
+
+    with interrupts.deferred():
+        outcome = save_again(outcome)
+        if outcome.unsaved is not None and to_stdout:  # nobody is asked: several ranks may have one terminal
+            give(outcome)
+    return outcome
 
 
 def first_problem(trials: Sequence[TrialRecord]) -> str | None:

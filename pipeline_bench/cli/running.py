@@ -212,7 +212,7 @@ def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Ou
     Returns:
         The outcome, saved where it now could be, and a message for each file that could not be written.
     """
-    outcome, code = _save_again(outcome), proposed_code(outcome.session)
+    outcome, code = save_again(outcome), proposed_code(outcome.session)
     written, problems = _write_reports(outcome, code)
     problems += _export_json(outcome.session, shown.json_to)
     if outcome.unsaved is not None and not _can_ask():
@@ -252,9 +252,7 @@ def rescue(outcome: Outcome, json_to: str | None) -> Outcome:
         return outcome
     done = dataclasses.replace(outcome, unsaved=None)
     if not _can_ask():
-        typer.echo(f"{outcome.unsaved} The session is written to stdout instead.", err=True)
-        if json_to != STDOUT:
-            _write_to_stdout(outcome.session)
+        give(outcome, json_to)
         return done
     while outcome.unsaved is not None:
         question = "Enter tries again, p prints the session here, q gives it up: "
@@ -265,12 +263,19 @@ def rescue(outcome: Outcome, json_to: str | None) -> Outcome:
                 return done
             case "q\n" | "":
                 return done
-        outcome = _save_again(outcome)
+        outcome = save_again(outcome)
     typer.echo(f"Session saved in {outcome.folder}", err=True)
     return done
 
 
-def _save_again(outcome: Outcome) -> Outcome:
+def give(outcome: Outcome, json_to: str | None = None) -> None:
+    """Write a session that cannot be saved to stdout, unless ``--json`` did, and say why."""
+    typer.echo(f"{outcome.unsaved} The session is written to stdout instead.", err=True)
+    if json_to != STDOUT:
+        _write_to_stdout(outcome.session)
+
+
+def save_again(outcome: Outcome) -> Outcome:
     """Try once more to save a session that could not be: the disk may have room by now."""
     if outcome.unsaved is None:
         return outcome

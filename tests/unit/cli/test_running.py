@@ -81,6 +81,29 @@ def test_a_session_that_cannot_be_saved_is_written_to_stdout(
     assert "Session saved in" not in captured.out + captured.err
 
 
+@pytest.mark.parametrize("is_full", [True, False])
+def test_the_session_of_a_rank_that_cannot_be_saved_is_written_to_stdout_too(
+    is_full: bool,
+    measured: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Or saved once there is room; either way it says where it is."""
+    monkeypatch.setattr(comparison, "without_unavailable", lambda scenario, **_: scenario)
+    monkeypatch.setenv("PMI_RANK", "1")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    measured.update(unsaved="session.json cannot be written: No space left on device.")
+    if is_full:
+        measured.update(before=shutil.rmtree)
+    assert run(["compare", "two_layer", "--no-live", "--out", "out"]) == (1 if is_full else 0)
+    captured = capsys.readouterr()
+    said = " ".join(captured.err.split())
+    assert ("session in out/rank-001" in said) is not is_full
+    assert ("to merge it, save it as out/rank-001/session.json" in said) is is_full
+    text = captured.out if is_full else Path("out/rank-001/session.json").read_text(encoding="utf-8")
+    assert json.loads(text)["scenario"]["name"] == sessions.normal().scenario.name
+
+
 class Terminal(io.StringIO):
     """A terminal's stream: what is typed there, or shown."""
 
