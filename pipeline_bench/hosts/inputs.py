@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import mean, median
 
 from pydantic import ValidationError
@@ -70,7 +71,7 @@ def inputs_of(session: Session) -> list[MeasuredInput]:
     unequal = {result.variant for result in session.results if result.work.status == "unequal"}
     found = {name: {} if name in unequal else own for name, own in _found(session).items()}
     if session.hosts is not None:
-        bases = (ranks.base_name(each.name.partition(" · ")[0]) for each in session.scenario.variants)
+        bases = (ranks.base_name(_without_rank(each.name)) for each in session.scenario.variants)
         made = [_of_hosts(session, found, base) for base in dict.fromkeys(bases) if base is not None]
         return [each for each in made if each is not None]
     wanted = [each for each in session.scenario.variants if not each.is_ceiling and found[each.name]]
@@ -78,6 +79,11 @@ def inputs_of(session: Session) -> list[MeasuredInput]:
     for variant in wanted:
         groups.setdefault(_group(variant), []).append(variant)
     return [_of_variants(session, found, group) for group in groups.values()]
+
+
+def _without_rank(name: str) -> str:
+    """Return the name of a merged session's variant without the rank behind it."""
+    return name.rpartition(" · ")[0]
 
 
 def _group(variant: Variant) -> str:
@@ -100,15 +106,28 @@ def _of_variants(session: Session, found: ByVariant, variants: Sequence[Variant]
         return int(variant.options.get("workers") or 1) if unit == "input worker" else 1
 
     ordered = sorted(variants, key=count)
+    # Those of one number are one input that was measured several times.
+    alike = {number: list(members) for number, members in groupby(ordered, count)}
     points = [
-        Point(
-            count(each),
-            {repeat: 1000 * batch_size(each) / run.mean_ms for repeat, run in found[each.name].items()},
-            _lowest_wait(session, [each.name]),
-        )
-        for each in ordered
+        Point(number, _rates(found, members), _lowest_wait(session, [each.name for each in members]))
+        for number, members in alike.items()
     ]
     return _input(found, variants[0].name, unit, ordered, points)
+
+
+def _rates(found: ByVariant, variants: Sequence[Variant]) -> dict[int, float]:
+    """Return the samples a second of an input by round, the mean of its variants'."""
+    rounds = sorted({repeat for each in variants for repeat in found[each.name]})
+    return {
+        repeat: stats.geometric_mean(
+            [
+                1000 * batch_size(each) / found[each.name][repeat].mean_ms
+                for each in variants
+                if repeat in found[each.name]
+            ]
+        )
+        for repeat in rounds
+    }
 
 
 def _of_hosts(session: Session, found: ByVariant, base: str) -> MeasuredInput | None:
@@ -118,8 +137,8 @@ def _of_hosts(session: Session, found: ByVariant, base: str) -> MeasuredInput | 
     by_name = {variant.name: variant for variant in session.scenario.variants}
 
     def names(hosts: int) -> list[str]:
-        start = f"{ranks.variant_name(base, hosts)} · "
-        return [name for name in by_name if name.startswith(start) and found[name]]
+        wanted = ranks.variant_name(base, hosts)
+        return [name for name in by_name if _without_rank(name) == wanted and found[name]]
 
     if not (alone := names(1)):
         return None

@@ -19,6 +19,7 @@ from pipeline_bench.report import plan as report
 from pipeline_bench.scenario import Component, Variant
 from tests.unit import records
 from tests.unit.console import printed
+from tests.unit.hosts import test_merge
 from tests.unit.hosts.test_merge import busy, on
 from tests.unit.hosts.test_merge import session as of_rank
 from tests.unit.sessions import pending, scenario, variant
@@ -204,6 +205,19 @@ def test_workers_are_counted_and_an_accelerator_gets_as_many_as_it_needs() -> No
     assert twice.needed == 6
 
 
+def test_variants_that_differ_in_their_name_only_are_one_number_of_workers() -> None:
+    """Two workers take 20 ms a batch, and another time 24.2: 22 in the mean."""
+    again = service(2).model_copy(update={"name": "2 workers again"})
+    steps = {"1 workers": (40.0, 28.0), "2 workers": (20.0, 8.0), again.name: (24.2, 12.2), "ceiling": (12.0, 0.0)}
+    made = planned(session_of(steps, service(1), service(2), again))
+    (found,) = made.variants
+    assert found.measured_counts == (1, 2)
+    assert [(each.planned_from, each.count) for each in found.checks] == [(1, 2)]
+    assert found.checks[0].measured == pytest.approx(128 / 0.022, rel=0.02)
+    assert found.needed is not None
+    assert planned(session_of(steps, service(1), service(2), again), variant=again.name).variants == made.variants
+
+
 def test_workers_with_other_options_are_another_plan_and_unequal_work_is_none() -> None:
     steps = {"1 workers": (40.0, 28.0), "2 workers": (20.0, 8.0), "ceiling": (12.0, 0.0)}
     other = service(2, sharding="off")
@@ -383,6 +397,17 @@ def test_where_a_rank_is_lost_the_input_of_the_other_can_be_planned() -> None:
     made = planned(merge.merge([of_rank(0)]))
     assert made.variants[0].variant == "a"
     assert made.variants[0].measured_counts == (1,)
+
+
+@pytest.mark.parametrize("name", ["a · b", "a, alone · b", "a · rank 0"])
+def test_a_variant_whose_name_looks_like_a_ranks_can_be_planned(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *others = test_merge.BASE.variants
+    variants = (first, first.model_copy(update={"name": name}), *others)
+    monkeypatch.setattr(test_merge, "BASE", test_merge.BASE.model_copy(update={"variants": variants}))
+    (found,) = planned(merged(10.0), variant=name).variants
+    assert found.variant == name
+    assert found.measured_counts == (1, 2)
+    assert found.own.low == pytest.approx(12_800, rel=0.02)
 
 
 def test_unequal_work_of_merged_ranks_cannot_be_planned_from() -> None:
