@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipeline_bench import plugins
 from pipeline_bench.backends import DatasetBackend
@@ -43,7 +43,7 @@ class TfDataServiceOptions(plugins.Options):
     dispatcher: Annotated[
         str | None,
         Field(
-            pattern=service_cluster.ADDRESS,
+            json_schema_extra={"pattern": service_cluster.ADDRESS},
             description='of a cluster that is there, "grpc://HOST:PORT"; its workers read the same paths',
         ),
     ] = None
@@ -67,6 +67,14 @@ class TfDataServiceOptions(plugins.Options):
     prefetch: Annotated[
         Annotated[int, Field(ge=0)] | Auto, Field(description="batches ready ahead of the step in the trial")
     ] = "auto"
+
+    @field_validator("dispatcher")
+    @classmethod
+    def _has_an_address(cls, given: str | None) -> str | None:
+        try:
+            return None if given is None else service_cluster.address(given)
+        except UsageError as error:
+            raise ValueError(f"{error.message} {error.hint}".removesuffix(".")) from None
 
     @model_validator(mode="after")
     def _one_cluster(self) -> TfDataServiceOptions:

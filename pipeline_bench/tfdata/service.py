@@ -23,6 +23,7 @@ from pipeline_bench.text import line_of, message_of, units
 
 HOST = "localhost"
 SCHEME = "grpc://"
+LAST_PORT = 65535
 WORKER = "tf.data service worker"
 _READY_S = 60.0
 """A fresh interpreter imports TensorFlow first."""
@@ -227,9 +228,11 @@ def _first_line(error: Exception) -> str:
 
 def answers(address: str) -> bool:
     """Return whether a gRPC server answers at host:port, which a stopped process does not, though it is connected."""
-    host, _, port = address.removeprefix(SCHEME).rpartition(":")
+    host, _, given = address.removeprefix(SCHEME).rpartition(":")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S) as connection:
+        if not 1 <= (port := int(given)) <= LAST_PORT:  # a larger one would stand for another
+            return False
+        with socket.create_connection((host.strip("[]"), port), _ANSWER_S) as connection:
             connection.sendall(_HELLO)
             return connection.recv(4)[3:] == bytes([_SETTINGS])
     except (OSError, ValueError):

@@ -12,7 +12,7 @@ from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.tfdata import service
 from pipeline_bench.tfdata.service import SCHEME, answers
 
-ADDRESS = r"^grpc://[^/\s]+:[0-9]+$"
+ADDRESS = r"^grpc://([^/\s:\[\]]+|\[[^/\s\[\]]+\]):([0-9]{1,5})$"
 _ANSWER_S = 2.0
 _ASK_EVERY_S = 1.0
 _GET_WORKERS = "/tensorflow.data.DispatcherService/GetWorkers"
@@ -25,8 +25,12 @@ def address(given: str) -> str:
     Raises:
         UsageError: it is none.
     """
-    if re.fullmatch(ADDRESS, given) is None:
-        raise UsageError(f"{given!r} is no address of a tf.data service.", "Write grpc://HOST:PORT.")
+    found = re.fullmatch(ADDRESS, given)
+    if found is None or not 1 <= int(found[2]) <= service.LAST_PORT:
+        raise UsageError(
+            f"{given!r} is no address of a tf.data service.",
+            f"Write grpc://HOST:PORT, an IPv6 host in brackets, and a port from 1 to {service.LAST_PORT}.",
+        )
     return given
 
 

@@ -34,7 +34,8 @@ def scenario(source: dict[str, Any] | None = None, runtime: dict[str, Any] | Non
     ("options", "said"),
     [
         ({"workers": 2, "dispatcher": "grpc://h:1"}, "give one of them"),
-        ({"dispatcher": "h:1"}, "grpc://HOST:PORT"),
+        ({"dispatcher": "h:1"}, "'h:1' is no address of a tf.data service. Write grpc://HOST:PORT, an IPv6 host in"),
+        ({"dispatcher": ""}, "'' is no address"),
         ({"sharding": "hint"}, "Allowed: auto, data, dynamic, file, off"),
         ({"cut": "files"}, "allowed: batches, records, samples"),
     ],
@@ -43,6 +44,30 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, Any], said: st
     with pytest.raises(ScenarioError) as caught:
         scenario(**options)
     assert said in f"{caught.value.message} {caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("given", "is_one"),
+    [
+        ("grpc://store:5000", True),
+        ("grpc://[::1]:65535", True),
+        ("grpc://::1:5000", False),
+        ("grpc://h:1:2", False),
+        ("grpc://h:0", False),
+        ("grpc://h:65536", False),
+        ("grpc://h:110587", False),
+        ("grpc://h:99999999999999999999999999", False),
+    ],
+)
+def test_an_address_has_brackets_about_colons_and_a_port_that_there_is(given: str, is_one: bool) -> None:
+    if is_one:
+        assert scenario(dispatcher=given).variants[0].options["dispatcher"] == service_cluster.address(given) == given
+        return
+    with pytest.raises(UsageError, match="is no address") as refused:
+        service_cluster.address(given)
+    with pytest.raises(ScenarioError) as caught:
+        scenario(dispatcher=given)
+    assert refused.value.message in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -141,3 +166,16 @@ def test_a_server_answers_in_its_own_protocol_or_not_at_all(reply: bytes, alive:
         assert answers(f"grpc://127.0.0.1:{listening.getsockname()[1]}") is alive
         thread.join()
     assert not answers("grpc://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("beyond", [65536, 65536 * 10**30])
+def test_a_port_that_there_is_not_is_none_that_answers(beyond: int) -> None:
+    """A larger number is cut to one that may answer, or is too large for C."""
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        assert answers(f"grpc://127.0.0.1:{port}")
+        assert not answers(f"grpc://127.0.0.1:{port + beyond}")
+    finally:
+        server.stop(None).wait()
