@@ -7,6 +7,7 @@ from statistics import median
 from typing import NamedTuple
 
 from pipeline_bench.analysis import thresholds
+from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.hosts import efficiency
 from pipeline_bench.hosts.efficiency import HostFigures, HostsVerdict
 from pipeline_bench.hosts.shared import MOST_LISTED
@@ -24,9 +25,14 @@ class WorkerFigures(NamedTuple):
     rank: int
     who: str
     """What a sentence calls it."""
-    step_ms: float | None
-    wait_ms: float | None
-    collective_ms: float | None
+    step_ms: float | None = None
+    wait_ms: float | None = None
+    collective_ms: float | None = None
+
+    @property
+    def wait_share(self) -> float | None:
+        """The wait's share of the step, 0 to 1."""
+        return None if self.wait_ms is None or not self.step_ms else min(1.0, self.wait_ms / self.step_ms)
 
 
 def training(workers: Sequence[WorkerFigures]) -> HostsVerdict | None:
@@ -82,43 +88,65 @@ def _at_collective_ms(worker: WorkerFigures) -> float:
 
 def watched(ranked: Ranked, size: int, who: Mapping[int, str]) -> HostsResult:
     """Return the results of a training that every rank watched itself: nothing of it ran alone."""
-    parts = training([_worker(who[host.rank], host, session) for host, session in ranked])
-    waits = {
-        host.rank: session.results[0].input_wait_share.value if session.results else None for host, session in ranked
-    }
-    together = ({} if (wait := waits.get(rank)) is None else {0: wait} for rank in range(size))
-    steps_ms = _steps_of_workers(ranked)
-    figures = [
-        HostFigures(rank, who.get(rank, ""), together=each, together_ms=steps_ms.get(rank, {}))
-        for rank, each in enumerate(together)
-    ]
+    workers = [_of_all_steps(who[host.rank], host, session) for host, session in ranked]
+    parts = training(workers)
+    beside = ""
+    if any(each.collective_ms is None for each in workers):
+        workers = [_of_result(who[host.rank], host, session) for host, session in ranked]
+    elif any(map(_has_disturbed_steps, ranked)):
+        beside = "; this is of all steps, also of those that had other work beside them"
+    by_rank = {each.rank: each for each in workers}
+    figures = [_figures(by_rank.get(rank, WorkerFigures(rank, who.get(rank, "")))) for rank in range(size)]
     first = ranked[0][1]
     name = first.results[0].variant if first.results else first.scenario.name
     found = efficiency.result(name, len(ranked), {}, figures, scatter=0.0)
     if parts is not None:
-        update = {"kind": parts.kind, "host": parts.named[0], "named": parts.named, "text": parts.text}
+        update = {"kind": parts.kind, "host": parts.named[0], "named": parts.named, "text": f"{parts.text}{beside}"}
         return found.model_copy(update=update)
     if found.kind != "not-measured":
-        return found
-    listed = [f"{who[rank]} waits {units.share(wait)}" for rank, wait in waits.items()]
+        return found.model_copy(update={"text": f"{found.text}{beside}"})
+    listed = [f"{each.who} waits {units.share(each.wait_share)}" for each in workers]
     waiting = "; ".join(listed[:MOST_LISTED]) + (" …" if len(listed) > MOST_LISTED else "")
-    return found.model_copy(update={"kind": "watched", "text": f"{waiting} for its input"})
+    return found.model_copy(update={"kind": "watched", "text": f"{waiting} for its input{beside}"})
 
 
-def _steps_of_workers(ranked: Ranked) -> dict[int, dict[int, float]]:
-    """Return how long a step of each rank took, where it is known of all how long they were at collectives.
+def _figures(worker: WorkerFigures) -> HostFigures:
+    """Return what one of several hosts has of its steps.
 
-    Who waits for its input in steps that are as long as the others' then delays nobody. Otherwise all may step alike
-    because they wait for that one.
+    Where it is known of all how long they were at collectives, who waits for its input in steps that are as long as the
+    others' delays nobody. Otherwise all may step alike because they wait for that one.
     """
-    if any(host.collective_ms is None for host, _ in ranked):
-        return {}
-    steps_ms = {host.rank: each.results[0].step_ms.mean for host, each in ranked if each.results}
-    return {rank: {0: step_ms} for rank, step_ms in steps_ms.items() if step_ms is not None}
+    together = {} if worker.wait_share is None else {0: worker.wait_share}
+    together_ms = {} if worker.step_ms is None or worker.collective_ms is None else {0: worker.step_ms}
+    return HostFigures(worker.rank, worker.who, together=together, together_ms=together_ms)
 
 
-def _worker(who: str, host: Host, session: Session) -> WorkerFigures:
+def _of_result(who: str, host: Host, session: Session) -> WorkerFigures:
+    """Return a rank's figures as its report shows them, without the steps that other work disturbed."""
     if not session.results:
-        return WorkerFigures(host.rank, who, None, None, None)
+        return WorkerFigures(host.rank, who)
     result = session.results[0]
-    return WorkerFigures(host.rank, who, result.step_ms.mean, result.input_wait_ms.value, host.collective_ms)
+    return WorkerFigures(host.rank, who, result.step_ms.mean, result.input_wait_ms.value)
+
+
+def _of_all_steps(who: str, host: Host, session: Session) -> WorkerFigures:
+    """Return a rank's figures of all steps after the warm-up.
+
+    What is compared has to be of the same steps, and what disturbs one rank delays them all: those that are left out of
+    one rank's figures are in the others', and in the time at collectives.
+    """
+    run = _all_steps(session)
+    if run is None:
+        return WorkerFigures(host.rank, who, None, None, host.collective_ms)
+    return WorkerFigures(host.rank, who, run.mean_ms, run.mean_wait_ms, host.collective_ms)
+
+
+def _all_steps(session: Session) -> Measured | None:
+    trial = next((trial for trial in session.trials if trial.measured), None)
+    return None if trial is None else Measured(AllSteps(trial, session.environment.cores))
+
+
+def _has_disturbed_steps(of: tuple[Host, Session]) -> bool:
+    """Return whether a rank's own figures leave out steps."""
+    run = _all_steps(of[1])
+    return run is not None and any(result.steps < run.steps for result in of[1].results)

@@ -537,7 +537,7 @@ def watched(rank: int, wait_ms: float, collective_ms: float | None, size: int = 
         update={
             "watched": True,
             "scenario": scenario(job),
-            "trials": (),
+            "trials": (records.record("job", 0, 50.0, wait_ms, noise=0.0),),
             "results": (result,),
             "host": host.model_copy(update={"collective_ms": collective_ms}),
         }
@@ -582,6 +582,28 @@ def test_who_waits_for_its_input_and_delays_nobody_is_no_straggler(workers: list
     found = only(merge.merge(workers))
     assert (found.kind, found.named) == ("watched", ())
     assert "rank 0 waits" in found.text
+
+
+def test_what_is_compared_of_workers_is_of_the_same_steps() -> None:
+    """Rank 1 waits 100 ms in every other step, beside other work that only its own machine has and its report omits."""
+    workers = []
+    for rank, collective_ms in enumerate((51.0, 1.0)):
+        whole = watched(rank, 0.3, collective_ms)
+        took_ms = np.array([10.0, 110.0] * 50)
+        waits_ms = np.where(took_ms > 100, 100.3, 0.3) if rank else np.full(100, 0.3)
+        (trial,) = whole.trials
+        steps = records.steps_of(took_ms).model_copy(update={"wait_ns": Series.pack((waits_ms * 1e6).astype(np.int64))})
+        update: dict[str, Any] = {"trials": (trial.model_copy(update={"steps": steps, "warmup_steps": 0}),)}
+        if rank:
+            (result,) = whole.results
+            quiet = {"steps": 50, "step_ms": StepTime(median=10.0, mean=10.0)}
+            update["results"] = (result.model_copy(update=quiet),)
+        workers.append(whole.model_copy(update=update))
+    found = only(merge.merge(workers))
+    assert (found.kind, found.named) == ("slow-input", (1,))
+    assert "waits 50.3 ms, 84 % of a step" in found.text
+    assert "wait 50.0 ms for it, 83 % of their step; this is of all steps, also of those that had" in found.text
+    assert "all steps" not in only(merge.merge([watched(0, 1.0, 35.0), watched(1, 31.0, 5.0)])).text
 
 
 @pytest.mark.parametrize("collective_ms", [(35.0, 5.0), (None, None)])
