@@ -21,6 +21,7 @@ from pipeline_bench.analysis.thresholds import (
 )
 from pipeline_bench.model.job import Epoch, WallTime
 from pipeline_bench.model.result import Result
+from pipeline_bench.model.session import Session
 from pipeline_bench.text import units
 
 START_UP, FIRST_STEP = "start-up and imports", "first step (tracing, first batch)"
@@ -85,6 +86,13 @@ def remarks(time: WallTime, memory_bytes: int, step: Result | None = None) -> It
     yield from _growth(time.epochs, memory_bytes)
     if step is not None and time.steps_a_call == 1:
         yield from _short_steps(step.step_ms.mean, step.input_wait_share.value)
+
+
+def remarks_of(session: Session) -> Iterator[str]:
+    """Yield what is unusual in the wall time of a watched training."""
+    if session.wall_time is not None:
+        step = session.results[0] if session.results else None
+        yield from remarks(session.wall_time, session.environment.memory_bytes, step)
 
 
 def _short_steps(step_ms: float | None, wait_share: float | None) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pipeline_bench.analysis import measured
+from pipeline_bench.analysis import measured, wall_time
 from pipeline_bench.analysis.measured import ByVariant, Rounds
 from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import SessionError, UsageError
@@ -106,7 +106,7 @@ def merge(
     size = hosts[0].size
     missing = tuple(sorted(set(range(size)) - {host.rank for host in hosts}))
     first = sessions[0]
-    notes = dict.fromkeys(note for session in sessions for note in session.notes)
+    notes = dict.fromkeys(_said(ranked, who))
     if missing:
         listed = ", ".join(map(str, missing[:MOST_LISTED])) + (" …" if len(missing) > MOST_LISTED else "")
         notes[f"{units.count(len(missing), 'rank')} of {size} left no session: {listed}"] = None
@@ -118,6 +118,7 @@ def merge(
             "hosts": Hosts(hosts=hosts, missing=missing, results=tuple(_results(ranked, size, who))),
             "notes": tuple(notes),
             "precision": None,
+            "wall_time": None,  # each rank has its own
             "disturbances": tuple(
                 found.model_copy(update={"variant": _named(found.variant, host)})
                 for host, session in ranked
@@ -129,6 +130,18 @@ def merge(
         }
     )
     return Session.model_validate(merged.model_dump())
+
+
+def _said(ranked: Ranked, who: Mapping[int, str]) -> Iterator[str]:
+    """Yield what the ranks' sessions note, and what in a training's wall time is unusual: of whom, if not of all."""
+    by_note: dict[str, list[str]] = {}
+    for host, session in ranked:
+        for note in dict.fromkeys((*session.notes, *wall_time.remarks_of(session))):
+            by_note.setdefault(note, []).append(who[host.rank])
+    for note, said_by in by_note.items():
+        of_all = len(said_by) == len(ranked) > 1
+        more = " …" if len(said_by) > MOST_LISTED else ""
+        yield note if of_all else f"{joined(said_by[:MOST_LISTED], '' if more else 'and')}{more}: {note}"
 
 
 def _cut_short(sessions: Sequence[Session], who: Mapping[int, str]) -> Iterator[str]:

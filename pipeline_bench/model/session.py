@@ -127,7 +127,7 @@ class Session(Record):
     hosts: Hosts | None = None
     """Of a session that was merged from those of several hosts."""
     wall_time: WallTime | None = None
-    """Where a watched training's wall time went; None where it was no training of epochs."""
+    """Where a watched training's wall time went; None where it was no training of epochs, or that of several ranks."""
 
     def __repr__(self) -> str:
         """Return the session in one line, for a Python prompt; `to_json` has all of it."""

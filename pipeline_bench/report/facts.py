@@ -127,9 +127,7 @@ def _wall_time(session: Session) -> list[Fact]:
     time = session.wall_time
     if time is None:
         return []
-    step = session.results[0] if session.results else None
-    remarks = wall_time.remarks(time, session.environment.memory_bytes, step)
-    return [wall_time.summary(time), *(("remark", remark) for remark in remarks)]
+    return [wall_time.summary(time), *(("remark", remark) for remark in wall_time.remarks_of(session))]
 
 
 SECTIONS = (

@@ -17,6 +17,7 @@ from pipeline_bench.hosts.ranks import Rank
 from pipeline_bench.model import Series
 from pipeline_bench.model.events import Storage
 from pipeline_bench.model.hosts import HostsResult
+from pipeline_bench.model.job import Epoch, WallTime
 from pipeline_bench.model.result import Estimate, StepTime, WorkCheck
 from pipeline_bench.model.session import Session, load, save
 from pipeline_bench.model.trial import PhaseMark, Track, TrialRecord, plan
@@ -567,6 +568,27 @@ def test_the_sessions_that_run_left_of_one_training_are_merged(
     assert (found.kind, found.host) == (kind, host)
     assert words in found.text
     assert [result.variant for result in merged.results] == ["job · rank 0", "job · rank 1"]
+
+
+def test_what_one_rank_says_of_itself_is_not_said_of_all() -> None:
+    """Rank 1 alone waited 40 s for its first batch; its wall time is not that of rank 0, nor of all."""
+
+    def told_by(rank: int, first_wait_ns: int, *notes: str) -> Session:
+        epoch = Epoch(begin_ns=0, end_ns=100 * S, steps_ns=90 * S, wait_ns=first_wait_ns, first_wait_ns=first_wait_ns)
+        time = WallTime(begin_ns=0, end_ns=100 * S, epochs=(epoch,))
+        return watched(rank, 1.0, None, size=3).model_copy(update={"wall_time": time, "notes": ("all", *notes)})
+
+    merged = merge.merge([told_by(0, 0), told_by(1, 40 * S), told_by(2, 0, "only here")])
+    assert merged.wall_time is None
+    assert merged.notes == (
+        "all",
+        "rank 1: the first batch was waited for 40 s: is a large shuffle buffer filled first?",
+        "rank 2: only here",
+    )
+    assert merge.merge([told_by(0, 0), told_by(2, 0)]).notes[:2] == ("all", "1 rank of 3 left no session: 1")
+    assert merge.merge([told_by(1, 0, "x")]).notes[:2] == ("rank 1: all", "rank 1: x")
+    several = merge.merge([told_by(0, 0, "x"), told_by(1, 0, "x"), told_by(2, 0)])
+    assert several.notes == ("all", "rank 0 and rank 1: x")
 
 
 def test_of_very_many_ranks_without_a_verdict_the_first_are_listed() -> None:
