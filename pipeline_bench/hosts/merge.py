@@ -15,6 +15,7 @@ from pipeline_bench.analysis.measured import ByVariant, Rounds
 from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import efficiency, inputs, ranks, synchronous
+from pipeline_bench.hosts.comparable import names, see_that_they_compare, see_that_they_met, to_common_clock_ns
 from pipeline_bench.hosts.efficiency import HostFigures, Span
 from pipeline_bench.hosts.shared import MOST_LISTED, common_of
 from pipeline_bench.hosts.synchronous import Ranked
@@ -25,11 +26,7 @@ from pipeline_bench.model.session import SESSION_FILE, Session, load
 from pipeline_bench.model.trial import TrialRecord, plan
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system.files import matching
-from pipeline_bench.text import NAME, joined, one_line, units
-
-_MOST_CLOCKS_APART_S = 1.0
-"""Hosts whose clocks differ by more cannot be laid side by side; NTP keeps them within some milliseconds."""
-_ONE_VERSION = ("package", "tensorflow")
+from pipeline_bench.text import joined, units
 
 
 def read(folder: Path) -> list[Session]:
@@ -67,7 +64,11 @@ def trainings(sessions: Sequence[Session]) -> list[list[Session]]:
 
     Args:
         sessions: of the ranks, which may have left several each: a script that calls `fit` twice leaves two.
+
+    Raises:
+        SessionError: some are of another run.
     """
+    see_that_they_met(sessions)
     groups: dict[tuple[str, int], list[Session]] = {}
     seen: Counter[tuple[int, str]] = Counter()
     for session in sorted(sessions, key=lambda each: each.trials[0].started_ns if each.trials else 0):
@@ -101,8 +102,8 @@ def merge(
         (_described(each.host, each, ahead_s.get(each.host.rank)), each) for each in sessions if each.host is not None
     ]
     hosts = tuple(host for host, _ in ranked)
-    who = _names(hosts)
-    _see_that_they_compare(ranked, who)
+    who = names(hosts)
+    see_that_they_compare(ranked, who)
     size = hosts[0].size
     missing = tuple(sorted(set(range(size)) - {host.rank for host in hosts}))
     first = sessions[0]
@@ -167,56 +168,6 @@ def _described(host: Host, session: Session, ahead_s: float | None) -> Host:
     )
 
 
-def _names(hosts: Sequence[Host]) -> dict[int, str]:
-    """Return what a sentence calls each rank: with its machine's name where there are several machines."""
-    several = len({host.name for host in hosts}) > 1
-    return {host.rank: f"{host.label} ({one_line(host.name, NAME)})" if several else host.label for host in hosts}
-
-
-def _see_that_they_compare(ranked: Ranked, who: Mapping[int, str]) -> None:
-    first_host, first = ranked[0]
-    for host, session in ranked[1:]:
-        problem = _difference(first, session)
-        if problem is not None:
-            raise SessionError(
-                f"R{who[first_host.rank][1:]} and {who[host.rank]} cannot be compared: {problem}.",
-                "Start every rank with the same command, program and scenario.",
-            )
-    offsets = {host.rank: host.clock_offset_s for host, _ in ranked if host.clock_offset_s is not None}
-    if offsets and max(offsets.values()) - min(offsets.values()) > _MOST_CLOCKS_APART_S:
-        ahead, behind = max(offsets, key=lambda r: offsets[r]), min(offsets, key=lambda r: offsets[r])
-        apart = units.seconds(offsets[ahead] - offsets[behind])
-        raise SessionError(
-            f"The clock of {who[ahead]} is {apart} ahead of that of {who[behind]}, so that their trials cannot be "
-            "laid side by side.",
-            "Have the hosts' clocks set by NTP, and measure again.",
-        )
-
-
-def _difference(first: Session, other: Session) -> str | None:
-    if first.host is None or other.host is None or first.host.size != other.host.size:
-        return "they are from runs with different numbers of ranks"
-    for name in _ONE_VERSION:
-        ours, theirs = getattr(first.environment, name), getattr(other.environment, name)
-        if ours != theirs:
-            return f"{name} is {ours} in the first and {theirs} in the second"
-    ours, theirs = (each.command.partition(" ")[0] for each in (first, other))  # arguments may be of the rank
-    if first.watched and ours != theirs:
-        return f"one ran {ours}, the other {theirs}"
-    if first.watched != other.watched or first.scenario.name != other.scenario.name:
-        return f"their scenarios are {first.scenario.name!r} and {other.scenario.name!r}"
-    ours, theirs = ({v.name: v for v in session.scenario.variants} for session in (first, other))
-    everyones = {name: v for name, v in ours.items() if v.is_ceiling or ranks.base_name(name) is not None}
-    # A later rank is not among few hosts, and has no such variant.
-    unlike = [name for name in {**everyones, **theirs} if ours.get(name) != theirs.get(name)]
-    return f"their variants {unlike[0]!r} differ" if unlike and not first.watched else None
-
-
-def _to_common_clock_ns(host: Host) -> int:
-    """Return what is added to a host's times for those of one wall clock: its own, set right by how far it is ahead."""
-    return host.wall_minus_monotonic_ns - round((host.clock_offset_s or 0.0) * 1e9)
-
-
 def _named(name: str, host: Host) -> str:
     return f"{name} · {host.label}"
 
@@ -241,7 +192,7 @@ def _result(result: Result, host: Host) -> Result:
 def _trials(ranked: Ranked) -> Iterator[TrialRecord]:
     """Yield the trials on the first host's monotonic clock, in the order in which they began."""
     records = [
-        shifted(record, _to_common_clock_ns(host) - _to_common_clock_ns(ranked[0][0])).model_copy(
+        shifted(record, to_common_clock_ns(host) - to_common_clock_ns(ranked[0][0])).model_copy(
             update={"variant": _named(record.variant, host), "stderr_file": _stderr(record, host)}
         )
         for host, session in ranked
@@ -298,14 +249,14 @@ def _results(ranked: Ranked, size: int, who: Mapping[int, str]) -> Iterator[Host
             at_once = efficiency.by_round(beside, hosts, efficiency.rate_together)
             rounds = {repeat: (rate, singles[repeat]) for repeat, rate in at_once.items() if repeat in singles}
             windows = efficiency.by_round(beside, hosts, efficiency.window)
-            names = (variant.name, together, variant.ceiling or "")
+            these_names = (variant.name, together, variant.ceiling or "")
             figures = [
-                _figures(host, who[host.rank], found[host.rank], names, {each: windows[each] for each in at_once})
+                _figures(host, who[host.rank], found[host.rank], these_names, {each: windows[each] for each in at_once})
                 for host, _ in these
             ]
             runs = {rank: found[rank].get(together, {}) for rank in range(hosts)}
             common = common_of(inputs.shared_by_hosts(variant), [host for host, _ in these], runs)
-            unequal = _unequal(these, who, names)
+            unequal = _unequal(these, who, these_names)
             yield efficiency.result(base, hosts, rounds, figures, common=common, unequal=unequal)
 
 
@@ -328,7 +279,7 @@ def _figures(
     came when the others were half through, or went on when they had ended, they had more of the storage.
     """
     alone, together, ceiling = (found.get(name, {}) for name in names)
-    to_own_ns = -_to_common_clock_ns(host)
+    to_own_ns = -to_common_clock_ns(host)
     together = {
         repeat: dataclasses.replace(run, during=(start_ns + to_own_ns, end_ns + to_own_ns))
         for repeat, run in together.items()
@@ -352,5 +303,5 @@ def _spans(of: Ranked, name: str, batch: int) -> list[tuple[int, Span]]:
         for host, session in of
         for record in session.trials
         if record.variant == name
-        if (span := Span.of(record, _to_common_clock_ns(host), batch)) is not None
+        if (span := Span.of(record, to_common_clock_ns(host), batch)) is not None
     ]

@@ -23,7 +23,7 @@ FOLDER = ".together"
 _BEAT_S = 0.5
 _LOOK_S, _LONGEST_LOOK_S = 0.02, 0.2
 """Who waits looks ever less often: the folder may lie on the storage that a host alone is being measured with."""
-_START_S = 120.0
+START_S = 120.0
 """How long the first of all ranks waits for the others: each may have to import and to make data first."""
 _GONE_S = 20.0
 """Without a sign of life for so long, forty beats, a rank is gone; a shared folder may show a change seconds late."""
@@ -78,7 +78,7 @@ class Meeting:
         slots: Sequence[Slot],
         notify: Callable[[str], None],
         gone_s: float = _GONE_S,
-        start_s: float = _START_S,
+        start_s: float = START_S,
         fingerprint: str = "",
     ) -> None:
         self._folder, self._rank, self._slots, self._notify = folder / FOLDER, rank, slots, notify

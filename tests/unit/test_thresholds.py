@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.analysis import thresholds as limit
+from pipeline_bench.hosts import together
 from pipeline_bench.tfdata import subsample
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -92,6 +93,7 @@ HOSTS = [
     f"the wait is certainly at least {percent(limit.BOUND_SHARE)} of the step",
     f"reach less than {percent(limit.HOSTS_SCALE)} of their rate alone",
     f"If {percent(limit.HOSTS_CPU_BUSY)} or more was busy and they took {percent(limit.BOUND_SHARE)} or more",
+    f"a rank of `run` began more than {together.START_S:.0f} s after another one had ended",
 ]
 
 

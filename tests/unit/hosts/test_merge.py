@@ -506,6 +506,58 @@ def test_what_cannot_be_compared_is_refused(other: Any, words: str) -> None:
     assert words in refused.value.message
 
 
+def later(whole: Session, seconds: float) -> Session:
+    """The session as one that ran so much later."""
+    assert whole.host is not None
+    since_ns = whole.host.wall_minus_monotonic_ns + round(seconds * S)
+    return whole.model_copy(update={"host": whole.host.model_copy(update={"wall_minus_monotonic_ns": since_ns})})
+
+
+def test_ranks_of_two_runs_are_refused() -> None:
+    """Rank 2's trials at once are of ten days later; a rank that only ran alone met nobody, and need not have."""
+    first, second, third = (session(rank, 3) for rank in range(3))
+    with pytest.raises(SessionError) as refused:
+        merge.merge([first, second, later(third, 10 * 86400)])
+    assert refused.value.message == (
+        "Rank 0 and rank 2 did not run at the same time: the first ran until 1970-01-01 00:06:47 UTC, the second from "
+        "1970-01-11 00:06:39 UTC on."
+    )
+    alone = third.model_copy(update={"trials": third.trials[:1]})
+    merge.merge([first, second, later(alone, 500)])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "collective_ms", "before_s", "is_refused"),
+    [
+        (10 * 86400, (None, None), None, True),
+        (100, (None, None), None, False),  # they do not wait for each other
+        (100, (35.0, 5.0), None, True),
+        (3, (35.0, 5.0), None, False),
+        (500, (None, None), 450.0, False),  # it was there before it trained
+    ],
+)
+def test_trainings_of_two_runs_are_refused(
+    seconds: float, collective_ms: tuple[float | None, ...], before_s: float | None, is_refused: bool
+) -> None:
+    """Of 5 s each."""
+    first, second = (watched(rank, 1.0, each) for rank, each in enumerate(collective_ms))
+    if before_s is not None:
+        second = second.model_copy(update={"wall_time": WallTime(before_s=before_s, begin_ns=0, end_ns=5 * S)})
+    both = [first, later(second, seconds)]
+    if not is_refused:
+        assert merge.trainings(both) == [both]
+        return
+    with pytest.raises(SessionError, match="Rank 0 and rank 1 did not run at the same time"):
+        merge.trainings(both)
+
+
+def test_a_rank_that_trains_several_times_at_its_own_pace_meets_the_others() -> None:
+    """Its last training begins long after that of the faster rank has ended."""
+    fast, slow = watched(0, 1.0, None), watched(1, 1.0, None)
+    several = [fast, later(fast, 300), slow, later(slow, 250), later(slow, 500)]
+    assert len(merge.trainings(several)) == 3
+
+
 def test_variants_that_differ_are_refused() -> None:
     changed = session(1)
     variants = [v.model_copy(update={"options": {"threads": 2}}) for v in changed.scenario.variants]

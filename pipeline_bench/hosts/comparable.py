@@ -1,0 +1,144 @@
+"""Whether the sessions of ranks are of one run and can be laid side by side; what cannot is refused. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline_bench.errors import SessionError
+from pipeline_bench.hosts import ranks
+from pipeline_bench.hosts.synchronous import Ranked
+from pipeline_bench.hosts.together import START_S
+from pipeline_bench.model.hosts import Host
+from pipeline_bench.model.session import Session
+from pipeline_bench.text import NAME, one_line, units
+
+_MOST_CLOCKS_APART_S = 1.0
+"""Hosts whose clocks differ by more cannot be laid side by side; NTP keeps them within some milliseconds."""
+_ONE_VERSION = ("package", "tensorflow")
+
+
+def names(hosts: Sequence[Host]) -> dict[int, str]:
+    """Return what a sentence calls each rank: with its machine's name where there are several machines."""
+    several = len({host.name for host in hosts}) > 1
+    return {host.rank: f"{host.label} ({one_line(host.name, NAME)})" if several else host.label for host in hosts}
+
+
+def see_that_they_compare(ranked: Ranked, who: Mapping[int, str]) -> None:
+    """Refuse sessions that cannot be laid side by side.
+
+    Args:
+        ranked: the sessions.
+        who: what a sentence calls each rank.
+
+    Raises:
+        SessionError: what they differ in.
+    """
+    first_host, first = ranked[0]
+    for host, session in ranked[1:]:
+        problem = _difference(first, session)
+        if problem is not None:
+            raise SessionError(
+                f"R{who[first_host.rank][1:]} and {who[host.rank]} cannot be compared: {problem}.",
+                "Start every rank with the same command, program and scenario.",
+            )
+    offsets = {host.rank: host.clock_offset_s for host, _ in ranked if host.clock_offset_s is not None}
+    if offsets and max(offsets.values()) - min(offsets.values()) > _MOST_CLOCKS_APART_S:
+        ahead, behind = max(offsets, key=lambda r: offsets[r]), min(offsets, key=lambda r: offsets[r])
+        apart = units.seconds(offsets[ahead] - offsets[behind])
+        raise SessionError(
+            f"The clock of {who[ahead]} is {apart} ahead of that of {who[behind]}, so that their trials cannot be "
+            "laid side by side.",
+            "Have the hosts' clocks set by NTP, and measure again.",
+        )
+    if not first.watched:
+        _see_that_trials_met(ranked, who)
+
+
+def _difference(first: Session, other: Session) -> str | None:
+    if first.host is None or other.host is None or first.host.size != other.host.size:
+        return "they are from runs with different numbers of ranks"
+    for name in _ONE_VERSION:
+        ours, theirs = getattr(first.environment, name), getattr(other.environment, name)
+        if ours != theirs:
+            return f"{name} is {ours} in the first and {theirs} in the second"
+    ours, theirs = (each.command.partition(" ")[0] for each in (first, other))  # arguments may be of the rank
+    if first.watched and ours != theirs:
+        return f"one ran {ours}, the other {theirs}"
+    if first.watched != other.watched or first.scenario.name != other.scenario.name:
+        return f"their scenarios are {first.scenario.name!r} and {other.scenario.name!r}"
+    ours, theirs = ({v.name: v for v in session.scenario.variants} for session in (first, other))
+    everyones = {name: v for name, v in ours.items() if v.is_ceiling or ranks.base_name(name) is not None}
+    # A later rank is not among few hosts, and has no such variant.
+    unlike = [name for name in {**everyones, **theirs} if ours.get(name) != theirs.get(name)]
+    return f"their variants {unlike[0]!r} differ" if unlike and not first.watched else None
+
+
+def to_common_clock_ns(host: Host) -> int:
+    """Return what is added to a host's times for those of one wall clock: its own, set right by how far it is ahead."""
+    return host.wall_minus_monotonic_ns - round((host.clock_offset_s or 0.0) * 1e9)
+
+
+class _Ran(NamedTuple):
+    """From when to when a rank ran, in ns of the common clock."""
+
+    start_ns: int
+    end_ns: int
+    rank: int
+
+
+def see_that_they_met(sessions: Sequence[Session]) -> None:
+    """Refuse trainings that `run` watched if the ranks did not run at one time, as those of two runs in one folder.
+
+    Each rank may train several times, and at its own pace, so that it is the whole of a rank that has to meet the
+    others'. Ranks that do not wait for each other may start apart by as much as those that do.
+
+    Raises:
+        SessionError: they did not.
+    """
+    spans: dict[int, _Ran] = {}
+    watched = [(session.host, session) for session in sessions if session.host is not None and session.watched]
+    for host, session in watched:
+        to_common_ns, before_s = to_common_clock_ns(host), session.wall_time and session.wall_time.before_s
+        for trial in session.trials:
+            started_ns = trial.started_ns - round((before_s or 0.0) * 1e9)
+            ran = _Ran(started_ns + to_common_ns, trial.ended_ns + to_common_ns, host.rank)
+            whole = spans.get(host.rank, ran)
+            spans[host.rank] = _Ran(min(whole.start_ns, ran.start_ns), max(whole.end_ns, ran.end_ns), host.rank)
+    in_step = all(None not in (host.collective_ms, host.clock_offset_s) for host, _ in watched)
+    most_s = _MOST_CLOCKS_APART_S if in_step else START_S
+    _refuse_apart([list(spans.values())], names([host for host, _ in watched]), most_s)
+
+
+def _see_that_trials_met(ranked: Ranked, who: Mapping[int, str]) -> None:
+    """Refuse ranks of which no round of a trial that they were to run at once was run at once."""
+    rounds: dict[str, dict[int, list[_Ran]]] = {}
+    for host, session in ranked:
+        to_common_ns = to_common_clock_ns(host)
+        alone = {each.name for each in session.scenario.variants if each.is_ceiling or ranks.base_name(each.name)}
+        for trial in session.trials:
+            if trial.measured and trial.variant not in alone:
+                ran = _Ran(trial.started_ns + to_common_ns, trial.ended_ns + to_common_ns, host.rank)
+                rounds.setdefault(trial.variant, {}).setdefault(trial.repeat, []).append(ran)
+    for of_variant in rounds.values():
+        _refuse_apart(list(of_variant.values()), who)
+
+
+def _refuse_apart(rounds: Sequence[Sequence[_Ran]], who: Mapping[int, str], most_s: float = START_S) -> None:
+    """Refuse ranks that were apart in every round by more than `most_s`."""
+    apart = [(max(ran), min(ran, key=lambda each: each.end_ns)) for ran in rounds if len(ran) > 1]
+    if not apart:
+        return
+    late, early = min(apart, key=lambda each: each[0].start_ns - each[1].end_ns)
+    if late.start_ns - early.end_ns > most_s * 1e9:
+        raise SessionError(
+            f"R{who[early.rank][1:]} and {who[late.rank]} did not run at the same time: the first ran until "
+            f"{_when(early.end_ns)}, the second from {_when(late.start_ns)} on.",
+            "One may be of another run: remove its folder to merge the others, and give each run an --out of its own.",
+        )
+
+
+def _when(at_ns: int) -> str:
+    return str(np.datetime64(at_ns // 10**9, "s")).replace("T", " ") + " UTC"
