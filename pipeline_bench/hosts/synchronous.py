@@ -90,13 +90,15 @@ def watched(ranked: Ranked, size: int, who: Mapping[int, str]) -> HostsResult:
     """Return the results of a training that every rank watched itself: nothing of it ran alone."""
     workers = [_of_all_steps(who[host.rank], host, session) for host, session in ranked]
     parts = training(workers)
-    beside = ""
+    beside, may_wait = "", False
     if any(each.collective_ms is None for each in workers):
+        may_wait = _step_alike(workers)
         workers = [_of_result(who[host.rank], host, session) for host, session in ranked]
     elif any(map(_has_disturbed_steps, ranked)):
         beside = "; this is of all steps, also of those that had other work beside them"
     by_rank = {each.rank: each for each in workers}
-    figures = [_figures(by_rank.get(rank, WorkerFigures(rank, who.get(rank, "")))) for rank in range(size)]
+    all_ranks = [by_rank.get(rank, WorkerFigures(rank, who.get(rank, ""))) for rank in range(size)]
+    figures = [_figures(each, may_wait_for_it=may_wait) for each in all_ranks]
     first = ranked[0][1]
     name = first.results[0].variant if first.results else first.scenario.name
     found = efficiency.result(name, len(ranked), {}, figures, scatter=0.0)
@@ -110,15 +112,21 @@ def watched(ranked: Ranked, size: int, who: Mapping[int, str]) -> HostsResult:
     return found.model_copy(update={"kind": "watched", "text": f"{waiting} for its input{beside}"})
 
 
-def _figures(worker: WorkerFigures) -> HostFigures:
+def _figures(worker: WorkerFigures, *, may_wait_for_it: bool) -> HostFigures:
     """Return what one of several hosts has of its steps.
 
-    Where it is known of all how long they were at collectives, who waits for its input in steps that are as long as the
-    others' delays nobody. Otherwise all may step alike because they wait for that one.
+    Who waits for its input in steps that are as long as the others' delays nobody, unless these may be as long only
+    because they wait for that one.
     """
     together = {} if worker.wait_share is None else {0: worker.wait_share}
-    together_ms = {} if worker.step_ms is None or worker.collective_ms is None else {0: worker.step_ms}
+    together_ms = {} if worker.step_ms is None or may_wait_for_it else {0: worker.step_ms}
     return HostFigures(worker.rank, worker.who, together=together, together_ms=together_ms)
+
+
+def _step_alike(workers: Sequence[WorkerFigures]) -> bool:
+    """Return whether all step alike, as where each step waits for all of them, known or not."""
+    steps_ms = [each.step_ms for each in workers if each.step_ms]
+    return not steps_ms or max(steps_ms) < (1 + thresholds.BOUND_SHARE) * min(steps_ms)
 
 
 def _of_result(who: str, host: Host, session: Session) -> WorkerFigures:

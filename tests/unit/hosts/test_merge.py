@@ -571,8 +571,8 @@ def test_variants_that_differ_are_refused() -> None:
     merge.merge([session(0, 3), session(2, 3)])  # rank 2 is not among 2 hosts
 
 
-def watched(rank: int, wait_ms: float, collective_ms: float | None, size: int = 2) -> Session:
-    """A rank's session of a training that it watched itself: steps of 50 ms in every rank."""
+def watched(rank: int, wait_ms: float, collective_ms: float | None, size: int = 2, step_ms: float = 50.0) -> Session:
+    """A rank's session of a training that it watched itself."""
     whole = session(rank, size)
     (result,) = [each for each in whole.results if each.variant == "ceiling"]
     host = whole.host
@@ -580,9 +580,9 @@ def watched(rank: int, wait_ms: float, collective_ms: float | None, size: int = 
     result = result.model_copy(
         update={
             "variant": "job",
-            "step_ms": StepTime(median=50.0, mean=50.0),
+            "step_ms": StepTime(median=step_ms, mean=step_ms),
             "input_wait_ms": Estimate(value=wait_ms),
-            "input_wait_share": Estimate(value=wait_ms / 50.0),
+            "input_wait_share": Estimate(value=wait_ms / step_ms),
         }
     )
     job = variant("job", ceiling=None)
@@ -590,7 +590,7 @@ def watched(rank: int, wait_ms: float, collective_ms: float | None, size: int = 
         update={
             "watched": True,
             "scenario": scenario(job),
-            "trials": (records.record("job", 0, 50.0, wait_ms, noise=0.0),),
+            "trials": (records.record("job", 0, step_ms, wait_ms, noise=0.0),),
             "results": (result,),
             "host": host.model_copy(update={"collective_ms": collective_ms}),
         }
@@ -678,6 +678,19 @@ def test_what_is_compared_of_workers_is_of_the_same_steps() -> None:
     assert "waits 50.3 ms, 84 % of a step" in found.text
     assert "wait 50.0 ms for it, 83 % of their step; this is of all steps, also of those that had" in found.text
     assert "all steps" not in only(merge.merge([watched(0, 1.0, 35.0), watched(1, 31.0, 5.0)])).text
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "kind"),
+    [
+        (25.0, "watched"),  # a faster accelerator
+        (50.0, "straggler"),  # all may step alike because they wait for it
+        (80.0, "straggler"),
+    ],
+)
+def test_without_collectives_the_rank_that_steps_fastest_is_no_straggler(step_ms: float, kind: str) -> None:
+    found = only(merge.merge([watched(0, 5.0, None), watched(1, 0.4 * step_ms, None, step_ms=step_ms)]))
+    assert (found.kind, found.named) == (kind, () if kind == "watched" else (1,))
 
 
 @pytest.mark.parametrize("collective_ms", [(35.0, 5.0), (None, None)])
