@@ -40,38 +40,68 @@ def training(workers: Sequence[WorkerFigures]) -> HostsVerdict | None:
 
     All step alike. Who comes last to the collective is there for the shortest time, which is what the collective costs
     by itself; what the others are there for longer they wait for that one, and for those that come little before it.
-    These are late by their input where their wait for it, over the others', makes up half of the delay, and by their
-    model otherwise.
     """
-    known = [each for each in workers if None not in each]
-    if len(known) < len(workers) or len(known) < 2:  # noqa: PLR2004 - one has nobody to wait for
+    steps_ms = [each.step_ms for each in workers if each.step_ms]
+    known = all(each.collective_ms is not None for each in workers)
+    if not known or not steps_ms or len(workers) < 2:  # noqa: PLR2004 - one has nobody to wait for
         return None
     last, *others = sorted(workers, key=_at_collective_ms)
-    step_ms = median(each.step_ms or 0.0 for each in workers)
+    step_ms = median(steps_ms)
     soonest_ms = _at_collective_ms(last)
     lost_ms = median(map(_at_collective_ms, others)) - soonest_ms
-    if not step_ms or lost_ms < thresholds.STRAGGLER_WAIT * step_ms:
+    if lost_ms < thresholds.STRAGGLER_WAIT * step_ms:
         return None
     late = [last, *(each for each in others if _at_collective_ms(each) - soonest_ms < lost_ms / 2)]
     others = others[len(late) - 1 :]
     lost_ms = median(map(_at_collective_ms, others)) - soonest_ms
-    theirs_ms = median(each.wait_ms or 0.0 for each in others)
-    by_input = [each for each in late if (each.wait_ms or 0.0) - theirs_ms >= lost_ms / 2]
-    by_model = [each for each in late if each not in by_input]
     it = "it" if len(late) == 1 else "them"
     lost = (
         f"at the collective the others wait {lost_ms:.1f} ms for {it}, {units.share(lost_ms / step_ms)} of their step"
     )
-    causes = [_late_by_input(by_input, theirs_ms, step_ms)] if by_input else []
-    causes += [_late_by_model(by_model)] if by_model else []
-    kind: HostsKind = "slow-input" if last in by_input else "slow-model"
+    by_kind = _by_cause(late, others, lost_ms)
+    theirs_ms = [each.wait_ms for each in others if each.wait_ms is not None]
+    told = {
+        "slow-input": lambda some: _late_by_input(some, median(theirs_ms) if theirs_ms else None, step_ms),
+        "slow-model": _late_by_model,
+        "straggler": _late_by_either,
+    }
+    causes = [told[kind](some) for kind, some in by_kind.items() if some]
+    kind = next(kind for kind, some in by_kind.items() if last in some)
     return HostsVerdict(kind, tuple(each.rank for each in late), "; ".join([*causes, lost]))
 
 
-def _late_by_input(late: Sequence[WorkerFigures], theirs_ms: float, step_ms: float) -> str:
+def _by_cause(
+    late: Sequence[WorkerFigures], others: Sequence[WorkerFigures], lost_ms: float
+) -> dict[HostsKind, list[WorkerFigures]]:
+    """Return who is late by what: the input where the wait for it, over the others', makes up half of the delay.
+
+    And the model otherwise. A wait that was not measured may be all that the step leaves beside its collectives; where
+    that decides, the cause is not known, and the kind ``straggler``.
+    """
+    least_ms = median(each.wait_ms or 0.0 for each in others)
+    most_ms = median(map(_most_wait_ms, others))
+    found: dict[HostsKind, list[WorkerFigures]] = {"slow-input": [], "slow-model": [], "straggler": []}
+    for each in late:
+        if each.wait_ms is not None and each.wait_ms - most_ms >= lost_ms / 2:
+            found["slow-input"].append(each)
+        elif each.wait_ms is not None and each.wait_ms - least_ms < lost_ms / 2:
+            found["slow-model"].append(each)
+        else:
+            found["straggler"].append(each)
+    return found
+
+
+def _most_wait_ms(worker: WorkerFigures) -> float:
+    if worker.wait_ms is not None:
+        return worker.wait_ms
+    return max(0.0, (worker.step_ms or 0.0) - _at_collective_ms(worker))
+
+
+def _late_by_input(late: Sequence[WorkerFigures], theirs_ms: float | None, step_ms: float) -> str:
     who, wait_ms = joined([each.who for each in late], "and"), median(each.wait_ms or 0.0 for each in late)
     s, they_wait, delay = ("", "that rank waits", "delays") if len(late) == 1 else ("s", "those ranks wait", "delay")
-    waits = f"{they_wait} {wait_ms:.1f} ms, {units.share(wait_ms / step_ms)} of a step, the others {theirs_ms:.1f} ms"
+    theirs = "" if theirs_ms is None else f", the others {theirs_ms:.1f} ms"
+    waits = f"{they_wait} {wait_ms:.1f} ms, {units.share(wait_ms / step_ms)} of a step{theirs}"
     return f"the input{s} of {who} {delay} all workers: {waits}"
 
 
@@ -80,6 +110,12 @@ def _late_by_model(late: Sequence[WorkerFigures]) -> str:
     its, delay = ("its", "delays") if len(late) == 1 else ("their", "delay")
     why = f"not by {its} input wait ({wait_ms:.1f} ms): {its} own part of the step takes longer"
     return f"{who} {delay} all workers, but {why}"
+
+
+def _late_by_either(late: Sequence[WorkerFigures]) -> str:
+    who, delay = joined([each.who for each in late], "and"), "delays" if len(late) == 1 else "delay"
+    its = "its" if len(late) == 1 else "their"
+    return f"{who} {delay} all workers, by {its} input or {its} own part of the step: an input wait was not measured"
 
 
 def _at_collective_ms(worker: WorkerFigures) -> float:

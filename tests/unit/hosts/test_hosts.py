@@ -116,7 +116,7 @@ def test_a_training_is_known_by_tensorflows_own_variable_too(environment: dict[s
     assert ranks.of_training(environment) == rank
 
 
-def worker(rank: int, wait_ms: float, collective_ms: float | None) -> WorkerFigures:
+def worker(rank: int, wait_ms: float | None, collective_ms: float | None) -> WorkerFigures:
     return WorkerFigures(rank, f"rank {rank}", 50.0, wait_ms, collective_ms)
 
 
@@ -139,10 +139,25 @@ def worker(rank: int, wait_ms: float, collective_ms: float | None) -> WorkerFigu
             ("slow-model", 1, 0),
             "rank 1 and rank 0 delay all workers, but not by their input wait (1.0 ms): their own part",
         ),
+        (
+            (1, None, 1),
+            (35, 5, 34),
+            ("straggler", 1),
+            "rank 1 delays all workers, by its input or its own part of the step: an input wait was not measured; at",
+        ),
+        ((None, 40), (35, 5), ("slow-input", 1), "that rank waits 40.0 ms, 80 % of a step; at the collective"),
+        ((None, 20), (35, 5), ("straggler", 1), "an input wait was not measured"),  # so may rank 0, for 15 ms
+        ((None, 1, None), (35, 5, 35), ("slow-model", 1), "not by its input wait (1.0 ms)"),
+        (
+            (1, None, 1, 31),
+            (35, 5, 35, 6),
+            ("straggler", 1, 3),
+            "a step, the others 1.0 ms; rank 1 delays all workers, by its input or its own part",
+        ),
     ],
 )
 def test_whom_the_workers_wait_for_is_told_by_the_collective_and_why_by_the_input(
-    waits_ms: tuple[float, ...], collectives_ms: tuple[float, ...], expected: tuple[HostsKind, ...], words: str
+    waits_ms: tuple[float | None, ...], collectives_ms: tuple[float, ...], expected: tuple[HostsKind, ...], words: str
 ) -> None:
     parts = [worker(rank, *each) for rank, each in enumerate(zip(waits_ms, collectives_ms, strict=True))]
     found = training(parts)
