@@ -9,15 +9,24 @@ import functools
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from pipeline_bench.monitoring import strategies
 from pipeline_bench.monitoring.steps import StepLog, StepRows
 from pipeline_bench.system.forks import ForkedLock
 
+if TYPE_CHECKING:
+    from pipeline_bench.monitoring.ring import RingRows
+
 _PATCHED = "_pipeline_bench_patched"
+_RECENT = 10_000
+"""Of so many of the last collectives of graphs' steps it is kept when each ended: those between two reads, and more."""
+_EVER_NS = np.iinfo(np.int64).max
+_Kind = Literal["eager", "step", "ask"]
+"""Where a collective ran: in eager code, in a graph's step, or where a graph asks whether the others have a batch."""
 
 
 class Account:
@@ -25,23 +34,47 @@ class Account:
 
     def __init__(self) -> None:
         self._log = StepLog()
-        self._until_ns = {True: 0, False: 0}
+        self._ended_ns = np.empty(0, np.int64)
+        """When the last ones of graphs' steps ended, ascending."""
+        self._until_ns: dict[_Kind, int] = {"eager": 0, "step": 0, "ask": 0}
         self._lock = ForkedLock()
 
-    def add(self, spans_ns: npt.NDArray[np.int64], *, eager: bool) -> None:
+    def add(self, spans_ns: npt.NDArray[np.int64], kind: _Kind) -> None:
         """Take in collectives.
 
         Args:
             spans_ns: when each began and ended, shape [n, 2].
-            eager: where they ran: those of a graph are known later, and none of the two runs beside the other.
+            kind: where they ran: not all kinds are known at one time, and none of them runs beside another.
         """
         with self._lock:
             spans_ns = spans_ns[np.argsort(spans_ns[:, 0])]
-            ends = np.maximum.accumulate(np.concatenate([[self._until_ns[eager]], spans_ns[:, 1]]))
+            ends = np.maximum.accumulate(np.concatenate([[self._until_ns[kind]], spans_ns[:, 1]]))
             begins = np.maximum(spans_ns[:, 0], ends[:-1])
             new = ends[1:] > begins
             self._log.extend(begins[new], ends[1:][new], 0)
-            self._until_ns[eager] = int(ends[-1])
+            self._until_ns[kind] = int(ends[-1])
+            if kind == "step":
+                self._ended_ns = np.concatenate([self._ended_ns, ends[1:][new]])[-_RECENT:]
+
+    def blocked_ns(self, rows: RingRows) -> npt.NDArray[np.int64]:
+        """Return how long a graph's loop that asks for its next batch during its step was blocked for each, in ns.
+
+        A step takes its last collective when its own work has ended, but for what it makes of the result. What is left
+        of the wait then it did not hide, and nothing where that comes later, before the loop asks again. The wait stays
+        as it is where the step has no collective.
+
+        Args:
+            rows: of its batches, taken in after the collectives so far.
+        """
+        with self._lock:
+            ended_ns = self._ended_ns
+        arrived_ns = rows.at_ns + np.maximum(rows.wait_ns, 0)
+        before, later = (
+            np.searchsorted(ended_ns, at, side="right") for at in (arrived_ns, np.append(rows.at_ns[1:], _EVER_NS))
+        )
+        left_ns = arrived_ns - np.concatenate([[0], ended_ns])[before]
+        unhidden_ns = np.where(later > before, 0, np.minimum(left_ns, rows.wait_ns))
+        return np.where(rows.wait_ns < 0, rows.wait_ns, unhidden_ns)
 
     def step_ms(self, steps: StepRows, warmup: int) -> float | None:
         """Return how long a step was at collectives, in ms; None where there were none.
@@ -63,6 +96,30 @@ class Account:
         return float(took_ns[within].sum()) / float(count.sum()) / 1e6 if within.any() else None
 
 
+class Ahead:
+    """A graph's loop that asks for its next batch during its step: how long it was blocked for each."""
+
+    def __init__(self) -> None:
+        self._held = [np.empty(0, np.int64)] * 2
+        """The last row, until it is known when the loop asked again."""
+
+    def blocked(self, rows: RingRows, account: Account | None, settled: bool) -> RingRows:
+        """Return the rows, late by one, with what the step left of each wait; `settled` where no more will come.
+
+        Args:
+            rows: that are new.
+            account: which has taken in the collectives up to them; None where there was none.
+            settled: whether these are the last ones.
+        """
+        at_ns, wait_ns = (np.concatenate(each) for each in zip(self._held, rows[:2], strict=True))
+        known = rows._replace(at_ns=at_ns, wait_ns=wait_ns)
+        if account is not None:
+            known = known._replace(wait_ns=account.blocked_ns(known))
+        told = len(at_ns) if settled else max(0, len(at_ns) - 1)
+        self._held = [at_ns[told:], wait_ns[told:]]
+        return known._replace(at_ns=known.at_ns[:told], wait_ns=known.wait_ns[:told])
+
+
 class Collectives:
     """Those of this process, timed.
 
@@ -77,7 +134,7 @@ class Collectives:
 
         self.account = Account()
         with tf.init_scope():  # the first one may be traced
-            self._ring = Ring(lasting=True)
+            self._rings: dict[_Kind, Ring] = {"step": Ring(lasting=True), "ask": Ring(lasting=True)}
         self._eager: deque[tuple[int, int]] = deque()
 
     def timed(self, launcher: Any, reduce: Callable[[Any], Any], tensor: Any) -> Any:
@@ -97,15 +154,17 @@ class Collectives:
             reduced = reduce(tensor)
             self._eager.append((start_ns, time.monotonic_ns()))
             return reduced
+        ring = self._rings["ask" if strategies.is_taking() else "step"]
         with tf.control_dependencies([tensor, *_before(launcher)]):
-            return stamped(lambda: reduce(tensor), lambda _, at_s, wait_s: self._ring.write(at_s, wait_s))
+            return stamped(lambda: reduce(tensor), lambda _, at_s, wait_s: ring.write(at_s, wait_s))
 
     def read(self, settled: bool) -> None:
         """Take in what was measured since the last call; `settled` where no graph is running any more."""
-        rows = self._ring.read(settled)
         eager = np.array([self._eager.popleft() for _ in range(len(self._eager))], np.int64).reshape(-1, 2)
-        self.account.add(eager, eager=True)
-        self.account.add(np.stack([rows.at_ns, rows.at_ns + rows.wait_ns], axis=1), eager=False)
+        self.account.add(eager, "eager")
+        for kind, ring in self._rings.items():
+            rows = ring.read(settled)
+            self.account.add(np.stack([rows.at_ns, rows.at_ns + rows.wait_ns], axis=1), kind)
 
 
 def _before(launcher: Any) -> list[Any]:
@@ -181,3 +240,8 @@ def read(settled: bool) -> None:
 def step_ms(steps: StepRows, warmup: int) -> float | None:
     """Return how long a step was at collectives with other workers; see `Account.step_ms`."""
     return None if _of_process is None else _of_process.account.step_ms(steps, warmup)
+
+
+def account() -> Account | None:
+    """Return the account of this process; None where there was no collective."""
+    return None if _of_process is None else _of_process.account

@@ -16,7 +16,7 @@ from pipeline_bench.analysis.thresholds import NEEDED_STEPS
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.session import Session
-from pipeline_bench.monitoring import tell_unwatched
+from pipeline_bench.monitoring import collectives, tell_unwatched
 from pipeline_bench.monitoring.record import LEAST_STEPS, JobRecord, SavedJob, write_line
 from pipeline_bench.monitoring.sampling import device_of_tf_data
 from pipeline_bench.monitoring.steps import AGAIN, LEFT, LoopSteps, Totals
@@ -223,6 +223,7 @@ class DatasetMonitor(LoopMonitor):
         self._lock = ForkedLock()
         with tf.init_scope():  # a loop may first be seen as its function is traced
             self._ring = ring.Ring(lasting)
+            self._ahead = collectives.Ahead()
             super().__init__(name, device_of_tf_data(), out)
         self.record.reason = reason
         self.probe = probe.Probe(self._receive, self._ring)
@@ -268,6 +269,9 @@ class DatasetMonitor(LoopMonitor):
                 if rows.lost:  # the step before them has no end that is known
                     self._steps.receive(0, LEFT, _GRAPH)
                     self.record.notes.append(f"{rows.lost} steps came too fast to be kept")
+                if self.probe.asks_ahead:
+                    collectives.read(settled)
+                    rows = self._ahead.blocked(rows, collectives.account(), settled)
                 for at_ns, wait_ns in zip(rows.at_ns.tolist(), rows.wait_ns.tolist(), strict=True):
                     self._steps.receive(at_ns, wait_ns, _GRAPH)
             super().read(settled)

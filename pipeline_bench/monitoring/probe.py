@@ -92,6 +92,8 @@ class Probe:
             of its iterator, where that is known.
         ring: takes the waits of a graph's batches.
         ends: takes when each step of a loop in a graph ended that takes its next batch meanwhile; None: not wanted.
+        asks_ahead: whether a `for` in a graph takes from a distributed dataset: it asks for its next batch during its
+            step, and nothing there tells when that ended.
     """
 
     _all: ClassVar[weakref.WeakValueDictionary[int, Probe]] = weakref.WeakValueDictionary()
@@ -102,6 +104,7 @@ class Probe:
         self.receive = receive
         self.ring = ring
         self.ends = ends
+        self.asks_ahead = False
         self.number = next(self._numbers)
         self._all[self.number] = self
 

@@ -86,6 +86,11 @@ def patch(input_lib: Any, of_loop: ProbeOf | None = None) -> None:
         kind.__iter__ = _begun(kind.__iter__)
 
 
+def is_taking() -> bool:
+    """Return whether this thread takes an element, for a probe, from a distributed iterator."""
+    return _here.parts is not None
+
+
 def _probe_of(iterator: Any) -> Probe | None:
     if _here.parts is not None or _here.probe is not None:
         return None if _here.parts is not None else _here.probe
@@ -187,6 +192,9 @@ def _in_graph(fetch: Callable[[], Any], probe: Probe, parts: list[Any], as_optio
 
     if as_optional:
         probe.step_ends()
+        # Keras' loop asks in a branch of it, and `step_ends` tells when its step ended.
+        if type(tf.compat.v1.get_default_graph()).__name__ == "WhileBodyFuncGraph":
+            probe.asks_ahead = True
 
     def keep(element: Any, at_s: Any, wait_s: Any) -> None:
         wait_s = tf.add_n(parts) if parts else wait_s

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline_bench.monitoring.collectives import Account
-from pipeline_bench.monitoring.steps import StepRows
+from pipeline_bench.monitoring.collectives import Account, Ahead
+from pipeline_bench.monitoring.ring import RingRows
+from pipeline_bench.monitoring.steps import ENDED, StepRows
 
 MS = 1_000_000
 
@@ -16,9 +17,9 @@ def steps(*spans_ms: tuple[int, int], count: int = 1) -> StepRows:
     return StepRows(start, end, None, np.full(len(spans_ms), count, np.int64))
 
 
-def account(*spans_ms: tuple[int, int], eager: bool = False) -> Account:
+def account(*spans_ms: tuple[int, int]) -> Account:
     made = Account()
-    made.add(np.array(spans_ms, np.int64).reshape(-1, 2) * MS, eager=eager)
+    made.add(np.array(spans_ms, np.int64).reshape(-1, 2) * MS, "step")
     return made
 
 
@@ -44,8 +45,40 @@ def test_a_row_that_stands_for_several_steps_lasts_as_long_as_all_of_them() -> N
 
 def test_eager_collectives_count_though_later_ones_of_a_graph_are_known_first() -> None:
     both = account((25, 27))
-    both.add(np.array([[12, 14]], np.int64) * MS, eager=True)
+    both.add(np.array([[12, 14]], np.int64) * MS, "eager")
     assert both.step_ms(steps((10, 20), (20, 30)), 0) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("ends_ms", "blocked_ms"),
+    [
+        ((9, 80), 0),  # the step's collective is after that
+        ((9, 30), 28),
+        ((9, 25, 30), 28),  # of several the last
+        ((9, 30, 80), 0),
+        ((9, 130), 48),  # the step had none
+        ((), 48),
+    ],
+)
+def test_a_wait_for_the_next_batch_counts_from_the_last_collective_of_the_step_beside_it(
+    ends_ms: tuple[int, ...], blocked_ms: int
+) -> None:
+    """It was asked for at 10 ms and came at 58; the next one was asked for at 90 ms."""
+    made = account(*((end - 1, end) for end in ends_ms))
+    made.add(np.array([[85, 90]], np.int64) * MS, "ask")
+    rows = RingRows(np.array([10, 90]) * MS, np.array([48 * MS, ENDED]))
+    assert made.blocked_ns(rows).tolist() == [blocked_ms * MS, ENDED]
+
+
+def test_what_a_step_left_of_a_wait_is_judged_when_the_loop_has_asked_again() -> None:
+    """The collective at 130 ms, which is known by then, is of the next step."""
+    ahead, made = Ahead(), account((29, 30), (129, 130))
+    first, second = (RingRows(np.array([at]) * MS, np.array([wait])) for at, wait in ((10, 48 * MS), (90, ENDED)))
+    assert ahead.blocked(first, made, settled=False).wait_ns.tolist() == []
+    told = ahead.blocked(second, made, settled=True)
+    assert (told.at_ns.tolist(), told.wait_ns.tolist()) == ([10 * MS, 90 * MS], [28 * MS, ENDED])
+    assert ahead.blocked(RingRows(first.at_ns[:0], first.wait_ns[:0]), made, settled=True).at_ns.size == 0
+    assert Ahead().blocked(first, None, settled=True).wait_ns.tolist() == [48 * MS]
 
 
 def test_without_collectives_nothing_is_known() -> None:
