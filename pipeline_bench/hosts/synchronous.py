@@ -130,8 +130,10 @@ def watched(ranked: Ranked, size: int, who: Mapping[int, str]) -> HostsResult:
     if any(each.collective_ms is None for each in workers):
         may_wait = _step_alike(workers)
         workers = [_of_result(who[host.rank], host, session) for host, session in ranked]
-    elif any(map(_has_disturbed_steps, ranked)):
-        beside = "; this is of all steps, also of those that had other work beside them"
+    else:
+        beside = _at_collectives(workers)
+        if any(map(_has_disturbed_steps, ranked)):
+            beside += "; this is of all steps, also of those that had other work beside them"
     by_rank = {each.rank: each for each in workers}
     all_ranks = [by_rank.get(rank, WorkerFigures(rank, who.get(rank, ""))) for rank in range(size)]
     figures = [_figures(each, may_wait_for_it=may_wait) for each in all_ranks]
@@ -146,6 +148,18 @@ def watched(ranked: Ranked, size: int, who: Mapping[int, str]) -> HostsResult:
     listed = [f"{each.who} waits {units.share(each.wait_share)}" for each in workers]
     waiting = "; ".join(listed[:MOST_LISTED]) + (" …" if len(listed) > MOST_LISTED else "")
     return found.model_copy(update={"kind": "watched", "text": f"{waiting} for its input{beside}"})
+
+
+def _at_collectives(workers: Sequence[WorkerFigures]) -> str:
+    """Return that all are long at collectives, of which a step has several: each may wait for another one at each."""
+    soonest_ms = min(map(_at_collective_ms, workers))
+    step_ms = median(each.step_ms or 0.0 for each in workers)
+    if len(workers) < 2 or soonest_ms < thresholds.STRAGGLER_WAIT * step_ms:  # noqa: PLR2004 - one has no others
+        return ""
+    return (
+        f"; every rank is at collectives for {soonest_ms:.1f} ms of a step or longer: they take that long by "
+        "themselves, or more than one rank delays the others"
+    )
 
 
 def _figures(worker: WorkerFigures, *, may_wait_for_it: bool) -> HostFigures:

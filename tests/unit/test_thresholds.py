@@ -94,6 +94,7 @@ HOSTS = [
     f"reach less than {percent(limit.HOSTS_SCALE)} of their rate alone",
     f"If {percent(limit.HOSTS_CPU_BUSY)} or more was busy and they took {percent(limit.BOUND_SHARE)} or more",
     f"(the longest at least {1 + limit.BOUND_SHARE:.1f} times the shortest)",
+    f"If all workers are at collectives for {percent(limit.STRAGGLER_WAIT)} of a step or longer",
     f"a rank of `run` began more than {together.START_S:.0f} s after another one had ended",
 ]
 

@@ -681,6 +681,26 @@ def test_what_is_compared_of_workers_is_of_the_same_steps() -> None:
 
 
 @pytest.mark.parametrize(
+    ("waits_ms", "collectives_ms", "kind", "is_said"),
+    [
+        # Rank 0 is late with its input and rank 1 with its gradients, by 40 and 30 ms; and by 40 and 40.
+        ((50.0, 0.4), (30.0, 40.0), "watched", True),
+        ((40.0, 0.4), (40.0, 40.0), "watched", True),
+        ((60.0, 0.4), (20.0, 60.0), "slow-input", True),
+        ((60.0, 0.4), (2.0, 60.0), "slow-input", False),
+        ((50.0, 0.4), (None, None), "straggler", False),
+    ],
+)
+def test_where_all_are_long_at_collectives_more_than_one_may_delay_the_others(
+    waits_ms: tuple[float, ...], collectives_ms: tuple[float | None, ...], kind: str, is_said: bool
+) -> None:
+    each = enumerate(zip(waits_ms, collectives_ms, strict=True))
+    found = only(merge.merge([watched(rank, *parts, step_ms=90.0) for rank, parts in each]))
+    assert found.kind == kind
+    assert found.text.endswith("or more than one rank delays the others") is is_said
+
+
+@pytest.mark.parametrize(
     ("step_ms", "kind"),
     [
         (25.0, "watched"),  # a faster accelerator
