@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import gc
 import importlib
 import operator
 import os
@@ -19,7 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline_bench.injection import OUT_VARIABLE, entries
+from pipeline_bench.injection import OUT_VARIABLE, entries, no_collection
+from pipeline_bench.injection.functions import Functions
 from pipeline_bench.injection.watched_loops import WatchedLoops
 from pipeline_bench.system.files import RUN_VARIABLE
 from pipeline_bench.system.interrupts import raised_by_handler
@@ -40,6 +40,7 @@ class Watched:
         self._folder = folder
         self._out = out
         self._in_library = threading.local()
+        self.functions = Functions(self._in_library)
         self._parents: list[Any] = []
         self._command, self._started_in = entries.command(), entries.folder()
         self._begin()
@@ -88,7 +89,7 @@ class Watched:
             self._more += 1
             return given
         try:
-            with _no_collection():
+            with no_collection():
                 from pipeline_bench.injection.marks import around
                 from pipeline_bench.keras import StarvationMonitor
 
@@ -196,29 +197,39 @@ class Watched:
 
     def function_call(self, function: Any, plain: Callable[[], Any]) -> Any:
         """Call a `tf.function` by `plain`; if it trains, record how long the loop around it waited for the batch."""
-        thread = self._in_library
-        if self._is_in_library or getattr(thread, "function", None) is not None:
+        is_inner = self.functions.outermost is not None
+        if self._is_in_library and not is_inner:
             return plain()
-        trains, thread.function = self._loops.is_step(function), function
+        trains = self.functions.train(function)
+        if is_inner and trains:
+            self._train_in_functions()
         try:
-            if trains and self._is_fed():
-                return plain()
-            if trains and self._is_asynchronous:
-                self._problem = self._problem or entries.ASYNCHRONOUS
-            if not trains or self._is_asynchronous or self._training_calls is None:
-                self.ends_step(id(function))
-                return plain()
-            return self._training_calls.on_batch("the tf.function that trains", "tensorflow", plain)
+            with self.functions.inside(function):
+                return plain() if is_inner else self._outer_call(function, bool(trains), plain)
         finally:
-            thread.function = None
+            if not (is_inner or trains):
+                self._loops.see_call(self.functions.train(function))
+
+    def _outer_call(self, function: Any, trains: bool, plain: Callable[[], Any]) -> Any:
+        if trains and self._is_fed():
+            return plain()
+        if trains and self._is_asynchronous:
+            self._problem = self._problem or entries.ASYNCHRONOUS
+        if not trains or self._is_asynchronous or self._training_calls is None:
+            self.ends_step(id(function))
+            return plain()
+        return self._training_calls.on_batch("the tf.function that trains", "tensorflow", plain)
+
+    def _train_in_functions(self) -> None:
+        for function in self.functions.see_training():
+            self._loops.train_in(function)
 
     def enters_tape(self) -> None:
         """Take in that a GradientTape is entered: the function that is being traced trains, or eager code does."""
         import tensorflow as tf
 
-        function = getattr(self._in_library, "function", None)
-        if function is not None:
-            self._loops.train_in(function, in_body=self._is_in_library)
+        if self.functions.outermost is not None:
+            self._train_in_functions()
         elif not self._is_in_library and tf.executing_eagerly() and not self._is_fed():
             if self._is_asynchronous:
                 self._tapes_unwatched = True
@@ -228,14 +239,14 @@ class Watched:
     def eager_step(self, leaves_tape: bool = False) -> None:
         """Take in that a part of a step in eager code has ended: a tape is left, a gradient or a variable is there."""
         calls = self.__dict__.get("_training_calls")
-        in_function = getattr(self._in_library, "function", None) is not None  # which is traced, and a step of its own
+        in_function = self.functions.outermost is not None  # which is traced, and a step of its own
         if calls is not None and not self._is_in_library and not in_function:
             self._guarded(calls.leave_tape if leaves_tape else calls.goes_on)
 
     def model_call(self, model: Any, plain: Callable[[], Any]) -> Any:
         """Call a model of Keras by `plain`; within another one, or a step that is a function, it is a part of that."""
         thread = self._in_library
-        if getattr(thread, "model", None) is not None or getattr(thread, "function", None) is not None:
+        if getattr(thread, "model", None) is not None or self.functions.outermost is not None:
             return plain()
         thread.model = model
         try:
@@ -277,7 +288,7 @@ class Watched:
         """Make one of the kinds of `monitoring.calls.TimedCalls`; return None where that fails."""
 
         def make() -> Any:
-            with _no_collection():
+            with no_collection():
                 made = getattr(importlib.import_module(f"pipeline_bench.monitoring.{module}"), kind)
             return made(_lines().of_user, self._watched_loop, self.problem, self._out)
 
@@ -289,7 +300,7 @@ class Watched:
             return iterator
 
         def begin(where: str) -> Any:
-            with _no_collection():
+            with no_collection():
                 from pipeline_bench.monitoring.iterators import IteratorMonitor
 
             return IteratorMonitor(where, framework, self._out)
@@ -299,7 +310,7 @@ class Watched:
 
     def _loop(self, line: Callable[[Any], str | None], data: Any = None) -> Any:
         def begin(where: str) -> Any:
-            with _no_collection():
+            with no_collection():
                 from pipeline_bench.monitoring.loop import DatasetMonitor
 
             return DatasetMonitor(where, self._out, lasting=True)
@@ -310,7 +321,7 @@ class Watched:
         """Return what watches the loop of a line over these data; None where it is to be left alone."""
         if where is None:
             return None
-        function, path = getattr(self._in_library, "function", None), 0 if data is None else _lines().path()
+        function, path = self.functions.outermost, 0 if data is None else _lines().path()
         return self._loops.of(where, functools.partial(self._begun, begin), function, data, path)
 
     def _begun(self, begin: Callable[[str], Any], where: str) -> Any:
@@ -365,18 +376,6 @@ class Watched:
         except Exception as error:
             self.problem(error)
             return otherwise
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Import without collecting garbage meanwhile: in a process that holds TensorFlow that takes as long again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _lines() -> Any:

@@ -103,6 +103,26 @@ def _patch_keras_without_eager(module: Any, watched: Watched) -> None:
 
 def _patch_functions(module: Any, watched: Watched) -> None:
     _put_around(module.Function, "__call__", watched.function_call)
+    _put_around(module.Function, "get_concrete_function", watched.functions.concrete)
+
+
+def _patch_concrete_functions(module: Any, watched: Watched) -> None:
+    _put_around(module.ConcreteFunction, "__call__", watched.function_call)
+
+
+def _patch_replicas(module: Any, watched: Watched) -> None:
+    """Patch the threads in which a strategy has each replica traced, or run in eager code."""
+
+    def make(thread: Any, call: Callable[[], Any]) -> None:
+        call()
+        thread._pipeline_bench = watched.functions.handed_on()
+
+    def run(thread: Any, call: Callable[[], Any]) -> None:
+        thread._pipeline_bench()
+        call()
+
+    _put_around(module._MirroredReplicaThread, "__init__", make)
+    _put_around(module._MirroredReplicaThread, "run", run)
 
 
 def _patch_tape(module: Any, watched: Watched) -> None:
@@ -225,9 +245,11 @@ _PATCHES: dict[str, Callable[[Any, Watched], None]] = {
     "tensorflow.python.data.ops.dataset_autograph": _patch_scan,
     "tensorflow.python.distribute.input_lib": _patch_distributed,
     "tensorflow.python.distribute.cross_device_utils": _patch_collectives,
+    "tensorflow.python.distribute.mirrored_run": _patch_replicas,
     "tensorflow.python.client.session": _patch_sessions,
     "tensorflow.python.eager.backprop": _patch_tape,
     "tensorflow.python.ops.resource_variable_ops": _patch_variables,
+    "tensorflow.python.eager.polymorphic_function.concrete_function": _patch_concrete_functions,
     "tensorflow.python.eager.polymorphic_function.polymorphic_function": _patch_functions,
     "torch.utils.data.dataloader": _patch_data_loader,
     "grain._src.python.dataset.dataset": _patch_grain,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from pipeline_bench.injection.places import Places
 
@@ -13,6 +14,8 @@ WATCHED_LOOPS = 4
 """Loops that are watched in a process, identified by the line of the `for`, and by what they iterate over."""
 STEPS_OF_A_BATCH = 2
 """A `fit` of no more is given a batch or two: it is a step of a loop."""
+_UNSEEN = ("jax", "torch")
+"""Frameworks whose calls are not seen to train."""
 _CALLS_A_BATCH = 50
 """Calls that train on what one batch of a dataset holds: as a critic's, or parts of the batch. After more that come
 without another batch, something else makes what they train on."""
@@ -26,8 +29,6 @@ class WatchedLoops:
         self._places = Places()
         self._by_function: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
         """Those that were traced with a `tf.function`."""
-        self._steps: WeakSet[Any] = WeakSet()
-        """The `tf.function`s in which a gradient was taken as they were traced, and not by a loop in them."""
         self._looks: set[str] = set()
         """Lines that looked at a batch, and made room for a loop."""
         self._unwatched: dict[str, None] = {}
@@ -37,8 +38,8 @@ class WatchedLoops:
         self._trains_on: Any = None
         """The loop that took it, where a call trained on it."""
         self._fits_are_long = False
-        self._calls_train = False
-        """Whether a call was seen to train, so that another one would be."""
+        self._calls_train = self._fits_train = False
+        """Whether a call of the program's own was seen to train, so that another one would be; whether a `fit` was."""
         self._trains_in: set[int] = set()
         """The threads in which a call was."""
         self._hears = False
@@ -82,25 +83,20 @@ class WatchedLoops:
         """The lines of loops that are not watched, since as many as are watched at most came before them."""
         return list(self._unwatched)
 
-    def train_in(self, function: Any, in_body: bool) -> None:
-        """Take in that a `tf.function` trains: so do the loops in it, however short their epochs are.
-
-        Args:
-            function: that is traced.
-            in_body: whether the body of a loop in it is.
-        """
+    def train_in(self, function: Any) -> None:
+        """Take in that a `tf.function` which is traced trains: so do its loops, however short their epochs are."""
         self._hears = True
-        if not in_body:
-            self._steps.add(function)
         for loop in self._by_function.get(function, ()):
             loop.in_training = True
 
-    def is_step(self, function: Any) -> bool:
-        """Return whether each call of a `tf.function` trains on what it is given."""
-        return function in self._steps
+    def see_call(self, trains: bool | None) -> None:
+        """Take in a call of a `tf.function` that was not known to train before; `trains` as of `Functions.train`."""
+        for loop in list(self._by_line.values()):
+            loop.see_call(trains)
 
     def feed_a_call(self) -> bool:
         """Take in a call that trains; return whether a loop over batches gives it what it trains on."""
+        self._calls_train = True
         self._see_training()
         loops = [loop for loop in list(self._by_line.values()) if not (loop.by_calls or loop.is_beside)]
         self._calls += 1
@@ -128,6 +124,7 @@ class WatchedLoops:
         Args:
             monitor: measured it; None: it is taken to be as the last one that was measured.
         """
+        self._fits_train = True
         self._see_training()
         if monitor is not None and monitor.kept is not None:
             self._fits_are_long = monitor.kept.figures.steps > STEPS_OF_A_BATCH
@@ -137,7 +134,7 @@ class WatchedLoops:
 
     def _see_training(self) -> None:
         """Take in that something trains: perhaps on what the loops under way take."""
-        self._hears = self._calls_train = True
+        self._hears = True
         self._trains_in.add(threading.get_ident())
         for loop in list(self._by_line.values()):
             loop.see_training()
@@ -145,11 +142,15 @@ class WatchedLoops:
     def only_reads(self, loop: Any) -> bool:
         """Return whether nothing trained while a loop over tf.data went on, in a process in which a call trains.
 
-        A count of the samples does so, or the adapting of a layer. What graphs take is known too late to tell.
+        A count of the samples does so, or the adapting of a layer. What graphs take is known too late to tell. A call
+        of JAX or PyTorch is never seen, and one of a function that was not traced here may train. A `fit` does not
+        show that a function which the loop calls would be seen to.
         """
-        known = self._calls_train and loop.on_tf_data
+        known = self._calls_train or (self._fits_train and not loop.called)
+        if not known or not loop.on_tf_data or any(name in sys.modules for name in _UNSEEN):
+            return False
         in_graphs = any(each.takes_in_graphs for each in self._by_line.values())
-        return known and not (loop.saw_training or loop.in_training or in_graphs)
+        return not (loop.saw_training or loop.in_training or in_graphs or loop.called - {False})
 
     def shown(self, fits: bool) -> Iterator[tuple[str, Any]]:
         """Yield the loops with their lines, without those that only look where something else trains.

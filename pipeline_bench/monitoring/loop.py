@@ -49,6 +49,7 @@ class LoopMonitor:
         trained_on: how many of its batches a call trained on, as far as that is known.
         in_training: whether it is in a `tf.function` that trains.
         saw_training: whether anything was seen to train while it went on.
+        called: whether the functions train that were called meanwhile, and were not known to before: `see_call`.
         trains_in: the threads in which anything was seen to train so far; None where nobody looks for that.
         remarks: what in it is worth a word, once it has ended.
     """
@@ -74,6 +75,7 @@ class LoopMonitor:
         """
         self._closed = False
         self.trained_on, self.in_training, self.saw_training = 0, False, False
+        self.called: set[bool | None] = set()
         self._in_pass, self._before_pass = False, 0
         """Whether anything was seen to train since its last pass began, and how many steps began before that."""
         self._kinds: set[bool] = set()
@@ -144,6 +146,11 @@ class LoopMonitor:
         """Take in that something trains, perhaps on what this loop took."""
         if not self.is_over:
             self.saw_training = self._in_pass = True
+
+    def see_call(self, trains: bool | None) -> None:
+        """Take in a call of a function, perhaps on what this loop took; None: it is not known whether that trains."""
+        if not self.is_over:
+            self.called.add(trains)
 
     def begin_pass(self) -> None:
         """Take in that it begins to iterate again: what it took since the last time was trained on, or not."""

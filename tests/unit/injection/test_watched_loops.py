@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,13 @@ def passed(loop: Any, batches: int) -> None:
 def looked(loop: Any) -> None:
     """Have a loop take one of many batches."""
     next(loop.timed(Batches(40)))
+
+
+@pytest.fixture(autouse=True)
+def without_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another test of the process may have imported what is not seen to train."""
+    for name in ("jax", "torch"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
 
 
 @pytest.fixture
@@ -91,6 +99,40 @@ def test_a_loop_that_ended_before_anything_trained_only_reads(begin: Callable[..
     assert [loops.only_reads(loop) for loop in (counts, outer, inner)] == [True, False, False]
     counts.in_training = True
     assert not loops.only_reads(counts)
+
+
+@pytest.mark.parametrize(
+    ("calls", "by_fit", "by_call"),
+    [((), True, True), ((False,), False, True), ((None,), False, False), ((False, None), False, False)],
+)
+def test_a_loop_whose_calls_may_train_unseen_is_not_said_to_read(
+    calls: tuple[bool | None, ...], by_fit: bool, by_call: bool, begin: Callable[..., Any]
+) -> None:
+    loops = WatchedLoops()
+    loop = begin(loops, "train.py:3")
+    loop.on_tf_data = True
+    for _ in loop.timed(Batches(9)):
+        for trains in calls:
+            loops.see_call(trains)
+    loops.see_call(None)  # behind it
+    loops.pass_fit(None)
+    assert loops.only_reads(loop) is by_fit
+    loops.feed_a_call()
+    assert loops.only_reads(loop) is by_call
+
+
+@pytest.mark.parametrize("name", ["jax", "torch"])
+def test_where_calls_of_jax_or_pytorch_may_train_no_loop_is_said_to_read(
+    name: str, begin: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loops = WatchedLoops()
+    loop = begin(loops, "train.py:3")
+    loop.on_tf_data = True
+    passed(loop, 9)
+    loops.feed_a_call()
+    assert loops.only_reads(loop)
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    assert not loops.only_reads(loop)
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(40, []), (1, ["train.py:3"])])

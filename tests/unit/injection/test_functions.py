@@ -1,0 +1,79 @@
+"""Which calls of a `tf.function` train."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from pipeline_bench.injection.functions import Functions
+
+
+class Function:
+    """Traces its body once, as a `tf.function` does for arguments of one kind."""
+
+    def __init__(self, body: Callable[[], object]) -> None:
+        self._body, self._traced = body, 0
+
+    def experimental_get_tracing_count(self) -> int:
+        return self._traced
+
+    def trace(self) -> Function:
+        if not self._traced:
+            self._traced = 1
+            self._body()
+        return Function(lambda: None)
+
+
+def takes_gradient(functions: Functions) -> Callable[[], object]:
+    return lambda: list(functions.see_training())
+
+
+def test_a_function_trains_where_a_gradient_is_taken_as_it_is_traced_and_so_does_the_one_around_it() -> None:
+    functions = Functions(threading.local())
+    step, validate = Function(takes_gradient(functions)), Function(lambda: None)
+    outer = Function(lambda: functions.concrete(step, step.trace))
+    never = Function(lambda: None)
+    for each in (outer, validate):
+        with functions.inside(each):
+            each.trace()
+    assert [functions.train(each) for each in (outer, step, validate, never)] == [True, True, False, None]
+    assert functions.outermost is None
+
+
+def test_a_function_with_a_loop_that_trains_is_no_step_itself() -> None:
+    thread = threading.local()
+    functions, step = Functions(thread), Function(lambda: None)
+
+    def body() -> None:
+        thread.depth = 1  # as in the body of a watched loop
+        with functions.inside(step):
+            takes_gradient(functions)()
+        thread.depth = 0
+
+    epoch = Function(body)
+    with functions.inside(epoch):
+        epoch.trace()
+    assert (functions.train(epoch), functions.train(step)) == (False, True)
+
+
+def test_a_concrete_function_trains_as_what_it_was_traced_of() -> None:
+    functions = Functions(threading.local())
+    step, validate = Function(takes_gradient(functions)), Function(lambda: None)
+    assert functions.train(functions.concrete(step, step.trace)) is True
+    assert functions.train(functions.concrete(step, step.trace)) is True, "also of a trace before"
+    assert functions.train(functions.concrete(validate, validate.trace)) is False
+
+
+def test_what_a_replicas_thread_traces_is_traced_of_the_function_that_it_was_begun_in() -> None:
+    functions = Functions(threading.local())
+
+    def replica() -> None:
+        begin = functions.handed_on()
+        thread = threading.Thread(target=lambda: (begin(), takes_gradient(functions)()))
+        thread.start()
+        thread.join()
+
+    step = Function(replica)
+    with functions.inside(step):
+        step.trace()
+    assert functions.train(step)
