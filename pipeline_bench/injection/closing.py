@@ -54,7 +54,7 @@ def lines(ended: EndedCommand, command: Sequence[str]) -> list[str]:
     if not ended.unrecorded and not trained:
         said.append(f"no training was found: {_why_none(ended, command)}")
     shared = [_OF_SHARED_CORES] * (not _starved(ended) and bool(_on_shared_cores(ended)))
-    return [*said, _machine(ended), *shared]
+    return [*said, _machine(ended), *shared, *_not_selected(ended)]
 
 
 def next_command(ended: EndedCommand) -> str | None:
@@ -63,10 +63,9 @@ def next_command(ended: EndedCommand) -> str | None:
     It is made of what started the process that waited, which may be one of many that a job starts. Where nothing
     waited, it is that of a training whose input computes on the model's cores.
     """
-    found = ((record, each, _script_in(record)) for record, each in _starved(ended) or _on_shared_cores(ended))
-    record, training, script = next((each for each in found if each[2] is not None), (None, None, None))
-    # A process of its own is no worker of a training of several: it would wait for the others.
-    if record is None or training is None or script is None or ranks.of_training(os.environ) is not None:
+    found = (each for each in _startable(ended) if not each[1].is_of_later_data)
+    record, training, script = next(found, (None, None, None))
+    if record is None or training is None or script is None:
         return None
     given = shlex.join(record.command[script.stop :])
     only_fits = all(each.number is not None for each in record.trainings) and not record.more
@@ -75,6 +74,26 @@ def next_command(ended: EndedCommand) -> str | None:
     away = record.folder is not None and str(record.folder) != entries.folder()
     there = f"cd {shlex.quote(str(record.folder))} && " if away else ""
     return f"{there}pipeline-bench diagnose {shlex.join(record.command[script])}{which}{given and ' -- '}{given}"
+
+
+def _startable(ended: EndedCommand) -> Iterator[tuple[ProcessRecord, WatchedTraining, slice]]:
+    """Yield the trainings that are worth a diagnosis and can be started again, with what names their script."""
+    # A process of its own is no worker of a training of several: it would wait for the others.
+    if ranks.of_training(os.environ) is not None:
+        return
+    for record, training in _starved(ended) or _on_shared_cores(ended):
+        if (script := _script_in(record)) is not None:
+            yield record, training, script
+
+
+def _not_selected(ended: EndedCommand) -> Iterator[str]:
+    """Yield why the training that is worth a diagnosis most has no command for one."""
+    _, training, _ = next(_startable(ended), (None, None, None))
+    if training is not None and training.is_of_later_data:
+        yield (
+            f"no next for {training.name}: diagnose --training {training.selector} measures the first data of that "
+            "line, unless --dataset names the variable that holds these"
+        )
 
 
 def _starved(ended: EndedCommand) -> list[tuple[ProcessRecord, WatchedTraining]]:

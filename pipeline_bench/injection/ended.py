@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -47,6 +48,11 @@ class WatchedTraining(BaseModel):
     def waited_s(self) -> float:
         """How long they waited for their input in all; 0 where that is not known."""
         return self.seconds * (self.input_wait_share or 0.0)
+
+    @property
+    def is_of_later_data(self) -> bool:
+        """Whether its line iterated over other data before, which a diagnosis of the line measures."""
+        return self.number is None and re.search(r", data \d+$", self.name) is not None
 
     @property
     def selector(self) -> str:

@@ -81,6 +81,22 @@ def test_of_the_loops_that_starve_the_one_that_waits_longest_is_diagnosed_where_
     assert next_command(job) == (expected and command)
 
 
+def test_of_several_data_of_a_line_only_the_first_is_diagnosed_and_it_is_told_why() -> None:
+    (record,) = ended("python train.py", "train.py", number=None).records
+    (first,) = record.trainings
+    first = first.model_copy(update={"seconds": 1.0})
+    second = first.model_copy(update={"name": f"{first.name}, data 2", "seconds": 9.0})
+    for trainings, expected in (((second,), None), ((first, second), None), ((first,), "")):
+        job = replace(ended("", ""), records=(record.model_copy(update={"trainings": trainings}),))
+        assert next_command(job) == (None if expected is None else "pipeline-bench diagnose train.py")
+        told = [line for line in lines(job, ["python"]) if line.startswith(f"no next for {second.name}: ")]
+        assert len(told) == (expected is None)
+        assert all("--training 31" in line and "--dataset" in line for line in told)
+    both = tuple(each.model_copy(update={"seconds": 9.0}) for each in (first, second))
+    job = replace(ended("", ""), records=(record.model_copy(update={"trainings": both}),))
+    assert next_command(job) == "pipeline-bench diagnose train.py --training 31"
+
+
 def test_a_loop_that_only_reads_gets_no_verdict_and_is_not_diagnosed() -> None:
     job = ended("python train.py", "train.py", number=None)
     (record,) = job.records
