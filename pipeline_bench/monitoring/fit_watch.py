@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
@@ -58,6 +60,13 @@ def _steps_a_call(model: Any) -> int:
     return int(getattr(model, "steps_per_execution", 1) or 1)
 
 
+def _watches(function: Any) -> Iterator[FitWatch]:
+    """Yield the watches that stand in the place of a training function, the outermost first."""
+    while isinstance(watch := getattr(getattr(function, "func", None), "__self__", None), FitWatch):
+        yield watch
+        function = function.args[0]
+
+
 class FitWatch:
     """One call of `fit`: stands in the place of the model's training function, and keeps what it sees.
 
@@ -83,10 +92,10 @@ class FitWatch:
             self.record.notes.append(_ASYNCHRONOUS)
         self._timing = timing
         self._model = weakref.ref(model)
-        self._original = model.train_function
+        self._original: Any = None
         self.finalizer: weakref.finalize[..., Any] | None = None
         self._finished: SavedJob | None = None
-        self._over = False
+        self._over = self._in_step = False
         self._lock = ForkedLock()
         self._steps_an_epoch: int | None = params.get("steps")
         self._calls = 0
@@ -105,14 +114,23 @@ class FitWatch:
         self._epoch_ns = monotonic_ns()
         self._ends_of_data = timing.ends_of_data
         self.record.so_far = self.so_far
+        self._stand_in()
         if self._original is None:
             self.record.reason = "the model has no training function"
-        else:
-            model.train_function = self._step
+
+    def _stand_in(self) -> None:
+        """Stand in the place of the model's training function, also of one that a callback has made anew."""
+        model = self._model()
+        function = None if model is None else model.train_function
+        if model is None or function is None or self in _watches(function):
+            return
+        self._original, self._steps_a_call = function, _steps_a_call(model)
+        model.train_function = functools.partial(self._step, function)
 
     def begin_epoch(self) -> None:
         """Take in that an epoch begins."""
         self.flush()
+        self._stand_in()
         self._calls, self._first = 0, True
         # Keras 2 makes the iterator of the next epoch before that begins, and lets go of the one before; Keras 3 after.
         ended_ns = self._timing.ends_ns()
@@ -128,10 +146,17 @@ class FitWatch:
         self._epoch_ended = True
         return self.record.summary(self._before, self._epoch_ns)
 
-    def _step(self, *arguments: Any, **named: Any) -> Any:
-        """Take a step, or several at once: what Keras calls in place of the model's training function."""
-        if self._over:
-            return self._original(*arguments, **named)
+    def _step(self, function: Any, *arguments: Any, **named: Any) -> Any:
+        """Take a step, or several at once: what Keras calls in place of a training function of the model."""
+        if self._over or self._in_step:  # the program has put a function around this one, which is watched instead
+            return function(*arguments, **named)
+        self._in_step = True
+        try:
+            return self._watched_step(function, arguments, named)
+        finally:
+            self._in_step = False
+
+    def _watched_step(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if len(self._starts) * self._steps_a_call >= _BLOCK:
             self.flush(more=True)
         timing = self._timing
@@ -139,7 +164,7 @@ class FitWatch:
             self.course.spend("iterator_end_ns", timing.ends_ns())
         start_ns = timing.asked(monotonic_ns())
         try:
-            result = timing.call(self._original, arguments, named)
+            result = timing.call(function, arguments, named)
         except self._ends_of_data:  # the step before this one ended as this one began
             if self._ends:
                 self._ends[-1] = start_ns
@@ -272,6 +297,6 @@ class FitWatch:
     def _let_go(self) -> None:
         self._over = True
         model = self._model()
-        if model is not None and getattr(model.train_function, "__self__", None) is self:
+        if model is not None and next(_watches(model.train_function), None) is self:
             model.train_function = self._original
         self._timing.forget()

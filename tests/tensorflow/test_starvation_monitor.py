@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dis
+import functools
 import gc
 import importlib
 import pickle
@@ -95,8 +96,12 @@ class Tapped(keras.Sequential):  # type: ignore[name-defined,misc]
 
 
 def fitted(model: Any, data: Any, **arguments: Any) -> StarvationMonitor:
+    return fitted_with(model, [], data, **arguments)
+
+
+def fitted_with(model: Any, callbacks: list[Any], data: Any, **arguments: Any) -> StarvationMonitor:
     callback = StarvationMonitor(out=None, quiet=True)
-    model.fit(data, verbose=0, callbacks=[callback], **arguments)
+    model.fit(data, verbose=0, callbacks=[*callbacks, callback], **arguments)
     return callback
 
 
@@ -268,6 +273,45 @@ def test_one_monitor_measures_one_fit_after_the_other_and_the_training_function_
         assert callback.session.trials[0].steps.count == steps
         assert wait_ms(callback) > 0
         assert model.train_function is before
+
+
+@pytest.mark.parametrize("package", [keras, pytest.param(tf_keras, marks=pytest.mark.slow)])
+def test_the_steps_of_a_training_function_that_a_callback_makes_anew_are_measured(package: Any) -> None:
+    class Unfreeze(package.callbacks.Callback):  # type: ignore[misc]
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            if epoch == 1:
+                self.model.compile("sgd", "mse")
+                self.model.make_train_function()
+                made.append(self.model.train_function)
+
+    made: list[Any] = []
+    model = package.Sequential([package.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    monitors = [StarvationMonitor(out=None, quiet=True) for _ in range(2)]
+    model.fit(slowly(0.001, 10), epochs=3, verbose=0, callbacks=[Unfreeze(), *monitors])
+    for each in monitors:
+        assert each.session is not None
+        assert each.session.trials[0].steps is not None
+        assert each.session.trials[0].steps.count == 30
+    assert wait_ms(monitors[0]) > 0
+
+
+def test_a_function_that_a_callback_puts_around_the_training_function_is_called_once_a_step() -> None:
+    class Counts(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            if epoch == 1:
+                self.model.train_function = functools.partial(counted, self.model.train_function)
+
+    def counted(function: Any, iterator: Any) -> Any:
+        calls.append(iterator)
+        return function(iterator)
+
+    calls: list[Any] = []
+    session = fitted_with(network(), [Counts()], slowly(0.001, 10), epochs=3).session
+    assert session is not None
+    assert session.trials[0].steps is not None
+    assert session.trials[0].steps.count == 30
+    assert 20 <= len(calls) <= 22  # and the end of each of the two epochs
 
 
 @pytest.mark.parametrize(
