@@ -81,6 +81,11 @@ class FitWatch:
         # them on the device unless a callback asks.
         backend = _backend_of(model)
         self._pid = os.getpid()
+        self._in_epochs = self._paused = False
+        # A callback of a training may train the same model: these steps are this training's alone.
+        self._around = [each for each in _watches(model.train_function) if each._in_epochs]
+        for watch in self._around:
+            watch.pause()
         self._steps_a_call = _steps_a_call(model)
         timing.read()  # what is left of a training before
         # Of several steps a call, it waits for the last one.
@@ -127,8 +132,14 @@ class FitWatch:
         self._original, self._steps_a_call = function, _steps_a_call(model)
         model.train_function = functools.partial(self._step, function)
 
+    def pause(self) -> None:
+        """Take in that another training of the model begins, within a callback of this one."""
+        self.flush()
+        self._paused = True
+
     def begin_epoch(self) -> None:
         """Take in that an epoch begins."""
+        self._in_epochs, self._paused = True, False
         self.flush()
         self._stand_in()
         self._calls, self._first = 0, True
@@ -148,7 +159,8 @@ class FitWatch:
 
     def _step(self, function: Any, *arguments: Any, **named: Any) -> Any:
         """Take a step, or several at once: what Keras calls in place of a training function of the model."""
-        if self._over or self._in_step:  # the program has put a function around this one, which is watched instead
+        # Within a step: the program has put a function around this one, which is watched instead.
+        if self._over or self._paused or self._in_step:
             return function(*arguments, **named)
         self._in_step = True
         try:
@@ -296,6 +308,8 @@ class FitWatch:
 
     def _let_go(self) -> None:
         self._over = True
+        for watch in self._around:
+            watch._paused = False
         model = self._model()
         if model is not None and next(_watches(model.train_function), None) is self:
             model.train_function = self._original

@@ -296,6 +296,25 @@ def test_the_steps_of_a_training_function_that_a_callback_makes_anew_are_measure
     assert wait_ms(monitors[0]) > 0
 
 
+def test_a_fit_of_the_same_model_within_a_callback_has_its_steps_for_itself() -> None:
+    class Within(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if epoch == 1:
+                self.model.fit(slowly(0.001, 7), epochs=2, verbose=0, callbacks=[within])
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 4:
+                self.model.fit(slowly(0.001, 7), verbose=0, callbacks=[StarvationMonitor(out=None, quiet=True)])
+
+    within = StarvationMonitor(out=None, quiet=True)
+    outer = fitted_with(network(), [Within()], slowly(0.001, 10), epochs=3)
+    for callback, steps in ((outer, 30), (within, 14)):
+        assert callback.session is not None
+        assert callback.session.trials[0].steps is not None
+        assert callback.session.trials[0].steps.count == steps
+    assert wait_ms(within) > 0
+
+
 def test_a_function_that_a_callback_puts_around_the_training_function_is_called_once_a_step() -> None:
     class Counts(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
