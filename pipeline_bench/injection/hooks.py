@@ -100,7 +100,7 @@ class Watched:
                     own.on_kept = self._write
                 return given
             monitor = StarvationMonitor(out=self._out, quiet=True, name=entries.program())
-            monitor.counts_start_up = not self._trainings
+            monitor.counts_start_up = not (self._trainings or self._loops.have_trained)
             callbacks = around(given, monitor)
             monitor.on_kept, monitor.on_problem = self._write, self.problem
             self._trainings.append((self._fits, monitor))

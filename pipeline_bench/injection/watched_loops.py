@@ -83,6 +83,12 @@ class WatchedLoops:
         """The lines of loops that are not watched, since as many as are watched at most came before them."""
         return list(self._unwatched)
 
+    @property
+    def have_trained(self) -> bool:
+        """Whether one of the loops was seen to train for some steps."""
+        train = [loop for loop in self._by_line.values() if loop.by_calls or loop.in_training or loop.saw_training]
+        return any(loop.is_training for loop in train)
+
     def train_in(self, function: Any) -> None:
         """Take in that a `tf.function` which is traced trains: so do its loops, however short their epochs are."""
         self._hears = True

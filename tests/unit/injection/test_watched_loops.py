@@ -121,6 +121,18 @@ def test_a_loop_whose_calls_may_train_unseen_is_not_said_to_read(
     assert loops.only_reads(loop) is by_call
 
 
+@pytest.mark.parametrize(("batches", "trains", "expected"), [(9, True, True), (2, True, False), (9, False, False)])
+def test_the_start_up_of_a_fit_has_no_loop_in_it_that_trains(
+    batches: int, trains: bool, expected: bool, begin: Callable[..., Any]
+) -> None:
+    loops = WatchedLoops()
+    assert not loops.have_trained
+    for _ in begin(loops, "train.py:3").timed(Batches(batches)):
+        if trains:
+            loops.feed_a_call()
+    assert loops.have_trained is expected
+
+
 @pytest.mark.parametrize("name", ["jax", "torch"])
 def test_where_calls_of_jax_or_pytorch_may_train_no_loop_is_said_to_read(
     name: str, begin: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
