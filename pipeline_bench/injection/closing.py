@@ -134,7 +134,7 @@ def _script_in(record: ProcessRecord) -> slice | None:
         if Path(part).name == program and is_python(str(Path(record.folder or "") / part)):
             return slice(index, index + 1)
         module = command[index + 1].rpartition(".")[2] if part == "-m" and index + 1 < len(command) else None
-        if module is not None and program in (f"{module}.py", "__main__.py"):
+        if module is not None and program in (module, f"{module}.py"):  # a package's, or a module's
             return slice(index, index + 2)
     return None
 

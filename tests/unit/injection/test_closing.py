@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pipeline_bench.injection import entries
 from pipeline_bench.injection.closing import isolated_by, lines, next_command
 from pipeline_bench.injection.ended import EndedCommand, ProcessRecord, WatchedTraining
 from pipeline_bench.injection.watched_loops import WATCHED_LOOPS
@@ -36,7 +38,9 @@ def ended(command: str, program: str, verdict: str = "input-bound", number: int 
         ("python train.py", "train.py", "train.py"),
         ("python src/train.py --epochs 3", "train.py", "src/train.py -- --epochs 3"),
         ("python -m package.train --config a.py", "train.py", "-m package.train -- --config a.py"),
-        ("python -m package", "__main__.py", "-m package"),
+        ("python -m package -v", "package", "-m package -- -v"),
+        ("python -m package.part", "part", "-m package.part"),
+        ("python -m launcher package", "package", None),
         ("python -m cProfile -o out train.py 3", "train.py", "train.py -- 3"),
         ("python -m", "train.py", None),
         ("python bin/pytest tests/test_train.py", "pytest", None),
@@ -50,6 +54,17 @@ def test_the_command_that_diagnoses_takes_the_same_script_and_arguments(
 ) -> None:
     told = next_command(ended(command, program))
     assert told == (expected and f"pipeline-bench diagnose {expected}")
+
+
+@pytest.mark.parametrize(
+    ("argument", "command", "expected"),
+    [("/site/package/__main__.py", "python -m package", "-m package"), ("train.py", "python train.py", "train.py")],
+)
+def test_the_command_is_found_by_the_name_that_the_process_leaves(
+    argument: str, command: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [argument])
+    assert next_command(ended(command, entries.program())) == f"pipeline-bench diagnose {expected}"
 
 
 def test_the_training_that_starves_is_the_one_to_diagnose() -> None:
