@@ -119,7 +119,7 @@ def script_file(target: Target) -> Path:
         return path if is_python(target.file) and path.is_file() else _source_of_file(target.file, "dataset")
     module = str(target.module)
     found = _source_of_module(module)
-    if found is not None and found.name == "__init__.py":
+    if found is None or found.name == "__init__.py":  # a package, also without a file of its own
         module = f"{module}.__main__"
         found = _source_of_module(module)
     if found is None:

@@ -350,3 +350,23 @@ class Saving(Callback):
     def on_saved(self): np.savez("e")
 """
     assert side_effects(text) == " It writes files: open (line 3), dump (line 11), savez (line 14)."
+
+
+@pytest.mark.parametrize("files", [("__init__.py", "__main__.py"), ("__main__.py",)])
+def test_the_script_of_a_package_is_its_main_module(
+    files: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "package_of_a_script").mkdir()
+    for file in files:
+        (tmp_path / "package_of_a_script" / file).touch()
+    found = targets.script_file(targets.parse_script("package_of_a_script", ()))
+    assert found == tmp_path / "package_of_a_script" / "__main__.py"
+
+
+@pytest.mark.parametrize("module", ["sys", "package_without_a_script"])
+def test_a_module_without_a_script_is_refused(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "package_without_a_script").mkdir()
+    with pytest.raises(UsageError, match=f"module {module}.__main__"):
+        targets.parse_script(module, ())
