@@ -1,12 +1,38 @@
-"""Which calls of a `tf.function` train: those that were traced with a gradient in them, or with a call that trains."""
+"""Which calls of a `tf.function` train: those that were traced with a gradient in them, or with a call that trains.
+
+One function may be traced for a training and, with another argument of Python's, for a validation.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a function.
+
+    Attributes:
+        function: that is called.
+        flags: those of its arguments that have it traced for each of their values, by place or name.
+    """
+
+    function: Any
+    flags: frozenset[tuple[int | str, bool | str | None]] = frozenset()
+
+    @classmethod
+    def of(cls, function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Call:
+        """Return the call with these arguments."""
+        given: tuple[tuple[int | str, Any], ...] = (*enumerate(arguments), *named.items())
+        return cls(function, frozenset((place, value) for place, value in given if isinstance(value, _FLAGS)))
+
+
+_FLAGS = (bool, str, type(None))
 
 
 class Functions:
@@ -19,36 +45,39 @@ class Functions:
             thread: what is known of each thread: `depth` counts the libraries it is in.
         """
         self._thread = thread
-        self._train: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
-        """Whether a function trains, as far as it was traced here."""
+        self._train: WeakKeyDictionary[Any, dict[Any, bool]] = WeakKeyDictionary()
+        """Whether a function trains with the flags of a call, as far as it was traced here with those."""
 
     @property
     def outermost(self) -> Any:
         """The function that this thread is in, called from eager code; None: it is in none."""
         entered = self._entered
-        return entered[0][0] if entered else None
+        return entered[0][0].function if entered else None
 
     @property
-    def _entered(self) -> tuple[tuple[Any, int], ...]:
-        """The functions that this thread is in, one within the other, each with its `depth` as it was called."""
+    def _entered(self) -> tuple[tuple[Call, int], ...]:
+        """The calls that this thread is in, one within the other, each with its `depth` as it began."""
         return getattr(self._thread, "entered", ())
 
-    def train(self, function: Any) -> bool | None:
-        """Return whether the calls of a function train on what they are given; None: it was not traced here."""
-        return self._train.get(function)
+    def train(self, call: Call) -> bool | None:
+        """Return whether such a call trains on what it is given; None: its function was not traced here."""
+        return self._train.get(call.function, {}).get(call.flags)
 
     @contextmanager
-    def inside(self, function: Any) -> Iterator[None]:
-        """Take in that this thread is in a function, which may be traced meanwhile."""
+    def inside(self, call: Call) -> Iterator[None]:
+        """Take in that this thread is in a call, whose function may be traced meanwhile."""
         before = self._entered
-        self._thread.entered = (*before, (function, getattr(self._thread, "depth", 0)))
-        traced = _traces(function)
+        self._thread.entered = (*before, (call, getattr(self._thread, "depth", 0)))
+        traced = _traces(call.function)
         try:
             yield
         finally:
             self._thread.entered = before
-            if _traces(function) > traced:
-                self._train.setdefault(function, False)
+            known = self._train.setdefault(call.function, {})
+            if _traces(call.function) > traced:
+                known.setdefault(call.flags, False)
+            elif known:  # the flags are new to it, but not to TensorFlow: they were written in another way
+                known.setdefault(call.flags, any(known.values()))
 
     def see_training(self) -> Iterator[Any]:
         """Take in that what is being traced trains; yield the functions in which it is.
@@ -56,19 +85,19 @@ class Functions:
         Those train with each call, but for the ones that have a loop around it, whose body is traced.
         """
         depth = getattr(self._thread, "depth", 0)
-        for function, outside in self._entered:
+        for call, outside in self._entered:
             if depth == outside:
-                self._train[function] = True
-            yield function
+                self._train.setdefault(call.function, {})[call.flags] = True
+            yield call.function
 
-    def concrete(self, function: Any, trace: Callable[[], Any]) -> Any:
-        """Return what a function's `get_concrete_function` gives, by `trace`; it trains where the function does."""
+    def concrete(self, call: Call, trace: Callable[[], Any]) -> Any:
+        """Return what a function's `get_concrete_function` gives, by `trace`; it trains where such a call does."""
         if getattr(self._thread, "depth", 0) and not self._entered:  # a library's own
             return trace()
-        with self.inside(function):
+        with self.inside(call):
             traced = trace()
-        if (trains := self.train(function)) is not None:
-            self._train[traced] = trains
+        if (trains := self.train(call)) is not None:
+            self._train[traced] = {Call(traced).flags: trains}
         return traced
 
     def handed_on(self) -> Callable[[], None]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.injection import OUT_VARIABLE, entries, no_collection
-from pipeline_bench.injection.functions import Functions
+from pipeline_bench.injection.functions import Call, Functions
 from pipeline_bench.injection.watched_loops import WatchedLoops
 from pipeline_bench.system.files import RUN_VARIABLE
 from pipeline_bench.system.interrupts import raised_by_handler
@@ -195,20 +195,20 @@ class Watched:
             return call()
         return self._training_calls.on_batch("train_on_batch", framework, call)
 
-    def function_call(self, function: Any, plain: Callable[[], Any]) -> Any:
+    def function_call(self, call: Call, plain: Callable[[], Any]) -> Any:
         """Call a `tf.function` by `plain`; if it trains, record how long the loop around it waited for the batch."""
         is_inner = self.functions.outermost is not None
         if self._is_in_library and not is_inner:
             return plain()
-        trains = self.functions.train(function)
-        if is_inner and trains:
-            self._train_in_functions()
+        trains = self.functions.train(call)
         try:
-            with self.functions.inside(function):
-                return plain() if is_inner else self._outer_call(function, bool(trains), plain)
+            with self.functions.inside(call):
+                return plain() if is_inner else self._outer_call(call.function, bool(trains), plain)
         finally:
-            if not (is_inner or trains):
-                self._loops.see_call(self.functions.train(function))
+            if is_inner and self.functions.train(call):
+                self._train_in_functions()
+            elif not (is_inner or trains):
+                self._loops.see_call(self.functions.train(call))
 
     def _outer_call(self, function: Any, trains: bool, plain: Callable[[], Any]) -> Any:
         if trains and self._is_fed():

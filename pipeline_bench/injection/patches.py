@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pipeline_bench.injection.functions import Call
+
 if TYPE_CHECKING:
     from pipeline_bench.injection.hooks import Watched
 
@@ -102,12 +104,23 @@ def _patch_keras_without_eager(module: Any, watched: Watched) -> None:
 
 
 def _patch_functions(module: Any, watched: Watched) -> None:
-    _put_around(module.Function, "__call__", watched.function_call)
-    _put_around(module.Function, "get_concrete_function", watched.functions.concrete)
+    _put_around_calls(module.Function, "__call__", watched.function_call)
+    _put_around_calls(module.Function, "get_concrete_function", watched.functions.concrete)
+
+
+def _put_around_calls(owner: Any, name: str, around: Callable[[Call, Callable[[], Any]], Any]) -> None:
+    """Do as `_put_around` where it matters what the method is called with."""
+    plain = _plain(owner, name)
+
+    @functools.wraps(plain)
+    def method(self: Any, *arguments: Any, **named: Any) -> Any:
+        return around(Call.of(self, arguments, named), lambda: plain(self, *arguments, **named))
+
+    setattr(owner, name, method)
 
 
 def _patch_concrete_functions(module: Any, watched: Watched) -> None:
-    _put_around(module.ConcreteFunction, "__call__", watched.function_call)
+    _put_around(module.ConcreteFunction, "__call__", lambda function, call: watched.function_call(Call(function), call))
 
 
 def _patch_replicas(module: Any, watched: Watched) -> None:

@@ -29,7 +29,9 @@ def twice(x):
     step(x)
 
 @tf.function
-def validate(x):
+def step_if(x, training):
+    if training:
+        step(x)
     return tf.reduce_sum((weight * x) ** 2)
 
 def replica(x):
@@ -46,13 +48,14 @@ for _ in range(3):
     step(tf.zeros([2]))  # is traced, and trains
 for x in data:
     twice(x)  # trains
+step_if(x, True)
 compiled = step.get_concrete_function(tf.TensorSpec([2]))
 for x in data:
     compiled(x)  # trains
 for x in strategy.experimental_distribute_dataset(data):
     replicas(x)  # trains
 for x in data:
-    validate(x)
+    step_if(x, False)
 """
 
 

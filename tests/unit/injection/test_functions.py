@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from pipeline_bench.injection.functions import Functions
+from pipeline_bench.injection.functions import Call, Functions
 
 
 class Function:
@@ -31,12 +31,12 @@ def takes_gradient(functions: Functions) -> Callable[[], object]:
 def test_a_function_trains_where_a_gradient_is_taken_as_it_is_traced_and_so_does_the_one_around_it() -> None:
     functions = Functions(threading.local())
     step, validate = Function(takes_gradient(functions)), Function(lambda: None)
-    outer = Function(lambda: functions.concrete(step, step.trace))
+    outer = Function(lambda: functions.concrete(Call(step), step.trace))
     never = Function(lambda: None)
     for each in (outer, validate):
-        with functions.inside(each):
+        with functions.inside(Call(each)):
             each.trace()
-    assert [functions.train(each) for each in (outer, step, validate, never)] == [True, True, False, None]
+    assert [functions.train(Call(each)) for each in (outer, step, validate, never)] == [True, True, False, None]
     assert functions.outermost is None
 
 
@@ -46,22 +46,22 @@ def test_a_function_with_a_loop_that_trains_is_no_step_itself() -> None:
 
     def body() -> None:
         thread.depth = 1  # as in the body of a watched loop
-        with functions.inside(step):
+        with functions.inside(Call(step)):
             takes_gradient(functions)()
         thread.depth = 0
 
     epoch = Function(body)
-    with functions.inside(epoch):
+    with functions.inside(Call(epoch)):
         epoch.trace()
-    assert (functions.train(epoch), functions.train(step)) == (False, True)
+    assert (functions.train(Call(epoch)), functions.train(Call(step))) == (False, True)
 
 
 def test_a_concrete_function_trains_as_what_it_was_traced_of() -> None:
     functions = Functions(threading.local())
     step, validate = Function(takes_gradient(functions)), Function(lambda: None)
-    assert functions.train(functions.concrete(step, step.trace)) is True
-    assert functions.train(functions.concrete(step, step.trace)) is True, "also of a trace before"
-    assert functions.train(functions.concrete(validate, validate.trace)) is False
+    assert functions.train(Call(functions.concrete(Call(step), step.trace))) is True
+    assert functions.train(Call(functions.concrete(Call(step), step.trace))) is True, "also of a trace before"
+    assert functions.train(Call(functions.concrete(Call(validate), validate.trace))) is False
 
 
 def test_what_a_replicas_thread_traces_is_traced_of_the_function_that_it_was_begun_in() -> None:
@@ -74,6 +74,26 @@ def test_what_a_replicas_thread_traces_is_traced_of_the_function_that_it_was_beg
         thread.join()
 
     step = Function(replica)
-    with functions.inside(step):
+    with functions.inside(Call(step)):
         step.trace()
-    assert functions.train(step)
+    assert functions.train(Call(step))
+
+
+def test_one_function_trains_by_the_flags_that_it_was_traced_with() -> None:
+    functions = Functions(threading.local())
+    both, x = Function(lambda: None), object()
+    validates, trains, by_name = (
+        Call.of(both, (x, False), {}),
+        Call.of(both, (x, True), {}),
+        Call.of(both, (x,), {"training": True}),
+    )
+    with functions.inside(validates):  # as before the first epoch
+        both.trace()
+    assert [functions.train(each) for each in (validates, trains, by_name)] == [False, None, None]
+    with functions.inside(trains):
+        takes_gradient(functions)()
+    assert [functions.train(each) for each in (validates, trains, by_name)] == [False, True, None]
+    with functions.inside(by_name):  # has been traced
+        pass
+    assert functions.train(by_name) is True, "as it does in another way of writing, so that nothing is missed"
+    assert functions.train(Call.of(both, (object(), True), {})) is True
