@@ -29,6 +29,8 @@ _Integers = npt.NDArray[np.int64]
 _NOT_TIMED = "the model's training function takes its batches in a way that is not known here"
 _BLOCK = 4096
 """Steps whose waits are read at once; the ring holds four times as many."""
+_TUNED_CALLS = 16
+"""Calls whose waits are read at once where Keras changes how many steps each takes, of a thousand steps at most."""
 
 _timings: weakref.WeakKeyDictionary[Any, GraphTiming] = weakref.WeakKeyDictionary()
 """Of each model one, for all who watch it: its training function is traced with that."""
@@ -60,6 +62,11 @@ def _steps_a_call(model: Any) -> int:
     return int(getattr(model, "steps_per_execution", 1) or 1)
 
 
+def _is_tuned(model: Any) -> bool:
+    """Return whether Keras 2 changes how many steps a call takes, as with ``steps_per_execution="auto"``."""
+    return legacy_keras.is_model(model) and bool(model.autotune_steps_per_execution)
+
+
 def _watches(function: Any) -> Iterator[FitWatch]:
     """Yield the watches that stand in the place of a training function, the outermost first."""
     while isinstance(watch := getattr(getattr(function, "func", None), "__self__", None), FitWatch):
@@ -86,11 +93,11 @@ class FitWatch:
         self._around = [each for each in _watches(model.train_function) if each._in_epochs]
         for watch in self._around:
             watch.pause()
-        self._steps_a_call = _steps_a_call(model)
+        self._see_size(model)
         timing.read()  # what is left of a training before
         # Of several steps a call, it waits for the last one.
         waits = None if legacy_keras.is_model(model) else {"tensorflow": True, "jax": False}.get(backend)
-        if backend == "tensorflow" and self._steps_a_call > 1:
+        if backend == "tensorflow" and self._takes_several:
             waits = None
         self.record = JobRecord(name, device_of(backend), out, waits_for_device=waits)
         if backend == "jax":
@@ -114,7 +121,7 @@ class FitWatch:
         """Whether the next step is the first one of its epoch."""
         self._epoch_ended = False
         """Whether an epoch of this `fit` has ended."""
-        in_graph = backend == "tensorflow" and not model.run_eagerly
+        in_graph = backend == "tensorflow" and not model.run_eagerly and not _is_tuned(model)
         self.course = self.record.course = Course(self._steps_a_call if in_graph else None)
         self._epoch_ns = monotonic_ns()
         self._ends_of_data = timing.ends_of_data
@@ -129,8 +136,16 @@ class FitWatch:
         function = None if model is None else model.train_function
         if model is None or function is None or self in _watches(function):
             return
-        self._original, self._steps_a_call = function, _steps_a_call(model)
+        self._original = function
+        self._see_size(model)
         model.train_function = functools.partial(self._step, function)
+
+    def _see_size(self, model: Any) -> None:
+        """Take in how many steps each call takes, as the model is compiled."""
+        is_tuned = _is_tuned(model)
+        self._steps_a_call = _steps_a_call(model)
+        self._takes_several = is_tuned or self._steps_a_call > 1
+        self._most_calls = _TUNED_CALLS if is_tuned else -(-_BLOCK // self._steps_a_call)
 
     def pause(self) -> None:
         """Take in that another training of the model begins, within a callback of this one."""
@@ -169,7 +184,7 @@ class FitWatch:
             self._in_step = False
 
     def _watched_step(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if len(self._starts) * self._steps_a_call >= _BLOCK:
+        if len(self._starts) >= self._most_calls:
             self.flush(more=True)
         timing = self._timing
         if not self._calls:
@@ -195,7 +210,7 @@ class FitWatch:
     def so_far(self) -> tuple[StepLog, Course]:
         """Return the steps so far, with those that wait for the log, and the course; from another thread."""
         log, first = self.record.log.copy(), None
-        if self._steps_a_call == 1 and self._lock.acquire(blocking=False):  # else they are on their way there
+        if not self._takes_several and self._lock.acquire(blocking=False):  # else they are on their way there
             try:
                 log = self.record.log.copy()
                 count = len(self._waits)  # what a step appends last
@@ -231,7 +246,7 @@ class FitWatch:
                 return
             ends = np.append(starts[1:], monotonic_ns() if more else self._ends[-1])
             sizes = self._usual_sizes(count, more)
-            if self._steps_a_call > 1:  # else a step may take several batches
+            if self._takes_several:  # else a step may take several batches
                 sizes = np.where(batches > 0, batches, sizes)
             self._starts, self._ends, self._waits, self._batches = [], [], [], []
             # Waits are of another clock, and a microsecond too long beside a step that is nothing but waiting.
@@ -268,7 +283,7 @@ class FitWatch:
             self.record.reason = _NOT_TIMED
             return np.full(count, NO_WAIT_NS, dtype=np.int64), batches
         # A call that found no data, or that raised, may have left one more.
-        if self._steps_a_call == 1 and found <= count + 1:
+        if not self._takes_several and found <= count + 1:
             return np.maximum(rows.wait_ns[:count], 0), batches
         return of_calls(rows, ends_ns, starts)
 

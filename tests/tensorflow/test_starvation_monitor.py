@@ -226,6 +226,25 @@ def test_the_steps_of_a_call_are_those_that_it_trained(data: Any, arguments: dic
     assert int(steps.steps.unpack().sum()) == int(model.optimizer.iterations.numpy())
 
 
+def test_the_steps_of_a_call_are_those_that_it_trained_where_keras_2_changes_how_many_it_takes() -> None:
+    class Tuner(tf_keras.callbacks.Callback):  # type: ignore[name-defined,misc]
+        """Does at once what Keras' own does every few seconds."""
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.model._steps_per_execution.assign(4)
+
+    model = tf_keras.Sequential([tf_keras.layers.Dense(1)])
+    model.compile("sgd", "mse", steps_per_execution="auto")
+    data = slowly(0.001, 90).apply(tf.data.experimental.assert_cardinality(90))
+    session = fitted_with(model, [Tuner()], data, epochs=2).session
+    assert session is not None
+    steps = session.trials[0].steps
+    assert steps is not None
+    assert steps.steps is not None
+    assert int(steps.steps.unpack().sum()) == int(model.optimizer.iterations.numpy()) == 180
+    assert steps.wait_ns is not None
+
+
 @pytest.mark.parametrize("eager", [True, False])
 def test_a_step_that_takes_several_batches_is_one(eager: bool) -> None:
     class Accumulated(Tapped):
