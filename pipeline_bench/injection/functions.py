@@ -33,6 +33,8 @@ class Call:
 
 
 _FLAGS = (bool, str, type(None))
+_RESTORED = "RestoredFunction"
+"""TensorFlow's class of a function that it loads; what it traces of that only calls what was saved."""
 
 
 class Functions:
@@ -45,8 +47,8 @@ class Functions:
             thread: what is known of each thread: `depth` counts the libraries it is in.
         """
         self._thread = thread
-        self._train: WeakKeyDictionary[Any, dict[Any, bool]] = WeakKeyDictionary()
-        """Whether a function trains with the flags of a call, as far as it was traced here with those."""
+        self._train: WeakKeyDictionary[Any, dict[Any, bool | None]] = WeakKeyDictionary()
+        """Whether a function trains with the flags of a call, as far as it was traced here with those; see `train`."""
 
     @property
     def outermost(self) -> Any:
@@ -60,7 +62,10 @@ class Functions:
         return getattr(self._thread, "entered", ())
 
     def train(self, call: Call) -> bool | None:
-        """Return whether such a call trains on what it is given; None: its function was not traced here."""
+        """Return whether such a call trains on what it is given.
+
+        None: that is not known, as its function was not traced here, or calls one that was not.
+        """
         return self._train.get(call.function, {}).get(call.flags)
 
     @contextmanager
@@ -77,7 +82,10 @@ class Functions:
             if _traces(call.function) > traced:
                 known.setdefault(call.flags, False)
             elif known:  # the flags are new to it, but not to TensorFlow: they were written in another way
-                known.setdefault(call.flags, any(known.values()))
+                known.setdefault(call.flags, any(known.values()) or (None if None in known.values() else False))
+            if self.train(call) is None:
+                for outer, _ in before:
+                    self._train.setdefault(outer.function, {}).setdefault(outer.flags, None)
 
     def see_training(self) -> Iterator[Any]:
         """Take in that what is being traced trains; yield the functions in which it is.
@@ -107,6 +115,6 @@ class Functions:
 
 
 def _traces(function: Any) -> int:
-    """Return how often a function was traced; 0 of a concrete one."""
+    """Return how often a function was traced; 0 of a concrete one, and of a SavedModel's, traced elsewhere."""
     count = getattr(function, "experimental_get_tracing_count", None)
-    return 0 if count is None else int(count())
+    return 0 if count is None or type(function).__name__ == _RESTORED else int(count())

@@ -24,6 +24,10 @@ class Function:
         return Function(lambda: None)
 
 
+class Traced:
+    """A concrete function."""
+
+
 def takes_gradient(functions: Functions) -> Callable[[], object]:
     return lambda: list(functions.see_training())
 
@@ -77,6 +81,30 @@ def test_what_a_replicas_thread_traces_is_traced_of_the_function_that_it_was_beg
     with functions.inside(Call(step)):
         step.trace()
     assert functions.train(Call(step))
+
+
+def test_a_function_that_calls_what_was_traced_elsewhere_may_train() -> None:
+    functions, loaded = Functions(threading.local()), Traced()
+
+    def calls_it() -> None:
+        with functions.inside(Call(loaded)):
+            pass
+
+    outer, other = Function(calls_it), Function(calls_it)
+    for each in (outer, other):
+        with functions.inside(Call(each)):
+            each.trace()
+    with functions.inside(Call(other)):
+        takes_gradient(functions)()
+    assert [functions.train(Call(each)) for each in (loaded, outer, other)] == [None, None, True]
+
+
+def test_a_function_that_was_loaded_may_train_though_what_calls_it_is_traced_here() -> None:
+    loaded = type("RestoredFunction", (Function,), {})(lambda: None)
+    functions = Functions(threading.local())
+    with functions.inside(Call(loaded)):
+        loaded.trace()
+    assert functions.train(Call(loaded)) is None
 
 
 def test_one_function_trains_by_the_flags_that_it_was_traced_with() -> None:
