@@ -111,13 +111,14 @@ def module(folder: Path, body: str) -> ModuleType:
     return made
 
 
-def found(folder: Path, lines: str) -> MemoizableCall | None:
+def found(folder: Path, lines: str, seconds: float = 1.0) -> MemoizableCall | None:
     """Look for a call in the last of the lines, of a function that gets the number 3, 4, …; the first call fits 'x'."""
     body = "".join(f"    {line}\n" for line in lines.splitlines())
     code = module(folder, f"def batch(number):\n{body}    return x\n")
     count = len(Path(code.__file__ or "").read_text().splitlines())
     given = itertools.count(3)
-    return memoize.find(lambda: lambda: code.batch(next(given)), [(code.__file__ or "", count - 1)], 1.0, lambda: None)
+    places = [(code.__file__ or "", count - 1)]
+    return memoize.find(lambda: lambda: code.batch(next(given)), places, seconds, lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +181,12 @@ def test_a_call_that_gives_the_same_for_the_same_is_found(
 )
 def test_no_other_call_is(tmp_path: Path, lines: str) -> None:
     assert found(tmp_path, lines) is None
+
+
+def test_a_call_is_found_also_where_a_batch_takes_all_of_the_time(tmp_path: Path) -> None:
+    call = found(tmp_path, "x = [load(each) for each in range(number, number + 8)]", seconds=0.0)
+    assert call is not None
+    assert call.text == "load(each)"
 
 
 def test_what_is_drawn_eagerly_once_a_seed_was_set_is_seen(tmp_path: Path) -> None:
