@@ -123,7 +123,7 @@ def _name(file: str) -> str:
         cell = shell.compile.format_code_name(file)
     except AttributeError:  # there is no notebook, or another version of it
         cell = None
-    return Path(file).name if cell is None else str(cell[1])
+    return file.rpartition("/")[2] if cell is None else str(cell[1])  # of each step: a Path takes as long as the rest
 
 
 def _is_loader(file: str) -> bool:

@@ -87,6 +87,7 @@ def memory_bytes() -> int | None:
 
 _SOME_STEPS = 3
 """A loop of fewer looks at an example."""
+_HELD_FOR_NS = 100_000_000
 
 
 @dataclass
@@ -123,6 +124,8 @@ class Passes:
         self.counts_start_up = False
         self.taken = 0
         self._held_bytes, self._started_ns = held_bytes, started_ns
+        self._asked: tuple[int | None, int | None] = None, None
+        """When it was asked last what the process holds, and what that was."""
         self._kept = KeptEpochs()
         self._before_s: float | None = None
         self._made_ns = 0
@@ -163,7 +166,16 @@ class Passes:
         """Take in that the data have ended then; 0: when the last step did."""
         now, self._pass, self._made_ns = self._pass, None, 0
         if now is not None and now.end_ns:
-            self._kept.add(_epoch(now, max(at_ns, now.end_ns), self._held_bytes()))
+            end_ns = max(at_ns, now.end_ns)
+            self._kept.add(_epoch(now, end_ns, self._held(end_ns)))
+
+    def _held(self, at_ns: int) -> int | None:
+        """Return what the process holds, at most so old: to ask takes 40 µs, and a pass may be of one step."""
+        asked_ns, held_bytes = self._asked
+        if asked_ns is None or at_ns - asked_ns >= _HELD_FOR_NS:
+            held_bytes = self._held_bytes()
+            self._asked = at_ns, held_bytes
+        return held_bytes
 
     def wall_time(self) -> WallTime | None:
         """Return where the time went so far; None before the first step has ended. From any thread."""

@@ -127,3 +127,24 @@ def test_its_steps_are_those_of_the_log_and_the_parts_add_up(passes: list[tuple[
     assert sum(epoch.steps_ns for epoch in time.epochs) == log.totals.time_ns
     assert sum(epoch.wait_ns or 0 for epoch in time.epochs) == log.totals.wait_ns
     assert abs(sum(part_s for _, part_s in wall_time.parts(time)) - time.seconds) < 1e-6
+
+
+@pytest.mark.parametrize(("pass_s", "expected"), [(0.2, [1, 2, 3, 4]), (0.06, [1, 1, 2, 2]), (0.001, [1, 1, 1, 1])])
+def test_what_the_process_holds_is_not_asked_anew_for_each_of_many_short_passes(
+    pass_s: float, expected: list[int]
+) -> None:
+    """A call that trains is such a pass."""
+    asked: list[int] = []
+
+    def held() -> int:
+        asked.append(0)
+        return len(asked)
+
+    steps = loop()
+    steps.passes = Passes(held_bytes=held)
+    for number in range(4):
+        steps.receive(int((1 + number * pass_s) * S), 0)
+        steps.receive(int((1 + (number + 1) * pass_s) * S), ENDED)
+    time = steps.passes.wall_time()
+    assert time is not None
+    assert [epoch.memory_bytes for epoch in time.epochs] == expected
