@@ -120,12 +120,14 @@ class KeepSamples(EditOfCalls):
         return [(self.stage, "place"), ("cache", "place")]
 
     def write(self, patch: Patch) -> None:
-        for method, arguments in self._calls():
-            patch.insert_after(self.stage, f".{method}({', '.join(map(str, arguments.values()))})")
+        for call in self._written():
+            patch.insert_after(self.stage, call)
 
     def describe(self, stage: Callable[[int], str]) -> str:
-        calls = "".join(f".{method}({', '.join(map(str, given.values()))})" for method, given in self._calls())
-        return f"Write `{calls}` behind {stage(self.stage)}"
+        return f"Write `{''.join(self._written())}` behind {stage(self.stage)}"
+
+    def _written(self) -> list[str]:
+        return [f".{method}({', '.join(map(str, given.values()))})" for method, given in self._calls()]
 
     def _calls(self) -> list[tuple[str, dict[str, Value]]]:
         shuffled: dict[str, Value] = {"buffer_size": self.buffer_size}

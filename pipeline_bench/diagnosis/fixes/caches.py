@@ -6,7 +6,6 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeGuard
 
 from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
@@ -116,14 +115,14 @@ def cache_samples(inspection: Inspection, context: Context) -> Iterator[Fix]:
     if size_bytes is None or count is None or cost is None or not cost.elements or not fits(size_bytes, context):
         return
     samples = math.ceil(count * cost.elements) * size
-    asked = shuffles[-1].arguments.get("buffer_size")
-    buffer = asked * (size if ahead.index(shuffles[-1]) > ahead.index(batches[0]) else 1) if _is_count(asked) else None
+    asked, of_batches = shuffles[-1].arguments.get("buffer_size"), ahead.index(shuffles[-1]) > ahead.index(batches[0])
+    buffer = asked * (size if of_batches else 1) if isinstance(asked, int) and asked > 0 else samples
     above = chain.upstream(inspection, stage)
     yield fix(
         f"cache of the samples after {stage.label}",
         f"Keep the samples that {short(stage)} gives {_IN_MEMORY}, and shuffle and batch them behind that, so that "
         "only the first epoch computes them",
-        KeepSamples(stage=stage.id, batch_size=size, buffer_size=min(samples, buffer or samples)),
+        KeepSamples(stage=stage.id, batch_size=size, buffer_size=min(samples, buffer)),
         stages=inspection.measured(each.id for each in above),
         reorders=True,
         caveat=price(above, size_bytes, _IN_MEMORY),
@@ -133,10 +132,6 @@ def cache_samples(inspection: Inspection, context: Context) -> Iterator[Fix]:
 def _varies(stage: Stage) -> bool:
     """Return whether a stage behind a shuffle may make other elements of the same ones."""
     return stage.anew or (stage.method != "shuffle" and stage.is_random)
-
-
-def _is_count(value: Value) -> TypeGuard[int]:
-    return isinstance(value, int) and value > 0
 
 
 def _last_that_fits(inspection: Inspection, fixed: Sequence[Stage], context: Context) -> Stage | None:
