@@ -8,9 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from multiprocessing.pool import ThreadPool
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -59,11 +57,12 @@ def pools_in_this_thread() -> Iterator[None]:
     It is over when the pool's method returns, and what it raised comes with its result. What is handed to a pool alone
     (`submit`) runs there: it may be a loop without an end.
     """
-    over_each = dict.fromkeys(("imap", "imap_unordered"), _map_each)
-    replaced: dict[type, dict[str, Any]] = {
-        ThreadPoolExecutor: {"map": _map_together},
-        ThreadPool: {**over_each, "map": _map_to_list, "starmap": _starmap_to_list},
-    }
+    # Here: a watched job imports this module too, and needs neither.
+    from concurrent.futures import ThreadPoolExecutor
+    from multiprocessing.pool import ThreadPool
+
+    of_threads = {"imap": _map_each, "imap_unordered": _map_each, "map": _map_to_list, "starmap": _starmap_to_list}
+    replaced: dict[type, dict[str, Any]] = {ThreadPoolExecutor: {"map": _map_together}, ThreadPool: of_threads}
     plain = [(pool, name, vars(pool).get(name)) for pool, methods in replaced.items() for name in methods]
     for pool, methods in replaced.items():
         for name, method in methods.items():
