@@ -232,7 +232,8 @@ class TrialServer:
         """End the server and its trials; safe to call twice."""
         if self._control.fileno() < 0:
             return
-        self._control.close()
+        with self._control, contextlib.suppress(OSError):  # it has ended
+            self._control.send(json.dumps({"end": True}).encode(), socket.MSG_DONTWAIT)
         try:
             ended_well = self._server.wait(_GONE_S) == 0
         except subprocess.TimeoutExpired:

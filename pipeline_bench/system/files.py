@@ -227,19 +227,22 @@ def _take_temporary_files(folder: Callable[[], Path]) -> None:
     tempfile._sanitize_params = sanitized  # type: ignore[attr-defined]
 
 
-def sweep() -> None:
-    """Remove the folders whose process is gone."""
+def sweep() -> bool:
+    """Remove the folders whose process is gone; return whether no other is left."""
+    in_use = False
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             lock = os.open(folder, os.O_RDONLY)
         except OSError:  # another user's, or gone by now
             continue
         try:
-            with contextlib.suppress(OSError):  # its process lives, or the disk has no locks
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except OSError:  # its process lives, or the disk has no locks
+            in_use = True
         finally:
             os.close(lock)
+    return not in_use
 
 
 @contextlib.contextmanager

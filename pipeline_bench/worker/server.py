@@ -6,9 +6,10 @@ good as a fresh process only while the import really did nothing: no thread of i
 server checks both and otherwise refuses, and the program starts another server, with a command.
 
 The control socket carries one JSON object a datagram. From the program: ``trial``, its index, and ``private_network``,
-with three descriptors: a file that holds the trial, the event pipe, and the file for stdout and stderr. To the
-program: ``ready`` or ``refused`` once, then for each trial ``started`` or ``failed``, and ``exited``. When the program
-is gone, however it ended, the socket closes: the server then kills its trials and every process that they have left.
+with three descriptors: a file that holds the trial, the event pipe, and the file for stdout and stderr; at last
+``end``. To the program: ``ready`` or ``refused`` once, then for each trial ``started`` or ``failed``, and ``exited``.
+When the program is gone, however it ended, the socket closes: the server then kills its trials and every process that
+they have left.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from pipeline_bench.system import files, private_network
 from pipeline_bench.system.processes import (
@@ -43,6 +44,7 @@ from pipeline_bench.system.processes import (
 MESSAGE_LIMIT_BYTES = 1 << 16
 DESCRIPTORS = 3
 _LOOK_EVERY_S = 0.01
+_UNLOCKED_WITHIN_S = 2.0
 NOT_BEGUN_EXIT_CODE = 70
 """Of a trial's process that could not begin; what stopped it is on its stderr."""
 
@@ -68,8 +70,9 @@ class _Server:
                 if self._wake_read in ready:
                     os.read(self._wake_read, 4096)
                     self._reap()
-                if self._control in ready and not self._serve_one():
+                if self._control in ready and (end := self._serve_one()) is not None:
                     self._kill_all()
+                    _sweep_after(end)
                     return
 
     def send(self, **message: Any) -> None:
@@ -77,13 +80,16 @@ class _Server:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._control.send(json.dumps(message).encode())
 
-    def _serve_one(self) -> bool:
+    def _serve_one(self) -> Literal["told", "gone"] | None:
+        """Do what the program asks next; return why this process is to end, if it is."""
         message, descriptors, _, _ = socket.recv_fds(
             self._control, MESSAGE_LIMIT_BYTES, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
         )
         if not message:
-            return False
+            return "gone"
         request: dict[str, Any] = json.loads(message)
+        if "end" in request:
+            return "told"
         try:
             pid = os.fork()
         except OSError as error:  # no memory, or as many processes as are allowed
@@ -95,7 +101,7 @@ class _Server:
             self.send(started=pid, trial=request["trial"])
         for descriptor in descriptors:
             os.close(descriptor)
-        return True
+        return None
 
     def _become_trial(self, request: dict[str, Any], trial: int, events: int, stderr: int) -> NoReturn:
         try:
@@ -163,7 +169,16 @@ class _Server:
                 os.waitpid(pid, 0)
         self._children.clear()
         self._kill_orphans()
-        files.sweep()
+
+
+def _sweep_after(end: Literal["told", "gone"]) -> None:
+    """Remove the folders whose process is gone, and wait for those of the program if it is.
+
+    The kernel may end the lock of a killed program's folder later than its socket, and than the program itself.
+    """
+    end_s = time.monotonic() + (_UNLOCKED_WITHIN_S if end == "gone" else 0)
+    while not files.sweep() and time.monotonic() < end_s:
+        time.sleep(_LOOK_EVERY_S)
 
 
 def _ends(pid: int) -> bool:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from pipeline_bench.model.session import kept_sessions
-from tests.integration.program import session_of, start, started, wait_for, wait_until_gone
+from tests.integration.program import ROOT, session_of, start, started, wait_for, wait_until_gone
 
 INTERRUPTED = 130
 
@@ -120,6 +120,37 @@ def test_a_program_that_is_killed_leaves_its_ended_trials_and_no_process(
     for process in processes:
         wait_until_gone(process)
     assert [record.status for record in session_of(tmp_path).trials] == ["ok"]
+
+
+SLOWLY_KILLED = """
+import os, sys, time
+from pathlib import Path
+from tests.integration.program import scripted_launcher
+from pipeline_bench.system.files import ScratchFolder
+
+launcher = scripted_launcher(Path(sys.argv[1]))
+assert launcher.wait_until_ready() is None
+print(launcher.pid, ScratchFolder().path, flush=True)
+os.close(launcher._control.fileno())
+time.sleep(0.5)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_the_server_removes_a_folder_whose_lock_ends_later_than_its_socket(tmp_path: Path) -> None:
+    """The kernel closes what a killed program had open in an order of its own, and may do something else in between."""
+    ran = subprocess.run(
+        [sys.executable, "-c", SLOWLY_KILLED, str(tmp_path / "stderr")],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
+    server, folder = ran.stdout.split()
+    wait_until_gone(int(server))
+    assert not Path(folder).exists()
 
 
 @pytest.mark.slow
