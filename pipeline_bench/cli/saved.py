@@ -49,7 +49,7 @@ class SessionFormat(Format):
 
 
 def report(
-    session: SavedSession,
+    session: SavedSession = Path("last"),
     form: Annotated[SessionFormat | None, FORMAT] = None,
     output: Output = None,
     details: Details = False,

@@ -14,6 +14,7 @@ from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange, Diag
 from pipeline_bench.model.result import Result, Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import pipeline_tree
+from pipeline_bench.report.layout import DETAILS
 from pipeline_bench.text import NAME, REASON, TEXT, code_line, joined, one_line, units
 
 MARK = "◀ bottleneck"
@@ -73,7 +74,7 @@ class Tried:
         if self.attempt.outcome not in ("refused", "failed"):
             return ""
         status = self.attempt.equality.status if self.attempt.equality is not None else None
-        return {"unequal": "other samples", "reordered": "another order"}.get(status or "", "--details shows why")
+        return {"unequal": "other samples", "reordered": "another order"}.get(status or "", f"{DETAILS} shows why")
 
     @property
     def lead(self) -> str:

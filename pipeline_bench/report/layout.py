@@ -9,6 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+DETAILS = "report --details"
+"""The command, behind the program's name, that shows all of the last session's report."""
+
 
 def spaced(sections: Iterable[RenderableType | None]) -> Group:
     """Return the sections with an empty line between them; None is left out."""

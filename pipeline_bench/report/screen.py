@@ -23,7 +23,7 @@ from pipeline_bench.model.result import InconclusiveCause, Result, Verdict
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import VERDICT_STYLES, ceilings, diagnosis, facts, pipeline_tree, selftest, terminal
 from pipeline_bench.report import terminal_diagnosis as of_pipeline
-from pipeline_bench.report.layout import headline
+from pipeline_bench.report.layout import DETAILS, headline
 from pipeline_bench.report.terminal_table import figures_table, variant_name
 from pipeline_bench.text import one_line, units
 
@@ -201,7 +201,7 @@ def _compared(
         headline(conclusion.conclude(session, with_limit=False)),
         figures,
         *([together] if together is not None else []),
-        *([Text(f"  and {units.count(left, 'more variant')} (--details)", style="dim")] if left else []),
+        *([Text(f"  and {units.count(left, 'more variant')} ({DETAILS})", style="dim")] if left else []),
         *([Text()] if layout.space else []),
         *(_limits(session, width) if layout.limits_apart else []),
         *_ending(session, width, evidence=evidence),
@@ -244,7 +244,7 @@ def _verdict_texts(result: Result, label: str) -> Iterator[str]:
         yield f"{label}{other and f', {other}'}"
     elif verdict.kind in ("inconclusive", "unequal-work", "not-measured"):
         yield from (f"{label}: {reason}" for reason in (verdict.reason, *_in_few_words(result)) if reason)
-        yield f"{label} (--details)"
+        yield f"{label} ({DETAILS})"
     yield label
 
 
@@ -307,11 +307,11 @@ def _remarks(session: Session) -> Iterator[Text]:
     if session.precision is not None and precision.open_questions(session):
         mostly = 2 * len(facts.beside_other_work(session)) > sum(trial.measured for trial in session.trials)
         what = "it takes a quieter machine" if mostly else "a larger --budget may do it"
-        yield Text(f"not everything is decided: {what} (--details)", style="yellow")
+        yield Text(f"not everything is decided: {what} ({DETAILS})", style="yellow")
     for note in session.notes[:_NOTES]:
         yield Text(f"note: {note}", style="yellow")
     if left := session.notes[_NOTES:]:
-        yield Text(f"and {units.count(len(left), 'more note')} (--details)", style="yellow")
+        yield Text(f"and {units.count(len(left), 'more note')} ({DETAILS})", style="yellow")
 
 
 def _of_script(found: Diagnosis | None) -> tuple[str, ...]:

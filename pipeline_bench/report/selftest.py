@@ -13,6 +13,7 @@ from rich.text import Text
 from pipeline_bench.analysis.thresholds import BUSY_SHARE
 from pipeline_bench.model.selftest import Check, Checked, Part, Selftest, Unit, Window
 from pipeline_bench.model.session import Session
+from pipeline_bench.report.layout import DETAILS
 from pipeline_bench.text import NAME, one_line, units
 
 _STYLES = {"passed": "green", "failed": "bold red", "shown": "dim", "disturbed": "yellow", "not-run": "yellow"}
@@ -95,7 +96,7 @@ def summary(selftest: Selftest, most: int) -> RenderableType:
     reasons = (
         Text.assemble((f"{name}: ", "yellow"), one_line(reason)) for name, reason in zip(names, not_run, strict=True)
     )
-    every = Text("every check: --details, or the page", style="dim")
+    every = Text(f"every check: {DETAILS}, or the page", style="dim")
     return Group(*([grid] if with_figure else []), *also, *windows, *_failures(selftest), *reasons, every)
 
 

@@ -25,7 +25,7 @@ from pipeline_bench.report import (
     terminal_diagnosis,
 )
 from pipeline_bench.report import selftest as selftest_report
-from pipeline_bench.report.layout import beside, group, headed, headline, spaced
+from pipeline_bench.report.layout import DETAILS, beside, group, headed, headline, spaced
 from pipeline_bench.report.terminal_table import NAME_LIMIT, variant_name, variants_table
 from pipeline_bench.text import NAME, REASON, one_line, safe, units
 
@@ -222,7 +222,7 @@ def failures(session: Session, besides: Collection[str] = (), most: int | None =
             parts += [Padding(Text(line, style="dim", overflow="fold"), _INDENT) for line in lines]
     if most is not None and troubles:
         more = f"{units.count(len(troubles) - most, 'more trial')}, and " if len(troubles) > most else ""
-        parts.append(Text(f"{more}what they left: --details", style="dim"))
+        parts.append(Text(f"{more}what they left: {DETAILS}", style="dim"))
     return group(parts)
 
 

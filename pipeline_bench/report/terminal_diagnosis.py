@@ -15,7 +15,7 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis as words
 from pipeline_bench.report import layout, pipeline_tree
 from pipeline_bench.report.diagnosis import LimitLine, Section, Tried
-from pipeline_bench.report.layout import beside
+from pipeline_bench.report.layout import DETAILS, beside
 from pipeline_bench.report.pipeline_tree import StageRow
 from pipeline_bench.text import units
 
@@ -77,14 +77,14 @@ def stages(diagnosis: Diagnosis, width: int, most: int) -> RenderableType | None
     costly = sorted(rows, key=lambda row: (row.is_bottleneck, row.share or 0.0), reverse=True)[:most]
     shown = [_tree_lines([row for row in rows if any(row is each for each in costly)], width, below=False)]
     left = len(rows) - len(costly)
-    return Group(*shown, *([Text(f"  and {units.count(left, 'shorter stage')} (--details)", "dim")] if left else []))
+    return Group(*shown, *([Text(f"  and {units.count(left, 'shorter stage')} ({DETAILS})", "dim")] if left else []))
 
 
 def attempt_lines(session: Session, diagnosis: Diagnosis, width: int) -> Iterator[Text]:
     """Yield a line for each fix that was tried, in the order of the report; a name gives way to what came of it."""
     for each in words.tried(session, diagnosis):
         if each.attempt.outcome not in ("not-tried", "pending"):
-            why = " (--details shows why)" if each.attempt.outcome == "failed" else ""
+            why = f" ({DETAILS} shows why)" if each.attempt.outcome == "failed" else ""
             line = Text("· ") + _lead(dataclasses.replace(each, interval=each.why_not or each.interval)) + why
             name = Text(each.variant, "bold")
             name.truncate(max(1, name.cell_len - max(0, line.cell_len - width)), overflow="ellipsis")
