@@ -70,7 +70,7 @@ DIAGNOSE = [
 ]
 JOB = [
     f"from a wait of {percent(limit.BOUND_SHARE)} of the step, *severely* from {percent(limit.SEVERE_SHARE)}",
-    f"no verdict below {limit.NEEDED_STEPS} steps",
+    f"From {limit.NEEDED_STEPS} steps there is a verdict; from {limit.PROBABLE_STEPS} steps only",
 ]
 SELFTEST = [
     f"wait and AU within {limit.SELFTEST_SHARE * 100:.0f} points of the step",
