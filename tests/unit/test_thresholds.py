@@ -8,6 +8,7 @@ import pytest
 
 from pipeline_bench.analysis import thresholds as limit
 from pipeline_bench.hosts import together
+from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, MOST_BUDGET_S
 from pipeline_bench.tfdata import subsample
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -67,6 +68,11 @@ DIAGNOSE = [
     f"If a shuffle holds {percent(limit.FILLING)} of a pass or more, and the first batch takes "
     f"{percent(limit.FILLING)} of one or more",
     f"If the stages take {limit.DEARER_ALONE} times as long as the step",
+    f"proven at {percent(limit.PROBABLE_CLAIM)}",
+]
+BUDGET = [
+    f"`--budget {DEFAULT_BUDGET_S:.0f}` is the default: the program measures for at most {DEFAULT_BUDGET_S:.0f} s",
+    f"{MOST_BUDGET_S:,.0f} s",
 ]
 JOB = [
     f"from a wait of {percent(limit.BOUND_SHARE)} of the step, *severely* from {percent(limit.SEVERE_SHARE)}",
@@ -106,7 +112,8 @@ HOSTS = [
         *(("selftest.md", text) for text in SELFTEST),
         *(("method.md", text) for text in METHOD),
         *(("run.md", text) for text in RUN),
-        *(("diagnose.md", text) for text in DIAGNOSE),
+        *(("diagnose-details.md", text) for text in DIAGNOSE),
+        *(("diagnose.md", text) for text in BUDGET),
         *(("in_the_job.md", text) for text in JOB),
     ],
 )
