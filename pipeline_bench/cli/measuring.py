@@ -255,7 +255,10 @@ def diagnose(
     details: Details = False,
     expose_servers: ExposeServers = False,
 ) -> None:
-    """Find the stage of your own pipeline that slows the training, and try fixes. Your files are never changed."""
+    """Find the stage of your own pipeline that slows the training, and try fixes.
+
+    Your files are not edited, but a script is run up to its training in each trial: what it writes happens again.
+    """
     from pipeline_bench.cli.running import run_and_show
     from pipeline_bench.diagnosis import variants
     from pipeline_bench.model.diagnosis import MOST_BUDGET_S, Diagnosis
