@@ -349,7 +349,12 @@ def run(
 
 
 def selftest(
-    quick: Annotated[bool, typer.Option("--quick", help="Half a minute instead of two, with fewer checks.")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="Half a minute instead of two, with fewer checks; an NVIDIA GPU adds one, instead of eight."
+        ),
+    ] = False,
     out: Out = Path("reports"),
     json_to: JsonTo = None,
     no_live: NoLive = False,

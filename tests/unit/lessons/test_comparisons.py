@@ -272,7 +272,7 @@ def test_the_sum_and_the_longer_of_the_two_are_those_of_the_session() -> None:
     text = told(lesson, played(lesson, 2.0))  # steps of 10 ms, 5 of them waiting, 4 on the device; the queue's are 5
     assert "the batch takes 5.00 ms, then the device takes 4.00 ms" in text
     assert "The rest, 1.00 ms, is Python" in text
-    assert "It took 5.00 ms, just that" in text
+    assert "It took 5.00 ms, about that" in text
 
 
 @pytest.mark.parametrize(("ratio", "words"), [(1.2, "more than that"), (3.0, "even less")])

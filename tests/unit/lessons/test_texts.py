@@ -175,7 +175,7 @@ def test_the_runner_lesson_says_so_where_the_count_is_another() -> None:
 @pytest.mark.parametrize(
     ("percents", "words"),
     [
-        ((79.0, 80.0), "Both devices were busy for about the same share"),
+        ((79.0, 80.0), "In both runs the device was busy for about the same share"),
         ((60.0, 80.0), "that the shares differ here"),
         ((None, None), "could not be measured here"),
     ],
