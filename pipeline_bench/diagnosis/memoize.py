@@ -49,13 +49,7 @@ def memoize(file: SourceFile, nodes: Sequence[Any], made: MemoizableCall, decora
     last = nodes[-1]
     top = file.around(last)[-2]
     imports.require(file, decorator.partition(".")[0], last)
-    inside = set(nodes)
-    names = {
-        each.value for each in file.nodes if isinstance(each, cst.Name) and not inside.isdisjoint(file.around(each))
-    }
-    named = _parameters(made.arguments, names)
-    # An attribute by the name of the variable, which its function assigns to.
-    named = {text: f"{name}_2" if name == made.variable else name for text, name in named.items()}
+    named = _parameters(made.arguments, _variables_beside(nodes, made.arguments))
     renamed = [each.visit(_Renamed(named)) for each in nodes]
     if made.variable:
         comments = [*map(_comment, map(file.parents.__getitem__, nodes[:-1])), ""]
@@ -83,18 +77,41 @@ def _comment(line: Any) -> str:
     return comment_at(end) if isinstance(end, cst.TrailingWhitespace) else ""
 
 
+def _variables_beside(nodes: Sequence[Any], arguments: Sequence[str]) -> set[str]:
+    """Return the names of the variables that remain where parameters replace the expressions of the arguments."""
+    found = _Variables()
+    for each in nodes:
+        each.visit(_Renamed(dict.fromkeys(arguments, "_"))).visit(found)
+    return found.names
+
+
 def _parameters(arguments: Sequence[str], taken: AbstractSet[str]) -> dict[str, str]:
-    """Return the name of a parameter for each expression: that of a variable is its own."""
+    """Return the name of a parameter for each expression: that of a variable is its own, and no other's is taken."""
     named = {each: each for each in arguments if each.isidentifier()}
     for text in arguments:
         if text in named:
             continue
         last = text.removesuffix(".numpy()").rpartition(".")[2]
         wanted = last if last.isidentifier() and last not in dir(builtins) else "item"
+        used = {*taken, *named.values()}
         numbered = (f"{wanted}_{number}" for number in itertools.count(2))
-        used = {*taken, *named.values()} - ({last} if wanted == last else set())
-        named[text] = next(each for each in (wanted, *itertools.islice(numbered, len(used) + 1)) if each not in used)
+        named[text] = next(each for each in itertools.chain([wanted], numbered) if each not in used)
     return {text: named[text] for text in arguments}
+
+
+class _Variables(cst.CSTVisitor):
+    """Collects the names of variables, without those of attributes and of keyword arguments."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        if isinstance(node, cst.Attribute | cst.Arg):
+            node.value.visit(self)
+            return False
+        if isinstance(node, cst.Name):
+            self.names.add(node.value)
+        return True
 
 
 class _Renamed(cst.CSTTransformer):

@@ -315,6 +315,28 @@ def test_a_parameter_is_no_name_that_its_function_assigns_to() -> None:
     assert "    x = kept_x(item.x).copy()\n    return x\n" in after
 
 
+@pytest.mark.parametrize(
+    ("call", "arguments", "parameters", "body"),
+    [
+        ("load(image.shape, mask.shape)", ("image.shape", "mask.shape"), "shape, shape_2", "load(shape, shape_2)"),
+        ("load(mask, self.mask)", ("mask", "self.mask"), "mask, mask_2", "load(mask, mask_2)"),
+        ("load(shape(image.shape))", ("image.shape",), "shape_2", "load(shape(shape_2))"),
+        ("load(image, size=self.size)", ("image", "self.size"), "image, size", "load(image, size=size)"),
+    ],
+)
+def test_each_parameter_has_a_name_that_stands_for_nothing_else(
+    call: str, arguments: tuple[str, ...], parameters: str, body: str
+) -> None:
+    source = f"{HEAD}def shape(of):\n    return of\n\n\ndef batch(self, image, mask):\n    return {call}\n"
+    made = call_in(source, call, *arguments)
+    code = patch.change({FILE: source}, of_generator(made), fix_of(made))
+    assert code.diff is not None, code.text
+    after = patched(source, code.diff)
+    assert f"def kept_load({parameters}):\n    return {body}\n" in after
+    assert f"    return kept_load({', '.join(arguments)}).copy()\n" in after
+    run(after)
+
+
 def run(source: str) -> dict[str, Any]:
     space: dict[str, Any] = {}
     exec(compile(source, FILE, "exec"), space)
