@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import INFINITE, Location, Stage, UserFunction
@@ -74,7 +74,12 @@ def writes_files(method: str, given: Mapping[str, Any]) -> bool:
     return method == "snapshot" or (method == "cache" and not (isinstance(name, str | bytes) and not name))
 
 
-def upstream(calls: Mapping[int, Call], numbers: Iterable[int]) -> set[int]:
+class _HasInputs(Protocol):
+    @property
+    def inputs(self) -> tuple[int, ...]: ...
+
+
+def upstream(calls: Mapping[int, _HasInputs], numbers: Iterable[int]) -> set[int]:
     """Return some calls, by id, with all that they depend on."""
     found: set[int] = set()
     waiting = list(numbers)

@@ -11,7 +11,7 @@ import numpy as np
 from pipeline_bench.tfdata import composing
 from pipeline_bench.tfdata.plan import CallPlan, Node
 from pipeline_bench.tfdata.public_api import ASSERT_CARDINALITY, FILE_READERS
-from pipeline_bench.tfdata.recipe import Call
+from pipeline_bench.tfdata.recipe import Call, upstream
 
 LEAST_ELEMENTS = 64
 """What is taken of a source of elements, unless batches, shards or skipped elements ask for more."""
@@ -48,15 +48,10 @@ def _shorten_skips(plan: CallPlan) -> None:
     """
     needed, _ = _needs(plan)
     for node in [node for node in plan.nodes.values() if node.method == "skip"]:
-        most = max(needed[each] for each in _upstream(plan, node.inputs[0]))
+        most = max(needed[each] for each in upstream(plan.nodes, node.inputs))
         arrive = MOST_ELEMENTS * needed[node.inputs[0]] / most
         if most > MOST_ELEMENTS and (composing.static(node.given().get("count")) or 0) > arrive / 2:
             plan.put(node.setting(count=1))
-
-
-def _upstream(plan: CallPlan, number: int) -> set[int]:
-    """Return a node and all that its elements come from."""
-    return {number}.union(*(_upstream(plan, each) for each in plan.nodes[number].inputs))
 
 
 def _shrunk(plan: CallPlan, node: Node, need: int, feeds_opener: bool) -> Node:

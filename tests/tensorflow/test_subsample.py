@@ -55,6 +55,21 @@ def test_a_skip_of_more_than_the_small_part_leaves_samples_to_compare(behind: An
     assert len([first, *rest]) >= arrive
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_skip_may_have_hundreds_of_stages_before_it_or_shared_ones(again: bool) -> None:
+    import tensorflow as tf
+
+    def make() -> Any:
+        made = tf.data.Dataset.range(100)
+        for _ in range(40 if again else 600):
+            made = made.concatenate(made if again else tf.data.Dataset.range(2))
+        return made.skip(30).batch(50)
+
+    plan = CallPlan(recipe_of(make))
+    subsample.shrink(plan)
+    assert [node.given()["count"] for node in plan.nodes.values() if node.method == "skip"] == [30]
+
+
 def test_why_no_sample_arrives_is_told(tmp_path: Path) -> None:
     import tensorflow as tf
 
