@@ -44,7 +44,8 @@ _WINDOW_NS = 4e6
 _WINDOW_MOST = 4096
 _STEAL = 8
 """The column of the first line of /proc/stat, after its name: user, nice, system, idle, iowait, irq, softirq, steal."""
-_KEPT_BYTES, _MOST_KEPT = 2**28, 16
+_BEYOND_CACHES_BYTES, _BEYOND_CACHES_MOST = 2**28, 16
+"""Batches of so much together do not stay in the caches of a CPU; no more than a short trial's warm-up can make."""
 
 
 class OutOfTimeError(Exception):
@@ -382,4 +383,4 @@ def _pass_over(iterator: FlatIterator, deadline: Deadline, alive: Callable[[], N
 
 def beyond_caches(size_bytes: int) -> int:
     """Return how many batches of a size together do not stay in the caches of a CPU, 16 at most; 0 of a huge one."""
-    return min(_MOST_KEPT, _KEPT_BYTES // max(size_bytes, 1))
+    return min(_BEYOND_CACHES_MOST, _BEYOND_CACHES_BYTES // max(size_bytes, 1))

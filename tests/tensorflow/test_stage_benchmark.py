@@ -193,6 +193,16 @@ def test_of_elements_with_many_tensors_few_are_kept() -> None:
     assert len(kept.elements) == 2048 // 40
 
 
+def test_of_large_elements_64_mib_at_most_are_kept_or_in_a_window() -> None:
+    mib = tf.data.Dataset.from_tensors(tf.zeros([2**20], tf.uint8)).repeat()
+    iterator = throughput.FlatIterator(mib)
+    with throughput.Deadline(60) as deadline:
+        kept = throughput.sample(iterator, deadline, iterator.take(), 60)
+    assert len(kept.elements) == 63
+    assert throughput.window_size(100.0, 2**20) == 64
+    assert throughput.beyond_caches(2**25) == 8
+
+
 def test_what_a_shuffle_is_filled_with_is_no_part_of_an_element_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a stage whose windows do not come in time, too."""
 
