@@ -203,7 +203,8 @@ def _ruled(
         return attempt  # its next trial is asked again
     updates: dict[str, object] = {"equality": compared}
     if asked.inspection is not None and (kept := _kept(own)) is not None:
-        updates["fix"] = caches.priced(attempt.fix, asked.inspection, kept)
+        parts = [asked.attempt(name).fix for name in attempt.fix.combines]
+        updates["fix"] = caches.priced(attempt.fix, asked.inspection, kept, parts)
     reason = equality.refusal(compared, any_order) or _frozen(attempt.fix, asked.inspection, written)
     reason = reason or _ends_before_reading(attempt.fix, asked.inspection, own)
     if reason is None and compared.status == "not-told":

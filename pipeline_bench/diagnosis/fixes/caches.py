@@ -329,14 +329,20 @@ def price_of_results(call: MemoizableCall, batches: float | None) -> str:
     return f"{price([], call.kept_bytes(batches), _IN_MEMORY)}; right only if it gives the same in each epoch"
 
 
-def priced(fix: Fix, inspection: Inspection, elements: int) -> Fix:
+def priced(fix: Fix, inspection: Inspection, elements: int, parts: Sequence[Fix] = ()) -> Fix:
     """Return a fix that keeps something with its size, by the elements of a pass that a trial of it kept.
 
     TensorFlow does not know how many come of a window, a filter or a generator.
+
+    Args:
+        fix: that the trial was of.
+        inspection: of the pipeline as written.
+        elements: that the trial kept.
+        parts: the fixes that it combines, whose other caveats stay.
     """
-    calls = [edit.call for edit in fix.edits if isinstance(edit, Memoize)]
-    if calls:
-        return fix.model_copy(update={"because": price_of_results(calls[0], elements)})
+    if any(isinstance(edit, Memoize) for edit in fix.edits):
+        caveats = (_price_of_results_of(each, elements) or each.because for each in parts or (fix,))
+        return fix.model_copy(update={"because": "; ".join(filter(None, caveats))})
     inserted = [edit for edit in fix.edits if isinstance(edit, InsertAfter) and edit.method == "cache"]
     cost = inspection.cost(fix.kept_stages[0]) if len(fix.kept_stages) == 1 == len(inserted) else None
     if fix.kind != "cache" or cost is None or cost.element_bytes is None:
@@ -348,6 +354,11 @@ def priced(fix: Fix, inspection: Inspection, elements: int) -> Fix:
     held_bytes = _shuffled_bytes(inspection, where, passed, stage)
     because = price(chain.upstream(inspection, stage), cost.element_bytes * elements, where, held_bytes)
     return fix.model_copy(update={"because": because})
+
+
+def _price_of_results_of(fix: Fix, batches: int) -> str:
+    """Return what a fix takes that keeps the results of a call; "" of another one."""
+    return next((price_of_results(each.call, batches) for each in fix.edits if isinstance(each, Memoize)), "")
 
 
 def _keeps_one_order(above: Sequence[Stage], behind: Iterable[Stage]) -> bool:

@@ -17,7 +17,7 @@ from pipeline_bench.diagnosis.step_times import StepTimes
 from pipeline_bench.model import Series
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Bottleneck, Diagnosis
-from pipeline_bench.model.edits import Edit, InsertAfter
+from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.events import Copied, Device
 from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
 from pipeline_bench.model.pipeline import (
@@ -192,7 +192,7 @@ class Machine:
     cold: bool = False
     """Whether the pipeline as written cannot fill its cache in a trial."""
     cached_elements: int | None = None
-    """What a cache that an edit inserts holds of a pass, where the trial tells it."""
+    """What an edit that keeps something keeps of a pass, where the trial tells it."""
     steps: int = STEPS
     """Of each trial."""
     start_s: float = 0.0
@@ -252,8 +252,8 @@ class Machine:
     def _sent(self, variant: str, task: Task) -> Inspection | None:
         if self.cold and variant == AS_WRITTEN:
             return Inspection(cold=True)
-        caches = any(isinstance(edit, InsertAfter) and edit.method == "cache" for edit in task.edits)
-        return Inspection(cached_elements=self.cached_elements) if caches else None
+        keeps = any(edit.keeps for edit in task.edits)
+        return Inspection(cached_elements=self.cached_elements) if keeps else None
 
     def _told(self, task: Task) -> Fingerprint | None:
         found = self.told(task.edits)

@@ -11,10 +11,11 @@ from pipeline_bench.diagnosis import attempt_statistics, fixes, next_trial, patc
 from pipeline_bench.diagnosis.fixes import Context, caches
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.model.diagnosis import Attempt, Fix
+from pipeline_bench.model.edits import SetArgument
 from pipeline_bench.model.function_edits import Memoize
 from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining
 from tests.unit.diagnosis.recorded import FILE, patched
-from tests.unit.diagnosis.simulated import cost, function, inspection, stage
+from tests.unit.diagnosis.simulated import Machine, cost, diagnose, function, inspection, stage
 from tests.unit.diagnosis.test_workers import looked_at
 
 HEAD = '''\
@@ -107,6 +108,25 @@ def test_a_trial_that_made_a_whole_pass_knows_the_memory() -> None:
     found = offered(looked)
     assert found is not None
     assert "takes about 7.00 MiB in memory" in caches.priced(found.fix, looked, 7).because
+
+
+def test_a_combination_with_it_keeps_the_caveats_of_the_other_fix() -> None:
+    looked = of_tf_data(CALL, pass_elements=None)
+    mapped = stage(4, "map", 0, of=function("f", python=True))
+    stages = (looked.stages[0], mapped, looked.stages[1].model_copy(update={"inputs": (4,)}))
+    looked = looked.model_copy(update={"stages": stages, "costs": (*looked.costs, cost(4, 10.0, 10.0))})
+
+    def period_ms(edits: Any) -> float:
+        parallel = any(isinstance(edit, SetArgument) and edit.stage == 4 for edit in edits)
+        return 20.2 - 9.0 * any(isinstance(edit, Memoize) for edit in edits) - 8.0 * parallel
+
+    found = diagnose(Machine(looked, period_ms, cached_elements=7), allow_threads=True).diagnosis
+    assert found is not None
+    assert found.proposal == "keep what load(1) gives + parallel map(f)"
+    assert found.attempt(found.proposal).fix.because == (
+        "takes about 7.00 MiB in memory; right only if it gives the same in each epoch; "
+        "its function must be safe to call from several threads"
+    )
 
 
 def test_with_a_cache_it_would_gain_nothing() -> None:
