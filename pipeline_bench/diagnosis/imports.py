@@ -69,7 +69,7 @@ def require(file: SourceFile, module: str, node: cst.CSTNode) -> None:
 def _tensorflow_data(file: SourceFile, call: cst.Call) -> str:
     if (imported := _imported_data(file, call)) is not None:
         return imported
-    if "tf" not in file.names:
+    if "tf" not in file.names or _is_made_elsewhere(file, "tf", call):
         add(file, "import tensorflow as tf")
     elif _is_conditional(file, "tf", call):
         raise CannotPatchError("the file has no name for tf.data itself")
@@ -97,6 +97,15 @@ def _imported_data(file: SourceFile, call: cst.Call) -> str | None:
             if whole.startswith("tensorflow.") and not (alias.asname or start):
                 return "tensorflow.data."
     return None
+
+
+def _is_made_elsewhere(file: SourceFile, name: str, node: cst.CSTNode) -> bool:
+    """Return whether only other functions make a name something, and nothing does where a node stands.
+
+    One that nothing in the file makes anything comes from an import of all names.
+    """
+    bodies = (each for each in file.nodes if isinstance(each, cst.IndentedBlock))
+    return not file.made(name, node) and any(file.made(name, each) for each in bodies)
 
 
 def _is_conditional(file: SourceFile, name: str, node: cst.CSTNode) -> bool:

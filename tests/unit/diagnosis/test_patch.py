@@ -512,6 +512,15 @@ def test_a_name_of_tensorflow_that_is_something_else_where_the_call_stands_is_no
     assert lacks in code.text
 
 
+@pytest.mark.parametrize("elsewhere", ["def model():\n    import tensorflow as tf", "def model(tf):\n    return tf"])
+def test_a_name_of_tensorflow_that_another_function_has_is_none_where_the_call_stands(elsewhere: str) -> None:
+    makes = "def make_dataset():\n    return Dataset.range(9).map(f)\n"
+    source = f"import os\n\n{FUNCTIONS}\n{elsewhere}\n\n{makes}"
+    diff = str(changed(source, SetArgument(stage=1, argument="num_parallel_calls", value=-1))[0].diff)
+    assert "+import tensorflow as tf\n import os\n" in diff
+    assert "num_parallel_calls=tf.data.AUTOTUNE" in diff
+
+
 def test_a_file_with_no_name_of_tensorflow_imports_it() -> None:
     makes = "def make_dataset():\n    return Dataset.range(9).map(f).map(f)\n"
     edits = tuple(SetArgument(stage=number, argument="num_parallel_calls", value=-1) for number in (1, 2))
