@@ -314,7 +314,8 @@ def _ends_before_reading(fix: Fix, inspection: Inspection | None, own: list[Tria
 
 def _kept(own: list[TrialRecord]) -> int | None:
     """Return how many elements the trials of a cache filled it with; None where none was, or none told it."""
-    return next((trial.inspection.cached_elements for trial in own if trial.inspection is not None), None)
+    told = (trial.inspection.cached_elements for trial in own if trial.inspection is not None)
+    return next((elements for elements in told if elements is not None), None)
 
 
 def _bad(own: list[TrialRecord]) -> Iterator[str]:

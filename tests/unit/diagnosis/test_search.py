@@ -703,6 +703,20 @@ def test_a_cache_has_the_size_that_a_trial_filled_it_with_where_nobody_knew_it()
     assert unknown.partition(";")[2] == filled.partition(";")[2]
 
 
+class NotesFirst(Machine):
+    """The first trial of a variant ends before its cache is full, and only tells a note."""
+
+    def _sent(self, variant: str, task: Task) -> Inspection | None:
+        first = sum(each.variant.name == variant for each in self.ran) == 1
+        return Inspection(notes=("Another folder was used.",)) if first else super()._sent(variant, task)
+
+
+def test_a_later_trial_that_filled_a_cache_tells_its_size() -> None:
+    looked = python_decode().model_copy(update={"pass_elements": None})
+    ran = NotesFirst(looked, lambda edits: 2.0 if CACHED in map(kind_of, edits) else BASE_MS, cached_elements=100)
+    assert "takes about 97.7 KiB in memory" in said(diagnose(ran)).attempt(CACHED).fix.because
+
+
 def test_what_trials_take_to_start_is_not_charged() -> None:
     found = diagnose(machine({PARALLEL: 4.0}, start_s=20.0), budget_s=60, allow_threads=True)
     assert said(found).proposal == PARALLEL
