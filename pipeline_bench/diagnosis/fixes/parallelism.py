@@ -25,13 +25,14 @@ _MOST_FILES = 16
 _OTHER_ORDER = "the files' samples are mixed in another order"
 _NEEDS_THREADS = "its function must be safe to call from several threads"
 _OTHER_DRAWS = "which sample gets which random numbers then differs from run to run, also with a seed"
-_DEFAULTS: dict[str, Value] = {
-    "autotune.enabled": True,
-    "experimental_optimization.apply_default_optimizations": True,
-    "experimental_optimization.inject_prefetch": True,
-    "experimental_optimization.map_and_batch_fusion": True,
-    "experimental_optimization.map_parallelization": True,
+_DEFAULTS = {
+    "autotune.enabled": "AUTOTUNE",
+    "experimental_optimization.apply_default_optimizations": "its optimizations",
+    "experimental_optimization.inject_prefetch": "a prefetch at the end",
+    "experimental_optimization.map_and_batch_fusion": "maps made one with their batches",
+    "experimental_optimization.map_parallelization": "parallel maps",
 }
+"""What the options that are True by default do."""
 
 
 @kind(saving=1.0)
@@ -134,8 +135,8 @@ def threadpool(inspection: Inspection, context: Context) -> Iterator[Fix]:
         if stage.method != "prefetch" and chain.hands_over(stage, inspection.default_parallelised)
     ]
     pools = []
-    if any(stage.method == "with_options" for stage in inspection.stages):
-        pools.append((context.cores, limiting, "the options may hold a smaller one"))
+    if 0 < _pool(inspection) < context.cores:
+        pools.append((context.cores, limiting, "the options have a smaller one"))
     if waiting:
         pools.append((_WAITING_A_CORE[-1] * context.cores, waiting, "a call that waits needs no core"))
     for threads, stages, caveat in pools:
@@ -159,11 +160,11 @@ def threadpool(inspection: Inspection, context: Context) -> Iterator[Fix]:
 @kind(saving=0.9)
 def options(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Yield what tf.data does by default and these options switch off, and what it could do and does not by default."""
-    if not inspection.default_parallelised or any(stage.method == "with_options" for stage in inspection.stages):
+    if off := _switched_off(inspection):
         yield fix(
             "default options",
-            "Switch on what tf.data does by default: AUTOTUNE, parallel maps, a prefetch at the end",
-            SetOptions(options=dict(_DEFAULTS)),
+            f"Switch on what tf.data does by default: {', '.join(map(_DEFAULTS.__getitem__, off))}",
+            SetOptions(options=dict.fromkeys(off, True)),
             stages=[] if context.bottleneck.stage is None else [context.bottleneck.stage],
         )
     filters = [stage for stage in inspection.stages if stage.method == "filter"]
@@ -220,6 +221,16 @@ def _pool(inspection: Inspection) -> int:
     """Return how many threads the pipeline has of its own, as the user set it; 0 for none."""
     sizes = (one.arguments.get("threading.private_threadpool_size") for one in inspection.stages)
     return max((size for size in sizes if isinstance(size, int)), default=0)
+
+
+def _switched_off(inspection: Inspection) -> list[str]:
+    """Return the options that the user sets to False and tf.data to True; all of them where no stage tells which."""
+    given: dict[str, Value] = {}
+    for stage in inspection.stages:
+        if stage.method == "with_options":
+            given |= stage.arguments
+    off = [name for name in _DEFAULTS if given.get(name) is False]
+    return off if off or inspection.default_parallelised else list(_DEFAULTS)
 
 
 def _of_interleave(inspection: Inspection, stage: Stage, files: int, cores: int) -> Iterator[Fix]:

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline_bench.diagnosis import fixes
 from pipeline_bench.diagnosis.fixes import Context, caches
-from pipeline_bench.model.calls import AUTOTUNE
+from pipeline_bench.model.calls import AUTOTUNE, Value
 from pipeline_bench.model.diagnosis import Attempt, Fix
 from pipeline_bench.model.edits import (
     BatchInGenerator,
@@ -811,10 +811,40 @@ def test_a_cache_that_no_trial_has_filled_is_not_left_out() -> None:
     assert of_kind(tried(looked), "superfluous") == []
 
 
-def test_options_of_the_users_are_set_back_to_the_defaults() -> None:
+MAPS, PREFETCH = (f"experimental_optimization.{name}" for name in ("map_parallelization", "inject_prefetch"))
+
+
+@pytest.mark.parametrize(
+    ("given", "set_back"),
+    [
+        ([{"deterministic": False}], None),
+        ([{MAPS: False, "autotune.enabled": True}], {MAPS: True}),
+        ([{MAPS: False, PREFETCH: False}, {PREFETCH: True}], {MAPS: True}),
+        ([{"autotune.enabled": False}], {"autotune.enabled": True}),
+    ],
+)
+def test_only_options_that_the_user_has_switched_off_are_set_back_to_the_defaults(
+    given: list[dict[str, Value]], set_back: dict[str, Value] | None
+) -> None:
+    options = [stage(number, "with_options", number - 1, **each) for number, each in enumerate(given, start=2)]
+    stages = (stage(0, "range"), stage(1, "map", 0, of=function("f")), *options)
+    found = of_kind(tried(chain_of(*stages, default_parallelised=not any(MAPS in each for each in given))), "options")
+    assert [fix.edits for fix in found] == ([] if set_back is None else [(SetOptions(options=set_back),)])
+
+
+def test_all_options_are_set_back_where_it_is_not_known_which_are_off() -> None:
     stages = (stage(0, "range"), stage(1, "map", 0, of=function("f")), stage(2, "with_options", 1))
-    found = of_kind(tried(chain_of(*stages, default_parallelised=False)), "options")
-    assert isinstance(found[0].edits[0], SetOptions)
+    (found,) = of_kind(tried(chain_of(*stages, default_parallelised=False)), "options")
+    assert "experimental_optimization.apply_default_optimizations" in found.edits[0].model_dump()["options"]
+
+
+@pytest.mark.parametrize(("size", "offered"), [(0, []), (2, ["pool of 4 threads"]), (4, [])])
+def test_a_pool_of_as_many_threads_as_cores_is_offered_only_in_place_of_a_smaller_one(
+    size: int, offered: list[str]
+) -> None:
+    options: dict[str, Value] = {"threading.private_threadpool_size": size} if size else {"deterministic": False}
+    looked = chain_of(stage(0, "range"), stage(1, "map", 0, of=function("f")), stage(2, "with_options", 1, **options))
+    assert [fix.variant for fix in of_kind(tried(looked, cores=4), "threadpool") if "pool" in fix.variant] == offered
 
 
 def test_a_buffer_cuts_the_longest_segment_where_it_hides_the_most() -> None:
