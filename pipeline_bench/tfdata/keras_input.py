@@ -333,6 +333,7 @@ def places_recorded() -> Iterator[None]:
         def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 - in that method's place
             plain(self, *arguments, **named)
             place = _place_of_workers(type(self), owner)
+            _made_in.pop(id(self), None)  # of one that is gone, whose identity this one has now
             if place is not None:
                 _made_in[id(self)] = place
 

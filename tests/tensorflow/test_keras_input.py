@@ -14,6 +14,7 @@ import pytest
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.edits import InsertAfter, SetArgument
 from pipeline_bench.model.function_edits import KeepBatches
+from pipeline_bench.model.pipeline import Location
 from pipeline_bench.tfdata import keras_input, keras_stages, legacy_keras
 from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, WORKERS_STAGE, KerasInput
 from pipeline_bench.tfdata.line_profile import line_costs
@@ -211,6 +212,18 @@ def test_a_line_is_charged_with_the_libraries_that_it_calls() -> None:
     assert found is not None
     assert "svd" in found.place.text
     assert found.share > 0.5
+
+
+def test_one_whose_place_is_not_known_has_not_that_of_another_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Again(keras.utils.PyDataset):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            keras_input._made_in[id(self)] = Location(file="gone.py", line=1)
+            super().__init__()
+
+    monkeypatch.setattr(keras_input, "_place_of_workers", lambda kind, base: None)
+    with keras_input.places_recorded():
+        made = Again()
+    assert KerasInput("PyDataset", made, {})._place is None
 
 
 def test_where_the_workers_are_set_is_noted() -> None:
