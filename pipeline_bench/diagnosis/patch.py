@@ -14,7 +14,7 @@ import libcst as cst
 from pipeline_bench.diagnosis import imports, library_calls, memoize, same_calls, source_writer, statements
 from pipeline_bench.diagnosis.source_file import Chain, Link, SourceFile, called_name, expression, new_call
 from pipeline_bench.diagnosis.stage_calls import APPLY, StageCalls
-from pipeline_bench.model.calls import KEPT_WHEN_FUSED, PARAMETERS, WORKERS, CannotPatchError, MemoizableCall
+from pipeline_bench.model.calls import PARAMETERS, WORKERS, CannotPatchError, MemoizableCall
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import Edit, PrefetchToDevice, SetOptions
 from pipeline_bench.model.pipeline import Inspection, Location, Stage
@@ -172,7 +172,7 @@ class Patch:
         self._before[number], self._before[other] = self._before[other], number
 
     def fuse(self, numbers: tuple[int, ...]) -> None:
-        """Make one map of consecutive ones, in the place of the last."""
+        """Make one map of consecutive ones with the same arguments, in the place of the last."""
         links = [self._link(number) for number in numbers]
         file, chain, last = links[-1]
         if any(each is not chain for _, each, _ in links):
@@ -181,10 +181,6 @@ class Patch:
         functions = [arg for call in calls if (arg := self._argument(call, "map_func")) is not None]
         if len(functions) < len(calls):
             raise CannotPatchError("a map's function was not found")
-        for name in KEPT_WHEN_FUSED:
-            given = [text for call in calls if (text := self._given(file, call, name)) not in ("", "None")]
-            if given and self._given(file, calls[-1], name) != given[-1]:
-                self.set_argument(numbers[-1], name, given[-1])
         elements = [self.stages[each].element for each in numbers[:-1]]
         file.values[functions[-1]] = statements.composed(file, functions, elements)
         for _, _, link in links[:-1]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.calls import AUTOTUNE, KEPT_WHEN_FUSED, TAKE_ANY, Value
+from pipeline_bench.model.calls import AUTOTUNE, TAKE_ANY, Value
 from pipeline_bench.tfdata import composing, service_cluster, splitting
 from pipeline_bench.tfdata.public_api import Invocation, entries, replaced
 from pipeline_bench.tfdata.recipe import Call, Recipe
@@ -168,7 +168,7 @@ class CallPlan:
         return node
 
     def fuse(self, stages: Sequence[int]) -> None:
-        """Make one map of consecutive ones, upstream first."""
+        """Make one map of consecutive ones with the same arguments, upstream first."""
         nodes = [self.node(number) for number in stages]
         if not nodes[1:] or any(node.method != "map" for node in nodes):
             raise PipelineBenchError("only maps, two at least, can be made one")
@@ -176,11 +176,7 @@ class CallPlan:
             if after.inputs != (before.id,) or len(self.consumers(before.id)) != 1 or self.sink == before.id:
                 raise PipelineBenchError(f"{after.label} does not stand right behind {before.label}")
         functions = [node.function for node in nodes if node.function]
-        kept: dict[str, Any] = {}
-        for node in nodes:
-            given = node.given().items()
-            kept |= {name: value for name, value in given if name in KEPT_WHEN_FUSED and value is not None}
-        fused = nodes[-1].setting(map_func=composing.composed(functions), **kept)
+        fused = nodes[-1].setting(map_func=composing.composed(functions))
         self._become(tuple(node.id for node in nodes), fused.reading(nodes[-2].id, nodes[0].inputs[0]))
 
     def parse_batch(self, number: int) -> None:

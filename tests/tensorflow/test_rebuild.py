@@ -121,7 +121,7 @@ def test_an_edit_gives_what_one_would_write_by_hand(
     assert values(rebuilt(recipe_of(chain), edits, tmp_path)) == by_hand(hand)
 
 
-def test_a_fused_map_is_one_op_with_the_arguments_of_both(tmp_path: Path) -> None:
+def test_a_fused_map_is_one_op_with_the_arguments_of_each(tmp_path: Path) -> None:
     import tensorflow as tf
 
     def listed(x: Any) -> Any:
@@ -132,7 +132,8 @@ def test_a_fused_map_is_one_op_with_the_arguments_of_both(tmp_path: Path) -> Non
             x = x * 10
         return {"x": x, "y": tf.rank(y)}
 
-    recipe = recipe_of(lambda: tf.data.Dataset.range(5).map(listed, num_parallel_calls=2).map(branched))
+    two = {"num_parallel_calls": 2}
+    recipe = recipe_of(lambda: tf.data.Dataset.range(5).map(listed, **two).map(branched, **two))
     fused = rebuilt(recipe, [Fuse(stages=(1, 2))], tmp_path)
     assert type(fused).__name__ == "_ParallelMapDataset"
     assert fused._input_dataset is recipe.dataset(0)

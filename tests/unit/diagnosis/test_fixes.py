@@ -824,7 +824,7 @@ MAPS, PREFETCH = (f"experimental_optimization.{name}" for name in ("map_parallel
     ],
 )
 def test_only_options_that_the_user_has_switched_off_are_set_back_to_the_defaults(
-    given: list[dict[str, Value]], set_back: dict[str, Value] | None
+    given: list[dict[str, Any]], set_back: dict[str, Value] | None
 ) -> None:
     options = [stage(number, "with_options", number - 1, **each) for number, each in enumerate(given, start=2)]
     stages = (stage(0, "range"), stage(1, "map", 0, of=function("f")), *options)
@@ -842,7 +842,7 @@ def test_all_options_are_set_back_where_it_is_not_known_which_are_off() -> None:
 def test_a_pool_of_as_many_threads_as_cores_is_offered_only_in_place_of_a_smaller_one(
     size: int, offered: list[str]
 ) -> None:
-    options: dict[str, Value] = {"threading.private_threadpool_size": size} if size else {"deterministic": False}
+    options: dict[str, Any] = {"threading.private_threadpool_size": size} if size else {"deterministic": False}
     looked = chain_of(stage(0, "range"), stage(1, "map", 0, of=function("f")), stage(2, "with_options", 1, **options))
     assert [fix.variant for fix in of_kind(tried(looked, cores=4), "threadpool") if "pool" in fix.variant] == offered
 

@@ -542,7 +542,7 @@ def test_fused_maps_compute_what_they_did_apart() -> None:
         def make_dataset():
             return (
                 tf.data.Dataset.range(9)
-                .map(f)
+                .map(f, num_parallel_calls=2)
                 # twice
                 .map(lambda *x: ("twice", x), num_parallel_calls=2)
                 .batch(2)
@@ -587,17 +587,6 @@ def test_named_tuples_are_not_spread_over_the_parameters_of_a_fused_function() -
     looked = looked.model_copy(update={"stages": (looked.stages[0], named, looked.stages[2])})
     fix = Fix(kind="k", variant="v", title="t", edits=(Fuse(stages=(1, 2)),))
     assert "lambda *sample: g(f(*sample))" in str(change({FILE: source}, looked, fix).diff)
-
-
-def test_a_fused_map_keeps_the_parallelism_of_an_earlier_one() -> None:
-    source = written("""
-        def make_dataset():
-            return tf.data.Dataset.range(9).map(f, num_parallel_calls=7).map(g).batch(2)
-        """)
-    _, new = changed(source, Fuse(stages=(1, 2)))
-    assert calls(new) == [SOURCE, ("map", "<lambda>", ("num_parallel_calls", 7)), BATCH]
-    _, new = changed(source, SetArgument(stage=2, argument="deterministic", value=False), Fuse(stages=(1, 2)))
-    assert set(calls(new)[1]) == {"map", "<lambda>", ("num_parallel_calls", 7), ("deterministic", False)}
 
 
 def test_a_source_that_python_warns_of_is_no_trouble() -> None:
