@@ -165,7 +165,7 @@ def _of_other_runs(session: Session) -> set[EqualityStatus]:
     """Return what the samples of other runs of the user's code are, against the first, as far as trials show it."""
     first = fingerprint(session, AS_WRITTEN)
     again = [trial.fingerprint.as_written for trial in session.trials if trial.fingerprint is not None]
-    return {equality.compare(first, each, True).status for each in again if each is not None} - {"not-told"}
+    return {equality.compare(first, each).status for each in again if each is not None} - {"not-told"}
 
 
 def wants_fingerprint(session: Session, variant: str) -> bool:
@@ -198,7 +198,7 @@ def _ruled(
         at_once = all(trial.status == "failed" and (trial.steps is None or not trial.steps.count) for trial in own)
         why = _does_not_apply(attempt.fix, asked.inspection) if at_once else ""
         return attempt.model_copy(update={"outcome": "not-applicable" if why else "failed", "reason": why or bad})
-    compared = equality.compare(written, found, any_order)
+    compared = equality.compare(written, found)
     if compared.status == "not-told" and found is None and len(own) < FINGERPRINT_TRIALS:
         return attempt  # its next trial is asked again
     updates: dict[str, object] = {"equality": compared}

@@ -33,13 +33,12 @@ _Pairs = list[tuple[ElementComponent, ElementComponent]]
 """The components of the elements, as written and with the fix."""
 
 
-def compare(baseline: Fingerprint | None, other: Fingerprint | None, reorders_allowed: bool) -> Equality:
+def compare(baseline: Fingerprint | None, other: Fingerprint | None) -> Equality:
     """Return whether two pipelines give the same samples on the same part of the input.
 
     Args:
         baseline: of the pipeline as written; None where its trial reported none.
         other: of the pipeline with the fix.
-        reorders_allowed: whether the user accepts another order; only words the answer, see `refusal`.
     """
     if baseline is None or other is None:
         return Equality(text="the trial ended before its samples were recorded")
@@ -51,7 +50,7 @@ def compare(baseline: Fingerprint | None, other: Fingerprint | None, reorders_al
     pairs = list(zip(baseline.components, other.components, strict=True))
     if not (baseline.complete and other.complete):
         return _as_far_as_known(pairs)
-    return _whole(baseline, other, pairs, reorders_allowed)
+    return _whole(baseline, other, pairs)
 
 
 def refusal(equality: Equality, allow_reordering: bool) -> str | None:
@@ -98,7 +97,7 @@ def _sizes(sizes: tuple[int, ...]) -> str:
     return f"{' or '.join(shown)}{' or others' if len(sizes) > len(shown) else ''} samples"
 
 
-def _whole(baseline: Fingerprint, other: Fingerprint, pairs: _Pairs, reorders_allowed: bool) -> Equality:
+def _whole(baseline: Fingerprint, other: Fingerprint, pairs: _Pairs) -> Equality:
     """Compare two pipelines that came to their ends, so that their digests are of all samples."""
     rounded = [(one, two) for one, two in pairs if baseline.samples == other.samples and _rounded(one, two)]
     exact = [(one, two) for one, two in pairs if not _drawn(one, two) and (one, two) not in rounded]
@@ -109,7 +108,7 @@ def _whole(baseline: Fingerprint, other: Fingerprint, pairs: _Pairs, reorders_al
         return Equality(status="unequal", text=f"{other.samples:,} samples arrive, not {baseline.samples:,}")
     if (fault := next(_other_distributions(pairs, baseline.samples), None)) is not None:
         return Equality(status="unequal", text=fault)
-    found = _same(exact, len(exact) + len(rounded) < len(pairs), baseline.samples, reorders_allowed)
+    found = _same(exact, len(exact) + len(rounded) < len(pairs), baseline.samples)
     if rounded and found.status == "reordered":  # what was rounded is in its old order
         return Equality(status="unequal", text=_APART)
     return found.model_copy(update={"text": f"{found.text}{_BUT_ROUNDED}"}) if rounded else found
@@ -127,14 +126,13 @@ def _rounded(one: ElementComponent, two: ElementComponent) -> bool:
     return all(abs(left - right) <= reach * min(norms) for left, right, *norms in figures)
 
 
-def _same(exact: _Pairs, some_random: bool, samples: int, reorders_allowed: bool) -> Equality:
+def _same(exact: _Pairs, some_random: bool, samples: int) -> Equality:
     """Return whether the same samples also come in the same order."""
     compared_samples = units.count(samples, "sample")
     if any(one.ordered != two.ordered for one, two in exact):
         if not _still_together(exact):
             return Equality(status="unequal", text=_APART)
-        note = "" if reorders_allowed else ", which --allow-reordering accepts"
-        return Equality(status="reordered", text=f"{_REORDERED} ({compared_samples} compared{note})")
+        return Equality(status="reordered", text=f"{_REORDERED} ({compared_samples} compared)")
     return _in_order(some_random, compared_samples)
 
 

@@ -228,8 +228,8 @@ def test_what_another_run_draws_anew_is_compared_within_one_run(run_task: RunTas
     events = run_task("make_drawn", "drain", fingerprint=True, fingerprint_as_written=True, edits=(edit,))
     with_fix = of(Fingerprinted, events)[0].fingerprint
     assert with_fix.as_written is not None
-    assert equality.compare(first, with_fix.as_written, True).status == "unequal"
-    assert equality.compare(with_fix.as_written, with_fix, True).status == "identical"
+    assert equality.compare(first, with_fix.as_written).status == "unequal"
+    assert equality.compare(with_fix.as_written, with_fix).status == "identical"
 
 
 def inspected(run_task: RunTask, name: str, has: Callable[[UserFunction], bool]) -> list[Inspected]:
@@ -277,7 +277,7 @@ def test_a_random_map_is_divided_and_gives_the_same_but_for_what_is_random(run_t
     edits = (DivideMap(stage=2, after=0, statements=2), InsertAfter(stage=0, method="cache"))
     events = run_task("make_noisy", "drain", fingerprint=True, fingerprint_as_written=True, edits=edits)
     (found,) = of(Fingerprinted, events)
-    assert equality.compare(found.fingerprint.as_written, found.fingerprint, False).status == "random"
+    assert equality.compare(found.fingerprint.as_written, found.fingerprint).status == "random"
 
 
 @pytest.mark.parametrize("name", ["make_augmented", pytest.param("make_generated", marks=pytest.mark.slow)])
@@ -303,7 +303,7 @@ def test_of_python_that_gives_other_elements_in_each_pass_what_a_call_gives_is_k
     assert of(Inspected, events)[-1].inspection.cached_elements == 4
     events = run_task(name, "drain", edits=edits, fingerprint=True, fingerprint_as_written=True)
     (found,) = of(Fingerprinted, events)
-    assert equality.compare(found.fingerprint.as_written, found.fingerprint, False).status == "random"
+    assert equality.compare(found.fingerprint.as_written, found.fingerprint).status == "random"
 
 
 def test_where_the_time_is_short_what_was_kept_of_a_call_stands_for_the_rest(run_task: RunTask) -> None:

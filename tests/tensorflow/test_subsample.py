@@ -113,7 +113,7 @@ def test_what_takes_any_elements_may_pass_a_map_with_the_batch_and_gives_the_sam
         make = lambda seed: rebuild.subsampled(recipe, own, tmp_path / str(next(seeds)), seed)  # noqa: E731
         return fingerprint.of(make, stages, 20.0)
 
-    found = equality.compare(told(), told(*edits), False)
+    found = equality.compare(told(), told(*edits))
     assert found.status == "identical", found.text
     assert small(recipe, tmp_path, *edits)[0] != list(range(0, 16, 2)), "it is shuffled"
 
