@@ -6,7 +6,7 @@ and everything else stays as the user wrote it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import PurePath
 
 import libcst as cst
@@ -17,7 +17,7 @@ from pipeline_bench.diagnosis.stage_calls import APPLY, StageCalls
 from pipeline_bench.model.calls import PARAMETERS, WORKERS, CannotPatchError, MemoizableCall
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import Edit, PrefetchToDevice, SetOptions
-from pipeline_bench.model.pipeline import Inspection, Location, Stage
+from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.tfdata import splitting
 
 _STATIC = {"zip", "sample_from_datasets", "choose_from_datasets"}
@@ -51,13 +51,15 @@ def change(
     of_files = [_OF_CACHE_FILES] * any(edit.keeps_files for edit in fix.edits)
     edits = _in_order(fix.edits)
     edit, changed = edits[-1], dict.fromkeys(number for each in edits for number, _ in each.claims())
-    alike = same_calls.places(patch.calls, stages, (number for number in changed if isinstance(number, int)))
+    alike = same_calls.places(
+        patch.stage_calls.calls, stages, (number for number in changed if isinstance(number, int))
+    )
     try:
-        for edit in patch.once(edits):
+        for edit in patch.stage_calls.once(edits):
             edit.write(patch)
         diff = patch.diff()
     except CannotPatchError as reason:
-        behind, left = library_calls.rewritten(patch.maker, stages, edits)
+        behind, left = library_calls.rewritten(patch.stage_calls.maker, stages, edits)
         words = [*behind, *(each.words(stages, str(reason) if each is edit else "") for each in left)]
         return CodeChange(text=" ".join([*words, *of_files]), alike=alike)
     root = patch.roots.pop() if len(patch.roots) == 1 else None
@@ -83,7 +85,7 @@ class Patch:
     Each method that an edit calls raises `CannotPatchError` where it cannot be written; of the others is no use then.
     All text that it is given has ``tf.data.`` where TensorFlow is named.
 
-    `calls` holds those of the stages by id, `roots` what the patches of the changed files start from after `diff`.
+    `stage_calls` are the calls in the files, `roots` what the patches of the changed files start from after `diff`.
     """
 
     def __init__(self, texts: Mapping[str, str], inspection: Inspection, names: Mapping[str, tuple[str, str]]) -> None:
@@ -91,23 +93,14 @@ class Patch:
         self.roots: set[str | None] = set()
         self.sink = inspection.sink
         self.stages = _every_stage(inspection)
-        self._found = StageCalls(texts, self.stages)
-        self.calls = self._found.calls
+        self.stage_calls = StageCalls(texts, self.stages)
         self._before = {number: stage.inputs[0] for number, stage in self.stages.items() if len(stage.inputs) == 1}
         self._make_chains()
-
-    def maker(self, place: Location) -> str | None:
-        """Return the name of the function that is called in a place; see `StageCalls.maker`."""
-        return self._found.maker(place)
-
-    def once(self, edits: Sequence[Edit]) -> list[Edit]:
-        """Return the edits to write: of those that do the same to all stages of one call only that of the first."""
-        return self._found.once(edits)
 
     def diff(self) -> str:
         """Return the unified diff of every file that changed."""
         parts = []
-        for path, file in self._found.files.items():
+        for path, file in self.stage_calls.files.items():
             new = source_writer.write(file)
             if new == file.text:
                 continue
@@ -120,7 +113,7 @@ class Patch:
 
     def set_argument(self, number: int, argument: str, text: str) -> None:
         """Give a stage's call a value for an argument, in place of the one that it has."""
-        file, call = self._call(number)
+        file, call = self.stage_calls.of(number)
         value = expression(imports.spelled(file, call, text))
         if self._is_made_by_library(self.stages[number]):
             statements.set_attribute(file, call, argument, text)
@@ -134,7 +127,7 @@ class Patch:
     def insert_after(self, number: int | None, text: str) -> None:
         """Put a call like ``.cache()`` behind a stage; behind everything where that is None."""
         stage = self.sink if number is None else number
-        file, call = self._call(stage)
+        file, call = self.stage_calls.of(stage)
         chain, found = self._place_behind(stage), file.link(call)
         index = chain.links.index(found[1]) + 1 if found else 0
         while index < len(chain.links) and chain.links[index].home is None:
@@ -189,14 +182,14 @@ class Patch:
 
     def parse_batch(self, number: int) -> None:
         """Parse a batch of serialized examples in a map's function."""
-        file, call = self._call(number)
+        file, call = self.stage_calls.of(number)
         given = self._argument(call, "map_func")
         is_lambda = given is not None and isinstance(given.value, cst.Lambda)
         statements.parse_batch(file, given.value if given is not None and is_lambda else self._definition(number))
 
     def vectorize(self, number: int) -> None:
         """Run a map's function on a whole batch, through `tf.vectorized_map`."""
-        file, call = self._call(number)
+        file, call = self.stage_calls.of(number)
         given = self._argument(call, "map_func")
         if given is None or "#" in file.code(given.value):
             raise CannotPatchError("its function was not found, or has a comment in it")
@@ -205,7 +198,7 @@ class Patch:
 
     def _definition(self, number: int) -> cst.FunctionDef:
         """Return where a map's function is defined, which its call names."""
-        file, call = self._call(number)
+        file, call = self.stage_calls.of(number)
         function, given = self.stages[number].function, self._argument(call, "map_func")
         place = self.stages[number].place
         if function is None or place is None or function.file != place.file or function.line is None:
@@ -219,10 +212,10 @@ class Patch:
 
     def divide(self, number: int, after: int, count: int) -> None:
         """Define both halves of a map's function behind it, and map the first behind an earlier stage."""
-        file, call = self._call(number)
+        file, call = self.stage_calls.of(number)
         definition, given = self._definition(number), self._argument(call, "map_func")
         name, line = definition.name.value, file.lines(definition)[0]
-        statements.check_handed_on(file, self._call(after)[1], self._chains(number, after))
+        statements.check_handed_on(file, self.stage_calls.of(after)[1], self._chains(number, after))
         try:
             ways = splitting.splits(file.text, name, line)
         except splitting.CannotSplitError as reason:
@@ -238,7 +231,7 @@ class Patch:
     def decorate(self, number: int, name: str, decorator: str) -> None:
         """Put a decorator, of a module of Python's, above the definition that is a stage's place."""
         place = self.stages[number].place
-        file = self._found.files.get(place.file) if place is not None else None
+        file = self.stage_calls.files.get(place.file) if place is not None else None
         definition = file.definition(name, place.line) if file is not None and place is not None else None
         if file is None or definition is None:
             raise CannotPatchError("its class is not in a file of yours, or has changed meanwhile")
@@ -246,7 +239,7 @@ class Patch:
 
     def memoize(self, made: MemoizableCall, decorator: str) -> None:
         """Have a function under a decorator, of a module of Python's, make a call in the user's Python."""
-        file = self._found.file(made.file)
+        file = self.stage_calls.file(made.file)
         nodes = memoize.nodes_of(file, made)
         if not nodes:
             raise CannotPatchError(f"the call was not found in line {made.line}")
@@ -254,14 +247,14 @@ class Patch:
 
     def rename(self, number: int, method: str) -> None:
         """Call another method in a stage's call."""
-        file, call = self._call(number)
+        file, call = self.stage_calls.of(number)
         if not isinstance(call.func, cst.Attribute) or called_name(call) == APPLY:
             raise CannotPatchError("it is no call on another dataset")
         file.renamed[call] = method
 
     def gather_batches(self, source: int, batch: int) -> None:
         """Make a `from_tensor_slices` a `range` of its rows, and put a map that gathers them behind a batch."""
-        file, call = self._call(source)
+        file, call = self.stage_calls.of(source)
         statements.check_handed_on(file, call, self._chains(batch, source))
         given = self._argument(call, "tensors")
         if given is None or given.keyword is not None or not isinstance(call.func, cst.Attribute):
@@ -274,7 +267,7 @@ class Patch:
 
     def gather_windows(self, source: int, window: int, flat_map: int) -> None:
         """Make a `from_tensor_slices` a `range` of first rows, and of windows a map that gathers them."""
-        (file, call), (_, cut), (_, behind) = map(self._call, (source, window, flat_map))
+        (file, call), (_, cut), (_, behind) = map(self.stage_calls.of, (source, window, flat_map))
         statements.check_handed_on(file, call, self._chains(flat_map, source))
         given, function = self._argument(call, "tensors"), self._argument(behind, "map_func")
         if given is None or given.keyword is not None or function is None or not isinstance(call.func, cst.Attribute):
@@ -300,7 +293,7 @@ class Patch:
 
     def set_options(self, lines: list[str]) -> None:
         """Put the lines that make the options, with ``{name}`` for their variable, before the sink's statement."""
-        file, call = self._call(self.sink)
+        file, call = self.stage_calls.of(self.sink)
         found = file.link(call)
         name = file.free_name("options", "data_options")
         own = [imports.spelled(file, call, each.replace("{name}", name)) for each in lines]
@@ -313,7 +306,7 @@ class Patch:
 
     def _make_chains(self) -> None:
         links: dict[cst.CSTNode, SourceFile] = {}
-        for number, (file, call) in self.calls.items():
+        for number, (file, call) in self.stage_calls.calls.items():
             stage = self.stages[number]
             if stage.inputs and stage.method not in _STATIC and isinstance(call.func, cst.Attribute):
                 links[call] = file
@@ -324,11 +317,8 @@ class Patch:
                 calls.append(below[calls[-1]])
             links[top].add_chain(calls[::-1])  # type: ignore[arg-type]
 
-    def _call(self, number: int) -> tuple[SourceFile, cst.Call]:
-        return self._found.of(number)
-
     def _link(self, number: int) -> tuple[SourceFile, Chain, Link]:
-        file, call = self._call(number)
+        file, call = self.stage_calls.of(number)
         found = file.link(call)
         if found is None:
             raise CannotPatchError(f"{self.stages[number].label} is no call on another dataset")
@@ -336,16 +326,16 @@ class Patch:
 
     def _place_behind(self, number: int) -> Chain:
         """Return the chain that a call behind a stage stands in, or would."""
-        file, call = self._call(number)
+        file, call = self.stage_calls.of(number)
         found = file.link(call)
         return found[0] if found is not None else file.chain_on(call)
 
     def _chains(self, number: int, other: int) -> list[Chain]:
         """Return the chains that hold the calls from an earlier stage, the other, to a stage; of one file."""
         found: list[Chain] = []
-        file = self._call(other)[0]
+        file = self.stage_calls.of(other)[0]
         while True:
-            own, call = self._call(number)
+            own, call = self.stage_calls.of(number)
             link = own.link(call)
             found[:0] = [link[0]] if link is not None and link[0] not in found[:1] else []
             if number == other:
