@@ -33,9 +33,6 @@ def write(file: SourceFile) -> str:
     Raises:
         CannotPatchError: a comment cannot stand where its call has moved to, or a new line is no Python.
     """
-    changes = (file.chains, file.values, file.added, file.renamed, file.lines_after, file.decorators, file.replaced)
-    if not any(changes):
-        return file.text
     try:
         changed = file.module.visit(_Writer(file))
     except cst.ParserSyntaxError:
