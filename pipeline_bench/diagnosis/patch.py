@@ -23,7 +23,7 @@ from pipeline_bench.tfdata import splitting
 _STATIC = {"zip", "sample_from_datasets", "choose_from_datasets"}
 """Calls on the class, with their inputs as arguments: a chain can only begin with one."""
 _UNDONE = {"batch", "unbatch"}
-"""Without the one, samples that have the shape of a batch would reach others than the one that undoes it."""
+"""A `batch` and the `unbatch` that undoes it: taking only one out changes what every call between them gets."""
 _OF_CACHE_FILES = "Its path must be no other pipeline's, even of the same lines; delete its files when the data change."
 _HALVES = [("_fixed", "_random"), ("_fixed_part", "_random_part"), ("_before_random", "_from_random_on")]
 """What the names of a function's halves end with; the first ones that are free."""

@@ -75,8 +75,8 @@ class Repeated:
     def counts(self) -> bool:
         """Return whether the last element's step counts, of one that is measured.
 
-        Not where it had to begin the first pass that ends while less than a pass was measured: filling a buffer anew,
-        once an epoch, would be held against a part of one.
+        False for the step that restarts the data before a whole pass was measured: it would charge a restart, which
+        comes once a pass, to part of one.
         """
         self._measured += 1
         return self._ended < self._measured

@@ -39,7 +39,8 @@ class DatasetLoop:
     trains: bool = False
     """Whether something that trains was run since its first element."""
     needs_training: bool = False
-    """Whether it only counts if something does: where its file trains, one that does not may validate."""
+    """Whether to ignore the loop until something in it trains: its file also trains elsewhere, so that this may be a
+    validation."""
     within: SourceLoop | None = None
     """The innermost loop of the script's that begins it again and again."""
     never_reads_again: bool = False

@@ -1,4 +1,4 @@
-"""What belongs to the user: the location of a call in their source, what their code raised, and its costliest line.
+"""What belongs to the user: the location of a call in their source, what their code raised, its imports and seeds.
 
 tf.data wraps an exception of a map function or a generator in an error of its own, with Python's traceback as text
 inside where there was Python.

@@ -240,9 +240,9 @@ def _mixing(rest: Iterable[Stage]) -> list[Stage]:
 
 
 def _shuffled_bytes(inspection: Inspection, where: str, passed: Sequence[Stage], stage: Stage) -> float | None:
-    """Return what shuffles hold beside a cache of what `stage` gives that moves in front of them; None if not known.
+    """Return the memory of shuffle buffers where the cache moves in front of them and they hold the stage's elements.
 
-    A cache in memory shares its elements with them. None of those that get no larger is counted either.
+    0 for a cache in memory, which shares them; None if unknown. A shuffle whose elements get no larger is not counted.
     """
     cost, size_bytes = inspection.cost(stage.id), size_bytes_of(inspection, stage)
     if where == _IN_MEMORY:
