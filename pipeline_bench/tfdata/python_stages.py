@@ -12,7 +12,7 @@ from typing import Any
 from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
 from pipeline_bench.text import one_line, units
 from pipeline_bench.text.units import NS_PER_S
-from pipeline_bench.tfdata import fingerprint, memoize, rebuild, user_code
+from pipeline_bench.tfdata import fingerprint, memoize, public_api, rebuild, user_code
 from pipeline_bench.tfdata.line_profile import Follow, LineCost, Trace, in_this_thread, line_costs, pools_in_this_thread
 from pipeline_bench.tfdata.recipe import Recipe
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator
@@ -151,11 +151,8 @@ def in_graphs(trace: Trace) -> Iterator[None]:
         finally:
             followed.release()
 
-    FuncRegistry.__call__ = call
-    try:
+    with public_api.patched(FuncRegistry, "__call__", call):
         yield
-    finally:
-        FuncRegistry.__call__ = plain
 
 
 @contextmanager
@@ -173,11 +170,8 @@ def one_at_a_time() -> Iterator[None]:
             if has_turn:
                 turn.release()
 
-    FuncRegistry.__call__ = call
-    try:
+    with public_api.patched(FuncRegistry, "__call__", call):
         yield
-    finally:
-        FuncRegistry.__call__ = plain
 
 
 def _is_written(file: str) -> bool:
