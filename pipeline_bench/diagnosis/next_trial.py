@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from pipeline_bench.diagnosis import attempt_statistics, chain, conclusion, variants
+from pipeline_bench.diagnosis import attempt_statistics, chain, conclusion, fixes, variants
 from pipeline_bench.diagnosis.attempt_statistics import CONFIRMED_TRIALS, AttemptStatistics
 from pipeline_bench.model.calls import WHOLE
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Fix
@@ -349,12 +349,9 @@ def combine(parts: Sequence[Fix], inspection: Inspection, taken: set[str]) -> Fi
     name = " + ".join(names)
     if len(name) > _MOST_CHARACTERS:
         name = f"{names[0]} + {len(names) - 1} more"
-    unique, number = name, 2
-    while unique in taken:
-        unique, number = f"{name} #{number}", number + 1
     return Fix(
         kind=KIND,
-        variant=unique,
+        variant=fixes.unique(name, taken),
         title="; ".join(part.title for part in parts),
         edits=tuple(edits),
         stages=tuple(dict.fromkeys(stage for part in parts for stage in part.stages)),

@@ -34,7 +34,6 @@ def run(
     record: Record,
     warmup_s: float = 0.0,
     alive: Alive = lambda: None,
-    device: str | None = None,
 ) -> Copied | None:
     """Train on one batch that stays on the device, then alternately on that and on one in host memory.
 
@@ -44,7 +43,6 @@ def run(
         record: called for every step on the device's batch that begins after the warm-up.
         warmup_s: how long to step before.
         alive: see `Alive`.
-        device: of the model; by default the machine's first GPU.
 
     Returns:
         What the copy of the batch costs. None where TensorFlow has no GPU, or several; where the pipeline copies its
@@ -54,7 +52,7 @@ def run(
     Raises:
         UserCodeError: the dataset gives no element, or it or the model fails.
     """
-    devices = _gpus() if device is None else [device]
+    devices = _gpus()
     made = _taken(dataset, several=len(devices) == 1, alive=alive)
     batch = _on_device(made[0], devices[0]) if devices else made[0]
     iterate(lambda: batch, step, record, warmup_s, alive)

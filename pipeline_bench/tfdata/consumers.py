@@ -13,7 +13,7 @@ from time import monotonic_ns, perf_counter_ns  # by themselves: a user's code m
 from typing import Any, Literal
 
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.model.pipeline import INFINITE
+from pipeline_bench.model.pipeline import INFINITE, UNKNOWN
 from pipeline_bench.tfdata import legacy_keras, passes, thread_state, user_code
 from pipeline_bench.tfdata.describe import nbytes
 from pipeline_bench.tfdata.loop_step import LoopStep
@@ -36,8 +36,6 @@ _LONG_FIRST_NS = 4e9
 _SHORT_PASS_NS = 2e9
 _SLOW_BEGINNING = 0.1
 """Of a short pass: from this share on whole passes are measured, as what they begin with counts: a buffer is filled."""
-_UNKNOWN = -2
-"""`tf.data.UNKNOWN_CARDINALITY`."""
 _X_Y_WEIGHTS = 3
 """The parts that Keras' methods for one batch make of it, whatever it has."""
 _FIRST_STEPS = 2
@@ -66,7 +64,7 @@ def drain(dataset: Any, record: Record, warmup_s: float = 0.0, alive: Alive = la
             take = passes.flat_elements(dataset.window(window, drop_remainder=True))
             take()
         at_once, count = 1, int(dataset.cardinality())
-        if count == _UNKNOWN:
+        if count == UNKNOWN:
             count = _counted(take, first_ns, alive)
         pass_ns = first_ns + (count - 1) * typical_ns
         if window == 1 and count > 1 and pass_ns < _SHORT_PASS_NS and first_ns > _SLOW_BEGINNING * pass_ns:

@@ -24,7 +24,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import KEEPING, TAKE_ANY
 from pipeline_bench.model.pipeline import Stage, UserFunction
 from pipeline_bench.text import REASON, one_line
-from pipeline_bench.tfdata import source_guards, user_code
+from pipeline_bench.tfdata import source_guards, user_calls, user_code
 from pipeline_bench.tfdata.recipe import Call, Recipe, upstream
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
@@ -285,16 +285,11 @@ def _compiled(function: Any, text: str, name: str, statements: int) -> Callable[
         text = f"def _around({', '.join(cells)}):\n{textwrap.indent(text, '    ')}"
     file = f"<{name} {statements} of {function.__code__.co_filename}:{function.__code__.co_firstlineno}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    code = next(each for each in _codes(compile(text, file, "exec", dont_inherit=True)) if each.co_name == name)
+    code = next(
+        each for each in user_calls.inner_codes(compile(text, file, "exec", dont_inherit=True)) if each.co_name == name
+    )
     closure = tuple(cells[each] for each in code.co_freevars)
     return types.FunctionType(code, function.__globals__, name, None, closure)
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    for each in code.co_consts:
-        if isinstance(each, types.CodeType):
-            yield each
-            yield from _codes(each)
 
 
 def _found(text: str, name: str, line: int) -> ast.FunctionDef:

@@ -37,8 +37,14 @@ Maker = Callable[[tuple[Any, ...], Callable[[], Any]], Any]
 """Gets the values of a call's arguments, and what makes the call; returns what stands for its result."""
 
 
-def calls_in(file: str, line: int, functions: _Functions | None = None) -> list[MemoizableCall]:
-    """Return the calls in a line of a function, as far as they may depend on nothing but what they are given."""
+def calls_in(file: str, line: int, functions: _Functions) -> list[MemoizableCall]:
+    """Return the calls in a line of a function, as far as they may depend on nothing but what they are given.
+
+    Args:
+        file: that the line is in.
+        line: its number.
+        functions: of the file, as `functions_of` finds them.
+    """
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
@@ -48,8 +54,7 @@ def calls_in(file: str, line: int, functions: _Functions | None = None) -> list[
         return []
     names = _bound(around[0])
     wanted = {(node.name, _first_line(node)) for node in around}
-    made = (functions if functions is not None else functions_of({file}))[file]
-    namespace = next((each.__globals__ for each in made if _of(each) in wanted), {})
+    namespace = next((each.__globals__ for each in functions[file] if _of(each) in wanted), {})
     return list(
         dict.fromkeys(
             _calls_within(file, around[-1], line, lambda name: name in names or not _is_constant(name, namespace))
@@ -293,7 +298,7 @@ def _compiled(file: str, calls: Iterable[MemoizableCall]) -> dict[tuple[str, int
     code = compile(replace.visit(tree), file, "exec", dont_inherit=True)
     if replace.missing:
         raise PipelineBenchError(f"{PurePath(file).name} has changed")
-    codes = ((each.co_name, each.co_firstlineno, each) for each in _inside(code))
+    codes = ((each.co_name, each.co_firstlineno, each) for each in inner_codes(code))
     return {(name, line): each for name, line, each in codes if (name, line) in around}
 
 
@@ -361,11 +366,12 @@ def _at(made: Any, node: ast.AST) -> Any:
     return ast.fix_missing_locations(ast.copy_location(made, node))
 
 
-def _inside(code: CodeType) -> Iterator[CodeType]:
+def inner_codes(code: CodeType) -> Iterator[CodeType]:
+    """Return the codes of the functions and classes that are defined in one, also of those within these."""
     for each in code.co_consts:
         if isinstance(each, CodeType):
             yield each
-            yield from _inside(each)
+            yield from inner_codes(each)
 
 
 def is_key(value: Any) -> bool:

@@ -255,9 +255,10 @@ class FakeGpu:
         return 0.0
 
     def ran(self, monkeypatch: pytest.MonkeyPatch, device: str = "/gpu:7") -> Copied | None:
+        monkeypatch.setattr(ceiling, "_gpus", lambda: [device])
         monkeypatch.setattr(ceiling, "_on_device", self.put)
         monkeypatch.setattr(ceiling, "monotonic_ns", lambda: self.now_ns)
-        return ceiling.run(self.dataset, self.step, Steps(5), device=device)
+        return ceiling.run(self.dataset, self.step, Steps(5))
 
 
 def test_the_copy_is_what_a_step_takes_longer_on_a_batch_in_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:

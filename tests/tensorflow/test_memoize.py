@@ -272,7 +272,7 @@ def test_assignments_in_a_row_are_made_once_and_give_what_they_gave(tmp_path: Pa
     code = module(tmp_path, body)
     plain = code.one(3)
     line = code.one.__code__.co_firstlineno + 2
-    runs = {call.text: call for call in user_calls.calls_in(code.__file__ or "", line) if call.variable}
+    runs = {call.text: call for call in calls_in(code, line) if call.variable}
     assert set(runs) == {"x = load(number); x = halves(x, SIZE)", "x = load(number); x = halves(x, SIZE); x = -x"}
     for calls in (list(runs.values())[:1], list(runs.values())):
         code.made.clear()
@@ -283,13 +283,17 @@ def test_assignments_in_a_row_are_made_once_and_give_what_they_gave(tmp_path: Pa
         assert code.made == [3]
 
 
+def calls_in(code: Any, line: int) -> list[MemoizableCall]:
+    return user_calls.calls_in(code.__file__, line, user_calls.functions_of({code.__file__}))
+
+
 def test_the_code_is_as_it_was_behind_it(tmp_path: Path) -> None:
     code = module(
         tmp_path, "def outer(shift):\n    def inner(number):\n        return load(number + shift)\n    return inner\n"
     )
     inner = code.outer(10)
     before = inner.__code__
-    (call,) = user_calls.calls_in(code.__file__ or "", before.co_firstlineno + 1)
+    (call,) = calls_in(code, before.co_firstlineno + 1)
     assert call.arguments == ("number + shift",)
     memo = memoize.Memo()
     with user_calls.compiled_with({call: memo}):
@@ -307,7 +311,7 @@ def test_the_code_is_as_it_was_behind_it(tmp_path: Path) -> None:
 
 def test_a_file_that_has_changed_is_not_what_was_looked_at(tmp_path: Path) -> None:
     code = module(tmp_path, "def one(number):\n    return load(number)\n")
-    (call,) = user_calls.calls_in(code.__file__ or "", code.one.__code__.co_firstlineno + 1)
+    (call,) = calls_in(code, code.one.__code__.co_firstlineno + 1)
     with (
         pytest.raises(PipelineBenchError, match=r"user_\d+.py has changed"),
         user_calls.compiled_with({call.model_copy(update={"column": 0}): memoize.Memo()}),

@@ -7,6 +7,7 @@ helps is never said here: that is measured.
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
@@ -281,13 +282,17 @@ def _named_apart(found: list[Attempt], inspection: Inspection) -> tuple[Attempt,
         first = inspection.stage(attempt.fix.stages[0]) if attempt.fix.stages else None
         named = alike or (first if names.count(base) > 1 else None)
         if named is not None and named.place is not None:
-            name = base = f"{base}, line {named.place.line}"
-        number = 2
-        while name in used:
-            name, number = f"{base} #{number}", number + 1
+            name = f"{base}, line {named.place.line}"
+        name = unique(name, used)
         used.add(name)
         apart.append(attempt.model_copy(update={"fix": attempt.fix.model_copy(update={"variant": name})}))
     return tuple(apart)
+
+
+def unique(name: str, taken: Collection[str]) -> str:
+    """Return a name, or the first one with a number behind it that is not taken."""
+    numbered = (f"{name} #{number}" for number in itertools.count(2))
+    return next(each for each in itertools.chain([name], numbered) if each not in taken)
 
 
 def _with_the_same_label(fix: Fix, inspection: Inspection) -> Stage | None:
