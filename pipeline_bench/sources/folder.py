@@ -76,6 +76,7 @@ class FolderSource(RecordSource):
             raise self.trouble("there is no such user, or they have no home", "Write the path in full.") from None
 
     def check(self) -> None:
+        super().check()
         found = list(islice(self.walk(), _ASKED))
         if not found:
             raise self.trouble(f"no file in it is called {self.wanted}", "Give the folder that holds the files.")

@@ -49,6 +49,9 @@ class Throttle(Protocol):
     def python_part(self) -> str | None:
         """As `RecordSource.python_part`, of `wait_op`."""
 
+    def check(self) -> None:
+        """See that what it needs is there; see `Source.check`."""
+
     def before_next(self, index: int) -> None:
         """Wait in Python before the next record of a file that is read from its beginning."""
 
@@ -89,6 +92,10 @@ class RecordSource(SampleSource):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (*super().__reduce__(), {"throttle": self.throttle})
+
+    def check(self) -> None:
+        if self.throttle is not None:
+            self.throttle.check()
 
     @property
     def page_cache(self) -> PageCache:

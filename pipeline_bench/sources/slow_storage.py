@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +17,7 @@ import numpy as np
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pipeline_bench import graph_ops, plugins
-from pipeline_bench.errors import did_you_mean
+from pipeline_bench.errors import UsageError, did_you_mean
 from pipeline_bench.sources.records import RecordFile, RecordSource
 from pipeline_bench.system.files import clock_offset_s
 
@@ -35,6 +37,10 @@ _STAMPS, _STAMP_EVERY_S = 8, 0.0013
 """How often a file's clock is asked: some stamp by a tick of 4 or 10 ms, and are as old as that."""
 _LONGEST_LATE_NS = 200_000_000
 """Of a reader that got no core when its bytes were there; one that was stopped for longer has lost its turns."""
+_BUCKET = b"pipeline-bench-bucket %d %d"
+_BUCKET_CONTENT = re.compile(rb"pipeline-bench-bucket (-?[0-9]{1,24}) (-?[0-9]{1,24})")
+_BUCKET_BYTES = 100
+"""More than a bucket ever holds."""
 
 
 class SlowStorageOptions(plugins.Options):
@@ -131,6 +137,11 @@ class StorageThrottle:
         """What Python does in `wait_op`; None: nothing."""
         return None if self._bucket is None else "takes turns by source.shared"
 
+    def check(self) -> None:
+        """See that there is, or can be, a file by which the readers take turns; see `Source.check`."""
+        if self._bucket is not None:
+            self._bucket.check()
+
     @cached_property
     def arrivals(self) -> Arrivals:
         """When the records arrive."""
@@ -184,10 +195,11 @@ def _ahead_ns(path: Path, clock_ns: Callable[[], int]) -> int:
 class SharedBucket:
     """A token bucket without a burst that processes of several hosts share, by a file that they lock in turn.
 
-    The file holds when the last bytes that were promised will have come, and when they were asked for, in ns of the
-    clock that stamps the file: by its own, a host whose clock is ahead would take the others' turns. A reader that asks
-    late has lost its turn: what nobody asked for is not saved up. But one that woke late, since it got no core, asks as
-    if it had woken in time, so that a busy machine does not make the storage slower than it is.
+    The file holds a word that says what it is, when the last bytes that were promised will have come, and when they
+    were asked for, in ns of the clock that stamps the file: by its own, a host whose clock is ahead would take the
+    others' turns. A reader that asks late has lost its turn: what nobody asked for is not saved up. But one that woke
+    late, since it got no core, asks as if it had woken in time, so that a busy machine does not make the storage slower
+    than it is.
 
     Args:
         path: in a folder that exists; made where it is not there.
@@ -217,13 +229,53 @@ class SharedBucket:
     def _clock_ns(self) -> int:
         return self._host_ns() - self._host_ahead_ns
 
+    def check(self) -> None:
+        """See that the file is a bucket or empty, or can be made; leave it as it is.
+
+        Raises:
+            UsageError: it holds anything else, or neither it nor its folder can be written to.
+        """
+        try:
+            if not self._path.exists():
+                if not (self._path.parent.is_dir() and os.access(self._path.parent, os.W_OK | os.X_OK)):
+                    raise self._trouble(f"{self._path.parent} is no folder that can be written to")
+            elif not self._path.is_file() or not os.access(self._path, os.W_OK):
+                raise self._trouble("it is no file that can be written to")
+            else:
+                with self._path.open("rb") as file:
+                    self._promise(file.read(_BUCKET_BYTES))
+        except OSError as error:
+            raise self._trouble(f"it cannot be read: {error.strerror}") from error
+
+    def _promise(self, content: bytes) -> tuple[int, int]:
+        """Return when the last bytes that were promised come and when they were asked for; of an empty file 0 and 0.
+
+        Raises:
+            UsageError: it is no bucket's content.
+        """
+        if not content:
+            return 0, 0
+        if (found := _BUCKET_CONTENT.fullmatch(content)) is None:
+            raise self._trouble("it holds something else, which would be lost")
+        return int(found[1]), int(found[2])
+
+    def _trouble(self, problem: str) -> UsageError:
+        return UsageError(
+            f"source.shared, {self._path}: {problem}.",
+            "Name a new file, in a folder that every host sees and may write to.",
+        )
+
     def take(self, size_bytes: float) -> None:
-        """Sleep until so many bytes have had their turn; short waits are left to add up, since a sleep overshoots."""
+        """Sleep until so many bytes have had their turn; short waits are left to add up, since a sleep overshoots.
+
+        Raises:
+            UsageError: the file holds something else.
+        """
         with self._path.open("a+b") as file:
             self._clock_ns()  # the first time it takes some ms, for which nobody else is to wait
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
-            promised_ns, asked_ns = [*map(int, file.read().split()), 0, 0][:2]
+            promised_ns, asked_ns = self._promise(file.read(_BUCKET_BYTES))
             now_ns = self._clock_ns()
             if asked_ns - now_ns > _CLOCKS_APART_NS:  # it was set back, and the promise was as far ahead of it
                 promised_ns -= asked_ns - now_ns
@@ -232,7 +284,7 @@ class SharedBucket:
             begin_ns = max(promised_ns, now_ns - late_ns)
             end_ns = begin_ns + round(size_bytes * self._ns_per_byte)
             file.truncate(0)
-            file.write(b"%d %d" % (end_ns, now_ns))
+            file.write(_BUCKET % (end_ns, now_ns))
         if (wait_s := (end_ns - now_ns) / 1e9) > _SHORTEST_US / 1e6:
             self._sleep(wait_s)
         self._late_ns[threading.get_ident()] = min(self._clock_ns() - end_ns, _LONGEST_LATE_NS)

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline_bench.analysis.speedups import batch_size
-from pipeline_bench.errors import ScenarioError
+from pipeline_bench.errors import ScenarioError, UsageError
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources.image_folder import ImageFolder
@@ -179,6 +179,41 @@ def test_hosts_whose_clocks_differ_take_turns_by_the_clock_of_the_bucket(tmp_pat
     for clock_ns in (lambda: time.time_ns() + 900_000_000, time.time_ns):
         SharedBucket(tmp_path / "bucket", 10.0, clock_ns, slept_s.append).take(1_000_000)
     assert slept_s == pytest.approx([0.1, 0.2], abs=0.15)
+
+
+@pytest.mark.parametrize("content", [b"3 5 7", b"cat\ndog\n", b"pipeline-bench-bucket\n", b"\0" * 1000])
+def test_a_file_that_is_no_bucket_is_refused_beforehand_and_stays_as_it_is(
+    content: bytes, folder: Path, tmp_path: Path
+) -> None:
+    shared = tmp_path / "labels.txt"
+    shared.write_bytes(content)
+    with pytest.raises(UsageError, match=r"labels\.txt: it holds something else"):
+        source(folder, total_mb_s=1.0, shared=str(shared)).check()
+    with pytest.raises(UsageError, match=r"labels\.txt: it holds something else"):
+        SharedBucket(shared, 1.0, ahead_ns=lambda *_: 0).take(1)
+    assert shared.read_bytes() == content
+
+
+def test_a_bucket_that_is_there_is_taken_up_and_an_empty_file_becomes_one(folder: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "bucket"
+    slow = source(folder, total_mb_s=1000.0, shared=str(shared))
+    slow.check()
+    assert not shared.exists()
+    shared.touch()
+    for _ in range(2):
+        slow.check()
+        slow.sample(0)
+    assert shared.read_bytes().startswith(b"pipeline-bench-bucket ")
+
+
+@pytest.mark.parametrize(
+    ("shared", "problem"), [("gone/bucket", "gone is no folder that can be written to"), ("c0", "it is no file that")]
+)
+def test_a_bucket_that_cannot_be_made_is_one_message_beforehand(
+    shared: str, problem: str, folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=problem):
+        source(folder, total_mb_s=1.0, shared=str(tmp_path / shared)).check()
 
 
 @pytest.mark.parametrize("half", [{"total_mb_s": 1.0}, {"shared": "bucket"}])
