@@ -88,17 +88,16 @@ class LoaderBackend(DatasetBackend):
 
     def why_dead(self, stalled_s: float | None) -> str | None:
         self._see()
-        for place, worker in enumerate(self._workers.values()):
-            code = worker.exitcode
-            # One that has ended well may have had its turn; if nothing comes after it, it has not.
-            if code is None or (code == 0 and stalled_s is None):
-                continue
-            return f"{self.workers_are} {place} {units.ending(code)}"
-        return None
+        codes = [worker.exitcode for worker in list(self._workers.values())]
+        failed = [place for place, code in enumerate(codes) if code]
+        # One that has ended well did its work, unless nothing comes and no other is left to bring it.
+        if not failed and stalled_s is not None and codes and None not in codes:
+            failed = [0]
+        return f"{self.workers_are} {failed[0]} {units.ending(codes[failed[0]])}" if failed else None
 
     def end_processes(self) -> None:
         self._see()
-        for worker in self._workers.values():
+        for worker in list(self._workers.values()):
             if worker.exitcode is None:
                 worker.kill()
         self._workers.clear()
@@ -129,9 +128,14 @@ class LoaderBackend(DatasetBackend):
         return prefetched(made, self.options.prefetch)
 
     def _see(self) -> None:
-        """Note processes that have been started since."""
-        for worker in sorted(multiprocessing.active_children(), key=lambda worker: worker.pid or 0):
-            self._workers.setdefault(worker.pid or 0, worker)
+        """Note processes that have been started since, in whose place others ended well; two threads do so."""
+        running = {worker.pid or 0: worker for worker in multiprocessing.active_children()}
+        if new := sorted(running.keys() - self._workers.keys()):
+            for pid, worker in list(self._workers.items()):
+                if worker.exitcode == 0:
+                    self._workers.pop(pid, None)
+        for pid in new:
+            self._workers.setdefault(pid, running[pid])
 
 
 class Samples:
