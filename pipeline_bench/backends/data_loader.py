@@ -61,12 +61,38 @@ class DataLoader(LoaderBackend):
                 "worker_init_fn": partial(begin_worker, os.getpid()),
             }
         loader = data.DataLoader(
-            samples,
+            _Caught(samples),
+            collate_fn=_collated,
             batch_sampler=_Epochs(samples, batch_size),
             num_workers=options.num_workers,
             **of_workers,
         )
         return _batches(loader, iter(loader))
+
+
+class _Caught:
+    """Samples of which one that cannot be read is its error: raised in a worker, PyTorch makes a traceback of it."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._samples = samples
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, number: int) -> Arrays | RecordError:
+        try:
+            return self._samples[number]
+        except RecordError as error:
+            return error
+
+
+def _collated(samples: list[Any]) -> Any:
+    """Return a batch as PyTorch makes it, or the first error among its samples."""
+    if errors := [sample for sample in samples if isinstance(sample, RecordError)]:
+        return errors[0]
+    from torch.utils import data
+
+    return data.default_collate(samples)
 
 
 class _Epochs:
@@ -87,9 +113,8 @@ class _Epochs:
 
 def _batches(loader: Any, epoch: Iterator[Any]) -> Iterator[Arrays]:
     while True:
-        try:
-            for batch in epoch:
-                yield tuple(part.numpy() for part in batch)
-        except RecordError as error:  # of a worker, with the whole of its traceback for a message
-            raise RecordError(error.message.rpartition(f"{RecordError.__name__}: ")[2].strip()) from None
+        for batch in epoch:
+            if isinstance(batch, RecordError):
+                raise batch
+            yield tuple(part.numpy() for part in batch)
         epoch = iter(loader)

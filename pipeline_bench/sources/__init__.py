@@ -27,6 +27,9 @@ SEEDS = {"training": 1, "evaluation": 2, "ceiling": 3}
 class RecordError(PipelineBenchError):
     """A record that cannot be read or decoded; the message names its file and which record of it."""
 
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".rstrip()  # TensorFlow keeps of an error in Python its text alone
+
 
 class Batch(NamedTuple):
     """What a model trains on: tensors whose first axis is the batch; `numbers` are those of the samples, if any.

@@ -22,6 +22,7 @@ from pipeline_bench.run.comparison import prepare_data, without_unavailable
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.sources import RecordError
 from tests.tensorflow import images
 
 NAMES = ("grain", "data_loader")
@@ -85,6 +86,29 @@ def test_an_epoch_has_the_batches_that_begin_in_it() -> None:
     source: Any = plugins.find("sources", "memory")({"samples": 10, "features": 2})
     epochs = data_loader._Epochs(loaders.Samples(source), 4)
     assert [[batch[0] for batch in epochs] for _ in range(3)] == [[0, 4, 8], [12, 16], [20, 24, 28]]
+
+
+class OneBad:
+    """Samples of which the second cannot be read."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, number: int) -> tuple[int, ...]:
+        if number:
+            raise RecordError("b.tfrecord, record 2 has no image, and a RecordError: of its own.", "Set image_key.")
+        return (number,)
+
+
+def test_an_error_crosses_from_a_worker_as_it_is_and_is_raised_in_the_trials_process() -> None:
+    caught: Any = data_loader._Caught(OneBad())  # type: ignore[arg-type]
+    assert caught[0] == (0,)
+    crossed = pickle.loads(pickle.dumps(data_loader._collated([caught[0], caught[1]])))
+    with pytest.raises(RecordError) as raised:
+        next(data_loader._batches(None, iter([crossed])))
+    assert raised.value.message == "b.tfrecord, record 2 has no image, and a RecordError: of its own."
+    assert raised.value.hint == "Set image_key."
+    assert str(raised.value).endswith("of its own. Set image_key.")  # all that TensorFlow passes on
 
 
 def started(target: Callable[[], object]) -> BaseProcess:
