@@ -70,7 +70,8 @@ class Csv(FolderSource):
 
     @cached_property
     def _columns(self) -> Columns:
-        path = str(self.paths[0])
+        # An engine that writes in parts leaves some of them empty, as Spark's first one is.
+        path = next((str(path) for path in self.paths if _size_bytes(path)), str(self.paths[0]))
         with reading(path):
             line = read_range(path, 0, _FIRST_LINE_LIMIT).partition(b"\n")[0].replace(b"\r", b"")
         try:
@@ -201,6 +202,11 @@ def line_starts(path: str) -> npt.NDArray[np.int64]:
             offset += len(block)
     found = np.concatenate(starts)
     return found if found[-1] == offset else np.append(found, offset)
+
+
+def _size_bytes(path: Path) -> int:
+    with reading(str(path)):
+        return path.stat().st_size
 
 
 def _fields(line: str) -> list[str]:

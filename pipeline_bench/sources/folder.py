@@ -119,17 +119,25 @@ class FolderSource(RecordSource):
             )
         yield from self._files_below(self.root)
 
-    def _files_below(self, folder: Path) -> Iterator[Path]:
-        """Files that may hold records in a folder and below it; hidden ones are left out, linked folders are not."""
+    def _files_below(self, folder: Path, above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[Path]:
+        """Files that may hold records in a folder and below it; hidden ones are left out, linked folders are not.
+
+        A link to a folder that it lies in, those of `above` by device and inode, leads nowhere new.
+        """
         try:
+            status = folder.stat()
             entries = list(os.scandir(folder))
         except OSError as error:
             raise self.trouble(f"{folder} cannot be read: {error.strerror}", "Make it readable to this user.") from None
+        here = status.st_dev, status.st_ino
+        if here in above:
+            return
         for entry in entries:
             if entry.name.startswith("."):
                 continue
-            if entry.is_dir(follow_symlinks=False) or (entry.is_dir() and folder == self.root):
-                yield from self._files_below(Path(entry.path))
+            # `Path`: of a link that leads to itself `DirEntry.is_dir` raises.
+            if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and Path(entry.path).is_dir()):
+                yield from self._files_below(Path(entry.path), above | {here})
             elif self.file_names.search(entry.name):
                 yield Path(entry.path)
 

@@ -95,6 +95,27 @@ def test_folders_of_classes_may_be_links_and_loops_are_not_followed(tmp_path: Pa
     assert found == ["cats/1.jpg", "cats/2.png", "dogs/deep/3.JPEG"]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_linked_folders_are_followed_at_every_level_and_loops_end(kind: str, tmp_path: Path) -> None:
+    name = NAMES[kind]
+    lay(tmp_path / "disk", f"part/{name}")
+    root = lay(tmp_path / "root", f"train/day1/{name}")
+    (root / "train" / "day2").symlink_to(tmp_path / "disk")
+    (tmp_path / "disk" / "back").symlink_to(root / "train")
+    (root / "train" / "itself").symlink_to(root / "train" / "itself")
+    found = [str(path.relative_to(root)) for path in source_of(kind, path=str(root)).paths]
+    assert found == [f"train/day1/{name}", f"train/day2/part/{name}"]
+
+
+def test_an_empty_first_file_leaves_the_columns_to_the_next_one(tmp_path: Path) -> None:
+    (tmp_path / "part-00000.csv").touch()
+    (tmp_path / "part-00001.csv").write_text("a,b,class\n1,2,0\n3,4,1\n")
+    source = source_of("csv", path=str(tmp_path))
+    source.prepare(None)
+    assert [(Path(file.path).name, file.records) for file in source.files] == [("part-00001.csv", 2)]
+    assert source.sample_specs[0].shape == (2,)
+
+
 def labels(source: ImageFolder) -> list[int]:
     return [int(label) for label in source.labels]
 
