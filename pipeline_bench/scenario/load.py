@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
-from pipeline_bench.scenario import Scenario, Variant
+from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.check import RIVALS, is_other_kind
 from pipeline_bench.scenario.files import (
     COMPONENTS,
@@ -22,7 +22,7 @@ from pipeline_bench.scenario.files import (
     read,
     shipped,
 )
-from pipeline_bench.scenario.resolve import resolve
+from pipeline_bench.scenario.resolve import job, resolve
 
 # The parts of a key like ``source.batch_size``.
 _COMPONENT_KEY = 2
@@ -71,10 +71,10 @@ def _without_figures_of_other_jobs(scenario: Scenario, as_written: Mapping[str, 
     if scenario.published is None:
         return scenario
     try:
-        written = {variant.name: _job(variant) for variant in resolve(as_written, where).variants}
+        written = {variant.name: job(variant) for variant in resolve(as_written, where).variants}
     except ScenarioError:  # the file is only valid with the overrides: nobody published figures for it as it stands
         written = {}
-    now = {variant.name: _job(variant) for variant in scenario.variants}
+    now = {variant.name: job(variant) for variant in scenario.variants}
     figures = scenario.published.figures
     # A variant that the user has left out is not shown either way.
     kept = tuple(each for each in figures if each.variant not in now or now[each.variant] == written.get(each.variant))
@@ -83,12 +83,6 @@ def _without_figures_of_other_jobs(scenario: Scenario, as_written: Mapping[str, 
     note = "published figures are left out where --set makes another job than the author's"
     published = scenario.published.model_copy(update={"figures": kept})
     return scenario.model_copy(update={"published": published, "notes": (*scenario.notes, note)})
-
-
-def _job(variant: Variant) -> tuple[object, ...]:
-    """Return what an author's figure was measured with; how long and how often it ran is scaled for."""
-    runtime = variant.runtime.model_copy(update={"device": "auto", "memory_growth": True, "log_placement": False})
-    return (variant.backend, variant.options, variant.source, variant.model, variant.loop, runtime)
 
 
 def _apply_overrides(

@@ -58,9 +58,10 @@ def _resolved(check: Checker, document: Mapping[str, Any], default_name: str, ba
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise check.fail("variants", f"two variants are named {twice!r}", "give each its own name")
     _check_ceilings(check, variants)
-    # The default's published figures are of the default's job: a file that changes it does not inherit them.
-    same_job = not {"variants", *COMPONENTS} & set(document)
-    published = document.get("published", default.get("published", {}) if same_job else {})
+    # The default's published figures are of the default's jobs: a file that changes them does not inherit them.
+    published = document.get("published")
+    if published is None:
+        published = default["published"] if _has_jobs_of(default, document, variants) else {}
     scenario = check.model(
         Scenario,
         {
@@ -75,6 +76,22 @@ def _resolved(check: Checker, document: Mapping[str, Any], default_name: str, ba
     if not backends:  # else figures of variants that were left out would be refused
         _check_published(check, scenario)
     return scenario
+
+
+def job(variant: Variant) -> tuple[object, ...]:
+    """Return what an author's figure was measured with; how long and how often it ran is scaled for."""
+    runtime = variant.runtime.model_copy(update={"device": "auto", "memory_growth": True, "log_placement": False})
+    return (variant.backend, variant.options, variant.source, variant.model, variant.loop, runtime)
+
+
+def _has_jobs_of(default: Mapping[str, Any], document: Mapping[str, Any], variants: Sequence[Variant]) -> bool:
+    """Return whether a file leaves the default's variants as they are; `runtime` need not change their job."""
+    if "published" not in default or {"variants", *COMPONENTS} & set(document):
+        return False
+    if "runtime" not in document:
+        return True
+    jobs = {variant.name: job(variant) for variant in resolve(default).variants}
+    return all(job(variant) == jobs.get(variant.name, job(variant)) for variant in variants)
 
 
 def _only_backends(

@@ -484,6 +484,24 @@ def test_a_file_with_another_source_does_not_inherit_the_published_figures(tmp_p
     assert load(str(path)).published is not None
 
 
+@pytest.mark.parametrize(
+    ("runtime", "same_job"),
+    [
+        ('device = "cpu"\nlog_placement = true', True),
+        ("intra_op_threads = 0", True),
+        ("intra_op_threads = 3", False),
+        ("replicas = 2", False),
+    ],
+)
+def test_a_runtime_of_another_job_inherits_no_published_figures_as_with_set(
+    runtime: str, same_job: bool, tmp_path: Path
+) -> None:
+    inherited = load(write(tmp_path, f'name = "mine"\n[runtime]\n{runtime}\n')).published
+    overridden = load("two_layer", [f"runtime.{line}" for line in runtime.replace(" = ", "=").splitlines()]).published
+    assert overridden is not None
+    assert [bool(inherited and inherited.figures), bool(overridden.figures)] == [same_job, same_job]
+
+
 def test_a_second_line_in_an_override_is_not_dropped_in_silence() -> None:
     with pytest.raises(ScenarioError, match="no KEY=VALUE"):
         load("two_layer", ["source.batch_size=32\nfoo=1"])
