@@ -168,7 +168,8 @@ def _ceilings(session: Session, results: Mapping[str, Result], bare_ms: Mapping[
         result = results.get(variant.name)
         if not variant.is_ceiling or bare is None or host or result is None or result.status == "pending":
             continue
-        limit = thresholds.SELFTEST_RATIO + _CERTAIN_DEVIATIONS * taken_during(session, {variant.name}) * 0.03
+        taken = taken_during(session, {variant.name})
+        limit = thresholds.SELFTEST_RATIO + _CERTAIN_DEVIATIONS * systematic_error("ratio", "emulated", taken)
         what = f"{variant.name}, of {variant.source.kind}"
         yield judged(what, "step", "ms", bare, result.step_ms.median, limit, result.reason)
 
