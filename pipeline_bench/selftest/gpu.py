@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -160,20 +160,19 @@ def _activity(sampler: NvmlSampler, observer: Observer, selftest: Selftest) -> S
     # They are no duty cycles: what was asked of them is a share of the SMs.
     ran = [run.model_copy(update={"asked_share": None}) for run in ran]
     whole = ran[:-1] if failed else ran
-    checks = [check for run in whole for check in _activity_checks(run, facts)]
+    checks = [check for load, run in zip(loads, whole, strict=False) for check in _activity_checks(load, run, facts)]
     broken = [_broke_off(run.name, failed) for run in ran[len(whole) :]]
     part = _part(cases.ACTIVITY, checks, broken, len(whole))
     selftest = selftest.model_copy(update={"gpu_runs": (*selftest.gpu_runs, *ran)})
     return judge.with_parts(selftest, [part])
 
 
-def _activity_checks(run: GpuRun, facts: dict[str, Any]) -> Iterator[Check]:
+def _activity_checks(load: Mapping[str, Any], run: GpuRun, facts: dict[str, Any]) -> Iterator[Check]:
     sm, _, tensor, dram, _, pcie = ACTIVITY
     seconds = (run.end_ns - run.start_ns) / 1e9
     moved = (run.bytes_moved or 0) / seconds if seconds else 0.0
     if run.kernel == "wide":
-        share = next(share for share in _SM_SHARES if run.name == f"{100 * share:.0f} % of the SMs")
-        blocks = max(1, round(share * facts["sm_count"]))
+        blocks = max(1, round(load["sm_share"] * facts["sm_count"]))
         yield _gpm_check(run, sm, 100 * blocks / facts["sm_count"] * (run.busy_share or 0.0), judged=True)
         yield _gpm_check(run, tensor, 0.0, judged=True)
     elif run.kernel == "tensor":

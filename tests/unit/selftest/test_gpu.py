@@ -159,8 +159,15 @@ def test_a_container_without_the_drivers_compiler_is_told_what_it_lacks(
 def test_memory_whose_clock_the_driver_does_not_tell_has_no_planted_share() -> None:
     """As that of a GPU that shares the host's: nothing is divided by it."""
     run = GpuRun(name="copy in memory", kernel="copy in memory", start_ns=0, end_ns=10**9, bytes_moved=10**9)
-    (check,) = gpu._activity_checks(run, {"memory_bytes_per_s": 0.0, "sm_count": 1})
+    (check,) = gpu._activity_checks({}, run, {"memory_bytes_per_s": 0.0, "sm_count": 1})
     assert (check.planted, check.measured) == (None, None)
+
+
+def test_the_planted_share_of_the_sms_is_the_loads_own_whatever_a_run_is_called() -> None:
+    run = GpuRun(name="some blocks", kernel="wide", start_ns=0, end_ns=10**9, busy_share=0.5)
+    facts = {"memory_bytes_per_s": 0.0, "sm_count": 100}
+    sm, tensor = gpu._activity_checks({"sm_share": 0.3}, run, facts)
+    assert (sm.planted, tensor.planted) == (15.0, 0.0)
 
 
 def test_a_gpu_is_found_by_its_address_without_a_context(gpu_stub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
