@@ -45,11 +45,11 @@ def every_way(device: str, replicas: int) -> Scenario:
     """
     placed = {"device": device, "log_placement": True}
     common = {"backend": "tf_data", "ceiling": CEILING}
-    variants: list[dict[str, Any]] = [
-        {"name": name, "loop": loop, "runtime": placed, **common} for name, loop in _LOOPS.items()
-    ]
     # The program in C does not report where its ops are.
-    variants[-1]["runtime"] = {"device": device}
+    runtimes = {name: {"device": device} if loop["kind"] == "native" else placed for name, loop in _LOOPS.items()}
+    variants: list[dict[str, Any]] = [
+        {"name": name, "loop": loop, "runtime": runtimes[name], **common} for name, loop in _LOOPS.items()
+    ]
     mirrored = {**placed, "replicas": replicas, "replication": "mirrored"}
     matpow = {"source": {"kind": "memory", "batch_size": 1, "features": 16}, "model": _MATPOW}
     variants += [
