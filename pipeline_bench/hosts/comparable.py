@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline_bench.errors import SessionError
+from pipeline_bench.errors import SessionError, sentence
 from pipeline_bench.hosts import ranks
 from pipeline_bench.hosts.synchronous import Ranked
 from pipeline_bench.hosts.together import START_S
@@ -41,7 +41,7 @@ def see_that_they_compare(ranked: Ranked, who: Mapping[int, str]) -> None:
         problem = _difference(first, session)
         if problem is not None:
             raise SessionError(
-                f"R{who[first_host.rank][1:]} and {who[host.rank]} cannot be compared: {problem}.",
+                sentence(f"{who[first_host.rank]} and {who[host.rank]} cannot be compared: {problem}."),
                 "Start every rank with the same command, program and scenario.",
             )
     offsets = {host.rank: host.clock_offset_s for host, _ in ranked if host.clock_offset_s is not None}
@@ -134,8 +134,10 @@ def _refuse_apart(rounds: Sequence[Sequence[_Ran]], who: Mapping[int, str], most
     late, early = min(apart, key=lambda each: each[0].start_ns - each[1].end_ns)
     if late.start_ns - early.end_ns > most_s * 1e9:
         raise SessionError(
-            f"R{who[early.rank][1:]} and {who[late.rank]} did not run at the same time: the first ran until "
-            f"{_when(early.end_ns)}, the second from {_when(late.start_ns)} on.",
+            sentence(
+                f"{who[early.rank]} and {who[late.rank]} did not run at the same time: the first ran until "
+                f"{_when(early.end_ns)}, the second from {_when(late.start_ns)} on."
+            ),
             "One may be of another run: remove its folder to merge the others, and give each run an --out of its own.",
         )
 
