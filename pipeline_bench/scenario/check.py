@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from pipeline_bench import plugins
 from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
 from pipeline_bench.scenario import Component, Run, Runtime, Variant
-from pipeline_bench.scenario.files import COMPONENTS, DEFAULT_KINDS
+from pipeline_bench.scenario.files import COMPONENTS, DEFAULT_KINDS, without_none
 from pipeline_bench.text import NAME, is_utf8, one_line
 
 RIVALS = {"steps": "time_s", "time_s": "steps"}
@@ -271,11 +271,6 @@ def _shown(value: Any, limit: int = 60) -> str:
     except (ValueError, RecursionError):  # a number with more digits than Python prints
         text = "a value too large to show"
     return text if len(text) <= limit else f"{text[:limit]}…"
-
-
-def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table without the keys whose value is None: TOML has no such value, and a document of Python's may."""
-    return {key: value for key, value in table.items() if value is not None}
 
 
 def is_other_kind(base: Mapping[str, Any], own: Mapping[str, Any]) -> bool:

@@ -101,18 +101,18 @@ def to_toml(scenario: Scenario) -> str:
     tables = [_part_tables(variant) for variant in scenario.variants]
     shared = {part: _shared([own[part] for own in tables]) for part in _PARTS}
     document = {
-        **_without_none(scenario.model_dump(mode="json", include={"name", "question", "usual_duration_s"})),
+        **without_none(scenario.model_dump(mode="json", include={"name", "question", "usual_duration_s"})),
         **{part: table for part, table in shared.items() if table},
-        "published": _without_none(scenario.published.model_dump(mode="json")) if scenario.published else None,
+        "published": without_none(scenario.published.model_dump(mode="json")) if scenario.published else None,
         "variants": [
             {
-                **_without_none(variant.model_dump(mode="json", include={"name", "backend", "ceiling", "options"})),
+                **without_none(variant.model_dump(mode="json", include={"name", "backend", "ceiling", "options"})),
                 **{part: table for part in _PARTS if (table := _difference(own[part], shared[part]))},
             }
             for variant, own in zip(scenario.variants, tables, strict=True)
         ],
     }
-    return _escape_controls(tomli_w.dumps(_without_none(document)))
+    return _escape_controls(tomli_w.dumps(without_none(document)))
 
 
 def _escape_controls(toml: str) -> str:
@@ -126,7 +126,7 @@ def _part_tables(variant: Variant) -> dict[str, dict[str, Any]]:
     for name in _PARTS:
         part = getattr(variant, name)
         table = {"kind": part.kind, **part.options} if isinstance(part, Component) else part.model_dump(mode="json")
-        tables[name] = _without_none(table)
+        tables[name] = without_none(table)
     return tables
 
 
@@ -156,11 +156,11 @@ def _same(one: Any, other: Any) -> bool:
     return tomli_w.dumps({"value": one}) == tomli_w.dumps({"value": other})
 
 
-def _without_none(value: Any) -> Any:
-    """Return the value without the keys that hold None, at any depth."""
+def without_none(value: Any) -> Any:
+    """Return the value without the keys that hold None, at any depth: TOML has no such value, a mapping may."""
     if isinstance(value, Mapping):
-        return {key: _without_none(each) for key, each in value.items() if each is not None}
-    return [_without_none(each) for each in value] if isinstance(value, list | tuple) else value
+        return {key: without_none(each) for key, each in value.items() if each is not None}
+    return [without_none(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def json_schema() -> dict[str, Any]:
