@@ -6,7 +6,6 @@ Nothing but the driver is needed, no framework and no compiler: it compiles the 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from pipeline_bench.errors import PipelineBenchError
@@ -214,11 +213,3 @@ class Gpu:
             name = text.value.decode() if text.value else str(code)
             meaning = f" ({_EXPLAINED[name]})" if name in _EXPLAINED else ""
             raise PipelineBenchError(f"{function} failed: {name}{meaning}")
-
-
-def elapsed_ms(gpu: Gpu, base: Any, events: Sequence[tuple[Any, Any]]) -> tuple[list[float], list[float]]:
-    """Return when each pair of events began and ended, in ms since the base event."""
-    return (
-        [gpu.ms_between(base, start) for start, _ in events],
-        [gpu.ms_between(base, end) for _, end in events],
-    )

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from pipeline_bench.planted.cuda import Gpu, elapsed_ms
+from pipeline_bench.planted.cuda import Gpu
 
 _IN_FLIGHT = 2
 """Kernels of a load without pauses that are queued at a time, so that one follows the other at once."""
@@ -144,9 +144,8 @@ def _moving(gpu: Gpu, load: Mapping[str, Any]) -> dict[str, Any]:
 def _timed(
     gpu: Gpu, base: tuple[Any, int], events: Sequence[tuple[Any, Any]], start_ns: int, end_ns: int
 ) -> dict[str, Any]:
-    starts_ms, ends_ms = elapsed_ms(gpu, base[0], events)
-    starts = [base[1] + round(ms * 1e6) for ms in starts_ms]
-    ends = [base[1] + round(ms * 1e6) for ms in ends_ms]
+    starts = [base[1] + round(gpu.ms_between(base[0], start) * 1e6) for start, _ in events]
+    ends = [base[1] + round(gpu.ms_between(base[0], end) * 1e6) for _, end in events]
     busy_ns = sum(end - start for start, end in zip(starts, ends, strict=True))
     return {
         "start_ns": start_ns,
