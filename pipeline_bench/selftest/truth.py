@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline_bench.analysis.thresholds import BOUND_SHARE, COMPUTE_BOUND_AU
-
 # The queue or the prefetch buffer begins empty; by then it is as full, or as empty, as it will be.
 FIRST_STEPS = 40
 STEPS = 1040
@@ -90,25 +88,6 @@ def prefetched(produce_ms: Sequence[float], calls: int, buffer: int, host_ms: fl
     return _mean(waits, host_ms, device_ms)
 
 
-def verdict(truth: Truth) -> str:
-    """Return the verdict that these shares have: docs/method.md, "Verdicts", with no noise."""
-    if max(truth.wait, truth.host) >= BOUND_SHARE:
-        return "input-bound" if truth.wait >= truth.host else "host-bound"
-    return "compute-bound" if truth.utilization >= COMPUTE_BOUND_AU else "mixed"
-
-
-def margin(truth: Truth) -> float:
-    """Return how far the figure that decides the verdict lies from its threshold, as a share of the step.
-
-    Of an input-bound or host-bound variant: the larger part's distance from 10 %, and from the smaller part; of the
-    others: the distance of all three figures from their lines.
-    """
-    larger = max(truth.wait, truth.host)
-    if larger >= BOUND_SHARE:
-        return min(larger - BOUND_SHARE, abs(truth.wait - truth.host))
-    return min(BOUND_SHARE - larger, abs(truth.utilization - COMPUTE_BOUND_AU))
-
-
 def _of(produce_ms: Sequence[float], index: int) -> float:
     return produce_ms[index % len(produce_ms)]
 
@@ -124,7 +103,7 @@ PREFETCH = 2
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A backend with options, and what it makes of a producer, of the host's own time, and of decoding in `finish`."""
+    """A backend with options, and what it makes of a producer and of the host's own time."""
 
     name: str
     backend: str
@@ -132,11 +111,9 @@ class Pipeline:
     producers: int
     work_out: Callable[[tuple[float, ...], float, float], Truth]
     """From ms to produce, ms of the host, ms of the device."""
-    decodes_in_step: bool = False
-    """Whether what the source's `finish` does is done between the input and the model."""
 
 
-def _queued(backend: str, producers: int, decodes_in_step: bool = False, **options: int) -> Pipeline:
+def _queued(backend: str, producers: int, **options: int) -> Pipeline:
     """Return a backend whose producers fill a queue of batches."""
     return Pipeline(
         f"{backend}, {producers}",
@@ -144,13 +121,12 @@ def _queued(backend: str, producers: int, decodes_in_step: bool = False, **optio
         options,
         producers,
         lambda produce, host, device: queue(produce, producers, QUEUE_CAPACITY, host, device),
-        decodes_in_step,
     )
 
 
 def fifo(threads: int) -> Pipeline:
     """Return a queue that so many threads fill."""
-    return _queued("fifo_queue", threads, True, threads=threads, capacity=QUEUE_CAPACITY)
+    return _queued("fifo_queue", threads, threads=threads, capacity=QUEUE_CAPACITY)
 
 
 def readers(threads: int, batch_size: int) -> Pipeline:

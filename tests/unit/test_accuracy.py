@@ -68,7 +68,7 @@ def test_no_pipeline_is_faster_than_its_device_or_its_producers(
 )
 def test_the_verdict_follows_from_the_shares(wait_ms: float, host_ms: float, expected: str) -> None:
     found = Truth(step_ms=10, wait_ms=wait_ms, device_ms=10 - wait_ms - host_ms)
-    assert truth.verdict(found) == expected
+    assert cases.verdict(found) == expected
 
 
 @given(st.integers(0, 10**6))
@@ -79,7 +79,7 @@ def test_every_case_but_those_at_a_threshold_keeps_clear_of_the_lines(seed: int)
     assert {case.family for case in drawn} >= {"XProf's two", "threshold", "copying", "decoding", "storage"}
     for case in drawn:
         if not case.threshold:
-            assert truth.margin(case.truth) >= cases.CLEAR
+            assert cases.margin(case.truth) >= cases.CLEAR
 
 
 def test_the_same_seed_gives_the_same_cases_and_another_seed_others() -> None:
