@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -12,7 +11,7 @@ from pydantic import Field
 
 from pipeline_bench.model import Record, Series
 from pipeline_bench.model.trial import Track
-from pipeline_bench.system.files import write_atomically
+from pipeline_bench.system.files import user_folder, write_atomically
 from pipeline_bench.text import Line, read_text
 
 Unit = Literal["share", "ratio", "ms", "percent", "us", "cores", "mib_per_s", "word"]
@@ -199,9 +198,8 @@ def last_file(cpu: str, gpu: str | None) -> Path:
     Raises:
         RuntimeError: this user has no home folder, as in a container with a number of its own and without `HOME`.
     """
-    state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
     machine = hashlib.sha256(f"{cpu}\n{gpu or ''}".encode()).hexdigest()[:12]
-    return state / "pipeline-bench" / f"selftest-{machine}.json"
+    return user_folder("state") / f"selftest-{machine}.json"
 
 
 def keep_last(checked: Checked, *, ended: bool = True) -> None:

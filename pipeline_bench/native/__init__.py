@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.system.files import write_atomically
+from pipeline_bench.system.files import user_folder, write_atomically
 from pipeline_bench.text import NAME, one_line, units
 
 _COMPILERS = ("cc", "gcc", "clang")
@@ -90,15 +90,13 @@ def cache_folder() -> Path:
     Raises:
         PipelineBenchError: nothing says where that is.
     """
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
-        folder = Path(cache).expanduser()
+        return user_folder("cache") / "native"
     except RuntimeError as error:
         raise PipelineBenchError(
-            f"The program without Python has no folder to be kept in: this user has no home for {cache}.",
+            "The program without Python has no folder to be kept in: this user has no home.",
             "Set XDG_CACHE_HOME to a folder that can be written to.",
         ) from error
-    return folder.absolute() / "pipeline-bench" / "native"
 
 
 def program(toolchain: Toolchain, heartbeat: Callable[[], None] = lambda: None) -> Path:

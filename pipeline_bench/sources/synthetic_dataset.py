@@ -23,6 +23,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from pipeline_bench.errors import PipelineBenchError, UsageError
+from pipeline_bench.system.files import user_folder
 
 Kind = Literal["tfrecord", "image_folder", "npz", "csv"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -106,15 +107,14 @@ def datasets_root() -> Path:
         UsageError: nothing says where that is.
     """
     given = os.environ.get(FOLDER_VARIABLE)
-    cache = given or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
-        folder = Path(cache).expanduser()
+        return Path(given).expanduser().absolute() if given else user_folder("cache") / "data"
     except RuntimeError:
+        of = f"the home folder in {given} is not known" if given else "this user has no home"
         raise UsageError(
-            f"The synthetic datasets have no folder to be kept in: the home folder in {cache} is not known.",
+            f"The synthetic datasets have no folder to be kept in: {of}.",
             f"Set {FOLDER_VARIABLE} to a folder that can be written to.",
         ) from None
-    return folder.absolute() if given else folder / "pipeline-bench" / "data"
 
 
 def dataset_folder(data: SyntheticDataset) -> Path:

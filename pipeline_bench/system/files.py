@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, Literal, Self, TextIO
 
 from pipeline_bench.errors import PipelineBenchError
 
@@ -286,6 +286,19 @@ def _locked_folder() -> tuple[Path, int]:
             if path.exists():
                 return path, lock
             os.close(lock)
+
+
+_USER_FOLDERS = {"cache": ("XDG_CACHE_HOME", "~/.cache"), "state": ("XDG_STATE_HOME", "~/.local/state")}
+
+
+def user_folder(kind: Literal["cache", "state"]) -> Path:
+    """Return this program's folder among the user's: for what can be made again, or for what is remembered.
+
+    Raises:
+        RuntimeError: this user has no home folder, as in a container with a number of its own and without `HOME`.
+    """
+    variable, default = _USER_FOLDERS[kind]
+    return Path(os.environ.get(variable) or default).expanduser().absolute() / "pipeline-bench"
 
 
 RUN_VARIABLE = "PIPELINE_BENCH_RUN"
