@@ -14,10 +14,10 @@ PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 # What share of a wait's error the next one is corrected by, once the first ones have shown about how much it is. It is
 # small, so that the waits follow the machine and not each other's noise.
-_GAIN = 0.1
+GAIN = 0.1
 # An error counts as no more than this. A wait that came out far too long was interrupted, which says
 # nothing of the next one.
-_LARGEST_ERROR_US = 1000.0
+LARGEST_ERROR_US = 1000.0
 
 
 def delay(latency_us: Any) -> Any:
@@ -111,9 +111,9 @@ def _learned(overshoot: Any, error_us: Any) -> Any:
 
     now_us, waits = tf.unstack(overshoot)
     # The first wait sets its ops up, which says nothing of the others. Then a running mean: 1, 1/2, 1/3, ...
-    gain = tf.where(waits > 0, tf.maximum(1 / tf.maximum(waits, 1.0), _GAIN), 0.0)
-    error_us = tf.clip_by_value(error_us, -_LARGEST_ERROR_US, _LARGEST_ERROR_US)
-    return tf.stack([tf.clip_by_value(now_us + gain * error_us, 0.0, _LARGEST_ERROR_US), waits + 1])
+    gain = tf.where(waits > 0, tf.maximum(1 / tf.maximum(waits, 1.0), GAIN), 0.0)
+    error_us = tf.clip_by_value(error_us, -LARGEST_ERROR_US, LARGEST_ERROR_US)
+    return tf.stack([tf.clip_by_value(now_us + gain * error_us, 0.0, LARGEST_ERROR_US), waits + 1])
 
 
 def call_counter(name: str) -> Any:

@@ -12,6 +12,7 @@ from pipeline_bench.backends import DatasetBackend
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.sources import Source
 from pipeline_bench.sources.datasets import (
+    OPEN_PER_TURN,
     Auto,
     PipelineOptions,
     Resources,
@@ -28,7 +29,6 @@ from pipeline_bench.tfdata.service import ServiceProcesses
 
 # What a worker has ready beside the files that it reads: TensorFlow's own buffers, found with 2.21.
 _BUFFERED_BATCHES = 32
-_OPEN_PER_TURN = 3
 # How far the parts of workers may drift apart, or an epoch: the trial takes what is there, and hears of a worker late.
 _DRIFT_BATCHES = 256
 _POLICIES = {"auto": "FILE_OR_DATA"}
@@ -187,7 +187,7 @@ class TfDataService(DatasetBackend):
             return 0
         if options.dispatcher is not None or options.sharding != "dynamic":
             return max(source.records, _DRIFT_BATCHES * source.batch_size)
-        files = most(options.interleave) * (_OPEN_PER_TURN if options.interleave != 1 else 1)
+        files = most(options.interleave) * (OPEN_PER_TURN if options.interleave != 1 else 1)
         return workers * (files * source.reorder_window + _BUFFERED_BATCHES * source.batch_size)
 
     @property

@@ -25,7 +25,7 @@ Auto = Literal["auto"]
 # How many files a parallel interleave has open for each one of its cycle: two more are opened ahead, and where order
 # does not matter, they may be read before one that is not ready. Found with files of 20 ms latency on TensorFlow 2.21:
 # cycles of 2, 4 and 16 files were 5.6, 11.6 and 33 times as fast as reading one by one.
-_OPEN_PER_TURN = 3
+OPEN_PER_TURN = 3
 
 # Beside the graph's seed, which is the run's: without one of its own a shuffle depends on how many ops came before.
 _SHUFFLE_SEED = 1
@@ -161,7 +161,7 @@ def reorder_window(source: Source, options: PipelineOptions) -> int:
         return options.shuffle
     files = most(options.interleave)
     if files > 1 and not options.deterministic:
-        files *= _OPEN_PER_TURN
+        files *= OPEN_PER_TURN
     # Before the epochs follow each other, so no more than one of them.
     window = min(options.shuffle + (files - 1) * source.reorder_window, source.records)
     if not options.deterministic:

@@ -22,7 +22,7 @@ from pipeline_bench.sources.synthetic_dataset import Kind, SyntheticDataset
 
 _FORMATS = ("JPEG", "PNG")
 _PNG_MAGIC, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND"
-_SCALE = np.float32(1 / 255)
+SCALE = np.float32(1 / 255)
 # ITU-R 601-2 luma in 16 bit fixed point, which is also what Pillow computes.
 _RED, _GREEN, _BLUE, _HALF, _BITS = 19595, 38470, 7471, 1 << 15, 16
 
@@ -82,7 +82,7 @@ def decode(raw: bytes, options: Any) -> npt.NDArray[np.float32]:
         pixels = pixels[:size, :size]
     elif pixels.shape[:2] != (size, size):
         pixels = pixels.take(_nearest(pixels.shape[0], size), axis=0).take(_nearest(pixels.shape[1], size), axis=1)
-    return pixels.astype(np.float32) * _SCALE
+    return pixels.astype(np.float32) * SCALE
 
 
 def decode_op(raw: Any, options: Any) -> Any:
@@ -103,7 +103,7 @@ def decode_op(raw: Any, options: Any) -> Any:
     if options.channels == 1:
         weighted = tf.cast(pixels, tf.int32) * tf.constant([_RED, _GREEN, _BLUE])
         pixels = tf.bitwise.right_shift(tf.reduce_sum(weighted, axis=2, keepdims=True) + _HALF, _BITS)
-    return tf.ensure_shape(tf.cast(pixels, tf.float32) * _SCALE, feature_spec(options).shape)
+    return tf.ensure_shape(tf.cast(pixels, tf.float32) * SCALE, feature_spec(options).shape)
 
 
 def _pixels(raw: bytes, channels: int) -> npt.NDArray[np.uint8]:

@@ -17,12 +17,12 @@ from pydantic import Field
 
 from pipeline_bench.sources import ArraySpec, RecordError
 from pipeline_bench.sources.folder import FolderOptions, FolderSource
+from pipeline_bench.sources.images import SCALE
 from pipeline_bench.sources.records import Raw, RecordFile
 from pipeline_bench.sources.synthetic_dataset import SyntheticDataset
 
 _USUAL_FEATURES = ("x", "features", "x_train", "images", "X", "data")
 _USUAL_LABELS = ("y", "labels", "y_train", "label", "Y", "targets")
-_SCALE = np.float32(1 / 255)
 _NUMBERS = "biuf"
 _MOST_BITS = 64
 _LARGEST_LABEL = 2.0**63
@@ -137,7 +137,7 @@ class Npz(FolderSource):
     def decode(self, index: int, raw: Raw) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         features, label = raw
         decoded = np.asarray(features, dtype=np.float32)
-        scaled = decoded * _SCALE if features.dtype == np.uint8 else decoded
+        scaled = decoded * SCALE if features.dtype == np.uint8 else decoded
         return scaled, np.asarray(label).reshape(()).astype(np.int64)
 
     def file_dataset(self, path: Any, first: Any) -> Any:
@@ -172,7 +172,7 @@ class Npz(FolderSource):
 
         features, labels = raw
         decoded = tf.cast(features, tf.float32)
-        scaled = decoded * _SCALE if features.dtype == tf.uint8 else decoded
+        scaled = decoded * SCALE if features.dtype == tf.uint8 else decoded
         return scaled, tf.reshape(tf.cast(labels, tf.int64), shape)
 
 

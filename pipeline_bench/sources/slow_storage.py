@@ -19,17 +19,12 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pipeline_bench import graph_ops, plugins
 from pipeline_bench.errors import UsageError, did_you_mean
 from pipeline_bench.sources.records import RecordFile, RecordSource
+from pipeline_bench.sources.synthetic import DAY_MS
 from pipeline_bench.system.files import clock_offset_s
-
-_DAY_MS = 86_400_000
 
 # Sleeps are at least so long: a shorter one overshoots by as much as it lasts.
 _SHORTEST_US = 2000.0
 
-# What share of an error the next sleep is corrected by, and the largest error that says something of it; as in
-# `graph_ops.steady_delay`.
-_GAIN = 0.1
-_LARGEST_ERROR_US = 1000.0
 _LARGEST_BUCKET_LAG_NS = 5_000_000
 _CLOCKS_APART_NS = 1_000_000_000
 """What the clocks of hosts that are measured together may differ by."""
@@ -55,7 +50,7 @@ class SlowStorageOptions(plugins.Options):
         ),
     ]
     latency_ms: Annotated[
-        float, Field(ge=0, le=_DAY_MS, allow_inf_nan=False, description="wait for the first byte of every file")
+        float, Field(ge=0, le=DAY_MS, allow_inf_nan=False, description="wait for the first byte of every file")
     ] = 0.0
     bandwidth_mb_s: Annotated[
         float | None,
@@ -374,9 +369,9 @@ class SteadySleep:
         start_ns = self._clock_ns()
         self._sleep(max(0.0, wanted_us - self._overshoot_us) / 1e6)
         error_us = (self._clock_ns() - start_ns) / 1e3 - wanted_us
-        error_us = min(max(error_us, -_LARGEST_ERROR_US), _LARGEST_ERROR_US)
-        self._overshoot_us = min(max(self._overshoot_us + self._gain * error_us, 0.0), _LARGEST_ERROR_US)
-        self._gain = max(self._gain / (1 + self._gain), _GAIN)
+        error_us = min(max(error_us, -graph_ops.LARGEST_ERROR_US), graph_ops.LARGEST_ERROR_US)
+        self._overshoot_us = min(max(self._overshoot_us + self._gain * error_us, 0.0), graph_ops.LARGEST_ERROR_US)
+        self._gain = max(self._gain / (1 + self._gain), graph_ops.GAIN)
 
 
 def _first_problem(error: ValidationError, kind: type[plugins.Plugin]) -> str:

@@ -10,7 +10,7 @@ from pydantic import Field
 from pipeline_bench import graph_ops
 from pipeline_bench.sources import SEEDS, Batch, FeatureOptions, Moments, Source, labelled_by_sum
 
-_DAY_MS = 86_400_000
+DAY_MS = 86_400_000
 
 
 class SyntheticOptions(FeatureOptions):
@@ -18,13 +18,13 @@ class SyntheticOptions(FeatureOptions):
 
     latency_ms: Annotated[
         float,
-        Field(ge=0, le=_DAY_MS, allow_inf_nan=False, description="wait per batch; holds no core and no GIL"),
+        Field(ge=0, le=DAY_MS, allow_inf_nan=False, description="wait per batch; holds no core and no GIL"),
     ] = 0.0
     batch_ms: Annotated[
         float | None,
         Field(
             gt=0,
-            le=_DAY_MS,
+            le=DAY_MS,
             allow_inf_nan=False,
             description="how long a batch takes in all: what making it leaves of that is waited",
         ),
