@@ -94,7 +94,7 @@ def cache_folder() -> Path:
         return user_folder("cache") / "native"
     except RuntimeError as error:
         raise PipelineBenchError(
-            "The program without Python has no folder to be kept in: this user has no home.",
+            f"The program without Python has no folder to be kept in: {error}.",
             "Set XDG_CACHE_HOME to a folder that can be written to.",
         ) from error
 

@@ -109,8 +109,8 @@ def datasets_root() -> Path:
     given = os.environ.get(FOLDER_VARIABLE)
     try:
         return Path(given).expanduser().absolute() if given else user_folder("cache") / "data"
-    except RuntimeError:
-        of = f"the home folder in {given} is not known" if given else "this user has no home"
+    except RuntimeError as error:
+        of = f"the home folder in {given} is not known" if given else str(error)
         raise UsageError(
             f"The synthetic datasets have no folder to be kept in: {of}.",
             f"Set {FOLDER_VARIABLE} to a folder that can be written to.",

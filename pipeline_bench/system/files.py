@@ -295,10 +295,14 @@ def user_folder(kind: Literal["cache", "state"]) -> Path:
     """Return this program's folder among the user's: for what can be made again, or for what is remembered.
 
     Raises:
-        RuntimeError: this user has no home folder, as in a container with a number of its own and without `HOME`.
+        RuntimeError: there is no home folder, as in a container with a number of its own and without `HOME`.
     """
     variable, default = _USER_FOLDERS[kind]
-    return Path(os.environ.get(variable) or default).expanduser().absolute() / "pipeline-bench"
+    given = os.environ.get(variable) or default
+    try:
+        return Path(given).expanduser().absolute() / "pipeline-bench"
+    except RuntimeError as error:
+        raise RuntimeError(f"the home folder in {given} is not known") from error
 
 
 RUN_VARIABLE = "PIPELINE_BENCH_RUN"
