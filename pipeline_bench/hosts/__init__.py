@@ -1,5 +1,5 @@
 """Several hosts at once: who they are, which of them run a trial together, and what their sessions come to.
 
-Slurm or MPI start the ranks; a folder that they share is all that they have in common. `formations` and `efficiency`
-are pure.
+Slurm or MPI start the ranks; a folder that they share is all that they have in common. `efficiency` and
+`planning` are pure.
 """

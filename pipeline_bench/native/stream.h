@@ -8,7 +8,7 @@
 
 #define EVERY_MS 250
 
-/* What a message is; loops/native.py has the same numbers.
+/* What a message is; `_message` in __init__.py has the same numbers.
  *
  * A message is two int32, its kind and how many bytes follow, and then these bytes, in the machine's own order:
  * READY and DONE none; STEP int64 start_ns, end_ns and whether it was looked at, then float64 values; SIZES an int64

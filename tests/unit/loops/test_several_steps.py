@@ -1,4 +1,4 @@
-"""Calls of several steps: how long each of them took, how many are asked for, and whom eager loops refuse."""
+"""Calls of several steps: how long each of them took, what they bring, and how many are asked for."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ MESSAGES = st.one_of(
 
 
 def written(message: native.Message) -> bytes:
-    """As native.h has it."""
+    """As stream.h has it."""
     match message:
         case native.Ready():
             kind, content = 1, b""
