@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench.analysis.precision import length_keys, until_decided
-from pipeline_bench.errors import UsageError
+from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, MOST_BUDGET_S, Diagnosis
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.model.session import Session, make_folder
 from pipeline_bench.run import machine
+from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.comparison import compare as run_comparison
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario import Scenario
@@ -68,6 +69,7 @@ def compare(
 
     Raises:
         UsageError: the scenario, a setting or the folder is invalid; nothing was measured.
+        SessionError: the session can no longer be saved, as on a full disk; `out` has what was saved before.
         KeyboardInterrupt: Ctrl-C; with `out`, the folder has the trials that ended before.
     """
     if steps is not None and time_s is not None:
@@ -94,9 +96,7 @@ def compare(
             precision=goal,
             expose_servers=expose_servers,
         )
-    if outcome.interrupted:
-        raise KeyboardInterrupt
-    return outcome.session
+    return _finished(outcome)
 
 
 def diagnose(
@@ -140,6 +140,7 @@ def diagnose(
 
     Raises:
         UsageError: a target is invalid, or the folder cannot be made; nothing was measured.
+        SessionError: the session can no longer be saved, as on a full disk; `out` has what was saved before.
         KeyboardInterrupt: Ctrl-C; with `out`, the folder has the trials that ended before.
     """
     _see_that_it_is_a_time(budget_s)
@@ -172,8 +173,20 @@ def diagnose(
         outcome = diagnosis.run_diagnosis(
             asked, scenario, folder, observer, expose_servers=expose_servers, command=command
         )
+    return _finished(outcome)
+
+
+def _finished(outcome: Outcome) -> Session:
+    """Return the session of a run that went to its end.
+
+    Raises:
+        KeyboardInterrupt: the user interrupted it.
+        SessionError: it could not be saved, which ended it.
+    """
     if outcome.interrupted:
         raise KeyboardInterrupt
+    if outcome.unsaved is not None:
+        raise SessionError(outcome.unsaved)
     return outcome.session
 
 

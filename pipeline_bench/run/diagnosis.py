@@ -86,13 +86,15 @@ def _with_code(outcome: Outcome, observer: Observer) -> Outcome:
         for attempt in diagnosis.attempts
     )
     session = session.model_copy(update={"diagnosis": diagnosis.model_copy(update={"attempts": attempts})})
-    unsaved = None
+    outcome = dataclasses.replace(outcome, session=session)
+    if outcome.unsaved is not None:  # it ended the diagnosis, also if there is room now
+        return outcome
     try:
         save(session, outcome.folder)
     except SessionError as error:
-        unsaved = error.message
-        observer.note(unsaved)
-    return dataclasses.replace(outcome, session=session, unsaved=unsaved)
+        observer.note(error.message)
+        return dataclasses.replace(outcome, unsaved=error.message)
+    return outcome
 
 
 def source_texts(inspection: Inspection, began: datetime) -> dict[str, str]:

@@ -9,11 +9,12 @@ import pytest
 
 import pipeline_bench
 from pipeline_bench import library, plugins
-from pipeline_bench.errors import ScenarioError, UsageError
+from pipeline_bench.errors import ScenarioError, SessionError, UsageError
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.run import diagnosis
 from pipeline_bench.run.comparison import Outcome
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario.load import load
 from tests.unit import diagnoses
@@ -137,6 +138,27 @@ def test_a_script_is_named_with_numbers_or_texts(tmp_path: Path, monkeypatch: py
         library.diagnose(str(script), arguments="--epochs 3")
     with pytest.raises(UsageError, match="goes with a whole script"):
         library.diagnose(f"{script}:make_dataset", arguments=["--epochs", "3"])
+
+
+@pytest.mark.parametrize(("interrupted", "raised"), [(False, SessionError), (True, KeyboardInterrupt)])
+def test_a_session_that_a_full_disk_cut_off_is_not_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool, raised: type[BaseException]
+) -> None:
+    def cut_off(*_: object, **__: object) -> Outcome:
+        return Outcome(diagnoses.session(), tmp_path, interrupted=interrupted, unsaved="No space left on device.")
+
+    monkeypatch.setattr(library, "run_comparison", cut_off)
+    monkeypatch.setattr(diagnosis, "run_diagnosis", cut_off)
+    (tmp_path / "train.py").write_text("def make_dataset():\n    return data\n")
+    with pytest.raises(raised):
+        library.compare("two_layer")
+    with pytest.raises(raised):
+        library.diagnose(f"{tmp_path}/train.py:make_dataset")
+
+
+def test_a_diagnosis_that_a_full_disk_cut_off_stays_so_where_its_code_is_saved(tmp_path: Path) -> None:
+    outcome = Outcome(diagnoses.session(), tmp_path, interrupted=False, unsaved="No space left on device.")
+    assert diagnosis._with_code(outcome, Observer()).unsaved == "No space left on device."
 
 
 def test_what_is_no_function_is_refused() -> None:
