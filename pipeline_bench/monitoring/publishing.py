@@ -52,8 +52,6 @@ class Publisher:
         self._published_ns = self._step_ns = time.monotonic_ns()
         self._published = Totals()
         self._path: Path | None = None
-        self._lock: tuple[int, tuple[int, int] | None] = -1, None
-        """The descriptor, and the file that it is of."""
         try:
             self._open()
         except OSError:
@@ -65,8 +63,7 @@ class Publisher:
             return
         jobs.sweep(folder)
         path = folder / f"{secrets.token_hex(8)}{jobs.ENDING}"
-        lock = jobs.hold(path)
-        self._lock = lock, files.identity(lock)
+        jobs.hold(path)
         self._path = path
 
     @property
@@ -105,7 +102,7 @@ class Publisher:
 
     def end(self, figures: JobSummary, folder: Path | None) -> None:
         """Publish the figures of the whole job, and that it has ended; safe to call twice."""
-        if self._path is None:
+        if (path := self._path) is None:
             return
         self._write(
             steps=figures.steps,
@@ -116,20 +113,18 @@ class Publisher:
             folder=None if folder is None else str(folder.absolute()),
             **_verdict(figures),
         )
-        self._let_go()
+        self._let_go(path)
 
     def withdraw(self) -> None:
         """Remove what was published, and publish nothing any more; safe to call twice."""
         if self._path is None or self._status.pid != os.getpid():
             return
         jobs.remove(self._path)
-        self._let_go()
+        self._let_go(self._path)
 
-    def _let_go(self) -> None:
+    def _let_go(self, path: Path) -> None:
         self._path = None
-        descriptor, file = self._lock
-        if file == files.identity(descriptor):
-            os.close(descriptor)
+        jobs.release(path)
 
     def _keep(self, **values: float | None) -> None:
         """Take one more second into the histories, and the newest figures into the status."""

@@ -23,8 +23,8 @@ KEPT_JOBS = 50
 LATE_S = 5.0
 """A job that has written nothing for this long, where it writes each second, is stopped, or does not get to it."""
 _LARGEST_BYTES = 64 * 1024
-_held: set[Path] = set()
-"""The locks of this process' own jobs."""
+_held: dict[Path, tuple[int, tuple[int, int] | None]] = {}
+"""The locks of this process' own jobs, each with its descriptor and what that is of, as `files.identity` has it."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def _jobs(folder: Path) -> Iterator[WatchedJob]:
         yield WatchedJob(status, state, silent_s)
 
 
-def hold(path: Path) -> int:
-    """Lock a new job's place until the descriptor that is returned is closed, or the process ends.
+def hold(path: Path) -> None:
+    """Lock a new job's place until `release`, or until the process ends.
 
     The lock is the process' and not the descriptor's: a fork of the job does not keep it when the job is gone.
 
@@ -90,8 +90,14 @@ def hold(path: Path) -> int:
     lock = _lock_of(path)
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    _held.add(lock)
-    return descriptor
+    _held[lock] = descriptor, files.identity(descriptor)
+
+
+def release(path: Path) -> None:
+    """Unlock the place of a job that has ended, so that its files are removed in time; safe to call twice."""
+    descriptor, file = _held.pop(_lock_of(path), (-1, None))
+    if file is not None and file == files.identity(descriptor):  # else a program has closed it
+        os.close(descriptor)
 
 
 def _lock_of(path: Path) -> Path:

@@ -47,7 +47,8 @@ def the_job() -> WatchedJob:
 def test_a_file_that_has_the_number_of_a_closed_lock_stays_open(folder: Path, tmp_path: Path, end: str) -> None:
     """A daemon closes all files that it has not opened; what it opens then has their numbers."""
     job = publisher()
-    descriptor, _ = job._lock
+    assert job._path is not None
+    descriptor, _ = jobs._held[jobs._lock_of(job._path)]
     other = os.open(tmp_path / "other", os.O_CREAT | os.O_WRONLY)
     os.dup2(other, descriptor)
     if end == "end":
@@ -143,7 +144,6 @@ def test_a_fork_leaves_the_file_of_its_parent_alone() -> None:
 
 def test_what_ended_long_ago_is_removed_and_what_is_too_much(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "KEPT_JOBS", 3)
-    monkeypatch.setattr(jobs, "_held", set())
     folder.mkdir(mode=0o700)
     for number in range(6):
         file = folder / f"{number}{jobs.ENDING}"
@@ -155,6 +155,23 @@ def test_what_ended_long_ago_is_removed_and_what_is_too_much(folder: Path, monke
     found, _ = jobs.find_jobs()
     assert [job.status.pid for job in found] == [2, 1, 0]
     assert len(list(folder.iterdir())) == 6
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_the_files_of_jobs_that_ended_in_a_process_are_removed_there_as_well(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
+    monkeypatch.setattr(jobs, "KEPT_JOBS", 0)
+    lives, ends = publisher(), publisher()
+    for job in (lives, ends):
+        job.publish(Totals(), FIGURES, None)
+    if closed:  # as a daemon does, which is no reason to keep them
+        assert ends._path is not None
+        os.close(jobs._held[jobs._lock_of(ends._path)][0])
+    ends.end(FIGURES, None)
+    publisher()
+    assert [job.status.ended for job in jobs.find_jobs()[0]] == [False]
+    assert len(list(folder.glob("*.lock"))) == 2, "of the job that lives, and of the newest"
 
 
 @pytest.mark.parametrize(
