@@ -138,7 +138,8 @@ def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str,
         folder: where each watched process leaves its record.
         out: where sessions go.
     """
-    own = {name: value for name, value in own.items() if name not in _of_python(own)}
+    set_by_python = _of_python(own)
+    own = {name: value for name, value in own.items() if name not in set_by_python}
     # An empty entry would put the working directory on the path, where it was not.
     path = os.pathsep.join(part for part in (str(SITE), own.get("PYTHONPATH", "")) if part)
     package = os.pathsep.join((sys.prefix, str(Path(__file__).parents[2])))
@@ -155,10 +156,11 @@ def environment_of(own: Mapping[str, str], folder: Path, out: Path) -> dict[str,
 
 def _of_python(own: Mapping[str, str]) -> Collection[str]:
     """Return the variables that Python itself has set: LC_CTYPE, where no locale is (PEP 538)."""
+    if own.get("LC_CTYPE") not in _COERCED:
+        return ()
     with suppress(OSError):
         given = Path("/proc/self/environ").read_bytes().split(b"\0")
-        if own.get("LC_CTYPE") in _COERCED and not any(each.startswith(b"LC_CTYPE=") for each in given):
-            return ("LC_CTYPE",)
+        return () if any(each.startswith(b"LC_CTYPE=") for each in given) else ("LC_CTYPE",)
     return ()
 
 

@@ -68,6 +68,22 @@ def test_a_copy_of_the_loader_that_patches_is_one(tmp_path: Path) -> None:
     assert done.stdout.split() == ["_PatchingLoader", "_PatchingLoader"]
 
 
+@pytest.mark.parametrize(("given", "reads"), [({}, 0), ({"LC_CTYPE": "C.UTF-8"}, 1)])
+def test_what_the_environment_was_is_read_once_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], reads: int
+) -> None:
+    read: list[Path] = []
+
+    def as_given(path: Path) -> bytes:
+        read.append(path)
+        return b"HOME=/\0"
+
+    monkeypatch.setattr(Path, "read_bytes", as_given)
+    own = environment_of({"HOME": "/", "TERM": "dumb", "USER": "me", **given}, tmp_path, tmp_path)
+    assert len(read) == reads
+    assert "LC_CTYPE" not in own, "Python itself has set it"
+
+
 def test_a_command_waits_for_the_import_of_nothing_that_measures_it() -> None:
     program = (
         "import sys\nfrom pipeline_bench.cli import hosts\nfrom pipeline_bench.hosts.ranks import of_training\n"
