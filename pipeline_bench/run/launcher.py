@@ -12,7 +12,6 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,14 +24,14 @@ from pipeline_bench.model.events import Event, decode
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.child import end_whole, start_module
 from pipeline_bench.system import files, interrupts
-from pipeline_bench.system.processes import queued_s
+from pipeline_bench.system.processes import module_command, queued_s
 from pipeline_bench.text import units
 from pipeline_bench.worker.recorder import CLOSED_EXIT_CODE
 from pipeline_bench.worker.server import MESSAGE_LIMIT_BYTES, NOT_BEGUN_EXIT_CODE
 
 LauncherName = Literal["forkserver", "fresh"]
 
-SERVER = "pipeline_bench.worker.server"
+SERVER, TRIAL = "pipeline_bench.worker.server", "pipeline_bench.worker.main"
 _READ_BYTES = 1 << 18
 _SERVER_READY_S = 60.0
 _SERVER_ANSWER_S = 20.0
@@ -250,7 +249,7 @@ def fresh_launcher(log: Path) -> TrialServer:
 
     It is slower to start a trial by TensorFlow's import, and works everywhere.
     """
-    return TrialServer(log, (sys.executable, "-P", "-m", "pipeline_bench.worker.main"))
+    return TrialServer(log, module_command(TRIAL, detached=True))  # the server's child, which that sees to
 
 
 def best_launcher(log: Path, prefer: LauncherName = "forkserver") -> tuple[TrialServer, str | None]:

@@ -10,12 +10,14 @@ import sys
 from collections import Counter
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.events import Event, Failed
 from pipeline_bench.model.trial import plan
+from pipeline_bench.run import launcher
 from pipeline_bench.run.child import call
 from pipeline_bench.run.launcher import TrialServer, best_launcher, explain_exit, stderr_tail, trim
 from tests.unit.records import scenario
@@ -173,10 +175,37 @@ def test_a_server_that_cannot_import_is_replaced_by_fresh_interpreters(
     broken.mkdir()
     (broken / "__init__.py").write_text("raise ImportError('planted: a broken wheel')\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *(path for path in sys.path if path)]))
-    launcher, reason = best_launcher(tmp_path / "log")
-    launcher.close()
-    assert launcher.name == "fresh"
+    chosen, reason = best_launcher(tmp_path / "log")
+    chosen.close()
+    assert chosen.name == "fresh"
     assert "planted: a broken wheel" in (reason or "")
+
+
+NOT_INSTALLED = """
+import sys
+class Hidden:
+    def find_spec(name, path=None, target=None):
+        if name == "pipeline_bench" and {checkout!r} not in sys.path:
+            raise ModuleNotFoundError("No module named 'pipeline_bench'")
+sys.path[:] = [each for each in sys.path if each != {checkout!r}]
+sys.meta_path.insert(0, Hidden)
+"""
+
+
+def test_a_checkout_that_is_not_installed_has_trials_in_fresh_interpreters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = Path(launcher.__file__).parents[2]
+    if checkout.name == "site-packages":
+        pytest.skip("the package lies beside what it needs")
+    (tmp_path / "sitecustomize.py").write_text(NOT_INSTALLED.format(checkout=str(checkout)))
+    monkeypatch.setattr(launcher, "TrialServer", lambda _, command: command)
+    command: Any = launcher.fresh_launcher(tmp_path / "log")
+    variables = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run(
+        [*command, "9"], input="{}", cwd=checkout, env=variables, capture_output=True, text=True, check=False
+    )
+    assert "validation errors for Trial" in ended.stderr, "it reads what it is to do"
 
 
 def test_where_no_process_can_be_started_one_message_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
