@@ -136,6 +136,7 @@ class Collectives:
         with tf.init_scope():  # the first one may be traced
             self._rings: dict[_Kind, Ring] = {"step": Ring(lasting=True), "ask": Ring(lasting=True)}
         self._eager: deque[tuple[int, int]] = deque()
+        self._reading = ForkedLock()
 
     def timed(self, launcher: Any, reduce: Callable[[Any], Any], tensor: Any) -> Any:
         """Return what a collective makes of this worker's tensor.
@@ -159,12 +160,16 @@ class Collectives:
             return stamped(lambda: reduce(tensor), lambda _, at_s, wait_s: ring.write(at_s, wait_s))
 
     def read(self, settled: bool) -> None:
-        """Take in what was measured since the last call; `settled` where no graph is running any more."""
-        eager = np.array([self._eager.popleft() for _ in range(len(self._eager))], np.int64).reshape(-1, 2)
-        self.account.add(eager, "eager")
-        for kind, ring in self._rings.items():
-            rows = ring.read(settled)
-            self.account.add(np.stack([rows.at_ns, rows.at_ns + rows.wait_ns], axis=1), kind)
+        """Take in what was measured since the last call; `settled` where no graph is running any more.
+
+        The threads that sample different loops call it, and what ends one: the rows of each kind stay in order.
+        """
+        with self._reading:
+            eager = np.array([self._eager.popleft() for _ in range(len(self._eager))], np.int64).reshape(-1, 2)
+            self.account.add(eager, "eager")
+            for kind, ring in self._rings.items():
+                rows = ring.read(settled)
+                self.account.add(np.stack([rows.at_ns, rows.at_ns + rows.wait_ns], axis=1), kind)
 
 
 def _before(launcher: Any) -> list[Any]:

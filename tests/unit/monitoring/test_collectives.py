@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
-from pipeline_bench.monitoring.collectives import Account, Ahead
+from pipeline_bench.monitoring.collectives import Account, Ahead, Collectives
 from pipeline_bench.monitoring.ring import RingRows
 from pipeline_bench.monitoring.steps import ENDED, StepRows
+from pipeline_bench.system.forks import ForkedLock
 
 MS = 1_000_000
 
@@ -47,6 +52,24 @@ def test_eager_collectives_count_though_later_ones_of_a_graph_are_known_first() 
     both = account((25, 27))
     both.add(np.array([[12, 14]], np.int64) * MS, "eager")
     assert both.step_ms(steps((10, 20), (20, 30)), 0) == pytest.approx(2.0)
+
+
+class CountedSlowly(deque[tuple[int, int]]):
+    def __len__(self) -> int:
+        count = super().__len__()
+        time.sleep(0.1)
+        return count
+
+
+def test_two_loops_samplers_take_each_collective_once() -> None:
+    """The second would take what the first has counted, and raise."""
+    both = Collectives.__new__(Collectives)  # without TensorFlow's rings
+    both.account, both._rings, both._reading = Account(), {}, ForkedLock()
+    both._eager = CountedSlowly([(12 * MS, 14 * MS)])
+    with ThreadPoolExecutor(2) as threads:
+        for read in [threads.submit(both.read, settled=True) for _ in range(2)]:
+            read.result()
+    assert both.account.step_ms(steps((10, 20), (20, 30)), 0) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
