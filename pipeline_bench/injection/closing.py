@@ -88,11 +88,11 @@ def _startable(ended: EndedCommand) -> Iterator[tuple[ProcessRecord, WatchedTrai
 
 def _not_selected(ended: EndedCommand) -> Iterator[str]:
     """Yield why the training that is worth a diagnosis most has no command for one."""
-    _, training, _ = next(_startable(ended), (None, None, None))
-    if training is not None and training.is_of_later_data:
+    record, training, _ = next(_startable(ended), (None, None, None))
+    if record is not None and training is not None and training.is_of_later_data:
         yield (
-            f"no next for {training.name}: diagnose --training {training.selector} measures the first data of that "
-            "line, unless --dataset names the variable that holds these"
+            f"no next for {_name(training, record)}: diagnose --training {training.selector} measures the first data "
+            "of that line, unless --dataset names the variable that holds these"
         )
 
 
@@ -177,10 +177,11 @@ def _figures(training: WatchedTraining) -> str:
 
 def _name(training: WatchedTraining, record: ProcessRecord) -> str:
     """Return a training's name, with its number where its process has called `fit` several times."""
+    if training.number is None:
+        return f"loop of {training.of}{f', data {training.data_number}' if training.is_of_later_data else ''}"
     fits = [each.number for each in record.trainings if each.number is not None]
-    if training.number is None or (max(fits) == 1 and not record.more):
-        return training.name
-    return training.name.replace("fit", f"fit {training.number}", 1)
+    is_only = max(fits) == 1 and not record.more
+    return f"fit of {training.of}" if is_only else f"fit {training.number} of {training.of}"
 
 
 def _of_short(fits: Sequence[WatchedTraining], more: int) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -25,7 +24,8 @@ from pipeline_bench.text import Text
 class WatchedTraining(BaseModel):
     """One training that was seen: a call of `fit`, or a loop over a dataset."""
 
-    name: Text
+    of: Text
+    """The program's name; of a loop its line, with the library's that has it: ``train.py:31, by loop.py:7``."""
     steps: int
     input_wait_share: float | None
     verdict: Text
@@ -41,6 +41,10 @@ class WatchedTraining(BaseModel):
     remarks: tuple[Text, ...] = ()
     number: int | None = None
     """Of a `fit`: which of the process it is, from 1."""
+    line_number: int | None = None
+    """Of a loop: where it stands in its file."""
+    data_number: int = 1
+    """Of a loop: which it is of those of its line, by what they iterate over."""
     seconds: float = 0.0
     """How long its steps took in all."""
 
@@ -52,12 +56,12 @@ class WatchedTraining(BaseModel):
     @property
     def is_of_later_data(self) -> bool:
         """Whether its line iterated over other data before, which a diagnosis of the line measures."""
-        return self.number is None and re.search(r", data \d+$", self.name) is not None
+        return self.data_number > 1
 
     @property
     def selector(self) -> str:
         """What ``diagnose --training`` takes for it: the number of a `fit`, the line of a loop."""
-        return str(self.number) if self.number is not None else self.name.partition(",")[0].rpartition(":")[2]
+        return str(self.line_number if self.number is None else self.number)
 
 
 class ProcessRecord(BaseModel):

@@ -10,6 +10,8 @@ from json import dumps  # as it is now: a program may replace it
 from pathlib import Path
 from typing import Any
 
+from pipeline_bench.injection.places import Loop
+
 # Why something is not watched.
 ASYNCHRONOUS = (
     "a tf.function, or eager code, that trains on a GPU on what no tf.data pipeline, DataLoader or grain gives it: its "
@@ -28,25 +30,26 @@ def of_fit(training: tuple[int, Any]) -> dict[str, Any] | None:
     number, monitor = training
     if monitor.kept is None:
         return None
-    return {**_training(f"fit of {program()}", monitor.kept), "number": number}
+    return {**_training(program(), monitor.kept), "number": number}
 
 
-def of_loop(where: str, loop: Any, only_reads: bool) -> dict[str, Any] | None:
+def of_loop(where: Loop, loop: Any, only_reads: bool) -> dict[str, Any] | None:
     """Return the entry of a loop; None where nothing was kept.
 
     Args:
-        where: its line.
+        where: its line, and which of that line's.
         loop: what watches it.
         only_reads: whether it trains nothing.
     """
     if loop.record.kept is None:
         return None
-    its_own = {"on_tf_data": loop.on_tf_data, "remarks": loop.remarks, "trains": not only_reads}
+    place = {"line_number": where.line.number, "data_number": where.data_number}
+    its_own = {**place, "on_tf_data": loop.on_tf_data, "remarks": loop.remarks, "trains": not only_reads}
     if only_reads:  # what it took in all, and not what figures are of
         time = loop.passes.wall_time()
         spent_ns = sum(each.first_step_ns + each.steps_ns for each in time.epochs) if time is not None else 0
         its_own |= {"steps": loop.passes.taken, "seconds": spent_ns / 1e9}
-    return {**_training(f"loop of {where}", loop.record.kept, timed=not only_reads), **its_own}
+    return {**_training(str(where.line), loop.record.kept, timed=not only_reads), **its_own}
 
 
 def program() -> str:
@@ -69,11 +72,11 @@ def folder() -> str | None:
         return None
 
 
-def _training(name: str, kept: Any, timed: bool = True) -> dict[str, Any]:
+def _training(of: str, kept: Any, timed: bool = True) -> dict[str, Any]:
     figures, folder = kept.figures, kept.folder
     spent = kept.session.wall_time if timed else None
     return {
-        "name": name,
+        "of": of,
         "steps": figures.steps,
         "seconds": figures.steps * (figures.step_ms or 0.0) / 1e3,
         "input_wait_share": figures.input_wait_share,

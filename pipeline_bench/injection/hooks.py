@@ -20,6 +20,7 @@ from typing import Any
 
 from pipeline_bench.injection import OUT_VARIABLE, entries, no_collection
 from pipeline_bench.injection.functions import Call, Functions
+from pipeline_bench.injection.places import Line
 from pipeline_bench.injection.watched_loops import WatchedLoops
 from pipeline_bench.system.files import RUN_VARIABLE
 from pipeline_bench.system.interrupts import raised_by_handler
@@ -165,7 +166,7 @@ class Watched:
     def _is_in_library(self) -> bool:
         return bool(getattr(self._in_library, "depth", 0))
 
-    def _probed(self, dataset: Any, line: Callable[[Any], str | None], data: Any = None) -> Any:
+    def _probed(self, dataset: Any, line: Callable[[Any], Line | None], data: Any = None) -> Any:
         """Return the dataset, timed where its loop over `data` is watched, and the program does not time it itself."""
         probe = sys.modules.get("pipeline_bench.monitoring.probe")
         if probe is not None and isinstance(dataset, probe.ProbedDataset):
@@ -308,7 +309,7 @@ class Watched:
         loop = self._guarded(lambda: self._watched_loop(_lines().of_user(), begin, data))
         return iterator if loop is None else self._guarded(lambda: loop.timed(iterator), iterator)
 
-    def _loop(self, line: Callable[[Any], str | None], data: Any = None) -> Any:
+    def _loop(self, line: Callable[[Any], Line | None], data: Any = None) -> Any:
         def begin(where: str) -> Any:
             with no_collection():
                 from pipeline_bench.monitoring.loop import DatasetMonitor
@@ -317,7 +318,7 @@ class Watched:
 
         return self._watched_loop(line(_lines()), begin, data)
 
-    def _watched_loop(self, where: str | None, begin: Callable[[str], Any], data: Any = None) -> Any:
+    def _watched_loop(self, where: Line | None, begin: Callable[[str], Any], data: Any = None) -> Any:
         """Return what watches the loop of a line over these data; None where it is to be left alone."""
         if where is None:
             return None
@@ -384,7 +385,7 @@ def _lines() -> Any:
     return lines
 
 
-_traced: Callable[[Any], str | None] = operator.methodcaller("of_traced", by_itself=False)
+_traced: Callable[[Any], Line | None] = operator.methodcaller("of_traced", by_itself=False)
 
 
 def imported(module: Any) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from pipeline_bench.injection.places import Line
 from pipeline_bench.tfdata import user_code
 
 _PACKAGE = str(Path(__file__).parents[1])
@@ -31,8 +32,8 @@ _MAKES_BATCHES = (
 """Calls what makes the samples of a batch: a function or a generator of a pipeline, a data set of a loader's."""
 
 
-def of_loop() -> str | None:
-    """Return the file and line of the user's own code that iterates over a dataset, itself or by a library for it.
+def of_loop() -> Line | None:
+    """Return the line of the user's own code that iterates over a dataset, itself or by a library for it.
 
     None where TensorFlow or Keras does it, and where a batch is made so.
     """
@@ -43,7 +44,7 @@ def of_loop() -> str | None:
             continue
         whose = user_code.origin(file)
         if whose == "user":
-            return None if _makes_batches(frame) else f"{_name(file)}:{frame.f_lineno}{library}"
+            return None if _makes_batches(frame) else Line(_name(file), frame.f_lineno, library)
         if whose == "tensorflow":
             return None
         if whose == "library" and not library:
@@ -51,8 +52,8 @@ def of_loop() -> str | None:
     return None
 
 
-def of_traced(by_itself: bool) -> str | None:
-    """Return the file and line, before AutoGraph's conversion, of the loop that is traced, or that calls what takes.
+def of_traced(by_itself: bool) -> Line | None:
+    """Return the line, before AutoGraph's conversion, of the loop that is traced, or that calls what takes.
 
     None where a function of a pipeline is traced: what that iterates over is no training's input.
 
@@ -64,11 +65,11 @@ def of_traced(by_itself: bool) -> str | None:
     if any(frame.f_code.co_filename.endswith(_OF_PIPELINES) for frame in user_code.outward(sys._getframe(1))):
         return None
     place = user_code.location()
-    return None if place is None else f"{_name(place.file)}:{place.line}"
+    return None if place is None else Line(_name(place.file), place.line)
 
 
-def of_user() -> str | None:
-    """Return the file and line of the user's own code that iterates, itself or by a library that trains for it.
+def of_user() -> Line | None:
+    """Return the line of the user's own code that iterates, itself or by a library that trains for it.
 
     None where there is no code of the user's, as in a worker of the loader's own, and where it makes a batch.
     """
@@ -76,7 +77,7 @@ def of_user() -> str | None:
     for frame in user_code.outward(sys._getframe(1)):
         file = frame.f_code.co_filename
         if user_code.origin(file) == "user" and not _is_no_program(file):
-            return None if _makes_batches(frame) else f"{_name(file)}:{frame.f_lineno}{library}"
+            return None if _makes_batches(frame) else Line(_name(file), frame.f_lineno, library)
         if not library and user_code.origin(file) == "library" and not _is_loader(file):
             library = _by(frame)
     return None
@@ -98,7 +99,7 @@ def _is_on_path(file: str) -> bool:
 
 
 def _by(frame: FrameType) -> str:
-    return f", by {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def _makes_batches(frame: FrameType) -> bool:

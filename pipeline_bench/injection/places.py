@@ -5,10 +5,32 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 _PATIENCE = 2
 """Loops of a line whose data did not come again, from which on new data beside them belong to the last of these."""
+
+
+class Line(NamedTuple):
+    """A line of the program that takes batches, by itself or by a library that it calls."""
+
+    file: str
+    number: int
+    by: str = ""
+    """The library's line, ``loop.py:7``; empty where it takes them itself."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number}{self.by and ', by '}{self.by}"
+
+
+class Loop(NamedTuple):
+    """A loop of a line: the one over its first data, or over later ones."""
+
+    line: Line
+    data_number: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.line}, data {self.data_number}" if self.data_number > 1 else str(self.line)
 
 
 @dataclass(eq=False)
@@ -16,14 +38,14 @@ class _Place:
     """One loop of a line.
 
     Attributes:
-        name: the line, and which of its data where that is not the first.
+        loop: the line, and which of its data.
         path: from where it was called.
         data: what it iterates over.
         again: whether some of that came again.
         taken: the number of its latest batch when it last began to iterate.
     """
 
-    name: str
+    loop: Loop
     path: int
     data: list[weakref.ref[Any]]
     again: bool = False
@@ -37,46 +59,45 @@ class _Place:
 
 
 class Places:
-    """The loops of all lines, by name.
+    """The loops of all lines.
 
     A new object at a line, as one made for each epoch, takes the place of one that is gone, and else is another loop's.
     """
 
     def __init__(self) -> None:
-        self._of_line: dict[str, list[_Place]] = {}
+        self._of_line: dict[Line, list[_Place]] = {}
         self._latest: _Place | None = None
 
-    def name(self, where: str, path: int, data: Any, taken: Callable[[str], int]) -> str:
-        """Return the name of the loop that begins to iterate.
+    def loop(self, line: Line, path: int, data: Any, taken: Callable[[Loop], int]) -> Loop:
+        """Return the loop that begins to iterate.
 
         Args:
-            where: the loop's line.
+            line: its own.
             path: from where it was called, by any number.
             data: what it iterates over; None: not known, so that all of them are one loop.
-            taken: gives the number of the latest batch of the loop of a name; 0: it has taken none; less: it is not
-                watched.
+            taken: gives the number of the latest batch of a loop; 0: it has taken none; less: it is not watched.
         """
         try:
             reference = weakref.ref(data)
         except TypeError:  # None, or an object that cannot be referred to so
-            return where
-        places = self._of_line.setdefault(where, [])
+            return Loop(line)
+        places = self._of_line.setdefault(line, [])
         place = next((each for each in places if any(of() is data for of in each.data)), None)
         if place is not None:
             place.again = True
         else:
             place = self._of_new(places, path, taken)
             if place is None:
-                place = _Place(f"{where}, data {len(places) + 1}" if places else where, path, [])
+                place = _Place(Loop(line, len(places) + 1), path, [])
                 places.append(place)
             place.data.append(reference)
-        self._latest, place.taken = place, max(0, taken(place.name))
-        return place.name
+        self._latest, place.taken = place, max(0, taken(place.loop))
+        return place.loop
 
-    def _of_new(self, places: list[_Place], path: int, taken: Callable[[str], int]) -> _Place | None:
+    def _of_new(self, places: list[_Place], path: int, taken: Callable[[Loop], int]) -> _Place | None:
         """Return which of a line's loops iterates over an object that was not seen before; None: another one does."""
         latest = self._latest
-        if latest in places and latest is not None and latest.taken == taken(latest.name):
+        if latest in places and latest is not None and latest.taken == taken(latest.loop):
             return latest  # nothing was taken since: one loop takes from both, as by `zip`
         same = [each for each in places if each.path == path]
         free = next((each for each in same if each.is_free), None)

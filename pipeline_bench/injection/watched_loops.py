@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pipeline_bench.injection.places import Places
+from pipeline_bench.injection.places import Line, Loop, Places
 
 WATCHED_LOOPS = 4
 """Loops that are watched in a process, identified by the line of the `for`, and by what they iterate over."""
@@ -25,13 +25,13 @@ class WatchedLoops:
     """Those of one process."""
 
     def __init__(self) -> None:
-        self._by_line: dict[str, Any] = {}
+        self._by_line: dict[Loop, Any] = {}
         self._places = Places()
         self._by_function: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
         """Those that were traced with a `tf.function`."""
-        self._looks: set[str] = set()
+        self._looks: set[Loop] = set()
         """Lines that looked at a batch, and made room for a loop."""
-        self._unwatched: dict[str, None] = {}
+        self._unwatched: dict[Loop, None] = {}
         """Lines for which there was no room, as they came."""
         self._batch = self._calls = 0
         """The number of the last batch of any loop at the last call that trains; such calls since that batch."""
@@ -45,17 +45,17 @@ class WatchedLoops:
         self._hears = False
         """Whether any call, or function, was seen to train: of PyTorch, JAX and others none ever is."""
 
-    def of(self, where: str, begin: Callable[[str], Any], function: Any = None, data: Any = None, path: int = 0) -> Any:
+    def of(self, line: Line, begin: Callable[[str], Any], function: Any = None, data: Any = None, path: int = 0) -> Any:
         """Return what watches the loop of a line over these data; None where it is to be left alone.
 
         Args:
-            where: the line.
+            line: its own.
             begin: begins to watch it, under the name that it is given.
             function: the `tf.function` that it is in.
             data: what it iterates over, where that is known.
             path: from where it is called, by any number.
         """
-        where = self._places.name(where, path, data, self._last_taken)
+        where = self._places.loop(line, path, data, self._last_taken)
         if where in self._looks:
             return None
         if where not in self._by_line:
@@ -63,7 +63,7 @@ class WatchedLoops:
                 self._unwatched[where] = None
                 return None
             self._unwatched.pop(where, None)
-            loop = self._by_line[where] = begin(where)
+            loop = self._by_line[where] = begin(str(where))
             loop.trains_in = None if loop.by_calls else self._trains_in
         else:
             self._by_line[where].begin_pass()
@@ -71,7 +71,7 @@ class WatchedLoops:
             self._by_function.setdefault(function, []).append(self._by_line[where])
         return self._by_line[where]
 
-    def _last_taken(self, where: str) -> int:
+    def _last_taken(self, where: Loop) -> int:
         loop = self._by_line.get(where)
         if loop is None:
             return -1
@@ -81,7 +81,7 @@ class WatchedLoops:
     @property
     def unwatched(self) -> list[str]:
         """The lines of loops that are not watched, since as many as are watched at most came before them."""
-        return list(self._unwatched)
+        return list(map(str, self._unwatched))
 
     @property
     def have_trained(self) -> bool:
@@ -158,7 +158,7 @@ class WatchedLoops:
         in_graphs = any(each.takes_in_graphs for each in self._by_line.values())
         return not (loop.saw_training or loop.in_training or in_graphs or loop.called - {False})
 
-    def shown(self, fits: bool) -> Iterator[tuple[str, Any]]:
+    def shown(self, fits: bool) -> Iterator[tuple[Loop, Any]]:
         """Yield the loops with their lines, without those that only look where something else trains.
 
         Args:

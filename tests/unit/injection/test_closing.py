@@ -16,10 +16,9 @@ from pipeline_bench.injection.watched_loops import WATCHED_LOOPS
 
 
 def ended(command: str, program: str, verdict: str = "input-bound", number: int | None = 1) -> EndedCommand:
-    name = f"loop of {program}:31, by fast.py:7" if number is None else f"fit of {program}"
-    training = WatchedTraining(
-        name=name, steps=100, input_wait_share=0.9, verdict=verdict, line="waits", folder=None, number=number
-    )
+    of, line = (f"{program}:31, by fast.py:7", 31) if number is None else (program, None)
+    figures = {"steps": 100, "input_wait_share": 0.9, "verdict": verdict, "line": "waits", "folder": None}
+    training = WatchedTraining.model_validate({"of": of, "number": number, "line_number": line, **figures})
     record = ProcessRecord(
         pid=7,
         program=program,
@@ -88,23 +87,35 @@ def test_of_the_loops_that_starve_the_one_that_waits_longest_is_diagnosed_where_
 ) -> None:
     (record,) = ended("python train.py", "train.py", number=None).records
     (starved,) = record.trainings
-    well = starved.model_copy(update={"verdict": "not input-bound", "input_wait_share": 0.02, "name": "train.py:9"})
-    others = (well, starved.model_copy(update={"name": "loop of train.py:40"}), starved)
+    well = starved.model_copy(update={"verdict": "not input-bound", "input_wait_share": 0.02, "line_number": 9})
+    others = (well, starved.model_copy(update={"line_number": 40}), starved)
     trainings = tuple(each.model_copy(update={"seconds": s}) for each, s in zip(others, seconds, strict=True))
     job = replace(ended("", "a.py"), records=(record.model_copy(update={"trainings": trainings}),))
     command = f"pipeline-bench diagnose train.py --training {expected}"
     assert next_command(job) == (expected and command)
 
 
+def test_a_comma_in_a_files_name_and_data_in_one_are_its_own() -> None:
+    (record,) = ended("python train,v2.py", "train,v2.py", number=None).records
+    well = record.trainings[0].model_copy(update={"verdict": "not input-bound"})
+    job = replace(ended("", ""), records=(record.model_copy(update={"trainings": (well, *record.trainings)}),))
+    assert next_command(job) == "pipeline-bench diagnose train,v2.py --training 31"
+    several = ended("python fit, data 2", "fit, data 2", number=2)
+    assert lines(several, ["python"])[0] == "fit 2 of fit, data 2: waits"
+    assert lines(ended("python refit.py", "refit.py", number=None), ["python"])[0].startswith("loop of refit.py:31")
+
+
 def test_of_several_data_of_a_line_only_the_first_is_diagnosed_and_it_is_told_why() -> None:
     (record,) = ended("python train.py", "train.py", number=None).records
     (first,) = record.trainings
     first = first.model_copy(update={"seconds": 1.0})
-    second = first.model_copy(update={"name": f"{first.name}, data 2", "seconds": 9.0})
+    second = first.model_copy(update={"data_number": 2, "seconds": 9.0})
     for trainings, expected in (((second,), None), ((first, second), None), ((first,), "")):
         job = replace(ended("", ""), records=(record.model_copy(update={"trainings": trainings}),))
         assert next_command(job) == (None if expected is None else "pipeline-bench diagnose train.py")
-        told = [line for line in lines(job, ["python"]) if line.startswith(f"no next for {second.name}: ")]
+        told = [
+            line for line in lines(job, ["python"]) if line.startswith(f"no next for loop of {second.of}, data 2: ")
+        ]
         assert len(told) == (expected is None)
         assert all("--training 31" in line and "--dataset" in line for line in told)
     both = tuple(each.model_copy(update={"seconds": 9.0}) for each in (first, second))
@@ -118,7 +129,7 @@ def test_a_loop_that_only_reads_gets_no_verdict_and_is_not_diagnosed() -> None:
     reads = record.trainings[0].model_copy(update={"trains": False, "seconds": 2.5})
     job = replace(job, records=(record.model_copy(update={"trainings": (reads,)}),))
     assert next_command(job) is None
-    assert f"{reads.name}: 100 batches in 2.50 s; nothing was seen to train on them" in lines(
+    assert f"loop of {reads.of}: 100 batches in 2.50 s; nothing was seen to train on them" in lines(
         job, ["python", "train.py"]
     )
 

@@ -15,6 +15,7 @@ import pytest
 from rich.progress import track
 
 from pipeline_bench.injection import entries, lines
+from pipeline_bench.injection.places import Line
 from pipeline_bench.tfdata import user_code
 
 LOOP = "def where(of_loop):\n    return of_loop()\n"
@@ -24,8 +25,11 @@ def where(file: str) -> str | None:
     """The line of a loop in that file."""
     scope: dict[str, Any] = {}
     exec(compile(LOOP, file, "exec"), scope)
-    found: str | None = scope["where"](lines.of_loop)
-    return found
+    return text(scope["where"](lines.of_loop))
+
+
+def text(line: Line | None) -> str | None:
+    return None if line is None else str(line)
 
 
 @pytest.mark.parametrize("loaded", [False, True])
@@ -44,7 +48,7 @@ def test_a_loop_is_called_by_its_file_and_line_and_in_a_notebook_by_its_cell(
 def test_a_loop_over_a_progress_bar_is_the_loop_of_the_program() -> None:
     class Batches:
         def __iter__(self) -> Iterator[str | None]:
-            return iter([lines.of_loop()])
+            return iter([text(lines.of_loop())])
 
     (shown,) = track(Batches(), disable=True, total=1)
     assert shown is not None
@@ -65,7 +69,7 @@ def test_a_notebooks_kernel_is_called_so_and_cannot_be_started_again(monkeypatch
 
 def called_through(*files: str) -> tuple[str | None, str | None]:
     """The loops, over a dataset and over a DataLoader, of code that these files call one another's, outermost first."""
-    found: list[tuple[str | None, str | None]] = []
+    found: list[tuple[Line | None, Line | None]] = []
     scope: dict[str, Any] = {"of_loop": lines.of_loop, "of_user": lines.of_user}
     first, last = "of_loop(), of_user()", "found.append(called())"
     for body, file in [(first, "<first>"), *(("called()", file) for file in reversed(files)), (last, "<last>")]:
@@ -74,7 +78,8 @@ def called_through(*files: str) -> tuple[str | None, str | None]:
     thread = threading.Thread(target=scope["called"])  # without the frames of what runs the tests
     thread.start()
     thread.join()
-    return found[0]
+    over_dataset, over_loader = found[0]
+    return text(over_dataset), text(over_loader)
 
 
 SITE = "/env/lib/python3.12/site-packages"

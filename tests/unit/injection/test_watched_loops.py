@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pipeline_bench.injection.places import Line
 from pipeline_bench.injection.watched_loops import WATCHED_LOOPS, WatchedLoops
 from pipeline_bench.monitoring import record
 from pipeline_bench.monitoring.iterators import IteratorMonitor
@@ -43,7 +44,8 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., Any]]:
             begun.append(IteratorMonitor(name, "torch", tmp_path))
             return begun[-1]
 
-        return loops.of(where, make, data=data, path=path)
+        file, _, line = where.rpartition(":")
+        return loops.of(Line(file, int(line)), make, data=data, path=path)
 
     yield begin
     for each in begun:
@@ -52,7 +54,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
 def ended(loops: WatchedLoops, fits: bool = False) -> list[str]:
     loops.end(fits, lambda work: work())
-    return [where for where, loop in loops.shown(fits) if loop.record.kept is not None]
+    return [str(where) for where, loop in loops.shown(fits) if loop.record.kept is not None]
 
 
 def test_examples_that_are_shown_after_each_epoch_are_no_training(
