@@ -225,11 +225,10 @@ class TrialLog:
 
 def tracks(readings: Sequence[Reading]) -> tuple[Track, ...]:
     """Return one track a metric and source."""
-    keys = dict.fromkeys((reading.metric, reading.source) for reading in readings)
-    return tuple(
-        _track(metric, source, [r for r in readings if (r.metric, r.source) == (metric, source)])
-        for metric, source in keys
-    )
+    grouped: dict[tuple[str, str], list[Reading]] = {}
+    for reading in readings:
+        grouped.setdefault((reading.metric, reading.source), []).append(reading)
+    return tuple(_track(metric, source, own) for (metric, source), own in grouped.items())
 
 
 def _track(metric: str, source: str, readings: Sequence[Reading]) -> Track:

@@ -30,7 +30,7 @@ from pipeline_bench.model.events import (
 )
 from pipeline_bench.model.pipeline import KIND, MODEL_STEP, REBUILDING
 from pipeline_bench.model.trial import Trial, plan
-from pipeline_bench.run import follower
+from pipeline_bench.run import follower, trial_log
 from pipeline_bench.run.follower import reason, watch
 from pipeline_bench.run.launcher import Child
 from pipeline_bench.run.observer import Observer, Progress
@@ -124,6 +124,26 @@ def steps(first: int, end_s: Sequence[float], step_s: float = 0.01, wait_s: floa
 
 def follow(log: TrialLog, child: MadeUpChild, clock: Clock, observer: Observer | None = None) -> str:
     return watch(log, child, [Counter(clock)], observer or Observer(), cores=2, clock_ns=clock)
+
+
+class CountedReadings(list[Reading]):
+    passes = 0
+
+    def __iter__(self) -> Iterator[Reading]:
+        self.passes += 1
+        return super().__iter__()
+
+
+def test_the_readings_are_grouped_by_one_pass() -> None:
+    """It runs within a user's job, which may have a hundred thousand."""
+    readings = CountedReadings(Reading(f"m{at % 3}", "s", at, float(at)) for at in range(9))
+    found = trial_log.tracks(readings)
+    assert {track.metric: track.values and track.values.unpack().tolist() for track in found} == {
+        "m0": [0.0, 3.0, 6.0],
+        "m1": [1.0, 4.0, 7.0],
+        "m2": [2.0, 5.0, 8.0],
+    }
+    assert readings.passes == 1
 
 
 def test_a_trial_that_says_done_is_ok_and_its_process_is_closed(trial: Trial) -> None:
