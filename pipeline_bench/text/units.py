@@ -86,6 +86,11 @@ def percent(value_percent: float) -> str:
     return f"{text} %"
 
 
+def confidence(level: float) -> str:
+    """Return the level of an interval or of a verdict with all its digits: ``95 %``, ``99.8 %``."""
+    return f"{100 * level:.4g} %"
+
+
 @_dash_where_unknown
 def fraction(value: float) -> str:
     """Return a figure between 0 and 1 that is read as such, like AU: ``0.62``; three decimals below 0.1, ``0.031``."""

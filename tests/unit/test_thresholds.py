@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.analysis import thresholds as limit
+from pipeline_bench.analysis.stats import BOOTSTRAP_FROM_TRIALS, MANY_ROUNDS
 from pipeline_bench.hosts import together
 from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, MOST_BUDGET_S
+from pipeline_bench.report import html
 from pipeline_bench.tfdata import subsample
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -119,3 +121,20 @@ HOSTS = [
 )
 def test_a_page_gives_the_number_that_decides(page: str, text: str) -> None:
     assert text in " ".join((DOCS / page).read_text(encoding="utf-8").split())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Those of shares, AU and speed-ups are Student's t, with the usual scatter between rounds as a prior below "
+        f"{MANY_ROUNDS} rounds",
+        f"the other ones are Student's t below {BOOTSTRAP_FROM_TRIALS} trials, and bootstrapped from "
+        f"{BOOTSTRAP_FROM_TRIALS} on",
+        f"input-bound or host-bound from {percent(limit.BOUND_SHARE)} of the step, severely from "
+        f"{percent(limit.SEVERE_SHARE)}, and compute-bound from an AU of {limit.COMPUTE_BOUND_AU:.2f}",
+        f"plainly from a probability of {percent(limit.CERTAIN)} on, as probable from {percent(limit.PROBABLE)} on; "
+        "below, it is inconclusive",
+    ],
+)
+def test_the_html_page_gives_the_rules_that_decide(text: str) -> None:
+    assert text in " ".join(html.METHOD)

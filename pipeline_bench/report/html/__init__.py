@@ -15,8 +15,8 @@ from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from pipeline_bench.analysis import measured
-from pipeline_bench.analysis.stats import BOOTSTRAP_FROM_TRIALS
-from pipeline_bench.analysis.thresholds import BOUND_SHARE, COMPUTE_BOUND_AU, SEVERE_SHARE
+from pipeline_bench.analysis.stats import BOOTSTRAP_FROM_TRIALS, MANY_ROUNDS
+from pipeline_bench.analysis.thresholds import BOUND_SHARE, CERTAIN, COMPUTE_BOUND_AU, PROBABLE, SEVERE_SHARE
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import PLACEMENT_METHOD, facts, in_order, pipeline_tree, step_parts
 from pipeline_bench.report import diagnosis as words
@@ -27,15 +27,18 @@ from pipeline_bench.report.html.lanes import Clock, read_steps
 from pipeline_bench.report.html.timeline import timeline
 from pipeline_bench.text import TEXT, one_line, units
 
-_METHOD = (
+METHOD = (
     "Each trial runs in a process of its own; the trials of the variants take turns, because machines drift. A variant "
-    "is held against the ceiling trial of the same repeat, and speed-ups against the baseline's.",
+    "is held against the ceiling trial of the same round, and speed-ups against the baseline's.",
     "Warm-up is found afterwards in the step times themselves and left out of every figure, except of a total that is "
     "compared with a published one at the same number of steps.",
-    f"Intervals are 95 %, over trials and not over steps: Student's t below {BOOTSTRAP_FROM_TRIALS} trials, bootstrap "
-    f"from {BOOTSTRAP_FROM_TRIALS} on. Where an interval straddles the threshold that would decide, the verdict is "
-    f"inconclusive. A variant is input-bound or host-bound from {units.share(BOUND_SHARE)} of the step, severely from "
-    f"{units.share(SEVERE_SHARE)}, and compute-bound from an AU of {units.fraction(COMPUTE_BOUND_AU)}.",
+    "Intervals are 95 %, over rounds and not over steps. Those of shares, AU and speed-ups are Student's t, with the "
+    f"usual scatter between rounds as a prior below {MANY_ROUNDS} rounds; the other ones are Student's t below "
+    f"{BOOTSTRAP_FROM_TRIALS} trials, and bootstrapped from {BOOTSTRAP_FROM_TRIALS} on.",
+    f"A variant is input-bound or host-bound from {units.share(BOUND_SHARE)} of the step, severely from "
+    f"{units.share(SEVERE_SHARE)}, and compute-bound from an AU of {units.fraction(COMPUTE_BOUND_AU)}. The verdict is "
+    f"given plainly from a probability of {units.confidence(CERTAIN)} on, as probable from "
+    f"{units.confidence(PROBABLE)} on; below, it is inconclusive and names the plausible ones.",
 )
 
 _CODE = re.compile("`([^`]+)`")
@@ -66,7 +69,7 @@ def render(session: Session) -> str:
         placement_method=PLACEMENT_METHOD,
         environment=content.environment(session),
         configuration=content.configuration(session),
-        method=_METHOD,
+        method=METHOD,
         package=session.environment.package,
         schema=session.schema_version,
         plots=drawn,

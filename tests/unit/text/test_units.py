@@ -35,6 +35,7 @@ from pipeline_bench.text import units
         (units.precision, [None, math.inf, 0.0, 0.02, 0.07, 0.0204], "– | – | 0 % | 2 % | 7 % | 2.1 %"),
         (units.precision, [0.034, 0.0995, 0.1789, 0.0026], "3.4 % | 10 % | 18 % | 0.26 %"),
         (units.precision, [1.234, 10.0, 1.9e8], "130 % | 1000 % | >1000 %"),
+        (units.confidence, [0.85, 0.95, 0.975, 0.998], "85 % | 95 % | 97.5 % | 99.8 %"),
         (units.loss, [0.69314, 1.946e-05, 0.0, None], "0.6931 | 1.9e-05 | 0 | –"),
         (units.ending, [-9, -63, -200], "was killed by SIGKILL | was killed by signal 63 | was killed by signal 200"),
         (units.ending, [0, 2], "ended with exit code 0 | ended with exit code 2"),
