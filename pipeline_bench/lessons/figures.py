@@ -10,8 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from pipeline_bench.analysis import measured
+from pipeline_bench.analysis.speedups import throughput_over, tie
 from pipeline_bench.model.events import Placement
-from pipeline_bench.model.result import Interval, Result
+from pipeline_bench.model.result import Interval, Result, Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import NAME, REASON, one_line, units
 
@@ -21,11 +23,6 @@ Outcome = Literal["faster", "slower", "none", "unknown"]
 ``none`` says that there is no difference worth having, ``unknown`` that it was not measured well enough to say.
 """
 
-_ALIKE = 1.25
-"""Throughputs whose ratio lies within this and its inverse, interval included, count as no difference.
-
-Lessons have a few short trials a variant; on a quiet machine their intervals are well within it.
-"""
 _FEW_DISTURBED = 0.05
 """Of the trials: so few move no figure of a lesson, and no machine is ever wholly quiet."""
 _MULTIPLIES = "MatMul"
@@ -166,12 +163,7 @@ class VariantFigures:
     @property
     def outcome(self) -> Outcome:
         """What may be claimed of its throughput over the baseline's."""
-        interval = self.interval
-        if self.result is None or interval is None or self.result.speedup.difference is None:
-            return "unknown"
-        if self.result.speedup.difference != "none":
-            return self.result.speedup.difference
-        return "none" if interval[0] >= 1 / _ALIKE and interval[1] <= _ALIKE else "unknown"
+        return _claimed(self.result.speedup) if self.result is not None else "unknown"
 
     @property
     def known(self) -> bool:
@@ -189,15 +181,12 @@ class VariantFigures:
         return self.result.speedup.ci95 if self.result is not None else None
 
     def beside(self, other: VariantFigures) -> Outcome:
-        """Return how its throughput stands to another's: by their intervals over the same baseline, apart or not.
-
-        Where nothing may be claimed of one of them, nothing is of both.
-        """
-        if self.interval is None or other.interval is None or not (self.known and other.known):
+        """Return what may be claimed of its throughput over another variant's, by their ratio round by round."""
+        if self.result is None or other.result is None:
             return "unknown"
-        if self.interval[0] > other.interval[1]:
-            return "faster"
-        return "slower" if self.interval[1] < other.interval[0] else "none"
+        scenario = self.session.scenario
+        found = measured.of(scenario, self.session.trials, self.session.environment.cores)
+        return _claimed(throughput_over(scenario.variant(self.name), scenario.variant(other.name), found))
 
     @property
     def step_ms(self) -> float | None:
@@ -295,6 +284,13 @@ class VariantFigures:
     def multiplied_on_gpus(self) -> bool:
         """Whether every device that multiplied matrices for it is a GPU."""
         return all("GPU" in device for device in self.multiplying)
+
+
+def _claimed(speedup: Speedup) -> Outcome:
+    """Return what a speed-up proves: a difference, that the two tie, or nothing."""
+    if speedup.difference in ("faster", "slower"):
+        return speedup.difference
+    return "none" if tie(speedup) else "unknown"
 
 
 def _ran(placement: Placement, device: str) -> str:

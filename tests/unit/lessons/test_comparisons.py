@@ -430,7 +430,7 @@ def test_a_number_is_repeated_with_its_unit(name: str, key: str, said: str) -> N
 def test_what_threads_do_is_explained_where_nothing_could_be_told() -> None:
     scenario = scenario_of(compares(find("threads"))[0])
     wide = [BASE_MS * 0.5, BASE_MS, BASE_MS * 2]
-    step_ms = {each.name: wide[::-1] for each in scenario.variants} | {"1 thread": wide}
+    step_ms = {each.name: wide[::-1] for each in scenario.variants} | {"1 thread": wide, "intra 8": wide}
     text = told(find("threads"), Played().with_result("threads", session_of(scenario, step_ms)))
     assert "not measured well enough to say" in text
     for words in (
@@ -461,3 +461,25 @@ def test_a_wide_interval_is_no_proof_that_there_is_no_difference() -> None:
         "unknown",
         "unknown",
     ]
+
+
+@pytest.mark.parametrize(("first_ms", "second_ms", "said"), [(6, 4.6, "faster"), (5, 4.6, "unknown"), (5, 5, "none")])
+def test_two_variants_are_compared_by_the_ratios_of_their_rounds(first_ms: float, second_ms: float, said: str) -> None:
+    """The baseline scatters, so that the intervals of the two over it overlap."""
+    step_ms = {"1 thread": [9.0, 10.0, 12.0], "intra 2": times(first_ms), "intra 8": times(second_ms)[::-1]}
+    scenario = scenario_of(compares(find("threads"))[0])
+    compared = Comparison(session_of(scenario, {"inter 2": times(BASE_MS), **step_ms}))
+    first, second = compared["intra 2"], compared["intra 8"]
+    assert first.interval is not None
+    assert second.interval is not None
+    assert first.interval[1] > second.interval[0]
+    assert second.beside(first) == said
+
+
+def test_what_differs_by_a_fifth_at_most_is_not_called_no_difference() -> None:
+    scenario = scenario_of(compares(find("threads"))[0])
+    step_ms = {each.name: times(BASE_MS) for each in scenario.variants} | {"intra 2": [8.6, 9.4, 10.0]}
+    found = Comparison(session_of(scenario, step_ms))["intra 2"]
+    assert found.interval is not None
+    assert 1.10 < found.interval[1] < 1.25
+    assert found.outcome == "unknown"
