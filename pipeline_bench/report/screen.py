@@ -304,14 +304,22 @@ def _remarks(session: Session) -> Iterator[Text]:
         yield Text(f"the trials' starts and first steps took {starts}, beside {charged} of the budget", style="dim")
     for name, took in facts.overruns(session)[:1]:
         yield Text(f"{name}'s device was busy {took}: the host was too slow", style="yellow")
-    if session.precision is not None and precision.open_questions(session):
-        mostly = 2 * len(facts.beside_other_work(session)) > sum(trial.measured for trial in session.trials)
-        what = "it takes a quieter machine" if mostly else "a larger --budget may do it"
-        yield Text(f"not everything is decided: {what} ({DETAILS})", style="yellow")
+    if will_tell := _what_decides(session):
+        yield Text(f"not everything is decided: {will_tell} ({DETAILS})", style="yellow")
     for note in session.notes[:_NOTES]:
         yield Text(f"note: {note}", style="yellow")
     if left := session.notes[_NOTES:]:
         yield Text(f"and {units.count(len(left), 'more note')} ({DETAILS})", style="yellow")
+
+
+def _what_decides(session: Session) -> str:
+    """Return what may decide what is open; empty where nothing is, or where the user ended the rounds."""
+    ended_by = session.precision.ended_by if session.precision is not None else None
+    if ended_by not in ("budget", "precision") or not precision.open_questions(session):
+        return ""
+    if 2 * len(facts.beside_other_work(session)) > sum(trial.measured for trial in session.trials):
+        return "it takes a quieter machine"
+    return "a larger --budget may do it" if ended_by == "budget" else "a smaller --precision may do it"
 
 
 def _of_script(found: Diagnosis | None) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import Any
 
 import pytest
 from rich.text import Text
@@ -13,7 +14,7 @@ from pipeline_bench.model import session as sessions_file
 from pipeline_bench.model.diagnosis import Attempt, CodeChange, Equality
 from pipeline_bench.model.edits import InsertAfter
 from pipeline_bench.model.pipeline import ScriptTraining
-from pipeline_bench.model.result import Doubt, WorkCheck
+from pipeline_bench.model.result import Doubt, Precision, WorkCheck
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import PhaseMark, Track
 from pipeline_bench.report import ceilings, screen
@@ -149,8 +150,17 @@ def test_a_probable_limit_says_what_else_it_may_be() -> None:
     assert any("probably input-bound" in line and "or mixed" in line for line in lines)
 
 
-@pytest.mark.parametrize(("taken", "advice"), [(0.0, "a larger --budget"), (60.0, "a quieter machine")])
-def test_what_is_not_decided_needs_more_rounds_or_less_beside_it(taken: float, advice: str) -> None:
+@pytest.mark.parametrize(
+    ("taken", "ended_by", "advice"),
+    [
+        (0.0, "budget", "a larger --budget may do it"),
+        (60.0, "budget", "a quieter machine"),
+        (0.0, "precision", "a smaller --precision may do it"),
+        (60.0, "precision", "a quieter machine"),
+        (0.0, "interrupted", None),
+    ],
+)
+def test_what_is_not_decided_is_shown_with_what_may_decide_it(taken: float, ended_by: Any, advice: str | None) -> None:
     session = load(ROOT / "reports/example/session.json")
     other = Track(
         metric="other_cpu_percent", source="psutil", at_ns=Series.pack([1, 2]), values=Series.pack([taken] * 2)
@@ -159,10 +169,12 @@ def test_what_is_not_decided_needs_more_rounds_or_less_beside_it(taken: float, a
     doubt = Doubt(figure="input wait", low=0.08, high=0.2, line=0.1, instead=("mixed",), rounds=5)
     open_verdict = session.results[2].verdict.model_copy(update={"kind": "inconclusive", "doubt": doubt})
     last = session.results[2].model_copy(update={"verdict": open_verdict})
-    session = session.model_copy(update={"trials": trials, "results": (*session.results[:2], last)})
+    precision = Precision(goal=0.02, budget_s=60, ended_by=ended_by)
+    changes = {"trials": trials, "results": (*session.results[:2], last), "precision": precision}
+    session = session.model_copy(update=changes)
     said = [line for line in shown(session) if "not everything is decided" in line]
-    assert len(said) == 1
-    assert advice in said[0]
+    assert len(said) == (advice is not None)
+    assert all(advice in line for line in said if advice is not None)
 
 
 def test_equal_work_is_two_words_and_unequal_work_is_not_called_equal() -> None:
