@@ -219,7 +219,7 @@ def _stage(row: pipeline_tree.StageRow) -> list[str]:
     guide = row.guide.replace(" ", "\N{NO-BREAK SPACE}")
     name = f"{guide} {_bold(escape(row.label), row.is_bottleneck)}"
     mark = f" **{diagnosis.MARK}**" if row.is_bottleneck else ""
-    return [name + mark, escape(row.place), *(row.figures.get(head, "") for head in pipeline_tree.HEADS)]
+    return [name + mark, escape(row.place), *(escape(row.figures.get(head, "")) for head in pipeline_tree.HEADS)]
 
 
 def _attempt(each: Tried) -> list[str]:

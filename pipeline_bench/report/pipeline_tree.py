@@ -190,7 +190,7 @@ def series(inspection: Inspection, stage: int, parameter: str) -> tuple[Tuned, n
 
 def _parallelism(inspection: Inspection, stage: Stage) -> str:
     given = next((stage.arguments[name] for name in _PARALLEL if name in stage.arguments), None)
-    said = "auto" if given == AUTOTUNE else str(given) if given is not None else ""
+    said = "auto" if given == AUTOTUNE else one_line(str(given), NAME) if given is not None else ""
     if not said and chain.parallel_by_default(stage, inspection.default_parallelised):
         said = "auto"
     elif not said and stage.method in _ONE_AT_A_TIME:
@@ -210,7 +210,9 @@ def _buffer(inspection: Inspection, stage: Stage) -> str:
     full = series(inspection, stage.id, "buffered_elements")
     size = series(inspection, stage.id, "buffer_size")
     given = stage.arguments.get("buffer_size") if stage.method in ("prefetch", "shuffle") else None
-    holds = f"{size[1][-1]:g}" if size is not None else "auto" if given == AUTOTUNE else str(given or "")
+    holds = (
+        f"{size[1][-1]:g}" if size is not None else "auto" if given == AUTOTUNE else one_line(str(given or ""), NAME)
+    )
     if full is None:
         return f"– of {holds}" if holds else ""
     mean = f"{full[1].mean():.2g}"

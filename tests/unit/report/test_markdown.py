@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Disturbance, Estimate, Precision, Speedup, WorkCheck
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import columns, markdown
 from pipeline_bench.text import one_line
-from tests.unit import hostile, sessions
+from tests.unit import diagnoses, hostile, sessions
+from tests.unit.diagnoses import stage
 from tests.unit.report import commonmark
 
 
@@ -130,3 +132,14 @@ def test_the_ceilings_come_last_as_in_every_report() -> None:
 def test_trials_that_failed_alike_are_one_line() -> None:
     lines = [line for line in markdown.render(sessions.troubled()).splitlines() if "SIGKILL" in line]
     assert lines == ["**fifo_queue**, repeats 1 and 2, failed: killed by signal 9 (SIGKILL), out of memory perhaps"]
+
+
+def test_the_arguments_of_a_stage_stay_in_their_cell_as_text() -> None:
+    foreign = "1 | <img src=//x>\n*b*"
+    stages = (
+        stage(0, "map", arguments={"num_parallel_calls": foreign}),
+        stage(1, "prefetch", 0, arguments={"buffer_size": foreign}),
+    )
+    text = markdown.render(diagnoses.session(diagnoses.diagnosis(inspection=Inspection(stages=stages, sink=1))))
+    assert text.count("\\<img src=//x\\> \\*b\\*") == 2
+    assert "<img" not in text.replace("\\<img", "")
