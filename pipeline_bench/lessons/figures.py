@@ -15,6 +15,7 @@ from pipeline_bench.analysis.speedups import throughput_over, tie
 from pipeline_bench.model.events import Placement
 from pipeline_bench.model.result import Interval, Result, Speedup
 from pipeline_bench.model.session import Session
+from pipeline_bench.report import mean_step
 from pipeline_bench.text import NAME, REASON, one_line, units
 
 Outcome = Literal["faster", "slower", "none", "unknown"]
@@ -242,11 +243,8 @@ class VariantFigures:
         if found is None:
             return f"- {self.label}: not measured ({self._why_not})"
         some = f" ({one_line(found.reason, REASON)})" if found.status == "partial" and found.reason else ""
-        mean, rate, rates = found.step_ms.mean, found.samples_per_second, found.samples_per_second_ci95
-        interval = None
-        if mean is not None and rate and rates is not None and rates[0] > 0:
-            interval = (mean * rate / rates[1], mean * rate / rates[0])
-        return f"- {self.label}: {_with_interval(mean, interval, units.milliseconds)}{some}"
+        step = mean_step(found)
+        return f"- {self.label}: {_with_interval(step.value, step.ci95, units.milliseconds)}{some}"
 
     @property
     def _why_not(self) -> str:

@@ -112,7 +112,7 @@ def mean_step(result: Result) -> Figure:
     if step.mean is None:
         return median_step(result)
     # The throughput is over the mean step, and so are the ends of its interval.
-    ends = (step.mean * rate / ci95[1], step.mean * rate / ci95[0]) if rate and ci95 else None
+    ends = (step.mean * rate / ci95[1], step.mean * rate / ci95[0]) if rate and ci95 and ci95[0] > 0 else None
     return Figure(step.mean, ends, step.reason)
 
 

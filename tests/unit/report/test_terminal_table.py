@@ -45,6 +45,11 @@ def test_a_session_of_the_first_version_has_medians_alone() -> None:
     assert mean_step(found).value == found.step_ms.median
 
 
+def test_a_rate_whose_interval_begins_at_none_leaves_the_step_without_an_interval() -> None:
+    (found, *_) = records.session(scenario("feed_dict"), [record("feed_dict", 0, 4.0, 1.0)]).results
+    assert mean_step(found.model_copy(update={"samples_per_second_ci95": (0.0, 5.0)})).ci95 is None
+
+
 def test_where_an_interval_has_its_two_ends_is_explained() -> None:
     first, second, *others = sessions.normal().results
     lopsided = second.speedup.model_copy(update={"value": 1.57, "ci95": (1.23, 3.14)})
