@@ -54,6 +54,8 @@ def _leaving_python(base: Result, others: Sequence[Result]) -> str:
     saved = f"{units.milliseconds(saved_ms)} ({units.share(saved_ms / step_ms)})"
     if not gainers:
         if all(result.speedup.difference is None for result in others):
+            if saved_ms <= 0:
+                return f"{whose}: no other loop was faster, in one trial each."
             return (
                 f"{whose}, {saved} less under {_name(best.variant)}, but in one trial each, which may be chance: "
                 "use --repeats 3 or more."

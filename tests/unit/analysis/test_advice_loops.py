@@ -57,6 +57,11 @@ def test_one_repeat_proves_nothing() -> None:
     assert "in one trial each, which may be chance" in said(session(repeats=1, session=1.0, callable=0.9))
 
 
+def test_one_repeat_in_which_no_loop_was_faster_is_told_without_a_saving() -> None:
+    text = said(session(repeats=1, session=3.0, callable=3.5, while_loop=3.6))
+    assert text == "a step of 3.00 ms under session: no other loop was faster, in one trial each."
+
+
 def test_a_loop_that_trains_another_model_is_no_measure() -> None:
     other = {"while_loop": {"model": {"hidden_widths": [8]}}}
     assert "callable saves 200 µs" in said(session(changes=other, session=1.0, callable=0.8, while_loop=0.1))
