@@ -110,7 +110,7 @@ def _beside(change: VariantChange, ceiling: Ratio | None) -> str:
 
 
 def _slower(change: VariantChange, limit: float) -> tuple[Outcome, str]:
-    """Return failed where the point is beyond the limit and the change may be claimed, at 98 %.
+    """Return failed where the point is beyond the limit and the change may be claimed (`thresholds.CLAIM_CONFIDENCE`).
 
     Passed where the whole 95 % interval is within the limit; without an interval, by the point.
     """

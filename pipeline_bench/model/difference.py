@@ -47,7 +47,7 @@ class Noise(Record):
 class Ratio(Record):
     """A time after ÷ before: 1.05 is 5 % slower; or the reason why there is none.
 
-    `difference` is what may be claimed, at 98 % (`stats.CLAIM_CONFIDENCE`), `smallest` the least relative change that
+    `difference` is what may be claimed, at `thresholds.CLAIM_CONFIDENCE`, `smallest` the least relative change that
     these runs could have found at that level. Both are None where there is no interval, and `reason` says why
     there is none. `ci95` is the interval to show.
     """

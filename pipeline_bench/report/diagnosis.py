@@ -302,7 +302,7 @@ def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
 def _outcome(attempt: Attempt, speedup: Speedup, maybe: bool) -> str:
     """Return the outcome in words; where the 95 % interval alone would prove a gain, the level that proves one."""
     if attempt.outcome == "no-gain" and speedup.ci95 is not None and speedup.ci95[0] > 1:
-        return f"not proven at {units.share(PROBABLE_CLAIM)}"
+        return f"not proven at {units.confidence(PROBABLE_CLAIM)}"
     if attempt.outcome == "no-gain" and is_open(speedup):
         return "not decided"
     return "not proven" if maybe else _OUTCOMES[attempt.outcome]

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from pipeline_bench.analysis.difference import change_text, only_beside
 from pipeline_bench.analysis.gates import limit_text
+from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE
 from pipeline_bench.model.difference import Condition, Difference, Gate, Outcome, Ratio, Shift, Side, VariantChange
 from pipeline_bench.report import VERDICT_STYLES, facts
 from pipeline_bench.report.layout import beside, group, headed, spaced
@@ -25,7 +26,8 @@ _COUNTED_UNDECIDED = "undecided, counted as failed"
 
 INTERVAL_NOTE = (
     "in brackets: 95 % intervals over trials, unpaired, because trials of two sessions are not neighbours; "
-    "faster and slower are claimed at 98 %; ms/step: geometric means of the trials' mean step times"
+    f"faster and slower are claimed at {units.confidence(CLAIM_CONFIDENCE)}; "
+    "ms/step: geometric means of the trials' mean step times"
 )
 POINTS_NOTE = "changes of AU and input wait: percentage points"
 _SAME_CEILINGS_NOTE = (

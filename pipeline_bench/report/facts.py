@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline_bench.analysis import advice, validity, wall_time
 from pipeline_bench.analysis.measured import taken_by_others
-from pipeline_bench.analysis.thresholds import BUSY_SHARE
+from pipeline_bench.analysis.thresholds import BUSY_SHARE, CERTAIN_CLAIM, PROBABLE_CLAIM
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.result import (
     BUSY_TIME,
@@ -364,7 +364,8 @@ def captions(session: Session, intervals: Iterable[str] = ()) -> list[str]:
     overs = dict.fromkeys(one_line(r.speedup.over, NAME) for r in results if r.speedup.over is not None)
     inputs, said = (
         "the input's work included",
-        "faster or slower: if the 99.8 % interval excludes 1; probably: the 99 % one",
+        f"faster or slower: if the {units.confidence(CERTAIN_CLAIM)} interval excludes 1; probably: the "
+        f"{units.confidence(PROBABLE_CLAIM)} one",
     )
     batch = "the same model on one batch that stays on the device, again and again"
     return [

@@ -10,8 +10,9 @@ from pipeline_bench.analysis import thresholds as limit
 from pipeline_bench.analysis.stats import BOOTSTRAP_FROM_TRIALS, MANY_ROUNDS
 from pipeline_bench.hosts import together
 from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, MOST_BUDGET_S
-from pipeline_bench.report import html
+from pipeline_bench.report import difference, facts, html
 from pipeline_bench.tfdata import subsample
+from tests.unit import sessions
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -138,3 +139,10 @@ def test_a_page_gives_the_number_that_decides(page: str, text: str) -> None:
 )
 def test_the_html_page_gives_the_rules_that_decide(text: str) -> None:
     assert text in " ".join(html.METHOD)
+
+
+def test_the_notes_of_reports_give_the_levels_of_a_claim() -> None:
+    certain, probable = percent(limit.CERTAIN_CLAIM), percent(limit.PROBABLE_CLAIM)
+    assert f"faster and slower are claimed at {percent(limit.CLAIM_CONFIDENCE)}" in difference.INTERVAL_NOTE
+    captions = "; ".join(facts.captions(sessions.normal()))
+    assert f"faster or slower: if the {certain} interval excludes 1; probably: the {probable} one" in captions
