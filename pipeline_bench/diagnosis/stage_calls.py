@@ -9,7 +9,7 @@ import libcst as cst
 
 from pipeline_bench.diagnosis.source_file import SourceFile, called_name
 from pipeline_bench.model.calls import WORKERS, CannotPatchError
-from pipeline_bench.model.edits import Edit, InsertAfter, SetArgument, SetOptions
+from pipeline_bench.model.edits import Edit, SetOptions
 from pipeline_bench.model.pipeline import Location, Stage
 
 APPLY = "apply"
@@ -58,16 +58,16 @@ class StageCalls:
     def once(self, edits: Sequence[Edit]) -> list[Edit]:
         """Return the edits to write: of those that do the same to all stages of one call only that of the first."""
         left = list(edits)
-        if not all(isinstance(each, InsertAfter | SetArgument | SetOptions) for each in edits):
+        if not all(each.only_stage is not None or isinstance(each, SetOptions) for each in edits):
             return left
         for call, (file, numbers) in self._several.items():
-            own = [each for each in left if isinstance(each, InsertAfter | SetArgument) and each.stage in numbers]
-            alike: dict[str, set[int]] = {}
+            own = [each for each in left if each.only_stage in numbers]
+            alike: dict[str, set[int | None]] = {}
             for each in own:
-                alike.setdefault(each.model_copy(update={"stage": 0}).model_dump_json(), set()).add(each.stage)
+                alike.setdefault(each.without_stage(), set()).add(each.only_stage)
             if own and all(made == set(numbers) for made in alike.values()):
                 self.calls[numbers[0]] = file, call
-                left = [each for each in left if each not in own or each.stage == numbers[0]]
+                left = [each for each in left if each not in own or each.only_stage == numbers[0]]
         return left
 
     def maker(self, place: Location) -> str | None:

@@ -107,14 +107,20 @@ WHOLE = "*"
 
 
 class EditOfCalls(Data, ABC):
-    """A change to a pipeline's calls.
-
-    One that may be made at every stage of a call is also named in `fixes._at_call` and `StageCalls.once`.
-    """
+    """A change to a pipeline's calls."""
 
     order: ClassVar[int] = 1
     """Of edits that are made together: what changes a call (0), what moves it (1), what stands behind others (2) and
     behind the sink (3 to 5)."""
+
+    @property
+    def only_stage(self) -> int | None:
+        """The stage whose call alone it changes, as it may at every stage that this call makes; None of other edits."""
+        return None
+
+    def without_stage(self) -> str:
+        """Return what it does, of one with an `only_stage`: the same text for the same change at another stage."""
+        return self.model_copy(update={"stage": 0}).model_dump_json()
 
     @property
     def kept_stage(self) -> int | None:

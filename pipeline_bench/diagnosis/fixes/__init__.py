@@ -18,7 +18,7 @@ from pipeline_bench.diagnosis import chain
 from pipeline_bench.diagnosis.chain import Segments
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
-from pipeline_bench.model.edits import Edit, InsertAfter, KeepSamples, MoveBefore, SetArgument
+from pipeline_bench.model.edits import Edit, InsertAfter, KeepSamples, MoveBefore
 from pipeline_bench.model.function_edits import Memoize
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import one_line, units
@@ -168,11 +168,11 @@ def _together(found: Iterable[Fix], inspection: Inspection) -> list[Fix]:
 
 def _at_call(fix: Fix, inspection: Inspection) -> tuple[str, ...] | None:
     """Return what a fix does, and to which call; None where it is not to one stage alone, whose call is known."""
-    edits = [edit for edit in fix.edits if isinstance(edit, SetArgument | InsertAfter) and (edit.stage,) == fix.stages]
+    edits = [edit for edit in fix.edits if edit.only_stage is not None and (edit.only_stage,) == fix.stages]
     stage = inspection.stage(fix.stages[0]) if edits and len(edits) == len(fix.edits) else None
     if stage is None or stage.place is None:
         return None
-    changes = (edit.model_copy(update={"stage": 0}).model_dump_json() for edit in edits)
+    changes = (edit.without_stage() for edit in edits)
     return (fix.variant, fix.title, stage.method, stage.place.model_dump_json(), *changes)
 
 
@@ -297,7 +297,7 @@ def unique(name: str, taken: Collection[str]) -> str:
 
 def _with_the_same_label(fix: Fix, inspection: Inspection) -> Stage | None:
     """Return the stage that a fix is named by, if another one has its label in another line; else None."""
-    for number in (edit.stage for edit in fix.edits if isinstance(edit, InsertAfter | SetArgument)):
+    for number in (edit.only_stage for edit in fix.edits if edit.only_stage is not None):
         stage = inspection.stage(number)
         places = {each.place.line for each in inspection.stages if each.label == stage.label and each.place}
         if stage.function is not None and stage.label in fix.variant and len(places) > 1:
