@@ -139,12 +139,12 @@ class NextTrial:
             return session, self._trial(due[0], number)
         left_s = diagnosis.budget_s - self._charged_s
         session = variants.with_fix(session, diagnosis, diagnosis.attempt(here[0]).fix, left_s)
-        asks = attempt_statistics.asked(session, here[0])
+        asks = attempt_statistics.samples_to_report(session, here[0])
         return session, variants.trial(session, here[0], number, asks)
 
     def _wanted(self) -> Iterator[str]:
         """Yield the variants that should have another trial, the most urgent first."""
-        fresh = [each for each in self._found if each.possible and each.asked == 0]
+        fresh = [each for each in self._found if each.possible and each.ended == 0]
         leaders = self._leaders
         now = [each.name for each in fresh if self._screening or each.attempt.fix.combines]
         if not now and self._combinations:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from pipeline_bench.analysis.thresholds import NEEDED_STEPS
-from pipeline_bench.diagnosis import attempt_statistics, bottleneck, conclusion, fixes, variants
+from pipeline_bench.diagnosis import attempt_statistics, bottleneck, conclusion, fixes, refusals, variants
 from pipeline_bench.diagnosis.next_trial import NextTrial
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.model.pipeline import Inspection
@@ -76,7 +76,7 @@ class Search:
     def updated(self, session: Session, interrupted: bool) -> Session:
         """Return the session with what can now be said; see `runner.Planner`."""
         diagnosis = self._inspected(session, _of(session))
-        diagnosis = attempt_statistics.ruled(session, diagnosis)
+        diagnosis = refusals.ruled(session, diagnosis)
         session = session.model_copy(update={"diagnosis": diagnosis})
         ended = "It was interrupted before it was its turn." if interrupted else self._ended(session)
         diagnosis = conclusion.concluded(session, diagnosis, ended)

@@ -1,0 +1,191 @@
+"""Why an attempt is no fix: it fails, or its samples are others, or not known to be the same. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipeline_bench.diagnosis import attempt_statistics, chain, equality
+from pipeline_bench.diagnosis.fixes import caches
+from pipeline_bench.model.calls import BATCH_AS_IS
+from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Diagnosis, Fix
+from pipeline_bench.model.edits import BatchInGenerator, GatherBatches, GatherWindows, MoveBefore, Remove
+from pipeline_bench.model.fingerprint import Fingerprint
+from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.text import NAME, REASON, joined, one_line, units
+
+_NAMED = 3
+"""Of stages that may draw, so many are named."""
+
+
+def ruled(session: Session, diagnosis: Diagnosis) -> Diagnosis:
+    """Return the diagnosis with those attempts marked that failed, or that are refused for their samples."""
+    written = attempt_statistics.fingerprint(session, AS_WRITTEN)
+    any_order = diagnosis.allow_reordering or attempt_statistics.order_varies(session, diagnosis.inspection)
+    attempts = []
+    for attempt in diagnosis.attempts:
+        own = session.trials_of(attempt.fix.variant)
+        if attempt.outcome in (*RULED_OUT, "not-tried"):
+            attempts.append(attempt)
+        elif not own:  # what is known without a trial needs none
+            frozen = _frozen(attempt.fix, diagnosis.inspection, written)
+            untried = {"outcome": "not-tried", "reason": frozen} if frozen else {}
+            attempts.append(attempt.model_copy(update=untried))
+        else:
+            found = attempt_statistics.fingerprint(session, attempt.fix.variant)
+            beside = found.as_written if found is not None else None
+            attempts.append(_ruled(attempt, own, beside or written, found, diagnosis, any_order=any_order))
+    return diagnosis.model_copy(update={"attempts": tuple(attempts)})
+
+
+def _ruled(
+    attempt: Attempt,
+    own: list[TrialRecord],
+    written: Fingerprint | None,
+    found: Fingerprint | None,
+    diagnosis: Diagnosis,
+    *,
+    any_order: bool,
+) -> Attempt:
+    bad = next(_bad(own), None)
+    if bad is not None:
+        at_once = all(trial.status == "failed" and (trial.steps is None or not trial.steps.count) for trial in own)
+        why = _does_not_apply(attempt.fix, diagnosis.inspection) if at_once else ""
+        return attempt.model_copy(update={"outcome": "not-applicable" if why else "failed", "reason": why or bad})
+    compared = equality.compare(written, found)
+    if compared.status == "not-told" and found is None and len(own) < attempt_statistics.FINGERPRINT_TRIALS:
+        return attempt  # its next trial is asked again
+    updates: dict[str, object] = {"equality": compared}
+    if diagnosis.inspection is not None and (kept := _kept(own)) is not None:
+        parts = [diagnosis.attempt(name).fix for name in attempt.fix.combines]
+        updates["fix"] = caches.priced(attempt.fix, diagnosis.inspection, kept, parts)
+    reason = equality.refusal(compared, any_order) or _frozen(attempt.fix, diagnosis.inspection, written)
+    reason = reason or _ends_before_reading(attempt.fix, diagnosis.inspection, own)
+    if reason is None and compared.status == "not-told":
+        seen = all(each is not None and each.components for each in (written, found))
+        reason = _not_known(attempt.fix, compared.text, diagnosis, seen=seen)
+    if reason is not None:
+        updates |= {"outcome": "refused", "reason": reason}
+    return attempt.model_copy(update=updates)
+
+
+def _does_not_apply(fix: Fix, inspection: Inspection | None) -> str:
+    """Return why a fix that failed could not but fail: a function got what it was not written for; "" of others."""
+    if inspection is None or fix.combines:
+        return ""
+    moves = [(inspection.stage(e.stage), inspection.stage(e.other)) for e in fix.edits if isinstance(e, MoveBefore)]
+    for stage, other in moves:
+        if stage.method == "filter":
+            return f"{one_line(stage.label, NAME)} looks at what {one_line(other.label, NAME)} gives."
+    behind = {other.id for stage, other in moves if stage.method in BATCH_AS_IS}
+    maps = [stage for stage in inspection.stages if stage.id in {*behind, *(fix.stages if behind else ())}]
+    functions = [stage.function for stage in maps if stage.method == "map" and stage.function is not None]
+    unknown = [each for each in functions if each.on_batches is None] or functions
+    return f"{one_line(unknown[0].name, NAME)} takes one element, and no batch." if unknown else ""
+
+
+def _moves_filter(fix: Fix, inspection: Inspection | None) -> bool:
+    """Return whether it is more than the order that could change, which the user may have allowed."""
+    moved = [edit.stage for edit in fix.edits if isinstance(edit, MoveBefore)]
+    return inspection is not None and any(inspection.stage(number).method == "filter" for number in moved)
+
+
+def _not_known(fix: Fix, why: str, diagnosis: Diagnosis, *, seen: bool) -> str | None:
+    """Return why a fix is refused whose samples are not known to be the same; None where the user accepts that.
+
+    Who accepts another order does not accept other samples: where none was `seen`, a cache or a batch may freeze draws.
+    """
+    if _moves_filter(fix, diagnosis.inspection):
+        return f"It is not known whether as many samples are left out: {why}."
+    unknown = f"It is not known whether its samples are the same: {why}"
+    gathers = any(isinstance(edit, BatchInGenerator | GatherBatches | GatherWindows) for edit in fix.edits)
+    others = diagnosis.inspection is not None and bool(_run_otherwise(fix, diagnosis.inspection))
+    if not seen and (fix.keeps or gathers or others):
+        return f"{unknown}; no option accepts that of a fix that keeps samples, or makes them in batches."
+    return None if diagnosis.allow_reordering else f"{unknown}; --allow-reordering accepts that."
+
+
+def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None) -> str | None:
+    """Return why a fix is refused that makes one random draw of many: of Python's draws, or of a variable's changes.
+
+    A cache would keep one draw for ever, a batch share one. Where no sample could be compared, any may be drawn.
+    """
+    if inspection is None or written is None:
+        return None
+    none_seen = written.complete and not written.components
+    if not none_seen and not _drawn_beside_graph(inspection, written):
+        return None
+    kept = _run_otherwise(fix, inspection)
+    draw = (each for each in inspection.stages if each.method == "from_generator" or each.keeps_state)
+    able = [each for each in draw if each in kept]
+    if not able:
+        return None
+    names = joined([one_line(stage.label, NAME) for stage in able[:_NAMED]], "or")
+    if none_seen:
+        why = (written.reason or "no sample could be compared").rstrip(".")
+        return f"It is not known whether {names} draws random samples: {why}."
+    return f"The samples are random, and {names} may draw them: it must run as often as it does now."
+
+
+def _drawn_beside_graph(inspection: Inspection, written: Fingerprint) -> bool:
+    """Return whether Python or a variable draws: what the graph draws is known, and no candidate touches it.
+
+    Samples then differ between two passes with one seed, or are random and no op of the graph explains it.
+    """
+    explained = any(stage.draws for stage in inspection.stages)
+    return any(each.kept_state or (each.random and not explained) for each in written.components)
+
+
+def _run_otherwise(fix: Fix, inspection: Inspection) -> list[Stage]:
+    """Return the stages that run more or less often with a fix: in front of a cache, or on batches."""
+    kept: list[Stage] = []
+    for number in fix.kept_stages:
+        kept += chain.upstream(inspection, inspection.stage(number))
+    for edit in fix.edits:
+        if isinstance(edit, Remove) and inspection.stage(edit.stage).method == "cache":
+            kept += chain.upstream(inspection, inspection.stage(edit.stage))
+        if isinstance(edit, MoveBefore) and inspection.stage(edit.stage).method in BATCH_AS_IS:
+            ahead = chain.upstream(inspection, inspection.stage(inspection.stage(edit.other).inputs[0]))
+            kept += [each for each in chain.upstream(inspection, inspection.stage(edit.stage)) if each not in ahead]
+    return kept
+
+
+def _ends_before_reading(fix: Fix, inspection: Inspection | None, own: list[TrialRecord]) -> str | None:
+    """Return why nothing would be read from the cache of a fix: the training takes no more than what fills it.
+
+    Where TensorFlow does not know how many elements a pass has, a trial that filled the cache does.
+    """
+    training = inspection.training if inspection is not None else None
+    if inspection is None or training is None or training.in_loop or training.steps is None:
+        return None
+    cost = inspection.cost(fix.kept_stages[0]) if len(fix.kept_stages) == 1 else None
+    kept = _kept(own)
+    if kept is None or cost is None or not cost.elements or training.steps > kept / cost.elements:
+        return None
+    takes, has = units.count(training.steps, "batch", "batches"), round(kept / cost.elements)
+    return f"The fit takes {takes}, and a pass over the data has {has:,}: nothing would be read from a cache."
+
+
+def _kept(own: list[TrialRecord]) -> int | None:
+    """Return how many elements the trials of a cache filled it with; None where none was, or none told it."""
+    told = (trial.inspection.cached_elements for trial in own if trial.inspection is not None)
+    return next((elements for elements in told if elements is not None), None)
+
+
+def _bad(own: list[TrialRecord]) -> Iterator[str]:
+    """Yield why the attempt failed, where one of its trials did.
+
+    A single stall beside trials that went through proves nothing against it: TensorFlow 2.21 now and then waits for
+    its AUTOTUNE thread for seconds when an iterator is deleted, whatever the pipeline.
+    """
+    stalls = sum(trial.status == "stalled" for trial in own)
+    tolerated = stalls == 1 and any(trial.measured for trial in own)
+    for trial in own:
+        if trial.status == "stalled" and tolerated:
+            continue
+        if trial.broke:
+            reason = one_line(trial.reason or "", REASON).rstrip(".")
+            yield f"{'It stalled' if trial.status == 'stalled' else 'It failed'}{': ' if reason else ''}{reason}."
+        elif trial.status == "ok" and not trial.measured:
+            yield "No step was measured after its warm-up."
