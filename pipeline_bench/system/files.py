@@ -205,15 +205,17 @@ def own_temporary_files() -> Iterator[None]:
             made.append(ScratchFolder())
         return made[0].path
 
-    _take_temporary_files(folder)
+    give_back = _take_temporary_files(folder)
     try:
         yield
     finally:
+        give_back()
         for each in made:
             each.remove()
 
 
-def _take_temporary_files(folder: Callable[[], Path]) -> None:
+def _take_temporary_files(folder: Callable[[], Path]) -> Callable[[], None]:
+    """Have `tempfile` make in that folder what is made in no other; return what undoes this."""
     plain = tempfile._sanitize_params  # type: ignore[attr-defined]  # all that `tempfile` makes asks it where
 
     def sanitized(prefix: Any, suffix: Any, given: Any) -> tuple[Any, Any, Any, type]:
@@ -224,7 +226,11 @@ def _take_temporary_files(folder: Callable[[], Path]) -> None:
             where = os.fsencode(path) if kind is bytes else str(path)
         return prefix, suffix, where, kind
 
+    def give_back() -> None:
+        tempfile._sanitize_params = plain  # type: ignore[attr-defined]
+
     tempfile._sanitize_params = sanitized  # type: ignore[attr-defined]
+    return give_back
 
 
 def sweep() -> bool:

@@ -185,6 +185,7 @@ def test_temporary_files_have_a_folder_once_there_is_one_and_it_goes(
         assert {path.parent.parent for path in made} == {tmp_path}
         assert len(list(tmp_path.iterdir())) == 1
     assert not list(tmp_path.iterdir())
+    assert Path(tempfile.mkdtemp()).parent == tmp_path, "and not in a folder that is gone"
 
 
 @pytest.mark.timeout(20)
