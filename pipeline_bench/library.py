@@ -18,7 +18,7 @@ import numpy as np
 
 from pipeline_bench.analysis.precision import length_keys, until_decided
 from pipeline_bench.errors import SessionError, UsageError
-from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, MOST_BUDGET_S, Diagnosis
+from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, LEAST_BUDGET_S, MOST_BUDGET_S, Diagnosis
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.model.session import Session, make_folder
 from pipeline_bench.run import machine
@@ -125,7 +125,7 @@ def diagnose(
         arguments: the arguments of a whole script.
         dataset: the script's dataset to measure, by name, line or number; None: the one it trains on.
         training: the script's training to measure, by the number of its `fit` or by its line; None: the first.
-        budget_s: the maximum time to measure, in seconds.
+        budget_s: the maximum time to measure, in seconds; 20 at least.
         allow_reordering: try fixes that may change the order of the samples.
         allow_threads: try fixes that run a function on several threads at once; the samples keep their order.
         data_service: the dispatcher of a running tf.data service, ``"grpc://HOST:PORT"``; fixes may use its workers.
@@ -143,7 +143,11 @@ def diagnose(
         SessionError: the session can no longer be saved, as on a full disk; `out` has what was saved before.
         KeyboardInterrupt: Ctrl-C; with `out`, the folder has the trials that ended before.
     """
-    _see_that_it_is_a_time(budget_s)
+    if not LEAST_BUDGET_S <= budget_s <= MOST_BUDGET_S:
+        raise UsageError(
+            f"budget_s is {budget_s}: it is from {LEAST_BUDGET_S:g} to {MOST_BUDGET_S:g} seconds.",
+            "Leave it out for the default.",
+        )
     if isinstance(arguments, str):
         raise UsageError("arguments takes several values, and was given one string.", "Write ['--epochs', '3'].")
     from pipeline_bench.diagnosis import variants  # noqa: PLC0415

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from pipeline_bench.model.result import Precision
     from pipeline_bench.scenario import Scenario
 
-_LEAST_BUDGET_S = 20.0
-"""The inspection and one round of trials take some 15 s."""
-
 
 def compare(
     scenario: Annotated[
@@ -261,16 +258,16 @@ def diagnose(
     """
     from pipeline_bench.cli.running import run_and_show
     from pipeline_bench.diagnosis import variants
-    from pipeline_bench.model.diagnosis import MOST_BUDGET_S, Diagnosis
+    from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, LEAST_BUDGET_S, MOST_BUDGET_S, Diagnosis
     from pipeline_bench.run.diagnosis import run_diagnosis
     from pipeline_bench.system.files import is_python
     from pipeline_bench.tfdata.service_cluster import address
     from pipeline_bench.tfdata.targets import is_script, parse, parse_script
 
-    if not _LEAST_BUDGET_S <= budget <= MOST_BUDGET_S:
+    if not LEAST_BUDGET_S <= budget <= MOST_BUDGET_S:
         raise UsageError(
-            f"--budget {budget:g}: it is from {_LEAST_BUDGET_S:g} to {MOST_BUDGET_S:g} seconds.",
-            "The default of 120 tries most fixes; a slow pipeline or a large model needs more.",
+            f"--budget {budget:g}: it is from {LEAST_BUDGET_S:g} to {MOST_BUDGET_S:g} seconds.",
+            f"The default of {DEFAULT_BUDGET_S:g} tries most fixes; a slow pipeline or a large model needs more.",
         )
     if module and (is_python(target) or not is_script(target)):
         raise UsageError(f"-m {target}: it is not the name of a module.", "Write -m package.train, or leave out -m.")

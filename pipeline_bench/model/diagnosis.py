@@ -22,6 +22,8 @@ CEILING = "ceiling"
 
 DEFAULT_BUDGET_S = 120.0
 """Seconds that a diagnosis takes at most, by default."""
+LEAST_BUDGET_S = 20.0
+"""The inspection and one round of trials take some 15 s."""
 MOST_BUDGET_S = 86_400.0
 """Beyond a day a budget is a mistake in the unit."""
 

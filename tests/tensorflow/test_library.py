@@ -53,7 +53,7 @@ def test_diagnose_takes_a_function_that_stands_nowhere_but_here() -> None:
 
         return tf.data.Dataset.range(10**6).map(slow).batch(4)
 
-    session = pipeline_bench.diagnose(make_dataset, budget_s=8)
+    session = pipeline_bench.diagnose(make_dataset, budget_s=20)
     assert session.diagnosis is not None
     assert session.diagnosis.failure is None
     assert session.diagnosis.inspection is not None

@@ -109,6 +109,11 @@ def test_a_budget_that_is_no_time_is_refused(budget_s: float) -> None:
         library.compare("two_layer", budget_s=budget_s)
 
 
+def test_a_diagnosis_needs_time_for_its_inspection_and_a_round_of_trials_as_on_the_command_line() -> None:
+    with pytest.raises(UsageError, match="it is from 20 to 86400 seconds"):
+        library.diagnose("train.py:make_dataset", budget_s=1)
+
+
 def test_a_scenario_that_cannot_run_here_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NvmlSampler, "open", NvmlSampler)
     monkeypatch.setattr(plugins.find("backends", "tf_data"), "unavailable", lambda _: "it is not there")
