@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import select
-import selectors
 import signal
 import socket
 import subprocess
@@ -64,10 +63,8 @@ class Child:
         self.heard = False
         if not self._open:
             return []
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._events, selectors.EVENT_READ)
-            if not selector.select(max(0.0, timeout_s)):
-                return []
+        if not select.select([self._events], [], [], max(0.0, timeout_s))[0]:
+            return []
         data = os.read(self._events, _READ_BYTES)
         if not data:
             self._open = False
@@ -168,7 +165,7 @@ class TrialServer:
         Args:
             trial: what it is asked to do.
             stderr: made where it is not there.
-            private_network: give it a network of its own; see `processes.private_network`.
+            private_network: give it a network of its own; see `system.private_network`.
 
         Raises:
             PipelineBenchError: what starts processes does not answer, or cannot start one.
