@@ -26,7 +26,7 @@ from pipeline_bench.model.trial import (
 from pipeline_bench.run.launcher import LauncherName, stderr_tail
 from pipeline_bench.run.observer import Progress
 from pipeline_bench.samplers import Reading
-from pipeline_bench.samplers.nvml_metrics import POWER, POWER_WINDOW_NS
+from pipeline_bench.samplers.nvml_metrics import POWER, POWER_WINDOW_NS, UTILIZATION
 from pipeline_bench.system.processes import allowed_cpus
 from pipeline_bench.text import units
 
@@ -268,7 +268,7 @@ def latest_utilization(
 ) -> tuple[float | None, str | None]:
     """Return the newest device utilization in percent, and its source: the GPU's own, or the CPU time."""
     if device is not None and device.kind == "gpu":
-        newest = next((r for r in reversed(readings) if r.metric == "device_utilization_percent"), None)
+        newest = next((r for r in reversed(readings) if r.metric == UTILIZATION), None)
         return (newest.value, newest.source) if newest else (None, None)
     # Only as far back as needed: a long trial has a hundred thousand readings, and this runs beside it.
     newest_two = islice((r for r in reversed(readings) if r.metric == "cpu_seconds" and r.value is not None), 2)
