@@ -90,8 +90,9 @@ def prepare_data(scenario: Scenario, observer: Observer) -> None:
     """
     sources = checked_sources(scenario)
     missing = synthetic_data.wanted(sources)
+    incomplete = [source for source in sources if getattr(source, "synthetic_dataset", None) in missing]
     for source in sources:  # before the time is spent on making data
-        if getattr(source, "synthetic_dataset", None) not in missing:
+        if source not in incomplete:
             source.check()
     for data in missing:
         synthetic_data.make(
@@ -100,7 +101,7 @@ def prepare_data(scenario: Scenario, observer: Observer) -> None:
             report=partial(_report_made, observer, data),
             waiting=partial(observer.preparing, "another process makes the same data: waiting for it"),
         )
-    for source in sources:
+    for source in incomplete:
         source.check()
 
 
