@@ -16,6 +16,7 @@ from pipeline_bench.analysis.thresholds import BOUND_SHARE, NEEDED_STEPS
 from pipeline_bench.hosts import ranks
 from pipeline_bench.injection import entries
 from pipeline_bench.injection.ended import EndedCommand, ProcessRecord, WatchedTraining
+from pipeline_bench.injection.hooks import KEPT_TRAININGS
 from pipeline_bench.injection.watched_loops import STEPS_OF_A_BATCH, WATCHED_LOOPS
 from pipeline_bench.model.session import load
 from pipeline_bench.system.files import is_python, write_atomically
@@ -43,7 +44,7 @@ def lines(ended: EndedCommand, command: Sequence[str]) -> list[str]:
     said += ended.unrecorded
     more = sum(record.more for record in ended.records)
     if more:
-        said.append(f"{more} more calls of fit were not measured: at most ten per process are.")
+        said.append(f"{more} more calls of fit were not measured: at most {KEPT_TRAININGS} per process are.")
     unwatched = list(dict.fromkeys(where for record in ended.records for where in record.unwatched_loops))
     if unwatched:
         named = [*unwatched[:_SHOWN_LOOPS], *(["…"] if len(unwatched) > _SHOWN_LOOPS else [])]
