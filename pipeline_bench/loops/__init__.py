@@ -359,10 +359,10 @@ def record_call(record: StepRecorder, start_ns: int, end_ns: int, rows: Array, d
         rows: as `StepsOutput` has them.
         digest: likewise; None or empty where the steps were not sampled.
     """
-    ends = step_ends(start_ns, end_ns, rows[:, -1], wall_minus_monotonic_ns())
+    ends = step_ends(start_ns, end_ns, rows[:, ENDED], wall_minus_monotonic_ns())
     starts = [start_ns, *ends[:-1]]
     shown: Sequence[Any] = [None] * len(ends) if digest is None or not digest.size else list(digest)
-    losses, (wait_ns, busy_ns) = rows[:, 0].tolist(), (rows[:, 1:3] * 1e9).astype(np.int64).T.tolist()
+    losses, (wait_ns, busy_ns) = rows[:, 0].tolist(), (rows[:, WAITED:ENDED] * 1e9).astype(np.int64).T.tolist()
     more = True
     for i, end in enumerate(ends):
         more = record(starts[i], end, wait_ns[i], losses[i], shown[i], busy_ns[i])

@@ -180,12 +180,12 @@ class PlantedHost(SessionLoop):
 
     def run(self, session: Any, training: Training, record: StepRecorder) -> None:
         """Train; the fetch of a batch goes by without the sleep."""
-        source = training.feeding
-        if source.wait == "none" or not self.options.host_ms:
+        feeding = training.feeding
+        if feeding.wait == "none" or not self.options.host_ms:
             super().run(session, training, record)
             return
-        fetch = source.fetch
-        source.fetch = lambda _: fetch(session)  # type: ignore[method-assign,assignment]
+        fetch = feeding.fetch
+        feeding.fetch = lambda _: fetch(session)  # type: ignore[method-assign,assignment]
         super().run(_Slow(session, self.options.host_ms / 1e3), training, record)
 
 

@@ -10,7 +10,10 @@ import numpy as np
 
 
 class Sleeper:
-    """Sleeps the given seconds in the mean: what one sleep takes too long, the next one takes less."""
+    """Sleeps the given seconds in the mean: what one sleep takes too long, the next one takes less.
+
+    All of it at once, unlike `slow_storage.SteadySleep`: one planted delay after another has a known sum.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -352,7 +352,11 @@ class Arrivals:
 
 
 class SteadySleep:
-    """Sleeps in Python as long as it is asked to in the mean: what one takes too long, the next ones take less."""
+    """Sleeps in Python as long as it is asked to in the mean: what one takes too long, the next ones take less.
+
+    It learns a tenth of an error of at most 1 ms, unlike `planted.generator.Sleeper`: what a busy machine adds once is
+    no part of the storage, and is not taken off the next record's wait.
+    """
 
     def __init__(
         self, clock_ns: Callable[[], int] = time.monotonic_ns, sleep: Callable[[float], None] = time.sleep
