@@ -34,10 +34,11 @@ WAITED, ENDED = 1, 3
 
 
 class SamplingRule(NamedTuple):
-    """Which steps are sampled: the first ones but for one, then one in so many, by the shortest of the first.
+    """Says which steps are sampled.
 
-    One in `every` = cost / (share * shortest of the steps 1 to `first_steps`); step `first_unchecked` only where that
-    is 1 if later steps are `steady_factor` times as fast as the one before it.
+    Steps 0 to `first_steps` - 1 are, except `first_unsampled`. From `first_steps` on every n-th step is, with n =
+    ceil(cost / (`cost_share` × the shortest step so far)). `first_unsampled` itself is sampled only if n would be 1 for
+    steps `steady_factor` times shorter than the shortest step before it.
     """
 
     cost_us: float
@@ -45,7 +46,7 @@ class SamplingRule(NamedTuple):
     cost_share: float
     """How much of the mean step that may be, 0 to 1."""
     first_steps: int
-    first_unchecked: int
+    first_unsampled: int
     steady_factor: int
 
 

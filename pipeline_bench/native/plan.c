@@ -33,7 +33,7 @@ static int set_number(struct plan *plan, const char *key, const char *value) {
   else if (strcmp(key, "cost_us") == 0) plan->cost_us = strtod(value, NULL);
   else if (strcmp(key, "cost_share") == 0) plan->cost_share = strtod(value, NULL);
   else if (strcmp(key, "first_steps") == 0) plan->first_steps = atoi(value);
-  else if (strcmp(key, "first_unchecked") == 0) plan->first_unchecked = atoi(value);
+  else if (strcmp(key, "first_unsampled") == 0) plan->first_unsampled = atoi(value);
   else if (strcmp(key, "steady_factor") == 0) plan->steady_factor = atoi(value);
   else return 0;
   return 1;
@@ -69,7 +69,7 @@ static int64_t every_of(const struct plan *plan, const int64_t *lengths_ns, int 
 
 int plan_is_due(const struct plan *plan, int64_t step, const int64_t *lengths_ns, int64_t *every) {
   if (!plan->looks) return 0;
-  if (step == plan->first_unchecked) return every_of(plan, lengths_ns, plan->first_unchecked, plan->steady_factor) == 1;
+  if (step == plan->first_unsampled) return every_of(plan, lengths_ns, plan->first_unsampled, plan->steady_factor) == 1;
   if (step == plan->first_steps) *every = every_of(plan, lengths_ns, plan->first_steps, 1);
   return step % *every == 0;
 }

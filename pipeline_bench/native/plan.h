@@ -20,7 +20,7 @@ struct plan {
   /* Which steps are looked at; see `SamplingRule` in loops/__init__.py. Without a rule none is. */
   int looks;
   double cost_us, cost_share;
-  int first_steps, first_unchecked, steady_factor;
+  int first_steps, first_unsampled, steady_factor;
 };
 
 /* Read the file, or `fail`. */

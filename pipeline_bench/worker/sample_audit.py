@@ -28,10 +28,10 @@ COST_SHARE = 0.01
 """How much of the mean step all digests together may cost."""
 FIRST_STEPS = 10
 """The shortest of the steps up to here says how many of the later ones are sampled."""
-FIRST_UNCHECKED = 2
+FIRST_UNSAMPLED = 2
 """The step among them that is not sampled where later ones may not be either: the first run of what such a step fetches
 takes tens of milliseconds, and belongs into the warm-up."""
-# By the step before the first unchecked one, later ones may be so many times as short.
+# By the step before the first one that is not sampled, later ones may be so many times as short.
 _STEADY_FACTOR = 4
 
 # What a sampled step costs more, rounded up: the fetch (`benchmarks.overhead.probe`); in the recorder's thread the
@@ -74,7 +74,7 @@ class StepSampling:
     @property
     def rule(self) -> SamplingRule:
         """The rule for a loop that applies it itself."""
-        return SamplingRule(self.cost_us, COST_SHARE, FIRST_STEPS, FIRST_UNCHECKED, _STEADY_FACTOR)
+        return SamplingRule(self.cost_us, COST_SHARE, FIRST_STEPS, FIRST_UNSAMPLED, _STEADY_FACTOR)
 
     def samples(self, step: int, before_ns: int) -> bool:
         """Return whether a step is sampled; ask for each one, in order, from step 1 on.
@@ -85,7 +85,7 @@ class StepSampling:
         """
         if 1 < step <= FIRST_STEPS:
             self._shortest_ns = min(self._shortest_ns, before_ns)
-            if step == FIRST_UNCHECKED:
+            if step == FIRST_UNSAMPLED:
                 return every(self.cost_us, self._shortest_ns / _STEADY_FACTOR / 1e3) == 1
             if step == FIRST_STEPS:
                 self.every = every(self.cost_us, self._shortest_ns / 1e3)
