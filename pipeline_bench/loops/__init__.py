@@ -152,8 +152,8 @@ class StepFigures:
         wait_ns = int(values[1] * 1e9) if self._has_wait else 0
         rest = 1 + self._has_wait
         busy_ns = int(values[rest] * 1e9) if self._has_busy else 0
-        shown = values[rest + self._has_busy :]
-        return wait_ns, float(values[0]), shown if sampled and shown.size else None, busy_ns
+        digest = values[rest + self._has_busy :]
+        return wait_ns, float(values[0]), digest if sampled and digest.size else None, busy_ns
 
 
 def in_one_tensor(loss: Any, wait_s: Any, digest: Any = None, busy_s: Any = None) -> Any:
@@ -297,13 +297,13 @@ def build_steps(one: Callable[[Any], Step], steps: Any, sampled: Any) -> StepsOu
     """
     import tensorflow as tf
 
-    def body(index: Any, rows: Any, shown: Any) -> tuple[Any, Any, Any]:
+    def body(index: Any, rows: Any, digests: Any) -> tuple[Any, Any, Any]:
         step = one(sampled)
         row = row_of(step)
         with tf.device("/cpu:0"):
             if sampled is not None:
-                shown = shown.write(index, step.digest)
-            return index + 1, rows.write(index, row), shown
+                digests = digests.write(index, step.digest)
+            return index + 1, rows.write(index, row), digests
 
     with tf.device("/cpu:0"):
         begin = (
@@ -312,9 +312,9 @@ def build_steps(one: Callable[[Any], Step], steps: Any, sampled: Any) -> StepsOu
             tf.TensorArray(tf.float64, 0 if sampled is None else steps, infer_shape=False),
         )
     # One at a time, so that a step begins when the one before it has ended.
-    _, rows, shown = tf.while_loop(lambda index, *_: index < steps, body, begin, parallel_iterations=1)
+    _, rows, digests = tf.while_loop(lambda index, *_: index < steps, body, begin, parallel_iterations=1)
     with tf.device("/cpu:0"):
-        return StepsOutput(rows.stack(), tf.zeros([0, 0], tf.float64) if sampled is None else shown.stack())
+        return StepsOutput(rows.stack(), tf.zeros([0, 0], tf.float64) if sampled is None else digests.stack())
 
 
 def if_sampled(sampled: Any, digest: Callable[[], Any]) -> Any:
@@ -362,11 +362,11 @@ def record_call(record: StepRecorder, start_ns: int, end_ns: int, rows: Array, d
     """
     ends = step_ends(start_ns, end_ns, rows[:, ENDED], wall_minus_monotonic_ns())
     starts = [start_ns, *ends[:-1]]
-    shown: Sequence[Any] = [None] * len(ends) if digest is None or not digest.size else list(digest)
+    digests: Sequence[Any] = [None] * len(ends) if digest is None or not digest.size else list(digest)
     losses, (wait_ns, busy_ns) = rows[:, 0].tolist(), (rows[:, WAITED:ENDED] * 1e9).astype(np.int64).T.tolist()
     more = True
     for i, end in enumerate(ends):
-        more = record(starts[i], end, wait_ns[i], losses[i], shown[i], busy_ns[i])
+        more = record(starts[i], end, wait_ns[i], losses[i], digests[i], busy_ns[i])
     return more
 
 

@@ -91,9 +91,9 @@ class _Rows:
         def zeros(shape: list[int], dtype: Any = tf.float64) -> Any:
             return tf.Variable(tf.zeros(shape, dtype), trainable=False)
 
-        self._evidence, self._steps, self._looks = training.digest, steps, False
+        self._digest, self._steps, self._is_sampled = training.digest, steps, False
         with tf.device("/cpu:0"):
-            self._rows, self._shown = zeros([steps, COLUMNS]), zeros([steps, _numbers_shown(training)])
+            self._rows, self._digests = zeros([steps, COLUMNS]), zeros([steps, _digest_size(training)])
             # Keras takes a batch while the step before it computes: what both wrote would have one wait for the other.
             self._taken_s = zeros([steps, 2])
             self._taken, self._written = zeros([], tf.int32), zeros([], tf.int32)
@@ -109,7 +109,7 @@ class _Rows:
             self._taken_s.scatter_nd_update(index, [tf.stack([asked_s, there_s])])
 
     def write(self, loss: Any, batch: Batch) -> None:
-        """Build what writes the row of a step with that loss, and what it shows where the call is sampled."""
+        """Build what writes the row of a step with that loss, and its digest where the call is sampled."""
         import tensorflow as tf
 
         with tf.device("/cpu:0"):
@@ -117,22 +117,22 @@ class _Rows:
             index = [[tf.math.floormod(self._written.read_value(), self._steps)]]
             self._written.assign_add(1, read_value=False)
             self._rows.scatter_nd_update(index, [row])
-        if (digest := self._evidence) is not None:
+        if (digest := self._digest) is not None:
 
-            def show() -> Any:
-                self._shown.scatter_nd_update(index, [digest(batch)])
+            def write_digest() -> Any:
+                self._digests.scatter_nd_update(index, [digest(batch)])
                 return tf.constant(True)
 
-            tf.cond(self._sampled.read_value(), show, lambda: tf.constant(False))
+            tf.cond(self._sampled.read_value(), write_digest, lambda: tf.constant(False))
 
-    def look(self, sampled: bool) -> None:
+    def sample(self, sampled: bool) -> None:
         """Say whether the next call is sampled."""
-        if sampled != self._looks:
-            self._looks = sampled
+        if sampled != self._is_sampled:
+            self._is_sampled = sampled
             self._sampled.assign(sampled)
 
     def read(self) -> tuple[Array, Array | None]:
-        """Return the rows of the call that has ended, and what its steps have shown, where it was sampled.
+        """Return the rows of the call that has ended, and the digests of its steps, where it was sampled.
 
         A step is blocked for its batch from when that was asked for, or from the end of the step before, if that is
         later.
@@ -141,19 +141,19 @@ class _Rows:
         asked_s, there_s = self._taken_s.numpy().T
         asked_s[1:] = np.maximum(asked_s[1:], rows[:-1, ENDED])
         rows[:, WAITED] = np.maximum(there_s - asked_s, 0.0)
-        return rows, self._shown.numpy() if self._looks else None
+        return rows, self._digests.numpy() if self._is_sampled else None
 
 
-def _numbers_shown(training: EagerTraining) -> int:
-    """Return how many numbers a step shows of its samples."""
+def _digest_size(training: EagerTraining) -> int:
+    """Return how many numbers the digest of a step has."""
     import tensorflow as tf
 
     if (digest := training.digest) is None:
         return 0
-    shown = tf.function(lambda *tensors: digest(Batch(*tensors)), autograph=False).get_concrete_function(
+    built = tf.function(lambda *tensors: digest(Batch(*tensors)), autograph=False).get_concrete_function(
         *training.dataset.element_spec
     )
-    return int(shown.structured_outputs.shape[0])
+    return int(built.structured_outputs.shape[0])
 
 
 def _model(training: EagerTraining, rows: _Rows) -> Any:
@@ -188,7 +188,7 @@ def _callback(rows: _Rows, record: StepRecorder, steps: int) -> Any:
                 self.model.stop_training = True
 
         def _begin(self) -> None:
-            rows.look(record.should_sample_any(steps))
+            rows.sample(record.should_sample_any(steps))
             self._start_ns = monotonic_ns()
 
     return Recording()

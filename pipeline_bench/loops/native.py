@@ -30,7 +30,7 @@ class _Fetched(NamedTuple):
 
     figures: StepFigures
     plain: Any
-    checked: Any
+    sampled: Any
     save: str | None
     restore: str | None
 
@@ -83,13 +83,13 @@ class NativeLoop(Loop):
         if not plain.shape.rank:
             with tf.device("/cpu:0"):
                 plain = tf.stack([tf.cast(plain, tf.float64)])
-        checked = None if training.feeding.digest is None else figures.tensor(sampled=True)
+        sampled = None if training.feeding.digest is None else figures.tensor(sampled=True)
         save = restore = None
         if variables:
             with tf.device("/cpu:0"):
                 saver = v1.train.Saver(variables, filename=str(self._folder.path / "variables")).as_saver_def()
             save, restore = saver.save_tensor_name, saver.restore_op_name
-        self._fetched = _Fetched(figures, plain, checked, save, restore)
+        self._fetched = _Fetched(figures, plain, sampled, save, restore)
 
     def run(self, session: Any, training: Training, record: StepRecorder) -> None:
         """Run the program, which trains; give its steps to `record` a few times a second.
@@ -217,8 +217,8 @@ def _plan_of_steps(training: Training, fetched: _Fetched, record: StepRecorder) 
         yield "steps", record.steps_left
     if record.length_ns is not None:
         yield "length_ns", record.length_ns
-    if fetched.checked is not None and (sampling_rule := record.sampling_rule) is not None:
-        yield "checked", fetched.checked.name
+    if fetched.sampled is not None and (sampling_rule := record.sampling_rule) is not None:
+        yield "sampled", fetched.sampled.name
         # Seventeen digits are the number itself, so that both sides count with the same one.
         yield from ((key, repr(value)) for key, value in sampling_rule._asdict().items())
 

@@ -20,7 +20,7 @@ static struct names *names_of(struct plan *plan, const char *key) {
     struct names *names;
   } known[] = {{"init", &plan->init},   {"start", &plan->start}, {"produce", &plan->produce},
                {"close", &plan->close}, {"train", &plan->train}, {"save", &plan->save},
-               {"plain", &plan->plain}, {"checked", &plan->checked}, {"size", &plan->sizes}};
+               {"plain", &plan->plain}, {"sampled", &plan->sampled}, {"size", &plan->sizes}};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     if (strcmp(known[i].key, key) == 0) return known[i].names;
   }
@@ -50,7 +50,7 @@ void plan_read(const char *path, struct plan *plan) {
     else if (!set_number(plan, key, value)) fail(0, 0, "its plan has a key that it does not know");
   }
   fclose(file);
-  plan->looks = plan->first_steps > 0 && plan->checked.count > 0;
+  plan->samples = plan->first_steps > 0 && plan->sampled.count > 0;
   if (plan->plain.count != 1 || plan->train.count != 1 || plan->first_steps > MOST_FIRST_STEPS) {
     fail(0, 0, "its plan is not whole");
   }
@@ -68,7 +68,7 @@ static int64_t every_of(const struct plan *plan, const int64_t *lengths_ns, int 
 }
 
 int plan_is_due(const struct plan *plan, int64_t step, const int64_t *lengths_ns, int64_t *every) {
-  if (!plan->looks) return 0;
+  if (!plan->samples) return 0;
   if (step == plan->first_unsampled) return every_of(plan, lengths_ns, plan->first_unsampled, plan->steady_factor) == 1;
   if (step == plan->first_steps) *every = every_of(plan, lengths_ns, plan->first_steps, 1);
   return step % *every == 0;

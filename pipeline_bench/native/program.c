@@ -87,12 +87,12 @@ static void train(void) {
   TF_Status *status = TF_NewStatus();
   const TF_Operation *op = graph_op(plan.train.each[0]);
   TF_Output plain = graph_output(plan.plain.each[0]);
-  TF_Output checked = plan.looks ? graph_output(plan.checked.each[0]) : plain;
-  int64_t lengths_ns[MOST_FIRST_STEPS], every = 1, counted_ns = 0, due = plan.looks;
+  TF_Output sampled = plan.samples ? graph_output(plan.sampled.each[0]) : plain;
+  int64_t lengths_ns[MOST_FIRST_STEPS], every = 1, counted_ns = 0, due = plan.samples;
   for (int64_t step = 0;; step++) {
     TF_Tensor *values = NULL;
     int64_t start_ns = now_ns();
-    graph_fetch(due ? &checked : &plain, &values, 1, op, status);
+    graph_fetch(due ? &sampled : &plain, &values, 1, op, status);
     int64_t end_ns = now_ns();
     if (TF_GetCode(status) != TF_OK) fail_training(status);
     int64_t head[3] = {start_ns, end_ns, due};

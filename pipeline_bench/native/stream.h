@@ -11,7 +11,7 @@
 /* What a message is; `_message` in __init__.py has the same numbers.
  *
  * A message is two int32, its kind and how many bytes follow, and then these bytes, in the machine's own order:
- * READY and DONE none; STEP int64 start_ns, end_ns and whether it was looked at, then float64 values; SIZES an int64
+ * READY and DONE none; STEP int64 start_ns, end_ns and whether it was sampled, then float64 values; SIZES an int64
  * for each queue; ERROR int32 code of TensorFlow's, int32 whether it ended the training, then the text.
  */
 enum kind { READY = 1, STEP = 2, SIZES = 3, ERROR = 4, DONE = 5 };

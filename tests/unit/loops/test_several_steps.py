@@ -87,13 +87,13 @@ def test_every_step_of_a_call_is_told_also_those_behind_the_end() -> None:
     Series.pack(np.array(ends))  # whole numbers, as the recorder keeps them
 
 
-def test_a_call_that_was_looked_at_brings_the_evidence_of_each_step() -> None:
+def test_a_call_that_was_sampled_brings_the_digest_of_each_step() -> None:
     told = Kept()
     assert record_call(told, 0, 300, rows(0.0, 0.0), np.array([[1.0, 2.0], [3.0, 4.0]]))
     assert [list(step[4]) for step in told.steps] == [[1.0, 2.0], [3.0, 4.0]]
 
 
-def test_a_call_that_was_not_looked_at_brings_none() -> None:
+def test_a_call_that_was_not_sampled_brings_none() -> None:
     told = Kept()
     record_call(told, 0, 300, rows(0.0, 0.0), np.zeros((2, 0)))
     assert [step[4] for step in told.steps] == [None, None]

@@ -36,7 +36,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def looked_at_in_c(library: Any, folder: Path, recorder: Recorder, lengths_ns: list[int]) -> list[bool]:
     sampling_rule = recorder.sampling_rule
     assert sampling_rule is not None
-    lines = ["train t", "plain p:0", "checked c:0", *(f"{k} {v!r}" for k, v in sampling_rule._asdict().items())]
+    lines = ["train t", "plain p:0", "sampled c:0", *(f"{k} {v!r}" for k, v in sampling_rule._asdict().items())]
     (folder / "plan").write_text("\n".join(lines), encoding="ascii")
     plan = ctypes.create_string_buffer(PLAN_BYTES)
     library.plan_read(str(folder / "plan").encode(), plan)
