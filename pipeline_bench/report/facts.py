@@ -115,6 +115,8 @@ class FactSection:
     """A section of facts: every format lays it out as lines, each with the name of what it is of."""
 
     title: str
+    heading: str
+    """Its heading on a page; those of one heading stand together, there and in a terminal."""
     lead: str
     """What a line of it begins with in a terminal; the braces are for the name."""
     page_lead: str
@@ -130,19 +132,24 @@ def _wall_time(session: Session) -> list[Fact]:
     return [wall_time.summary(time), *(("remark", remark) for remark in wall_time.remarks_of(session))]
 
 
+_HOLDS = "How far the comparison holds"
+
 SECTIONS = (
-    FactSection("Copy to the GPU", "copy to the GPU, {}: ", "{}: ", step_parts.copies),
-    FactSection("Activity", "{}: ", "{}: ", activity.facts),
-    FactSection("Selftest", "selftest: {}: ", "{}: ", selftest.facts),
-    FactSection("Checked", "{}: ", "{}: ", selftest.cited),
-    FactSection("Hosts", "{}: ", "{}: ", machines.hosts),
-    FactSection("Storage", "storage: {}; ", "Storage: {}; ", machines.storage),
-    FactSection("Skipped by", "skipped by {}: ", "Skipped by {}: ", left_out),
-    FactSection("Threads", "threads: {} ", "{} ", advice.thread_remarks),
-    FactSection("Wall time", "{}: ", "{}: ", _wall_time),
-    FactSection("Loops", "{}: ", "{}: ", advice.loop_remarks),
+    FactSection("Copy to the GPU", "Copy to the GPU", "copy to the GPU, {}: ", "{}: ", step_parts.copies),
+    FactSection("Activity", "What of the GPU was busy", "{}: ", "{}: ", activity.facts),
+    FactSection("Selftest", "What was planted and measured", "selftest: {}: ", "{}: ", selftest.facts),
+    FactSection("Checked", "How accurate the figures are", "{}: ", "{}: ", selftest.cited),
+    FactSection("Hosts", "Hosts", "{}: ", "{}: ", machines.hosts),
+    FactSection("Storage", _HOLDS, "storage: {}; ", "Storage: {}; ", machines.storage),
+    FactSection("Skipped by", _HOLDS, "skipped by {}: ", "Skipped by {}: ", left_out),
+    FactSection("Threads", "Threads and cores", "threads: {} ", "{} ", advice.thread_remarks),
+    FactSection("Wall time", "Where the wall time went", "{}: ", "{}: ", _wall_time),
+    FactSection("Loops", "Loops", "{}: ", "{}: ", advice.loop_remarks),
 )
-"""The sections of facts in their order: a new one is an entry here."""
+"""The sections of facts in their order: a new one is an entry here.
+
+The page has places of its own for the wall time, beside its plot, and for how far the comparison holds.
+"""
 
 
 def disturbances(

@@ -94,11 +94,15 @@ def _comparison(session: Session) -> Iterator[str]:
     yield escape(facts.precision(session), TEXT)
     work = ((r.variant, r.work.text) for r in session.results if r.work.text and r.variant not in references)
     yield _list("Work:", work)
-    for section in facts.SECTIONS:
-        yield _list(f"{section.title}:", section.facts(session))
+    yield from _facts(session)
     yield from _placement(session)
     yield _disturbances(session)
     yield _published(session)
+
+
+def _facts(session: Session) -> Iterator[str]:
+    for section in facts.SECTIONS:
+        yield _list(f"{section.title}:", section.facts(session))
 
 
 def _figures(session: Session, results: Iterable[Result], *, learning: bool = False) -> str:
@@ -212,6 +216,7 @@ def _diagnosis(session: Session, found: Diagnosis) -> Iterator[str]:
             yield "\n".join(["Not tried:", "", *(f"- {escape(text, TEXT)}" for text in section.left_out)])
         if section.limits:
             yield table(("limit", "at best", "because"), [_limit(each) for each in section.limits], ("because",))
+    yield from _facts(session)
     yield _disturbances(session)
 
 

@@ -131,13 +131,12 @@ def hosts_table(session: Session) -> RenderableType | None:
 
 
 def _facts(session: Session) -> Iterator[RenderableType | None]:
-    """Yield the sections of facts; the first two, which are of the input, stand together."""
-    lines = [
-        [Text.assemble((section.lead.format(name), "bold"), text) for name, text in section.facts(session)]
-        for section in facts.SECTIONS
-    ]
-    yield group([*lines[0], *lines[1]])
-    yield from map(group, lines[2:])
+    """Yield the sections of facts; those of one heading stand together."""
+    found: dict[str, list[Text]] = {}
+    for section in facts.SECTIONS:
+        lines = found.setdefault(section.heading, [])
+        lines += [Text.assemble((section.lead.format(name), "bold"), text) for name, text in section.facts(session)]
+    yield from map(group, found.values())
 
 
 def _placement(session: Session) -> RenderableType | None:

@@ -287,11 +287,12 @@ def work(session: Session) -> Table | None:
 
 
 def sections(session: Session) -> dict[str, list[str]]:
-    """Return the lines of each section of facts, by its title."""
-    return {
-        section.title: [section.page_lead.format(of) + text for of, text in section.facts(session)]
-        for section in facts.SECTIONS
-    }
+    """Return the lines of the sections of facts, by their heading."""
+    found: dict[str, list[str]] = {}
+    for section in facts.SECTIONS:
+        lines = found.setdefault(section.heading, [])
+        lines += [section.page_lead.format(of) + text for of, text in section.facts(session)]
+    return found
 
 
 def environment(session: Session) -> list[tuple[str, str]]:

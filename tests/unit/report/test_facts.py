@@ -11,7 +11,7 @@ from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Session, load
 from pipeline_bench.report import facts, html, markdown, terminal
 from tests.golden import ROOT
-from tests.unit import sessions
+from tests.unit import diagnoses, sessions
 from tests.unit.console import words
 from tests.unit.report.pages import Page
 
@@ -68,16 +68,20 @@ FORMATS: dict[str, Callable[[Session], str]] = {
 }
 
 
+@pytest.mark.parametrize("session", [sessions.normal(), diagnoses.session()], ids=["comparison", "diagnosis"])
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_section_of_facts_is_in_every_format(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {section.title: f"what {section.title.lower()} says" for section in facts.SECTIONS}
+def test_every_section_of_facts_is_in_every_format(
+    name: str, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = replace(facts.SECTIONS[0], title="New", heading="A new one")
+    said = {section.title: f"what {section.title.lower()} says" for section in (*facts.SECTIONS, new)}
 
     def only(line: str) -> Callable[[Session], list[facts.Fact]]:
         return lambda _: [("of it", line)]
 
-    filled = [replace(each, facts=only(said[each.title])) for each in facts.SECTIONS]
+    filled = [replace(each, facts=only(said[each.title])) for each in (*facts.SECTIONS, new)]
     monkeypatch.setattr(facts, "SECTIONS", tuple(filled))
-    text = FORMATS[name](sessions.normal())
+    text = FORMATS[name](session)
     assert [title for title, line in said.items() if line not in text] == []
 
 
