@@ -68,7 +68,7 @@ def _found(session: Session, with_limit: bool) -> str:
         return "No variant was measured that can be compared."
     base = session.find_result(baseline)
     if base is None or not base.trials:
-        return f"{best.variant} was measured, but the baseline {baseline} was not."
+        return f"{_name(best)} was measured, but the baseline {one_line(baseline, NAME)} was not."
     if base.work.status == "unequal":
         return f"Nothing is compared, because {_limit(base)}: {base.work.text}."
     emulating = [result for result in able_to_compare(session.scenario, session.results) if result.emulated]
@@ -84,46 +84,50 @@ def _compared(able: Sequence[Result], best: Result, base: Result, with_limit: bo
         return (
             f"{_limit(base)}."
             if best is base
-            else f"{best.variant} was measured, without another variant to compare with{limit}"
+            else f"{_name(best)} was measured, without another variant to compare with{limit}"
         )
     proven = [result for result in able if _is(result.speedup, "faster")]
     leader = max(proven, key=lambda result: result.speedup.value or 0.0, default=None)
     others = [result for result in able if result not in (base, leader)]
     if leader is None:
         return f"{_none_faster(others, best, base)}{limit}"
-    return f"{_gain(others, leader, base.variant)}{limit}"
+    return f"{_gain(others, leader, _name(base))}{limit}"
 
 
 def _none_faster(others: Sequence[Result], best: Result, base: Result) -> str:
     """Return how the others compare with a baseline that none was found to be faster than."""
-    baseline = base.variant
+    baseline = _name(base)
     single = [result for result in others if result.speedup.value is not None and result.speedup.ci95 is None]
     if best is not base and best in single:
         times = units.ratio(best.speedup.value)
-        return f"{best.variant} had {times} the throughput of {baseline} in one trial each, which may be chance"
-    ties = [result.variant for result in others if tie(result.speedup)]
+        return f"{_name(best)} had {times} the throughput of {baseline} in one trial each, which may be chance"
+    tied = [result for result in others if tie(result.speedup)]
+    ties = [_name(result) for result in tied]
     slower = [result for result in others if _is(result.speedup, "slower")]
-    unsure = [result for result in others if result.variant not in ties and result not in slower]
+    unsure = [result for result in others if result not in tied and result not in slower]
     if not ties and not unsure:
         return f"No variant is faster than {baseline}"
     said = [f"{joined([baseline, *ties], 'and')} tie"] if ties else []
     # A high figure alone is no hint: its 95 % interval has to leave out 1. "Faster" needs more than that.
     if best in unsure and may_gain(best.speedup) and best.speedup.ci95 is not None and best.speedup.ci95[0] > 1:
         times = units.ratio(best.speedup.value)
-        said.append(
-            f"{best.variant} may be faster than {baseline}: {times}{units.ends(units.ratio, best.speedup.ci95)}"
-        )
+        said.append(f"{_name(best)} may be faster than {baseline}: {times}{units.ends(units.ratio, best.speedup.ci95)}")
         unsure.remove(best)
     if unsure:
         shown = units.ends(units.ratio, unsure[0].speedup.ci95) if len(unsure) == 1 else ""
-        named = joined([each.variant for each in unsure], "or")
-        said.append(f"it is not decided whether {named} is faster or slower than {baseline}{shown}")
+        named = joined([_name(each) for each in unsure], "or")
+        it = "it" if said else "It"
+        said.append(f"{it} is not decided whether {named} is faster or slower than {baseline}{shown}")
     if slower:
         probably = "probably " if any(each.speedup.certainty == "probable" for each in slower) else ""
         verb = "is" if len(slower) == 1 else "are"
-        said.append(f"{joined([each.variant for each in slower], 'and')} {verb} {probably}slower")
-    text = "; ".join(said)
-    return text.replace("it is", "It is", 1) if text.startswith("it is") else text  # a variant's name stays as it is
+        said.append(f"{joined([_name(each) for each in slower], 'and')} {verb} {probably}slower")
+    return "; ".join(said)
+
+
+def _name(result: Result) -> str:
+    """Return the variant's name as a sentence has it."""
+    return one_line(result.variant, NAME)
 
 
 def _is(speedup: Speedup, difference: Literal["faster", "slower"]) -> bool:
@@ -140,12 +144,12 @@ def _gain(others: Sequence[Result], leader: Result, baseline: str) -> str:
     times = f"{units.ratio(speedup.value)} the throughput of {baseline}{units.ends(units.ratio, speedup.ci95)}"
     probably = "probably " if speedup.certainty == "probable" else ""
     if ties:
-        said = f"{joined([leader.variant, *ties], 'and')} tie: {probably}about {times}"
+        said = f"{joined([_name(leader), *ties], 'and')} tie: {probably}about {times}"
     elif unsure or probably:
-        said = f"{leader.variant} is {probably}faster: {times}"
+        said = f"{_name(leader)} is {probably}faster: {times}"
     else:
-        said = f"{leader.variant} is fastest: {times}"
-    return f"{said}; {joined(unsure, 'and')} may be as fast as {leader.variant}" if unsure else said
+        said = f"{_name(leader)} is fastest: {times}"
+    return f"{said}; {joined(unsure, 'and')} may be as fast as {_name(leader)}" if unsure else said
 
 
 def overlap(copy: DeviceCopy) -> str:
@@ -174,19 +178,20 @@ def _overlaps_how(copy: DeviceCopy) -> str:
 
 def _overlaps(session: Session) -> str:
     """Return whether the copy overlaps, for each variant that was compared with one whose step copies the batch."""
-    found = {
-        result.variant: result.device_copy
+    found = [
+        result
         for result in session.results
         if result.device_copy.gain.value is not None and result.device_copy.overlapped_share.value is not None
-    }
+    ]
     if len(found) <= 1:
-        return "".join(f" Copy to the GPU: {variant}: {overlap(copy)}." for variant, copy in found.items())
+        return "".join(f" Copy to the GPU: {_name(result)}: {overlap(result.device_copy)}." for result in found)
     alike: dict[str, list[str]] = {}
-    for variant, copy in found.items():
-        alike.setdefault(_overlaps_how(copy), []).append(variant)
+    for result in found:
+        alike.setdefault(_overlaps_how(result.device_copy), []).append(_name(result))
     said = [f"it {how} in {joined(names, 'and')}" for how, names in alike.items()]
-    faster = {variant: copy.gain for variant, copy in found.items() if copy.gain.difference == "faster"}
-    said += [f"{variant} gains {units.ratio(gain.value)} over {gain.over}" for variant, gain in faster.items()]
+    gains = [(_name(result), result.device_copy.gain) for result in found]
+    faster = [(name, gain) for name, gain in gains if gain.difference == "faster"]
+    said += [f"{name} gains {units.ratio(gain.value)} over {one_line(gain.over or '', NAME)}" for name, gain in faster]
     return f" Copy to the GPU: {'; '.join(said)}{'' if faster else '; no gain is proven'}."
 
 
@@ -203,7 +208,7 @@ def _kept_busy(able: Sequence[Result]) -> str:
         answer = "kept busy" if enough else "not known" if unknown else "not kept busy"
         au = best.accelerator_utilization.value
         reached = "" if au is None else f", AU {units.fraction(au)}"
-        said[answer].append(f"{name} ({best.variant}{reached})")
+        said[answer].append(f"{name} ({_name(best)}{reached})")
     answers = [f"{answer}: {joined(names, 'and')}" for answer, names in said.items() if names]
     return f"Of the emulated accelerators, {'; '.join(answers)}."
 
@@ -217,11 +222,11 @@ def _rivals(others: Sequence[Result], leader: Result) -> tuple[list[str], list[s
         against = result.against_fastest
         if against.over == leader.variant and against.ci95 is not None:
             if tie(against):
-                ties.append(result.variant)
+                ties.append(_name(result))
             elif not _is(against, "slower"):
-                unsure.append(result.variant)
+                unsure.append(_name(result))
         elif result.speedup.value is not None and (result.speedup.ci95 is None or result.speedup.ci95[1] >= low):
-            unsure.append(result.variant)
+            unsure.append(_name(result))
     return ties, unsure
 
 
@@ -235,7 +240,7 @@ _NO_LIMIT: dict[VerdictKind, str] = {
 
 
 def _limit(baseline: Result) -> str:
-    name, kind = baseline.variant, baseline.verdict.kind
+    name, kind = _name(baseline), baseline.verdict.kind
     if baseline.verdict.cause == "gpu-idle":
         return f"{name} is not input-bound, and its GPU idles for most of the time: it waits for the host"
     if baseline.verdict.cause == "only-not-input":

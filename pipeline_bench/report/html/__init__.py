@@ -111,7 +111,7 @@ def _page(template: str, session: Session, **values: Any) -> str:
         .render(
             title=name(session.scenario.name),
             machine=f"{session.started_at} · {facts.machine(session)}",
-            conclusion=content.conclusion(session),
+            conclusion=words.headline(session),
             diagnosis=found,
             diagnosis_sections=list(words.sections(session, found)) if found is not None else [],
             diagnosis_html=diagnosis,

@@ -21,7 +21,6 @@ from pipeline_bench.report import (
     Unit,
     ceilings,
     columns,
-    diagnosis,
     facts,
     in_order,
     machines,
@@ -31,7 +30,7 @@ from pipeline_bench.report import (
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import Cell, Table, name, table
 from pipeline_bench.report.html.lanes import ChartSteps, Clock
-from pipeline_bench.text import NAME, units
+from pipeline_bench.text import units
 
 _MOST_TRIALS = 400
 _MOST_DISTURBANCES, _MOST_LISTED = 8, 1000
@@ -74,15 +73,6 @@ def _reason(verdict: Verdict) -> str:
     if verdict.doubt is not None and verdict.certainty == "probable":
         reasons.append(doubt_text(verdict.doubt))
     return " ".join(f"{sentence(reason)}." for reason in reasons)
-
-
-def conclusion(session: Session) -> str:
-    """Return the sentence that the page opens with; a name that would fill it is cut as everywhere."""
-    text = diagnosis.headline(session)
-    for variant in session.scenario.variants:
-        if len(variant.name) > NAME:
-            text = text.replace(variant.name, name(variant.name))
-    return text
 
 
 def missing(session: Session) -> list[str]:

@@ -174,3 +174,21 @@ def test_of_alike_verdicts_on_several_numbers_of_hosts_the_one_of_the_most_is_sa
     )
     host = Host(rank=0, size=4, name="here", launcher="slurm", wall_minus_monotonic_ns=0)
     assert of_hosts(Hosts(hosts=(host,), results=results)) == "2 hosts are scales. 4 hosts are shared-storage."
+
+
+def test_long_names_are_cut_each_by_itself_also_where_one_begins_with_another() -> None:
+    long = "y" * 100
+    session = sessions.normal()
+    names = {session.scenario.baseline.name: long, session.results[1].variant: f"{long}z"}
+
+    def renamed(result: Result) -> Result:
+        over = result.speedup.model_copy(update={"over": names.get(result.speedup.over or "", result.speedup.over)})
+        return result.model_copy(update={"variant": names.get(result.variant, result.variant), "speedup": over})
+
+    variants = [each.model_copy(update={"name": names.get(each.name, each.name)}) for each in session.scenario.variants]
+    scenario = session.scenario.model_copy(update={"variants": tuple(variants)})
+    results = tuple(map(renamed, session.results))
+    text = conclude(session.model_copy(update={"scenario": scenario, "results": results}))
+    assert text.count("y" * 79 + "…") >= 2
+    assert "y" * 80 not in text
+    assert "…z" not in text

@@ -192,16 +192,6 @@ def test_how_the_adding_of_repeats_ended_is_a_sentence(text: str, said: str) -> 
     assert facts.precision(sessions.normal().model_copy(update={"precision": goal})) == said
 
 
-def test_a_long_name_is_cut_in_the_conclusion_too() -> None:
-    long = "y" * 10_000
-    session = sessions.normal()
-    variants = (session.scenario.variants[0].model_copy(update={"name": long}), *session.scenario.variants[1:])
-    results = (session.results[0].model_copy(update={"variant": long}), *session.results[1:])
-    scenario = session.scenario.model_copy(update={"variants": variants})
-    renamed = session.model_copy(update={"scenario": scenario, "results": results})
-    assert len(content.conclusion(renamed)) < 600
-
-
 @pytest.mark.parametrize(
     ("step_ms", "rate_ends", "said"),
     [

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import pipeline_bench
+from pipeline_bench.analysis.conclusion import conclude
 from pipeline_bench.model import session as saved
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import html
-from pipeline_bench.report.html import content
 from pipeline_bench.text import units
 from tests.unit import sessions
 from tests.unit.report.pages import EVERY, HOSTILE, Page, hostile
@@ -31,7 +31,7 @@ def test_it_is_a_closed_fragment_of_plain_markup(session: Session) -> None:
 def test_it_says_the_conclusion_the_verdicts_and_the_figures() -> None:
     session = sessions.normal()
     text = Page(html.fragment(session)).text
-    assert content.conclusion(session) in text
+    assert conclude(session) in text
     for result in session.results:
         assert units.plain_milliseconds(result.step_ms.median) in text
         assert result.verdict.kind in text
