@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -263,9 +264,8 @@ def bottleneck(session: Session, diagnosis: Diagnosis) -> str:
     found = diagnosis.bottleneck
     if found is None or not found.text or found.text in diagnosis.text:
         return ""
-    share = units.share(found.share)
-    text = one_line(found.text, TEXT)
-    return text if found.share is None or share in text else f"{text} ({share} of the time)"
+    text, share = one_line(found.text, TEXT), "" if found.share is None else units.share(found.share)
+    return text if re.search(rf"(?<![\d.]){re.escape(share)}", text) else f"{text} ({share} of the time)"
 
 
 def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:

@@ -10,11 +10,12 @@ from rich.cells import cell_len
 
 from pipeline_bench.analysis import speedups
 from pipeline_bench.model import Series
-from pipeline_bench.model.diagnosis import Attempt, CodeChange
+from pipeline_bench.model.diagnosis import Attempt, Bottleneck, CodeChange
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import html, markdown, terminal
+from pipeline_bench.report.diagnosis import bottleneck
 from tests.unit import diagnoses
 from tests.unit.console import printed
 from tests.unit.report.pages import Page
@@ -230,3 +231,16 @@ def test_markdown_keeps_a_fence_that_code_cannot_close() -> None:
 def test_the_page_is_whole(session: Session) -> None:
     page = Page(html.render(session))
     assert page.open == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("The model takes 95 % of it.", "The model takes 95 % of it. (5 % of the time)"),
+        ("It takes 1.5 % alone.", "It takes 1.5 % alone. (5 % of the time)"),
+        ("It takes 5 % of it.", "It takes 5 % of it."),
+    ],
+)
+def test_the_share_of_a_bottleneck_is_said_once(text: str, said: str) -> None:
+    found = diagnoses.diagnosis(bottleneck=Bottleneck(stage=2, share=0.05, text=text))
+    assert bottleneck(diagnoses.session(found), found) == said
