@@ -29,6 +29,8 @@ class WatchedTraining(BaseModel):
     steps: int
     input_wait_share: float | None
     verdict: Text
+    cause: Text | None = None
+    """Of the verdict, as `model.result.Verdict` has it."""
     line: Text
     folder: Path | None
     unsaved: Text | None = None

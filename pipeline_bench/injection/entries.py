@@ -81,6 +81,7 @@ def _training(of: str, kept: Any, timed: bool = True) -> dict[str, Any]:
         "seconds": figures.steps * (figures.step_ms or 0.0) / 1e3,
         "input_wait_share": figures.input_wait_share,
         "verdict": figures.verdict.kind,
+        "cause": figures.verdict.cause,
         "line": figures.line,
         "folder": None if folder is None else str(folder),
         "unsaved": kept.unsaved,

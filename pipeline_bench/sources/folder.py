@@ -20,6 +20,12 @@ from pipeline_bench.sources.synthetic_dataset import SyntheticDataset, dataset_f
 _ASKED = 1000
 
 
+def _identity(folder: Path) -> tuple[int, int]:
+    """Return what distinguishes a folder from all others, whatever it is called: its device and inode."""
+    status = folder.stat()
+    return status.st_dev, status.st_ino
+
+
 class FolderOptions(FileOptions):
     """What every source has that a dataset can be made for."""
 
@@ -117,29 +123,42 @@ class FolderSource(RecordSource):
             raise self.trouble(
                 "there is no such file or folder", f"Give a folder with {self.wanted}, or one such file."
             )
-        yield from self._files_below(self.root)
+        yield from self._files_below(self.root, frozenset(), set())
 
-    def _files_below(self, folder: Path, above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[Path]:
-        """Files that may hold records in a folder and below it; hidden ones are left out, linked folders are not.
+    def _files_below(
+        self, folder: Path, above: frozenset[tuple[int, int]], followed: set[tuple[int, int]]
+    ) -> Iterator[Path]:
+        """Yield the files that may hold records in a folder and below it; hidden files and folders are left out.
 
-        A link to a folder that it lies in, those of `above` by device and inode, leads nowhere new.
+        A link to a folder is followed: directly below the root each of them, since a class may be one, further down
+        one to each folder.
+
+        Args:
+            folder: where to look.
+            above: the folders that it lies in, by device and inode; a link to one of them leads nowhere new.
+            followed: what links have led to so far, likewise.
         """
         try:
-            status = folder.stat()
+            here = _identity(folder)
             entries = list(os.scandir(folder))
         except OSError as error:
             raise self.trouble(f"{folder} cannot be read: {error.strerror}", "Make it readable to this user.") from None
-        here = status.st_dev, status.st_ino
         if here in above:
             return
         for entry in entries:
+            path = Path(entry.path)
             if entry.name.startswith("."):
                 continue
             # `Path`: of a link that leads to itself `DirEntry.is_dir` raises.
-            if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and Path(entry.path).is_dir()):
-                yield from self._files_below(Path(entry.path), above | {here})
+            if is_link := entry.is_symlink() and path.is_dir():
+                target = _identity(path)
+                if folder != self.root and target in followed:
+                    continue
+                followed.add(target)
+            if is_link or entry.is_dir(follow_symlinks=False):
+                yield from self._files_below(path, above | {here}, followed)
             elif self.file_names.search(entry.name):
-                yield Path(entry.path)
+                yield path
 
     def trouble(self, problem: str, hint: str) -> UsageError:
         """Return an error about where the records should be."""

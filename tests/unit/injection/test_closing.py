@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_bench.analysis.verdicts import judge_watched
 from pipeline_bench.injection import entries
 from pipeline_bench.injection.closing import isolated_by, lines, next_command
 from pipeline_bench.injection.ended import EndedCommand, ProcessRecord, WatchedTraining
@@ -17,7 +18,12 @@ from pipeline_bench.injection.watched_loops import WATCHED_LOOPS
 
 def ended(command: str, program: str, verdict: str = "input-bound", number: int | None = 1) -> EndedCommand:
     of, line = (f"{program}:31, by fast.py:7", 31) if number is None else (program, None)
-    figures = {"steps": 100, "input_wait_share": 0.9, "verdict": verdict, "line": "waits", "folder": None}
+    share = 0.9 if verdict == "input-bound" else 0.02
+    judged = judge_watched(
+        10.0, 10.0 * share, share, 3 if verdict == "too few steps" else 100, reason=None, device_waits=True
+    )
+    figures: dict[str, object] = {"steps": 100, "input_wait_share": share, "verdict": judged.kind, "cause": judged.cause}
+    figures |= {"line": "waits", "folder": None}
     training = WatchedTraining.model_validate({"of": of, "number": number, "line_number": line, **figures})
     record = ProcessRecord(
         pid=7,
@@ -87,7 +93,7 @@ def test_of_the_loops_that_starve_the_one_that_waits_longest_is_diagnosed_where_
 ) -> None:
     (record,) = ended("python train.py", "train.py", number=None).records
     (starved,) = record.trainings
-    well = starved.model_copy(update={"verdict": "not input-bound", "input_wait_share": 0.02, "line_number": 9})
+    well = starved.model_copy(update={"verdict": "inconclusive", "input_wait_share": 0.02, "line_number": 9})
     others = (well, starved.model_copy(update={"line_number": 40}), starved)
     trainings = tuple(each.model_copy(update={"seconds": s}) for each, s in zip(others, seconds, strict=True))
     job = replace(ended("", "a.py"), records=(record.model_copy(update={"trainings": trainings}),))
@@ -97,7 +103,7 @@ def test_of_the_loops_that_starve_the_one_that_waits_longest_is_diagnosed_where_
 
 def test_a_comma_in_a_files_name_and_data_in_one_are_its_own() -> None:
     (record,) = ended("python train,v2.py", "train,v2.py", number=None).records
-    well = record.trainings[0].model_copy(update={"verdict": "not input-bound"})
+    well = record.trainings[0].model_copy(update={"verdict": "inconclusive"})
     job = replace(ended("", ""), records=(record.model_copy(update={"trainings": (well, *record.trainings)}),))
     assert next_command(job) == "pipeline-bench diagnose train,v2.py --training 31"
     several = ended("python fit, data 2", "fit, data 2", number=2)
@@ -158,7 +164,7 @@ def test_what_does_not_starve_needs_no_diagnosis() -> None:
         ("not input-bound", 90.0, None, True),
         ("not input-bound", 50.0, None, False),
         ("not input-bound", 90.0, 40.0, False),
-        ("", 90.0, None, False),
+        ("too few steps", 90.0, None, False),
     ],
 )
 def test_where_input_and_model_share_busy_cores_a_wait_is_not_all(

@@ -107,6 +107,17 @@ def test_linked_folders_are_followed_at_every_level_and_loops_end(kind: str, tmp
     assert found == [f"train/day1/{name}", f"train/day2/part/{name}"]
 
 
+def test_folders_that_all_link_to_each_other_are_read_once(tmp_path: Path) -> None:
+    """There are 16! ways through them."""
+    names = [f"{number:02}" for number in range(16)]
+    root = lay(tmp_path, *(f"all/{name}/{name}.jpg" for name in names))
+    for name in names:
+        for other in names:
+            (root / "all" / name / f"to {other}").symlink_to(root / "all" / other)
+    found = {path.resolve().name for path in source_of("image_folder", path=str(root)).paths}
+    assert found == {f"{name}.jpg" for name in names}
+
+
 def test_an_empty_first_file_leaves_the_columns_to_the_next_one(tmp_path: Path) -> None:
     (tmp_path / "part-00000.csv").touch()
     (tmp_path / "part-00001.csv").write_text("a,b,class\n1,2,0\n3,4,1\n")
