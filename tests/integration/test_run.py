@@ -361,7 +361,7 @@ def test_a_training_whose_folder_is_no_utf8_gets_its_page(tmp_path: Path) -> Non
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     folder.mkdir()
     saved.save(sessions.normal(), folder)
-    training = {"name": "fit", "steps": 9, "input_wait_share": None, "verdict": "", "line": "9 steps"}
+    training = {"of": "a.py", "number": 1, "steps": 9, "input_wait_share": None, "verdict": "", "line": "9 steps"}
     trainings = [{**training, "folder": str(folder)}]
     record = {"pid": 7, "program": "a.py", "executable": "python", "trainings": trainings, "more": 0, "problem": None}
     (tmp_path / "record").write_text(json.dumps(record))

@@ -22,8 +22,8 @@ def ended(command: str, program: str, verdict: str = "input-bound", number: int 
     judged = judge_watched(
         10.0, 10.0 * share, share, 3 if verdict == "too few steps" else 100, reason=None, device_waits=True
     )
-    figures: dict[str, object] = {"steps": 100, "input_wait_share": share, "verdict": judged.kind, "cause": judged.cause}
-    figures |= {"line": "waits", "folder": None}
+    figures: dict[str, object] = {"steps": 100, "input_wait_share": share, "line": "waits", "folder": None}
+    figures |= {"verdict": judged.kind, "cause": judged.cause}
     training = WatchedTraining.model_validate({"of": of, "number": number, "line_number": line, **figures})
     record = ProcessRecord(
         pid=7,
