@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import subprocess
 import tempfile
@@ -17,7 +16,7 @@ import psutil
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.system import files, interrupts
-from pipeline_bench.system.processes import CLEANED_WITHIN_S, module_command, queued_s, removes_shared_memory
+from pipeline_bench.system.processes import CLEANED_WITHIN_S, module_command, queued_s, readable, removes_shared_memory
 from pipeline_bench.text import safe, units
 
 _READ_BYTES = 1 << 16
@@ -155,7 +154,7 @@ def _lines(process: subprocess.Popen[bytes], answers: int, limit_s: float | None
         interrupts.check()
         if limit_s is not None and waited.seconds() > limit_s:
             raise TimeoutError
-        if not select.select([answers], [], [], interrupts.CHECK_EVERY_S)[0]:
+        if not readable(answers, interrupts.CHECK_EVERY_S):
             continue
         piece = os.read(answers, _READ_BYTES)
         if not piece:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import secrets
-import select
 import signal
 import socket
 import subprocess
@@ -23,7 +22,7 @@ from pipeline_bench.model.events import Event, decode
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.child import end_whole, start_module
 from pipeline_bench.system import files, interrupts
-from pipeline_bench.system.processes import module_command, queued_s
+from pipeline_bench.system.processes import module_command, queued_s, readable
 from pipeline_bench.text import units
 from pipeline_bench.worker.recorder import CLOSED_EXIT_CODE
 from pipeline_bench.worker.server import MESSAGE_LIMIT_BYTES, NOT_BEGUN_EXIT_CODE
@@ -63,7 +62,7 @@ class Child:
         self.heard = False
         if not self._open:
             return []
-        if not select.select([self._events], [], [], max(0.0, timeout_s))[0]:
+        if not readable(self._events, timeout_s):
             return []
         data = os.read(self._events, _READ_BYTES)
         if not data:
@@ -197,7 +196,7 @@ class TrialServer:
 
     def receive(self, timeout_s: float) -> dict[str, Any] | None:
         """Return the server's next message; None when it ended or sent nothing in time. Exit codes are noted."""
-        if not select.select([self._control], [], [], max(0.0, timeout_s))[0]:
+        if not readable(self._control.fileno(), timeout_s):
             return None
         try:
             data = self._control.recv(MESSAGE_LIMIT_BYTES)

@@ -12,6 +12,7 @@ import gc
 import importlib.machinery
 import os
 import runpy
+import select
 import signal
 import sys
 import threading
@@ -68,6 +69,16 @@ def end_soon_after_parent(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="ends with its parent").start()
+
+
+def readable(descriptor: int, within_s: float) -> bool:
+    """Return whether a pipe or a socket has something to read, or has ended; waits so long for it.
+
+    `select.select` refuses descriptors from 1024 on, which a process that has opened many files gets.
+    """
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(1e3 * max(0.0, within_s)))
 
 
 def outlive_parent() -> None:

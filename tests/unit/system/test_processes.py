@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,24 @@ from pipeline_bench.errors import UsageError
 from pipeline_bench.system import processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+
+
+def test_a_descriptor_of_any_number_is_read() -> None:
+    """`select.select` takes none from 1024 on."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2000:
+        pytest.skip("no process may have so many files here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    read, write = os.pipe()
+    many = os.dup2(read, 1999)
+    try:
+        assert not processes.readable(many, 0)
+        os.write(write, b"x")
+        assert processes.readable(many, 60)
+    finally:
+        for descriptor in (read, write, many):
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_quiet_import_may_be_forked() -> None:
