@@ -54,6 +54,8 @@ class Outcome:
     interrupted: bool
     unsaved: str | None = None
     """Why the session's file is not up to date; None where it is."""
+    cut_off: bool = False
+    """Whether a session that could not be saved ended the trials, also if it is saved by now."""
 
     @property
     def measured(self) -> bool:
@@ -74,7 +76,7 @@ class Outcome:
             parts = self.session.selftest.parts
             return not self.interrupted and all(part.status in ("passed", "shown", "not-run") for part in parts)
         if self.session.diagnosis is not None:
-            return not self.interrupted and self.session.diagnosis.failure is None
+            return not (self.interrupted or self.cut_off) and self.session.diagnosis.failure is None
         if precision is not None:
             whole = precision.ended_by in ("precision", "decided", "budget")
         else:
@@ -303,7 +305,8 @@ def run(
                 expose_servers=expose_servers,
                 gate=gate,
             )
-            return Outcome(folder=folder, **runner.run(session)._asdict())
+            finished = runner.run(session)
+            return Outcome(folder=folder, cut_off=finished.unsaved is not None, **finished._asdict())
 
 
 class OtherWork:

@@ -129,6 +129,12 @@ def test_all_is_ok_when_every_trial_of_the_plan_went_through() -> None:
     assert not outcome(3, None, failing=4).all_ok
 
 
+def test_a_diagnosis_that_a_full_disk_cut_off_is_not_all_of_it_though_it_is_saved_now() -> None:
+    session = load(Path(__file__).parents[3] / "docs" / "walkthrough")
+    assert Outcome(session, Path(), interrupted=False).all_ok
+    assert not Outcome(session, Path(), interrupted=False, cut_off=True).all_ok
+
+
 def test_with_a_goal_of_precision_all_is_ok_when_its_end_was_reached() -> None:
     goal = Precision(goal=0.02, budget_s=60)
     assert not outcome(5, goal).all_ok, "it could not go on"
