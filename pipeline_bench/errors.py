@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 from pipeline_bench.text import FIELD_CHARACTERS, safe_message
 
@@ -40,7 +41,13 @@ class ScenarioError(UsageError):
 
 
 class SessionError(UsageError):
-    """A session file cannot be read or written; the message names the file."""
+    """A session file cannot be read or written; the message names the file.
+
+    Attributes:
+        session: the `model.session.Session` that was measured and could not be written; None where nothing was.
+    """
+
+    session: Any = None
 
 
 class ProtocolError(PipelineBenchError):

@@ -69,7 +69,7 @@ def compare(
 
     Raises:
         UsageError: the scenario, a setting or the folder is invalid; nothing was measured.
-        SessionError: the session can no longer be saved, as on a full disk; `out` has what was saved before.
+        SessionError: the session can no longer be saved, as on a full disk; its `session` has what was measured.
         KeyboardInterrupt: Ctrl-C; with `out`, the folder has the trials that ended before.
     """
     if steps is not None and time_s is not None:
@@ -140,7 +140,7 @@ def diagnose(
 
     Raises:
         UsageError: a target is invalid, or the folder cannot be made; nothing was measured.
-        SessionError: the session can no longer be saved, as on a full disk; `out` has what was saved before.
+        SessionError: the session can no longer be saved, as on a full disk; its `session` has what was measured.
         KeyboardInterrupt: Ctrl-C; with `out`, the folder has the trials that ended before.
     """
     if not LEAST_BUDGET_S <= budget_s <= MOST_BUDGET_S:
@@ -185,12 +185,14 @@ def _finished(outcome: Outcome) -> Session:
 
     Raises:
         KeyboardInterrupt: the user interrupted it.
-        SessionError: it could not be saved, which ended it.
+        SessionError: it could not be saved; `session` has what was measured.
     """
     if outcome.interrupted:
         raise KeyboardInterrupt
     if outcome.unsaved is not None:
-        raise SessionError(outcome.unsaved)
+        error = SessionError(outcome.unsaved)
+        error.session = outcome.session
+        raise error
     return outcome.session
 
 

@@ -37,8 +37,8 @@ class SamplingRule(NamedTuple):
     """Says which steps are sampled.
 
     Steps 0 to `first_steps` - 1 are, except `first_unsampled`. From `first_steps` on every n-th step is, with n =
-    ceil(cost / (`cost_share` × the shortest step so far)). `first_unsampled` itself is sampled only if n would be 1 for
-    steps `steady_factor` times shorter than the shortest step before it.
+    ceil(cost / (`cost_share` × the shortest of them but for step 0)). `first_unsampled` itself is sampled only if n
+    would be 1 for steps `steady_factor` times shorter than the step before it.
     """
 
     cost_us: float

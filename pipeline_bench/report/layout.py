@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-DETAILS = "report --details"
-"""The command, behind the program's name, that shows all of the last session's report."""
+DETAILS = "--details of report"
+"""What shows all of a session: an option of `pipeline-bench report`, which needs no name of the last one."""
 
 
 def spaced(sections: Iterable[RenderableType | None]) -> Group:

@@ -74,7 +74,8 @@ class Outcome:
             return False
         if self.session.selftest is not None:
             parts = self.session.selftest.parts
-            return not self.interrupted and all(part.status in ("passed", "shown", "not-run") for part in parts)
+            ended = not (self.interrupted or self.cut_off)
+            return ended and all(part.status in ("passed", "shown", "not-run") for part in parts)
         if self.session.diagnosis is not None:
             return not (self.interrupted or self.cut_off) and self.session.diagnosis.failure is None
         if precision is not None:

@@ -108,7 +108,7 @@ def _has_no_gpu(outcome: Outcome) -> bool:
 
 def _with_parts(outcome: Outcome, ran: Outcome, parts: Sequence[Part]) -> Outcome:
     """Return the selftest's outcome with what a comparison came to; an interrupt of that one is one of its own."""
-    found = replace(outcome, interrupted=ran.interrupted, unsaved=ran.unsaved)
+    found = replace(outcome, interrupted=ran.interrupted, unsaved=ran.unsaved, cut_off=ran.cut_off)
     return changed(found, lambda selftest: judge.with_parts(selftest, parts))
 
 

@@ -147,7 +147,7 @@ def columns(line: bytes, label: str | int, header: Literal["auto", "yes", "no"])
     """Return what the first line says of the columns.
 
     Args:
-        line: the first line of the first file.
+        line: the first line of the first file that is not empty.
         label: the label's column: its name, or its number from 0, negative from the end.
         header: whether the line holds names; ``auto``: it does unless every field of it is a number.
 

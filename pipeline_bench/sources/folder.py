@@ -130,8 +130,8 @@ class FolderSource(RecordSource):
     ) -> Iterator[Path]:
         """Yield the files that may hold records in a folder and below it; hidden files and folders are left out.
 
-        A link to a folder is followed: directly below the root each of them, since a class may be one, further down
-        one to each folder.
+        A link to a folder is followed: directly below the root each of them, since a class may be one. Further down it
+        is followed out of the root, once to each folder; what it leads to within the root is read there.
 
         Args:
             folder: where to look.
@@ -140,25 +140,31 @@ class FolderSource(RecordSource):
         """
         try:
             here = _identity(folder)
-            entries = list(os.scandir(folder))
+            entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
         except OSError as error:
             raise self.trouble(f"{folder} cannot be read: {error.strerror}", "Make it readable to this user.") from None
         if here in above:
             return
+        # `Path`: of a link that leads to itself `DirEntry.is_dir` raises.
+        links = [Path(entry.path) for entry in entries if entry.is_symlink() and Path(entry.path).is_dir()]
+        folders = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        if folder == self.root:
+            followed.update(map(_identity, links))
+        else:
+            links = [link for link in links if self._leads_on(link, followed)]
+        for each in sorted([*folders, *links]):  # which of two links to one folder is followed is no chance
+            yield from self._files_below(each, above | {here}, followed)
         for entry in entries:
-            path = Path(entry.path)
-            if entry.name.startswith("."):
-                continue
-            # `Path`: of a link that leads to itself `DirEntry.is_dir` raises.
-            if is_link := entry.is_symlink() and path.is_dir():
-                target = _identity(path)
-                if folder != self.root and target in followed:
-                    continue
-                followed.add(target)
-            if is_link or entry.is_dir(follow_symlinks=False):
-                yield from self._files_below(path, above | {here}, followed)
-            elif self.file_names.search(entry.name):
-                yield path
+            if self.file_names.search(entry.name) and not Path(entry.path).is_dir():
+                yield Path(entry.path)
+
+    def _leads_on(self, link: Path, followed: set[tuple[int, int]]) -> bool:
+        """Return whether a link leads out of the root, to a folder to which none has led; note that it does."""
+        target, root, identity = link.resolve(), self.root.resolve(), _identity(link)
+        if identity in followed or target.is_relative_to(root) or root.is_relative_to(target):
+            return False
+        followed.add(identity)
+        return True
 
     def trouble(self, problem: str, hint: str) -> UsageError:
         """Return an error about where the records should be."""

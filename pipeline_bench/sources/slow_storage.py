@@ -257,7 +257,7 @@ class SharedBucket:
     def _trouble(self, problem: str) -> UsageError:
         return UsageError(
             f"source.shared, {self._path}: {problem}.",
-            "Name a new file, in a folder that every host sees and may write to.",
+            "Name a new file, in a folder that every host sees and may write to, or remove one of an earlier version.",
         )
 
     def take(self, size_bytes: float) -> None:

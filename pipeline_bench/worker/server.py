@@ -44,7 +44,7 @@ from pipeline_bench.system.processes import (
 MESSAGE_LIMIT_BYTES = 1 << 16
 DESCRIPTORS = 3
 _LOOK_EVERY_S = 0.01
-_UNLOCKED_WITHIN_S = 2.0
+_UNLOCKED_WITHIN_S, _SWEEP_EVERY_S = 2.0, 0.1
 NOT_BEGUN_EXIT_CODE = 70
 """Of a trial's process that could not begin; what stopped it is on its stderr."""
 
@@ -59,7 +59,7 @@ class _Server:
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def serve(self) -> None:
-        """Start trials until the program closes the socket."""
+        """Start trials until the program closes the socket, or tells this process to end."""
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         with selectors.DefaultSelector() as selector:
@@ -178,7 +178,7 @@ def _sweep_after(end: Literal["told", "gone"]) -> None:
     """
     end_s = time.monotonic() + (_UNLOCKED_WITHIN_S if end == "gone" else 0)
     while not files.sweep() and time.monotonic() < end_s:
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_SWEEP_EVERY_S)
 
 
 def _ends(pid: int) -> bool:

@@ -112,7 +112,7 @@ def test_many_variants_are_counted_where_they_do_not_fit() -> None:
     lines = shown(many)
     assert len(lines) + PAGE_LINES <= 22
     listed = sum(line.startswith("v") and "input-bound" in line for line in lines)
-    assert f"  and {30 - listed} more variants (report --details)" in lines
+    assert f"  and {30 - listed} more variants (--details of report)" in lines
     assert not any("…" in line for line in lines if line.startswith(("v", "  "))), "no head and no figure is cut"
 
 
@@ -129,7 +129,7 @@ def test_the_costliest_stages_of_many_are_shown_the_bottleneck_among_them() -> N
     assert any("map(step_29) ◀ bottleneck" in line for line in lines)
     assert not any("map(step_01)" in line for line in lines)
     stages = sum("map(step" in line for line in lines)
-    assert f"  and {30 - stages} shorter stages (report --details)" in lines
+    assert f"  and {30 - stages} shorter stages (--details of report)" in lines
 
 
 def test_a_limit_without_room_for_its_figure_keeps_its_doubt() -> None:
@@ -200,7 +200,7 @@ def test_a_fix_that_failed_has_one_line_and_its_evidence_is_left_to_the_details(
     trial = sessions.trial(99, broken.fix.variant, 0, status="failed", steps=None, reason="it raised ValueError")
     first = found.model_copy(update={"attempts": (broken,)})
     lines = "\n".join(shown(session.model_copy(update={"trials": (*session.trials, trial), "diagnosis": first})))
-    assert f"{broken.fix.variant}: failed (report --details shows why)" in lines
+    assert f"{broken.fix.variant}: failed (--details of report shows why)" in lines
     assert "ValueError" not in lines
 
 
@@ -252,7 +252,7 @@ def test_a_cache_that_one_pass_does_not_read_is_named_with_that_reason() -> None
             "mixed or host-bound; input wait is 0 % to 20 %",
         ),
         ({"cause": "too-few-steps"}, "fewer than 30 steps"),
-        ({}, "(report --details)"),
+        ({}, "(--details of report)"),
     ],
 )
 def test_why_there_is_no_verdict_is_said_in_few_words_where_a_sentence_has_no_room(
@@ -299,7 +299,7 @@ def test_what_the_budget_does_not_count_is_said_where_it_is_much(start_s: float,
 
 def test_notes_that_are_not_shown_are_counted() -> None:
     session = sessions.normal().model_copy(update={"notes": tuple(f"note {number}" for number in range(40))})
-    assert "and 38 more notes (report --details)" in shown(session)
+    assert "and 38 more notes (--details of report)" in shown(session)
 
 
 def test_a_diagnosis_with_much_to_say_gives_its_stages_and_notes_up_first() -> None:

@@ -107,6 +107,17 @@ def test_linked_folders_are_followed_at_every_level_and_loops_end(kind: str, tmp
     assert found == [f"train/day1/{name}", f"train/day2/part/{name}"]
 
 
+def test_a_link_further_down_to_what_is_read_anyway_reads_nothing_twice(tmp_path: Path) -> None:
+    lay(tmp_path / "disk", "c.csv")
+    root = lay(tmp_path / "root", "runs/run1/a.csv", "runs/run2/b.csv")
+    (root / "runs" / "latest").symlink_to(root / "runs" / "run2")
+    (root / "runs" / "up").symlink_to(tmp_path)
+    for link in ("runs/more", "runs/again", "zoo"):
+        (root / link).symlink_to(tmp_path / "disk")
+    found = [str(path.relative_to(root)) for path in source_of("csv", path=str(root)).paths]
+    assert found == ["runs/run1/a.csv", "runs/run2/b.csv", "zoo/c.csv"]
+
+
 def test_folders_that_all_link_to_each_other_are_read_once(tmp_path: Path) -> None:
     """There are 16! ways through them."""
     names = [f"{number:02}" for number in range(16)]
