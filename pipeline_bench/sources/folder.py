@@ -155,7 +155,9 @@ class FolderSource(RecordSource):
         for each in sorted([*folders, *links]):  # which of two links to one folder is followed is no chance
             yield from self._files_below(each, above | {here}, followed)
         for entry in entries:
-            if self.file_names.search(entry.name) and not Path(entry.path).is_dir():
+            # Only of a link is the disk asked: over a network, for each of a million images, that takes long.
+            is_folder = Path(entry.path).is_dir() if entry.is_symlink() else entry.is_dir(follow_symlinks=False)
+            if self.file_names.search(entry.name) and not is_folder:
                 yield Path(entry.path)
 
     def _leads_on(self, link: Path, followed: set[tuple[int, int]]) -> bool:
