@@ -6,7 +6,6 @@ import contextlib
 import json
 import math
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -20,7 +19,7 @@ from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.nvml_metrics import RATES, UTILIZATION, explain_all
 from pipeline_bench.system import files, interrupts
 from pipeline_bench.system.forks import ForkedLock
-from pipeline_bench.system.processes import module_command
+from pipeline_bench.system.processes import module_command, readable
 from pipeline_bench.text import units
 
 STOPPED = "NVML stopped answering"
@@ -267,11 +266,8 @@ class NvmlSampler(Sampler):
     def _wait(self, timeout_s: float) -> str | None:
         """Return how the process ended, in words; None where it has not within the time."""
         assert self._told is not None
-        if self._ended is None:
-            poller = select.poll()
-            poller.register(self._told, select.POLLIN)
-            if poller.poll(timeout_s * 1e3):
-                self._ended = _in_words(self._line())
+        if self._ended is None and readable(self._told.fileno(), timeout_s):
+            self._ended = _in_words(self._line())
         return self._ended
 
     def _line(self) -> bytes:

@@ -145,20 +145,23 @@ class FolderSource(RecordSource):
             raise self.trouble(f"{folder} cannot be read: {error.strerror}", "Make it readable to this user.") from None
         if here in above:
             return
-        # `Path`: of a link that leads to itself `DirEntry.is_dir` raises.
-        links = [Path(entry.path) for entry in entries if entry.is_symlink() and Path(entry.path).is_dir()]
-        folders = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        links, folders, files = [], [], []
+        for entry in entries:
+            # Only of a link is the disk asked: over a network, for each of a million images, that takes long.
+            # `Path`: of a link that leads to itself `DirEntry.is_dir` raises.
+            if entry.is_symlink() and Path(entry.path).is_dir():
+                links.append(Path(entry.path))
+            elif entry.is_dir(follow_symlinks=False):
+                folders.append(Path(entry.path))
+            elif self.file_names.search(entry.name):
+                files.append(Path(entry.path))
         if folder == self.root:
             followed.update(map(_identity, links))
         else:
             links = [link for link in links if self._leads_on(link, followed)]
         for each in sorted([*folders, *links]):  # which of two links to one folder is followed is no chance
             yield from self._files_below(each, above | {here}, followed)
-        for entry in entries:
-            # Only of a link is the disk asked: over a network, for each of a million images, that takes long.
-            is_folder = Path(entry.path).is_dir() if entry.is_symlink() else entry.is_dir(follow_symlinks=False)
-            if self.file_names.search(entry.name) and not is_folder:
-                yield Path(entry.path)
+        yield from files
 
     def _leads_on(self, link: Path, followed: set[tuple[int, int]]) -> bool:
         """Return whether a link leads out of the root, to a folder to which none has led; note that it does."""
