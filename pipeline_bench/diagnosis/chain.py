@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from pipeline_bench.model import element_flow
 from pipeline_bench.model.calls import WORKERS
 from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
 from pipeline_bench.text.units import NS_PER_MS
-from pipeline_bench.tfdata import stage_benchmark
 
 READERS = frozenset(
     {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "CsvDataset", "SqlDataset", "load"}
@@ -109,7 +109,7 @@ def trunk(inspection: Inspection, last: Stage | None = None) -> list[Stage]:
 
 def endless(inspection: Inspection, stage: Stage) -> bool:
     """Return whether the stage is known to give elements without end: behind a repeat without a count, or a counter."""
-    return stage_benchmark.endless(inspection.stages, stage.id)
+    return element_flow.endless(inspection.stages, stage.id)
 
 
 def reads_files(stage: Stage) -> bool:

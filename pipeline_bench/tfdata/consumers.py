@@ -10,7 +10,7 @@ import itertools
 import statistics
 from collections.abc import Callable
 from time import monotonic_ns, perf_counter_ns  # by themselves: a user's code may replace those of the module
-from typing import Any, Literal
+from typing import Any
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import INFINITE, UNKNOWN
@@ -18,11 +18,11 @@ from pipeline_bench.tfdata import legacy_keras, passes, thread_state, user_code
 from pipeline_bench.tfdata.describe import nbytes
 from pipeline_bench.tfdata.loop_step import LoopStep
 from pipeline_bench.tfdata.passes import Repeated, UsedUpError
+from pipeline_bench.tfdata.script_datasets import Does
 from pipeline_bench.tfdata.throughput import can_window, window_size
 
 Record = Callable[[int, int, int, float], bool]
 Step = Callable[[Any], float]
-Does = Literal["train", "test", "predict"]
 Alive = Callable[[], None]
 """Called for every element of a warm-up, as a sign of life."""
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.calls import WORKERS
@@ -26,8 +26,9 @@ from pipeline_bench.tfdata.generator_call import GeneratorCall
 from pipeline_bench.tfdata.legacy_keras import POOL
 from pipeline_bench.tfdata.memoize import Memos
 from pipeline_bench.tfdata.public_api import after_import
-from pipeline_bench.tfdata.script_datasets import Kind
 
+Kind = Literal["tf.data", "distributed", "PyDataset", "generator", "arrays"]
+"""What a `fit` or a loop takes its batches from."""
 GET_ITEM, WORKERS_STAGE, QUEUE, COPY = range(4)
 """The stages of a PyDataset, by id; `COPY` comes last of a generator as well."""
 _NOTHING = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}

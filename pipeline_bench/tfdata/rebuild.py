@@ -23,7 +23,8 @@ from typing import Any
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import AUTOTUNE, KEEPING, Value
 from pipeline_bench.model.edits import Edit, MoveBefore
-from pipeline_bench.tfdata import composing, dataflow, stage_benchmark, subsample, user_code
+from pipeline_bench.model.element_flow import never_full
+from pipeline_bench.tfdata import composing, dataflow, subsample, user_code
 from pipeline_bench.tfdata.plan import CallPlan, Node, Ref
 from pipeline_bench.tfdata.public_api import Entry, Run, intercepted, replaced
 from pipeline_bench.tfdata.recipe import Call, Recipe, writes_files
@@ -71,8 +72,8 @@ def rebuild(
     for edit in edits:
         edit.apply(plan)
     for stage in recipe.stages:
-        never_full = stage.method in KEEPING and stage_benchmark.never_full(recipe.stages, stage)
-        if stage.method in without and stage.id in plan.nodes and not never_full:
+        stays_partial = stage.method in KEEPING and never_full(recipe.stages, stage)
+        if stage.method in without and stage.id in plan.nodes and not stays_partial:
             plan.take_out(stage.id)
     maker = _Maker(plan, scratch, cached_elements=cached_elements)
     return Rebuilt(_finished(plan, maker.dataset(plan.sink)), tuple(maker.caches), tuple(maker.filled))

@@ -28,9 +28,8 @@ from pipeline_bench.model.pipeline import Target
 from pipeline_bench.system import main_thread
 from pipeline_bench.system.processes import end_soon_after_parent
 from pipeline_bench.tfdata import legacy_keras, public_api, script_datasets, source_loops, user_code
-from pipeline_bench.tfdata.consumers import Does
 from pipeline_bench.tfdata.public_api import after_import
-from pipeline_bench.tfdata.script_datasets import CapturedTraining
+from pipeline_bench.tfdata.script_datasets import CapturedTraining, Does
 from pipeline_bench.tfdata.script_loops import DatasetLoop, Loops
 from pipeline_bench.tfdata.thread_state import ThreadState
 

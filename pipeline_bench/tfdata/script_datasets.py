@@ -13,7 +13,7 @@ from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Location, ScriptTraining
 from pipeline_bench.text import joined, units
 from pipeline_bench.tfdata import public_api, user_code
-from pipeline_bench.tfdata.consumers import Does
+from pipeline_bench.tfdata.keras_input import Kind
 from pipeline_bench.tfdata.loop_step import LoopStep
 from pipeline_bench.tfdata.source_loops import SourceLoop
 
@@ -23,7 +23,8 @@ _TRAINING = re.compile(r"(^|_)train(ing)?(_|\d|$)", re.IGNORECASE)
 _VALIDATION = re.compile(r"(^|_)(val|valid|validation|dev|eval|evaluation|test)(_|\d|$)", re.IGNORECASE)
 """Likewise: ``val_ds``, ``ds_test``."""
 
-Kind = Literal["tf.data", "distributed", "PyDataset", "generator", "arrays"]
+Does = Literal["train", "test", "predict"]
+"""What a call does with a model: `fit`, `evaluate` or `predict`."""
 
 
 @dataclass(frozen=True)

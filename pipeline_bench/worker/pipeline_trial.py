@@ -59,7 +59,7 @@ class PipelineEngine(Engine):
     _within: SourceLoop | None = None
     """The loop of the script's that goes round once for each pass over what is measured."""
     _model: Any = None
-    _does: consumers.Does = "train"
+    _does: script_datasets.Does = "train"
     _given: Mapping[str, Any] = MappingProxyType({})
     _told = Inspection()
     """What a measured trial has sent of its pipeline so far."""

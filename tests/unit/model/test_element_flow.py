@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pipeline_bench.model import element_flow
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.pipeline import Stage
-from pipeline_bench.tfdata import stage_benchmark
 
 
 def stage(number: int, method: str, *inputs: int, **arguments: Value) -> Stage:
@@ -14,8 +14,8 @@ def stage(number: int, method: str, *inputs: int, **arguments: Value) -> Stage:
 
 
 def elements(*stages: Stage) -> dict[int, float]:
-    told = {each.id: stage_benchmark.inputs_per_output(each) for each in stages}
-    return stage_benchmark.per_sink_element(stages, stages[-1].id, told)
+    told = {each.id: element_flow.inputs_per_output(each) for each in stages}
+    return element_flow.per_sink_element(stages, stages[-1].id, told)
 
 
 def test_a_batch_takes_so_many_of_all_that_comes_before_it() -> None:
@@ -28,7 +28,7 @@ def test_a_batch_takes_so_many_of_all_that_comes_before_it() -> None:
 def test_what_comes_before_a_stage_that_does_not_tell_is_unknown() -> None:
     stages = (stage(0, "range"), stage(1, "filter", 0), stage(2, "batch", 1, batch_size=4))
     assert elements(*stages) == {1: 4, 2: 1}
-    assert stage_benchmark.per_sink_element(stages, 2, {0: 0.0, 1: 5.0, 2: 4.0}) == {0: 20, 1: 4, 2: 1}
+    assert element_flow.per_sink_element(stages, 2, {0: 0.0, 1: 5.0, 2: 4.0}) == {0: 20, 1: 4, 2: 1}
 
 
 def test_before_a_cache_nothing_runs_unless_it_is_never_full() -> None:
@@ -36,7 +36,7 @@ def test_before_a_cache_nothing_runs_unless_it_is_never_full() -> None:
     for method in ("cache", "snapshot"):
         kept = (stage(0, "range"), stage(1, "map", 0), stage(2, method, 1))
         once = (*kept, stage(3, "repeat", 2), stage(4, "batch", 3))
-        assert stage_benchmark.per_sink_element(once, 4, told) == {0: 0, 1: 0, 2: 8, 3: 8, 4: 1}
+        assert element_flow.per_sink_element(once, 4, told) == {0: 0, 1: 0, 2: 8, 3: 8, 4: 1}
     for_ever = (
         stage(0, "range"),
         stage(1, "map", 0),
@@ -44,7 +44,7 @@ def test_before_a_cache_nothing_runs_unless_it_is_never_full() -> None:
         stage(3, "cache", 2),
         stage(4, "batch", 3),
     )
-    assert stage_benchmark.per_sink_element(for_ever, 4, told) == {0: 8, 1: 8, 2: 8, 3: 8, 4: 1}
+    assert element_flow.per_sink_element(for_ever, 4, told) == {0: 8, 1: 8, 2: 8, 3: 8, 4: 1}
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_before_a_cache_nothing_runs_unless_it_is_never_full() -> None:
 )
 def test_a_repeat_without_a_count_never_ends(method: str, arguments: dict[str, Value], endless: bool) -> None:
     stages = (stage(0, "range"), stage(1, method, 0, **arguments), stage(2, "batch", 1, batch_size=2))
-    assert stage_benchmark.endless(stages, 2) is endless
-    assert not stage_benchmark.endless(stages, 0)
+    assert element_flow.endless(stages, 2) is endless
+    assert not element_flow.endless(stages, 0)
 
 
 @pytest.mark.parametrize(
@@ -68,13 +68,13 @@ def test_a_repeat_without_a_count_never_ends(method: str, arguments: dict[str, V
 )
 def test_what_ends_with_the_first_of_its_inputs_to_end_is_not_endless(method: str, endless: bool) -> None:
     stages = (stage(0, "range"), stage(1, "counter"), stage(2, method, 0, 1), stage(3, "cache", 2))
-    assert stage_benchmark.endless(stages, 3) is endless
-    assert stage_benchmark.endless((stage(0, "random"), stage(1, "counter"), stage(2, method, 0, 1)), 2)
+    assert element_flow.endless(stages, 3) is endless
+    assert element_flow.endless((stage(0, "random"), stage(1, "counter"), stage(2, method, 0, 1)), 2)
 
 
 def test_a_take_ends_what_never_ends() -> None:
     stages = (stage(0, "range"), stage(1, "repeat", 0), stage(2, "take", 1, count=9), stage(3, "take", 1, count=-1))
-    assert [stage_benchmark.endless(stages, number) for number in range(4)] == [False, True, False, True]
+    assert [element_flow.endless(stages, number) for number in range(4)] == [False, True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def test_a_take_ends_what_never_ends() -> None:
     ],
 )
 def test_how_many_elements_a_stage_takes(method: str, arguments: dict[str, Value], taken: float | None) -> None:
-    assert stage_benchmark.inputs_per_output(stage(1, method, 0, **arguments)) == taken
+    assert element_flow.inputs_per_output(stage(1, method, 0, **arguments)) == taken
 
 
 @pytest.mark.parametrize(("left_early", "taken"), [(True, 8.0), (False, 0.0)])
 def test_a_cache_that_each_pass_leaves_early_is_made_anew(left_early: bool, taken: float) -> None:
     cache = Stage(id=1, method="cache", inputs=(0,), left_early=left_early)
     stages = [stage(0, "range"), cache, stage(2, "take", 1, count=9), stage(3, "batch", 2)]
-    given = stage_benchmark.per_sink_element(stages, 3, {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0})
+    given = element_flow.per_sink_element(stages, 3, {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0})
     assert given == {3: 1.0, 2: 8.0, 1: 8.0, 0: taken}
 
 
@@ -106,14 +106,14 @@ def test_elements_multiply_along_the_chain_and_add_up_where_it_joins() -> None:
         Stage(id=2, method="sample_from_datasets", inputs=(0, 1)),
         Stage(id=3, method="batch", inputs=(2,)),
     ]
-    given = stage_benchmark.per_sink_element(stages, 3, {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0})
+    given = element_flow.per_sink_element(stages, 3, {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0})
     assert given == {3: 1.0, 2: 8.0, 1: 4.0, 0: 8.0}
     weighted = stages[2].model_copy(update={"arguments": {"weights": "[0.25, 0.75]"}})
-    given = stage_benchmark.per_sink_element([*stages[:2], weighted, stages[3]], 3, {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0})
+    given = element_flow.per_sink_element([*stages[:2], weighted, stages[3]], 3, {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0})
     assert given == {3: 1.0, 2: 8.0, 1: 6.0, 0: 8.0}
     told = {0: 0.0, 1: 1.0, 2: 1.0, 3: 8.0}
     joined = stages[2].model_copy(update={"method": "concatenate", "input_shares": (0.875, 0.125)})
-    given = stage_benchmark.per_sink_element([*stages[:2], joined, stages[3]], 3, told)
+    given = element_flow.per_sink_element([*stages[:2], joined, stages[3]], 3, told)
     assert given == {3: 1.0, 2: 8.0, 1: 1.0, 0: 8.0}
-    unknown = stage_benchmark.per_sink_element(stages, 3, {0: 0.0, 1: None, 2: 1.0, 3: 8.0})
+    unknown = element_flow.per_sink_element(stages, 3, {0: 0.0, 1: None, 2: 1.0, 3: 8.0})
     assert 0 not in unknown
