@@ -22,7 +22,7 @@ from pipeline_bench.monitoring.fit import Course
 from pipeline_bench.monitoring.fit_watch import FitWatch, timing_of
 from pipeline_bench.monitoring.record import JobRecord, SavedJob, write_line
 from pipeline_bench.text import line_of
-from pipeline_bench.tfdata import legacy_keras
+from pipeline_bench.user_code import legacy_keras
 
 # Whoever imports this module is in a job of Keras, in whose process it is already: Keras 3, Keras 2 or both.
 if "keras" not in sys.modules and legacy_keras.NAME in sys.modules:

@@ -29,8 +29,9 @@ from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.check import quoted
 from pipeline_bench.scenario.load import load as load_scenario
 from pipeline_bench.system.files import ScratchFolder
-from pipeline_bench.tfdata import service_cluster, targets
+from pipeline_bench.tfdata import service_cluster
 from pipeline_bench.ui.plain import PlainView
+from pipeline_bench.user_code import targets
 
 
 def compare(

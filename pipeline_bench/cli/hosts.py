@@ -98,7 +98,7 @@ def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers
     """Run one rank's part, and return its exit code; its session lies in a folder of its own in ``--out``."""
     from pipeline_bench.cli.running import interruptible
     from pipeline_bench.hosts import ranks
-    from pipeline_bench.hosts.together import Meeting, gone_s
+    from pipeline_bench.hosts.rendezvous import Meeting, gone_s
     from pipeline_bench.model.session import SESSION_FILE
     from pipeline_bench.run.comparison import compare, without_unavailable
     from pipeline_bench.run.observer import Observer

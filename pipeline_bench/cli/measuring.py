@@ -262,7 +262,7 @@ def diagnose(
     from pipeline_bench.run.diagnosis import run_diagnosis
     from pipeline_bench.system.files import is_python
     from pipeline_bench.tfdata.service_cluster import address
-    from pipeline_bench.tfdata.targets import is_script, parse, parse_script
+    from pipeline_bench.user_code.targets import is_script, parse, parse_script
 
     if not LEAST_BUDGET_S <= budget <= MOST_BUDGET_S:
         raise UsageError(
@@ -332,11 +332,13 @@ def run(
                 why = f"it is no command; write `pipeline-bench run -- python {safe(shlex.join(command))}`"
             typer.echo(f"Error: {safe(command[0])} cannot be started: {why}.", err=True)
             raise typer.Exit(commands.NOT_FOUND if missing else commands.NOT_EXECUTABLE) from None
-        from pipeline_bench.injection import closing  # which is imported while the command runs
+        from pipeline_bench.injection import command_summary  # which is imported while the command runs
 
         with suppress(OSError):  # stderr is full, or nobody reads it: the exit code is the command's all the same
-            said = [wrapped(f"pipeline-bench: {safe(line)}", sys.stderr) for line in closing.lines(ended, command)]
-            if following := closing.next_command(ended):  # in one piece, to be copied
+            said = [
+                wrapped(f"pipeline-bench: {safe(line)}", sys.stderr) for line in command_summary.lines(ended, command)
+            ]
+            if following := command_summary.next_command(ended):  # in one piece, to be copied
                 said.append(f"pipeline-bench: next: {safe(following)}")
             for line in itertools.takewhile(lambda _: takes_output(sys.stderr), said):  # somebody reads it
                 typer.echo(line, err=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.analysis.thresholds import GAINED
-from pipeline_bench.diagnosis import chain, equality, variants
+from pipeline_bench.diagnosis import equality, stage_graph, variants
 from pipeline_bench.diagnosis.step_times import StepTimes
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, EqualityStatus, Fix
 from pipeline_bench.model.fingerprint import Fingerprint
@@ -72,7 +72,7 @@ def of(session: Session, diagnosis: Diagnosis) -> list[AttemptStatistics]:
     results = {result.variant: result for result in session.results}
     measured = {trial.repeat for trial in session.trials_of(AS_WRITTEN) if trial.measured}
     gains = {name: result.speedup.value for name, result in results.items()}
-    passes = chain.passes(diagnosis.inspection) if diagnosis.inspection is not None else None
+    passes = stage_graph.passes(diagnosis.inspection) if diagnosis.inspection is not None else None
     found = []
     for attempt in diagnosis.attempts:
         own = session.trials_of(attempt.fix.variant)
@@ -129,7 +129,7 @@ def reproducible(session: Session) -> bool | None:
 
 def order_varies(session: Session, inspection: Inspection | None) -> bool:
     """Return whether the user asks for any order, and gets the same samples in another one in each run."""
-    asks = inspection is not None and not chain.promises_order(inspection)
+    asks = inspection is not None and not stage_graph.promises_order(inspection)
     return asks and "reordered" in (known := _of_other_runs(session)) and "unequal" not in known
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeGuard
 
 from pipeline_bench.analysis.thresholds import EXPLAINED, MOST_GAIN, WORTH_REWRITING
-from pipeline_bench.diagnosis import chain
+from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.bottleneck import named
-from pipeline_bench.diagnosis.chain import Segments
+from pipeline_bench.diagnosis.stage_graph import Segments
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.pipeline import Inspection, Stage, UserFunction
 from pipeline_bench.text import units
@@ -57,7 +57,7 @@ def ideas(
         copy_ms: of a batch to the GPU; None where there is none, or it is not known.
     """
     sentences = [*_of_copies(inspection, as_written_ms, copy_ms, gained)]
-    parts = chain.segments_of(inspection, cores)
+    parts = stage_graph.segments_of(inspection, cores)
     if as_written_ms is None or not parts.elapsed_ns:
         return tuple(sentences)
     explained = parts.explained(as_written_ms, ceiling_ms)
@@ -93,7 +93,7 @@ def _of_copies(
 
 def _most(parts: Segments, idea: _Idea, as_written_ms: float, ceiling_ms: float | None) -> float:
     """Return how many times as fast it could be at most if what an idea saves took no time."""
-    left_ms = chain.without(parts, idea.stages).period_ns / NS_PER_MS
+    left_ms = stage_graph.without(parts, idea.stages).period_ns / NS_PER_MS
     # What the costs do not explain may be these stages' as well: alone, a stage may have found a quieter machine.
     cost_ms = parts.cost_ns(idea.stages) / NS_PER_MS / parts.explained(as_written_ms, ceiling_ms)
     kept_ms = as_written_ms - idea.share * cost_ms
@@ -101,16 +101,16 @@ def _most(parts: Segments, idea: _Idea, as_written_ms: float, ceiling_ms: float 
 
 
 def _all(inspection: Inspection) -> Iterator[_Idea]:
-    trunk = chain.trunk(inspection)
+    trunk = stage_graph.trunk(inspection)
     batched = any(stage.method in ("batch", "padded_batch") for stage in trunk)
     cached = any(stage.method in KEEPING for stage in inspection.stages)
-    fixed = chain.fixed_part(inspection, list(reversed(trunk)))
+    fixed = stage_graph.fixed_part(inspection, list(reversed(trunk)))
     if inspection.anew and fixed:
         last = next((stage for stage in fixed if stage.method in KEEPING), fixed[-1])
         keeps = ", with the cache in it," if cached else ""
         adds = "" if cached else f", with a cache() behind {named(last)}"
         yield _Idea(
-            tuple(each.id for each in chain.upstream(inspection, last)),
+            tuple(each.id for each in stage_graph.upstream(inspection, last)),
             f"The script makes the pipeline{keeps} anew for each pass over it. If each is over the same data, make it "
             f"once, before the loop{adds}: later epochs then compute only what comes behind the cache.",
         )
@@ -144,15 +144,17 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
         elif stage.method == "from_generator":
             cost = inspection.cost(stage.id)
             waits = " What it waits for, such as a queue of your own, is then the limit." * (
-                cost is not None and chain.waits(cost)
+                cost is not None and stage_graph.waits(cost)
             )
             yield _Idea(
                 (stage.id,),
                 f"{named(stage)}, gives one element at a time.{waits} Have it give only what names an element, such as "
                 "a path, and a map with num_parallel_calls make the element; or interleave several generators.",
             )
-        elif stage.method == "window" and chain.around_window(inspection, stage) is None:  # else a trial gathers them
-            behind = chain.after(inspection, stage)
+        elif (
+            stage.method == "window" and stage_graph.around_window(inspection, stage) is None
+        ):  # else a trial gathers them
+            behind = stage_graph.after(inspection, stage)
             both = (stage.id, behind.id) if behind is not None and behind.method == "flat_map" else (stage.id,)
             yield _Idea(
                 both,
@@ -175,11 +177,11 @@ def _has_costly_line(function: UserFunction | None) -> TypeGuard[UserFunction]:
 def _of_whole_arrays(inspection: Inspection, trunk: Sequence[Stage]) -> Iterator[_Idea]:
     """Yield the idea to gather whole batches, where a map cuts each sample from an array (Keras' time series do)."""
     batch = next((stage for stage in trunk if stage.method in ("batch", "padded_batch")), None)
-    above = [] if batch is None else chain.upstream(inspection, batch)
+    above = [] if batch is None else stage_graph.upstream(inspection, batch)
     cutting = [stage for stage in above if stage.method == "map" and _takes_whole_array(inspection, stage)]
     if cutting:
         yield _Idea(
-            tuple({each.id for stage in cutting for each in chain.upstream(inspection, stage)}),
+            tuple({each.id for stage in cutting for each in stage_graph.upstream(inspection, stage)}),
             f"{named(cutting[-1])}, cuts one sample a call from an array that is passed along whole. Keep the array in "
             "a tensor and batch the positions: one tf.gather in a map then makes a whole batch.",
         )
@@ -187,11 +189,11 @@ def _of_whole_arrays(inspection: Inspection, trunk: Sequence[Stage]) -> Iterator
 
 def _takes_whole_array(inspection: Inspection, stage: Stage) -> bool:
     """Return whether a map is given the same array with every element: ``zip((from_tensors(array).repeat(), …))``."""
-    both = chain.before(inspection, stage)
+    both = stage_graph.before(inspection, stage)
     if both is None or both.method != "zip":
         return False
     repeats = [one for number in both.inputs if (one := inspection.stage(number)).method == "repeat"]
-    arrays = [chain.before(inspection, one) for one in repeats]
+    arrays = [stage_graph.before(inspection, one) for one in repeats]
     return any(one is not None and one.method == "from_tensors" for one in arrays)
 
 
@@ -206,8 +208,8 @@ def _on_records(inspection: Inspection, stage: Stage) -> bool:
     """Return whether the records of files come to a map as they are, and it makes no pictures of them."""
     if _DECODED.search(stage.element):
         return False
-    before = chain.before(inspection, stage)
+    before = stage_graph.before(inspection, stage)
     while before is not None and before.method in ("shuffle", "repeat", "prefetch", "skip", "take", "ignore_errors"):
-        before = chain.before(inspection, before)
+        before = stage_graph.before(inspection, before)
     # What Dataset.load or CsvDataset gives is parsed already.
-    return before is not None and chain.reads_files(before) and before.element in (_RECORD, "")
+    return before is not None and stage_graph.reads_files(before) and before.element in (_RECORD, "")

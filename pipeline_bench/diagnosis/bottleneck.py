@@ -6,8 +6,8 @@ from pathlib import PurePath
 from typing import Literal
 
 from pipeline_bench.analysis.thresholds import DEARER_ALONE, EXPLAINED, HINTED, LEAST_CAUSE, NOT_THE_LIMIT
-from pipeline_bench.diagnosis import chain, step_times
-from pipeline_bench.diagnosis.chain import Segments
+from pipeline_bench.diagnosis import stage_graph, step_times
+from pipeline_bench.diagnosis.stage_graph import Segments
 from pipeline_bench.diagnosis.step_times import HANDS_ON, Beginning, StepTimes
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.calls import TAKE_ANY, WORKERS
@@ -36,13 +36,13 @@ def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
     """
     begins = step_times.unseen_beginning(inspection, times)
     if begins is not None:
-        return _of_filling(inspection, chain.segments_of(inspection, cores), begins, times)
+        return _of_filling(inspection, stage_graph.segments_of(inspection, cores), begins, times)
     return _of_steps_within(inspection, cores, times)
 
 
 def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
     """Return what limits the steps that were measured."""
-    parts = chain.segments_of(inspection, cores)
+    parts = stage_graph.segments_of(inspection, cores)
     as_written_ms, ceiling_ms = times.as_written_ms, times.ceiling_ms
     at_limit = step_times.at_the_model(inspection, cores, times)
     fed = step_times.fed_by(inspection, cores, times)
@@ -177,7 +177,7 @@ def _of_filling(inspection: Inspection, parts: Segments, begins: Beginning, time
 
     What costs most in front of the buffer limits the epoch: its cost is what fills it.
     """
-    front = [stage for stage in chain.upstream(inspection, begins.shuffle) if stage.id != begins.shuffle.id]
+    front = [stage for stage in stage_graph.upstream(inspection, begins.shuffle) if stage.id != begins.shuffle.id]
     unknown = [each.id for each in front if each.method not in HANDS_ON and each.id not in parts.elapsed_ns]
     late = any(cost.late for cost in map(inspection.cost, unknown) if cost is not None)
     costs_ns = parts.cpu_ns if parts.cores_limit else parts.elapsed_ns
@@ -203,8 +203,8 @@ def _passing(inspection: Inspection, parts: Segments, number: int) -> tuple[Stag
     takes much more than the cutting, or the samples are so large that copying them is what takes the time.
     """
     for batch in (each for each in inspection.stages if each.method == "batch"):
-        passed = chain.run_before(inspection, batch, TAKE_ANY)
-        source = chain.before(inspection, passed[0] if passed else batch)
+        passed = stage_graph.run_before(inspection, batch, TAKE_ANY)
+        source = stage_graph.before(inspection, passed[0] if passed else batch)
         if source is None or source.method != "from_tensor_slices":
             continue
         found, cost = (source, *passed, batch), inspection.cost(source.id)
@@ -219,9 +219,9 @@ def _passing(inspection: Inspection, parts: Segments, number: int) -> tuple[Stag
 
 
 def _cause(inspection: Inspection, stage: Stage, cost: StageCost) -> Cause:
-    parallel = chain.hands_over(stage, inspection.default_parallelised)
-    if chain.waits(cost) and not (parallel and stage.method == "prefetch"):
-        return "reading" if chain.reads_files(stage) else "waiting"
+    parallel = stage_graph.hands_over(stage, inspection.default_parallelised)
+    if stage_graph.waits(cost) and not (parallel and stage.method == "prefetch"):
+        return "reading" if stage_graph.reads_files(stage) else "waiting"
     if stage.runs_python:
         return "python"
     tiny = cost.elapsed_ns is not None and cost.elements and cost.elapsed_ns / cost.elements < _TINY_NS
@@ -252,7 +252,7 @@ def _text(
     text += _beside_the_model(share, times) if fed is None else _fed(fed, parts, times)
     if fed is None and as_written_ms is not None and _dearer_alone(parts, stage, as_written_ms):
         alone = units.milliseconds(parts.elapsed_ns[stage.id] / NS_PER_MS)
-        threads = ", or it has fewer threads then" * chain.hands_over(stage, inspection.default_parallelised)
+        threads = ", or it has fewer threads then" * stage_graph.hands_over(stage, inspection.default_parallelised)
         whole = f"the {units.milliseconds(as_written_ms)} of the whole pipeline"
         text += f" Alone it took {alone}, more than {whole}: the machine was slower{threads}. Its share is only a hint."
     return text + _epochs(inspection, parts) + _first_fill(inspection, times)
@@ -319,7 +319,7 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
     costliest = named(inspection.stage(max(first, key=lambda number: first[number])))
     element = "batch" if inspection.batch_size is not None else "element"
     if inspection.once:
-        return f" {sentence(chain.one_pass(inspection))}: it fills the cache and never reads from it."
+        return f" {sentence(stage_graph.one_pass(inspection))}: it fills the cache and never reads from it."
     if inspection.cold:
         later_ns = max(sum(parts.elapsed_ns.get(i, 0.0) for i in group if i not in first) for group in parts.groups)
         later = units.milliseconds(later_ns / NS_PER_MS)
@@ -327,7 +327,7 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
             f" This is the first epoch, because its cache could not be filled in time. Later epochs skip {costliest}: "
             f"the stages after the cache take about {later} per {element}."
         )
-    whole_ns = chain.segments_of(inspection.of_first_epoch(), parts.cores).period_ns
+    whole_ns = stage_graph.segments_of(inspection.of_first_epoch(), parts.cores).period_ns
     return (
         f" This is from the second epoch on. The first epoch fills the cache and takes about "
         f"{units.milliseconds(whole_ns / NS_PER_MS)} per {element}, most of it in {costliest}."
@@ -335,12 +335,12 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
 
 
 def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) -> str:
-    behind = chain.after(inspection, stage)
+    behind = stage_graph.after(inspection, stage)
     runs = behind if behind is not None and behind.method == WORKERS else stage  # the workers run it
     alone = any(runs.arguments.get(name) == 1 for name in ("num_parallel_calls", "num_parallel_reads", "workers"))
-    parallel = chain.hands_over(runs, inspection.default_parallelised) and not alone
+    parallel = stage_graph.hands_over(runs, inspection.default_parallelised) and not alone
     many = "in several processes" if runs.arguments.get("use_multiprocessing") is True else "on several threads"
-    if chain.parallel_by_default(runs, inspection.default_parallelised):
+    if stage_graph.parallel_by_default(runs, inspection.default_parallelised):
         many += " by TensorFlow's default"
     one_by_one = many if parallel else "one call at a time"
     cost = inspection.cost(stage.id)
@@ -352,7 +352,7 @@ def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) ->
         "reading": f"it reads files, {'several at a time' if parallel else 'one after another'}",
         "filling": "it moves the elements through its buffer",
         "handing-over": f"it passes {elements} small elements on, one by one",
-        "cpu": computes if not chain.reads_files(stage) else f"it reads files and {computes.removeprefix('it ')}",
+        "cpu": computes if not stage_graph.reads_files(stage) else f"it reads files and {computes.removeprefix('it ')}",
     }[cause]
 
 

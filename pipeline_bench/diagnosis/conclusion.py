@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SHORT_STEP_MS, SIMPLER, STEPS_A_CALL, WORTH
-from pipeline_bench.diagnosis import attempt_statistics, beyond, chain, fixes, limits, step_times, variants
+from pipeline_bench.diagnosis import attempt_statistics, beyond, fixes, limits, stage_graph, step_times, variants
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Diagnosis, Outcome
@@ -172,7 +172,7 @@ def _stages_alone(session: Session, inspection: Inspection | None) -> str:
     """Return what the stages take where no step could be measured: the reader's own step can be held against it."""
     if inspection is None or not inspection.stages or any(cost.elapsed_ns is None for cost in inspection.costs):
         return ""
-    period_ns = chain.segments_of(inspection, session.environment.cores).period_ns
+    period_ns = stage_graph.segments_of(inspection, session.environment.cores).period_ns
     what = "a batch" if inspection.batch_size else "an element"
     return f"All stages together take {units.milliseconds(period_ns / NS_PER_MS)} for {what}." if period_ns else ""
 
@@ -301,7 +301,7 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -
     first = inspection is not None and inspection.cold
     caches = chosen.attempt.fix.keeps
     since = ", from the second epoch on" if caches else ", in the epoch that fills the cache" if first else ""
-    if caches and (passes := chain.passes(inspection) if inspection is not None else None) and chosen.in_all:
+    if caches and (passes := stage_graph.passes(inspection) if inspection is not None else None) and chosen.in_all:
         since += f" ({units.ratio(chosen.in_all)} over {_of_epochs(passes)})"
     times = units.ratio(result.speedup.value)
     makes = "probably makes" if result.speedup.certainty == "probable" else "makes"
@@ -345,7 +345,7 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
     if gain < PROMISING:
         return ""
     most = "at most " if gain < _in_all(best) else ""
-    passes = chain.passes(diagnosis.inspection) if diagnosis.inspection and best.attempt.fix.keeps else None
+    passes = stage_graph.passes(diagnosis.inspection) if diagnosis.inspection and best.attempt.fix.keeps else None
     over = f" over {_of_epochs(passes)}" if passes else ""
     came = f"{most}{units.ratio(gain)}{over} in {units.count(best.trials, 'trial')}"
     prices = "".join(f" {price}" for price in _prices(diagnosis, best))

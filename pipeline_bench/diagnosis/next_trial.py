@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from pipeline_bench.diagnosis import attempt_statistics, chain, conclusion, fixes, variants
+from pipeline_bench.diagnosis import attempt_statistics, conclusion, fixes, stage_graph, variants
 from pipeline_bench.diagnosis.attempt_statistics import CONFIRMED_TRIALS, AttemptStatistics
 from pipeline_bench.model.calls import WHOLE
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Fix
@@ -262,7 +262,7 @@ class NextTrial:
         """Return the single fixes that fit to these, sorted by what they gained, then by what they may gain."""
         inspection = self._diagnosis.inspection
         assert inspection is not None
-        costs = chain.segments_of(inspection, self._session.environment.cores)
+        costs = stage_graph.segments_of(inspection, self._session.environment.cores)
         left_ns = (attempt_statistics.mean_ms(self._session, AS_WRITTEN) or 0.0) * NS_PER_MS / gain
         touched = {stage for part in parts for stage in part.attempt.fix.stages}
         ranked = []
@@ -331,7 +331,7 @@ def _moves_before_cache(moving: Fix, caching: Fix, inspection: Inspection) -> bo
     The cache would keep a shuffle's order of the first epoch for ever, and never be full behind a repeat.
     """
     cached = map(inspection.stage, caching.kept_stages)
-    before = {each.id for stage in cached for each in chain.upstream(inspection, stage)}
+    before = {each.id for stage in cached for each in stage_graph.upstream(inspection, stage)}
     return any(isinstance(edit, MoveBefore) and edit.other in before for edit in moving.edits)
 
 
@@ -364,7 +364,7 @@ def combine(parts: Sequence[Fix], inspection: Inspection, taken: set[str]) -> Fi
 
 def _ending(edits: Sequence[Edit], inspection: Inspection) -> list[Edit]:
     """Return the edits with a prefetch at the end behind what then ends the pipeline: others may move its sink."""
-    order = [stage.id for stage in reversed(chain.trunk(inspection))]
+    order = [stage.id for stage in reversed(stage_graph.trunk(inspection))]
     for edit in edits:
         if isinstance(edit, MoveBefore) and {edit.stage, edit.other} <= set(order):
             order.remove(edit.stage)

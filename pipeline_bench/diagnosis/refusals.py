@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_bench.diagnosis import attempt_statistics, chain, equality
+from pipeline_bench.diagnosis import attempt_statistics, equality, stage_graph
 from pipeline_bench.diagnosis.fixes import caches
 from pipeline_bench.model.calls import BATCH_AS_IS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Diagnosis, Fix
@@ -141,13 +141,15 @@ def _run_otherwise(fix: Fix, inspection: Inspection) -> list[Stage]:
     """Return the stages that run more or less often with a fix: in front of a cache, or on batches."""
     kept: list[Stage] = []
     for number in fix.kept_stages:
-        kept += chain.upstream(inspection, inspection.stage(number))
+        kept += stage_graph.upstream(inspection, inspection.stage(number))
     for edit in fix.edits:
         if isinstance(edit, Remove) and inspection.stage(edit.stage).method == "cache":
-            kept += chain.upstream(inspection, inspection.stage(edit.stage))
+            kept += stage_graph.upstream(inspection, inspection.stage(edit.stage))
         if isinstance(edit, MoveBefore) and inspection.stage(edit.stage).method in BATCH_AS_IS:
-            ahead = chain.upstream(inspection, inspection.stage(inspection.stage(edit.other).inputs[0]))
-            kept += [each for each in chain.upstream(inspection, inspection.stage(edit.stage)) if each not in ahead]
+            ahead = stage_graph.upstream(inspection, inspection.stage(inspection.stage(edit.other).inputs[0]))
+            kept += [
+                each for each in stage_graph.upstream(inspection, inspection.stage(edit.stage)) if each not in ahead
+            ]
     return kept
 
 

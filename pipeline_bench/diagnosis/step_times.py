@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pipeline_bench.analysis.thresholds import DEARER_ALONE, FILLING, LEAST_CAUSE, NOT_THE_LIMIT
-from pipeline_bench.diagnosis import chain
+from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import units
@@ -102,7 +102,7 @@ def fed_by(inspection: Inspection, cores: int, times: StepTimes) -> Stage | None
     as the machine may have been. But where all in front of a buffer takes much longer for a batch than a step did, and
     what is behind it does not, steps that take no more of it than it holds cannot show what all later ones wait for.
     """
-    parts, step_ms = chain.segments_of(inspection, cores), times.as_written_ms or 0.0
+    parts, step_ms = stage_graph.segments_of(inspection, cores), times.as_written_ms or 0.0
     period_ms = parts.period_ns / NS_PER_MS
     is_of_model = times.trains or times.ceiling_ms is not None
     waits = (times.wait_ms or 0.0) >= LEAST_CAUSE * step_ms  # which those that a buffer feeds do not
@@ -113,7 +113,7 @@ def fed_by(inspection: Inspection, cores: int, times: StepTimes) -> Stage | None
         # How long a shuffle takes to begin is known of a pass of known length (`beginning`).
         fills = stage.method == "prefetch" or (stage.method == "shuffle" and inspection.cardinality is None)
         size = _held(inspection, stage)
-        behind = chain.without(parts, [each.id for each in chain.upstream(inspection, stage)])
+        behind = stage_graph.without(parts, [each.id for each in stage_graph.upstream(inspection, stage)])
         goes_with_step = behind.period_ns <= DEARER_ALONE * step_ms * NS_PER_MS
         if fills and goes_with_step and taken <= (_AUTOTUNED_BATCHES if size is None else size):
             return stage

@@ -9,8 +9,8 @@ import numpy as np
 
 from pipeline_bench.errors import SessionError, sentence
 from pipeline_bench.hosts import ranks
+from pipeline_bench.hosts.rendezvous import START_S
 from pipeline_bench.hosts.synchronous import Ranked
-from pipeline_bench.hosts.together import START_S
 from pipeline_bench.model.hosts import Host
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import NAME, one_line, units

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pipeline_bench.errors import SessionError, UsageError
-from pipeline_bench.hosts import ranks, together
+from pipeline_bench.hosts import ranks, rendezvous
 from pipeline_bench.model.session import SESSION_FILE
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
@@ -69,7 +69,7 @@ class PlacedRank:
         self._number = number
         self._scratch = ScratchFolder()
         self._out = self._scratch.path
-        self._board = self._out / together.FOLDER
+        self._board = self._out / rendezvous.FOLDER
         self._board.mkdir()
         self._stderr = (self._out / "stderr").open("w+b")
         self._read, self._saved_ns = 0, 0
@@ -93,7 +93,7 @@ class PlacedRank:
         with suppress(subprocess.TimeoutExpired):
             self._runner.wait(_LOOK_S)
         code = self._runner.poll()  # before the files: what it left last is then among them
-        ended_early = together.gone_path(self._board, self._number).exists()
+        ended_early = rendezvous.gone_path(self._board, self._number).exists()
         return Seen(self._beat(), self._session(), self._new_stderr(), code, self._wall_s(), ended_early)
 
     def end(self) -> None:
@@ -110,7 +110,7 @@ class PlacedRank:
         self._scratch.remove()
 
     def _beat(self) -> tuple[int, bytes] | None:
-        path = together.path_of(self._board, self._number)
+        path = rendezvous.path_of(self._board, self._number)
         try:
             return path.stat().st_mtime_ns, path.read_bytes()
         except OSError:
@@ -190,7 +190,7 @@ class _Ranks:
         expose_servers: bool,
     ) -> None:
         self._ray, self._out, self._notify = library, out, notify
-        self._silent_s = together.gone_s(scenario)
+        self._silent_s = rendezvous.gone_s(scenario)
         self._group = _placed(library, hosts, scenario)
         self._outbox: list[dict[str, bytes]] = [{} for _ in range(hosts)]
         self._beats: dict[int, int] = {}
@@ -247,7 +247,7 @@ class _Ranks:
         self._ahead_s[number] = max(seen.clock_s - self._wall_s(), self._ahead_s.get(number, -math.inf))
         if seen.beat is not None and seen.beat[0] != self._beats.get(number):
             self._beats[number] = seen.beat[0]
-            self._send(number, together.path_of(Path(), number).name, seen.beat[1])
+            self._send(number, rendezvous.path_of(Path(), number).name, seen.beat[1])
         if seen.session is not None:
             self._keep(number, seen.session)
         for line in seen.stderr.splitlines():
@@ -255,7 +255,7 @@ class _Ranks:
         if seen.code is not None and (seen.code < 0 or seen.code > 1):
             self._lose(number, f"its program {units.ending(seen.code)}")
         elif seen.code is not None and seen.ended_early:
-            self._lose(number, together.ENDED_EARLY)
+            self._lose(number, rendezvous.ENDED_EARLY)
         return seen.code is None
 
     def _keep(self, number: int, session: bytes) -> None:
@@ -275,7 +275,7 @@ class _Ranks:
     def _lose(self, number: int, why: str) -> None:
         self._lost[number] = why
         self._notify(f"rank {number} is lost: {why}")
-        self._send(number, together.gone_path(Path(), number).name, why.encode())
+        self._send(number, rendezvous.gone_path(Path(), number).name, why.encode())
 
     def _end(self) -> None:
         ending = [actor.end.remote() for actor in self._actors]

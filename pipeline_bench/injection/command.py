@@ -20,7 +20,7 @@ from pipeline_bench.system import job_control
 from pipeline_bench.system.files import RUN_VARIABLE, ScratchFolder, remove_own
 
 if TYPE_CHECKING:
-    from pipeline_bench.injection.ended import EndedCommand
+    from pipeline_bench.injection.command_result import EndedCommand
 
 SITE = Path(__file__).with_name("site")
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -53,8 +53,8 @@ def run(command: Sequence[str], out: Path, pass_on_to: Callable[[subprocess.Pope
             child = _started(command, environment_of(os.environ, scratch.path, out), mask, ignored)
             pass_on_to(child)
             # The command waits for none of what measures it, and at its end nobody waits for what tells of it.
-            from pipeline_bench.injection import closing  # noqa: F401
-            from pipeline_bench.injection.ended import Observation
+            from pipeline_bench.injection import command_summary  # noqa: F401
+            from pipeline_bench.injection.command_result import Observation
 
             observation = Observation(child.pid, started_ns)
             code = _wait(child)

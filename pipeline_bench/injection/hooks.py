@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline_bench.injection import OUT_VARIABLE, entries, no_collection
+from pipeline_bench.injection import OUT_VARIABLE, no_collection, process_records
 from pipeline_bench.injection.functions import Call, Functions
-from pipeline_bench.injection.places import Line
+from pipeline_bench.injection.loop_locations import Line
 from pipeline_bench.injection.watched_loops import WatchedLoops
 from pipeline_bench.system.files import RUN_VARIABLE
 from pipeline_bench.system.interrupts import raised_by_handler
@@ -43,7 +43,7 @@ class Watched:
         self._in_library = threading.local()
         self.functions = Functions(self._in_library)
         self._parents: list[Any] = []
-        self._command, self._started_in = entries.command(), entries.folder()
+        self._command, self._started_in = process_records.command(), process_records.folder()
         self._begin()
         os.register_at_fork(after_in_child=self._forked)
 
@@ -91,7 +91,7 @@ class Watched:
             return given
         try:
             with no_collection():
-                from pipeline_bench.injection.marks import around
+                from pipeline_bench.injection.callback_marks import around
                 from pipeline_bench.keras import StarvationMonitor
 
             own = next((each for each in given if isinstance(each, StarvationMonitor)), None)
@@ -100,7 +100,7 @@ class Watched:
                     self._trainings.append((self._fits, own))
                     own.on_kept = self._write
                 return given
-            monitor = StarvationMonitor(out=self._out, quiet=True, name=entries.program())
+            monitor = StarvationMonitor(out=self._out, quiet=True, name=process_records.program())
             monitor.counts_start_up = not (self._trainings or self._loops.have_trained)
             callbacks = around(given, monitor)
             monitor.on_kept, monitor.on_problem = self._write, self.problem
@@ -159,7 +159,7 @@ class Watched:
         from pipeline_bench.graph_ops import is_deterministic
 
         if found := bool(self._guarded(is_deterministic)):
-            self.problem(entries.DETERMINISTIC)
+            self.problem(process_records.DETERMINISTIC)
         return found
 
     @property
@@ -215,7 +215,7 @@ class Watched:
         if trains and self._is_fed():
             return plain()
         if trains and self._is_asynchronous:
-            self._problem = self._problem or entries.ASYNCHRONOUS
+            self._problem = self._problem or process_records.ASYNCHRONOUS
         if not trains or self._is_asynchronous or self._training_calls is None:
             self.ends_step(id(function))
             return plain()
@@ -291,7 +291,7 @@ class Watched:
         def make() -> Any:
             with no_collection():
                 made = getattr(importlib.import_module(f"pipeline_bench.monitoring.{module}"), kind)
-            return made(_lines().of_user, self._watched_loop, self.problem, self._out)
+            return made(_batch_lines().of_user, self._watched_loop, self.problem, self._out)
 
         return self._guarded(make)
 
@@ -306,7 +306,7 @@ class Watched:
 
             return IteratorMonitor(where, framework, self._out)
 
-        loop = self._guarded(lambda: self._watched_loop(_lines().of_user(), begin, data))
+        loop = self._guarded(lambda: self._watched_loop(_batch_lines().of_user(), begin, data))
         return iterator if loop is None else self._guarded(lambda: loop.timed(iterator), iterator)
 
     def _loop(self, line: Callable[[Any], Line | None], data: Any = None) -> Any:
@@ -316,13 +316,13 @@ class Watched:
 
             return DatasetMonitor(where, self._out, lasting=True)
 
-        return self._watched_loop(line(_lines()), begin, data)
+        return self._watched_loop(line(_batch_lines()), begin, data)
 
     def _watched_loop(self, where: Line | None, begin: Callable[[str], Any], data: Any = None) -> Any:
         """Return what watches the loop of a line over these data; None where it is to be left alone."""
         if where is None:
             return None
-        function, path = self.functions.outermost, 0 if data is None else _lines().path()
+        function, path = self.functions.outermost, 0 if data is None else _batch_lines().path()
         return self._loops.of(where, functools.partial(self._begun, begin), function, data, path)
 
     def _begun(self, begin: Callable[[str], Any], where: str) -> Any:
@@ -350,22 +350,23 @@ class Watched:
 
         No handler does it at a TERM: a program that is in a call in C would never come to it, and not end.
         """
-        fits = map(entries.of_fit, list(self._trainings))
+        fits = map(process_records.of_fit, list(self._trainings))
         shown = self._loops.shown(self._fit_trains)
-        loops = (entries.of_loop(where, loop, self._loops.only_reads(loop)) for where, loop in shown)
+        loops = (process_records.of_loop(where, loop, self._loops.only_reads(loop)) for where, loop in shown)
         trainings = [each for each in (*fits, *loops) if each is not None]
         record = {
-            "program": entries.program(),
+            "program": process_records.program(),
             "executable": sys.executable,
             "trainings": trainings,
             "more": self._more,
             "unwatched_loops": self._loops.unwatched,
-            "problem": self._problem or (entries.ASYNCHRONOUS if self._tapes_unwatched and not trainings else None),
+            "problem": self._problem
+            or (process_records.ASYNCHRONOUS if self._tapes_unwatched and not trainings else None),
             "ended": self._ended,
             "command": self._command,
             "folder": self._started_in,
         }
-        entries.write(self._folder, self._pid, record)
+        process_records.write(self._folder, self._pid, record)
 
     def _guarded(self, work: Callable[[], Any], otherwise: Any = None) -> Any:
         """Return what the work gives; where it raises, `otherwise`: the program is to hear nothing of that.
@@ -379,10 +380,10 @@ class Watched:
             return otherwise
 
 
-def _lines() -> Any:
-    from pipeline_bench.injection import lines
+def _batch_lines() -> Any:
+    from pipeline_bench.injection import batch_lines
 
-    return lines
+    return batch_lines
 
 
 _traced: Callable[[Any], Line | None] = operator.methodcaller("of_traced", by_itself=False)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pipeline_bench.injection.places import Line, Loop, Places
+from pipeline_bench.injection.loop_locations import Line, Loop, Places
 
 WATCHED_LOOPS = 4
 """Loops that are watched in a process, identified by the line of the `for`, and by what they iterate over."""

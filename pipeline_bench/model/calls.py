@@ -11,7 +11,7 @@ from pipeline_bench.model import Data
 from pipeline_bench.text import Line, Text
 
 if TYPE_CHECKING:
-    from pipeline_bench.diagnosis.patch import Patch
+    from pipeline_bench.diagnosis.patching.patch import Patch
     from pipeline_bench.model.pipeline import Stage
     from pipeline_bench.tfdata.plan import CallPlan
 

@@ -17,7 +17,7 @@ from pipeline_bench.model.service_edits import DistributeToService, OffloadToSer
 from pipeline_bench.text import Text
 
 if TYPE_CHECKING:
-    from pipeline_bench.diagnosis.patch import Patch
+    from pipeline_bench.diagnosis.patching.patch import Patch
     from pipeline_bench.tfdata.plan import CallPlan
 
 

@@ -11,7 +11,7 @@ from pipeline_bench.model.calls import WHOLE, EditOfCalls, MemoizableCall
 from pipeline_bench.text import units
 
 if TYPE_CHECKING:
-    from pipeline_bench.diagnosis.patch import Patch
+    from pipeline_bench.diagnosis.patching.patch import Patch
     from pipeline_bench.tfdata.plan import CallPlan
 
 _KEEPS = "functools.lru_cache(maxsize=None)"

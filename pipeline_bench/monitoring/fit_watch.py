@@ -19,7 +19,7 @@ from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import NO_WAIT_NS, StepLog, Totals
 from pipeline_bench.monitoring.summary import JobSummary
 from pipeline_bench.system.forks import ForkedLock
-from pipeline_bench.tfdata import legacy_keras
+from pipeline_bench.user_code import legacy_keras
 
 _ASYNCHRONOUS = (
     "Keras on JAX hands a step over and does not wait for it: while the next batch is waited for, the device may still "

@@ -22,7 +22,7 @@ from pipeline_bench.monitoring.sampling import device_of_tf_data
 from pipeline_bench.monitoring.steps import AGAIN, LEFT, LoopSteps, Totals
 from pipeline_bench.monitoring.summary import JobSummary, summarise
 from pipeline_bench.system.forks import ForkedLock
-from pipeline_bench.tfdata import source_loops
+from pipeline_bench.user_code import source_loops
 
 _NOTHING_TAKEN = (
     "the loop took no batch from the monitored dataset itself; what is built upon it (a map, a prefetch, a distributed "

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pipeline_bench import user_code
 from pipeline_bench.text import one_line, units
-from pipeline_bench.tfdata import user_code
-from pipeline_bench.tfdata.line_profile import LineCost, shares
+from pipeline_bench.user_code.line_profile import LineCost, shares
 
 _LEAST_SAMPLES = 20
 """Five a second are taken, so four seconds of waiting; a share of a half is then within 22 points (binomial, 95 %)."""

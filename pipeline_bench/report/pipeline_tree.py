@@ -20,7 +20,7 @@ from pathlib import PurePath
 
 import numpy as np
 
-from pipeline_bench.diagnosis import chain
+from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.pipeline import Inspection, Location, Stage, StageCost, Tuned
@@ -191,7 +191,7 @@ def series(inspection: Inspection, stage: int, parameter: str) -> tuple[Tuned, n
 def _parallelism(inspection: Inspection, stage: Stage) -> str:
     given = next((stage.arguments[name] for name in _PARALLEL if name in stage.arguments), None)
     said = "auto" if given == AUTOTUNE else one_line(str(given), NAME) if given is not None else ""
-    if not said and chain.parallel_by_default(stage, inspection.default_parallelised):
+    if not said and stage_graph.parallel_by_default(stage, inspection.default_parallelised):
         said = "auto"
     elif not said and stage.method in _ONE_AT_A_TIME:
         said = "1"

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from pipeline_bench.analysis import conclusion, precision, verdicts
 from pipeline_bench.analysis.thresholds import LONG_STARTS, NEEDED_STEPS
-from pipeline_bench.diagnosis import chain
+from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.result import InconclusiveCause, Result, Verdict
 from pipeline_bench.model.session import Session
@@ -392,4 +392,4 @@ def _held_back(found: Diagnosis) -> Iterator[Text]:
         yield Text(f"· not tried: {', '.join(named)}", style="dim")
     if found.inspection is not None and found.inspection.once:
         for fix in [fix for fix in left if fix.keeps][:1]:
-            yield Text(f"· not tried, as {chain.one_pass(found.inspection)}: {fix.variant}", style="dim")
+            yield Text(f"· not tried, as {stage_graph.one_pass(found.inspection)}: {fix.variant}", style="dim")

@@ -22,7 +22,7 @@ from pipeline_bench.run.trial_environment import compiled_once, trackers_off
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
-from pipeline_bench.tfdata import targets
+from pipeline_bench.user_code import targets
 
 
 def run_diagnosis(
@@ -72,7 +72,7 @@ def _which(training: str | None) -> str:
 
 def _with_code(outcome: Outcome, observer: Observer) -> Outcome:
     """Return the outcome with the code to write for every fix that helps, in its saved session too."""
-    from pipeline_bench.diagnosis.patch import change  # noqa: PLC0415 - loads LibCST, which only its end needs
+    from pipeline_bench.diagnosis.patching.patch import change  # noqa: PLC0415 - loads LibCST, which only its end needs
 
     session, diagnosis = outcome.session, outcome.session.diagnosis
     if diagnosis is None or diagnosis.inspection is None:

@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline_bench import user_code
 from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
 from pipeline_bench.model.pipeline import Stage
 from pipeline_bench.text import NAME, joined, one_line
-from pipeline_bench.tfdata import describe, user_code
+from pipeline_bench.tfdata import describe
 from pipeline_bench.tfdata.iterators import end_aside
 from pipeline_bench.tfdata.subsample import LEAVE_OUT
 

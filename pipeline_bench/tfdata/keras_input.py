@@ -16,16 +16,18 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.calls import WORKERS
 from pipeline_bench.model.edits import Edit, SetArgument
 from pipeline_bench.model.function_edits import KeepBatches, Memoize
 from pipeline_bench.model.pipeline import FINGERPRINT_BATCHES, Inspection, Location, Stage, UserFunction
-from pipeline_bench.tfdata import describe, legacy_keras, public_api, user_code
-from pipeline_bench.tfdata.generator_call import GeneratorCall
-from pipeline_bench.tfdata.legacy_keras import POOL
-from pipeline_bench.tfdata.memoize import Memos
+from pipeline_bench.tfdata import describe, public_api
 from pipeline_bench.tfdata.public_api import after_import
+from pipeline_bench.user_code import legacy_keras
+from pipeline_bench.user_code.generator_call import GeneratorCall
+from pipeline_bench.user_code.legacy_keras import POOL
+from pipeline_bench.user_code.memoize import Memos
 
 Kind = Literal["tf.data", "distributed", "PyDataset", "generator", "arrays"]
 """What a `fit` or a loop takes its batches from."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from time import monotonic_ns  # by itself: a user's code may replace that of the module
 from typing import Any
 
+from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.tfdata import user_code
 from pipeline_bench.tfdata.iterators import EagerIterator, restart
 from pipeline_bench.tfdata.throughput import FlatIterator
 

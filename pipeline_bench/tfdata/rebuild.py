@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import AUTOTUNE, KEEPING, Value
 from pipeline_bench.model.edits import Edit, MoveBefore
 from pipeline_bench.model.element_flow import never_full
-from pipeline_bench.tfdata import composing, dataflow, subsample, user_code
+from pipeline_bench.tfdata import composing, dataflow, subsample
 from pipeline_bench.tfdata.plan import CallPlan, Node, Ref
 from pipeline_bench.tfdata.public_api import Entry, Run, intercepted, replaced
 from pipeline_bench.tfdata.recipe import Call, Recipe, writes_files

@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import INFINITE, Location, Stage, UserFunction
-from pipeline_bench.tfdata import composing, describe, public_api, throughput, user_code
+from pipeline_bench.tfdata import composing, describe, public_api, throughput
 from pipeline_bench.tfdata.public_api import Invocation
-from pipeline_bench.tfdata.source_loops import SourceLoop
+from pipeline_bench.user_code.source_loops import SourceLoop
 
 OWN_FILE_NOTE = "The dataset's own cache file was not used; a fresh one took its place."
 _OF_A_GRAPH = (

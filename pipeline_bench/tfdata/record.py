@@ -20,12 +20,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Location
-from pipeline_bench.tfdata import public_api, source_loops, user_code
+from pipeline_bench.tfdata import public_api
 from pipeline_bench.tfdata.public_api import Entry, Run, is_dataset
 from pipeline_bench.tfdata.recipe import Call, Recipe, outside_of_graph
-from pipeline_bench.tfdata.source_loops import SourceLoop
+from pipeline_bench.user_code import source_loops
+from pipeline_bench.user_code.source_loops import SourceLoop
 
 _DISTRIBUTED_NOTE = (
     "The function returned a dataset distributed by a tf.distribute strategy; the dataset that it was made of was "

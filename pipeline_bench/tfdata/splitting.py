@@ -20,12 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import KEEPING, TAKE_ANY
 from pipeline_bench.model.pipeline import Stage, UserFunction
 from pipeline_bench.text import REASON, one_line
-from pipeline_bench.tfdata import source_guards, user_calls, user_code
 from pipeline_bench.tfdata.recipe import Call, Recipe, upstream
+from pipeline_bench.user_code import function_calls, source_guards
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _LOOKS_INTO_ITSELF = frozenset({"locals", "vars", "globals", "eval", "exec", "dir", "super", "__class__"})
@@ -286,7 +287,9 @@ def _compiled(function: Any, text: str, name: str, statements: int) -> Callable[
     file = f"<{name} {statements} of {function.__code__.co_filename}:{function.__code__.co_firstlineno}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     code = next(
-        each for each in user_calls.inner_codes(compile(text, file, "exec", dont_inherit=True)) if each.co_name == name
+        each
+        for each in function_calls.inner_codes(compile(text, file, "exec", dont_inherit=True))
+        if each.co_name == name
     )
     closure = tuple(cells[each] for each in code.co_freevars)
     return types.FunctionType(code, function.__globals__, name, None, closure)

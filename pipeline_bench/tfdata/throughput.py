@@ -22,9 +22,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline_bench import user_code
 from pipeline_bench.model.pipeline import UNKNOWN
 from pipeline_bench.system.processes import queued_s
-from pipeline_bench.tfdata import user_code
 from pipeline_bench.tfdata.describe import nbytes
 from pipeline_bench.tfdata.iterators import EagerIterator
 

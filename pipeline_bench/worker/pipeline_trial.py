@@ -11,36 +11,25 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
+from pipeline_bench.inspection import keras_stages, pipeline_benchmark, pipeline_stages
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.events import TRACE, TRAIN, Fingerprinted, Inspected
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import INFINITE, MODEL_STEP, REBUILDING, Inspection, ScriptTraining, Task
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
+from pipeline_bench.script import loading, training_data
 from pipeline_bench.text import line_of, units
-from pipeline_bench.tfdata import (
-    ceiling,
-    consumers,
-    keras_input,
-    keras_stages,
-    legacy_keras,
-    loading,
-    pipeline_benchmark,
-    pipeline_stages,
-    rebuild,
-    script_datasets,
-    service,
-    service_cluster,
-    throughput,
-    user_code,
-)
 from pipeline_bench.tfdata import fingerprint as fingerprints
+from pipeline_bench.tfdata import keras_input, rebuild, service, service_cluster, throughput
 from pipeline_bench.tfdata.keras_input import KerasInput
-from pipeline_bench.tfdata.memoize import Memos
 from pipeline_bench.tfdata.record import Recording
-from pipeline_bench.tfdata.source_loops import SourceLoop
-from pipeline_bench.worker import runtime
+from pipeline_bench.user_code import legacy_keras
+from pipeline_bench.user_code.memoize import Memos
+from pipeline_bench.user_code.source_loops import SourceLoop
+from pipeline_bench.worker import consumers, model_ceiling, runtime
 from pipeline_bench.worker.engine import Engine
 
 _FIRST_FILL_SHARE = 0.3
@@ -59,7 +48,7 @@ class PipelineEngine(Engine):
     _within: SourceLoop | None = None
     """The loop of the script's that goes round once for each pass over what is measured."""
     _model: Any = None
-    _does: script_datasets.Does = "train"
+    _does: training_data.Does = "train"
     _given: Mapping[str, Any] = MappingProxyType({})
     _told = Inspection()
     """What a measured trial has sent of its pipeline so far."""
@@ -100,7 +89,7 @@ class PipelineEngine(Engine):
         self._make_ns = float(time.perf_counter_ns() - start_ns)
         if self._task.activity == "inspect" and self._trained is not None and self._trained.step:
             self._trained = self._tried(self._trained)
-        kind = script_datasets.kind(made)
+        kind = training_data.kind(made)
         if kind in ("PyDataset", "generator") or (kind == "arrays" and self._trained is not None):
             self._read = KerasInput(kind, made, self._given, legacy_keras.is_model(self._model))
             return
@@ -114,7 +103,7 @@ class PipelineEngine(Engine):
         if not target.is_script:
             return loading.call(target, "dataset")
         training = loading.reach_training(target, self._waiting(), again=self._task.activity != "inspect")
-        self._trained, data = script_datasets.choose(training, target.dataset, recording.place)
+        self._trained, data = training_data.choose(training, target.dataset, recording.place)
         self._model = training.model if self._trained.model else None
         self._within = training.within if data is training.data else None
         self._does, self._given = training.does, training.given
@@ -196,7 +185,7 @@ class PipelineEngine(Engine):
         """Return the inspection with what is known of the script."""
         if self._trained is None:
             return inspection
-        notes = (*script_datasets.notes(self._trained, self._make_ns, self._task.target.text), *inspection.notes)
+        notes = (*training_data.notes(self._trained, self._make_ns, self._task.target.text), *inspection.notes)
         return inspection.model_copy(update={"training": self._trained, "notes": notes})
 
     def _measure(self) -> None:
@@ -216,7 +205,7 @@ class PipelineEngine(Engine):
         step = self._watched_step(consumers.step_of(model, self._does), traces=True)
         recorder.train(waits=not is_ceiling)
         if is_ceiling:
-            if copied := ceiling.run(dataset, step, recorder, task.warmup_s, recorder.heartbeat):
+            if copied := model_ceiling.run(dataset, step, recorder, task.warmup_s, recorder.heartbeat):
                 self.channel.send(copied)
         elif (ended := consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat)) is not None:
             given = units.count(ended, "batch", "batches")

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline_bench import user_code
 from pipeline_bench.loops import SamplingRule, StepRecorder
 from pipeline_bench.model import Series
 from pipeline_bench.model.events import (
@@ -46,7 +47,7 @@ from pipeline_bench.system import main_thread
 from pipeline_bench.system.files import identity
 from pipeline_bench.system.processes import leave, queued_s
 from pipeline_bench.text import line_of
-from pipeline_bench.tfdata import installed, user_code
+from pipeline_bench.user_code import installed
 from pipeline_bench.worker.sample_audit import SampleAudit, StepSampling
 
 SHIP_EVERY_S = 0.25

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from pipeline_bench.hosts import merge
-from pipeline_bench.hosts.together import FOLDER, path_of
+from pipeline_bench.hosts.rendezvous import FOLDER, path_of
 from pipeline_bench.model.session import Session
 from tests.integration.scripted_child import RANKS_MEET_IN
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.injection import closing
 from pipeline_bench.injection import command as commands
+from pipeline_bench.injection import command_summary
 from pipeline_bench.model import session as saved
 from pipeline_bench.samplers.nvml import NvmlSampler
 from tests.integration.program import wait_for
@@ -367,7 +367,7 @@ def test_a_training_whose_folder_is_no_utf8_gets_its_page(tmp_path: Path) -> Non
     (tmp_path / "record").write_text(json.dumps(record))
     command = ["sh", "-c", f'cp {tmp_path}/record "$PIPELINE_BENCH_RUN/7.json"']
     with commands.signals_passed_on() as pass_on_to:
-        told = closing.lines(commands.run(command, tmp_path, pass_on_to), command)
+        told = command_summary.lines(commands.run(command, tmp_path, pass_on_to), command)
     assert told[0].endswith("caf%E9/report.html")
     assert (folder / "report.html").exists()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.model.pipeline import Target
-from pipeline_bench.tfdata import loading
+from pipeline_bench.script import loading
 from pipeline_bench.tfdata.recipe import Recipe
 from pipeline_bench.tfdata.record import Recording
 

@@ -16,9 +16,12 @@ import pytest
 import tensorflow as tf  # noqa: TID253
 import tf_keras
 
+from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.events import Copied
-from pipeline_bench.tfdata import ceiling, consumers, iterators, loop_step, passes, throughput, user_code
+from pipeline_bench.script import loop_step
+from pipeline_bench.tfdata import iterators, passes, throughput
+from pipeline_bench.worker import consumers, model_ceiling
 
 
 class Steps:
@@ -223,7 +226,9 @@ def test_a_train_step_of_the_users_own_is_given_what_the_dataset_gives(
 def test_the_ceiling_steps_on_one_batch_of_the_dataset() -> None:
     seen: list[int] = []
     batches: list[int] = []
-    found = ceiling.run(counting(seen, 50), consumers.step_of(lambda batch: batches.append(int(batch))), Steps(20))
+    found = model_ceiling.run(
+        counting(seen, 50), consumers.step_of(lambda batch: batches.append(int(batch))), Steps(20)
+    )
     assert set(batches) == {0}
     assert len(batches) >= 20
     assert found is None, "without a GPU nothing is copied"
@@ -255,10 +260,10 @@ class FakeGpu:
         return 0.0
 
     def ran(self, monkeypatch: pytest.MonkeyPatch, device: str = "/gpu:7") -> Copied | None:
-        monkeypatch.setattr(ceiling, "_gpus", lambda: [device])
-        monkeypatch.setattr(ceiling, "_on_device", self.put)
-        monkeypatch.setattr(ceiling, "monotonic_ns", lambda: self.now_ns)
-        return ceiling.run(self.dataset, self.step, Steps(5))
+        monkeypatch.setattr(model_ceiling, "_gpus", lambda: [device])
+        monkeypatch.setattr(model_ceiling, "_on_device", self.put)
+        monkeypatch.setattr(model_ceiling, "monotonic_ns", lambda: self.now_ns)
+        return model_ceiling.run(self.dataset, self.step, Steps(5))
 
 
 def test_the_copy_is_what_a_step_takes_longer_on_a_batch_in_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,12 +302,12 @@ def test_a_batch_in_host_memory_for_which_there_is_no_room_costs_nothing_but_its
 
 def test_parts_of_a_batch_that_are_none_or_text_stay_as_they_are() -> None:
     given = {"x": tf.ones(3), "none": None, "text": tf.constant(["a"])}
-    moved = ceiling._on_device(given, "/cpu:0")
+    moved = model_ceiling._on_device(given, "/cpu:0")
     assert moved["none"] is None
     assert moved["text"] is given["text"]
     assert moved["x"] is not given["x"]
-    assert ceiling._is_on(given, "/cpu:0")
-    assert not ceiling._is_on({"none": None}, "/cpu:0")
+    assert model_ceiling._is_on(given, "/cpu:0")
+    assert not model_ceiling._is_on({"none": None}, "/cpu:0")
 
 
 def test_the_input_wait_is_that_of_the_input_alone() -> None:

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.inspection import keras_stages
 from pipeline_bench.model.edits import InsertAfter, SetArgument
 from pipeline_bench.model.function_edits import KeepBatches
 from pipeline_bench.model.pipeline import Location
-from pipeline_bench.tfdata import keras_input, keras_stages, legacy_keras
+from pipeline_bench.tfdata import keras_input
 from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, WORKERS_STAGE, KerasInput
-from pipeline_bench.tfdata.line_profile import line_costs
+from pipeline_bench.user_code import legacy_keras
+from pipeline_bench.user_code.line_profile import line_costs
 
 keras = pytest.importorskip("keras")
 tf_keras = pytest.importorskip("tf_keras")

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
-from pipeline_bench.tfdata import loading
+from pipeline_bench.script import loading
 from tests.tensorflow import recorded
 
 

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.inspection import keras_stages, python_stages
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.model.function_edits import Memoize
-from pipeline_bench.tfdata import keras_input, keras_stages, line_profile, memoize, python_stages, user_calls
+from pipeline_bench.tfdata import keras_input
 from pipeline_bench.tfdata.keras_input import GET_ITEM, KerasInput
+from pipeline_bench.user_code import function_calls, line_profile, memoize
 from tests.tensorflow.recorded import recipe_of
 from tests.unit.diagnosis.simulated import cost, function, inspection, stage
 
@@ -276,7 +278,7 @@ def test_assignments_in_a_row_are_made_once_and_give_what_they_gave(tmp_path: Pa
     assert set(runs) == {"x = load(number); x = halves(x, SIZE)", "x = load(number); x = halves(x, SIZE); x = -x"}
     for calls in (list(runs.values())[:1], list(runs.values())):
         code.made.clear()
-        with user_calls.compiled_with({call: memoize.Memo() for call in calls}):
+        with function_calls.compiled_with({call: memoize.Memo() for call in calls}):
             for kept in (code.one(3), code.one(3)):
                 assert kept[0] is kept[1]
                 assert np.array_equal(kept[0], plain[0])
@@ -284,7 +286,7 @@ def test_assignments_in_a_row_are_made_once_and_give_what_they_gave(tmp_path: Pa
 
 
 def calls_in(code: Any, line: int) -> list[MemoizableCall]:
-    return user_calls.calls_in(code.__file__, line, user_calls.functions_of({code.__file__}))
+    return function_calls.calls_in(code.__file__, line, function_calls.functions_of({code.__file__}))
 
 
 def test_the_code_is_as_it_was_behind_it(tmp_path: Path) -> None:
@@ -296,7 +298,7 @@ def test_the_code_is_as_it_was_behind_it(tmp_path: Path) -> None:
     (call,) = calls_in(code, before.co_firstlineno + 1)
     assert call.arguments == ("number + shift",)
     memo = memoize.Memo()
-    with user_calls.compiled_with({call: memo}):
+    with function_calls.compiled_with({call: memo}):
         first = inner(1)
         first[:] = 99
         assert inner(1)[0, 0] == 11, "a kept array is handed out as a copy"
@@ -314,7 +316,7 @@ def test_a_file_that_has_changed_is_not_what_was_looked_at(tmp_path: Path) -> No
     (call,) = calls_in(code, code.one.__code__.co_firstlineno + 1)
     with (
         pytest.raises(PipelineBenchError, match=r"user_\d+.py has changed"),
-        user_calls.compiled_with({call.model_copy(update={"column": 0}): memoize.Memo()}),
+        function_calls.compiled_with({call.model_copy(update={"column": 0}): memoize.Memo()}),
     ):
         pass
     assert code.one(1)[0, 0] == 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline_bench.diagnosis.fixes import Context, order
-from pipeline_bench.diagnosis.patch import change
+from pipeline_bench.diagnosis.patching.patch import change
 from pipeline_bench.model.calls import PARAMETERS
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import (

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline_bench.diagnosis import fixes
 from pipeline_bench.diagnosis.fixes import Context
-from pipeline_bench.diagnosis.patch import change
+from pipeline_bench.diagnosis.patching.patch import change
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import PrefetchToDevice
 from pipeline_bench.model.pipeline import Inspection

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import tensorflow as tf  # noqa: TID253
 
+from pipeline_bench.inspection import pipeline_benchmark
 from pipeline_bench.model.pipeline import Inspection
-from pipeline_bench.tfdata import pipeline_benchmark
 from tests.tensorflow import recorded
 
 

@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.diagnosis import chain
+from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.pipeline import Stage, Target
-from pipeline_bench.tfdata import describe, loading, public_api, source_loops, throughput
+from pipeline_bench.script import loading
+from pipeline_bench.tfdata import describe, public_api, throughput
 from pipeline_bench.tfdata.recipe import Call, Recipe
 from pipeline_bench.tfdata.record import Recording
+from pipeline_bench.user_code import source_loops
 from tests.tensorflow import recorded
 
 
@@ -132,11 +134,13 @@ def test_what_an_older_function_for_apply_was_given_says_whether_it_runs_in_para
     stage = recorded.recipe_of(lambda: numbers.apply(fused)).stages[-1]
     assert stage.label == "apply(map_and_batch)"
     assert stage.arguments == {"batch_size": 4, "num_parallel_calls": AUTOTUNE, "drop_remainder": False}
-    assert chain.hands_over(stage, default_parallelised=False)
+    assert stage_graph.hands_over(stage, default_parallelised=False)
     several = experimental.parallel_interleave(tf.data.Dataset.range, cycle_length=2)
-    assert chain.hands_over(recorded.recipe_of(lambda: numbers.apply(several)).stages[-1], default_parallelised=False)
+    assert stage_graph.hands_over(
+        recorded.recipe_of(lambda: numbers.apply(several)).stages[-1], default_parallelised=False
+    )
     one_by_one = recorded.recipe_of(lambda: numbers.apply(lambda data: data.batch(2))).stages[-1]
-    assert not chain.hands_over(one_by_one, default_parallelised=False)
+    assert not stage_graph.hands_over(one_by_one, default_parallelised=False)
 
 
 def test_a_place_ends_where_the_call_ends() -> None:

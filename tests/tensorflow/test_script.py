@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.tfdata import script
+from pipeline_bench.script import capture
 
 HEAD = """
 import os, sys; sys.path.append("site-packages"); os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -502,9 +502,9 @@ def test_what_a_script_was_about_to_train_on_is_found(found: dict[str, Any], nam
 
 def test_the_fits_of_a_script_are_those_of_models() -> None:
     text = "scaler.fit(x)\nmodel.fit(\n    x, epochs=3)\nif again:\n    build().fit(x, callbacks=[])\nfit(x, epochs=2)"
-    assert script.fit_lines(ast.parse(text)) == (2, 5)
+    assert capture.fit_lines(ast.parse(text)) == (2, 5)
 
 
 def test_a_training_is_seen_in_the_text_of_a_script() -> None:
     for text, expected in (("model.fit(data)", True), ("fit(data)", False), ("# model.fit(data)", False)):
-        assert script.trains(ast.parse(text)) is expected
+        assert capture.trains(ast.parse(text)) is expected

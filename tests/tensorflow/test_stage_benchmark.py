@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import tensorflow as tf  # noqa: TID253
 
+from pipeline_bench.inspection import counting, stage_benchmark
+from pipeline_bench.inspection.stage_benchmark import StageBenchmark
 from pipeline_bench.model.pipeline import Stage, StageCost, UserFunction
-from pipeline_bench.tfdata import counting, stage_benchmark, throughput
-from pipeline_bench.tfdata.stage_benchmark import StageBenchmark
+from pipeline_bench.tfdata import throughput
 
 Call = Callable[..., Any]
 

@@ -26,7 +26,7 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 tf_keras = pytest.importorskip("tf_keras")
 
-from pipeline_bench.injection import marks  # noqa: E402
+from pipeline_bench.injection import callback_marks  # noqa: E402
 from pipeline_bench.keras import StarvationMonitor  # noqa: E402
 from pipeline_bench.monitoring import probe  # noqa: E402
 
@@ -653,6 +653,6 @@ def test_callbacks_that_keras_calls_beside_the_training_stay_there_under_run(
     monkeypatch.setattr(lists.backend, "IS_THREAD_SAFE", True)  # as on JAX
     alone, watched = (
         lists.CallbackList(each)._async_train
-        for each in (own, marks.around(own, StarvationMonitor(out=None, quiet=True)))
+        for each in (own, callback_marks.around(own, StarvationMonitor(out=None, quiet=True)))
     )
     assert watched == alone == (kind is not EndsSteps)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from pipeline_bench import plugins
+from pipeline_bench import plugins, user_code
 from pipeline_bench.analysis.difference import between
 from pipeline_bench.cli import run
 from pipeline_bench.diagnosis.variants import INSPECTION
@@ -30,7 +30,6 @@ from pipeline_bench.scenario.files import COMPONENTS, to_toml
 from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.text import is_utf8
-from pipeline_bench.tfdata import user_code
 from pipeline_bench.worker import bad_record
 from pipeline_bench.worker.probe import ProbeReport
 from tests.unit import diagnoses, sessions

@@ -19,7 +19,10 @@ TENSORFLOW_PARTS = {
     "worker",
     "graph_ops",
     "planted",
+    "inspection",
+    "script",
     "tfdata",
+    "user_code",
     "lessons",
 }
 CHILD_PARTS = {*TENSORFLOW_PARTS - {"lessons"}, "model", "scenario", "plugins", "system", "text"}
@@ -29,7 +32,7 @@ ARE_TENSORFLOWS = {
     "pipeline_bench.keras",
     "pipeline_bench.monitoring.probe",
     "pipeline_bench.monitoring.ring",
-    "pipeline_bench.injection.marks",
+    "pipeline_bench.injection.callback_marks",
 }
 """Their classes are Keras' and TensorFlow's own with something added; nothing else imports them at module level."""
 NOT_IN_THE_CHILD = {"rich", "typer", "pynvml", "psutil", "scipy", "libcst"}
@@ -41,9 +44,9 @@ LAYERS = [
     {"library", "lessons", "monitoring", "keras", "injection"},
     {"ui", "report", "selftest"},
     {"run"},
-    {"worker", "samplers", "diagnosis", "analysis", "hosts"},
+    {"worker", "inspection", "samplers", "diagnosis", "analysis", "hosts"},
     {"loops", "replication", "backends", "models", "sources", "planted"},
-    {"tfdata", "environment"},
+    {"script", "tfdata", "user_code", "environment"},
     {"model"},
     {"scenario"},
     {"plugins", "native", "graph_ops", "system", "errors", "text", "pipeline_bench"},

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline_bench.analysis import thresholds as limit
 from pipeline_bench.analysis.stats import BOOTSTRAP_FROM_TRIALS, MANY_ROUNDS
-from pipeline_bench.hosts import together
+from pipeline_bench.hosts import rendezvous
 from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, MOST_BUDGET_S
 from pipeline_bench.report import difference, facts, html
 from pipeline_bench.tfdata import subsample
@@ -104,7 +104,7 @@ HOSTS = [
     f"If {percent(limit.HOSTS_CPU_BUSY)} or more was busy and they took {percent(limit.BOUND_SHARE)} or more",
     f"(the longest at least {1 + limit.BOUND_SHARE:.1f} times the shortest)",
     f"If all workers are at collectives for {percent(limit.STRAGGLER_WAIT)} of a step or longer",
-    f"a rank of `run` began more than {together.START_S:.0f} s after another one had ended",
+    f"a rank of `run` began more than {rendezvous.START_S:.0f} s after another one had ended",
 ]
 
 

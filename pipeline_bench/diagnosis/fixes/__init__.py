@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from pipeline_bench.analysis.thresholds import EXPLAINED, WORTH_A_TRY
-from pipeline_bench.diagnosis import chain
-from pipeline_bench.diagnosis.chain import Segments
+from pipeline_bench.diagnosis import stage_graph
+from pipeline_bench.diagnosis.stage_graph import Segments
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
 from pipeline_bench.model.edits import Edit, InsertAfter, KeepSamples, MoveBefore
@@ -135,7 +135,7 @@ def fix(
 
 def attempts(inspection: Inspection, context: Context) -> tuple[Attempt, ...]:
     """Return every candidate under a name of its own, the most promising first; those not tried say why."""
-    parts = chain.segments_of(inspection, context.cores)
+    parts = stage_graph.segments_of(inspection, context.cores)
     ranked: list[tuple[float, Attempt]] = []
     for kind in (each for each in kinds() if inspection.api in each.apis):
         for found in _together(kind.candidates(inspection, context), inspection):
@@ -212,7 +212,7 @@ def _hopeless(kind: Kind, fix: Fix, inspection: Inspection, context: Context, pa
             short(inspection.stage(number)) for number in fix.stages
         ]
         took = f"{', '.join(named[:3])} {'takes' if len(named) == 1 else 'take'}"
-        first = could_save(fix.stages, chain.segments_of(inspection.of_first_epoch(), context.cores), None)
+        first = could_save(fix.stages, stage_graph.segments_of(inspection.of_first_epoch(), context.cores), None)
         begins = any(cost.first_epoch_ns for cost in map(inspection.cost, fix.stages) if cost)
         if begins and first and first >= WORTH_A_TRY:
             return (
@@ -236,15 +236,15 @@ def _spoils(fix: Fix, inspection: Inspection) -> str | None:
     """
     claims = (claim for edit in fix.edits if not isinstance(edit, InsertAfter) for claim in edit.claims())
     changed = {number for number, _ in claims}
-    drawing = {stage.id for stage in inspection.stages if chain.draws(stage)}
+    drawing = {stage.id for stage in inspection.stages if stage_graph.draws(stage)}
     ahead_too = not any(isinstance(edit, KeepSamples) for edit in fix.edits)  # which mixes what is behind its stage
     moved = changed | set(fix.stages if ahead_too else ()) if fix.reorders else set()
-    if (moved | changed & drawing) & chain.in_front_of(inspection, "zip"):
+    if (moved | changed & drawing) & stage_graph.in_front_of(inspection, "zip"):
         return "what zip joins by its place in the order would no longer belong together."
     for method in _BY_PLACE:
-        if moved & chain.in_front_of(inspection, method):
+        if moved & stage_graph.in_front_of(inspection, method):
             return f"{method} goes by an element's place in the order, and would do it to others."
-    failing = chain.in_front_of(inspection, "ignore_errors")
+    failing = stage_graph.in_front_of(inspection, "ignore_errors")
     if changed & failing and any(inspection.stage(number).method == "batch" for number in failing):
         return "with an element that fails ignore_errors drops its batch, and would drop other samples."
     return None

@@ -6,9 +6,9 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from pipeline_bench.diagnosis import chain
-from pipeline_bench.diagnosis.chain import Segments
+from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
+from pipeline_bench.diagnosis.stage_graph import Segments
 from pipeline_bench.model.calls import AUTOTUNE, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import InsertAfter, PrefetchToDevice, Remove, SetArgument
@@ -26,7 +26,7 @@ _LEADING_SIZE = re.compile(r"\[([^],]*)")
 def prefetch(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Let the pipeline work ahead: behind its end, and in the middle of what runs one after another."""
     ahead: dict[str, Value] = {"buffer_size": AUTOTUNE}
-    ends = [stage for stage in chain.trunk(inspection) if stage.method not in ("with_options", "apply")]
+    ends = [stage for stage in stage_graph.trunk(inspection) if stage.method not in ("with_options", "apply")]
     if ends and ends[0].method not in ("prefetch", "prefetch_to_device"):
         default = "tf.data puts one there by default, so that it may gain nothing"
         yield fix(
@@ -35,13 +35,13 @@ def prefetch(inspection: Inspection, context: Context) -> Iterator[Fix]:
             InsertAfter(stage=inspection.sink, method="prefetch", arguments=ahead),
             caveat=default if inspection.default_parallelised else "",
         )
-    middle = _middle(inspection, chain.segments_of(inspection, context.cores))
+    middle = _middle(inspection, stage_graph.segments_of(inspection, context.cores))
     if middle is not None:
         number, smaller = middle
         stage = inspection.stage(number)
-        in_front = {each.id for each in chain.upstream(inspection, stage)}
+        in_front = {each.id for each in stage_graph.upstream(inspection, stage)}
         sides = [[each for each in inspection.stages if (each.id in in_front) == side] for side in (True, False)]
-        threads = all(any(map(chain.may_differ, side)) for side in sides)
+        threads = all(any(map(stage_graph.may_differ, side)) for side in sides)
         yield fix(
             f"prefetch after {stage.label}",
             f"Have {short(stage)} work ahead of the stages behind it",
@@ -92,16 +92,18 @@ def superfluous(inspection: Inspection, context: Context) -> Iterator[Fix]:
     for stage in inspection.stages:
         if stage.method == "cache" and inspection.cold:
             continue  # every trial leaves it out
-        in_the_middle = stage.id != inspection.sink and chain.consumers(inspection, stage)
+        in_the_middle = stage.id != inspection.sink and stage_graph.consumers(inspection, stage)
         if stage.method in ("prefetch", "cache") and in_the_middle and not _holds_a_draw(inspection, stage):
-            before = chain.before(inspection, stage)
+            before = stage_graph.before(inspection, stage)
             name = f"{stage.method} after {before.label}" if before is not None else stage.method
             yield fix(f"no {name}", f"Leave the {name} out", Remove(stage=stage.id))
     pairs = [("batch", "unbatch"), ("unbatch", "batch")]
-    for one, other in itertools.chain.from_iterable(chain.pairs(inspection, *methods) for methods in pairs):
+    for one, other in itertools.chain.from_iterable(stage_graph.pairs(inspection, *methods) for methods in pairs):
         if any(stage.arguments.get("drop_remainder") is True for stage in (one, other)):
             continue  # without it the last samples would arrive too
-        if other.method == "batch" and not _all_of(chain.before(inspection, one), other.arguments.get("batch_size")):
+        if other.method == "batch" and not _all_of(
+            stage_graph.before(inspection, one), other.arguments.get("batch_size")
+        ):
             continue  # shorter ones, as at the end of each file, would stay as they are
         yield fix(
             f"no {one.method} and {other.method}",
@@ -125,7 +127,7 @@ def superfluous(inspection: Inspection, context: Context) -> Iterator[Fix]:
 
 def _holds_a_draw(inspection: Inspection, stage: Stage) -> bool:
     """Return whether a cache keeps one order, or one draw, for all epochs: without it each would have its own."""
-    return stage.method == "cache" and any(each.varies for each in chain.upstream(inspection, stage))
+    return stage.method == "cache" and any(each.varies for each in stage_graph.upstream(inspection, stage))
 
 
 def _all_of(stage: Stage | None, size: Value) -> bool:
@@ -135,7 +137,7 @@ def _all_of(stage: Stage | None, size: Value) -> bool:
 
 def _middle(inspection: Inspection, parts: Segments) -> tuple[int, tuple[int, ...]] | None:
     """Return where a buffer helps the longest segment most: the stage in front of it, and the stages that it hides."""
-    run = [stage.id for stage in chain.trunk(inspection) if stage.id in parts.longest]
+    run = [stage.id for stage in stage_graph.trunk(inspection) if stage.id in parts.longest]
     if len(run) != len(parts.longest):
         return None  # it branches: no one place cuts it
     best: tuple[float, int, tuple[int, ...]] | None = None

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from pipeline_bench.diagnosis import chain
+from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.calls import KEEPING, MemoizableCall, Value
 from pipeline_bench.model.diagnosis import Fix
@@ -24,8 +24,8 @@ _UP_TO_MAPS = frozenset({"shuffle", "batch", "map", "prefetch", "with_options"})
 def _cache_blocker(inspection: Inspection, context: Context) -> str | None:
     """Return why nothing would be read from a cache behind the fixed part."""
     if inspection.once:
-        return f"{chain.one_pass(inspection)}, and nothing would be read from a cache"
-    run = list(reversed(chain.trunk(inspection)))
+        return f"{stage_graph.one_pass(inspection)}, and nothing would be read from a cache"
+    run = list(reversed(stage_graph.trunk(inspection)))
     fixed = _fixed_part(inspection, run)
     is_whole = bool(fixed) and fixed[-1].left_early is False
     for stage in run[len(fixed) :]:
@@ -38,7 +38,7 @@ def _cache_blocker(inspection: Inspection, context: Context) -> str | None:
 @kind(saving=0.9, blocker=_cache_blocker, has_price=True)
 def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what was computed once: in memory, on disk where it does not fit; always before the first random stage."""
-    run = list(reversed(chain.trunk(inspection)))
+    run = list(reversed(stage_graph.trunk(inspection)))
     fixed = _fixed_part(inspection, run)
     kept = [stage for stage in fixed if stage.method == "cache" and not _in_file(stage)]
     on_disk = [stage for stage in inspection.stages if _in_file(stage)]
@@ -55,7 +55,9 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
         yield _cached(inspection, context, fixed[-1], out)
     if not out and (smaller := _last_that_fits(inspection, fixed, context)) is not None:
         yield _cached(inspection, context, smaller, out)
-    mixes_files = functools.partial(chain.shuffles_files, inspection.stages)  # those go on in front of what opens them
+    mixes_files = functools.partial(
+        stage_graph.shuffles_files, inspection.stages
+    )  # those go on in front of what opens them
     passed, moved = _movable(list(itertools.dropwhile(mixes_files, run[len(fixed) :])))
     if moved and _has_room(inspection, context, passed, moved[-1]):
         out += [MoveBefore(stage=stage.id, other=passed[0].id) for stage in moved]
@@ -65,7 +67,7 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
 @kind(saving=0.85, blocker=_cache_blocker, has_price=True)
 def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what a map computes before it draws random numbers: two maps, and a cache between them."""
-    run = list(reversed(chain.trunk(inspection)))
+    run = list(reversed(stage_graph.trunk(inspection)))
     fixed = _fixed_part(inspection, run)
     passed = _mixing(run[len(fixed) :])
     stage = next(iter(run[len(fixed) + len(passed) :]), None)
@@ -78,7 +80,7 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     divide = DivideMap(stage=stage.id, after=fixed[-1].id, statements=stage.function.fixed_statements)
     size_bytes, named = size_bytes_of(inspection, stage), short(stage)
     where, arguments = _place(size_bytes, context)
-    above = chain.upstream(inspection, fixed[-1])
+    above = stage_graph.upstream(inspection, fixed[-1])
     as_large = f", if it is as large as what {named} gives" if size_bytes is not None else ""
     yield fix(
         f"cache within {stage.label}",
@@ -97,7 +99,7 @@ def cache_samples(inspection: Inspection, context: Context) -> Iterator[Fix]:
 
     A cache of the batches would give those of the first epoch for ever.
     """
-    run = list(reversed(chain.trunk(inspection)))
+    run = list(reversed(stage_graph.trunk(inspection)))
     rest = run[len(_fixed_part(inspection, run)) :]
     ahead = list(itertools.takewhile(lambda each: each.method in _UP_TO_MAPS and not _varies(each), rest))
     while ahead and ahead[-1].method != "map":
@@ -117,7 +119,7 @@ def cache_samples(inspection: Inspection, context: Context) -> Iterator[Fix]:
     samples = math.ceil(count * cost.elements) * size
     asked, of_batches = shuffles[-1].arguments.get("buffer_size"), ahead.index(shuffles[-1]) > ahead.index(batches[0])
     buffer = asked * (size if of_batches else 1) if isinstance(asked, int) and asked > 0 else samples
-    above = chain.upstream(inspection, stage)
+    above = stage_graph.upstream(inspection, stage)
     yield fix(
         f"cache of the samples after {stage.label}",
         f"Keep the samples that {short(stage)} gives {_IN_MEMORY}, and shuffle and batch them behind that, so that "
@@ -148,8 +150,8 @@ def _cached(
     """Return a cache behind a stage; `passed` are those that were behind it and now come later."""
     size_bytes = size_bytes_of(inspection, stage)
     where, arguments = _place(size_bytes, context)
-    above = chain.upstream(inspection, stage)
-    behind = itertools.takewhile(lambda each: each is not stage, chain.trunk(inspection))
+    above = stage_graph.upstream(inspection, stage)
+    behind = itertools.takewhile(lambda each: each is not stage, stage_graph.trunk(inspection))
     instead = " in place of what is cached now" if any(isinstance(edit, Remove) for edit in edits) else ""
     ahead = f" before the {passed[0].method}" if passed else ""
     moved = {edit.stage for edit in edits if isinstance(edit, MoveBefore)}
@@ -172,7 +174,7 @@ def _cached_in_branches(inspection: Inspection, context: Context, chooses: Stage
         return
     last: dict[int, Stage] = {}
     for number in chooses.inputs:
-        run = list(reversed(chain.trunk(inspection, inspection.stage(number))))
+        run = list(reversed(stage_graph.trunk(inspection, inspection.stage(number))))
         fixed = _fixed_part(inspection, run)
         ends = any(each.method in ("take", "take_while") for each in run[len(fixed) :])
         if not ends and any(each.function is not None for each in fixed):
@@ -182,21 +184,21 @@ def _cached_in_branches(inspection: Inspection, context: Context, chooses: Stage
     sizes = [size_bytes_of(inspection, each) for each in last.values()]
     size_bytes = None if None in sizes else sum(each for each in sizes if each is not None)
     where, arguments = _place(size_bytes, context)
-    above = {each.id: each for end in last.values() for each in chain.upstream(inspection, end)}
+    above = {each.id: each for end in last.values() for each in stage_graph.upstream(inspection, end)}
     names = " and ".join(dict.fromkeys(map(short, last.values())))
     yield fix(
         f"cache {where} in front of {chooses.label}",
         f"Keep what {names} give {where}, in front of {chooses.method}, so that only the first epoch computes it",
         *(InsertAfter(stage=each, method="cache", arguments=arguments) for each in last),
         stages=inspection.measured(above),
-        reorders=_keeps_one_order(list(above.values()), chain.trunk(inspection)),
+        reorders=_keeps_one_order(list(above.values()), stage_graph.trunk(inspection)),
         caveat=price(list(above.values()), size_bytes, where),
     )
 
 
 def _reads_all(inspection: Inspection, chooses: Stage) -> bool:
     """Return whether a stage that chooses among its inputs reads each to its end in a pass, or over and over in one."""
-    endless = [chain.endless(inspection, inspection.stage(number)) for number in chooses.inputs]
+    endless = [stage_graph.endless(inspection, inspection.stage(number)) for number in chooses.inputs]
     if chooses.method == "sample_from_datasets":
         return all(endless) or not (any(endless) or chooses.arguments.get("stop_on_empty_dataset"))
     return chooses.method == "choose_from_datasets" and all(endless)
@@ -215,7 +217,7 @@ def fits(size_bytes: float | None, context: Context) -> bool:
 
 def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:
     """Return the stages from the source on that give the same in each epoch, end, and are made once."""
-    return chain.fixed_part(inspection, list(itertools.takewhile(lambda stage: not stage.anew, run)))
+    return stage_graph.fixed_part(inspection, list(itertools.takewhile(lambda stage: not stage.anew, run)))
 
 
 def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
@@ -226,10 +228,10 @@ def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
     """
     passed = _mixing(rest)
     shuffles = any(stage.method == "shuffle" for stage in passed)
-    methods = {"map"} if shuffles else {"map", "filter", "flat_map", "interleave", *chain.READERS}
+    methods = {"map"} if shuffles else {"map", "filter", "flat_map", "interleave", *stage_graph.READERS}
     rest = rest[len(passed) :]
     moved = itertools.takewhile(
-        lambda stage: stage.method in methods and not stage.anew and not chain.draws(stage), rest
+        lambda stage: stage.method in methods and not stage.anew and not stage_graph.draws(stage), rest
     )
     return passed, list(moved) if passed else []
 
@@ -289,9 +291,9 @@ def _pass_elements(inspection: Inspection, stage: Stage) -> float | None:
         return inspection.pass_elements
     readers = [
         (each, inner)
-        for each in chain.upstream(inspection, stage)
+        for each in stage_graph.upstream(inspection, stage)
         for inner in each.with_inner()
-        if inner.method in chain.READERS
+        if inner.method in stage_graph.READERS
     ]
     cost = inspection.cost(readers[0][0].id) if len(readers) == 1 else None
     if cost is None or not cost.element_bytes or not cost.elements:
@@ -316,10 +318,10 @@ def price(stages: Sequence[Stage], size_bytes: float | None, where: str, held_by
         text = f"takes about {units.size(size_bytes)} {where}"
     if held_bytes:
         text += f", and the shuffle's buffer about {units.size(held_bytes)} of memory"
-    keeping = [stage for stage in stages if any(map(chain.may_differ, stage.with_inner()))]
+    keeping = [stage for stage in stages if any(map(stage_graph.may_differ, stage.with_inner()))]
     if keeping:
         text += f"; right only if {short(keeping[-1])} gives the same in each epoch"
-    if any(chain.shuffles_files(stages, stage) for stage in stages):
+    if any(stage_graph.shuffles_files(stages, stage) for stage in stages):
         text += "; the files then keep the order of the first epoch"
     return text
 
@@ -350,9 +352,9 @@ def priced(fix: Fix, inspection: Inspection, elements: int, parts: Sequence[Fix]
     where = "on disk" if inserted[0].arguments else _IN_MEMORY
     stage = inspection.stage(cost.stage)
     behind = next((edit.other for edit in fix.edits if isinstance(edit, MoveBefore)), None)
-    passed = _mixing(itertools.dropwhile(lambda each: each.id != behind, reversed(chain.trunk(inspection))))
+    passed = _mixing(itertools.dropwhile(lambda each: each.id != behind, reversed(stage_graph.trunk(inspection))))
     held_bytes = _shuffled_bytes(inspection, where, passed, stage)
-    because = price(chain.upstream(inspection, stage), cost.element_bytes * elements, where, held_bytes)
+    because = price(stage_graph.upstream(inspection, stage), cost.element_bytes * elements, where, held_bytes)
     return fix.model_copy(update={"because": because})
 
 
@@ -365,4 +367,4 @@ def _keeps_one_order(above: Sequence[Stage], behind: Iterable[Stage]) -> bool:
     """Return whether a cache would give each epoch the files in one order, and nothing behind it shuffles again."""
     shuffles = (each for each in behind if each.method == "shuffle")
     again = any(each.arguments.get("reshuffle_each_iteration") is not False for each in shuffles)
-    return any(chain.shuffles_files(above, stage) for stage in above) and not again
+    return any(stage_graph.shuffles_files(above, stage) for stage in above) and not again

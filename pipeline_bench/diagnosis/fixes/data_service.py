@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_bench.diagnosis import chain
+from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.diagnosis import Fix
@@ -35,7 +35,7 @@ def data_service(inspection: Inspection, context: Context) -> Iterator[Fix]:
     last = _last(inspection)
     for mode, reorders in (("OFF", False), ("DYNAMIC", True)):
         cut = last if mode == "OFF" or last is None else _before_batches(inspection, last)
-        moved = [] if cut is None else chain.upstream(inspection, cut)
+        moved = [] if cut is None else stage_graph.upstream(inspection, cut)
         how = "each sample by whichever is free" if reorders else "by one worker"
         behind = "" if cut is None else f", up to {short(cut)}"
         yield fix(
@@ -54,10 +54,10 @@ def data_service(inspection: Inspection, context: Context) -> Iterator[Fix]:
 
 def _last(inspection: Inspection) -> Stage | None:
     """Return the last stage of the trunk that a worker can run with all in front of it; None if there is none."""
-    run = chain.trunk(inspection)
+    run = stage_graph.trunk(inspection)
     while len(run) > 1 and run[0].method in _STAY_BEHIND:
         run = run[1:]
-    return next((stage for stage in run if not any(map(_why_not, chain.upstream(inspection, stage)))), None)
+    return next((stage for stage in run if not any(map(_why_not, stage_graph.upstream(inspection, stage)))), None)
 
 
 def _before_batches(inspection: Inspection, last: Stage) -> Stage:
@@ -65,8 +65,8 @@ def _before_batches(inspection: Inspection, last: Stage) -> Stage:
     stage: Stage | None = last
     cut = last
     while stage is not None:
-        before = chain.before(inspection, stage)
-        if stage.method in _BATCHES and before is not None and not chain.endless(inspection, before):
+        before = stage_graph.before(inspection, stage)
+        if stage.method in _BATCHES and before is not None and not stage_graph.endless(inspection, before):
             cut = before
         stage = before
     return cut

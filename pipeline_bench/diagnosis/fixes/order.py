@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pipeline_bench.diagnosis import chain
+from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.calls import BATCH_AS_IS, TAKE_ANY
 from pipeline_bench.model.diagnosis import Fix
@@ -24,8 +24,8 @@ def batch_before_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     Whether the function takes a batch and gives the same samples is tried, not guessed.
     """
     for batch in (stage for stage in inspection.stages if stage.method in BATCH_AS_IS):
-        passed = chain.run_before(inspection, batch, TAKE_ANY)
-        run = chain.maps_before(inspection, passed[0] if passed else batch)
+        passed = stage_graph.run_before(inspection, batch, TAKE_ANY)
+        run = stage_graph.maps_before(inspection, passed[0] if passed else batch)
         while run and _on_batches(run) is None:
             run = run[1:]
         for first in dict.fromkeys(stage.id for stage in (*run[:1], *run[-1:])):
@@ -73,7 +73,7 @@ def _names(maps: Sequence[Stage]) -> str:
 
 def _mixes(passed: Sequence[Stage], maps: Sequence[Stage]) -> bool:
     """Return whether a shuffle among what moves in front of the maps may give other samples for that."""
-    return any(stage.method == "shuffle" for stage in passed) and any(map(chain.may_differ, maps))
+    return any(stage.method == "shuffle" for stage in passed) and any(map(stage_graph.may_differ, maps))
 
 
 class _Samples(NamedTuple):
@@ -102,17 +102,17 @@ def _mixed(samples: _Samples) -> str:
 
 def _samples(inspection: Inspection) -> Iterator[_Samples]:
     for batch in (stage for stage in inspection.stages if stage.method == "batch"):
-        passed = chain.run_before(inspection, batch, TAKE_ANY)
-        maps = chain.maps_before(inspection, passed[0] if passed else batch)
-        yield _Samples(chain.run_before(inspection, maps[0], TAKE_ANY) if maps else [], maps, passed, batch)
+        passed = stage_graph.run_before(inspection, batch, TAKE_ANY)
+        maps = stage_graph.maps_before(inspection, passed[0] if passed else batch)
+        yield _Samples(stage_graph.run_before(inspection, maps[0], TAKE_ANY) if maps else [], maps, passed, batch)
 
 
 @kind(saving=0.9, has_price=True)
 def gather_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Cut no array into samples only to put them together again: numbers of rows go the same way, and are gathered."""
     for each in _samples(inspection):
-        source, maps = chain.before(inspection, each.first), each.maps
-        if source is None or source.method != "from_tensor_slices" or chain.after(inspection, source) is None:
+        source, maps = stage_graph.before(inspection, each.first), each.maps
+        if source is None or source.method != "from_tensor_slices" or stage_graph.after(inspection, source) is None:
             continue
         changes, names = _on_batches(maps), _names(maps)
         if changes is None:
@@ -134,7 +134,7 @@ def gather_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
 def gather_windows(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Make no dataset of every window: numbers of first rows, of which a map gathers windows, one or a batch a call."""
     for window in (stage for stage in inspection.stages if stage.method == "window"):
-        found = chain.around_window(inspection, window)
+        found = stage_graph.around_window(inspection, window)
         if found is None:
             continue
         source, flat = found
@@ -142,7 +142,7 @@ def gather_windows(inspection: Inspection, context: Context) -> Iterator[Fix]:
         yield fix("gather windows", "Gather each window from the array, without a dataset of its own", edit)
         for each in _samples(inspection):
             changes = _on_batches(each.maps)
-            if chain.before(inspection, each.first) != flat or changes is None:
+            if stage_graph.before(inspection, each.first) != flat or changes is None:
                 continue
             moved = (*each.ahead, *each.passed, each.batch)
             of = f" for {_names(each.maps)}" if each.maps else ""
@@ -161,7 +161,7 @@ def gather_windows(inspection: Inspection, context: Context) -> Iterator[Fix]:
 @kind(saving=0.9)
 def out_of_python(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Leave Python once a batch: a generator gathers whole batches. `batch_before_map` does the same for maps."""
-    for generator, batch in chain.pairs(inspection, "from_generator", "batch"):
+    for generator, batch in stage_graph.pairs(inspection, "from_generator", "batch"):
         yield fix(
             f"batches in {generator.label}",
             f"Have {short(generator)} give whole batches",
@@ -185,7 +185,7 @@ def order(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Move cheap stages in front of expensive ones, and the shuffle in front of the repeat."""
     yield from _shuffles(inspection)
     yield from _filters(inspection)
-    for repeat, shuffle in chain.pairs(inspection, "repeat", "shuffle"):
+    for repeat, shuffle in stage_graph.pairs(inspection, "repeat", "shuffle"):
         if shuffle.arguments.get("reshuffle_each_iteration") is False:
             continue  # each pass would have the order of the first
         yield fix(
@@ -195,9 +195,9 @@ def order(inspection: Inspection, context: Context) -> Iterator[Fix]:
             stages=[shuffle.id],
             reorders=True,
         )
-    for repeat, cache in chain.pairs(inspection, "repeat", "cache"):
-        before = chain.upstream(inspection, repeat)
-        if chain.endless(inspection, repeat) and not any(each.varies for each in before):
+    for repeat, cache in stage_graph.pairs(inspection, "repeat", "cache"):
+        before = stage_graph.upstream(inspection, repeat)
+        if stage_graph.endless(inspection, repeat) and not any(each.varies for each in before):
             yield fix(
                 "cache before repeat",
                 "Cache before repeating: behind an endless repeat a cache is never full, and grows for ever",
@@ -209,7 +209,7 @@ def order(inspection: Inspection, context: Context) -> Iterator[Fix]:
 def _shuffles(inspection: Inspection) -> Iterator[Fix]:
     """Move shuffles in front of maps: the same seed gives the same order, and the buffer holds smaller elements."""
     for shuffle in inspection.stages:
-        run = chain.maps_before(inspection, shuffle) if shuffle.method == "shuffle" else []
+        run = stage_graph.maps_before(inspection, shuffle) if shuffle.method == "shuffle" else []
         growth = _growth(inspection, run[0], shuffle) if run else None
         if run and (growth is None or growth >= 1):
             yield fix(
@@ -217,14 +217,14 @@ def _shuffles(inspection: Inspection) -> Iterator[Fix]:
                 f"Shuffle before {short(run[0])}, while the elements are still small",
                 MoveBefore(stage=shuffle.id, other=run[0].id),
                 stages=[] if growth is not None and growth >= _GROWN else [shuffle.id],
-                reorders=any(chain.may_differ(stage) for stage in run),
+                reorders=any(stage_graph.may_differ(stage) for stage in run),
                 caveat="the buffer is filled without waiting for the maps",
             )
 
 
 def _filters(inspection: Inspection) -> Iterator[Fix]:
     for stage in inspection.stages:
-        run = chain.maps_before(inspection, stage) if stage.method == "filter" else []
+        run = stage_graph.maps_before(inspection, stage) if stage.method == "filter" else []
         for first in run[-1:] + (run[:1] if len(run) > 1 else []):
             part = run[run.index(first) :]
             yield fix(
@@ -232,18 +232,18 @@ def _filters(inspection: Inspection) -> Iterator[Fix]:
                 f"Leave elements out before {short(first)} works on them",
                 MoveBefore(stage=stage.id, other=first.id),
                 stages=[each.id for each in part],
-                reorders=any(chain.may_differ(each) for each in part),
+                reorders=any(stage_graph.may_differ(each) for each in part),
             )
 
 
 def _alike_from(inspection: Inspection, first: Stage) -> list[Stage]:
     """Return the longest run of maps alike that begins with this stage; empty where it belongs to an earlier one."""
-    previous = chain.before(inspection, first)
-    begun = previous is not None and _alike(previous, first) and chain.after(inspection, previous) == first
+    previous = stage_graph.before(inspection, first)
+    begun = previous is not None and _alike(previous, first) and stage_graph.after(inspection, previous) == first
     if first.method != "map" or begun:
         return []
     run = [first]
-    for stage in chain.maps_after(inspection, first):
+    for stage in stage_graph.maps_after(inspection, first):
         if not _alike(first, stage):
             break
         run.append(stage)
@@ -256,7 +256,7 @@ def _alike(one: Stage, other: Stage) -> bool:
 
 def _growth(inspection: Inspection, first: Stage, shuffle: Stage) -> float | None:
     """Return how many times as large elements are where they are shuffled now as before the first map, if known."""
-    source = chain.before(inspection, first)
+    source = stage_graph.before(inspection, first)
     small = inspection.cost(source.id) if source is not None else None
     large = inspection.cost(shuffle.id)
     if small is None or large is None or not small.element_bytes or large.element_bytes is None:

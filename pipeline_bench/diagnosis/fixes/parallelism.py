@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_bench.diagnosis import chain
+from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.calls import AUTOTUNE, Value
 from pipeline_bench.model.diagnosis import Fix
@@ -40,7 +40,7 @@ def parallel_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Run a map's calls beside each other. A stateless map is run so by default, which is then no fix."""
     for stage in inspection.stages:
         given = stage.arguments.get("num_parallel_calls")
-        by_default = given is None and inspection.default_parallelised and not chain.may_differ(stage)
+        by_default = given is None and inspection.default_parallelised and not stage_graph.may_differ(stage)
         if stage.method != "map" or by_default:
             continue
         alone = given in (None, 1)
@@ -57,9 +57,9 @@ def parallel_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 variant,
                 title,
                 *edits,
-                reorders=alone and chain.any_order(inspection, stage),
+                reorders=alone and stage_graph.any_order(inspection, stage),
                 threads=threads,
-                caveat=_NEEDS_THREADS if threads else _OTHER_DRAWS if alone and chain.draws(stage) else "",
+                caveat=_NEEDS_THREADS if threads else _OTHER_DRAWS if alone and stage_graph.draws(stage) else "",
             )
 
 
@@ -72,7 +72,7 @@ def parallel_batch(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 f"parallel {stage.label}",
                 f"Have {short(stage)} copy several batches at the same time",
                 SetArgument(stage=stage.id, argument="num_parallel_calls", value=AUTOTUNE),
-                reorders=chain.any_order(inspection, stage),
+                reorders=stage_graph.any_order(inspection, stage),
             )
 
 
@@ -83,7 +83,7 @@ def parallel_interleave(inspection: Inspection, context: Context) -> Iterator[Fi
     for stage in inspection.stages:
         if stage.method == "interleave":
             yield from _of_interleave(inspection, stage, files, context.cores)
-        elif stage.method == "flat_map" and chain.reads_files(stage):
+        elif stage.method == "flat_map" and stage_graph.reads_files(stage):
             yield fix(
                 f"interleave for {stage.label}",
                 f"Interleave {files} of the files that {short(stage)} reads one after another",
@@ -130,9 +130,9 @@ def threadpool(inspection: Inspection, context: Context) -> Iterator[Fix]:
     waiting = [
         stage.id
         for cost in inspection.costs
-        if chain.waits(cost)
+        if stage_graph.waits(cost)
         for stage in [inspection.stage(cost.stage)]
-        if stage.method != "prefetch" and chain.hands_over(stage, inspection.default_parallelised)
+        if stage.method != "prefetch" and stage_graph.hands_over(stage, inspection.default_parallelised)
     ]
     pools = []
     if 0 < _pool(inspection) < context.cores:
@@ -174,7 +174,7 @@ def options(inspection: Inspection, context: Context) -> Iterator[Fix]:
             "Run the filters on several cores",
             SetOptions(options={"experimental_optimization.filter_parallelization": True}),
             stages=[stage.id for stage in filters],
-            threads=any(_needs_threads(stage) or chain.draws(stage) for stage in filters),
+            threads=any(_needs_threads(stage) or stage_graph.draws(stage) for stage in filters),
         )
 
 
@@ -205,7 +205,7 @@ def _degrees(stage: Stage, inspection: Inspection, cores: int) -> Iterator[int]:
     if given is None or 0 < present < cores:
         yield AUTOTUNE
     cost = inspection.cost(stage.id)
-    if cost is not None and chain.waits(cost):
+    if cost is not None and stage_graph.waits(cost):
         degrees = {each * cores for each in _WAITING_A_CORE} | {_MORE_CALLS * present}
         yield from sorted((each for each in degrees if present < each <= _MOST_CALLS), reverse=True)
 
@@ -247,7 +247,7 @@ def _of_interleave(inspection: Inspection, stage: Stage, files: int, cores: int)
             f"Have {short(stage)} read its inputs in parallel{', as many in turn as now' if in_turn else ''}",
             *in_turn,
             parallel,
-            reorders=chain.any_order(inspection, stage),
+            reorders=stage_graph.any_order(inspection, stage),
             threads=given in (None, 1) and _needs_threads(stage),
         )
     if cycle is None or (isinstance(cycle, int) and 0 < cycle < files):
@@ -276,4 +276,4 @@ def _waits_for_its_turn(stage: Stage, inspection: Inspection) -> bool:
         return False
     if stage.method == "map" and stage.arguments.get("num_parallel_calls") is None:
         return False  # tf.data made it parallel by itself: its calls compute, and are ready about in turn
-    return chain.hands_over(stage, inspection.default_parallelised)
+    return stage_graph.hands_over(stage, inspection.default_parallelised)

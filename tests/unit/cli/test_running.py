@@ -17,7 +17,7 @@ import pytest
 from pipeline_bench.cli import run
 from pipeline_bench.cli.options import INTERRUPTED
 from pipeline_bench.cli.running import interruptible
-from pipeline_bench.injection import closing
+from pipeline_bench.injection import command_summary
 from pipeline_bench.model.session import load
 from pipeline_bench.run import comparison
 from pipeline_bench.run.comparison import Outcome
@@ -131,14 +131,14 @@ def test_an_interrupt_during_the_reports_does_not_cost_a_session_that_cannot_be_
 def test_a_signal_behind_the_end_of_a_command_costs_neither_its_lines_nor_its_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    lines = closing.lines
+    lines = command_summary.lines
 
     def impatient(*given: Any) -> list[str]:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(os.getpid(), number)
         return lines(*given)
 
-    monkeypatch.setattr(closing, "lines", impatient)
+    monkeypatch.setattr(command_summary, "lines", impatient)
     with interruptible():  # which turns TERM into an exception, as pytest does not
         assert run(["run", "--out", str(tmp_path), "--", "sh", "-c", "exit 7"]) == 7
     assert "pipeline-bench: whole command: " in capsys.readouterr().err

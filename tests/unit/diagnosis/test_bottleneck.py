@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_bench.diagnosis import chain
+from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.model.diagnosis import Bottleneck
 from pipeline_bench.model.pipeline import Inspection, ScriptTraining
 from tests.unit.diagnosis.simulated import cost, find, function, inspection, python_decode, shuffled, stage
@@ -101,8 +101,8 @@ def two_maps(calls: int | None, first_ms: float, second_ms: float, first_cpu_ms:
 
 
 def test_stages_of_one_thread_add_up_and_those_behind_a_buffer_do_not() -> None:
-    assert chain.segments_of(two_maps(None, 6.0, 5.0), 16).period_ns == pytest.approx(12e6)
-    beside = chain.segments_of(two_maps(4, 6.0, 5.0), 16)
+    assert stage_graph.segments_of(two_maps(None, 6.0, 5.0), 16).period_ns == pytest.approx(12e6)
+    beside = stage_graph.segments_of(two_maps(4, 6.0, 5.0), 16)
     assert beside.period_ns == pytest.approx(6e6)
     assert set(beside.groups) == {(3, 2), (1,), (0,)}
 
@@ -135,15 +135,17 @@ def test_a_prefetch_in_the_middle_cuts_a_segment_and_one_without_a_buffer_does_n
         )
         return inspection(stages, (cost(0, 4.0), cost(1, 0.0), cost(2, 5.0)))
 
-    assert chain.segments_of(with_buffer(-1), 8).period_ns == pytest.approx(5e6)
-    assert chain.segments_of(with_buffer(0), 8).period_ns == pytest.approx(9e6)
+    assert stage_graph.segments_of(with_buffer(-1), 8).period_ns == pytest.approx(5e6)
+    assert stage_graph.segments_of(with_buffer(0), 8).period_ns == pytest.approx(9e6)
 
 
 def test_a_stateless_map_counts_as_parallel_only_while_tf_data_makes_it_so() -> None:
     stages = (stage(0, "range"), stage(1, "map", 0, of=function("f")), stage(2, "batch", 1))
     costs = (cost(0, 1.0), cost(1, 2.0), cost(2, 3.0))
-    assert chain.segments_of(inspection(stages, costs), 16).period_ns == pytest.approx(3e6)
-    assert chain.segments_of(inspection(stages, costs, default_parallelised=False), 16).period_ns == pytest.approx(6e6)
+    assert stage_graph.segments_of(inspection(stages, costs), 16).period_ns == pytest.approx(3e6)
+    assert stage_graph.segments_of(
+        inspection(stages, costs, default_parallelised=False), 16
+    ).period_ns == pytest.approx(6e6)
 
 
 @pytest.mark.parametrize(
@@ -385,7 +387,7 @@ def test_a_zip_of_two_inputs_is_one_segment() -> None:
         stage(2, "zip", 0, 1),
     )
     looked = inspection(stages, (cost(0, 4.0), cost(1, 3.0), cost(2, 0.1)))
-    assert chain.segments_of(looked, 8).period_ns == pytest.approx(7.1e6)
+    assert stage_graph.segments_of(looked, 8).period_ns == pytest.approx(7.1e6)
 
 
 def test_a_prefetch_is_not_named_while_a_map_was_not_measured_for_want_of_time() -> None:

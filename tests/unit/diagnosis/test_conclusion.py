@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from pipeline_bench.diagnosis import attempt_statistics, beyond, chain, conclusion
+from pipeline_bench.diagnosis import attempt_statistics, beyond, conclusion, stage_graph
 from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import AS_WRITTEN
 from pipeline_bench.model.edits import Edit, InsertAfter, SetArgument
@@ -129,7 +129,7 @@ def test_how_often_a_training_passes_over_its_data_is_known_from_its_script(
     stages = (stage(0, "range"), stage(1, "repeat" if repeated else "batch", 0))
     looked = inspection(stages, (), cardinality=-1 if repeated else size)
     trained = ScriptTraining.model_validate({"line": "train.py:9", **training})
-    assert chain.passes(looked.model_copy(update={"pass_elements": size, "training": trained})) == expected
+    assert stage_graph.passes(looked.model_copy(update={"pass_elements": size, "training": trained})) == expected
 
 
 @pytest.mark.parametrize(("epochs", "parallel", "over"), [(2, True, "6.43× over all 2 epochs"), (None, False, "")])

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.diagnosis import attempt_statistics, fixes, next_trial, patch
+from pipeline_bench.diagnosis import attempt_statistics, fixes, next_trial
 from pipeline_bench.diagnosis.fixes import Context, caches
+from pipeline_bench.diagnosis.patching import patch
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.model.diagnosis import Attempt, Fix
 from pipeline_bench.model.edits import SetArgument

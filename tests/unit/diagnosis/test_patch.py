@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.diagnosis.patch import change
+from pipeline_bench.diagnosis.patching.patch import change
 from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import (

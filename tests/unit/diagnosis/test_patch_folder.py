@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench.diagnosis.patch import change
+from pipeline_bench.diagnosis.patching.patch import change
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import InsertAfter
 from pipeline_bench.model.pipeline import Inspection, Location, Stage

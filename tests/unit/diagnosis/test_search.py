@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.diagnosis import conclusion, variants
-from pipeline_bench.diagnosis.chain import segments_of
 from pipeline_bench.diagnosis.search import Search
+from pipeline_bench.diagnosis.stage_graph import segments_of
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, SetArgument, SetOptions
 from pipeline_bench.model.fingerprint import Fingerprint

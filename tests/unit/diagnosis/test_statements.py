@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline_bench.diagnosis.patch import change
+from pipeline_bench.diagnosis.patching.patch import change
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import Edit, GatherBatches, MoveBefore, Remove
 from pipeline_bench.model.function_edits import DivideMap

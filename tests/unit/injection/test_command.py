@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench.injection import entries
+from pipeline_bench.injection import process_records
 from pipeline_bench.injection.command import environment_of
-from pipeline_bench.injection.ended import ProcessRecord, _problems, _records
+from pipeline_bench.injection.command_result import ProcessRecord, _problems, _records
 
 
 def test_a_quit_after_the_command_leaves_no_temporary_files(tmp_path: Path) -> None:
@@ -44,9 +44,9 @@ def test_records_are_in_the_order_of_the_processes_numbers(tmp_path: Path) -> No
 def test_what_a_process_became_by_exec_has_a_record_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     about = {"program": "x.py", "executable": "python", "trainings": (), "problem": None}
     for began, more in ((1, 0), (1, 1), (2, 7)):
-        monkeypatch.setattr(entries, "_BEGAN_NS", began)
+        monkeypatch.setattr(process_records, "_BEGAN_NS", began)
         monkeypatch.setattr(json, "dumps", lambda record: b"as another library's")
-        entries.write(tmp_path / "made again", 7, {**about, "more": more})
+        process_records.write(tmp_path / "made again", 7, {**about, "more": more})
     assert [(record.pid, record.more) for record in _records(tmp_path / "made again")] == [(7, 1), (7, 7)]
 
 

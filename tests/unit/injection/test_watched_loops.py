@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.injection.places import Line
+from pipeline_bench.injection.loop_locations import Line
 from pipeline_bench.injection.watched_loops import WATCHED_LOOPS, WatchedLoops
 from pipeline_bench.monitoring import record
 from pipeline_bench.monitoring.iterators import IteratorMonitor

@@ -1,0 +1,131 @@
+"""The calls in the user's files that made a pipeline's stages: found by the place where each ends, and by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+
+import libcst as cst
+
+from pipeline_bench.diagnosis.patching.source_file import SourceFile, called_name
+from pipeline_bench.model.calls import WORKERS, CannotPatchError
+from pipeline_bench.model.edits import Edit, SetOptions
+from pipeline_bench.model.pipeline import Location, Stage
+
+APPLY = "apply"
+
+
+class StageCalls:
+    """Those of one pipeline, as far as they were found.
+
+    Attributes:
+        files: the user's that hold them, by the names that the stages' places have.
+        calls: of the stages, by id.
+    """
+
+    def __init__(self, texts: Mapping[str, str], stages: Mapping[int, Stage]) -> None:
+        """Find every stage's call; one that made several stages cannot be changed for one of them."""
+        self.files: dict[str, SourceFile] = {}
+        self.calls: dict[int, tuple[SourceFile, cst.Call]] = {}
+        self._texts = texts
+        self._reasons: dict[int, str] = {}
+        found: dict[cst.Call, tuple[SourceFile, list[int]]] = {}
+        for stage in stages.values():
+            try:
+                file, call = self._find(stage)
+            except CannotPatchError as reason:
+                self._reasons[stage.id] = str(reason)
+            else:
+                found.setdefault(call, (file, []))[1].append(stage.id)
+        self._several = {call: made for call, made in found.items() if len(made[1]) > 1}
+        for call, (file, numbers) in found.items():
+            if call not in self._several:
+                self.calls[numbers[0]] = file, call
+                continue
+            method = stages[numbers[0]].method
+            self._reasons |= dict.fromkeys(numbers, f"one call of {method} makes several stages")
+
+    def of(self, number: int) -> tuple[SourceFile, cst.Call]:
+        """Return the call of a stage, and the file that holds it.
+
+        Raises:
+            CannotPatchError: it cannot be changed.
+        """
+        if number not in self.calls:
+            raise CannotPatchError(self._reasons.get(number, "the stage is not known"))
+        return self.calls[number]
+
+    def once(self, edits: Sequence[Edit]) -> list[Edit]:
+        """Return the edits to write: of those that do the same to all stages of one call only that of the first."""
+        left = list(edits)
+        if not all(each.only_stage is not None or isinstance(each, SetOptions) for each in edits):
+            return left
+        for call, (file, numbers) in self._several.items():
+            own = [each for each in left if each.only_stage in numbers]
+            alike: dict[str, set[int | None]] = {}
+            for each in own:
+                alike.setdefault(each.without_stage(), set()).add(each.only_stage)
+            if own and all(made == set(numbers) for made in alike.values()):
+                self.calls[numbers[0]] = file, call
+                left = [each for each in left if each not in own or each.only_stage == numbers[0]]
+        return left
+
+    def maker(self, place: Location) -> str | None:
+        """Return the name of the function that is called in a place of a user's file; None where it is not known."""
+        file = self.files.get(place.file)
+        names = [called_name(each) for each in _ending(file, place)] if file is not None else []
+        return names[0] if len(names) == 1 else None
+
+    def file(self, name: str) -> SourceFile:
+        """Return a file of the user's.
+
+        Raises:
+            CannotPatchError: its text is not known, or is no Python.
+        """
+        if name not in self._texts:
+            raise CannotPatchError(f"{PurePath(name).name} is not yours or has changed meanwhile")
+        try:
+            if name not in self.files:
+                self.files[name] = SourceFile(self._texts[name])
+        except (SyntaxError, ValueError):
+            raise CannotPatchError(f"{PurePath(name).name} cannot be read as Python") from None
+        return self.files[name]
+
+    def _find(self, stage: Stage) -> tuple[SourceFile, cst.Call]:
+        place = stage.place
+        if place is None:
+            raise CannotPatchError("where its call stands is not known")
+        if place.file not in self._texts:
+            raise CannotPatchError(f"{stage.label} is called in a file that is not yours or has changed meanwhile")
+        file = self.file(place.file)
+        calls = [
+            node for node in file.nodes if isinstance(node, cst.Call) and stage.method in (called_name(node), WORKERS)
+        ]
+        calls += _applying(file, stage.method, place)
+        if not any(place.line in file.lines(call) for call in calls):
+            raise CannotPatchError(f"a library's function, called in line {place.line}, makes {stage.label}")
+        if stage.shared:
+            raise CannotPatchError(f"the call of {stage.label} also makes another dataset, with which it was not tried")
+        if place.end_line is not None and place.end_column is not None:
+            end = file.at(place.end_line, place.end_column)
+            calls = [call for call in calls if file.end(call) == end]
+        else:
+            calls = [call for call in calls if place.line in file.lines(call)]
+        if len(calls) != 1:
+            raise CannotPatchError(f"the call of {stage.label} was not found in line {place.line}")
+        return file, calls[0]
+
+
+def _ending(file: SourceFile, place: Location) -> list[cst.Call]:
+    """Return the calls that end in a place; none where its columns are not known."""
+    if place.end_line is None or place.end_column is None:
+        return []
+    end = file.at(place.end_line, place.end_column)
+    return [each for each in file.nodes if isinstance(each, cst.Call) and file.end(each) == end]
+
+
+def _applying(file: SourceFile, method: str, place: Location) -> list[cst.Call]:
+    """Return the calls like ``.apply(dense_to_ragged_batch(8))``, of `ragged_batch`, that end in a place."""
+    calls = (each for each in _ending(file, place) if called_name(each) == APPLY != method)
+    given = ((each, each.args[0].value) for each in calls if len(each.args) == 1)
+    return [call for call, made in given if isinstance(made, cst.Call) and called_name(made).endswith(method)]

@@ -1,0 +1,131 @@
+"""Which line of the program's own code takes a batch: it identifies a loop, and names it."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pipeline_bench import user_code
+from pipeline_bench.injection.loop_locations import Line
+
+_PACKAGE = str(Path(__file__).parents[1])
+_OF_PIPELINES = "/tensorflow/python/data/ops/structured_function.py"
+"""Traces the functions of a pipeline."""
+_BETWEEN = (
+    "/tensorflow/python/autograph/",
+    "/tensorflow/python/data/ops/dataset_ops.py",
+    "/tensorflow_datasets/core/dataset_utils.py",
+    "/tqdm/",
+    "/rich/progress.py",
+)
+"""Stands between a loop and what that takes: AutoGraph's conversion, arrays in place of tensors, a progress bar."""
+_MAKES_BATCHES = (
+    "/tensorflow/python/ops/script_ops.py",
+    "/keras/src/trainers/data_adapters/",
+    "/tf_keras/src/utils/data_utils.py",
+    "/torch/utils/data/",
+    "/grain/",
+)
+"""Calls what makes the samples of a batch: a function or a generator of a pipeline, a data set of a loader's."""
+
+
+def of_loop() -> Line | None:
+    """Return the line of the user's own code that iterates over a dataset, itself or by a library for it.
+
+    None where TensorFlow or Keras does it, and where a batch is made so.
+    """
+    library = ""
+    for frame in user_code.outward(sys._getframe(1)):
+        file = frame.f_code.co_filename
+        if _is_no_program(file) or any(part in file for part in _BETWEEN):
+            continue
+        whose = user_code.origin(file)
+        if whose == "user":
+            return None if _makes_batches(frame) else Line(_name(file), frame.f_lineno, library)
+        if whose == "tensorflow":
+            return None
+        if whose == "library" and not library:
+            library = _by(frame)
+    return None
+
+
+def of_traced(by_itself: bool) -> Line | None:
+    """Return the line, before AutoGraph's conversion, of the loop that is traced, or that calls what takes.
+
+    None where a function of a pipeline is traced: what that iterates over is no training's input.
+
+    Args:
+        by_itself: whether only code that takes the iterator itself counts, and not what TensorFlow does for it.
+    """
+    if by_itself and of_loop() is None:
+        return None
+    if any(frame.f_code.co_filename.endswith(_OF_PIPELINES) for frame in user_code.outward(sys._getframe(1))):
+        return None
+    place = user_code.location()
+    return None if place is None else Line(_name(place.file), place.line)
+
+
+def of_user() -> Line | None:
+    """Return the line of the user's own code that iterates, itself or by a library that trains for it.
+
+    None where there is no code of the user's, as in a worker of the loader's own, and where it makes a batch.
+    """
+    library = ""
+    for frame in user_code.outward(sys._getframe(1)):
+        file = frame.f_code.co_filename
+        if user_code.origin(file) == "user" and not _is_no_program(file):
+            return None if _makes_batches(frame) else Line(_name(file), frame.f_lineno, library)
+        if not library and user_code.origin(file) == "library" and not _is_loader(file):
+            library = _by(frame)
+    return None
+
+
+def path() -> int:
+    """Return a number of the calls that lead to here, of the user's code and of libraries.
+
+    They distinguish a training from a validation which iterate in the same function, of the program or of a library.
+    """
+    frames = user_code.outward(sys._getframe(1))
+    theirs = [(frame.f_code, frame.f_lineno) for frame in frames if _is_on_path(frame.f_code.co_filename)]
+    return hash(tuple(theirs))
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_on_path(file: str) -> bool:
+    return not _is_no_program(file) and user_code.origin(file) in ("user", "library")
+
+
+def _by(frame: FrameType) -> str:
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def _makes_batches(frame: FrameType) -> bool:
+    """Return whether the user's code in a frame was called to make a batch: what that iterates over is no training."""
+    return any(_is_maker(outer.f_code.co_filename) for outer in user_code.outward(frame.f_back))
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_maker(file: str) -> bool:
+    return any(part in file for part in _MAKES_BATCHES) and user_code.origin(file) != "user"
+
+
+def _is_no_program(file: str) -> bool:
+    """Return whether code is this package's, or compiled from a string, as what begins a spawned worker is."""
+    return file.startswith(_PACKAGE) or (file.startswith("<") and file != "<stdin>")
+
+
+def _name(file: str) -> str:
+    """Return a file's name; of a notebook's cell, which IPython compiles under a name of no meaning, ``In[3]``."""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    try:
+        cell = shell.compile.format_code_name(file)
+    except AttributeError:  # there is no notebook, or another version of it
+        cell = None
+    return file.rpartition("/")[2] if cell is None else str(cell[1])  # of each step: a Path takes as long as the rest
+
+
+def _is_loader(file: str) -> bool:
+    return "/torch/utils/data/" in file or "/grain/" in file

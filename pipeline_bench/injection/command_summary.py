@@ -1,0 +1,276 @@
+"""The lines printed of a command that has ended: one a training, or why there is none, and how to diagnose one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from pipeline_bench import environment
+from pipeline_bench.analysis import wall_time
+from pipeline_bench.analysis.thresholds import BOUND_SHARE, NEEDED_STEPS
+from pipeline_bench.hosts import ranks
+from pipeline_bench.injection import process_records
+from pipeline_bench.injection.command_result import EndedCommand, ProcessRecord, WatchedTraining
+from pipeline_bench.injection.hooks import KEPT_TRAININGS
+from pipeline_bench.injection.watched_loops import STEPS_OF_A_BATCH, WATCHED_LOOPS
+from pipeline_bench.model.session import load
+from pipeline_bench.system.files import is_python, write_atomically
+from pipeline_bench.text import units
+
+PAGE = "report.html"
+_SHOWN_PROBLEMS, _SHOWN_SHORT, _SHOWN_LOOPS = 3, 2, 4
+_LONG_AFTER_S, _LONG_AFTER = 2.0, 0.1
+"""What comes behind the last training is mentioned if it takes longer than that, and than this part of the command."""
+_BUSY_PERCENT = 70.0
+"""Of the usable cores: from there on, what the input computes is likely to take them from the model."""
+_OF_SHARED_CORES = (
+    "without a GPU, what the input computes may take cores from the model, which no wait shows; diagnose measures the "
+    "model alone"
+)
+_PYTHON = re.compile(r"python[\d.]*")
+_OPTIONS = re.compile(r"-([^-cmWX]*)([cmWX]?)(.*)", re.DOTALL)
+"""Python's options in one part of a command: flags, and at its end one that takes a value, here or in the next part."""
+
+
+def lines(ended: EndedCommand, command: Sequence[str]) -> list[str]:
+    """Return the lines to print at the end: one for each training, then the device and the host."""
+    trained = [record for record in ended.records if record.trainings]
+    said = [line for record in trained for line in _of_process(record, ended.running, several=len(trained) > 1)]
+    said += ended.unrecorded
+    more = sum(record.more for record in ended.records)
+    if more:
+        said.append(f"{more} more calls of fit were not measured: at most {KEPT_TRAININGS} per process are.")
+    unwatched = list(dict.fromkeys(where for record in ended.records for where in record.unwatched_loops))
+    if unwatched:
+        named = [*unwatched[:_SHOWN_LOOPS], *(["…"] if len(unwatched) > _SHOWN_LOOPS else [])]
+        loops = units.count(len(unwatched), "more loop was", "more loops were")
+        said.append(f"{loops} not measured ({', '.join(named)}): at most {WATCHED_LOOPS} per process are.")
+    reasons = [*ended.problems, *(record.problem for record in ended.records if record.problem)]
+    said += [f"not watched: {reason}" for reason in reasons[:_SHOWN_PROBLEMS]]
+    if not ended.unrecorded and not trained:
+        said.append(f"no training was found: {_why_none(ended, command)}")
+    shared = [_OF_SHARED_CORES] * (not _starved(ended) and bool(_on_shared_cores(ended)))
+    return [*said, _machine(ended), *shared, *_not_selected(ended)]
+
+
+def next_command(ended: EndedCommand) -> str | None:
+    """Return the command that diagnoses what waited longest for its input; None where none can.
+
+    It is made of what started the process that waited, which may be one of many that a job starts. Where nothing
+    waited, it is that of a training whose input computes on the model's cores.
+    """
+    found = (each for each in _startable(ended) if not each[1].is_of_later_data)
+    record, training, script = next(found, (None, None, None))
+    if record is None or training is None or script is None:
+        return None
+    given = shlex.join(record.command[script.stop :])
+    only_fits = all(each.number is not None for each in record.trainings) and not record.more
+    is_first = training.number == 1 if only_fits else training.number is None and len(record.trainings) == 1
+    which = "" if is_first else f" --training {training.selector}"
+    away = record.folder is not None and str(record.folder) != process_records.folder()
+    there = f"cd {shlex.quote(str(record.folder))} && " if away else ""
+    return f"{there}pipeline-bench diagnose {shlex.join(record.command[script])}{which}{given and ' -- '}{given}"
+
+
+def _startable(ended: EndedCommand) -> Iterator[tuple[ProcessRecord, WatchedTraining, slice]]:
+    """Yield the trainings that are worth a diagnosis and can be started again, with what names their script."""
+    # A process of its own is no worker of a training of several: it would wait for the others.
+    if ranks.of_training(os.environ) is not None:
+        return
+    for record, training in _starved(ended) or _on_shared_cores(ended):
+        if (script := _script_in(record)) is not None:
+            yield record, training, script
+
+
+def _not_selected(ended: EndedCommand) -> Iterator[str]:
+    """Yield why the training that is worth a diagnosis most has no command for one."""
+    record, training, _ = next(_startable(ended), (None, None, None))
+    if record is not None and training is not None and training.is_of_later_data:
+        yield (
+            f"no next for {_name(training, record)}: diagnose --training {training.selector} measures the first data "
+            "of that line, unless --dataset names the variable that holds these"
+        )
+
+
+def _starved(ended: EndedCommand) -> list[tuple[ProcessRecord, WatchedTraining]]:
+    """Return the trainings that waited for their input, a `fit` before any loop, then by how long they waited.
+
+    What waits for a small part of what its process trained, as a loop over the test's data, is left alone.
+    """
+    starved = [
+        (record, each)
+        for record in ended.records
+        for each in record.trainings
+        if each.verdict == "input-bound" and each.on_tf_data and each.trains
+        if each.waited_s >= BOUND_SHARE * sum(other.seconds for other in record.trainings)
+    ]
+    return sorted(starved, key=lambda each: (each[1].number is None, -each[1].waited_s))  # a loop may only look
+
+
+def _on_shared_cores(ended: EndedCommand) -> list[tuple[ProcessRecord, WatchedTraining]]:
+    """Return the trainings that did not wait, the longest first, where all cores were busy and no GPU was there."""
+    busy = ended.gpu_percent[0] is None and (ended.cpu_percent or 0.0) >= _BUSY_PERCENT
+    found = [
+        (record, each)
+        for record in ended.records
+        for each in record.trainings
+        if busy and each.cause == "only-not-input" and each.on_tf_data and each.trains
+    ]
+    return sorted(found, key=lambda each: -each[1].seconds)
+
+
+def _script_in(record: ProcessRecord) -> slice | None:
+    """Return which parts of what started a process name its script, ``train.py`` or ``-m package.train``.
+
+    The name of the file that trained distinguishes it from a launcher's own module, and from what a launcher is given.
+    It may also be a command that a package installed, whose file is Python. None where no part names it.
+    """
+    command, program = record.command, record.program
+    for index, part in enumerate(command[1:], 1):
+        if Path(part).name == program and is_python(str(Path(record.folder or "") / part)):
+            return slice(index, index + 1)
+        module = command[index + 1].rpartition(".")[2] if part == "-m" and index + 1 < len(command) else None
+        if module is not None and program in (module, f"{module}.py"):  # a package's, or a module's
+            return slice(index, index + 2)
+    return None
+
+
+def _of_process(record: ProcessRecord, running: Collection[int], several: bool) -> Iterator[str]:
+    """Yield a line a training, where its time went, and what of that is unusual.
+
+    Args:
+        record: of the process.
+        running: the processes that still train.
+        several: whether others have trained too, from which its number distinguishes its trainings.
+    """
+    where = f", process {record.pid}" if several else ""
+    short = [each for each in record.trainings if each.number is not None and each.steps < NEEDED_STEPS]
+    hidden = short[1:] if len(short) > _SHOWN_SHORT else []
+    for training in record.trainings:
+        if training in hidden:
+            continue
+        yield f"{_name(training, record)}{where}: {_figures(training)}{_kept(training)}"
+        remarks = list(training.remarks)
+        if training.time is not None:
+            yield f"  {': '.join(wall_time.summary(training.time))}"
+            remarks += wall_time.remarks(training.time, environment.usable_memory_bytes())
+        yield from (f"  {remark}" for remark in remarks)
+    if hidden:
+        yield from _of_short(hidden, record.more)
+    if record.pid in running:
+        yield f"process {record.pid} still trains: that is what it had measured when the command ended"
+    elif not record.ended:
+        yield f"process {record.pid} was killed, or ended by os._exit: about its last second may be missing"
+
+
+def _figures(training: WatchedTraining) -> str:
+    """Return the figures of a training; of a loop that only reads, which waits by nature, how long that took."""
+    if training.trains:
+        return training.line
+    took = units.seconds(training.seconds)
+    return f"{units.count(training.steps, 'batch', 'batches')} in {took}; nothing was seen to train on them"
+
+
+def _name(training: WatchedTraining, record: ProcessRecord) -> str:
+    """Return a training's name, with its number where its process has called `fit` several times."""
+    if training.number is None:
+        return f"loop of {training.of}{f', data {training.data_number}' if training.is_of_later_data else ''}"
+    fits = [each.number for each in record.trainings if each.number is not None]
+    is_only = max(fits) == 1 and not record.more
+    return f"fit of {training.of}" if is_only else f"fit {training.number} of {training.of}"
+
+
+def _of_short(fits: Sequence[WatchedTraining], more: int) -> Iterator[str]:
+    """Yield what calls of `fit` that are too short for a verdict come to, and what shows more of such a loop."""
+    most = max(each.steps for each in fits)
+    yield f"{len(fits)} more calls of fit took {units.count(most, 'step')} at most: too few for a verdict"
+    if most <= STEPS_OF_A_BATCH and more:
+        yield (
+            "  a loop that calls fit for each batch makes its next batch between two calls, which is in no figure; "
+            "train_on_batch in its place costs less a call, and run measures such a loop"
+        )
+
+
+def _kept(training: WatchedTraining) -> str:
+    """Make a training's page and return where it is, as the end of a line; where its session is if that fails."""
+    if training.folder is None:
+        return "" if training.unsaved is None else f"; no session: {training.unsaved.rstrip('.')}"
+    from pipeline_bench.report import html
+
+    page = training.folder / PAGE
+    try:
+        write_atomically(page, html.render(load(training.folder)))
+    except Exception:  # the command has ended well or not, whatever becomes of its page
+        return f"; session in {_near(training.folder)}"
+    return f"; page {page.as_uri()}"
+
+
+def _near(folder: Path) -> Path:
+    """Return a folder's path from here, where it lies below."""
+    with suppress(OSError, ValueError):  # the working directory was removed, or the folder lies elsewhere
+        return folder.relative_to(Path.cwd())
+    return folder
+
+
+def _why_none(ended: EndedCommand, command: Sequence[str]) -> str:
+    ended_by = _signal_of(ended.code)
+    if ended_by is not None:
+        return f"{ended_by} ended the command before one was recorded: it may still have imported, or taken first steps"
+    if ended.code and ended.records and not ended.problems:
+        return f"the command failed with exit code {ended.code}, and had recorded none by then"
+    if ended.problems or any(record.problem for record in ended.records):
+        return "see above"
+    if ended.records:
+        return (
+            "Keras' fit was not called or made no step, and no loop took three batches from a tf.data.Dataset, a "
+            "DataLoader or grain, or trained by Session.run, train_on_batch, a tf.function or a GradientTape (what "
+            "evaluate and predict wait for is not measured)"
+        )
+    isolated = isolated_by(command)
+    if isolated:
+        return f"Python was started with {isolated}, which disables sitecustomize, so its trainings are not watched"
+    imported = "imported TensorFlow, Keras, PyTorch or grain"
+    failed = f"the command failed with exit code {ended.code}, before it {imported}"
+    return failed if ended.code else f"no Python process of the command {imported}, and ended by itself"
+
+
+def isolated_by(command: Sequence[str]) -> str:
+    """Return the option, ``-E``, by which a Python of the command runs no sitecustomize of ours; empty without one."""
+    python = next((index for index, part in enumerate(command) if _PYTHON.fullmatch(Path(part).name)), len(command))
+    options = iter(command[python + 1 :])
+    while (option := _OPTIONS.fullmatch(next(options, ""))) is not None:
+        flags, last, value = option.groups()
+        found = next((flag for flag in flags if flag in "IES"), None)
+        if found is not None:
+            return f"-{found}"
+        if last in ("c", "m"):
+            break
+        if last and not value:
+            next(options, None)
+    return ""
+
+
+def _signal_of(code: int) -> str | None:
+    """Return the name of the signal that an exit code stands for; None where it stands for none."""
+    try:
+        return signal.Signals(code - 128).name
+    except ValueError:
+        return None
+
+
+def _machine(ended: EndedCommand) -> str:
+    percent, source = ended.gpu_percent
+    gpu = f"GPU {percent:.0f} % ({source}), " if percent is not None else ""
+    cpu = "CPU not measured" if ended.cpu_percent is None else f"CPU {ended.cpu_percent:.0f} % of the usable cores"
+    after = f", {units.seconds(ended.after_s)} of it after its last training" if _is_long(ended) else ""
+    return f"whole command: {ended.seconds:.1f} s{after}, {gpu}{cpu}"
+
+
+def _is_long(ended: EndedCommand) -> bool:
+    """Return whether what came behind the last training is worth a word."""
+    return ended.after_s > max(_LONG_AFTER_S, _LONG_AFTER * ended.seconds)

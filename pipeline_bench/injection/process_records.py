@@ -1,0 +1,105 @@
+"""What the record of a watched process has of each training: plain data, as `ended.WatchedTraining` reads it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from contextlib import suppress
+from json import dumps  # as it is now: a program may replace it
+from pathlib import Path
+from typing import Any
+
+from pipeline_bench.injection.loop_locations import Loop
+
+# Why something is not watched.
+ASYNCHRONOUS = (
+    "a tf.function, or eager code, that trains on a GPU on what no tf.data pipeline, DataLoader or grain gives it: its "
+    "calls return before the GPU has finished, so the time between two steps cannot be taken for input wait"
+)
+
+DETERMINISTIC = "a loop in a tf.function: where TensorFlow's ops are to be deterministic, its graphs may read no clock"
+
+_BEGAN_NS = time.monotonic_ns()
+_KERNEL, _NOTEBOOK = "ipykernel_launcher.py", "a notebook"
+"""What runs the cells of a notebook, and what it is called here."""
+
+
+def of_fit(training: tuple[int, Any]) -> dict[str, Any] | None:
+    """Return the entry of a call of `fit`, of its number and what watches it; None where nothing was kept."""
+    number, monitor = training
+    if monitor.kept is None:
+        return None
+    return {**_training(program(), monitor.kept), "number": number}
+
+
+def of_loop(where: Loop, loop: Any, only_reads: bool) -> dict[str, Any] | None:
+    """Return the entry of a loop; None where nothing was kept.
+
+    Args:
+        where: its line, and which of that line's.
+        loop: what watches it.
+        only_reads: whether it trains nothing.
+    """
+    if loop.record.kept is None:
+        return None
+    place = {"line_number": where.line.number, "data_number": where.data_number}
+    its_own = {**place, "on_tf_data": loop.on_tf_data, "remarks": loop.remarks, "trains": not only_reads}
+    if only_reads:  # what it took in all, and not what figures are of
+        time = loop.passes.wall_time()
+        spent_ns = sum(each.first_step_ns + each.steps_ns for each in time.epochs) if time is not None else 0
+        its_own |= {"steps": loop.passes.taken, "seconds": spent_ns / 1e9}
+    return {**_training(str(where.line), loop.record.kept, timed=not only_reads), **its_own}
+
+
+def program() -> str:
+    """Return the name of the program's file, as the session is called."""
+    file = Path(sys.argv[0]) if getattr(sys, "argv", None) and sys.argv[0] not in ("", "-c") else Path("python")
+    name = file.parent.name or file.name if file.name == "__main__.py" else file.name  # of `python -m package`
+    return _NOTEBOOK if name == _KERNEL else name
+
+
+def command() -> tuple[str, ...]:
+    """Return what started this process, as `diagnose` can start it again; empty for a notebook's kernel."""
+    return () if program() == _NOTEBOOK else tuple(sys.orig_argv)
+
+
+def folder() -> str | None:
+    """Return the working folder; None where it was removed."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return None
+
+
+def _training(of: str, kept: Any, timed: bool = True) -> dict[str, Any]:
+    figures, folder = kept.figures, kept.folder
+    spent = kept.session.wall_time if timed else None
+    return {
+        "of": of,
+        "steps": figures.steps,
+        "seconds": figures.steps * (figures.step_ms or 0.0) / 1e3,
+        "input_wait_share": figures.input_wait_share,
+        "verdict": figures.verdict.kind,
+        "cause": figures.verdict.cause,
+        "line": figures.line,
+        "folder": None if folder is None else str(folder),
+        "unsaved": kept.unsaved,
+        "time": spent and spent.model_dump(),
+    }
+
+
+def write(folder: Path, pid: int, record: dict[str, Any]) -> None:
+    """Write the record of this process, whole or not at all; what it became by `exec` has another one.
+
+    Args:
+        folder: where it goes; it is made again where a job has cleared the folder for temporary files.
+        pid: the process's number.
+        record: what is known.
+    """
+    path = folder / f"{pid}-{_BEGAN_NS}.json"
+    part = path.with_suffix(f".{threading.get_ident()}")
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        part.write_text(dumps({"pid": pid, **record}), encoding="utf-8")
+        part.replace(path)

@@ -1,0 +1,73 @@
+"""What is found of a tf.data pipeline: whole, each stage alone, its disk, and what takes the time in its Python."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pipeline_bench.inspection import disk, pipeline_benchmark, python_stages
+from pipeline_bench.inspection.stage_benchmark import StageBenchmark
+from pipeline_bench.model.pipeline import Inspection
+from pipeline_bench.tfdata import composing, rebuild, splitting
+from pipeline_bench.tfdata.recipe import Recipe
+
+_WHOLE_S = 1.5
+_WHOLE_SHARE = 0.2
+"""Of the time for inspecting: what the whole pipeline may run at most."""
+_STAGES_SHARE = 0.5
+"""Of the time for inspecting: what the stages have at least, also where the pipeline's first element took all of it."""
+_PYTHON_SHARE = 0.2
+"""Of the time for inspecting: what looking into the costliest stage may take, where it runs Python."""
+_DISK_S = 1.0
+
+
+def inspect(
+    recipe: Recipe,
+    inspection: Inspection,
+    limit_s: float,
+    folder: Callable[[str], Path],
+    alive: Callable[[], None],
+    begins: Callable[[], None],
+) -> Iterator[Inspection]:
+    """Measure one thing after another; give the inspection with all that is known after each.
+
+    Args:
+        recipe: how the user made the pipeline.
+        inspection: as `pipeline_benchmark.described` gives it.
+        limit_s: about the most time.
+        folder: returns a folder of a name, for files of caches.
+        alive: called now and then, as a sign of life.
+        begins: called before each of the measurements.
+
+    Raises:
+        UserCodeError: the pipeline gives no element, or fails.
+    """
+    end_s = time.monotonic() + limit_s
+    whole = rebuild.rebuild(recipe, (), folder("whole")).dataset
+    whole_s = min(_WHOLE_S, limit_s * _WHOLE_SHARE)
+    inspection = pipeline_benchmark.run(whole, inspection, whole_s, folder("run"), alive)
+    del whole
+    stages = composing.with_batches(recipe, splitting.with_splits(recipe))
+    inspection = inspection.model_copy(update={"stages": stages})
+    yield inspection
+    if not inspection.files or end_s - time.monotonic() > _DISK_S:
+        found = disk.bandwidth(inspection.files)
+        inspection = inspection.model_copy(update={"disk_bytes_per_s": found.bytes_per_s, "disk_reason": found.reason})
+    begins()
+    python_s = limit_s * _PYTHON_SHARE * any(stage.runs_python for stage in stages)
+    numbers = itertools.count()
+    benchmark = StageBenchmark(
+        recipe.stages,
+        recipe.sink,
+        lambda stage, inputs: rebuild.stage(recipe, stage, inputs, folder(f"stage-{next(numbers)}")),
+        recipe.dataset(recipe.sink).options(),
+        max(end_s - python_s - time.monotonic(), limit_s * _STAGES_SHARE),
+        begins,
+    )
+    for costs in benchmark.run():
+        inspection = inspection.model_copy(update={"costs": costs})
+        yield inspection
+    begins()
+    yield from python_stages.of_tf_data(recipe, inspection, folder("python"), python_s, alive)

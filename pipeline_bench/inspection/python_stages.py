@@ -1,0 +1,219 @@
+"""What in the user's Python takes the time of a stage: its lines, and a call among them that can be kept."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from pipeline_bench import user_code
+from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
+from pipeline_bench.text import one_line, units
+from pipeline_bench.text.units import NS_PER_S
+from pipeline_bench.tfdata import fingerprint, public_api, rebuild
+from pipeline_bench.tfdata.recipe import Recipe
+from pipeline_bench.tfdata.throughput import Deadline, FlatIterator
+from pipeline_bench.user_code import memoize
+from pipeline_bench.user_code.line_profile import (
+    Follow,
+    LineCost,
+    Trace,
+    in_this_thread,
+    line_costs,
+    pools_in_this_thread,
+)
+
+_PROFILE_SHARE = 2 / 3
+"""Of the time: what following the lines may take; finding a call has the rest."""
+_LONGEST = 3
+"""Times what it is given: an element that comes later is given up."""
+_TURN_S = 2.0
+"""What waits longer for its turn goes on: the call that runs may itself wait for it, as one that takes of a dataset."""
+_COMPARED = 2
+"""Elements of two passes that are compared, to tell whether the passes are the same."""
+
+
+def look_into(
+    inspection: Inspection,
+    number: int,
+    take: Callable[[], Any],
+    seconds: float,
+    alive: Callable[[], None],
+    *,
+    taker: Callable[[], Callable[[], Any]] | None = None,
+    library: str | None = None,
+    follow: Follow = in_this_thread,
+    alone: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Iterator[Inspection]:
+    """Give the inspection with the costliest line of a stage's Python, then with a call in it that can be kept.
+
+    Args:
+        inspection: of the pipeline.
+        number: the stage.
+        take: has it give one more element.
+        seconds: about the most time.
+        alive: called now and then, as a sign of life.
+        taker: returns a `take` that begins anew; None where no call is looked for.
+        library: the folder whose lines are followed where no line of the user's runs.
+        follow: where the Python runs.
+        alone: has it run in one thread at a time.
+    """
+    lines = line_costs(take, seconds * _PROFILE_SHARE, _is_written, follow)
+    alive()
+    own = lines.own
+    if not own and library is not None:
+        inside = f"{library}{os.sep}"
+        own = line_costs(take, seconds * _PROFILE_SHARE, lambda file: file.startswith(inside), follow).own
+        alive()
+    if own:
+        inspection = _with_line(inspection, number, own[0])
+        yield inspection
+    if taker is None:
+        return
+    places = [(each.place.file, each.place.line) for each in lines.whole if each.share >= memoize.WORTH]
+    with alone(), pools_in_this_thread():
+        call = memoize.find(taker, places, seconds * (1 - _PROFILE_SHARE), alive)
+    if call is not None:
+        cost = inspection.cost(number)
+        elements = cost.elements if cost is not None and cost.elements else 1.0
+        of_batch = call.model_copy(update={"batch_bytes": call.batch_bytes * elements})
+        yield with_function(inspection, number, memoizable=of_batch)
+
+
+def of_tf_data(
+    recipe: Recipe, inspection: Inspection, scratch: Path, seconds: float, alive: Callable[[], None]
+) -> Iterator[Inspection]:
+    """Give the inspection with the costliest line of the costliest stage, and with a call in it that can be kept.
+
+    Nothing is given where that stage runs no Python, fails here, or is too slow for it. A call is looked for where two
+    passes give different elements: a cache keeps those that are the same.
+
+    Args:
+        recipe: of the pipeline.
+        inspection: of it, with the costs of its stages.
+        scratch: a folder for the files of caches.
+        seconds: about the most time.
+        alive: called after each element, as a sign of life.
+    """
+    stage = costliest(inspection)
+    cost = inspection.cost(stage.id) if stage is not None else None
+    if stage is None or cost is None or not stage.runs_python:
+        return
+    of_batch_ns = max(cost.elapsed_ns or 0.0, cost.first_epoch_ns or 0.0)
+    if 2 * _COMPARED * of_batch_ns / (cost.elements or 1.0) > seconds * NS_PER_S:
+        return
+    runs_later = bool(cost.elapsed_ns)  # else a cache behind it keeps what it gives
+    try:  # an element that fails may be one that the pipeline leaves out, and what was measured counts without this
+        with Deadline(_LONGEST * seconds) as deadline:
+            endless = _endless(rebuild.up_to(recipe, stage.id, scratch))
+
+            def taker() -> Callable[[], Any]:
+                iterator = FlatIterator(endless)
+                return lambda: iterator.take(deadline)
+
+            take = taker()
+            one, other = ([fingerprint.digests(each()) for _ in range(_COMPARED)] for each in (take, taker()))
+            alive()
+            again = taker if runs_later and one != other else None
+            yield from look_into(
+                inspection, stage.id, take, seconds, alive, taker=again, follow=in_graphs, alone=one_at_a_time
+            )
+    except Exception:
+        return
+
+
+def _endless(dataset: Any) -> Any:
+    """Return a dataset that begins anew at its end, and runs nothing ahead of what is taken."""
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    return (dataset if int(dataset.cardinality()) == INFINITE else dataset.repeat()).with_options(options)
+
+
+def costliest(inspection: Inspection) -> Stage | None:
+    """Return the stage that takes most of the time of a batch by itself, in any epoch; None where none was measured."""
+    costs = {cost.stage: max(cost.elapsed_ns or 0.0, cost.first_epoch_ns or 0.0) for cost in inspection.costs}
+    number = max(costs, key=costs.__getitem__, default=None)
+    return inspection.stage(number) if number is not None and costs[number] else None
+
+
+@contextmanager
+def in_graphs(trace: Trace) -> Iterator[None]:
+    """Follow the Python that graphs call (`tf.py_function`, `tf.numpy_function`, `from_generator`) in the block.
+
+    TensorFlow calls it in threads of its own; one of them is followed at a time.
+    """
+    from tensorflow.python.ops.script_ops import FuncRegistry
+
+    plain, followed = FuncRegistry.__call__, threading.Lock()
+
+    def call(self: Any, *given: Any) -> Any:
+        if not followed.acquire(blocking=False):
+            return plain(self, *given)
+        try:
+            with in_this_thread(trace):
+                return plain(self, *given)
+        finally:
+            followed.release()
+
+    with public_api.patched(FuncRegistry, "__call__", call):
+        yield
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Have the Python that graphs call run in one thread at a time in the block: what is drawn then is its own."""
+    from tensorflow.python.ops.script_ops import FuncRegistry
+
+    plain, turn = FuncRegistry.__call__, threading.RLock()
+
+    def call(self: Any, *given: Any) -> Any:
+        has_turn = turn.acquire(timeout=_TURN_S)
+        try:
+            return plain(self, *given)
+        finally:
+            if has_turn:
+                turn.release()
+
+    with public_api.patched(FuncRegistry, "__call__", call):
+        yield
+
+
+def _is_written(file: str) -> bool:
+    """Return whether a file is of the user's own writing, and not what AutoGraph made of it."""
+    return user_code.is_users(file) and not user_code.is_converted(file)
+
+
+def end_of_sentence(code: str) -> str:
+    """Return a line of code as a sentence ends: with dots where more of it follows, and without a second full stop."""
+    shown = one_line(code, 80)
+    goes_on = sum(map(shown.count, "([{")) > sum(map(shown.count, ")]}")) and not shown.endswith("…")
+    return f"{shown}{' …' if goes_on else '' if shown.endswith(('.', '…')) else '.'}"
+
+
+def _with_line(inspection: Inspection, number: int, costliest: LineCost) -> Inspection:
+    """Return the inspection with the line that takes most of a call, in the stage's function or in what it calls."""
+    place, function = costliest.place, inspection.stage(number).place
+    line = f"line {place.line}"
+    if function is None or function.file != place.file:
+        path = Path(place.file)
+        beside = function is not None and Path(function.file).parent == path.parent
+        line += f" of {path.name if beside else Path(*path.parts[-2:])}"
+    of = "" if inspection.api != "tf.data" else f" of {inspection.stage(number).label}"
+    note = f"Of a call{of}, {units.share(costliest.share)} is in {line}: {end_of_sentence(place.text)}"
+    known = with_function(inspection, number, costliest=line, costliest_share=costliest.share)
+    return known.model_copy(update={"notes": (*inspection.notes, note)})
+
+
+def with_function(inspection: Inspection, number: int, **known: Any) -> Inspection:
+    """Return the inspection with what is known of the user's function of a stage."""
+    stage = inspection.stage(number)
+    if stage.function is None:
+        return inspection
+    told = stage.model_copy(update={"function": stage.function.model_copy(update=known)})
+    stages = tuple(told if each.id == number else each for each in inspection.stages)
+    return inspection.model_copy(update={"stages": stages})

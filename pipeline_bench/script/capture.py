@@ -1,0 +1,382 @@
+"""A script of the user's, run unchanged up to where its training first asks a pipeline for elements.
+
+There what it trains on, and the model of a `fit`, are taken, and the call that begins the training never returns:
+nothing of the script's runs behind it, no `finally` and no `except` (see `system.main_thread`).
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import inspect
+import mmap
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+from pipeline_bench import user_code
+from pipeline_bench.errors import UserCodeError
+from pipeline_bench.model.pipeline import Target
+from pipeline_bench.script import training_data
+from pipeline_bench.script.training_data import CapturedTraining, Does
+from pipeline_bench.script.training_loops import DatasetLoop, Loops
+from pipeline_bench.system import main_thread
+from pipeline_bench.system.processes import end_soon_after_parent
+from pipeline_bench.tfdata import public_api
+from pipeline_bench.tfdata.public_api import after_import
+from pipeline_bench.user_code import legacy_keras, source_loops
+from pipeline_bench.user_code.thread_state import ThreadState
+
+_RUN_HINT = "`pipeline-bench run -- python {script}` says how long each of its trainings waits for its input"
+_TRAINING_PROCESS_S = 2.0
+"""CPU time that an import of TensorFlow alone takes: who starts processes that took less has none of them train."""
+_TRAINS = frozenset({"fit", "train_on_batch", "GradientTape", "minimize", "stateless_apply"})
+"""What a script calls that trains; a loop before that only prepares something.
+
+`apply_gradients` is none: beside a tape it needs no word, and that of Flax is compiled by JAX, where no call shows.
+"""
+
+_METHODS: dict[Does, str] = {"train": "fit", "test": "evaluate", "predict": "predict"}
+
+
+_OF_KERAS = frozenset({"epochs", "steps_per_epoch", "validation_data", "validation_split", "callbacks"})
+"""Arguments that tell a model's `fit` from one that computes statistics, such as scikit-learn's."""
+
+
+def fit_lines(tree: ast.AST) -> tuple[int, ...]:
+    """Return the lines in which a script's own text calls a Keras model's `fit`."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    of_keras = (call for call in calls if any(each.arg in _OF_KERAS for each in call.keywords))
+    return tuple(sorted({call.lineno for call in of_keras if getattr(call.func, "attr", "") == "fit"}))
+
+
+def trains(tree: ast.AST) -> bool:
+    """Return whether a script calls what trains, as far as its own text says."""
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(isinstance(called, ast.Attribute) and called.attr in _TRAINS for called in calls)
+
+
+@functools.cache
+def _trains_in(file: str) -> bool:
+    """Return whether a file of the user's calls what trains, as far as its own text says."""
+    try:
+        return trains(ast.parse(Path(file).read_bytes()))
+    except (OSError, SyntaxError, ValueError):
+        return False
+
+
+def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) -> CapturedTraining:
+    """Run the script as `__main__`, with its arguments, until a training begins.
+
+    It runs in the main thread, which has to be lent (`main_thread.lend`), and is not given back once it trains.
+
+    Args:
+        target: the script.
+        waiting: called once a second until then.
+
+    Raises:
+        UserCodeError: it trains on something that cannot be looked at, or ends without a training.
+        BaseException: whatever the script raises before.
+    """
+    spec = None if target.module is None else _spec(target.module)
+    file = Path(str(target.file if spec is None else spec.origin))
+    if not file.is_file():
+        raise UserCodeError(f"there is no file {file}", "was it moved, or has the working folder changed?")
+    tree = ast.parse(file.read_bytes(), filename=str(file))
+    watch = _Watch(target, trains(tree))
+    name_a_function = f"name the function that makes the dataset: {target.module or file}:FUNCTION"
+    with watch.watching():
+        main_thread.run(lambda: watch.run(lambda: _execute(file, tree, target.arguments or (), spec)))
+        found = watch.wait(waiting, name_a_function)
+    if found is None and target.training is not None:
+        has = f"it has {'; '.join(watch.passed)}" if watch.passed else name_a_function
+        raise UserCodeError(f"{target.text} ran to its end, and has no training {target.training}", has)
+    if found is None and os.times().children_user + os.times().children_system > _TRAINING_PROCESS_S:
+        raise UserCodeError(
+            f"{target.text} ran to its end and trained nothing itself; it started processes, which are not looked into",
+            f"{_RUN_HINT.format(script=target.text)}; where these run a script, it names the command that diagnoses it",
+        )
+    if found is None:
+        raise UserCodeError(
+            f"{target.text} ran to its end, and no training was found: no fit, and no loop over a tf.data.Dataset",
+            name_a_function,
+        )
+    if isinstance(found, BaseException):
+        raise found
+    here, line = found.line.rpartition(":")[::2]
+    if found.epochs is not None and here == file.name:
+        lines = fit_lines(tree)
+        return replace(found, later_fits=tuple(each for each in lines if each > int(line)))
+    return found
+
+
+def _spec(module: str) -> ModuleSpec:
+    """Return the specification of what `python -m MODULE` runs; the packages around it are imported for that.
+
+    Raises:
+        UserCodeError: there is no such module, or it has no file.
+        BaseException: whatever importing the packages raises.
+    """
+    sys.path.insert(0, str(Path.cwd()))
+    spec = importlib.util.find_spec(module)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{module}.__main__")
+    if spec is None or not spec.has_location:
+        raise UserCodeError(f"there is no module {module} to run", "has the working folder changed?")
+    return spec
+
+
+def _execute(file: Path, tree: ast.Module, arguments: tuple[str, ...], spec: ModuleSpec | None) -> None:
+    """Run a file as `python FILE ARGUMENTS` does; its module stays `__main__`, for its functions are called later.
+
+    With the specification of a module it is run as `python -m MODULE ARGUMENTS` does.
+    """
+    module = ModuleType("__main__")
+    module.__dict__.update(__file__=str(file), __builtins__=__builtins__, __cached__=None)
+    if spec is None:
+        sys.path.insert(0, str(file.resolve().parent))
+    else:
+        module.__dict__.update(__spec__=spec, __package__=spec.parent, __loader__=spec.loader)
+    sys.modules["__main__"] = module
+    sys.argv = [str(file), *arguments]
+    size = os.terminal_size((80, 24))
+    os.get_terminal_size = lambda *_: size  # a script may ask for that of its terminal, and a trial has none
+    # Without this module's own `from __future__`, which would leave the script's annotations unevaluated.
+    code = compile(tree, str(file), "exec", dont_inherit=True)
+    exec(code, module.__dict__)  # noqa: S102 - this is what was asked for
+
+
+class _Watch:
+    """Waits for the first training, and has the code that begins it wait for ever."""
+
+    def __init__(self, script: Target, trains: bool) -> None:
+        """Prepare.
+
+        Args:
+            script: that is run.
+            trains: whether the script's text calls what trains: a loop without that then prepares something.
+        """
+        self._outcomes: queue.SimpleQueue[CapturedTraining | BaseException | None] = queue.SimpleQueue()
+        """What was found, or what the script raised; None at its end. The first one counts."""
+        self._state: ThreadState | None = None
+        self._process, self._reached_in_fork = os.getpid(), mmap.mmap(-1, 1)
+        self._noted: CapturedTraining | None = None
+        """A loop that may be the training; it is where no other was reached."""
+        self.loops = Loops(
+            self._reach_loop,
+            self._note_loop,
+            self._reach_bare,
+            lambda file: trains or _trains_in(file),
+            script.of_loop,
+        )
+        self._script, self._meant, self._trains = script.text, script.training, trains
+        self._calls = 0
+        """Of `fit`."""
+        self.passed: dict[str, None] = {}
+        """The trainings that were not meant, as they are listed."""
+        self._patches = ExitStack()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch what is run in the block."""
+        with self._patches:
+            # Keras reads from the environment what it runs on, which the script may set before it imports it.
+            self._patches.enter_context(after_import("keras", self._patch_keras))
+            self._patches.enter_context(after_import(legacy_keras.NAME, self._patch_keras))
+            self._patches.enter_context(after_import(legacy_keras.WITHOUT_EAGER, self._patch_fit))
+            self._patches.enter_context(self.loops.watched())
+            yield
+
+    def run(self, script: Callable[[], None]) -> None:
+        """Run the script in this thread, and note how it ended."""
+        found: CapturedTraining | BaseException | None = None
+        try:
+            script()
+            _end_threads()
+            found = self._noted
+        except BaseException as error:
+            found = error
+        if os.getpid() != self._process:
+            os._exit(0)  # a child that the script forked must not go on with this trial
+        self._tell(found)
+
+    def wait(self, waiting: Callable[[], None], hint: str) -> CapturedTraining | BaseException | None:
+        """Return what was found, or what the script raised; None where it ended without a training.
+
+        Args:
+            waiting: called once a second until then.
+            hint: what to do where a process that the script forks trains.
+        """
+
+        def look() -> None:
+            waiting()
+            if self._reached_in_fork[0]:
+                self._tell(
+                    UserCodeError("the script trains in a process that it forks, which is not looked into", hint)
+                )
+
+        found = main_thread.receive(self._outcomes, look)
+        if self._state is not None and isinstance(found, CapturedTraining):
+            self._state.take_over(found.model)
+        return found
+
+    def _tell(self, found: CapturedTraining | BaseException | None) -> None:
+        if isinstance(found, CapturedTraining):
+            self._state = ThreadState()
+        self._outcomes.put(found)
+
+    def _patch_keras(self, keras: Any) -> None:
+        made = {
+            **{name: self._whole(does) for does, name in _METHODS.items() if does != "train"},
+            "train_on_batch": self._one_batch,
+        }
+        self._patch_fit(keras)
+        for name, wrapped in made.items():
+            self._patches.enter_context(public_api.patched(keras.Model, name, wrapped(getattr(keras.Model, name))))
+        for name in ("apply", "stateless_apply"):
+            if hasattr(keras.optimizers.Optimizer, name):
+                plain = getattr(keras.optimizers.Optimizer, name)
+                wrapper = self.loops.training(plain)
+                self._patches.enter_context(public_api.patched(keras.optimizers.Optimizer, name, wrapper))
+
+    def _patch_fit(self, keras: Any) -> None:
+        keras.Model.fit = self._whole("train")(keras.Model.fit)  # for good: no other thread may come to train either
+
+    def _reach(self, found: CapturedTraining | UserCodeError) -> NoReturn:
+        if os.getpid() != self._process:
+            end_soon_after_parent(os.getppid())
+            self._reached_in_fork[0] = 1
+        else:
+            self.loops.let_go()
+            self._tell(found)
+        main_thread.park()
+
+    def _is_meant(self, line: str, number: int | None = None) -> bool:
+        """Return whether a training is the one to stop at: on that line, or with that number among the calls of fit."""
+        if self._meant in (None, line.rpartition(":")[2], str(number)):
+            return True
+        self.passed[line if number is None else f"{number}: {line}"] = None
+        return False
+
+    def _reach_loop(self, loop: DatasetLoop) -> None:
+        if self._is_meant(loop.line):
+            self._reach(_of_loop(loop, loop.step))
+
+    def _note_loop(self, loop: DatasetLoop) -> None:
+        if self._noted is None and self._is_meant(loop.line):
+            self._noted = _of_loop(loop, loop.step)
+
+    def _reach_bare(self, line: str, by_session: bool = False) -> None:
+        if not self._is_meant(line):
+            return
+        message = f"The training of {line} takes its batches from no tf.data pipeline, which is what could be changed"
+        if by_session:
+            message = f"{line} trains by Session.run, in which no pipeline can be looked at or changed"
+        elif (made := self.loops.one_batch_an_iterator) is not None:
+            hint = f"{source_loops.ONE_ITERATOR.capitalize()}, and diagnose again"
+            self._reach(UserCodeError(f"{made} {source_loops.AN_ITERATOR_A_BATCH}", hint))
+        lines = "and, if it waits for some seconds in all, in which line of yours most of the wait lies"
+        hint = f"{_RUN_HINT.format(script=self._script)}, {lines}"
+        self._reach(UserCodeError(message, hint))
+
+    def _whole(self, does: Does) -> Callable[[Any], Any]:
+        """Return what stands in the place of a model's `fit`, `evaluate` or `predict`."""
+
+        def wrapper(plain: Any) -> Any:
+            signature = inspect.signature(plain)
+
+            @functools.wraps(plain)
+            def method(*arguments: Any, **named: Any) -> Any:
+                if self.loops.is_paused:  # Keras' own, within a call that is passed
+                    return plain(*arguments, **named)
+                # An untrained model may be looked at before it is trained.
+                if does != "train" and self._trains:
+                    with self.loops.paused():
+                        return plain(*arguments, **named)
+                self._calls += does == "train"
+                if not self._is_meant(user_code.line(), self._calls if does == "train" else None):
+                    with self.loops.paused():
+                        return plain(*arguments, **named)
+                given = dict(signature.bind(*arguments, **named).arguments)
+                return self._reach(self._of_keras(given, does))
+
+            return method
+
+        return wrapper
+
+    def _of_keras(self, given: dict[str, Any], does: Does) -> CapturedTraining | UserCodeError:
+        model, line = given.pop("self"), user_code.line()
+        if training_data.is_eager_off():
+            return UserCodeError(
+                f"the script has switched eager execution off (tf.compat.v1.disable_eager_execution or "
+                f"disable_v2_behavior), so that what the {_METHODS[does]} of {line} takes cannot be inspected",
+                "take that call out: Keras trains in a graph by itself",
+            )
+        taken = legacy_keras.as_py_dataset(given.get("x"), given)
+        data = self.loops.behind(taken)
+        if training_data.kind(data) is None:
+            return UserCodeError(
+                f"what the {_METHODS[does]} of {line} takes its batches from, a "
+                f"{type(data).__name__}, cannot be inspected",
+                _RUN_HINT.format(script=self._script),
+            )
+        datasets = training_data.named(sys._getframe(1), data)
+        epochs = training_data.epochs_of(given, does) if data is taken else 1  # an iterator passes once
+        in_loop = any(source_loops.around(body=False))
+        within = next(source_loops.around(), None) if epochs == 1 else None
+        return CapturedTraining(data, model, line, does, given, datasets, epochs, in_loop, within)
+
+    def _one_batch(self, plain: Any) -> Any:
+        """Return what stands in the place of a model's `train_on_batch`."""
+        signature = inspect.signature(plain)
+
+        @functools.wraps(plain)
+        def train_on_batch(*arguments: Any, **named: Any) -> Any:
+            given = signature.bind(*arguments, **named).arguments
+            line, loop = user_code.line(), self.loops.under_way()
+            if loop is None:
+                self._reach_bare(line)
+            elif self._is_meant(loop.line):
+                takes = (given.get("x"), given.get("y"), given.get("sample_weight"))
+                model = given["self"] if training_data.are_batches_of(loop.dataset, takes) else None
+                self._reach(_of_loop(loop, model))
+            return plain(*arguments, **named)
+
+        return train_on_batch
+
+
+def _of_loop(loop: DatasetLoop, model: Any) -> CapturedTraining:
+    return CapturedTraining(
+        loop.dataset,
+        model,
+        loop.line,
+        datasets=training_data.named(sys._getframe(1), loop.dataset, *loop.others),
+        within=loop.within,
+        never_reads_again=loop.never_reads_again,
+        steps=loop.steps,
+        of_loop=loop.place,
+    )
+
+
+def _end_threads() -> None:
+    """Wait for the script's threads, as the interpreter does at a script's end; pools end theirs first."""
+    for end in reversed(getattr(threading, "_threading_atexits", ())):
+        end()
+    for pools, is_closed in (
+        ("concurrent.futures.thread", "_shutdown"),
+        ("concurrent.futures.process", "_global_shutdown"),
+    ):
+        if pools in sys.modules:  # the trial goes on, and what it runs of the script's has pools too
+            setattr(sys.modules[pools], is_closed, False)
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()

@@ -1,0 +1,303 @@
+"""The datasets of a script where its training begins: by name and line, and which of them is meant."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import Any, Literal
+
+from pipeline_bench import user_code
+from pipeline_bench.errors import UserCodeError
+from pipeline_bench.model.pipeline import Location, ScriptTraining
+from pipeline_bench.script.loop_step import LoopStep
+from pipeline_bench.text import joined, units
+from pipeline_bench.tfdata import public_api
+from pipeline_bench.tfdata.keras_input import Kind
+from pipeline_bench.user_code.source_loops import SourceLoop
+
+_MOST_LISTED = 12
+_TRAINING = re.compile(r"(^|_)train(ing)?(_|\d|$)", re.IGNORECASE)
+"""In the name of a dataset: ``train_ds``."""
+_VALIDATION = re.compile(r"(^|_)(val|valid|validation|dev|eval|evaluation|test)(_|\d|$)", re.IGNORECASE)
+"""Likewise: ``val_ds``, ``ds_test``."""
+
+Does = Literal["train", "test", "predict"]
+"""What a call does with a model: `fit`, `evaluate` or `predict`."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A dataset and the variable that holds it; an empty name where none does."""
+
+    name: str
+    data: Any
+    place: Location | None = None
+    """Where its last call stands."""
+
+    @property
+    def text(self) -> str:
+        """The dataset as it is listed: ``train_ds, train.py:31``."""
+        where = "" if self.place is None else self.place.short
+        unnamed = {"arrays": "arrays", "generator": "a generator", "PyDataset": "a PyDataset"}
+        name = self.name or unnamed.get(kind(self.data) or "", "a dataset without a name")
+        return ", ".join(part for part in (name, where) if part)
+
+
+@dataclass(frozen=True)
+class CapturedTraining:
+    """What a training was about to use.
+
+    Attributes:
+        data: what it takes its batches from: a `tf.data.Dataset`, a distributed one, or what else a `fit` was given.
+        model: the Keras model that trains, or what makes the step of a loop of the script's own; None where that is
+            not known.
+        line: where in the user's code it began, `train.py:12`.
+        does: what the model does with a batch.
+        given: the arguments of the `fit`, by name.
+        datasets: those of the script that have a name by then, the one that is trained on first.
+        epochs: of the `fit`; None where it is none.
+        in_loop: whether the `fit` is called in a loop of the user's code.
+        within: the innermost loop that goes round once for each pass over the data; None where there is none, or it is
+            not known.
+        never_reads_again: whether nothing that one pass of the script's own loop kept is read by another.
+        steps: how many batches a loop of the script's own takes in all, where its text tells.
+        later_fits: the lines further down the script that call `fit` too.
+        of_loop: the place of its iterator among those that the loop takes from; None where it takes from one.
+    """
+
+    data: Any
+    model: Any
+    line: str
+    does: Does = "train"
+    given: Mapping[str, Any] = field(default_factory=dict)
+    datasets: tuple[Named, ...] = ()
+    epochs: int | None = None
+    in_loop: bool = False
+    within: SourceLoop | None = None
+    never_reads_again: bool = False
+    steps: int | None = None
+    later_fits: tuple[int, ...] = ()
+    of_loop: int | None = None
+
+
+def epochs_of(given: Mapping[str, Any], does: Does) -> int | None:
+    """Return how many epochs a model's `fit` trains with these arguments, or how often another method passes over data.
+
+    None where Keras is given no numbers.
+    """
+    if does != "train":
+        return 1
+    try:
+        return max(1, int(given.get("epochs", 1)) - int(given.get("initial_epoch", 0)))
+    except (TypeError, ValueError):
+        return None
+
+
+def steps_of(given: Mapping[str, Any], epochs: int | None) -> int | None:
+    """Return how many batches a `fit` takes with these arguments in all its epochs; None where they do not say it."""
+    try:
+        return None if epochs is None else int(given["steps_per_epoch"]) * epochs
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def kind(data: Any) -> Kind | None:
+    """Return what a `fit` was given; None where it is nothing that is known here."""
+    import keras
+    import tensorflow as tf
+
+    if isinstance(data, tf.data.Dataset):
+        return "tf.data"
+    if isinstance(data, tf.distribute.DistributedDataset):
+        return "distributed"
+    if isinstance(data, keras.utils.PyDataset):
+        return "PyDataset"
+    if isinstance(data, dict | list | tuple) or hasattr(data, "shape"):
+        return "arrays"
+    return "generator" if inspect.isgenerator(data) else None  # Keras takes no other iterator
+
+
+def named(frame: FrameType | None, *first: Any) -> tuple[Named, ...]:
+    """Return the datasets that variables of the user's code hold now, in a frame and those that called it.
+
+    Args:
+        frame: the innermost.
+        first: comes first, under its name where it has one.
+    """
+    held = list(_held(frame))
+    leading = [next((each for each in held if each.data is data), Named("", data)) for data in first]
+    others = [each for each in held if all(each.data is not data for data in first)]
+    return (*leading, *others)
+
+
+def _held(frame: FrameType | None) -> Iterator[Named]:
+    """Yield the outermost name of each, as the user knows it."""
+    frames = [each for each in user_code.outward(frame) if user_code.origin(each.f_code.co_filename) == "user"]
+    seen: set[int] = set()
+    for each in reversed(frames):
+        scopes = [each.f_globals] if each.f_globals.get("__name__") == "__main__" else []
+        for scope in (*scopes, each.f_locals):
+            for name, value in list(scope.items()):
+                if id(value) not in seen and _is_dataset(value):
+                    seen.add(id(value))
+                    yield Named(name, value)
+
+
+def _is_dataset(value: Any) -> bool:
+    import keras
+    import tensorflow as tf
+
+    kinds = (tf.data.Dataset, tf.distribute.DistributedDataset, keras.utils.PyDataset)
+    return isinstance(value, kinds) and not public_api.is_symbolic(value)
+
+
+def is_eager_off() -> bool:
+    """Return whether the script has switched eager execution off, for good."""
+    from tensorflow.python.eager import context
+
+    return bool(context.default_execution_mode == context.GRAPH_MODE)
+
+
+def are_batches_of(dataset: Any, given: Sequence[Any]) -> bool:
+    """Return whether what a model was given is shaped as the dataset's elements are."""
+    import tensorflow as tf
+
+    parts = tf.nest.flatten([part for part in given if part is not None])
+    specs = tf.nest.flatten(dataset.element_spec)
+    if len(parts) != len(specs) or not all(isinstance(spec, tf.TensorSpec) for spec in specs):
+        return False
+    shapes = [tf.TensorShape(getattr(part, "shape", None)) for part in parts]
+    return all(spec.shape.is_compatible_with(shape) for spec, shape in zip(specs, shapes, strict=True))
+
+
+def choose(
+    training: CapturedTraining, selector: str | None, place: Callable[[Any], Location | None]
+) -> tuple[ScriptTraining, Any]:
+    """Return what is said of a script's training, and the dataset of it that is meant.
+
+    Args:
+        training: where the script was left.
+        selector: see `chosen`; None for what is trained on.
+        place: see `chosen`.
+
+    Raises:
+        UserCodeError: see `chosen`.
+    """
+
+    def is_alike(data: Any) -> bool:
+        return data is training.data or (
+            kind(data) == kind(training.data) == "tf.data" and data.element_spec == training.data.element_spec
+        )
+
+    datasets = [replace(each, place=place(each.data)) for each in training.datasets]
+    if selector is not None:
+        found = chosen(datasets, selector)
+    else:
+        found = datasets[0] if training.given else of_loop(datasets, is_alike)
+    alike, is_whole = is_alike(found.data), found.data is training.data
+    trained = ScriptTraining(
+        line=training.line,
+        model=training.model is not None and alike,
+        step=training.model.name if isinstance(training.model, LoopStep) and alike else "",
+        dataset=found.text,
+        datasets=tuple(each.text for each in datasets),
+        epochs=training.epochs,
+        in_loop=training.in_loop,
+        steps=steps_of(training.given, training.epochs) if training.given else training.steps if is_whole else None,
+        behind=_behind(training),
+        never_reads_again=training.never_reads_again and is_whole,
+        later_fits=training.later_fits,
+        of_loop=training.of_loop,
+    )
+    return trained, found.data
+
+
+def _behind(training: CapturedTraining) -> str:
+    if training.given.get("class_weight") is not None:
+        return "its class weights"
+    strategy = getattr(training.model, "distribute_strategy", None)
+    return type(strategy).__name__ if getattr(strategy, "num_replicas_in_sync", 1) > 1 else ""
+
+
+def of_loop(datasets: Sequence[Named], is_alike: Callable[[Any], bool]) -> Named:
+    """Return what a script's own loop trains on: what it takes from, unless by its name that only validates.
+
+    A script may validate before its first epoch, with the function that also trains. That it trains there is then no
+    evidence, and the one dataset that is named as training's and has like elements is meant.
+
+    Args:
+        datasets: what the loop takes from, and the others that have a name by then.
+        is_alike: whether a dataset's elements are such as the loop takes.
+    """
+    first, *others = datasets
+    if not _VALIDATION.search(first.name):
+        return first
+    meant = [each for each in others if _TRAINING.search(each.name) and is_alike(each.data)]
+    return meant[0] if len(meant) == 1 else first
+
+
+def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]:
+    """Return what a reader should know of how a script was run, a sentence each; `script` is it with its arguments."""
+    took = units.seconds(reached_ns / 1e9)
+    # A pool may call `fit` itself, with no line of the user's.
+    where = f", {training.line}" if ":" in training.line else ""
+    sentences = [
+        f"The script took {took} until it trained{where}, apart from TensorFlow's import. "
+        "Each trial runs it up to there; the budget does not count that."
+    ]
+    if training.later_fits:
+        first, *others = training.later_fits
+        lines = f"lines {joined(map(str, training.later_fits), 'and')}" if others else f"line {first}"
+        sentences.append(f"It also calls fit in {lines}: --training {first} measures that.")
+    if training.model and training.step:
+        sentences.append(
+            f"The training gains at most what is said here: a step is one call of {training.step}, and what else the "
+            "loop does is not run."
+        )
+    if not training.model and training.epochs is not None:
+        sentences.append("The model is not trained on it: whether what takes it waits for it is not known.")
+    elif not training.model:
+        sentences.append(
+            "Only `pipeline-bench run` tells whether the training waits for this, for the loop's own code is not run "
+            f"here: `pipeline-bench run -- python {script}`."
+        )
+    if len(training.datasets) > 1:
+        one = "" if training.of_loop is None else ", of several that were begun the one that was waited for longest"
+        listed = _listed(training.datasets)
+        sentences.append(f"Measured: {training.dataset}{one}. --dataset N, LINE or NAME selects another: {listed}.")
+    return sentences
+
+
+def chosen(datasets: Sequence[Named], selector: str) -> Named:
+    """Return the dataset that is asked for.
+
+    Args:
+        datasets: the one that is trained on, and the others.
+        selector: a name, a line, or a number from 1 in the order in which they are listed.
+
+    Raises:
+        UserCodeError: none of them is; the hint lists them.
+    """
+    number = int(selector) if selector.isdecimal() else 0
+    by_name = [each for each in datasets if each.name == selector]
+    by_line = [each for each in datasets if each.place is not None and _covers(each.place, number)]
+    by_number = datasets[number - 1 : number] if number else []
+    for found in (by_name, by_line, by_number):
+        if found:
+            return found[0]
+    listed = _listed([each.text for each in datasets])
+    raise UserCodeError(f"the script has no dataset {selector!r} where its training begins", f"it has {listed}")
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """``1: train_ds, train.py:31; 2: val_ds, train.py:32``."""
+    shown = [f"{number}: {text}" for number, text in enumerate(texts[:_MOST_LISTED], 1)]
+    more = [f"and {len(texts) - _MOST_LISTED} more"] if len(texts) > _MOST_LISTED else []
+    return "; ".join([*shown, *more])
+
+
+def _covers(place: Location, line: int) -> bool:
+    return place.line <= line <= (place.end_line or place.line)

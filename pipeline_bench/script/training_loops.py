@@ -1,0 +1,365 @@
+"""Which of a script's own loops over a dataset is its training: eager ones, and those in a `tf.function`."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_bench import user_code
+from pipeline_bench.script import loop_step
+from pipeline_bench.script.loop_step import LoopStep
+from pipeline_bench.tfdata import public_api
+from pipeline_bench.user_code import source_loops
+from pipeline_bench.user_code.source_loops import SourceLoop
+
+_LOOP_ELEMENTS = 3
+"""A loop that takes so many elements trains, or has that many to take; who looks at an example takes one or two."""
+_BARE_STEPS = 50
+"""So many steps in a row without any loop over a dataset are a training that takes its batches from elsewhere."""
+_DATA_OPS = "/tensorflow/python/data/ops/"
+"""TensorFlow's own code between a user's loop and the iterator, of `as_numpy_iterator` for one."""
+
+
+@dataclass
+class DatasetLoop:
+    """A loop that takes from a dataset."""
+
+    dataset: Any
+    line: str
+    count: int = 0
+    taken_ns: int = 0
+    """How long its elements took in all."""
+    element: Any = None
+    """The last one."""
+    trains: bool = False
+    """Whether something that trains was run since its first element."""
+    needs_training: bool = False
+    """Whether to ignore the loop until something in it trains: its file also trains elsewhere, so that this may be a
+    validation."""
+    within: SourceLoop | None = None
+    """The innermost loop of the script's that begins it again and again."""
+    never_reads_again: bool = False
+    """Whether nothing that one pass kept is read by another."""
+    steps: int | None = None
+    """How many elements it takes in all by `next`, where the loops around that tell."""
+    step: LoopStep | None = None
+    """What trains on its elements, where a `tf.function` of them does."""
+    place: int | None = None
+    """Among the iterators that a training takes from at once, in their order; None where it is the only one."""
+    others: tuple[Any, ...] = ()
+    """The datasets of the others."""
+
+
+class Loops:
+    """Counts what loops of the user's own code take, and finds which of them trains."""
+
+    def __init__(
+        self,
+        reach: Callable[[DatasetLoop], None],
+        note: Callable[[DatasetLoop], None],
+        bare: Callable[[str, bool], None],
+        needs_training: Callable[[str], bool],
+        which: int | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            reach: called with a loop that trains; returns only where another is meant.
+            note: called with a loop that may be the training.
+            bare: called with the line of what trains again and again without a loop over a dataset, and whether it does
+                so by `Session.run`; returns as `reach` does.
+            needs_training: whether of the loops in a file only one counts in which something trains; else one of three
+                elements does.
+            which: of the iterators that a training takes from at once, the place of the one that is meant; None for the
+                one that was waited for longest.
+        """
+        self._reach, self._note, self._bare = reach, note, bare
+        self._needs_training, self._which = needs_training, which
+        self._loops: weakref.WeakKeyDictionary[Any, DatasetLoop] = weakref.WeakKeyDictionary()
+        self._last: DatasetLoop | None = None
+        self._trained: list[DatasetLoop] = []
+        self._bare_steps = 0
+        self._called: defaultdict[int | None, list[loop_step.Call]] = defaultdict(list)
+        """The `tf.function`s under way with their arguments, by thread, the outermost first."""
+        self._training_functions: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Those of which something trains, as their tracing showed."""
+        self._paused = False
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch the loops that are run in the block."""
+        from tensorflow.python.autograph.operators import control_flow
+        from tensorflow.python.client.session import BaseSession
+        from tensorflow.python.data.ops import dataset_autograph, dataset_ops, iterator_ops
+        from tensorflow.python.distribute import input_lib
+        from tensorflow.python.eager import backprop
+        from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+        places = [
+            (dataset_ops.DatasetV2, "__iter__", self._iterate),
+            (input_lib.DistributedDataset, "__iter__", self._iterate),
+            (input_lib.DistributedDatasetsFromFunction, "__iter__", self._iterate),
+            (iterator_ops.OwnedIterator, "_next_internal", self._take),
+            (iterator_ops.OwnedIterator, "get_next_as_optional", self._take),
+            (input_lib.DistributedIteratorBase, "get_next", self._take),
+            (input_lib.DistributedIteratorBase, "get_next_as_optional", self._take),
+            (dataset_autograph, "_general_purpose_scan", self._in_graph),
+            (control_flow, "_tf_distributed_iterable_for_stmt", self._in_graph),
+            (backprop.GradientTape, "__enter__", self._tape),
+            (backprop.GradientTape, "gradient", self._gradient),
+            (Function, "__call__", self._calling),
+            (BaseSession, "run", self._session_run),
+        ]
+        with ExitStack() as patches:
+            for owner, name, wrapper in places:
+                patches.enter_context(public_api.patched(owner, name, wrapper(getattr(owner, name))))
+            yield
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether what runs is left alone."""
+        return self._paused
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave alone what is run in the block."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
+    def behind(self, data: Any) -> Any:
+        """Return the dataset behind an iterator of the script's, which Keras 2 takes; any other data as it is."""
+        from tensorflow.python.data.ops import iterator_ops
+
+        iterator = getattr(data, "_iterator", data)  # of `as_numpy_iterator`
+        loop = self._loops.get(iterator) if isinstance(iterator, iterator_ops.OwnedIterator) else None
+        return data if loop is None else loop.dataset
+
+    def under_way(self) -> DatasetLoop | None:
+        """Return the loop that took an element last, and has not ended."""
+        return self._last if any(loop is self._last for loop in self._loops.values()) else None
+
+    @property
+    def one_batch_an_iterator(self) -> str | None:
+        """The line of what was taken last, if a loop of the script's makes an iterator there for one element alone."""
+        last = self._last
+        if last is None or last.count != 1 or last.within is None or self.under_way() is not None:
+            return None
+        return last.line
+
+    def let_go(self) -> None:
+        """Free the iterators of the loops: nothing takes from them any more, and their buffers would go on filling."""
+        for iterator in list(self._loops):
+            vars(iterator).clear()
+
+    def training(self, plain: Any) -> Any:
+        """Return what stands in the place of something that trains."""
+        return self._gradient(self._tape(plain))
+
+    def _gradient(self, plain: Any) -> Any:
+        """Return what stands in the place of something that is done once in a step, if anything is trained at all."""
+
+        @functools.wraps(plain)
+        def counted(*arguments: Any, **named: Any) -> Any:
+            self._count_bare()
+            return plain(*arguments, **named)
+
+        return counted
+
+    def _tape(self, plain: Any) -> Any:
+        """Return what stands in the place of something with which a step may begin.
+
+        It alone is no sign of a training: with a tape Keras 2 looks for the variables of each op in a functional model.
+        """
+
+        @functools.wraps(plain)
+        def trains(*arguments: Any, **named: Any) -> Any:
+            if self._paused:
+                return plain(*arguments, **named)
+            for loop in self._by_wait():
+                if loop.count and loop.step is None:
+                    loop.step = loop_step.of(self._outermost_call(), loop.element)
+                if loop.count and not _is_short(loop.dataset):
+                    self._reach(loop)  # before its first step, which may take long
+                if loop.count and not loop.trains:
+                    loop.trains = True
+                    self._trained.append(loop)
+                    self._note(loop)
+            if (call := self._outermost_call()) is not None:
+                self._training_functions.add(call[0])
+            return plain(*arguments, **named)
+
+        return trains
+
+    def _by_wait(self) -> list[DatasetLoop]:
+        """Return the loops that are under way; of several that a step takes from, as by `zip`, the one meant first."""
+        loops = list(self._loops.values())
+        taken = [loop for loop in loops if loop.count]
+        for place, loop in enumerate(taken):
+            loop.place = place if len(taken) > 1 else None
+            others = {id(each.dataset): each.dataset for each in taken if each.dataset is not loop.dataset}
+            loop.others = tuple(others.values())
+        return sorted(loops, key=lambda each: (each.place is None or each.place != self._which, -each.taken_ns))
+
+    def _calling(self, plain: Any) -> Any:
+        """Return what stands in the place of a call of a `tf.function`; what trains in it shows as it is traced."""
+
+        @functools.wraps(plain)
+        def call(function: Any, *arguments: Any, **named: Any) -> Any:
+            called = self._called[threading.get_ident()]
+            if not called and function in self._training_functions:
+                self._count_bare()
+            called.append((function, arguments, named))
+            try:
+                return plain(function, *arguments, **named)
+            finally:
+                called.pop()
+
+        return call
+
+    def _outermost_call(self) -> loop_step.Call | None:
+        """Return the call of a `tf.function` that led here; of a strategy's replica, the one that runs its thread.
+
+        Not another thread's, as of a generator that prepares the next batch.
+        """
+        threads = (threading.get_ident(), threading.main_thread().ident)
+        return next((self._called[each][0] for each in threads if self._called[each]), None)
+
+    def _session_run(self, plain: Any) -> Any:
+        """Return what stands in the place of `Session.run`: a step, whatever it takes."""
+
+        @functools.wraps(plain)
+        def step(*arguments: Any, **named: Any) -> Any:
+            self._count_bare(by_session=True)
+            return plain(*arguments, **named)
+
+        return step
+
+    def _count_bare(self, by_session: bool = False) -> None:
+        if self._paused:
+            return
+        self._bare_steps = 0 if self._loops else self._bare_steps + 1
+        if self._bare_steps > _BARE_STEPS:
+            self._bare(user_code.line(), by_session)
+
+    def _iterate(self, plain: Any) -> Any:
+        @functools.wraps(plain)
+        def __iter__(dataset: Any) -> Any:  # noqa: N807 - it stands in the place of that method
+            import tensorflow as tf
+
+            if self._paused or not tf.executing_eagerly() or not _by_user():
+                return plain(dataset)
+            for trained in self._trained:
+                if dataset is trained.dataset:  # in its second epoch: it has few batches
+                    self._reach(DatasetLoop(dataset, user_code.line(), step=trained.step))
+            iterator = plain(dataset)
+            place = user_code.location()
+            loop = self._last = self._loops[iterator] = DatasetLoop(dataset, user_code.named(place))
+            loop.within = next(source_loops.around(), None)
+            loop.never_reads_again = source_loops.never_reads_again(_count(dataset))
+            loop.needs_training = self._needs_training("" if place is None else place.file)
+            return iterator
+
+        return __iter__
+
+    def _take(self, plain: Any) -> Any:
+        @functools.wraps(plain)
+        def take(iterator: Any, *arguments: Any, **named: Any) -> Any:
+            import tensorflow as tf
+
+            if not tf.executing_eagerly():  # a step is traced that takes its elements itself
+                self._take_in_graph(iterator)
+                return plain(iterator, *arguments, **named)
+            loop = self._loops.get(iterator)
+            if loop is not None:
+                self._last = loop
+                loop.count += 1
+                if loop.count == 1 and loop.within is None:
+                    loop.steps = source_loops.rounds()
+                if loop.count >= _LOOP_ELEMENTS:
+                    self._note(loop)
+                    if loop.trains or not loop.needs_training:
+                        self._reach(loop)
+            start_ns = time.perf_counter_ns()
+            element = plain(iterator, *arguments, **named)
+            if loop is not None:
+                loop.taken_ns += time.perf_counter_ns() - start_ns
+                loop.element = element
+            return element
+
+        return take
+
+    def _take_in_graph(self, iterator: Any) -> None:
+        last = self._last
+        if last is not None and not self._paused and last.dataset.element_spec == iterator.element_spec:
+            self._reach(last)
+
+    def _in_graph(self, plain: Any) -> Any:
+        """Return what stands in the place of what AutoGraph makes of a loop over a dataset."""
+
+        @functools.wraps(plain)
+        def loop(dataset: Any, *arguments: Any, **named: Any) -> Any:
+            if not self._paused:
+                self._reach(
+                    DatasetLoop(_eager_one(dataset), user_code.line(), within=next(source_loops.around(), None))
+                )
+            return plain(dataset, *arguments, **named)
+
+        return loop
+
+
+def _is_short(dataset: Any) -> bool:
+    """Return whether a loop over it may be one over an example or two, as over `take(1)`."""
+    return 0 <= _count(dataset) < _LOOP_ELEMENTS
+
+
+def _count(dataset: Any) -> int:
+    """Return how many elements a dataset gives; negative where it has no end or does not know."""
+    import tensorflow as tf
+
+    count = dataset.cardinality
+    with tf.init_scope():  # what trains may be inside a tf.function, where a count is a symbol
+        return int(count() if callable(count) else count)
+
+
+def _by_user() -> bool:
+    """Return whether code of the user's takes the iterator, by itself or by a library such as a progress bar's."""
+    for frame in user_code.outward(sys._getframe(2)):
+        file = frame.f_code.co_filename
+        origin = user_code.origin(file)
+        if origin == "user":
+            return True
+        if origin == "tensorflow" and _DATA_OPS not in file:
+            return False
+    return False
+
+
+def _eager_one(dataset: Any) -> Any:
+    """Return the user's dataset behind the one that a `tf.function` sees of it where it is an argument."""
+    import tensorflow as tf
+
+    kinds = (tf.data.Dataset, tf.distribute.DistributedDataset)
+    found = dataset
+    if not public_api.is_symbolic(dataset):
+        return dataset
+    for frame in user_code.outward(sys._getframe(2)):
+        for name in ("args", "kwds"):
+            for each in _parts(frame.f_locals.get(name)):
+                is_eager = isinstance(each, kinds) and not public_api.is_symbolic(each)
+                if is_eager and each.element_spec == dataset.element_spec:
+                    found = each
+    return found
+
+
+def _parts(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, tuple | list) else list(value.values()) if isinstance(value, dict) else []

@@ -1,0 +1,69 @@
+"""Keras 2, the package `tf_keras`, which `TF_USE_LEGACY_KERAS=1` makes `tf.keras`; Keras 3 may be loaded beside it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from pipeline_bench import user_code
+from pipeline_bench.errors import PipelineBenchError, UserCodeError
+
+NAME = "tf_keras"
+WITHOUT_EAGER = "tf_keras.src.engine.training_v1"
+"""The module whose `Model` it takes where eager execution is switched off."""
+POOL = ("workers", "use_multiprocessing", "max_queue_size")
+"""The arguments that say who makes the batches of a PyDataset, or of a `Sequence`."""
+
+
+def is_model(value: object) -> bool:
+    """Return whether it is a model of Keras 2; imports nothing."""
+    keras = sys.modules.get(NAME)
+    return keras is not None and isinstance(value, keras.Model)
+
+
+def as_py_dataset(data: Any, given: Mapping[str, Any]) -> Any:
+    """Return what a `fit` was given; a `Sequence` of Keras 2 has then become a PyDataset as well, of the same batches.
+
+    Args:
+        data: the `x` of a `fit`.
+        given: its other arguments, by name; those of the workers belong to the `fit` there, and to the PyDataset here.
+    """
+    import keras
+
+    legacy = sys.modules.get(NAME)
+    if legacy is None or not isinstance(data, legacy.utils.Sequence):
+        return data
+    kind = type(data)
+    with suppress(TypeError):  # it has slots, or a class of its own kind: it stays what it is
+        data.__class__ = type(kind.__name__, (kind, keras.utils.PyDataset), {"__module__": kind.__module__})
+    if not isinstance(data, keras.utils.PyDataset):
+        return data
+    pool = {name: given[name] for name in POOL if given.get(name) is not None}
+    keras.utils.PyDataset.__init__(data, **pool)
+    return data
+
+
+def dataset(data: Any, given: Mapping[str, Any]) -> Any:
+    """Return the `tf.data.Dataset` that Keras 2 makes of arrays or of a generator, of arrays for all epochs.
+
+    Args:
+        data: the `x` of a `fit`.
+        given: its other arguments that say what the batches are, by name.
+
+    Raises:
+        PipelineBenchError: this Keras 2 has it elsewhere.
+        UserCodeError: Keras 2 does not take it.
+    """
+    try:
+        from tf_keras.src.engine.data_adapter import DataHandler
+    except ImportError as error:
+        raise PipelineBenchError(
+            "This tf_keras does not have its data adapters where tf_keras 2.21 has them."
+        ) from error
+    try:
+        return DataHandler(data, **given)._dataset
+    except Exception as error:
+        message = f"Keras does not take what the fit was given: {user_code.summary(error)}"
+        raise UserCodeError(message, traceback=user_code.traceback_of(error)) from error

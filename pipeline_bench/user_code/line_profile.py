@@ -1,0 +1,191 @@
+"""Which lines of the user's Python take the time of a function."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import FrameType
+from typing import Any, NamedTuple
+
+from pipeline_bench import user_code
+from pipeline_bench.model.pipeline import Location
+
+_Line = tuple[str, int]
+"""A file and a line in it."""
+Trace = Callable[[FrameType, str, Any], Any]
+"""As `sys.settrace` takes it."""
+Follow = Callable[[Trace], AbstractContextManager[None]]
+
+
+class LineCost(NamedTuple):
+    """What of a function's time is spent in a line."""
+
+    place: Location
+    share: float
+    """Of the time in lines that were followed, 0 to 1."""
+
+
+class LineCosts(NamedTuple):
+    """Lines of the user's, the costliest first."""
+
+    own: list[LineCost]
+    """Without what is spent in followed lines of the functions that they call."""
+    whole: list[LineCost]
+    """With it."""
+
+
+@contextmanager
+def in_this_thread(trace: Trace) -> Iterator[None]:
+    """Follow the lines that run in this thread in the block."""
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+@contextmanager
+def pools_in_this_thread() -> Iterator[None]:
+    """Have what the block maps over a pool of threads run in the thread that does so, where its lines are followed.
+
+    It is over when the pool's method returns, and what it raised comes with its result. What is handed to a pool alone
+    (`submit`) runs there: it may be a loop without an end.
+    """
+    # Here: a watched job imports this module too, and needs neither.
+    from concurrent.futures import ThreadPoolExecutor
+    from multiprocessing.pool import ThreadPool
+
+    of_threads = {"imap": _map_each, "imap_unordered": _map_each, "map": _map_to_list, "starmap": _starmap_to_list}
+    replaced: dict[type, dict[str, Any]] = {ThreadPoolExecutor: {"map": _map_together}, ThreadPool: of_threads}
+    plain = [(pool, name, vars(pool).get(name)) for pool, methods in replaced.items() for name in methods]
+    for pool, methods in replaced.items():
+        for name, method in methods.items():
+            setattr(pool, name, method)
+    try:
+        yield
+    finally:
+        for pool, name, method in plain:
+            if method is None:
+                delattr(pool, name)  # it inherits its own
+            else:
+                setattr(pool, name, method)
+
+
+def _map_together(pool: Any, function: Callable[..., Any], *given: Iterable[Any], **options: Any) -> Iterator[Any]:
+    return _called(function, zip(*given, strict=False))
+
+
+def _map_each(pool: Any, function: Callable[..., Any], given: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
+    return _called(function, ((each,) for each in given))
+
+
+def _map_to_list(pool: Any, function: Callable[..., Any], given: Iterable[Any], chunksize: int | None = None) -> Any:
+    return list(_map_each(pool, function, given))
+
+
+def _starmap_to_list(
+    pool: Any, function: Callable[..., Any], given: Iterable[Any], chunksize: int | None = None
+) -> Any:
+    return list(_called(function, given))
+
+
+def _called(function: Callable[..., Any], given: Iterable[Iterable[Any]]) -> Iterator[Any]:
+    """Call a function with each, and return an iterator over what it gave, which raises in the place of a result."""
+    gave: list[Any] = []
+    raised: Exception | None = None
+    try:
+        for arguments in given:
+            gave.append(function(*arguments))
+    except Exception as error:
+        raised = error
+
+    def results() -> Iterator[Any]:
+        yield from gave
+        if raised is not None:
+            raise raised
+
+    return results()
+
+
+def line_costs(
+    function: Callable[[], Any],
+    seconds: float,
+    follows: Callable[[str], bool] = user_code.is_users,
+    follow: Follow = in_this_thread,
+) -> LineCosts:
+    """Call a function for so long, once at least, and return what its lines cost.
+
+    Following every line costs about 0.5 us a line, so that short lines in a loop look somewhat costlier than they are.
+
+    Args:
+        function: what it raises passes through.
+        seconds: no further call is begun after that time.
+        follows: whether the lines of a file are followed; those of others count for the line that calls them.
+        follow: has the lines followed in the block, where they run; of one thread at a time.
+    """
+    tracer = _Tracer(functools.lru_cache(maxsize=None)(follows))
+    end_s = time.monotonic() + seconds
+    with follow(tracer.call), pools_in_this_thread():
+        while True:
+            function()
+            if time.monotonic() >= end_s:
+                break
+    total = tracer.own.total()
+    return LineCosts(shares(tracer.own, total), shares(tracer.whole, total))
+
+
+def shares(spent: Counter[_Line], total: int, most: int | None = None) -> list[LineCost]:
+    """Return the lines on which a total was spent, by file and number, the costliest first; `most` of them."""
+    return [
+        LineCost(Location(file=file, line=line, text=linecache.getline(file, line).strip()), part / total)
+        for (file, line), part in spent.most_common(most)
+    ]
+
+
+class _Tracer:
+    """Charges the time between two events to the followed line that was under way, and to those that called it."""
+
+    def __init__(self, follows: Callable[[str], bool]) -> None:
+        self.own: Counter[_Line] = Counter()
+        self.whole: Counter[_Line] = Counter()
+        self._follows = follows
+        self._at: _Line | None = None
+        self._callers: list[_Line | None] = []
+        self._since_ns = 0
+
+    def call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """Follow the lines of functions in these files, no other's."""
+        if not self._follows(frame.f_code.co_filename):
+            return None
+        caller = self._at
+        self._charge((frame.f_code.co_filename, frame.f_lineno))
+        self._callers.append(caller)
+        return self._line
+
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        here = (frame.f_code.co_filename, frame.f_lineno)
+        if event == "return":
+            outer = frame.f_back
+            followed = outer is not None and self._follows(outer.f_code.co_filename)
+            self._charge((outer.f_code.co_filename, outer.f_lineno) if outer is not None and followed else None)
+            if self._callers:
+                self._callers.pop()
+        else:
+            self._charge(here)
+        return self._line
+
+    def _charge(self, now: _Line | None) -> None:
+        at_ns = time.perf_counter_ns()
+        if self._at is not None:
+            spent_ns = at_ns - self._since_ns
+            self.own[self._at] += spent_ns
+            for line in {self._at, *self._callers}:
+                if line is not None:
+                    self.whole[line] += spent_ns
+        self._at, self._since_ns = now, time.perf_counter_ns()

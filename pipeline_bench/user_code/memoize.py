@@ -1,0 +1,258 @@
+"""Calls in the user's Python that give the same for the same arguments: tried, and kept in a trial."""
+
+from __future__ import annotations
+
+import copy
+import numbers
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Literal
+
+from pipeline_bench.model.calls import MemoizableCall
+from pipeline_bench.model.edits import Edit
+from pipeline_bench.model.function_edits import Memoize
+from pipeline_bench.user_code.function_calls import calls_in, compiled_with, functions_of, is_key
+
+_TIMES_COMPARED = 8
+"""So many results are computed twice: a function may draw from a generator of its own, as a coin is thrown."""
+WORTH = 0.15
+"""Of the time of a batch: what a call takes at least that is worth keeping."""
+_ALONE = 1.05
+_MOST_TRIED = 6
+"""So many calls are compared with themselves, those that take the most first."""
+
+
+def find(
+    taker: Callable[[], Callable[[], Any]], lines: Sequence[tuple[str, int]], seconds: float, alive: Callable[[], None]
+) -> MemoizableCall | None:
+    """Return the call in some lines that takes most of a batch's time, of those whose results can be kept.
+
+    Args:
+        taker: returns what makes a batch in this thread, from the first one on.
+        lines: files and lines of the user's.
+        seconds: about the most time.
+        alive: called after each batch, as a sign of life.
+    """
+    functions = functions_of({file for file, _ in lines})
+    looks = {call: _Look() for file, line in lines for call in calls_in(file, line, functions)}
+    end_s = time.monotonic() + seconds
+    batch_ns = _made_with(looks, taker, end_s, alive)
+    share = {call: look.spent_ns / batch_ns for call, look in looks.items() if look.calls and not look.refused}
+    # A call alone is the smaller change, where the assignments around it take little beside it.
+    ranked = sorted(share, key=lambda call: share[call] * (1.0 if call.variable else _ALONE), reverse=True)
+    promising = [call for call in ranked if share[call] >= WORTH]
+    for number, call in enumerate(promising[:_MOST_TRIED]):
+        if number and time.monotonic() > end_s:  # one is compared also where a batch takes all of the time
+            break
+        look = _Look(compares=True)
+        _made_with({call: look}, taker, end_s, alive)
+        if look.calls and not look.refused:
+            size = look.bytes / look.batches
+            return call.model_copy(update={"share": min(1.0, share[call]), "batch_bytes": size, "gives": look.gives})
+    return None
+
+
+def _made_with(
+    looks: Mapping[MemoizableCall, _Look],
+    taker: Callable[[], Callable[[], Any]],
+    end_s: float,
+    alive: Callable[[], None],
+) -> int:
+    """Make batches until the time has come, or all looks have seen enough; return how long they took.
+
+    The first is counted only if there is no time for another: it may hold what is done once, such as reading a list.
+    """
+    took_ns, is_first = 0, True
+    try:
+        with compiled_with(looks):
+            take = taker()
+            while True:
+                start_ns = time.perf_counter_ns()
+                take()
+                took_ns += time.perf_counter_ns() - start_ns
+                alive()
+                for look in looks.values():
+                    look.batches += 1
+                if time.monotonic() > end_s or all(look.refused for look in looks.values()):
+                    break
+                if is_first:
+                    took_ns, is_first = 0, False
+                    for look in looks.values():
+                        look.begin_anew()
+                elif all(look.refused or look.saw_enough for look in looks.values()):
+                    break
+    except Exception:  # whatever it is: with nothing looked at, a batch can be made
+        for look in looks.values():
+            look.refused = True
+    return max(1, took_ns)
+
+
+class _Look:
+    """Notes of a call how long it takes, and what speaks against keeping its results."""
+
+    def __init__(self, compares: bool = False) -> None:
+        self._compares = compares
+        self.refused = False
+        self.begin_anew()
+        self._kinds: set[Literal["array", "constant", "other"]] = set()
+
+    def begin_anew(self) -> None:
+        """Forget what was counted."""
+        self.calls = self.batches = self.spent_ns = 0
+        self.bytes = 0.0
+
+    @property
+    def saw_enough(self) -> bool:
+        return self.calls >= (_TIMES_COMPARED if self._compares else 1)
+
+    @property
+    def gives(self) -> Literal["array", "constant", "other"]:
+        return next(iter(self._kinds)) if len(self._kinds) == 1 else "other"
+
+    def __call__(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        before = _random_states() if self._compares else None
+        start_ns = time.perf_counter_ns()
+        made = make()
+        self.spent_ns += time.perf_counter_ns() - start_ns
+        self.calls += 1
+        if self._compares and _random_states() != before:  # it drew, though it may seldom use that
+            self.refused = True
+        size = _kept_bytes(made)
+        if self.refused or size is None or not all(map(is_key, key)):
+            self.refused = True
+            return made
+        self.bytes += size
+        self._kinds.add(_kind(made))
+        if self._compares and self.calls <= _TIMES_COMPARED:
+            try:
+                self.refused = not _same(made, make())
+            except Exception:  # as of a file that was read to its end
+                self.refused = True
+        return made
+
+
+class Memo:
+    """Keeps what a call gave, by its arguments; a kept array is handed out as a copy, which its user may change."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[Any, ...], Any] = {}
+        self._in_place: list[Any] = []
+        self._next = 0
+        self._lock = threading.Lock()
+
+    def stand_in(self) -> None:
+        """From now on, have the kept results stand for those that were not computed yet, by turns."""
+        self._in_place = list(self._kept.values())
+
+    def __call__(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        if key in self._kept:
+            return _copied(self._kept[key])
+        if self._in_place:
+            with self._lock:
+                self._next += 1
+                return _copied(self._in_place[self._next % len(self._in_place)])
+        self._kept[key] = make()
+        return _copied(self._kept[key])
+
+
+class Memos:
+    """What a trial keeps of the calls that its edits memoize."""
+
+    def __init__(self) -> None:
+        self._memos: dict[MemoizableCall, Memo] = {}
+        self._in_use = ExitStack()
+
+    def use(self, edits: Iterable[Edit], *, afresh: bool = False) -> None:
+        """From now on, have the calls that these edits memoize keep what they give, and no others.
+
+        Args:
+            edits: of a trial.
+            afresh: whether nothing is known that was kept before.
+
+        Raises:
+            PipelineBenchError: the file of a call has changed.
+        """
+        calls = [edit.call for edit in edits if isinstance(edit, Memoize)]
+        memos = {} if afresh else self._memos
+        self._in_use.close()
+        self._in_use.enter_context(compiled_with({call: memos.setdefault(call, Memo()) for call in calls}))
+
+    def stand_in(self) -> None:
+        """As `Memo.stand_in`, of each."""
+        for memo in self._memos.values():
+            memo.stand_in()
+
+
+def _random_states() -> tuple[Any, ...]:
+    """Return the states of the random generators that all code shares: a draw changes one, and so does a seed."""
+    import numpy as np
+    from tensorflow.python.eager import context
+    from tensorflow.python.ops import stateful_random_ops
+
+    of_numpy = np.random.get_state(legacy=False)
+    seeds = getattr(context.context(), "_rng", None)  # of what is drawn eagerly, once a seed was set for all
+    shared = stateful_random_ops.global_generator  # None before it is asked for: asking makes it
+    return (
+        random.getstate(),
+        _plain(of_numpy),
+        None if seeds is None else seeds.getstate(),
+        None if shared is None else shared.state.numpy().tobytes(),
+    )
+
+
+def _plain(state: Any) -> Any:
+    """Return a state as values that can be compared."""
+    import numpy as np
+
+    if isinstance(state, dict):
+        return {name: _plain(part) for name, part in state.items()}
+    return state.tobytes() if isinstance(state, np.ndarray) else state
+
+
+def _kept_bytes(value: Any) -> float | None:
+    """Return the memory that a result takes; None where it is nothing to keep, such as an iterator."""
+    import numpy as np
+    import tensorflow as tf
+
+    if isinstance(value, tuple | list):
+        sizes = [_kept_bytes(each) for each in value]
+        return None if None in sizes else sum(each for each in sizes if each is not None)
+    if isinstance(value, dict):
+        return _kept_bytes(tuple(value.values()))
+    if isinstance(value, np.ndarray):
+        return None if value.dtype.hasobject else float(value.nbytes)
+    if isinstance(value, tf.Tensor) and tf.executing_eagerly() and value.dtype != tf.string:
+        return float(value.dtype.size * value.shape.num_elements())
+    if isinstance(value, str | bytes):
+        return float(len(value))
+    return 8.0 if isinstance(value, numbers.Number | np.generic) else None
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two results are the same to the last bit."""
+    import numpy as np
+
+    if isinstance(one, tuple | list):
+        return type(one) is type(other) and len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict):
+        return (
+            isinstance(other, dict) and one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        )
+    left, right = np.asarray(one), np.asarray(other)
+    return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
+
+
+def _kind(value: Any) -> Literal["array", "constant", "other"]:
+    import numpy as np
+    import tensorflow as tf
+
+    if isinstance(value, np.ndarray):
+        return "array"
+    return "constant" if isinstance(value, str | bytes | numbers.Number | np.generic | tf.Tensor) else "other"
+
+
+def _copied(value: Any) -> Any:
+    return value if _kind(value) == "constant" else copy.deepcopy(value)

@@ -1,0 +1,145 @@
+"""The user's model on one batch that stays on the device: its ceiling, and what the copy of a batch adds to a step."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from time import monotonic_ns  # by itself: a user's code may replace that of the module
+from typing import Any
+
+from pipeline_bench import user_code
+from pipeline_bench.errors import UserCodeError
+from pipeline_bench.model.events import Copied
+from pipeline_bench.tfdata import passes
+from pipeline_bench.tfdata.describe import nbytes
+from pipeline_bench.tfdata.passes import UsedUpError
+from pipeline_bench.tfdata.throughput import beyond_caches
+from pipeline_bench.worker.consumers import Alive, Record, Step, iterate
+
+_HOST = "/cpu:0"
+_PAIRS_NS, _FEWEST_PAIRS = 4e8, 3
+"""The cost of a copy is measured for so long, and by so many pairs of steps at least."""
+_TAKING_NS = 3e8
+"""Batches are taken for so long at most."""
+_MOST_PAIRS_NS = 2e9
+"""Steps so long that so few pairs take more show no copy."""
+_CERTAIN_ERRORS = 2.0
+"""A copy is told from none if it is so many times its standard error."""
+_ERROR_OF_MEDIAN = 1.253
+"""The standard error of a median over that of a mean, of a normal distribution."""
+
+
+def run(
+    dataset: Any,
+    step: Step,
+    record: Record,
+    warmup_s: float = 0.0,
+    alive: Alive = lambda: None,
+) -> Copied | None:
+    """Train on one batch that stays on the device, then alternately on that and on one in host memory.
+
+    Args:
+        dataset: gives the batch.
+        step: as `step_of` makes it.
+        record: called for every step on the device's batch that begins after the warm-up.
+        warmup_s: how long to step before.
+        alive: see `Alive`.
+
+    Returns:
+        What the copy of the batch costs. None where TensorFlow has no GPU, or several; where the pipeline copies its
+        batches itself; where steps on a batch in host memory fail, for one for lack of the GPU's memory; and where no
+        copy can be told from noise.
+
+    Raises:
+        UserCodeError: the dataset gives no element, or it or the model fails.
+    """
+    devices = _gpus()
+    made = _taken(dataset, several=len(devices) == 1, alive=alive)
+    batch = _on_device(made[0], devices[0]) if devices else made[0]
+    iterate(lambda: batch, step, record, warmup_s, alive)
+    if len(devices) != 1 or _is_on(made[0], devices[0]):
+        return None
+    try:
+        return _copied(made, batch, step, alive)
+    except UserCodeError:  # the ceiling is measured all the same
+        return None
+
+
+def _taken(dataset: Any, *, several: bool, alive: Alive) -> list[Any]:
+    """Return a batch, or several of one shape where they come fast: the caches of the CPU would keep a single one."""
+    with user_code.element_errors():
+        take = passes.batches(dataset)
+        made = [take()]
+        alive()
+        begun_ns, most = monotonic_ns(), beyond_caches(nbytes(made[0])) if several else 1
+        while len(made) < most and monotonic_ns() - begun_ns < _TAKING_NS:
+            try:
+                batch = take()
+            except UsedUpError:
+                break
+            alive()
+            if _shapes(batch) == _shapes(made[0]):
+                made.append(batch)
+    return made
+
+
+def _shapes(batch: Any) -> list[Any]:
+    """Return the shapes of a batch's tensors: TensorFlow compiles a model anew for others."""
+    import tensorflow as tf
+
+    return [getattr(part, "shape", None) for part in tf.nest.flatten(batch, expand_composites=True)]
+
+
+def _gpus() -> list[str]:
+    """Return the GPUs that a model of TensorFlow's may be on."""
+    import keras
+    import tensorflow as tf
+
+    if keras.backend.backend() != "tensorflow":
+        return []
+    return [f"/gpu:{number}" for number, _ in enumerate(tf.config.list_logical_devices("GPU"))]
+
+
+def _on_device(batch: Any, device: str) -> Any:
+    """Return the batch with its numbers on the device, in tensors of their own; strings stay where they are."""
+    import tensorflow as tf
+
+    def moved(part: Any) -> Any:
+        return tf.identity(part) if tf.is_tensor(part) and part.dtype != tf.string else part
+
+    with tf.device(device):
+        return tf.nest.map_structure(moved, batch, expand_composites=True)
+
+
+def _is_on(batch: Any, device: str) -> bool:
+    """Return whether some part of the batch is on the device."""
+    import tensorflow as tf
+
+    parts = filter(tf.is_tensor, tf.nest.flatten(batch, expand_composites=True))
+    return any(part.device.lower().endswith(device.lower().removeprefix("/")) for part in parts)
+
+
+def _copied(made: Sequence[Any], on_device: Any, step: Step, alive: Alive) -> Copied | None:
+    """Return what steps on a batch in host memory take longer than those on the device's, by the median of pairs.
+
+    Each has a tensor of its own there: where TensorFlow has moved one to a GPU once, it keeps what it moved.
+    """
+    longer_ns: list[int] = []
+    step(_on_device(made[0], _HOST))  # TensorFlow sets a function up anew for a batch from elsewhere, for seconds
+    begun_ns = monotonic_ns()
+    while monotonic_ns() - begun_ns < _PAIRS_NS or len(longer_ns) < _FEWEST_PAIRS:
+        if monotonic_ns() - begun_ns > _MOST_PAIRS_NS:
+            return None
+        in_host_memory = _on_device(made[len(longer_ns) % len(made)], _HOST)
+        ends_ns = [monotonic_ns()]
+        for batch in (on_device, in_host_memory):
+            step(batch)
+            ends_ns.append(monotonic_ns())
+        alive()
+        start, between, end = ends_ns
+        longer_ns.append((end - between) - (between - start))
+    median_ns = statistics.median(longer_ns)
+    error_ns = _ERROR_OF_MEDIAN * statistics.stdev(longer_ns) / len(longer_ns) ** 0.5
+    if median_ns <= _CERTAIN_ERRORS * error_ns:
+        return None
+    return Copied(size_bytes=nbytes(made[0]), ms=median_ns / 1e6)

@@ -1,0 +1,81 @@
+"""What is said of how a script was run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+from pipeline_bench.model.pipeline import ScriptTraining
+from pipeline_bench.script import training_data
+from pipeline_bench.script.training_data import CapturedTraining, Named
+
+
+def test_a_later_fit_is_named_with_the_option_that_measures_it() -> None:
+    for lines, said in (
+        ((19,), "It also calls fit in line 19: --training 19 measures that."),
+        ((19, 30), "It also calls fit in lines 19 and 30: --training 19 measures that."),
+    ):
+        training = ScriptTraining(line="train.py:8", epochs=1, model=True, later_fits=lines)
+        assert training_data.notes(training, 1e9, "train.py")[1] == said
+
+
+@dataclass
+class Strategy:
+    num_replicas_in_sync: int
+
+
+def test_the_command_that_measures_a_loop_is_the_scripts_and_not_its_neighbours() -> None:
+    sentences = training_data.notes(ScriptTraining(line="engine.py:3"), 1e9, "-m pkg.main --n 2000")
+    assert "`pipeline-bench run -- python -m pkg.main --n 2000`" in sentences[1]
+
+
+def test_of_another_dataset_than_the_fits_it_is_not_said_that_a_loop_takes_it() -> None:
+    sentences = training_data.notes(ScriptTraining(line="train.py:8", epochs=4), 1e9, "train.py")
+    assert sentences[1] == "The model is not trained on it: whether what takes it waits for it is not known."
+
+
+def test_a_fit_that_tells_its_steps_takes_them_in_each_epoch() -> None:
+    assert training_data.steps_of({"steps_per_epoch": 40}, 2) == 80
+    assert training_data.steps_of({"steps_per_epoch": None}, 2) is None
+    assert training_data.steps_of({}, 2) is training_data.steps_of({"steps_per_epoch": 40}, None) is None
+
+
+def test_where_no_line_of_the_users_calls_fit_none_is_named() -> None:
+    (sentence,) = training_data.notes(ScriptTraining(line="the script", epochs=4, model=True), 1e9, "train.py")
+    assert sentence.startswith("The script took 1.00 s until it trained, apart from TensorFlow's import. Each trial")
+
+
+def test_what_keras_puts_behind_the_data_is_told() -> None:
+    def behind(model: object = None, **given: object) -> str:
+        training = CapturedTraining((), model, "train.py:3", given=given, datasets=(Named("", ()),))
+        return training_data.choose(training, None, lambda data: None)[0].behind
+
+    two, one = (SimpleNamespace(distribute_strategy=Strategy(replicas)) for replicas in (2, 1))
+    assert [behind(class_weight={0: 2.0}), behind(two), behind(one), behind()] == [
+        "its class weights",
+        "Strategy",
+        "",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("valid_data", "train_data"), "train_data"),
+        (("ds_test", "training"), "training"),
+        (("val", "evaluated", "train2"), "train2"),
+        (("latest_batches", "train_ds"), "latest_batches"),
+        (("train_val", "train_ds", "train_more"), "train_val"),
+        (("val_ds", "train_other"), "val_ds"),
+        (("val_ds",), "val_ds"),
+        (("", "train_ds"), ""),
+    ],
+)
+def test_of_a_loop_that_may_validate_the_one_dataset_named_as_trainings_is_meant(
+    names: tuple[str, ...], expected: str
+) -> None:
+    datasets = [Named(name, name) for name in names]
+    assert training_data.of_loop(datasets, lambda data: data != "train_other").name == expected
