@@ -495,7 +495,7 @@ def test_nobody_waits_for_the_end_of_what_was_measured(of: Any, monkeypatch: pyt
 
 REPLICAS = """
 import keras, tensorflow as tf, tf_keras
-from pipeline_bench.tfdata import consumers
+from pipeline_bench.worker import consumers
 (cpu,) = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 batches = tf.data.Dataset.from_tensors((tf.ones([6, 1]), tf.ones([6, 1])))

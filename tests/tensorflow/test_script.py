@@ -360,7 +360,8 @@ import numpy as np
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.system import main_thread, processes
-from pipeline_bench.tfdata import consumers, loading, script_datasets
+from pipeline_bench.script import loading, training_data
+from pipeline_bench.worker import consumers
 import keras
 import tensorflow as tf
 
@@ -372,7 +373,7 @@ def reach(name):
         target = Target(**where, name="", arguments=("--epochs", "3"), training=which and which[1], of_loop=place)
         training = loading.reach_training(target, again=name == "refuses_a_second_run")
         line = int(training.line.partition(":")[2])
-        kind = script_datasets.kind(training.data)
+        kind = training_data.kind(training.data)
         if kind in ("tf.data", "distributed"):
             kind = training.data.cardinality
             kind = int(kind() if callable(kind) else kind)
@@ -388,7 +389,7 @@ def reach(name):
         if name == "counted_loop":
             found.append(training.steps)
         if name == "validates_by_the_step_that_trains":
-            trained, data = script_datasets.choose(training, None, lambda data: None)
+            trained, data = training_data.choose(training, None, lambda data: None)
             assert trained.model and int(data.cardinality()) == 9
             found.append(trained.dataset)
         if name.startswith("zipped"):
