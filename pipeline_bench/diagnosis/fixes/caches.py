@@ -164,7 +164,7 @@ def _cached(
         # Behind a repeat, one that reads several files at a time begins the next pass before the end of this one.
         reorders=_keeps_one_order(above, (*behind, *passed))
         or any(each.id in moved and each.method == "interleave" for each in above),
-        caveat=price(above, size_bytes, where, _shuffled_bytes(inspection, where, passed, stage)),
+        caveat=price(above, size_bytes, where, _shuffled_bytes(inspection, where, passed, stage)) + _unread(inspection),
     )
 
 
@@ -324,6 +324,18 @@ def price(stages: Sequence[Stage], size_bytes: float | None, where: str, held_by
     if any(stage_graph.shuffles_files(stages, stage) for stage in stages):
         text += "; the files then keep the order of the first epoch"
     return text
+
+
+def _unread(inspection: Inspection) -> str:
+    """Return the caveat of a training that may end in its first pass, which fills a cache and reads nothing of it.
+
+    "" where its batches are not counted, or those of a pass are: `Inspection.once` decides then.
+    """
+    training = inspection.training
+    if training is None or training.in_loop or training.steps is None or inspection.pass_elements is not None:
+        return ""
+    batches = units.count(training.steps, "batch", "batches")
+    return f"; of use only if a pass over the data has fewer than the {batches} of the training"
 
 
 def price_of_results(call: MemoizableCall, batches: float | None) -> str:

@@ -690,6 +690,18 @@ def test_a_cache_that_the_fit_ends_before_it_reads_is_refused(steps: int | None,
         assert f"takes {steps} batches, and a pass over the data has 100" in said(found).attempt(CACHED).reason
 
 
+@pytest.mark.parametrize(("of_a_pass", "filled", "warned"), [(None, None, True), (None, 100, False), (50, None, False)])
+def test_a_cache_that_the_fit_may_end_before_it_reads_says_so(
+    of_a_pass: int | None, filled: int | None, warned: bool
+) -> None:
+    """A `fit` with steps_per_epoch goes on in one pass, which fills the cache for as long as it does not end."""
+    trained = ScriptTraining(line="train.py:9", epochs=2, steps=101)
+    looked = python_decode().model_copy(update={"training": trained, "pass_elements": of_a_pass})
+    ran = Machine(looked, lambda edits: 2.0 if CACHED in map(kind_of, edits) else BASE_MS, cached_elements=filled)
+    because = said(diagnose(ran)).attempt(CACHED).fix.because
+    assert ("only if a pass over the data has fewer than the 101 batches of the training" in because) is warned
+
+
 def test_a_cache_has_the_size_that_a_trial_filled_it_with_where_nobody_knew_it() -> None:
     looked = python_decode()
     costs = tuple(each.model_copy(update={"element_bytes": 1e6}) for each in looked.costs)
