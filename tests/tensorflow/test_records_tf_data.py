@@ -155,7 +155,8 @@ def test_samples_that_differ_in_size_are_padded_and_cut_to_what_the_model_takes(
         np.testing.assert_array_equal(features, expected)
 
 
-SKIPPING: list[dict[str, Any]] = [{}, {"parallel_calls": 3}, {"cache": "records"}, {"cache": "samples"}]
+_IN_ANOTHER_WAY: list[dict[str, Any]] = [{"parallel_calls": 3}, {"cache": "records"}]
+SKIPPING = [{}, {"cache": "samples"}, *(pytest.param(each, marks=pytest.mark.slow) for each in _IN_ANOTHER_WAY)]
 
 
 @pytest.mark.parametrize("how", [*SKIPPING, {"from_generator": True}], ids=str)

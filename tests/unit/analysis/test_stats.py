@@ -99,8 +99,13 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says(count: int) -> N
     assert hits / rounds > 0.85
 
 
-@pytest.mark.parametrize("count", [8, 12])
-@pytest.mark.parametrize("tail", ["normal", "heavy"])
+@pytest.mark.parametrize(
+    ("count", "tail"),
+    [
+        *((8, "normal"), (12, "heavy")),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((12, "normal"), (8, "heavy"))),
+    ],
+)
 def test_an_interval_of_a_few_trials_is_as_wide_as_it_must_be(count: int, tail: str) -> None:
     """BCa covers the mean of 8 normal trials 89 times in 100, and that of 8 heavy-tailed ones 83 times."""
     generator = np.random.default_rng(8)

@@ -31,7 +31,10 @@ def drifting(step_ms: Floats, change: float) -> Floats:
 
 @pytest.mark.parametrize(
     ("steps", "step_ms", "spread"),
-    [(100, 10.0, 0.2), (500, 3.0, 0.1), (500, 3.0, 0.6), pytest.param(3000, 3.0, 0.3, marks=pytest.mark.slow)],
+    [
+        *((100, 10.0, 0.2), (500, 3.0, 0.6)),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((500, 3.0, 0.1), (3000, 3.0, 0.3))),
+    ],
 )
 def test_stationary_noise_is_hardly_ever_taken_for_a_disturbance(steps: int, step_ms: float, spread: float) -> None:
     sessions = [[steady(3 * seed + repeat, steps, step_ms, spread) for repeat in range(3)] for seed in range(100)]

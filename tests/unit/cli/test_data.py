@@ -82,7 +82,7 @@ def test_the_command_to_use_it_reads_the_folders_name_as_a_name_and_the_images_i
     assert source.options["image_size"] == 96
 
 
-@pytest.mark.parametrize("kind", ["npz", "tfrecord"])
+@pytest.mark.parametrize("kind", ["npz", pytest.param("tfrecord", marks=pytest.mark.slow)])
 def test_the_command_to_use_it_says_nothing_of_data_that_is_made_beside_its_path(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
