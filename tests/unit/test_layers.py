@@ -103,7 +103,7 @@ def _walk(node: ast.AST, at_module_level: bool, typing_too: bool) -> Iterator[Im
                 # `from pipeline_bench import plugins` imports a module, `from pipeline_bench.errors import X` a name.
                 whole = f"{child.module}.{alias.name}"
                 yield Import(whole if whole in MODULES else str(child.module), child.lineno, at_module_level)
-        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test) and not typing_too:
+        elif isinstance(child, ast.If) and getattr(child.test, "id", "") == "TYPE_CHECKING" and not typing_too:
             continue
         else:
             function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
