@@ -88,8 +88,8 @@ def _efficiencies(before: Session, after: Session) -> Iterator[str]:
             apart = became.ci95[0] > was.ci95[1] or became.ci95[1] < was.ci95[0]
             remark = "; the intervals are apart" if apart else "; no difference found, the intervals overlap"
         yield (
-            f"{now.variant} on {now.hosts} hosts: efficiency {units.share_interval(was.value, was.ci95)} → "
-            f"{units.share_interval(became.value, became.ci95)}{remark}; {then.kind} → {now.kind}"
+            f"{now.variant} on {now.hosts} hosts: efficiency {units.with_ends(units.share, was.value, was.ci95)} → "
+            f"{units.with_ends(units.share, became.value, became.ci95)}{remark}; {then.kind} → {now.kind}"
         )
 
 
@@ -244,7 +244,8 @@ def _beside(step_time: Ratio, beside: Ratio) -> str:
     claimed = only_beside(step_time, beside)
     if claimed is None:
         return ""
-    return f"; but beside the ceiling {claimed}: {_change(beside)}"
+    change, interval = units.changes(beside.value, beside.ci95)
+    return f"; but beside the ceiling {claimed}: {change} ({interval})"
 
 
 def only_beside(step_time: Ratio, beside: Ratio) -> Literal["faster", "slower"] | None:
@@ -254,22 +255,15 @@ def only_beside(step_time: Ratio, beside: Ratio) -> Literal["faster", "slower"] 
     return "faster" if beside.difference == "faster" else "slower"
 
 
-def _change(ratio: Ratio) -> str:
-    """Return a change and its interval: ``+12 % (+8.0 % to +16 %)``."""
-    value, low, high = units.changes(ratio.value, *(ratio.ci95 or (None, None)))
-    return f"{value} ({low} to {high})"
-
-
 def change_text(step_time: Ratio) -> str:
-    """Return a change of a step time in words: ``12 % slower (8 to 16 %)``, or why there is none."""
+    """Return a change of a step time in words: ``slower: +12 % of step time (+8.0 to +16 %)``, or why there is none."""
     if step_time.value is None:
         return f"no change to report: {step_time.reason}"
     if step_time.ci95 is None:
         return f"{units.change(step_time.value)} of step time, without an interval: {step_time.reason}"
+    change, interval = units.changes(step_time.value, step_time.ci95)
     if step_time.difference == "none":
-        low, high = units.changes(*step_time.ci95)
         smallest = units.precision(step_time.smallest)
         level = units.share(CLAIM_CONFIDENCE)
-        return f"no difference found (smallest detectable change at {level}: {smallest}; interval {low} to {high})"
-    value, low, high = units.changes(step_time.value, *step_time.ci95)
-    return f"{step_time.difference}: {value} of step time ({low} to {high})"
+        return f"no difference found (smallest detectable change at {level}: {smallest}; interval {interval})"
+    return f"{step_time.difference}: {change} of step time ({interval})"

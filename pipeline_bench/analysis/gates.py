@@ -125,7 +125,7 @@ def _slower(change: VariantChange, limit: float) -> tuple[Outcome, str]:
             f"its step time changed by {shown}, {side} {most}; decided without an interval: {step_time.reason}",
         )
     low, high = step_time.ci95
-    shown = "{} ({} to {})".format(*units.changes(step_time.value, low, high))
+    shown = "{} ({})".format(*units.changes(step_time.value, step_time.ci95))
     if beyond and step_time.difference == "slower":
         return "failed", f"its step time changed by {shown}, more than {most}"
     if high <= 1 + limit:

@@ -330,7 +330,7 @@ def plausible_kinds(doubt: Doubt) -> str:
 
 
 def doubt_text(doubt: Doubt) -> str:
-    """Return the doubt in one clause: ``input wait is 8 % to 14 %, the threshold is 10 %``."""
+    """Return the doubt in one clause: ``input wait is 8 to 14 %, the threshold is 10 %``."""
     if doubt.rounds == 1:
         return "one trial beside its ceiling, so there is no interval"
     against = "it may be the smaller of the two parts"
@@ -341,7 +341,7 @@ def doubt_text(doubt: Doubt) -> str:
 
 
 def doubt_interval(doubt: Doubt) -> str:
-    """Return the figure in doubt with its interval: ``input wait is 8 % to 14 %``."""
+    """Return the figure in doubt with its interval: ``input wait is 8 to 14 %``."""
     return doubt.figure + units.ends(_show(doubt), (doubt.low, doubt.high), " is {}")
 
 

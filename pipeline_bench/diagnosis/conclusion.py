@@ -239,7 +239,7 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     means_ms = attempt_statistics.trial_means_ms(session, AS_WRITTEN)
     fastest_ms, slowest_ms = min(means_ms), max(means_ms)
     if slowest_ms > _UNSTEADY * fastest_ms:
-        between = f"{units.milliseconds(fastest_ms)} to {units.milliseconds(slowest_ms)}"
+        between = units.ends(units.milliseconds, (fastest_ms, slowest_ms), "{}")
         return f"How long its steps wait is not decided: its trials differ, with means of {between} a step."
     step = f"{units.milliseconds(step_ms)} ({units.share(wait_ms / step_ms)})"
     waits = f"The steps of fit wait {units.milliseconds(wait_ms)} of {step} for the {api}"
@@ -296,8 +296,7 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -
     what, unknown = "the pipeline" if diagnosis.model is None else "the training step", ""
     if _is_of_unknown_use(diagnosis):
         what, unknown = "the pipeline alone", "; `pipeline-bench run` tells whether the training waits for it"
-    interval = result.speedup.ci95
-    ends = f" ({units.ratio(interval[0])} to {units.ratio(interval[1])})" if interval is not None else ""
+    ends = units.ends(units.ratio, result.speedup.ci95)
     first = inspection is not None and inspection.cold
     caches = chosen.attempt.fix.keeps
     since = ", from the second epoch on" if caches else ", in the epoch that fills the cache" if first else ""

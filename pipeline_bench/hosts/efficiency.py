@@ -212,7 +212,7 @@ def _of_all(
     value, ci95, line = efficiency.value, efficiency.ci95, thresholds.HOSTS_SCALE
     if value is None:
         return HostsVerdict("not-measured", (), f"{hosts} hosts: {efficiency.reason}")
-    reached = f"{hosts} hosts reach {units.share_interval(value, ci95)} of what they reach alone"
+    reached = f"{hosts} hosts reach {units.with_ends(units.share, value, ci95)} of what they reach alone"
     if ci95 is not None and ci95[0] > thresholds.TIE:
         why = "more than is possible: other work, or files that were not cached yet, slowed them while they ran alone"
         return HostsVerdict("inconclusive", (), f"{reached}, {why}")

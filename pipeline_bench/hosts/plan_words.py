@@ -28,9 +28,9 @@ def utilization(figure: Range) -> str:
 def _with_ends(figure: Range, write: Callable[[float], str], words: str = "") -> str:
     low, high = write(figure.low), write(figure.high or 0.0)
     if figure.value is None:
-        return f"{low} to {high}{words}"
+        return f"{units.between(low, high)}{words}"
     value = write(figure.value)
-    return f"{value}{words}" if low == high == value else f"{value}{words} ({low} to {high})"
+    return f"{value}{words}" if low == high == value else f"{value}{words} ({units.between(low, high)})"
 
 
 def _fraction(value: float) -> str:
@@ -43,7 +43,7 @@ def rate(figure: Range) -> str:
         return units.rate(figure.value)
     if figure.high is None:
         return f"at least {units.rate(figure.low)}"
-    return f"{units.rate(figure.low)} to {units.rate(figure.high)}"
+    return units.between(units.rate(figure.low), units.rate(figure.high))
 
 
 def answer(plan: VariantPlan, step: Step, accelerators: int) -> str:

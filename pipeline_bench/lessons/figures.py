@@ -6,7 +6,6 @@ What has no interval is called unproven, and what is missing has its reason.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -228,7 +227,7 @@ class VariantFigures:
         if found.speedup.ci95 is None:
             times = units.ratio(found.speedup.value)
             return f"{name} came to {times} the throughput of {over} in one trial each, which may be chance."
-        interval = _with_interval(found.speedup.value, found.speedup.ci95, units.ratio)
+        interval = units.with_ends(units.ratio, found.speedup.value, found.speedup.ci95)
         if found.speedup.difference in ("faster", "slower"):
             probably = "probably " if found.speedup.certainty == "probable" else ""
             return f"{name} is {probably}{found.speedup.difference}: {interval} the throughput of {over}."
@@ -244,7 +243,7 @@ class VariantFigures:
             return f"- {self.label}: not measured ({self._why_not})"
         some = f" ({one_line(found.reason, REASON)})" if found.status == "partial" and found.reason else ""
         step = mean_step(found)
-        return f"- {self.label}: {_with_interval(step.value, step.ci95, units.milliseconds)}{some}"
+        return f"- {self.label}: {units.with_ends(units.milliseconds, step.value, step.ci95)}{some}"
 
     @property
     def _why_not(self) -> str:
@@ -299,10 +298,3 @@ def _ran(placement: Placement, device: str) -> str:
     parts = [f"{units.count(times, 'matrix product')} (`{one_line(kind, REASON)}`)" for kind, times in products.items()]
     parts += [units.count(others, "other op" if products else "op")] if others else []
     return f"{one_line(device, REASON)} ran {' and '.join(parts)}"
-
-
-def _with_interval(value: float | None, interval: Interval | None, write: Callable[[float | None], str]) -> str:
-    """Return a figure with its 95 % interval: ``3.42 ms (3.38 ms to 3.46 ms)``; without one, the figure alone."""
-    if value is None or interval is None:
-        return write(value)
-    return f"{write(value)} ({write(interval[0])} to {write(interval[1])})"

@@ -50,13 +50,6 @@ class Unit:
         """Return a figure with its unit; a dash where there is none."""
         return "1×" if figure.is_baseline else self.show(figure.value)
 
-    def between(self, ci95: Interval | None) -> str:
-        """Return an interval with its unit once: ``28 to 30 %``; empty where there is none."""
-        if ci95 is None:
-            return ""
-        low, high = map(self.show, ci95)
-        return f"{low.removesuffix(' %').removesuffix('×')} to {high}"
-
 
 MS = Unit(units.plain_milliseconds, units.margin)
 RATE = Unit(units.rate, units.rate_margin)

@@ -60,7 +60,7 @@ class Tried:
     gain: str
     """``3.12×``; a dash where it was not measured."""
     interval: str
-    """``3.04× to 3.20×``, or that it is too wide to be of use; empty where there is none."""
+    """``3.04 to 3.20×``, or that it is too wide to be of use; empty where there is none."""
     remark: str
     """Whether the samples stayed the same, or why it came to nothing."""
 
@@ -79,7 +79,7 @@ class Tried:
 
     @property
     def lead(self) -> str:
-        """What came of it, behind its name: ``faster 3.12× (3.04× to 3.20×)``."""
+        """What came of it, behind its name: ``faster 3.12× (3.04 to 3.20×)``."""
         between = ", " if self.outcome.endswith("%") else " "
         gain = f"{between}{self.gain}" if self.gain != units.NOT_MEASURED else ""
         return f"{self.outcome}{gain}{f' ({self.interval})' if self.interval else ''}"

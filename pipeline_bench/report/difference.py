@@ -285,11 +285,11 @@ def _name(change: VariantChange) -> Text:
 
 
 def _ratio_text(ratio: Ratio, gap: str) -> Text:
-    value, *ends = units.changes(ratio.value, *(ratio.ci95 or ()))
-    text = Text(value, style=_DIFFERENCES.get(ratio.difference or "none", ""))
-    if ends:
-        text.append(f"{gap}({' to '.join(end.removesuffix(' %') for end in ends)})", style="dim")
-    return text
+    change, interval = units.changes(ratio.value, ratio.ci95)
+    text = Text(change, style=_DIFFERENCES.get(ratio.difference or "none", ""))
+    if gap == "\n":  # the figure above it has the unit, and a narrow terminal room for one column more
+        interval = interval.removesuffix(" %")
+    return text.append(f"{gap}({interval})", style="dim") if interval else text
 
 
 def _shift(before: str, after: str, shift: Shift | None, gap: str) -> Text:

@@ -54,7 +54,7 @@ def together(session: Session) -> list[tuple[str, list[str]]]:
             [
                 str(result.hosts),
                 units.rate(result.samples_per_second),
-                units.share_interval(result.efficiency.value, result.efficiency.ci95),
+                units.with_ends(units.share, result.efficiency.value, result.efficiency.ci95),
                 str(result.rounds),
             ],
         )

@@ -114,9 +114,7 @@ def _figures(session: Session, results: Iterable[Result], *, learning: bool = Fa
 
 def _cell(column: Column, unit: Unit, result: Result) -> str:
     figure = column.read(result)
-    shown = unit.text(figure)
-    if (between := unit.between(figure.ci95)) and figure.value is not None:
-        shown = f"{shown} ({between})"
+    shown = unit.text(figure) + units.ends(unit.show, figure.ci95 if figure.value is not None else None)
     return f"{figure.remark}: {shown}" if figure.remark else shown
 
 

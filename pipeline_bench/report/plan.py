@@ -85,7 +85,7 @@ def _cells(row: PlanRow, plan: VariantPlan) -> tuple[str, ...]:
 def _check(check: PlanCheck, plan: VariantPlan) -> str:
     """Return what a plan from fewer alone predicts, beside what was measured."""
     of = units.count(check.planned_from, plan.unit)
-    ends = f"{units.rate(check.planned.low)} to {units.rate(check.planned.high)}"
+    ends = units.between(units.rate(check.planned.low), units.rate(check.planned.high))
     value = check.planned.value
     planned = f"{ends} samples/s" if value is None else f"{units.rate(value)} samples/s ({ends})"
     return f"Check: planned from {of} alone, {check.count} give {planned}; measured: {units.rate(check.measured)}."

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import signal
 from collections.abc import Callable, Sequence
 
@@ -15,6 +16,9 @@ NS_PER_MS = 1e6
 NS_PER_S = 1e9
 
 _MAGNITUDES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+_UNIT = re.compile(r"(?<=\d)(?: \S+|×)$")
+"""Behind a figure; a magnitude, as that of ``28.7k``, is a part of the figure."""
 
 _LOPSIDED = 1.5
 """A ratio's interval that reaches so many times as far to one side is shown by its ends: ± would say that a variant
@@ -67,14 +71,20 @@ def share(value: float) -> str:
     return percent(value * 100)
 
 
-def share_interval(value: float | None, ci95: tuple[float, float] | None) -> str:
-    """Return a share with its interval, where there is one: ``62 % (48 to 80 %)``."""
-    return f"{share(value)}{ends(share, ci95).replace(' % to', ' to')}"
+def between(low: str, high: str) -> str:
+    """Return an interval, a unit that both ends have once: ``48 to 80 %``, ``1.73 to 2.00×``, ``840 µs to 1.20 ms``."""
+    unit = _UNIT.search(high)
+    return f"{low.removesuffix(unit[0]) if unit else low} to {high}"
 
 
 def ends(show: Callable[[float], str], interval: tuple[float, float] | None, form: str = " ({})") -> str:
-    """Return an interval as it follows its figure, `` (1.73× to 2.00×)``; empty where there is none."""
-    return "" if interval is None else form.format(" to ".join(map(show, interval)))
+    """Return an interval as it follows its figure, `` (48 to 80 %)``; empty where there is none."""
+    return "" if interval is None else form.format(between(*map(show, interval)))
+
+
+def with_ends(show: Callable[[float | None], str], value: float | None, interval: tuple[float, float] | None) -> str:
+    """Return a figure with its interval, where there is one: ``62 % (48 to 80 %)``, ``2.35 ms (2.20 to 2.46 ms)``."""
+    return show(value) + ends(show, interval)
 
 
 @_dash_where_unknown
@@ -189,14 +199,13 @@ def change(after_over_before: float) -> str:
     return f"{text} %" if float(text) else "0 %"
 
 
-def changes(*after_over_before: float | None) -> list[str]:
-    """Return a ratio and the ends of its interval as signed changes; all as multiples where one is read as such."""
-    shown = [change(each) for each in after_over_before]
-    if not any(each.endswith("×") for each in shown):
-        return shown
-    return [
-        each if each.startswith(">") else ratio(value) for each, value in zip(shown, after_over_before, strict=True)
-    ]
+def changes(after_over_before: float | None, interval: tuple[float, float] | None) -> tuple[str, str]:
+    """Return a ratio and its interval as signed changes, ``+12 %`` and ``+8.0 to +16 %``; as multiples if one is."""
+    ratios = (after_over_before, *(interval or ()))
+    shown = [change(each) for each in ratios]
+    if any(each.endswith("×") for each in shown):
+        shown = [each if each.startswith(">") else ratio(value) for each, value in zip(shown, ratios, strict=True)]
+    return shown[0], between(*shown[1:]) if interval is not None else ""
 
 
 @_dash_where_unknown

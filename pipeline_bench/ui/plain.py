@@ -159,9 +159,9 @@ def _tried(trial: Trial, record: TrialRecord, session: Session) -> list[str]:
         parts.append("faster than without any input, by chance")
     else:
         ends = result.speedup.ci95
-        interval = "" if ends is None or too_wide(ends) else units.ends(units.ratio, ends)
+        shown = units.with_ends(units.ratio, result.speedup.value, None if ends is None or too_wide(ends) else ends)
         said = diagnosing.outcome(session, result)
-        parts.append(f"{units.ratio(result.speedup.value)}{interval} so far{f', {said}' if said else ''}")
+        parts.append(f"{shown} so far{f', {said}' if said else ''}")
     return parts
 
 

@@ -137,7 +137,7 @@ def table(caption: str, items: Iterable[T], *columns: tuple[str, Callable[[T], C
 def figure_cell(unit: Unit, figure: report.Figure) -> Cell:
     """Return a figure over its interval; a dash with the reason where there is none."""
     text = unit.text(figure)
-    under = "the baseline" if figure.is_baseline else unit.between(figure.ci95)
+    under = "the baseline" if figure.is_baseline else units.ends(unit.show, figure.ci95, "{}")
     return Cell(text, under, figure.reason if text == units.NOT_MEASURED else None, figure.remark)
 
 

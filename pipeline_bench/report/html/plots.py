@@ -34,7 +34,7 @@ def step_time(results: Sequence[Result]) -> Plot | None:
         return None
     shown, steps = [result for result, _ in found], [step for _, step in found]
     values, ci95s = [step.value or 0.0 for step in steps], [step.ci95 for step in steps]
-    texts = [_with_range(step) for step in steps]
+    texts = [units.with_ends(units.milliseconds, step.value, step.ci95) for step in steps]
     names = [result.variant for result in shown]
     end = _upper(values, ci95s, _WIDEST_INTERVAL * max(values))
     what = facts.middle_step(results)
@@ -221,13 +221,6 @@ def _bar(index: int, values: Sequence[float], texts: Sequence[str], names: Seque
         customdata=[elements.label(name) for name in names],
         hovertemplate="%{customdata}<br>%{fullData.name}: %{text}<extra></extra>",
     )
-
-
-def _with_range(step: report.Figure) -> str:
-    """Return a time with the ends of its interval, which have a unit where it is not the time's own."""
-    text, ends = units.milliseconds(step.value), units.ends(units.milliseconds, step.ci95)
-    unit = text[text.find(" ") :]
-    return text + (ends.replace(unit, "") if ends.count(unit) > 1 else ends)
 
 
 def _percent(value: float | None) -> float | None:

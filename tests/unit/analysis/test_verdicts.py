@@ -74,7 +74,7 @@ def test_an_interval_across_a_line_with_most_of_it_beyond_is_probable_and_says_w
     assert found.doubt is not None
     assert (found.doubt.figure, found.doubt.line, found.doubt.rounds) == ("input wait", BOUND_SHARE, 3)
     assert found.doubt.instead[0] == "compute-bound"
-    assert found.text.startswith("probably input-bound (input wait is 9 % to 17 %, the threshold is 10 %): waits")
+    assert found.text.startswith("probably input-bound (input wait is 9 to 17 %, the threshold is 10 %): waits")
 
 
 @pytest.mark.parametrize("half", [0.02, 0.09])
@@ -116,7 +116,7 @@ def test_which_of_two_parts_is_more_is_no_verdict_before_it_is_probable_however_
     found = verdicts.judge(close, steps=300)
     assert (found.kind, found.severe) == ("inconclusive", False)
     assert found.text.startswith(
-        "inconclusive: host-bound or input-bound; host slowdown is 18 % to 30 %, it may be the smaller of the two parts"
+        "inconclusive: host-bound or input-bound; host slowdown is 18 to 30 %, it may be the smaller of the two parts"
     )
 
 

@@ -318,7 +318,7 @@ def test_a_wait_of_trials_that_differ_many_times_is_not_decided() -> None:
     trials_ms = itertools.chain([569.0], itertools.repeat(13.0))
     state = diagnose(Machine(arrays, lambda edits: next(trials_ms), ceiling_ms=1.0), budget_s=60.0)
     assert state.diagnosis is not None
-    assert "is not decided: its trials differ, with means of 13.0 ms to 569 ms a step." in (state.diagnosis.text or "")
+    assert "is not decided: its trials differ, with means of 13.0 to 569 ms a step." in (state.diagnosis.text or "")
 
 
 @pytest.mark.parametrize(("first_ms", "tries"), [(6000.0, True), (300.0, False)])

@@ -177,8 +177,8 @@ def test_how_a_fix_was_measured_is_said_beside_it() -> None:
 def test_the_best_comes_first_whatever_the_order_in_the_file() -> None:
     turned = diagnoses.session(diagnoses.diagnosis(attempts=diagnoses.attempts()[::-1]))
     text = on_paper(turned)
-    assert text.index("3.04× to 3.20×") < text.index("2.85× to 3.05×") < text.index("2.30× to 2.50×")
-    assert text.index("2.30× to 2.50×") < text.index("12 of 640 differ") < text.index("was spent")
+    assert text.index("3.04 to 3.20×") < text.index("2.85 to 3.05×") < text.index("2.30 to 2.50×")
+    assert text.index("2.30 to 2.50×") < text.index("12 of 640 differ") < text.index("was spent")
 
 
 def test_what_the_headline_says_of_the_bottleneck_is_not_said_again() -> None:

@@ -195,13 +195,13 @@ def test_how_the_adding_of_repeats_ended_is_a_sentence(text: str, said: str) -> 
 @pytest.mark.parametrize(
     ("step_ms", "rate_ends", "said"),
     [
-        (0.0761, (0.9, 1.1), "76.1 µs (69.2 to 84.6)"),
-        (12.3, (0.9, 1.1), "12.3 ms (11.2 to 13.7)"),
+        (0.0761, (0.9, 1.1), "76.1 µs (69.2 to 84.6 µs)"),
+        (12.3, (0.9, 1.1), "12.3 ms (11.2 to 13.7 ms)"),
         (1.02, (0.9, 1.1), "1.02 ms (927 µs to 1.13 ms)"),
-        (1230.0, (0.9, 1.1), "1.23 s (1.12 to 1.37)"),
+        (1230.0, (0.9, 1.1), "1.23 s (1.12 to 1.37 s)"),
     ],
 )
-def test_a_step_has_its_interval_in_its_own_unit(step_ms: float, rate_ends: tuple[float, float], said: str) -> None:
+def test_a_step_has_its_interval_with_its_own_unit(step_ms: float, rate_ends: tuple[float, float], said: str) -> None:
     (first, *_) = sessions.normal().results
     step = first.step_ms.model_copy(update={"mean": step_ms})
     ends = tuple(end * 1000 for end in rate_ends)

@@ -249,7 +249,7 @@ def test_a_cache_that_one_pass_does_not_read_is_named_with_that_reason() -> None
                     figure="input wait", likeliest="mixed", low=0, high=0.2, instead=("host-bound",), rounds=5
                 )
             },
-            "mixed or host-bound; input wait is 0 % to 20 %",
+            "mixed or host-bound; input wait is 0 to 20 %",
         ),
         ({"cause": "too-few-steps"}, "fewer than 30 steps"),
         ({}, "(--details of report)"),

@@ -47,7 +47,7 @@ def test_reports_show_the_copy_only_where_a_session_has_one() -> None:
     on_cpu, on_gpu = sessions.normal(), with_copies(fifo_queue=IN_THE_STEP)
     assert step_parts.copies(on_cpu) == []
     assert step_parts.copies(on_gpu) == [
-        ("fifo_queue", "2.46 ms of each step, 20 % of it (18 % to 22 %); nothing overlaps")
+        ("fifo_queue", "2.46 ms of each step, 20 % of it (18 to 22 %); nothing overlaps")
     ]
     assert "copy" not in screen.as_text(on_cpu)
     for page in (html.render(on_gpu), html.fragment(on_gpu)):

@@ -83,16 +83,19 @@ def test_a_margin_as_text(of: Callable[..., str], value: Any, interval: tuple[fl
 
 
 @pytest.mark.parametrize(
-    ("ratios", "texts"),
+    ("ratio", "interval", "texts"),
     [
-        ((1.12, 1.08, 1.16), "+12 % | +8.0 % | +16 %"),
-        ((11.0, 9.01, 13.4), "11.0× | 9.01× | 13.4×"),
-        ((1.9, 0.4, 250.0), "1.90× | 0.40× | >99×"),
-        ((12.3, None, None), "12.3× | – | –"),
+        (1.12, (1.08, 1.16), ("+12 %", "+8.0 to +16 %")),
+        (11.0, (9.01, 13.4), ("11.0×", "9.01 to 13.4×")),
+        (1.9, (0.4, 250.0), ("1.90×", "0.40 to >99×")),
+        (12.3, None, ("12.3×", "")),
+        (None, None, ("–", "")),
     ],
 )
-def test_a_change_and_its_interval_have_one_unit(ratios: tuple[float | None, ...], texts: str) -> None:
-    assert units.changes(*ratios) == texts.split(" | ")
+def test_a_change_and_its_interval_have_one_unit(
+    ratio: float | None, interval: tuple[float, float] | None, texts: tuple[str, str]
+) -> None:
+    assert units.changes(ratio, interval) == texts
 
 
 def test_count() -> None:
@@ -122,8 +125,22 @@ def test_names_are_told_apart_by_where_they_begin_to_differ(names: list[str], sh
     assert units.without_shared_start(names) == shown
 
 
-def test_the_ends_of_a_share_have_the_digits_of_the_share() -> None:
-    assert units.share_interval(0.62, (0.48, 0.8)) == "62 % (48 to 80 %)"
-    assert units.share_interval(0.009, (0.008, 0.0098)) == "0.9 % (0.8 to 1.0 %)"
-    assert units.share_interval(0.0, (-0.0004, 0.02)) == "0 % (0 to 2 %)"
-    assert units.share_interval(0.62, None) == "62 %"
+@pytest.mark.parametrize(
+    ("show", "value", "interval", "text"),
+    [
+        (units.share, 0.62, (0.48, 0.8), "62 % (48 to 80 %)"),
+        (units.share, 0.009, (0.008, 0.0098), "0.9 % (0.8 to 1.0 %)"),
+        (units.share, 0.0, (-0.0004, 0.02), "0 % (0 to 2 %)"),
+        (units.share, 0.62, None, "62 %"),
+        (units.ratio, 1.86, (1.73, 2.0), "1.86× (1.73 to 2.00×)"),
+        (units.milliseconds, 2.35, (2.2, 2.46), "2.35 ms (2.20 to 2.46 ms)"),
+        (units.milliseconds, 1.0, (0.84, 1.2), "1.00 ms (840 µs to 1.20 ms)"),
+        (units.rate, 30_000.0, (28_700.0, 31_000.0), "30.0k (28.7k to 31.0k)"),  # without its k it is another figure
+        (units.fraction, 0.61, (0.58, 0.64), "0.61 (0.58 to 0.64)"),
+        (units.milliseconds, 2.35, (math.nan, math.nan), "2.35 ms (– to –)"),
+    ],
+)
+def test_an_interval_has_a_unit_that_both_ends_have_once(
+    show: Callable[[float | None], str], value: float, interval: tuple[float, float] | None, text: str
+) -> None:
+    assert units.with_ends(show, value, interval) == text
