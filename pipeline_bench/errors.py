@@ -29,6 +29,11 @@ class PipelineBenchError(Exception):
         self.hint = safe_message(hint)
         super().__init__(self.message)
 
+    @property
+    def in_full(self) -> str:
+        """The message and the hint, as sentences in one text."""
+        return f"{with_stop(self.message)} {sentence(self.hint)}" if self.hint else self.message
+
 
 class UsageError(PipelineBenchError):
     """What the user asked for cannot be done as asked; nothing was measured."""

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from statistics import geometric_mean
 
 import numpy as np
 from rich.console import Console
@@ -92,7 +93,7 @@ def report(backend: str, width: int, pairs: list[tuple[float, float]]) -> None:
     added_us = float(np.median([our - plain for plain, our in pairs])) / 1e3
     plain_us, our_us = (float(np.median(column)) / 1e3 for column in zip(*pairs, strict=True))
     print(
-        f"{width:>5} {backend:<12} {plain_us:>9.1f} {our_us:>9.1f} {stats.geometric_mean(ratios):>7.4f} "
+        f"{width:>5} {backend:<12} {plain_us:>9.1f} {our_us:>9.1f} {geometric_mean(ratios):>7.4f} "
         f"{low:>7.4f}–{high:.4f} {added_us:>9.1f}",
         flush=True,
     )

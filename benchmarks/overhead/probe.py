@@ -8,6 +8,7 @@ of 20 steps beside each other in one process differ by less, so this finds what 
 from __future__ import annotations
 
 import argparse
+from statistics import geometric_mean
 
 import numpy as np
 
@@ -31,7 +32,7 @@ def report(found: dict[str, list[float]]) -> None:
         ratios = [each / plain for each, plain in zip(own, bare, strict=True)]
         low, high = stats.ratio_interval(ratios) or (1.0, 1.0)
         added_us = float(np.median(np.subtract(own, bare)))
-        mean = stats.geometric_mean(ratios)
+        mean = geometric_mean(ratios)
         print(f"{name:<16} {np.median(own):>8.1f} {mean:>7.4f} {low:>7.4f}–{high:.4f} {added_us:>9.1f}")
 
 

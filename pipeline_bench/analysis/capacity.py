@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import geometric_mean
 from typing import Literal
 
 from pipeline_bench.analysis import stats, thresholds
@@ -47,7 +48,7 @@ class Point:
     @property
     def rate(self) -> float:
         """The typical rate of all together."""
-        return stats.geometric_mean(list(self.rates.values()))
+        return geometric_mean(self.rates.values())
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def _flat(ended: Sequence[Point], free_rate: float) -> tuple[Sequence[Point], Tr
 
 def _pooled(rates: Sequence[Sequence[float]]) -> Range:
     """Return what is believed of a rate, by count and round: counts differ by more than the rounds of one show."""
-    return _believed([stats.geometric_mean(each) for each in rates] if len(rates) > 1 else rates[0])
+    return _believed([geometric_mean(each) for each in rates] if len(rates) > 1 else rates[0])
 
 
 def _believed(rates: Sequence[float]) -> Range:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from statistics import geometric_mean
 from typing import Literal, NamedTuple
 
 from pipeline_bench.analysis import measured, speedups, stats, verdicts
@@ -166,8 +167,8 @@ def change(
         variant=name,
         is_ceiling=is_ceiling,
         ceilings_differ_in=differ_in,
-        step_ms_before=stats.geometric_mean(was.step_ms) if was.step_ms else None,
-        step_ms_after=stats.geometric_mean(now.step_ms) if now.step_ms else None,
+        step_ms_before=geometric_mean(was.step_ms) if was.step_ms else None,
+        step_ms_after=geometric_mean(now.step_ms) if now.step_ms else None,
         step_time=step_time,
         beside_ceiling=beside,
         accelerator_utilization=_shift(one.accelerator_utilization, other.accelerator_utilization, *inverse),

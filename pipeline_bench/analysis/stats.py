@@ -251,11 +251,6 @@ def half_width(interval: Interval) -> float:
     return math.sqrt(min(interval[1] / interval[0], sys.float_info.max)) - 1
 
 
-def geometric_mean(ratios: Sequence[float]) -> float:
-    """Return the mean of ratios: the one for which a/b and b/a are each other's inverse."""
-    return math.exp(math.fsum(math.log(ratio) for ratio in ratios) / len(ratios))
-
-
 def student_reach(freedom: float, confidence: float) -> float:
     """Return how many standard errors Student's t with so many degrees of freedom reaches to each side."""
     from scipy import special

@@ -74,7 +74,7 @@ class TfDataServiceOptions(plugins.Options):
         try:
             return None if given is None else service_cluster.address(given)
         except UsageError as error:
-            raise ValueError(f"{error.message} {error.hint}".removesuffix(".")) from None
+            raise ValueError(error.in_full.removesuffix(".")) from None
 
     @model_validator(mode="after")
     def _one_cluster(self) -> TfDataServiceOptions:

@@ -265,7 +265,7 @@ def _backends() -> Iterator[BackendRow]:
         try:
             plugin = plugins.find("backends", name)
         except UsageError as error:  # somebody's broken package does not hide the backends that work
-            yield BackendRow(name, origin, error=f"{error.message} {error.hint}".strip())
+            yield BackendRow(name, origin, error=error.in_full)
         else:
             options = _options(plugin.Options.model_json_schema())
             yield BackendRow(name, origin, getattr(plugin, "summary", ""), options)

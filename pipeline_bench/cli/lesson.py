@@ -71,7 +71,7 @@ def _play(chosen: Lesson | None, *, waits: bool) -> None:
             except PipelineBenchError as error:
                 if not waits:
                     raise
-                player.say(f"The lesson ends here. {error.message} {error.hint}")
+                player.say(f"The lesson ends here. {error.in_full}")
             played = following.order, following.name
             after = next((each for each in lessons() if (each.order, each.name) > played), None)
             if not waits or after is None:
@@ -103,4 +103,4 @@ def _chosen(player: Player) -> Lesson:
         try:
             return find(line) if line else first
         except UsageError as error:
-            player.say(f"{error.message} {error.hint}")
+            player.say(error.in_full)

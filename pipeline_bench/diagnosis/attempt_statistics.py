@@ -6,24 +6,15 @@ import math
 from dataclasses import dataclass
 from statistics import fmean
 
-import numpy as np
-
-from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.analysis.thresholds import GAINED
 from pipeline_bench.diagnosis import equality, stage_graph, variants
-from pipeline_bench.diagnosis.step_times import StepTimes
-from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, RULED_OUT, Attempt, Diagnosis, EqualityStatus, Fix
+from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Diagnosis, EqualityStatus, Fix
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
-from pipeline_bench.text.units import NS_PER_MS
 
 CONFIRMED_TRIALS = 3
 """A proposal has at least this many paired trials: of fewer, no interval of a use can be had."""
-_CONTRADICTS = 1.25
-"""Trials of one ceiling that differ by more did not measure the model alone."""
-_STEADY = 1.1
-"""Trials of the same that differ by more cannot show that a step is within some percent of its ceiling."""
 FINGERPRINT_TRIALS = 2
 """So many trials are asked which samples arrive, where the first did not say."""
 
@@ -154,67 +145,6 @@ def samples_to_report(session: Session, variant: str) -> variants.Asked:
     if not wants_fingerprint(session, variant):
         return "none"
     return "own" if reproducible(session) else "beside as written"
-
-
-def mean_ms(session: Session, variant: str) -> float | None:
-    """Return the mean step of a variant in ms; None where it was not measured."""
-    result = session.find_result(variant)
-    return None if result is None else result.step_ms.mean
-
-
-def trial_means_ms(session: Session, variant: str) -> list[float]:
-    """Return the mean step of each measured trial of a variant in ms, without its warm-up."""
-    return [Measured(AllSteps(each)).mean_ms for each in session.trials_of(variant) if each.measured]
-
-
-def contradicting_ceiling_ms(session: Session) -> float | None:
-    """Return the shortest mean step of the ceiling's trials in ms, if they contradict each other; else None.
-
-    What else a machine does makes a step longer only, so that of 40 and 80 ms the model needs 40 at the most.
-    """
-    means_ms = trial_means_ms(session, CEILING)
-    return min(means_ms) if means_ms and max(means_ms) > _CONTRADICTS * min(means_ms) else None
-
-
-def ceiling_ms(session: Session) -> float | None:
-    """Return what a step of the model alone takes in ms, None where it was not measured.
-
-    Of rounds in which the pipeline as written was measured too; of trials that contradict each other the shortest.
-    """
-    if (shortest_ms := contradicting_ceiling_ms(session)) is not None:
-        return shortest_ms
-    written = session.find_result(AS_WRITTEN)
-    beside_ms = None if written is None else written.ceiling_ms.value
-    return mean_ms(session, CEILING) if beside_ms is None else beside_ms
-
-
-def copy_ms(session: Session) -> float | None:
-    """Return what the copy of a batch to the GPU takes in ms; None where it was not measured, or is none."""
-    written = session.find_result(AS_WRITTEN)
-    ms = None if written is None else written.device_copy.ms.value
-    return ms if ms is not None and ms > 0 else None
-
-
-def step_times(session: Session) -> StepTimes:
-    """Return what a step takes as written. The first step of an epoch does not move the median wait."""
-    written = session.find_result(AS_WRITTEN)
-    trials = [trial for trial in session.trials_of(AS_WRITTEN) if trial.measured]
-    waits = [wait_ns for trial in trials if (wait_ns := trial.after_warmup("wait_ns")) is not None]
-    counts = [trial.steps.count - trial.warmup_steps for trial in trials if trial.steps is not None]
-    return StepTimes(
-        as_written_ms=mean_ms(session, AS_WRITTEN),
-        ceiling_ms=ceiling_ms(session),
-        wait_ms=None if written is None else written.input_wait_ms.value,
-        typical_wait_ms=float(np.median(np.concatenate(waits))) / NS_PER_MS if waits else None,
-        steps=sum(counts),
-        steady=all(_is_steady(trial_means_ms(session, variant)) for variant in (AS_WRITTEN, CEILING)),
-        trains=session.diagnosis is not None and session.diagnosis.model is not None,
-        in_a_row=max(counts, default=None),
-    )
-
-
-def _is_steady(means_ms: list[float]) -> bool:
-    return not means_ms or max(means_ms) <= _STEADY * min(means_ms)
 
 
 def by_gain(found: AttemptStatistics) -> float:

@@ -61,7 +61,7 @@ def concluded(session: Session, diagnosis: Diagnosis, ended: str | None) -> Diag
             "attempts": tuple(attempts),
             "proposal": chosen.name if chosen is not None else None,
             "limits": limits.of(session, diagnosis),
-            "reached_ms": attempt_statistics.mean_ms(session, AS_WRITTEN),
+            "reached_ms": step_times.mean_ms(session, AS_WRITTEN),
             "beyond": _beyond(session, diagnosis, chosen) if ended is not None else (),
         }
     )
@@ -80,14 +80,14 @@ def proposal(found: list[AttemptStatistics]) -> AttemptStatistics | None:
 
 def headroom(session: Session) -> float | None:
     """Return how many times as fast the training step would be without input; None if unknown, or without a model."""
-    written, ceiling = attempt_statistics.mean_ms(session, AS_WRITTEN), attempt_statistics.ceiling_ms(session)
+    written, ceiling = step_times.mean_ms(session, AS_WRITTEN), step_times.ceiling_ms(session)
     return None if written is None or not ceiling else written / ceiling
 
 
 def nothing_to_gain(session: Session) -> bool:
     """Return whether no input makes the training step 3 % faster; see `step_times.at_the_model`."""
     inspection = session.diagnosis.inspection if session.diagnosis is not None else None
-    times, cores = attempt_statistics.step_times(session), session.environment.cores
+    times, cores = step_times.of(session), session.environment.cores
     return inspection is not None and bool(step_times.at_the_model(inspection, cores, times))
 
 
@@ -195,7 +195,7 @@ def _ended(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | N
         return f"{bottleneck} No fix of the input makes the training step faster.".strip()
     if chosen is None and (reason := _of_what_has_no_fix(session, diagnosis)):
         names_a_stage = diagnosis.bottleneck is not None and diagnosis.bottleneck.stage is not None
-        step_ms = attempt_statistics.mean_ms(session, AS_WRITTEN)
+        step_ms = step_times.mean_ms(session, AS_WRITTEN)
         short = step_ms is not None and step_ms < SHORT_STEP_MS
         calls = f"With steps so short, steps_per_execution={STEPS_A_CALL} in compile may be faster." if short else ""
         return " ".join(filter(None, (bottleneck if names_a_stage else "", reason, calls)))
@@ -232,11 +232,11 @@ def _none_helps(session: Session, diagnosis: Diagnosis) -> str:
 def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     """Return how long a `fit` waits for arrays or a generator, of which no edit makes another input."""
     api = diagnosis.inspection.api if diagnosis.inspection is not None else "tf.data"
-    times = attempt_statistics.step_times(session)
+    times = step_times.of(session)
     step_ms, wait_ms, begins = times.as_written_ms, times.wait_ms, times.most_wait_at_beginnings
     if api not in ("arrays", "generator") or step_ms is None or wait_ms is None:
         return ""
-    means_ms = attempt_statistics.trial_means_ms(session, AS_WRITTEN)
+    means_ms = step_times.trial_means_ms(session, AS_WRITTEN)
     fastest_ms, slowest_ms = min(means_ms), max(means_ms)
     if slowest_ms > _UNSTEADY * fastest_ms:
         between = units.ends(units.milliseconds, (fastest_ms, slowest_ms), "{}")
@@ -285,9 +285,9 @@ def _computed_beside(computes_ms: float | None, ceiling_ms: float | None) -> str
 def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None) -> tuple[str, ...]:
     if diagnosis.inspection is None or nothing_to_gain(session):
         return ()
-    written_ms, ceiling_ms = attempt_statistics.mean_ms(session, AS_WRITTEN), attempt_statistics.ceiling_ms(session)
+    written_ms, ceiling_ms = step_times.mean_ms(session, AS_WRITTEN), step_times.ceiling_ms(session)
     gained = _gain(chosen) if chosen is not None else 1.0
-    copy_ms = attempt_statistics.copy_ms(session)
+    copy_ms = step_times.copy_ms(session)
     return beyond.ideas(diagnosis.inspection, session.environment.cores, written_ms, ceiling_ms, gained, copy_ms)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_bench.diagnosis import attempt_statistics, stage_graph
+from pipeline_bench.diagnosis import stage_graph, step_times
 from pipeline_bench.model.diagnosis import CEILING, Diagnosis, Limit
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
@@ -33,15 +33,13 @@ def _model_limit(session: Session, diagnosis: Diagnosis) -> Limit:
     if found is None or found.step_ms.mean is None:
         reason = found.reason if found is not None and found.reason else "its trial has not run"
         return Limit(name="the model", text=f"not measured: {reason}")
-    return Limit(
-        name="the model", ms=attempt_statistics.ceiling_ms(session), text="on one batch that stays on the device"
-    )
+    return Limit(name="the model", ms=step_times.ceiling_ms(session), text="on one batch that stays on the device")
 
 
 def _copy_limit(session: Session) -> Iterator[Limit]:
     """Yield how long the copy of a batch takes, where one was measured: no step is shorter, even if it runs ahead."""
     copies = [trial.copied for trial in session.trials_of(CEILING) if trial.copied is not None]
-    if copies and (ms := attempt_statistics.copy_ms(session)) is not None:
+    if copies and (ms := step_times.copy_ms(session)) is not None:
         size_bytes = copies[0].size_bytes
         rate = units.size(1e3 * size_bytes / ms)
         yield Limit(name="the copy to the GPU", ms=ms, text=f"{units.size(size_bytes)} a batch, at {rate}/s")

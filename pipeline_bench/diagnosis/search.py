@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from pipeline_bench.analysis.thresholds import NEEDED_STEPS
-from pipeline_bench.diagnosis import attempt_statistics, bottleneck, conclusion, fixes, refusals, variants
+from pipeline_bench.diagnosis import bottleneck, conclusion, fixes, refusals, step_times, variants
 from pipeline_bench.diagnosis.next_trial import NextTrial
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.model.pipeline import Inspection
@@ -119,7 +119,7 @@ class Search:
         """
         cold = any(trial.inspection and trial.inspection.cold for trial in session.trials_of(AS_WRITTEN))
         cold |= any(stage.method == "cache" and (known.once or stage.anew) for stage in known.stages)
-        times, cores = attempt_statistics.step_times(session), session.environment.cores
+        times, cores = step_times.of(session), session.environment.cores
 
         def worth(look: Inspection) -> tuple[int, bool]:
             return _measured(look), bottleneck.find(look, cores, times).doubt != "stages"
@@ -130,7 +130,7 @@ class Search:
     def _judged(self, session: Session, diagnosis: Diagnosis) -> Diagnosis:
         inspection = diagnosis.inspection
         assert inspection is not None
-        times, cores = attempt_statistics.step_times(session), session.environment.cores
+        times, cores = step_times.of(session), session.environment.cores
         found = bottleneck.find(inspection, cores, times)
         complete = [look for look in _looks(session, inspection) if _measured(look) >= _measured(inspection)]
         if found.doubt == "stages" and len(complete) > 1:
@@ -171,7 +171,7 @@ def _against_doubt(session: Session, diagnosis: Diagnosis) -> Trial | None:
         fits = _charged_s(session, first) + longer_s <= left_s
         return variants.inspection_trial(session, diagnosis, again=True) if fits and not more else None
     if doubt == "steps":
-        times = attempt_statistics.step_times(session)
+        times = step_times.of(session)
         written = session.trials_of(AS_WRITTEN)
         trials = math.ceil(bottleneck.steps_wanted(times) * len(written) / times.steps) if times.steps else math.inf
         needed_s = trials * max(_charged_s(session, trial) for trial in written)

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
+from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.analysis.thresholds import DEARER_ALONE, FILLING, LEAST_CAUSE, NOT_THE_LIMIT
 from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.model.calls import KEEPING
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
 from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.model.session import Session
 from pipeline_bench.text import units
 from pipeline_bench.text.units import NS_PER_MS
 
@@ -19,6 +24,10 @@ HANDS_ON = frozenset({"range", "from_tensors", "zip", "prefetch", "repeat", "tak
 """Stages that compute nothing: on a busy machine one is the costliest of those measured, if what computes was not."""
 _OF_BEGINNINGS = 0.5
 """A median wait below this part of the mean: most of the wait lies in few steps."""
+_CONTRADICTS = 1.25
+"""Trials of one ceiling that differ by more did not measure the model alone."""
+_STEADY = 1.1
+"""Trials of the same that differ by more cannot show that a step is within some percent of its ceiling."""
 _AUTOTUNED_BATCHES = 24.0
 """What a buffer of a size that is not known holds at the most: AUTOTUNE lets one grow only when it was found empty."""
 
@@ -48,6 +57,60 @@ class StepTimes(NamedTuple):
         """Whether most of what steps wait, on average, lies in few of them: those that begin an epoch."""
         typical_ms = self.typical_wait_ms
         return typical_ms is not None and typical_ms < _OF_BEGINNINGS * (self.wait_ms or 0.0)
+
+
+def mean_ms(session: Session, variant: str) -> float | None:
+    """Return the mean step of a variant in ms; None where it was not measured."""
+    result = session.find_result(variant)
+    return None if result is None else result.step_ms.mean
+
+
+def trial_means_ms(session: Session, variant: str) -> list[float]:
+    """Return the mean step of each measured trial of a variant in ms, without its warm-up."""
+    return [Measured(AllSteps(each)).mean_ms for each in session.trials_of(variant) if each.measured]
+
+
+def ceiling_ms(session: Session) -> float | None:
+    """Return what a step of the model alone takes in ms, None where it was not measured.
+
+    Of rounds in which the pipeline as written was measured too; of trials that contradict each other the shortest.
+    """
+    means_ms = trial_means_ms(session, CEILING)
+    if _spread(means_ms) > _CONTRADICTS:  # other work makes a step longer only: of 40 and 80 ms the model needs 40
+        return min(means_ms)
+    written = session.find_result(AS_WRITTEN)
+    beside_ms = None if written is None else written.ceiling_ms.value
+    return mean_ms(session, CEILING) if beside_ms is None else beside_ms
+
+
+def copy_ms(session: Session) -> float | None:
+    """Return what the copy of a batch to the GPU takes in ms; None where it was not measured, or is none."""
+    written = session.find_result(AS_WRITTEN)
+    ms = None if written is None else written.device_copy.ms.value
+    return ms if ms is not None and ms > 0 else None
+
+
+def of(session: Session) -> StepTimes:
+    """Return what a step takes as written. The first step of an epoch does not move the median wait."""
+    written = session.find_result(AS_WRITTEN)
+    trials = [trial for trial in session.trials_of(AS_WRITTEN) if trial.measured]
+    waits = [wait_ns for trial in trials if (wait_ns := trial.after_warmup("wait_ns")) is not None]
+    counts = [trial.steps.count - trial.warmup_steps for trial in trials if trial.steps is not None]
+    return StepTimes(
+        as_written_ms=mean_ms(session, AS_WRITTEN),
+        ceiling_ms=ceiling_ms(session),
+        wait_ms=None if written is None else written.input_wait_ms.value,
+        typical_wait_ms=float(np.median(np.concatenate(waits))) / NS_PER_MS if waits else None,
+        steps=sum(counts),
+        steady=all(_spread(trial_means_ms(session, variant)) <= _STEADY for variant in (AS_WRITTEN, CEILING)),
+        trains=session.diagnosis is not None and session.diagnosis.model is not None,
+        in_a_row=max(counts, default=None),
+    )
+
+
+def _spread(means_ms: list[float]) -> float:
+    """Return the longest over the shortest; 1 where there is none."""
+    return max(means_ms, default=1.0) / min(means_ms, default=1.0)
 
 
 class Beginning(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from statistics import mean, median
+from statistics import geometric_mean, mean, median
 
 from pydantic import ValidationError
 
@@ -119,7 +119,7 @@ def _rates(found: ByVariant, variants: Sequence[Variant]) -> dict[int, float]:
     """Return the samples a second of an input by round, the mean of its variants'."""
     rounds = sorted({repeat for each in variants for repeat in found[each.name]})
     return {
-        repeat: stats.geometric_mean(
+        repeat: geometric_mean(
             [
                 1000 * batch_size(each) / found[each.name][repeat].mean_ms
                 for each in variants

@@ -179,14 +179,9 @@ def _named(column: Column, device: str) -> Column:
     return replace(column, head=column.head.format(device=device), two_lines=column.two_lines.format(device=device))
 
 
-def ceilings(session: Session) -> frozenset[str]:
-    """Return the names of the variants that are the reference others are held against."""
-    return frozenset(variant.name for variant in session.scenario.variants if variant.ceiling is None)
-
-
 def in_order(session: Session) -> list[Result]:
     """Return the results as every view lists them: in the scenario's order, the ceilings last."""
-    references = ceilings(session)
+    references = session.scenario.ceilings
     return sorted(session.results, key=lambda result: result.variant in references)
 
 

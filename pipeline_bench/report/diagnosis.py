@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pipeline_bench.analysis.conclusion import conclude
 from pipeline_bench.analysis.speedups import beyond_ceiling, is_open, may_gain, smallest
 from pipeline_bench.analysis.thresholds import PROBABLE_CLAIM
-from pipeline_bench.diagnosis import attempt_statistics
+from pipeline_bench.diagnosis import step_times
 from pipeline_bench.errors import sentence, with_stop
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange, Diagnosis, Outcome
 from pipeline_bench.model.result import Result, Speedup
@@ -201,7 +201,7 @@ def pace(session: Session, diagnosis: Diagnosis) -> str:
     takes = f"{_of_what(diagnosis)} takes {units.milliseconds(reached_ms)}"
     if diagnosis.model is None or result is None or result.input_wait_share.value is None:
         return takes
-    ceiling = units.milliseconds(attempt_statistics.ceiling_ms(session))
+    ceiling = units.milliseconds(step_times.ceiling_ms(session))
     return f"{takes}; input wait {units.share(result.input_wait_share.value)}, the model alone {ceiling}"
 
 
@@ -233,7 +233,7 @@ def speed_lines(session: Session, diagnosis: Diagnosis) -> list[str]:
         *lines,
         f"Input wait {units.share(result.input_wait_share.value)}, "
         f"host slowdown {units.share(result.host_slowdown_share.value)}, "
-        f"ceiling (the model alone) {units.milliseconds(attempt_statistics.ceiling_ms(session))}, "
+        f"ceiling (the model alone) {units.milliseconds(step_times.ceiling_ms(session))}, "
         f"accelerator utilization (AU) {units.fraction(result.accelerator_utilization.value)}.",
         *_why_missing(result),
         sentence(one_line(result.verdict.text, TEXT)),

@@ -21,7 +21,7 @@ from pipeline_bench.model.result import (
 )
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.report import activity, ceilings, machines, selftest, step_parts
+from pipeline_bench.report import activity, machines, selftest, step_parts
 from pipeline_bench.text import NAME, REASON, code_line, joined, one_line, units
 
 Fact = tuple[str, str]
@@ -386,6 +386,6 @@ def captions(session: Session, intervals: Iterable[str] = ()) -> list[str]:
         *intervals,
         *([f"the interval of one trial's {kind} util. is its instrument's own error"] if of_one else []),
         "AU, accelerator utilization: the ceiling's step time ÷ the variant's",
-        *([f"ceiling: {batch}, so its loss has no meaning"] if ceilings(session) else []),
+        *([f"ceiling: {batch}, so its loss has no meaning"] if session.scenario.ceilings else []),
         *other_work(session),
     ]

@@ -13,7 +13,6 @@ from pipeline_bench.report import (
     Column,
     Placed,
     Unit,
-    ceilings,
     columns,
     diagnosis,
     facts,
@@ -84,7 +83,7 @@ def _origin(session: Session) -> str:
 
 
 def _comparison(session: Session) -> Iterator[str]:
-    references = ceilings(session)
+    references = session.scenario.ceilings
     yield _figures(session, in_order(session))
     yield _caption(session)
     if together := machines.together(session):

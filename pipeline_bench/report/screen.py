@@ -21,7 +21,7 @@ from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.result import InconclusiveCause, Result, Verdict
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import VERDICT_STYLES, ceilings, diagnosis, facts, pipeline_tree, selftest, terminal
+from pipeline_bench.report import VERDICT_STYLES, diagnosis, facts, pipeline_tree, selftest, terminal
 from pipeline_bench.report import terminal_diagnosis as of_pipeline
 from pipeline_bench.report.layout import DETAILS, headline
 from pipeline_bench.report.terminal_table import figures_table, variant_name
@@ -209,7 +209,7 @@ def _compared(
 
 
 def _compared_results(session: Session) -> list[Result]:
-    return [result for result in session.results if result.variant not in ceilings(session)]
+    return [result for result in session.results if result.variant not in session.scenario.ceilings]
 
 
 def _limits(session: Session, width: int) -> Iterator[Text]:

@@ -16,7 +16,6 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import (
     VERDICT_STYLES,
-    ceilings,
     diagnosis,
     facts,
     in_order,
@@ -87,7 +86,7 @@ def _heading(session: Session) -> RenderableType:
 
 
 def _verdicts(session: Session) -> RenderableType:
-    references = ceilings(session)
+    references = session.scenario.ceilings
     rows = []
     for result in in_order(session):
         verdict = result.verdict
@@ -106,7 +105,7 @@ def _verdicts(session: Session) -> RenderableType:
 
 def _work(session: Session) -> RenderableType | None:
     """Return what was proven of the samples that each variant trained on; other work has a verdict for it."""
-    references = ceilings(session)
+    references = session.scenario.ceilings
     checked = [result for result in session.results if result.trials and result.variant not in references]
     lines = []
     if equal := [result for result in checked if result.work.status == "equal"]:

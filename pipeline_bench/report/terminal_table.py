@@ -19,7 +19,6 @@ from pipeline_bench.report import (
     INPUT_WAIT,
     Column,
     Unit,
-    ceilings,
     columns,
     facts,
     in_order,
@@ -157,7 +156,7 @@ def variant_name(name: str) -> str:
 
 
 def _rows(session: Session, footnotes: Footnotes) -> list[_Row]:
-    references = ceilings(session)
+    references = session.scenario.ceilings
     return [_Row(result, result.variant in references, footnotes) for result in in_order(session)]
 
 

@@ -59,7 +59,7 @@ class Checker:
         """
         found, self._found = self._found, []
         if len(found) > 1:
-            lines = [f"- {error.message} {error.hint}".rstrip() for error in found]
+            lines = [f"- {error.in_full}" for error in found]
             raise ScenarioError("\n".join([f"{self.where} has {len(lines)} errors:", *lines]))
         if found:
             raise found[0]

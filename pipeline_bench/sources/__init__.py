@@ -28,7 +28,7 @@ class RecordError(PipelineBenchError):
     """A record that cannot be read or decoded; the message names its file and which record of it."""
 
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}".rstrip()  # TensorFlow keeps of an error in Python its text alone
+        return self.in_full  # TensorFlow keeps of an error in Python its text alone
 
 
 class Batch(NamedTuple):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline_bench.errors import PipelineBenchError, sentence, with_stop
+from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.sources import RecordError, Source
 from pipeline_bench.sources.records import RecordSource, undecodable
 from pipeline_bench.text import message_of, one_line, safe_message
@@ -115,14 +115,8 @@ def enter_skipped(source: Source, session: Any, config: Any) -> None:
 def explained(error: BaseException) -> str:
     """Return the exception as a reader wants it: its type and the first line of its message that says anything."""
     if isinstance(error, PipelineBenchError):
-        return _with_hint(error.message, error.hint)
+        return error.in_full
     return f"{type(error).__name__}: {_first_line(error)}".removesuffix(": ")
-
-
-def _with_hint(message: str, hint: str) -> str:
-    if not hint:
-        return message
-    return f"{with_stop(message)} {sentence(hint)}"
 
 
 def _first_line(error: BaseException) -> str:

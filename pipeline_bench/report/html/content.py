@@ -19,7 +19,6 @@ from pipeline_bench.report import (
     Column,
     Placed,
     Unit,
-    ceilings,
     columns,
     facts,
     in_order,
@@ -53,7 +52,7 @@ class VerdictLine:
 
 def verdicts(session: Session) -> list[VerdictLine]:
     """Return a line a variant."""
-    references = ceilings(session)
+    references = session.scenario.ceilings
     return [
         VerdictLine(
             name(result.variant),

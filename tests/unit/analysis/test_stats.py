@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import geometric_mean
 
 import numpy as np
 import pytest
@@ -77,10 +78,9 @@ def test_an_interval_holds_the_mean_of_its_trials(values: list[float]) -> None:
 
 
 @given(trials)
-def test_a_ratio_and_its_inverse_have_inverse_means_and_intervals(values: list[float]) -> None:
+def test_a_ratio_and_its_inverse_have_inverse_intervals(values: list[float]) -> None:
     few = values[: stats.BOOTSTRAP_FROM_TRIALS - 1]
     inverse = [1 / value for value in few]
-    assert stats.geometric_mean(inverse) == pytest.approx(1 / stats.geometric_mean(few), rel=1e-9)
     low, high = stats.ratio_interval(few) or (0.0, 0.0)
     inverse_low, inverse_high = stats.ratio_interval(inverse) or (0.0, 0.0)
     if high < 1e100 and low > 1e-100:
@@ -156,12 +156,12 @@ def test_of_many_ratios_a_few_wild_ones_move_the_typical_one_little() -> None:
     value, (low, high) = stats.believe_ratio(ratios.tolist(), RATIO_SCATTER)
     assert low < value < high
     assert 1.01 < low < 1.03 < high < 1.05
-    assert stats.geometric_mean(ratios.tolist()) > 1.06
+    assert geometric_mean(ratios.tolist()) > 1.06
 
 
 def test_two_ratios_have_an_interval_that_is_of_use() -> None:
     value, (low, high) = stats.believe_ratio([0.75, 1.03], RATIO_SCATTER)
-    assert value == pytest.approx(stats.geometric_mean([0.75, 1.03]))
+    assert value == pytest.approx(geometric_mean([0.75, 1.03]))
     assert 0.5 < low < 0.75
     assert 1.03 < high < 1.5, "and not 6.6, as by these two alone"
 

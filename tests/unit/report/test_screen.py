@@ -17,7 +17,7 @@ from pipeline_bench.model.pipeline import ScriptTraining
 from pipeline_bench.model.result import Doubt, Precision, WorkCheck
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import PhaseMark, Track
-from pipeline_bench.report import ceilings, screen
+from pipeline_bench.report import screen
 from tests.golden import BUILT, ROOT, SESSIONS
 from tests.unit import diagnoses, sessions
 from tests.unit.console import printed
@@ -60,7 +60,7 @@ def test_every_variant_has_its_figures_and_its_limit_and_no_limit_is_cut(name: s
     session = load(ROOT / name)
     lines = shown(session)
     marked = [line for line in lines if re.search("[●■] ", line)]
-    variants = [result for result in session.results if result.variant not in ceilings(session)]
+    variants = [result for result in session.results if result.variant not in session.scenario.ceilings]
     assert len(marked) == len(variants)
     for result in variants:
         assert any(result.variant in line and result.verdict.kind in line for line in marked)
