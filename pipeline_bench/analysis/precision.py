@@ -335,7 +335,7 @@ def _next_round_s(session: Session) -> float:
     """
     took_s: dict[str, list[float]] = {}
     for record in session.trials:
-        took_s.setdefault(record.variant, []).append((record.ended_ns - record.started_ns) / 1e9)
+        took_s.setdefault(record.variant, []).append(record.took_s)
     due = round_of(session.scenario, rounds(session), 0)
     expected_s = math.fsum(math.fsum(took_s[trial.variant.name]) / len(took_s[trial.variant.name]) for trial in due)
     return expected_s * elapsed_s(session) / math.fsum(itertools.chain(*took_s.values()))

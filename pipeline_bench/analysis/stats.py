@@ -345,6 +345,25 @@ def change_interval(before: Sequence[float], after: Sequence[float], confidence:
     return (min(middle - half, low), max(middle + half, high))
 
 
+def cpu_percents(
+    at_ns: npt.NDArray[Any], cpu_seconds: npt.NDArray[Any], cores: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Floats]:
+    """Return the CPU time over wall time × cores from each sample to the next, 0 to 100, where time passed.
+
+    Args:
+        at_ns: when each sample was taken, ascending.
+        cpu_seconds: cumulative CPU seconds at those times.
+        cores: the cores that count as 100 percent.
+
+    Returns:
+        When each interval began, how long it was, both in ns, and its percentage.
+    """
+    wall_ns = np.diff(at_ns)
+    passed = wall_ns > 0
+    percent = 100e9 * np.diff(cpu_seconds)[passed] / (wall_ns[passed] * max(cores, 1))
+    return at_ns[:-1][passed], wall_ns[passed], np.clip(percent, 0.0, 100.0)
+
+
 def cpu_utilization_percent(
     at_ns: npt.ArrayLike, cpu_seconds: npt.ArrayLike, start_ns: int, end_ns: int, cores: int
 ) -> float | None:

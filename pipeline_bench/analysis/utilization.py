@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline_bench.analysis import stats
-from pipeline_bench.analysis.measured import Measured
+from pipeline_bench.analysis.measured import Measured, columns
 from pipeline_bench.analysis.precision import rounds
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, Activity, DeviceUtilization
 from pipeline_bench.model.selftest import Window
@@ -120,14 +120,15 @@ def _cpu_utilization(runs: Sequence[Measured], cores: int) -> DeviceUtilization:
     samples = 0
     reason = None
     for run in runs:
-        track = next((track for track in run.record.samples if track.metric == "cpu_seconds"), None)
-        if track is None or track.at_ns is None or track.values is None:
-            reason = track.reason if track else "the host sampler took no sample"
+        sampled = columns(run.record, "cpu_seconds")
+        if sampled is None:
+            reasons = (track.reason for track in run.record.samples if track.metric == "cpu_seconds")
+            reason = next(reasons, "the host sampler took no sample")
             continue
         first_ns, last_ns = int(run.start_ns[0]), int(run.end_ns[-1])
-        at_ns = track.at_ns.unpack()
+        at_ns, cpu_s = sampled
         near = (at_ns >= first_ns - _CPU_EDGE_NS) & (at_ns <= last_ns + _CPU_EDGE_NS)
-        value = stats.cpu_utilization_percent(at_ns[near], track.values.unpack()[near], first_ns, last_ns, cores)
+        value = stats.cpu_utilization_percent(at_ns[near], cpu_s[near], first_ns, last_ns, cores)
         if value is not None:
             percents.append(value)
             samples += int(near.sum())

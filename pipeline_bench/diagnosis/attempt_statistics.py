@@ -102,7 +102,7 @@ def seconds_a_trial(session: Session, diagnosis: Diagnosis) -> dict[str, float]:
     for trial in session.trials:
         if trial.variant != variants.INSPECTION:
             besides_s = trial.start_s(diagnosis.target.is_script) + trial.phase_s("fingerprint")
-            took_s.setdefault(trial.variant, []).append((trial.ended_ns - trial.started_ns) / 1e9 - besides_s)
+            took_s.setdefault(trial.variant, []).append(trial.took_s - besides_s)
     return {name: fmean(each) for name, each in took_s.items()}
 
 

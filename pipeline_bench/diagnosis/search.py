@@ -233,7 +233,7 @@ def _measured(inspection: Inspection) -> int:
 
 def _charged_s(session: Session, trial: TrialRecord) -> float:
     """Return how much of the budget a trial took."""
-    return (trial.ended_ns - trial.started_ns) / 1e9 - trial.start_s(_of(session).target.is_script)
+    return trial.took_s - trial.start_s(_of(session).target.is_script)
 
 
 def _of(session: Session) -> Diagnosis:

@@ -178,10 +178,21 @@ class TrialRecord(Record):
         """Whether it ended badly by itself, and not because the user interrupted it."""
         return self.status in ("failed", "stalled")
 
+    @property
+    def took_s(self) -> float:
+        """The seconds from its start to its end."""
+        return (self.ended_ns - self.started_ns) / 1e9
+
+    @property
+    def spans_ns(self) -> list[tuple[str, int, int]]:
+        """Each phase with its start and its end, where the next one begins; none of a trial that reported none."""
+        marks = sorted(self.phases, key=lambda mark: mark.at_ns)
+        ends_ns = [*(mark.at_ns for mark in marks), self.ended_ns][1:]
+        return [(mark.name, mark.at_ns, max(mark.at_ns, end)) for mark, end in zip(marks, ends_ns, strict=True)]
+
     def phase_s(self, name: PhaseName) -> float:
         """Return how many seconds it was in a phase."""
-        ends_ns = [*(mark.at_ns for mark in self.phases), self.ended_ns][1:]
-        return sum(end - mark.at_ns for mark, end in zip(self.phases, ends_ns, strict=True) if mark.name == name) / 1e9
+        return sum(end_ns - start_ns for phase, start_ns, end_ns in self.spans_ns if phase == name) / 1e9
 
     @property
     def on_gpu(self) -> bool:

@@ -8,9 +8,28 @@ from typing import NamedTuple
 from pipeline_bench.analysis import conclusion
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
+from pipeline_bench.report import COMPUTE, COPY, HOST_SLOWDOWN, INPUT_WAIT
 from pipeline_bench.text import NAME, one_line, units
 
-NAMES = ("input wait", "compute", "host slowdown", "copy")
+
+class PartStyle(NamedTuple):
+    """How reports draw a part: its block in a terminal, its mark in a legend and its pattern on a page."""
+
+    name: str
+    short: str
+    """The name where there is little room."""
+    colour: str
+    block: str
+    mark: str
+    pattern: str
+
+
+PARTS = (
+    PartStyle("input wait", "wait", INPUT_WAIT, "▓", "stripes", "/"),
+    PartStyle("compute", "compute", COMPUTE, "█", "square", ""),
+    PartStyle("host slowdown", "host", HOST_SLOWDOWN, "░", "dots", "."),
+    PartStyle("copy", "copy", COPY, "▒", "square", "x"),
+)
 """The parts of a step in their order; the copy to a GPU, where it is known, is taken out of the host slowdown."""
 
 
@@ -42,14 +61,14 @@ def of(result: Result) -> list[tuple[float, float]]:
     A part below nothing, which noise can make, has no length.
     """
     values = [max(0.0, part.share) for part in measured(result) if part.share is not None]
-    if len(values) < len(NAMES) - 1 or not sum(values):
+    if len(values) < len(PARTS) - 1 or not sum(values):
         return []
     return [(value, value / sum(values)) for value in values]
 
 
-def names(results: Iterable[Result]) -> tuple[str, ...]:
-    """Return the names of the parts that some result has."""
-    return NAMES if any(result.device_copy.share.value is not None for result in results) else NAMES[:-1]
+def drawn(results: Iterable[Result]) -> tuple[PartStyle, ...]:
+    """Return the parts that some result has."""
+    return PARTS if any(result.device_copy.share.value is not None for result in results) else PARTS[:-1]
 
 
 def copies(session: Session) -> list[tuple[str, str]]:

@@ -13,10 +13,6 @@ from rich.text import Text
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import (
-    COMPUTE,
-    COPY,
-    HOST_SLOWDOWN,
-    INPUT_WAIT,
     Column,
     Unit,
     columns,
@@ -46,7 +42,6 @@ _SMALLEST_NAME = 12
 _LIMIT_CELLS = 24
 """What a variant's limit in its row needs at least."""
 _BAR_CELLS = 22
-_PARTS = (("wait", "▓", INPUT_WAIT), ("compute", "█", COMPUTE), ("host", "░", HOST_SLOWDOWN), ("copy", "▒", COPY))
 _INTERVALS = (
     "±: the wider side of the 95 % interval over trials; its two ends where that is as much as the figure itself, or a "
     "ratio's sides differ"
@@ -251,22 +246,22 @@ def _accuracy(row: _Row) -> Text:
 
 def _legend(session: Session) -> Text:
     legend = Text("a step", justify="left")
-    *shown, copied = _PARTS
-    if len(step_parts.names(session.results)) == len(_PARTS):
-        legend.append(f" {copied[1]}", style=copied[2]).append(copied[0])
+    wait, compute, host, *copy = step_parts.drawn(session.results)
+    for part in copy:
+        legend.append(f" {part.block}", style=part.colour).append(part.short)
     legend.append("\n")
-    for name, block, colour in shown:
-        legend.append(block, style=colour).append(f"{name} ")
+    for part in (wait, compute, host):
+        legend.append(part.block, style=part.colour).append(f"{part.short} ")
     return legend
 
 
 def _bar(row: _Row) -> Text:
     """Return the step's parts as lengths; a part below nothing, which noise can make, has none."""
     bar, reached, drawn = Text(justify="left"), 0.0, 0
-    for (_, length), (_, block, colour) in zip(step_parts.of(row.result), _PARTS, strict=False):
+    for (_, length), part in zip(step_parts.of(row.result), step_parts.PARTS, strict=False):
         reached += length
         cells = round(reached * _BAR_CELLS) - drawn  # rounding the ends, not the lengths, keeps the bar's length
-        bar.append(block * cells, style=colour)
+        bar.append(part.block * cells, style=part.colour)
         drawn += cells
     return bar
 

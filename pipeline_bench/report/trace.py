@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline_bench.analysis import stats
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord, TrialSteps
 from pipeline_bench.text import NAME, TEXT, one_line
@@ -136,10 +137,9 @@ def _names(record: TrialRecord, place: Place, verdict: str) -> Iterator[Event]:
 
 
 def _phases(record: TrialRecord, place: Place) -> Iterator[Event]:
-    """Yield the phases: each lasts until the next one begins, the last one until the trial's end."""
-    marks = [("start", record.started_ns), *((phase.name, phase.at_ns) for phase in record.phases)]
-    ends = [at_ns for _, at_ns in marks[1:]] + [record.ended_ns]
-    for (name, start_ns), end_ns in zip(marks, ends, strict=True):
+    spans = record.spans_ns
+    first_ns = spans[0][1] if spans else record.ended_ns
+    for name, start_ns, end_ns in (("start", record.started_ns, first_ns), *spans):
         if end_ns > start_ns:
             yield complete(one_line(name, NAME), "phase", place.us(start_ns), end_ns - start_ns, place.phases)
 
@@ -263,7 +263,7 @@ def _counters(record: TrialRecord, place: Place, cores: int) -> Iterator[Event]:
         name, unit = _name_and_unit(track.metric)
         if track.metric == _CPU_SECONDS:
             name, unit = "CPU utilization, this trial", "percent"
-            at_ns, values = _cpu_percent(at_ns, values, cores)
+            at_ns, _, values = stats.cpu_percents(at_ns, values, cores)
         yield from _counter(f"{name} ({one_line(track.source, NAME)})", unit, at_ns, values, place)
     for depth in record.queue_depths:
         name = f"queue {one_line(depth.name, NAME)}, elements of {depth.capacity}"
@@ -275,14 +275,6 @@ def _name_and_unit(metric: str) -> tuple[str, str]:
     unit = _UNITS.get(ending)
     name = _NAMES.get(metric) or (stem if unit else metric).replace("_", " ")
     return one_line(name, NAME), unit or "value"
-
-
-def _cpu_percent(at_ns: Stamps, cpu_seconds: npt.NDArray[Any], cores: int) -> tuple[Stamps, npt.NDArray[Any]]:
-    """Return the CPU time between two samples over wall time × cores, stamped with the first of them."""
-    wall_ns = np.diff(at_ns)
-    used = wall_ns > 0
-    percent = 100e9 * np.diff(cpu_seconds)[used] / (wall_ns[used] * max(cores, 1))
-    return at_ns[:-1][used], np.clip(percent, 0.0, 100.0)
 
 
 def _counter(name: str, unit: str, at_ns: Stamps, values: npt.NDArray[Any], place: Place) -> Iterator[Event]:

@@ -170,4 +170,4 @@ def _outcome(record: TrialRecord) -> list[str]:
     if record.step_ns.size:
         parts.append(f"{units.milliseconds(float(record.step_ns.mean()) / 1e6)} a step")
     steps = record.steps.count if record.steps is not None else 0
-    return [*parts, units.count(steps, "step"), units.seconds((record.ended_ns - record.started_ns) / 1e9)]
+    return [*parts, units.count(steps, "step"), units.seconds(record.took_s)]

@@ -132,8 +132,7 @@ class SessionProgress:
         row.running, row.fraction, row.finished = False, 0.0, row.finished + 1
         row.failed = row.failed or record.status != "ok"
         if record.status == "ok":
-            took_s = (record.ended_ns - record.started_ns) / 1e9
-            self._took_s.setdefault(trial.variant.name, []).append(took_s)
+            self._took_s.setdefault(trial.variant.name, []).append(record.took_s)
         for result in session.results:
             other = self.rows.get(result.variant)
             if other is not None and result.trials:

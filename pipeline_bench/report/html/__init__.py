@@ -22,7 +22,7 @@ from pipeline_bench.report import PLACEMENT_METHOD, facts, in_order, pipeline_tr
 from pipeline_bench.report import diagnosis as words
 from pipeline_bench.report.html import content, diagnosis, plots
 from pipeline_bench.report.html.distribution import autotune, distribution, epochs
-from pipeline_bench.report.html.elements import Plot, json_block, name
+from pipeline_bench.report.html.elements import SHADES, Plot, json_block, name
 from pipeline_bench.report.html.lanes import Clock, read_steps
 from pipeline_bench.report.html.timeline import timeline
 from pipeline_bench.text import TEXT, one_line, units
@@ -89,17 +89,16 @@ def fragment(session: Session) -> str:
     Each step's parts are drawn as boxes of plain HTML.
     """
     template = "notebook.html" if session.diagnosis is None else "diagnosis_notebook.html"
-    colours = [colour for _, colour, _, _ in plots.PARTS]
     parts = [  # in the order of the table's rows
         [
-            (colour, round(100 * length, 2), f"{part}: {units.share(value)}")
-            for part, colour, (value, length) in zip(step_parts.NAMES, colours, step_parts.of(result), strict=False)
+            (SHADES[part.colour], round(100 * length, 2), f"{part.name}: {units.share(value)}")
+            for part, (value, length) in zip(step_parts.PARTS, step_parts.of(result), strict=False)
             if value
         ]
         for result in in_order(session)
     ]
-    table, legend = content.figures(session), zip(step_parts.names(session.results), colours, strict=False)
-    return _page(template, session, table=table, parts=parts, legend=legend)
+    legend = [(part.name, SHADES[part.colour]) for part in step_parts.drawn(session.results)]
+    return _page(template, session, table=content.figures(session), parts=parts, legend=legend)
 
 
 def _page(template: str, session: Session, **values: Any) -> str:

@@ -156,7 +156,7 @@ def trials(session: Session, clock: Clock, steps: Mapping[int, ChartSteps]) -> T
         rows,
         ("trial", lambda row: trial_name(row[0])),
         ("began, s", lambda row: f"{clock.seconds(row[0].started_ns):.1f}"),
-        ("took", lambda row: units.seconds((row[0].ended_ns - row[0].started_ns) / 1e9)),
+        ("took", lambda row: units.seconds(row[0].took_s)),
         ("status", lambda row: Cell(row[0].status, "", row[0].reason if row[0].status != "ok" else None)),
         ("steps", lambda row: str(row[1].count) if row[1] is not None else units.NOT_MEASURED),
         ("first step", lambda row: units.seconds(row[0].first_step_s)),

@@ -62,7 +62,7 @@ DARK_BACKGROUND = "#14171b"
 ON_COLOUR = "#101215"
 
 # Vermilion, bluish green and amber: red, green and yellow moved apart for readers who confuse red and green.
-_SHADES = {
+SHADES = {
     "red": "#d9552b",
     "green": "#1f9a73",
     "yellow": "#bd8a00",
@@ -71,15 +71,14 @@ _SHADES = {
     "bright_black": "#808994",
     "bold red": "#d9552b",
 }
-INPUT_WAIT = _SHADES[report.INPUT_WAIT]
-COMPUTE = _SHADES[report.COMPUTE]
-HOST_SLOWDOWN = _SHADES[report.HOST_SLOWDOWN]
-COPY = _SHADES[report.COPY]
+INPUT_WAIT = SHADES[report.INPUT_WAIT]
+COMPUTE = SHADES[report.COMPUTE]
+HOST_SLOWDOWN = SHADES[report.HOST_SLOWDOWN]
 UTILIZATION = COMPUTE
 """Of AU, which is the compute part of a step."""
 DEVICE = "#3f7fd0"
-NEUTRAL = _SHADES["bright_black"]
-VERDICTS: dict[VerdictKind, str] = {kind: _SHADES[colour] for kind, colour in report.VERDICT_STYLES.items()}
+NEUTRAL = SHADES["bright_black"]
+VERDICTS: dict[VerdictKind, str] = {kind: SHADES[colour] for kind, colour in report.VERDICT_STYLES.items()}
 _VARIANTS = ("#3f7fd0", "#c2701f", "#2a8f8f", "#a65fb8", "#8a8420", "#c75a86")
 _DASHES = ("solid", "dash", "dot", "dashdot")
 PHASES = {"import": "#808994", "build": "#8a8420", "evaluate": "#7373d1", "trace": "#7373d1"}
@@ -88,7 +87,7 @@ PHASES = {"import": "#808994", "build": "#8a8420", "evaluate": "#7373d1", "trace
 
 def every_shade() -> set[str]:
     """Return each colour that a page draws with."""
-    return {*_SHADES.values(), *_VARIANTS, *PHASES.values(), DEVICE}
+    return {*SHADES.values(), *_VARIANTS, *PHASES.values(), DEVICE}
 
 
 def of_variant(index: int) -> tuple[str, str]:

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.analysis import thresholds
-from pipeline_bench.model import Series
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
@@ -34,16 +33,9 @@ BELOW, _WITHIN = -0.6, 0.5
 """The strip's lower end, and the middle of its boxes, which are from 0 to 1: triangles stand below them."""
 
 
-def phases(record: TrialRecord) -> list[tuple[str, int, int]]:
-    """Name, start and end (ns) of each phase, in order; a trial that reports none has none."""
-    marks = sorted(record.phases, key=lambda mark: mark.at_ns)
-    ends = [*(mark.at_ns for mark in marks[1:]), record.ended_ns]
-    return [(mark.name, mark.at_ns, max(mark.at_ns, end)) for mark, end in zip(marks, ends, strict=False)]
-
-
 def shade(record: TrialRecord, clock: Clock) -> Json:
     """Return where the trial trained, behind all lanes; the whole trial, where its phases are not known."""
-    trained = [(start, end) for phase, start, end in phases(record) if phase == "train"]
+    trained = [(start, end) for phase, start, end in record.spans_ns if phase == "train"]
     start_ns, end_ns = (trained[0][0], trained[-1][1]) if trained else (record.started_ns, record.ended_ns)
     return {
         "type": "rect",
@@ -63,9 +55,8 @@ def boxes(records: Sequence[TrialRecord], clock: Clock, order: Mapping[str, int]
     """Return a box a phase: the training in its variant's colour, the rest in the phase's."""
     corners: dict[tuple[str, str], Json] = defaultdict(lambda: {"x": [], "y": []})
     for record in records:
-        spans = phases(record) if len(records) <= PHASED_TRIALS else []
-        spans = spans or [("train", record.started_ns, record.ended_ns)]
-        for phase, start_ns, end_ns in spans:
+        spans = record.spans_ns if len(records) <= PHASED_TRIALS else []
+        for phase, start_ns, end_ns in spans or [("train", record.started_ns, record.ended_ns)]:
             colour = elements.PHASES.get(phase, elements.NEUTRAL)
             said = label(phase)
             if phase == "train":
@@ -130,7 +121,7 @@ def _middle(record: TrialRecord, clock: Clock) -> float:
 def _fitting(record: TrialRecord, clock: Clock) -> str:
     """Return the trial's name, where its box has room for it on a wide screen."""
     text = label(record.variant, 11)
-    width_px = _WIDTH_PX * (record.ended_ns - record.started_ns) / 1e9 / clock.span_s
+    width_px = _WIDTH_PX * record.took_s / clock.span_s
     return text if width_px >= _LETTER_PX * min(len(record.variant), 11) + _PAD_PX else ""
 
 
@@ -176,7 +167,7 @@ def legend(
 ) -> tuple[Legend, ...]:
     """Return the legend of the colours that are drawn."""
     used = sorted({record.variant for record in records}, key=lambda variant: order.get(variant, len(order)))
-    met = {phase for record in records for phase, _, _ in phases(record)} if len(records) <= PHASED_TRIALS else set()
+    met = {phase for record in records for phase, _, _ in record.spans_ns} if len(records) <= PHASED_TRIALS else set()
     shown = [Legend(name(variant), colour_of(variant, order)[0], colour_of(variant, order)[1]) for variant in used]
     shown += [Legend(phase, colour) for phase, colour in elements.PHASES.items() if phase in met]
     if has_lanes:
@@ -262,13 +253,10 @@ def read_steps(record: TrialRecord, clock: Clock) -> ChartSteps | None:
     return ChartSteps(clock.seconds(start_ns), step_ms, wait, record.warmup_steps, busy, weights)
 
 
-def read_track(at_ns: Series | None, values: Series | None, clock: Clock) -> tuple[Floats, Floats] | None:
-    """Times in seconds and finite values of a track; None where it has none."""
-    if at_ns is None or values is None:
-        return None
-    at, read = at_ns.unpack(), np.asarray(values.unpack(), dtype=np.float64)
-    finite = np.isfinite(read)
-    return (clock.seconds(at[finite]), read[finite]) if finite.any() else None
+def finite(at_ns: npt.NDArray[Any], values: npt.NDArray[Any], clock: Clock) -> tuple[Floats, Floats] | None:
+    """Return the times in seconds and the values that are finite; None where none is."""
+    kept = np.isfinite(values)
+    return (clock.seconds(at_ns[kept]), values[kept].astype(np.float64)) if kept.any() else None
 
 
 def bins(at_s: Floats, count: int) -> npt.NDArray[np.intp]:

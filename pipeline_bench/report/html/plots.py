@@ -145,15 +145,6 @@ def _sources(session: Session, results: Sequence[Result]) -> str:
     return f"{kind} utilization, as the device reports it over the measured steps: {instruments}. {more}{rest}"
 
 
-PARTS = (
-    ("input wait", elements.INPUT_WAIT, "stripes", "/"),
-    ("compute", elements.COMPUTE, "square", ""),
-    ("host slowdown", elements.HOST_SLOWDOWN, "dots", "."),
-    ("copy", elements.COPY, "square", "x"),
-)
-"""The parts of a step in their order: name, colour, mark in the legend, plotly's pattern."""
-
-
 def split(results: Sequence[Result]) -> Plot | None:
     """Return what each variant's mean step is made of; None where no variant has all of its parts."""
     measured = [(result, step_parts.measured(result)) for result in results]
@@ -161,7 +152,7 @@ def split(results: Sequence[Result]) -> Plot | None:
     if not drawn_of:
         return None
     shown = [result for result, _ in drawn_of]
-    drawn = PARTS[: len(step_parts.names(shown))]
+    drawn = step_parts.drawn(shown)
     parts = [[max(0.0, part.ms or 0.0) for part in own[: len(drawn)]] for _, own in drawn_of]
     names = [result.variant for result in shown]
     totals = [result.step_ms.mean or sum(part.ms or 0.0 for part in own) for result, own in drawn_of]
@@ -173,19 +164,19 @@ def split(results: Sequence[Result]) -> Plot | None:
         for _, own in drawn_of
     ]
     data = [
-        _bar(index, [part[index] for part in parts], [text[index] for text in texts], names)
-        for index in range(len(drawn))
+        _bar(part, [own[index] for own in parts], [text[index] for text in texts], names)
+        for index, part in enumerate(drawn)
     ]
-    legend = tuple(Legend(part, colour, mark) for part, colour, mark, _ in drawn)
+    legend = tuple(Legend(part.name, elements.SHADES[part.colour], part.mark) for part in drawn)
     alt = "What a mean step is made of. " + _sentences(
-        shown, [", ".join(f"{PARTS[i][0]} {text}" for i, text in enumerate(own)) for own in texts]
+        shown, [", ".join(f"{part.name} {text}" for part, text in zip(drawn, own, strict=True)) for own in texts]
     )
     method = (
         "Input wait: blocked for the batch, timed in the step itself. Compute: the ceiling, the same model on a batch "
         "that already sits on the device. Host slowdown: the rest, which noise can take below nothing; it is then not "
         "drawn. Shares are of mean steps, so that bursts count."
     )
-    if len(drawn) == len(PARTS):
+    if len(drawn) == len(step_parts.PARTS):
         method += (
             " Copy: that of the batch to the GPU, where the step makes it; the bar of the host slowdown is without it, "
             "and the table's figure with it."
@@ -205,11 +196,10 @@ def split(results: Sequence[Result]) -> Plot | None:
     return Plot("split", "Where a step's time goes", alt, method, data, plot, table, legend)
 
 
-def _bar(index: int, values: Sequence[float], texts: Sequence[str], names: Sequence[str]) -> Json:
-    part, colour, _, shape = PARTS[index]
+def _bar(part: step_parts.PartStyle, values: Sequence[float], texts: Sequence[str], names: Sequence[str]) -> Json:
     return elements.bars(
-        part,
-        (colour, shape),
+        part.name,
+        (elements.SHADES[part.colour], part.pattern),
         values,
         [-row - 0.1 for row in range(len(values))],
         width=0.46,

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from pipeline_bench.analysis import measured, stats
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report.html import elements, lanes
@@ -87,13 +88,13 @@ def _lanes(
     depth: Lines = defaultdict(Line)
     least = max(1, min(_FEWEST_POINTS, 2 * POINTS // len(records)))
     for index, record in enumerate(records):
-        span_s = max(record.ended_ns - record.started_ns, 1) / 1e9
+        span_s = max(record.took_s, 1e-9)
         points = max(least, round(POINTS * span_s / clock.span_s))
         key = record.variant
         _add(device[key, "device"], _device(session, record, clock, steps.get(index)), points)
         _add(machine[key, "machine"], _track(record, "machine_cpu_percent", clock), points)
         for queue in record.queue_depths:
-            read = lanes.read_track(queue.at_ns, queue.size, clock)
+            read = lanes.finite(queue.at_ns.unpack(), queue.size.unpack(), clock)
             share = read and (read[0], 100 * read[1] / max(queue.capacity, 1))
             _add(depth[key, queue.name], share, points)
         if index in steps:
@@ -152,21 +153,16 @@ def _device(
         return steps.at_s, np.clip(100 * steps.busy_ms / np.maximum(steps.step_ms, 1e-9), 0, 100)
     if _kind(session, record) == "gpu":
         return _track(record, "device_utilization_percent", clock)
-    read = _track(record, "cpu_seconds", clock)
-    if read is None or len(read[0]) < 2:  # noqa: PLR2004 - a rate is between two
+    sampled = measured.columns(record, "cpu_seconds")
+    if sampled is None:
         return None
-    at_s, cpu_s = lanes.ascending(*read)
-    wall_s = np.diff(at_s)
-    apart = wall_s > 0
-    percent = 100 * np.diff(cpu_s)[apart] / (wall_s[apart] * max(session.environment.cores, 1))
-    return (at_s[:-1] + wall_s / 2)[apart], np.clip(percent, 0, 100)
+    at_ns, wall_ns, percent = stats.cpu_percents(*sampled, session.environment.cores)
+    return lanes.finite(at_ns + wall_ns / 2, percent, clock)
 
 
 def _track(record: TrialRecord, metric: str, clock: Clock) -> tuple[Floats, Floats] | None:
-    """Return the metric's samples; where two instruments took some, those of the one that took more."""
-    tracks = [track for track in record.samples if track.metric == metric and track.at_ns is not None]
-    best = max(tracks, key=lambda track: track.at_ns.count if track.at_ns else 0, default=None)
-    return lanes.read_track(best.at_ns, best.values, clock) if best is not None else None
+    sampled = measured.columns(record, metric)
+    return sampled and lanes.finite(*sampled, clock)
 
 
 def _layout(drawn: Sequence[Lane], height: int, clock: Clock) -> Json:
