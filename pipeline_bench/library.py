@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_bench.analysis.precision import length_keys, until_decided
+from pipeline_bench.analysis.goal import length_keys, until_decided
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, LEAST_BUDGET_S, MOST_BUDGET_S, Diagnosis
 from pipeline_bench.model.pipeline import Target

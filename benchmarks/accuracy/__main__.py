@@ -29,7 +29,7 @@ import numpy as np
 from benchmarks.accuracy import cases
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.loads import LOADS, beside
-from pipeline_bench.analysis.precision import DECIDING_BUDGET_S, until_decided
+from pipeline_bench.analysis.goal import DECIDING_BUDGET_S, until_decided
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import load

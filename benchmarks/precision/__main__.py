@@ -29,7 +29,8 @@ from scipy.stats import binomtest
 
 from benchmarks import keep, kept
 from benchmarks.precision.plugin import install
-from pipeline_bench.analysis import precision, stats
+from pipeline_bench.analysis import stats
+from pipeline_bench.analysis.goal import parse_goal
 from pipeline_bench.model.session import Session
 from pipeline_bench.run.comparison import compare
 from pipeline_bench.run.observer import Observer
@@ -55,7 +56,7 @@ def scenario(first: dict[str, int], *others: dict[str, int], steps: int, repeats
 
 
 def run(what: Scenario, goal: str | None = None, budget_s: float | None = None) -> Session:
-    wanted = None if goal is None else precision.parse_goal(goal, budget_s)
+    wanted = None if goal is None else parse_goal(goal, budget_s)
     with tempfile.TemporaryDirectory() as folder:
         return compare(what, Path(folder), Observer(), precision=wanted).session
 

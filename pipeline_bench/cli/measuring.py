@@ -150,7 +150,7 @@ def _goal(
     precision: str | None, budget_s: float | None, given: dict[str, float], settings: list[str]
 ) -> Precision | None:
     """Return until when rounds are added; None where the plan is fixed by its length."""
-    from pipeline_bench.analysis.precision import length_keys, parse_goal, until_decided
+    from pipeline_bench.analysis.goal import length_keys, parse_goal, until_decided
 
     if precision is not None:
         return parse_goal(precision, budget_s)

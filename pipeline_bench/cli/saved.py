@@ -125,7 +125,7 @@ def diff(
     """Show what changed between two sessions. Exit 0: no gate failed. 1: one failed. 2: no comparison possible."""
     from pipeline_bench.analysis.difference import between
     from pipeline_bench.analysis.gates import Limits
-    from pipeline_bench.analysis.precision import share
+    from pipeline_bench.analysis.goal import share
     from pipeline_bench.model.session import find, load
     from pipeline_bench.report import difference as reports
 

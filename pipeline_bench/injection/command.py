@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline_bench.injection import OUT_VARIABLE, PACKAGE_VARIABLE
 from pipeline_bench.system import job_control
-from pipeline_bench.system.files import RUN_VARIABLE, ScratchFolder, remove_own
+from pipeline_bench.system.files import ScratchFolder, remove_own
+from pipeline_bench.system.user_folders import RUN_VARIABLE
 
 if TYPE_CHECKING:
     from pipeline_bench.injection.command_result import EndedCommand

@@ -22,8 +22,8 @@ from pipeline_bench.injection import OUT_VARIABLE, no_collection, process_record
 from pipeline_bench.injection.functions import Call, Functions
 from pipeline_bench.injection.loop_locations import Line
 from pipeline_bench.injection.watched_loops import WatchedLoops
-from pipeline_bench.system.files import RUN_VARIABLE
 from pipeline_bench.system.interrupts import raised_by_handler
+from pipeline_bench.system.user_folders import RUN_VARIABLE
 
 KEPT_TRAININGS = 10
 """Sessions that a process keeps; of more trainings, each of which is a call of `fit`, only their number."""

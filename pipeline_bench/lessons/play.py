@@ -19,7 +19,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
-from pipeline_bench.analysis.precision import until_decided
+from pipeline_bench.analysis.goal import until_decided
 from pipeline_bench.errors import PipelineBenchError, sentence
 from pipeline_bench.lessons.engine import Answer, Ask, Compare, Lesson, Part, Played, Run, Say, Show, Tell, Try
 from pipeline_bench.model.session import Session

@@ -11,7 +11,8 @@ from pydantic import Field
 
 from pipeline_bench.model import Record, Series
 from pipeline_bench.model.trial import Track
-from pipeline_bench.system.files import user_folder, write_atomically
+from pipeline_bench.system.files import write_atomically
+from pipeline_bench.system.user_folders import user_folder
 from pipeline_bench.text import Line, read_text
 
 Unit = Literal["share", "ratio", "ms", "percent", "us", "cores", "mib_per_s", "word"]

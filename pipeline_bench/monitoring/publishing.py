@@ -24,7 +24,7 @@ from pipeline_bench.run.trial_log import used_percent
 from pipeline_bench.samplers import Reading
 from pipeline_bench.samplers.host import MACHINE_CPU
 from pipeline_bench.samplers.nvml_metrics import UTILIZATION
-from pipeline_bench.system import files
+from pipeline_bench.system import user_folders
 
 _PERIOD_NS = 10**9
 Latest = Callable[[str], list[Reading]]
@@ -41,7 +41,7 @@ class Publisher:
     """
 
     def __init__(self, name: str, device: str, latest: Latest) -> None:
-        run = os.environ.get(files.RUN_VARIABLE, "")
+        run = os.environ.get(user_folders.RUN_VARIABLE, "")
         self._status = JobStatus(name=name, pid=os.getpid(), run=run, started_s=time.time(), device=device)
         self._latest = latest
         self._cores = environment.usable_cores()
@@ -58,7 +58,7 @@ class Publisher:
             self._path = None
 
     def _open(self) -> None:
-        folder = files.runtime_folder_to_write()
+        folder = user_folders.runtime_folder_to_write()
         if folder is None:
             return
         jobs.sweep(folder)

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.system.files import user_folder, write_atomically
+from pipeline_bench.system.files import write_atomically
+from pipeline_bench.system.user_folders import user_folder
 from pipeline_bench.text import NAME, one_line, units
 
 _COMPILERS = ("cc", "gcc", "clang")

@@ -214,7 +214,7 @@ def compare(
         observer: hears of every trial; called in this thread.
         command: the command line, for the record; by default this process's own.
         launcher: ``fresh`` starts an interpreter for each trial where the fork server is not wanted.
-        precision: add rounds of repeats until the speed-ups are known this well; see `precision.parse_goal`.
+        precision: add rounds of repeats until the speed-ups are known this well; see `goal.parse_goal`.
         expose_servers: let servers of TensorFlow's be reached from other machines where that cannot be prevented.
         host: which of several hosts this is.
         gate: lets each trial begin.

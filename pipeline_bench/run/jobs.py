@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline_bench.model.job import JobStatus
-from pipeline_bench.system import files
+from pipeline_bench.system import files, user_folders
 from pipeline_bench.text import read_text
 
 ENDING = ".job.json"
@@ -51,8 +51,8 @@ def find_jobs() -> tuple[list[WatchedJob], list[str]]:
     """Return the jobs, those that run first and the latest first, and why a folder could not be looked into."""
     jobs: list[WatchedJob] = []
     problems = []
-    for folder in files.runtime_folders():
-        refused = files.distrust(folder)
+    for folder in user_folders.runtime_folders():
+        refused = user_folders.distrust(folder)
         if refused is not None:
             problems.append(f"{folder} is left alone: {refused}; set XDG_RUNTIME_DIR to a folder of your own")
             continue

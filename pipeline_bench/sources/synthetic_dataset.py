@@ -23,7 +23,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from pipeline_bench.errors import PipelineBenchError, UsageError
-from pipeline_bench.system.files import user_folder
+from pipeline_bench.system.user_folders import user_folder
 
 Kind = Literal["tfrecord", "image_folder", "npz", "csv"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

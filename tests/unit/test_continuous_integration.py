@@ -14,7 +14,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from pipeline_bench.analysis.precision import share
+from pipeline_bench.analysis.goal import share
 from pipeline_bench.cli import app
 from pipeline_bench.model.difference import Condition, Difference, Gate, Ratio, Shift, Side
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pipeline_bench.analysis import interference
 from pipeline_bench.analysis.difference import between
 from pipeline_bench.analysis.gates import Limits
-from pipeline_bench.analysis.precision import share
+from pipeline_bench.analysis.goal import share
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.difference import Gate, Outcome
 from pipeline_bench.model.events import Work

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_bench.analysis import precision, stats
+from pipeline_bench.analysis.goal import until_decided
 from pipeline_bench.analysis.precision import OpenQuestion
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.analysis.thresholds import CERTAIN_CLAIM, RATIO_SCATTER, SAME_JOB_SCATTER, TIE
@@ -77,19 +78,6 @@ def spread(share: float, variant: str = "tf_data") -> StepMs:
 def but(step_ms: StepMs, *failing: str, from_repeat: int = 0) -> StepMs:
     """The same, with variants that fail."""
     return lambda trial: None if trial.variant.name in failing and trial.repeat >= from_repeat else step_ms(trial)
-
-
-@pytest.mark.parametrize("given", ["0", "0%", "0.05%", "51%", "100%", "0.6"])
-def test_a_goal_that_makes_no_sense_is_refused_with_the_bounds(given: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        precision.parse_goal(given, None)
-    assert repr(given) in refused.value.message
-    assert "from 0.1% to 50%" in refused.value.hint
-
-
-def test_a_goal_is_a_share_and_without_a_budget_has_the_default() -> None:
-    assert precision.parse_goal("2%", 60) == Precision(goal=0.02, budget_s=60)
-    assert precision.parse_goal("0.02", None).budget_s == precision.DEFAULT_BUDGET_S
 
 
 def test_a_scenario_of_a_ceiling_alone_has_nothing_to_narrow() -> None:
@@ -308,7 +296,7 @@ def test_stopping_where_it_is_narrow_leaves_the_interval_true(
 
 def undecided(budget_s: float = 600.0) -> Session:
     session = new(of=scenario("feed_dict", "tf_data", repeats=1))
-    return session.model_copy(update={"precision": precision.until_decided(budget_s)})
+    return session.model_copy(update={"precision": until_decided(budget_s)})
 
 
 def test_the_looks_are_few_and_ever_further_apart() -> None:
@@ -350,24 +338,6 @@ def test_what_cannot_be_told_ends_with_the_budget_and_is_named() -> None:
     named = [words.split(" against ") for words in precision.open_words(found).split(", ")]
     pairs = [frozenset(words) for words in named]
     assert len(pairs) == len(set(pairs)), "each pair once, whichever of the two is the fastest"
-
-
-def test_a_default_budget_is_a_minute() -> None:
-    assert precision.until_decided() == Precision(goal=None, budget_s=60.0)
-
-
-@pytest.mark.parametrize(
-    ("run_keys", "settings", "fixed"),
-    [
-        ({"steps": 5}, [], ["run.steps"]),
-        ({}, ["run.repeats=3", "source.batch_size=3"], ["run.repeats"]),
-        ({"seed": 1}, ["model.steps=3"], []),
-    ],
-)
-def test_a_length_that_a_user_gives_fixes_the_plan(
-    run_keys: dict[str, int], settings: list[str], fixed: list[str]
-) -> None:
-    assert precision.length_keys(run_keys, settings) == fixed
 
 
 @pytest.mark.parametrize("scatter", [0.03, 0.1, 0.3])

@@ -18,7 +18,7 @@ from pipeline_bench.monitoring.summary import summarise
 from pipeline_bench.run import jobs
 from pipeline_bench.run.jobs import WatchedJob
 from pipeline_bench.samplers import Reading
-from pipeline_bench.system import files
+from pipeline_bench.system import user_folders
 
 MS = 10**6
 FIGURES = summarise(Totals(100, 400 * MS, 100, 100 * MS, 400 * MS), (12.0, "CPU time"), None)
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of this test's jobs: no other is looked into."""
     own = tmp_path / "own"
     own.mkdir(mode=0o700)
-    monkeypatch.setattr(files, "_runtime_places", lambda: iter([own / "jobs"]))
+    monkeypatch.setattr(user_folders, "_runtime_places", lambda: iter([own / "jobs"]))
     return own / "jobs"
 
 
@@ -100,10 +100,10 @@ def test_the_cpu_of_a_job_without_a_gpu_is_its_time_over_the_cores() -> None:
 
 LIVES = """
 import sys, time
-from pipeline_bench.system import files
+from pipeline_bench.system import user_folders
 from pathlib import Path
 folder = Path(sys.argv[1])
-files._runtime_places = lambda: iter([folder])
+user_folders._runtime_places = lambda: iter([folder])
 from tests.unit.run.test_jobs import FIGURES, publisher
 from pipeline_bench.monitoring.steps import Totals
 job = publisher()
