@@ -1,8 +1,8 @@
-"""A trial as figures are taken of it: its steps after warm-up, what was sampled meanwhile, and what other work took.
+"""The steps of a trial that figures are computed from, what was sampled during them, and what other work took of them.
 
-Steps are left out at a level: those that lie in windows in which other programs took more than so much of the CPU. It
-is the same level for every trial of a session, the one that by its number of rounds and by what was taken in them
-leaves the figures known best; what the figures come to has no part in the choice.
+A step is left out if other programs took more of the CPU during it than a level allows. All trials of a session have
+the same level: the one at which the figures should have the narrowest intervals, by the number of rounds that are left
+and by what was taken in them. The figures' values have no part in this choice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DeviceKind = Literal["cpu", "gpu", "emulated"]
 Figure = Literal["wait", "utilization", "host", "ratio"]
 
 _FEWEST_ROUNDS = 2
-"""An interval needs as many, of a variant and its ceiling, and of it and the baseline."""
+"""The rounds that an interval needs: of a variant with its ceiling, and of a variant with the baseline."""
 
 # By how much other work may have moved a figure: about one standard deviation of the error, as a share of the step, of
 # a trial from which others took all of the CPU that they could get all the time; half of it where they took half.
@@ -86,7 +86,7 @@ def cpu_shares(record: TrialRecord) -> tuple[float, float] | None:
 
 
 def _taken(record: TrialRecord, cores: int, times_ns: Times) -> Floats:
-    """Return what was taken from a trial at these times, 0 to 1; 0 where the samplers have no figure.
+    """Return the share of the CPU that was taken from a trial at each of these times, 0 to 1; 0 if not sampled.
 
     The samplers report, for every short window, what other processes and the hypervisor took of the machine's CPU, and
     how long the control group's quota held the trial up. A time after the last window belongs to that one.
@@ -95,7 +95,7 @@ def _taken(record: TrialRecord, cores: int, times_ns: Times) -> Floats:
 
 
 def _taken_between(record: TrialRecord, cores: int, begins_ns: Times, ends_ns: Times) -> Floats:
-    """Return what was taken from a trial on average from each of these times to its end, 0 to 1."""
+    """Return the mean share of the CPU that was taken from a trial between each begin and its end, 0 to 1."""
     windows = _taken_windows(record, cores)
     if windows is None:
         return np.zeros(begins_ns.size)
@@ -108,7 +108,7 @@ def _taken_between(record: TrialRecord, cores: int, begins_ns: Times, ends_ns: T
 
 
 def _taken_windows(record: TrialRecord, cores: int) -> tuple[Times, Floats] | None:
-    """Return when each window of the samplers ended, and what was taken from a trial in it; None: no figure."""
+    """Return the end of each window of the samplers, and the share that was taken in it; None if not sampled."""
     machine = _known(record, "machine_cpu_percent")
     if machine is None:
         return None
@@ -167,7 +167,7 @@ def _growth(track: tuple[Times, Floats] | None, until_ns: Times) -> Floats:
 
 @dataclass(frozen=True)
 class AllSteps:
-    """The steps of one good trial after its warm-up, whatever others took from them.
+    """All steps of one good trial after its warm-up.
 
     Attributes:
         record: the trial, of which `TrialRecord.measured` is true.
@@ -205,7 +205,7 @@ class AllSteps:
 
 @dataclass(frozen=True)
 class Measured:
-    """The measured steps of one trial, warm-up left out, and those that others took too much from.
+    """The steps of one trial that count: after warm-up, without those that others took too much of the CPU from.
 
     Attributes:
         every: all of its steps, read once for all levels.
@@ -319,7 +319,7 @@ Pair = tuple[Measured, Measured]
 
 
 def of(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> ByVariant:
-    """Return the measured steps of the good trials at the level that leaves the figures known best.
+    """Return the measured steps of the good trials, at the level with the smallest uncertainty (see the module).
 
     Args:
         scenario: as resolved.
@@ -337,7 +337,7 @@ def of(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> ByVaria
 
 
 def pairs(found: ByVariant, variant: Variant) -> list[Pair]:
-    """Return the trials of a variant that have one of its ceiling in their round, with that, by round."""
+    """Return each trial of a variant with the trial of its ceiling in the same round, where there is one, by round."""
     own = found[variant.name]
     ceilings = found.get(variant.ceiling, {}) if variant.ceiling else {}
     return [(own[repeat], ceilings[repeat]) for repeat in sorted(own) if repeat in ceilings]
@@ -363,10 +363,10 @@ def _at(everything: ByVariant, level: float) -> ByVariant:
 
 
 def _uncertainty(scenario: Scenario, found: ByVariant, everything: ByVariant) -> float:
-    """Return how badly the accelerator utilization of the variants will be known: its interval, squared and summed.
+    """Return the expected squared half-width of the accelerator utilization's interval, summed over the variants.
 
-    By the scatter that is usual between rounds, how many there are, and what others may have done to them. It is
-    infinite where the level would cost a variant its verdict, its interval or its pairs with the baseline.
+    It follows from the usual scatter between rounds, their number, and the error that other work may cause. It is
+    infinite if a variant would lose its verdict, its interval or its pairs with the baseline at this level.
     """
     total, base = 0.0, scenario.baseline.name
     for variant in scenario.variants:

@@ -29,7 +29,7 @@ def over_baseline(scenario: Scenario, variant: Variant, measured: ByVariant) -> 
 
 
 def unless_unequal(scenario: Scenario, results: Sequence[Result]) -> tuple[Result, ...]:
-    """Return the results; without speed-ups if the baseline did other work, because a ratio over it says nothing."""
+    """Return the results, without their speed-ups if the baseline did other work than it should."""
     baseline = scenario.baseline.name
     if not any(result.variant == baseline and result.work.status == "unequal" for result in results):
         return tuple(results)
@@ -74,20 +74,20 @@ def is_settled(speedup: Speedup) -> bool:
 
 
 def may_gain(speedup: Speedup) -> bool:
-    """Return whether it came to a gain worth having that may be chance as well: neither proven nor excluded."""
+    """Return whether the speed-up is above `thresholds.WORTH`, and so is an end of its interval if it has one."""
     is_open = speedup.ci95 is None or speedup.ci95[1] > thresholds.WORTH
     return is_open and (speedup.value or 0.0) > thresholds.WORTH
 
 
 def is_open(speedup: Speedup) -> bool:
-    """Return whether neither a gain worth naming nor a loss as large is excluded: nothing is known of it."""
+    """Return whether the interval holds both a gain of `thresholds.PROMISING` and a loss as large."""
     if speedup.ci95 is None:
         return False
     return speedup.ci95[0] < 1 / thresholds.PROMISING and speedup.ci95[1] > thresholds.PROMISING
 
 
 def beyond_ceiling(speedup: Speedup, session: Session) -> str:
-    """Return why a fix of a diagnosis cannot have gained so much, if the model alone takes longer; else nothing."""
+    """Return why a fix cannot have gained so much, where its step would be shorter than the model alone; else empty."""
     step_ms = {result.variant: result.step_ms.mean for result in session.results}
     written_ms, ceiling_ms = step_ms.get(AS_WRITTEN), step_ms.get(CEILING)
     most = written_ms / ceiling_ms if written_ms and ceiling_ms else math.inf
@@ -98,12 +98,12 @@ def beyond_ceiling(speedup: Speedup, session: Session) -> str:
 
 
 def smallest(speedup: Speedup) -> str:
-    """Return what a run that found no difference could have found, in the words of every report."""
+    """Return the smallest difference that the run could have found, in the words of every report."""
     return f"smallest detectable: {units.precision(speedup.smallest)}"
 
 
 def no_claim(speedup: Speedup) -> str:
-    """Return what is said of two variants of which neither was found to be faster; empty where one was."""
+    """Return ``tie``, or that it is not decided, where neither variant was found to be faster; empty where one was."""
     if speedup.difference != "none":
         return ""
     return "tie" if tie(speedup) else f"not decided ({smallest(speedup)})"
@@ -120,14 +120,14 @@ def batch_size(variant: Variant) -> int:
 
 
 def estimate_of(known: stats.Belief) -> Estimate:
-    """Return a figure with its interval; of one round without, and the reason."""
+    """Return a belief as an estimate; that of one round has no interval, but the reason why."""
     if known.rounds == 1:
         return Estimate(value=known.value, reason=TOO_FEW_TRIALS)
     return Estimate(value=known.value, ci95=known.interval())
 
 
 def within(estimate: Estimate, highest: float = 1.0, furthest: float = 1.0) -> Estimate:
-    """Return an estimate that noise has brought beyond what can be, moved to there: to 0 at least.
+    """Return an estimate limited to what is possible, which noise may exceed: from 0 to `highest`.
 
     Args:
         estimate: which may have no value.
@@ -213,7 +213,7 @@ def _fastest(scenario: Scenario, able: Sequence[Result]) -> Result | None:
 
 
 def able_to_compare(scenario: Scenario, results: Sequence[Result]) -> list[Result]:
-    """Return the results that can be held against others: measured, of the work they should do, and no ceilings."""
+    """Return the results that may be compared: measured, no ceilings, and with the work that they should do."""
     ceilings = scenario.ceilings
     return [
         result
@@ -223,7 +223,7 @@ def able_to_compare(scenario: Scenario, results: Sequence[Result]) -> list[Resul
 
 
 def comparable(scenario: Scenario, results: Sequence[Result]) -> list[Result]:
-    """Return those that can be held against the baseline: they trained on the same device, emulated or not."""
+    """Return those of `able_to_compare` that trained on the same device as the baseline, emulated or not."""
     able = able_to_compare(scenario, results)
     base = next((result for result in able if result.variant == scenario.baseline.name), None)
     return [result for result in able if base is None or result.emulated == base.emulated]

@@ -33,9 +33,9 @@ MAD_TO_SIGMA = 1.4826
 """The standard deviation of normal noise over its median absolute deviation (Huber, "Robust Statistics", 1981)."""
 
 PRIOR_FREEDOM = 2.0
-"""What was known of the scatter between rounds before the first one counts as so many degrees of freedom."""
+"""The degrees of freedom with which the usual scatter between rounds counts beside that of the rounds themselves."""
 SOME_ROUNDS, MANY_ROUNDS = 5, 8
-"""From so many rounds on, what they show of their scatter counts alone: where it is more than is usual, and always."""
+"""Rounds from which on the usual scatter no longer counts: if they scatter more than it says, and in any case."""
 
 _RESAMPLES = 4999
 _FEWEST_TRIALS = 2
@@ -44,9 +44,9 @@ _LARGEST_LOGARITHM = 700.0
 
 _WARMUP_BLOCK_STEPS = 5
 _WARMUP_FEWEST_BLOCKS = 4
-# The score of steady noise wanders by about this much over a few dozen blocks; the earliest cut that good is taken.
+# Over a few dozen blocks of steady noise the score varies by about this factor: the earliest cut within it is taken.
 _WARMUP_TOLERANCE = 1.25
-# Blocks this alike, within 0.1 %, are steady; below it there is only rounding to compare.
+# The least variance that is compared, of blocks that differ by 0.1 %: below it there is only rounding.
 _WARMUP_STEADY = 1e-6
 _STARTING_STEPS = 10
 _STARTING_FACTOR = 4.0
@@ -78,7 +78,7 @@ def warmup_steps(step_ns: npt.ArrayLike) -> int:
 
 
 def _last_starting_step(steps: Floats) -> int:
-    """Return how many steps it takes until none of the first ten is several times as long as a usual one, at least 1.
+    """Return the number of the last one of the first ten steps that is several times as long as usual; at least 1.
 
     A block's median does not see one or two slow steps, but the means that shares are taken from do.
     """
@@ -92,7 +92,7 @@ def _last_starting_step(steps: Floats) -> int:
 
 @dataclass(frozen=True)
 class Belief:
-    """Student's t around a value: what the true figure may be."""
+    """An estimate of a figure, distributed as Student's t."""
 
     value: float
     scale: float
@@ -106,7 +106,7 @@ class Belief:
         return (self.value - reach, self.value + reach)
 
     def widened(self, systematic: float) -> Belief:
-        """Return the belief with a further error that all rounds share, given as one standard deviation."""
+        """Return the belief with an error added that all rounds share, of the standard deviation `systematic`."""
         return replace(self, scale=math.hypot(self.scale, systematic))
 
     def times(self, factor: float) -> Belief:
@@ -115,17 +115,17 @@ class Belief:
 
 
 def believe(values: Sequence[float], scatter: float, *, trimmed: bool = False) -> Belief:
-    """Return what is believed of the mean of a figure, of which every round gave one value.
+    """Return the mean of a figure over rounds, with its standard error and degrees of freedom.
 
-    The scatter between rounds is estimated from them and from what is usual (a scaled inverse chi-squared prior with
-    `PRIOR_FREEDOM`), so that two rounds that happen to agree prove little, and two that differ a little are not taken
-    for noise without bound. From 5 rounds on a trimmed mean's standard error is that of Tukey and McLaughlin (1963).
+    The variance between rounds is estimated from the rounds and from the usual scatter (a scaled inverse chi-squared
+    prior with `PRIOR_FREEDOM`): two rounds that agree by chance do not make the interval vanish, and two that differ do
+    not make it endless. From 5 rounds on a trimmed mean's standard error is that of Tukey and McLaughlin (1963).
 
     Args:
         values: one a round, at least one.
         scatter: the standard deviation that is usual between rounds.
-        trimmed: leave out the outer fifths of 5 rounds or more; of a share, what comes in one round of five may be the
-            input's own, and stays.
+        trimmed: leave out the outer fifths of 5 rounds or more. Not for a share: what happens in one round of five
+            may be a property of the input.
     """
     array = np.sort(np.asarray(values, dtype=np.float64))
     count = array.size
@@ -142,12 +142,11 @@ def believe(values: Sequence[float], scatter: float, *, trimmed: bool = False) -
 
 
 def usual_scatter(groups: Sequence[Sequence[float]], least: float) -> float:
-    """Return the scatter between rounds that several figures of one session show, where that is more than `least`.
+    """Return the standard deviation between rounds that all figures of a session show together; at least `least`.
 
-    Few rounds of one figure may agree by chance, and of many figures the ones that seem to differ most are those: what
-    the others scatter by on the same machine says how little that proves. It is the median absolute deviation of all
-    of them from their own means, as a standard deviation, which one figure of its own kind does not move, beside
-    `least` with `PRIOR_FREEDOM`.
+    A few rounds of one figure may agree by chance, and then seem to prove a difference; the scatter of the session's
+    other figures corrects that. It is computed from the median absolute deviation of all values from their figure's
+    mean, which one unusual figure does not change, and combined with `least`, which counts with `PRIOR_FREEDOM`.
 
     Args:
         groups: the values of each figure, one a round.
@@ -163,12 +162,12 @@ def usual_scatter(groups: Sequence[Sequence[float]], least: float) -> float:
 
 
 def usual_reach(scatter: float, rounds: int) -> float:
-    """Return how far the 95 % interval of a figure usually reaches to each side after so many rounds, at least one."""
+    """Return the usual half-width of a figure's 95 % interval after so many rounds, at least one."""
     return scatter / math.sqrt(rounds) * student_reach(PRIOR_FREEDOM + rounds - 1, CONFIDENCE)
 
 
 def equally_plausible(parts: int) -> Floats:
-    """Return the middles of so many equal parts of the standard normal distribution."""
+    """Return the medians of the parts of a standard normal distribution that is cut into equally probable ones."""
     from scipy import special
 
     return np.asarray(special.ndtri((np.arange(parts) + 0.5) / parts))
@@ -180,11 +179,10 @@ def equally_plausible(parts: int) -> Floats:
 def mean_interval(values: Sequence[float]) -> Interval | None:
     """Return the 95 % interval of the mean of independent values, one a trial; None for fewer than two.
 
-    From `BOOTSTRAP_FROM_TRIALS` on it is the expanded percentile interval, and Student's where that reaches further to
-    a side. A bootstrap of 8 to 15 values is too narrow: its spread is that of a sample without Bessel's correction,
-    and it knows nothing of Student's t. Reading its percentiles at a level that makes up for both mends that
-    (Hesterberg, 2015). Of 8 normal values BCa covers the mean 89 times in 100, of 8 heavy-tailed ones 83 times; this
-    95 and 96 times.
+    From `BOOTSTRAP_FROM_TRIALS` on it is the expanded percentile interval (Hesterberg, 2015), extended to Student's
+    where that reaches further. A plain bootstrap of 8 to 15 values is too narrow, because it has neither Bessel's
+    correction nor Student's t; the expanded one reads its percentiles at a higher level instead. Of 8 normal values it
+    holds the mean 95 times in 100, of 8 heavy-tailed ones 96 times (BCa: 89 and 83 times).
     """
     if len(values) < _FEWEST_TRIALS:
         return None
@@ -198,7 +196,7 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
 
 
 def percentiles(values: Floats, weights: npt.NDArray[Any] | None, percents: Sequence[float]) -> list[float]:
-    """Return percentiles of some values; where each has a weight, the least that so much of the weight is not above."""
+    """Return percentiles; of weighted values, the least one up to which the values have that share of all weight."""
     if weights is None:
         return [float(value) for value in np.percentile(values, percents)]
     order = np.argsort(values)
@@ -210,7 +208,7 @@ def percentiles(values: Floats, weights: npt.NDArray[Any] | None, percents: Sequ
 def median_interval(values: Sequence[float]) -> Interval | None:
     """Return the 95 % interval of the median of positive values, one a trial; None for fewer than two.
 
-    Of few trials it is Student's on the logarithm, stretched where it must be to hold the median itself.
+    For fewer than `BOOTSTRAP_FROM_TRIALS` it is Student's on the logarithms, extended if it does not hold the median.
     """
     if len(values) >= BOOTSTRAP_FROM_TRIALS:
         return _bootstrap_interval(np.asarray(values, dtype=np.float64), np.median, _expanded_confidence(len(values)))
@@ -222,7 +220,7 @@ def ratio_interval(ratios: Sequence[float], *, holding: float | None = None) -> 
 
     Args:
         ratios: one a trial, above 0.
-        holding: the figure that is shown, where that is not their geometric mean; the interval is stretched to it.
+        holding: the figure that is shown, if it is not their geometric mean: the interval is extended to hold it.
     """
     interval = mean_interval([math.log(ratio) for ratio in ratios])
     if interval is None:
@@ -232,7 +230,7 @@ def ratio_interval(ratios: Sequence[float], *, holding: float | None = None) -> 
 
 
 def believe_ratio(ratios: Sequence[float], scatter: float) -> tuple[float, Interval]:
-    """Return the typical ratio of rounds, trimmed on the logarithms as `believe` has it, and its 95 % interval.
+    """Return the trimmed geometric mean of the rounds' ratios, as `believe` trims, and its 95 % interval.
 
     Args:
         ratios: one a round, above 0, at least one.
@@ -244,7 +242,7 @@ def believe_ratio(ratios: Sequence[float], scatter: float) -> tuple[float, Inter
 
 
 def half_width(interval: Interval) -> float:
-    """Return how far a ratio's interval reaches to the wider side of its middle, relative: 0.02 for 2 %.
+    """Return the half-width of a ratio's interval, relative to its geometric middle: 0.02 for 2 %.
 
     It is also the smallest difference that such an interval could have distinguished from none.
     """
@@ -280,7 +278,7 @@ def _percentile_bootstrap(groups: Sequence[Floats], statistic: Callable[..., Any
 
 
 def _expanded_confidence(count: int) -> float:
-    """Return the level whose bootstrap percentiles are the 95 % interval of the mean of `count` normal values."""
+    """Return the level at which bootstrap percentiles are the 95 % interval of the mean of `count` normal values."""
     from scipy import special
 
     reach = math.sqrt(count / (count - 1)) * student_reach(count - 1, CONFIDENCE)

@@ -48,6 +48,10 @@ _TOO_WIDE = 10.0
 """An interval whose ends are so many times apart, or a least difference so large, says nothing of use."""
 
 
+_CODE = 400
+"""The most characters of a line of a diff or a traceback."""
+
+
 @dataclass(frozen=True)
 class Tried:
     """One attempt as a report lists it."""
@@ -130,7 +134,7 @@ def sections(session: Session, diagnosis: Diagnosis) -> Iterator[Section]:
     name, change = code(tries, diagnosis) or ("", CodeChange())
     noun, bound = element_noun(diagnosis), diagnosis.bottleneck
     besides = one_line(f"Also: {change.text}" if change.diff and change.text else change.text)
-    named = bottleneck(session, diagnosis) if rows else ""
+    named = bottleneck(diagnosis) if rows else ""
     notes = diagnosis.inspection.notes if diagnosis.inspection is not None else ()
     for section in (
         Section(TRACEBACK, code=traceback_lines(diagnosis.traceback)),
@@ -152,7 +156,7 @@ def sections(session: Session, diagnosis: Diagnosis) -> Iterator[Section]:
         Section(
             "The code to write",
             f"for {name}; your files are not changed",
-            code=diff_lines(change.diff or ""),
+            code=[code_line(line, _CODE) for line in (change.diff or "").splitlines()],
             lines=[line for line in (besides, _alike(change)) if line],
         ),
         Section("How far it can go", f"the shortest possible time of a {noun}", limits=limits(session, diagnosis)),
@@ -259,7 +263,7 @@ def _samples_per_second(diagnosis: Diagnosis, result: Result | None, reached_ms:
     return size * 1e3 / reached_ms if size else None
 
 
-def bottleneck(session: Session, diagnosis: Diagnosis) -> str:
+def bottleneck(diagnosis: Diagnosis) -> str:
     """Return what limits the pipeline, in a sentence with its share; empty where the headline says it already."""
     found = diagnosis.bottleneck
     if found is None or not found.text or found.text in diagnosis.text:
@@ -284,6 +288,7 @@ def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
         maybe = attempt.outcome == "no-gain" and may_gain(speedup)  # what was measured too little is not without gain
         if maybe and (beyond := beyond_ceiling(speedup, session)):
             speedup, notes[fix.variant] = Speedup(), beyond
+        ci95 = speedup.ci95
         remark = "; ".join(_remarks(attempt, speedup, maybe, notes.get(fix.variant, "")))
         made.append(
             Tried(
@@ -292,7 +297,7 @@ def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
                 one_line(fix.variant if fix.combines else fix.title, REASON),
                 _outcome(attempt, speedup, maybe),
                 units.ratio(speedup.value),
-                _interval(speedup),
+                "interval too wide" if ci95 is not None and too_wide(ci95) else units.ends(units.ratio, ci95, "{}"),
                 _opening(remark, labels),
             )
         )
@@ -358,11 +363,6 @@ def _opening(text: str, labels: tuple[str, ...]) -> str:
     return text if text.startswith(labels) else sentence(text)
 
 
-def _interval(speedup: Speedup) -> str:
-    is_too_wide = speedup.ci95 is not None and too_wide(speedup.ci95)
-    return "interval too wide" if is_too_wide else units.ends(units.ratio, speedup.ci95, "{}")
-
-
 def too_wide(interval: tuple[float, float]) -> bool:
     """Return whether the ends of a ratio's interval are so far apart that it is of no use."""
     low, high = interval
@@ -391,11 +391,6 @@ def code(tries: Sequence[Tried], diagnosis: Diagnosis) -> tuple[str, CodeChange]
     return (able[0][0].variant, able[0][1]) if able else None
 
 
-def diff_lines(diff: str) -> list[str]:
-    """Return a diff's lines, harmless, their blanks kept."""
-    return [code_line(line, 400) for line in diff.splitlines()]
-
-
 def traceback_lines(text: str, most: int = 40) -> list[str]:
     """Return the last lines of the user's own traceback, harmless."""
-    return [code_line(line, 400) for line in text.splitlines()][-most:]
+    return [code_line(line, _CODE) for line in text.splitlines()][-most:]

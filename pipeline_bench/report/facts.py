@@ -25,7 +25,7 @@ from pipeline_bench.report import activity, machines, selftest, step_parts
 from pipeline_bench.text import NAME, REASON, code_line, joined, one_line, units
 
 Fact = tuple[str, str]
-"""What a line is of, and the line."""
+"""The name of what a line is about, and the line."""
 
 _NO_WORDS = re.compile(
     r"[IWE]\d{4} \d\d:\d\d|WARNING: All log messages|To enable the following|\d{4}(-\d\d){2} .{8,20}: [IWE] |"
@@ -70,7 +70,7 @@ def busy_time(session: Session) -> str | None:
 
 
 def overruns(session: Session) -> list[tuple[str, str]]:
-    """Return the variants whose device was busy longer than asked for, the worst first: for how long, and was to be."""
+    """Return the variants whose device was busy longer than set, the worst first, with its median and the setting."""
     found = []
     for variant in session.scenario.variants:
         step_ms = variant.model.options.get("step_ms")
@@ -83,7 +83,7 @@ def overruns(session: Session) -> list[tuple[str, str]]:
 
 
 def other_device(session: Session) -> str | None:
-    """Return what our utilization is of, ``the CPU's``, where an author's is a GPU's; None where ours is one too."""
+    """Return whose utilization ours is, ``the CPU's``, beside an author's of a GPU; None if ours is a GPU's as well."""
     kinds: dict[str, str | None] = {"cpu": "the CPU's", "emulated": "an emulated device's", "gpu": None}
     return kinds[session.environment.accelerator_kind]
 
@@ -159,9 +159,9 @@ def disturbances(
 
     Args:
         found: of one session.
-        most: how many there may be; what is left out is counted in one more, which has no kind.
-        rest: where what is left out is found.
-        by_kind: those of all variants together, where there are many variants of few trials: those of a diagnosis.
+        most: the most to list; one more line, which has no kind, counts those left out.
+        rest: where a reader finds those.
+        by_kind: one line a kind for all variants together, as for a diagnosis, which has many variants of few trials.
     """
     groups: dict[tuple[str, str], list[Disturbance]] = {}
     for each in found:
@@ -200,25 +200,25 @@ def _cost(disturbance: Disturbance) -> float:
 
 
 def precision(session: Session) -> str:
-    """Return how well the speed-ups are known, where a goal was set, and what ended the adding of repeats."""
+    """Return the sentence on how well the speed-ups are known and what ended the rounds; empty without a goal."""
     text = session.precision.text if session.precision is not None else ""
     return f"{sentence(text.rstrip('.'))}." if text else ""
 
 
 def unexplained(session: Session) -> list[TrialRecord]:
-    """Return the trials but those that answered by failing: of fixes that do not apply."""
+    """Return the trials without those of fixes that do not apply, whose failure is reported as such."""
     attempts = () if session.diagnosis is None else session.diagnosis.attempts
     answered = {each.fix.variant for each in attempts if each.outcome == "not-applicable"}
     return [trial for trial in session.trials if trial.variant not in answered]
 
 
 def own_words(stderr: str) -> list[str]:
-    """Return what a trial's process said on stderr beside what TensorFlow logs, and Keras' bars of progress."""
+    """Return the lines of a trial's stderr without TensorFlow's log and Keras' progress bars."""
     return [line for line in stderr.splitlines() if line.strip() and not _NO_WORDS.match(line)]
 
 
 def troubles(trials: Iterable[TrialRecord], *, brief: bool) -> Iterator[tuple[TrialRecord, list[str]]]:
-    """Yield each trial that did not end well with its evidence, that of a variant's first one of a kind only."""
+    """Yield each trial that did not end well with its evidence; repeats with the same reason refer to the first."""
     seen: dict[tuple[str, str | None], int] = {}
     for record in trials:
         if record.status != "ok":
@@ -228,7 +228,7 @@ def troubles(trials: Iterable[TrialRecord], *, brief: bool) -> Iterator[tuple[Tr
 
 
 def evidence(record: TrialRecord, *, brief: bool) -> Iterator[str]:
-    """Yield what a trial left that did not end well: its queues, where its threads stood, and the end of its stderr.
+    """Yield the evidence of a trial that did not end well: queues, the threads' stacks, and the end of its stderr.
 
     Args:
         record: the trial.

@@ -360,7 +360,7 @@ def _diagnosed(
     Where it is dense, nothing is apart, and each note has one line.
     """
     apart = [] if dense else [Text()]
-    shown: list[RenderableType] = [*_heading(session, width), of_pipeline.headline(session, found)]
+    shown: list[RenderableType] = [*_heading(session, width), headline(diagnosis.headline(session))]
     if pace := diagnosis.pace(session, found):
         shown.append(_cut(Text(f"  {pace}", style="dim"), width))
     for part in (of_pipeline.failure(found, width, lines), of_pipeline.stages(found, width, lines)):

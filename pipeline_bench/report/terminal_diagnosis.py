@@ -13,9 +13,9 @@ from rich.text import Text
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis as words
-from pipeline_bench.report import layout, pipeline_tree
+from pipeline_bench.report import pipeline_tree
 from pipeline_bench.report.diagnosis import LimitLine, Section, Tried
-from pipeline_bench.report.layout import DETAILS, beside
+from pipeline_bench.report.layout import DETAILS, beside, headline
 from pipeline_bench.report.pipeline_tree import StageRow
 from pipeline_bench.text import units
 
@@ -37,12 +37,7 @@ _OUTCOME_STYLES = {"proposed": "bold green", "faster": "green", "slower": "yello
 def sections(session: Session, diagnosis: Diagnosis, width: int) -> list[RenderableType]:
     """Return the parts of the report that are a diagnosis', in their order."""
     shown = words.sections(session, diagnosis)
-    return [headline(session, diagnosis), *(_section(section, width) for section in shown)]
-
-
-def headline(session: Session, diagnosis: Diagnosis) -> RenderableType:
-    """Return the sentence that the report begins with."""
-    return layout.headline(words.headline(session))
+    return [headline(words.headline(session)), *(_section(section, width) for section in shown)]
 
 
 def _section(section: Section, width: int) -> RenderableType:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from pipeline_bench.analysis.speedups import beyond_ceiling, is_open, may_gain
 from pipeline_bench.analysis.thresholds import LONG_STARTS
-from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
 from pipeline_bench.model.events import TRACE, TRAIN
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
@@ -63,7 +63,7 @@ def screen(state: SessionProgress, elapsed_s: float, width: int, height: int, no
         cut(Text(state.session.scenario.name, style="bold"), width),
         filled(f"→ {sentence}", width, found_lines),
         Text(),
-        _gains(state, diagnosis, rows, width),
+        _gains(state, rows, width),
         overall_bar(elapsed_s, diagnosis.budget_s, _time_left(state, elapsed_s, diagnosis.budget_s), width),
         cut(Text(now(state)), width),
         filled(note, width, note_lines, style="dim"),
@@ -136,7 +136,7 @@ def found(session: Session) -> str:
     return diagnosis.bottleneck.text if known else ""
 
 
-def _gains(state: SessionProgress, diagnosis: Diagnosis, rows: int, width: int) -> Table:
+def _gains(state: SessionProgress, rows: int, width: int) -> Table:
     # Without its outcome, the gain of a fix that was refused would be one to have.
     kept = range(len(_FIGURES)) if width >= _NARROW else (0, 1, 3)
     columns = [_FIGURES[place] for place in kept]

@@ -243,4 +243,4 @@ def test_the_page_is_whole(session: Session) -> None:
 )
 def test_the_share_of_a_bottleneck_is_said_once(text: str, said: str) -> None:
     found = diagnoses.diagnosis(bottleneck=Bottleneck(stage=2, share=0.05, text=text))
-    assert bottleneck(diagnoses.session(found), found) == said
+    assert bottleneck(found) == said
