@@ -181,8 +181,12 @@ def _named(column: Column, device: str) -> Column:
 
 def in_order(session: Session) -> list[Result]:
     """Return the results as every view lists them: in the scenario's order, the ceilings last."""
-    references = session.scenario.ceilings
-    return sorted(session.results, key=lambda result: result.variant in references)
+    return sorted(session.results, key=lambda result: result.variant in session.scenario.ceilings)
+
+
+def compared(session: Session) -> list[Result]:
+    """Return the results of the variants that are no ceilings."""
+    return [result for result in session.results if result.variant not in session.scenario.ceilings]
 
 
 PLUMBING = frozenset(

@@ -14,6 +14,7 @@ from pipeline_bench.report import (
     Placed,
     Unit,
     columns,
+    compared,
     diagnosis,
     facts,
     in_order,
@@ -83,7 +84,6 @@ def _origin(session: Session) -> str:
 
 
 def _comparison(session: Session) -> Iterator[str]:
-    references = session.scenario.ceilings
     yield _figures(session, in_order(session))
     yield _caption(session)
     if together := machines.together(session):
@@ -91,8 +91,7 @@ def _comparison(session: Session) -> Iterator[str]:
     yield "\n".join(f"- **{escape(r.variant)}**: {escape(r.verdict.text, TEXT)}" for r in in_order(session))
     yield _learning(session)
     yield escape(facts.precision(session), TEXT)
-    work = ((r.variant, r.work.text) for r in session.results if r.work.text and r.variant not in references)
-    yield _list("Work:", work)
+    yield _list("Work:", ((r.variant, r.work.text) for r in compared(session) if r.work.text))
     yield from _facts(session)
     yield from _placement(session)
     yield _disturbances(session)

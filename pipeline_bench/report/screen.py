@@ -21,7 +21,7 @@ from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.result import InconclusiveCause, Result, Verdict
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import VERDICT_STYLES, diagnosis, facts, pipeline_tree, selftest, terminal
+from pipeline_bench.report import VERDICT_STYLES, compared, diagnosis, facts, pipeline_tree, selftest, terminal
 from pipeline_bench.report import terminal_diagnosis as of_pipeline
 from pipeline_bench.report.layout import DETAILS, headline
 from pipeline_bench.report.terminal_table import figures_table, variant_name
@@ -179,7 +179,7 @@ def _comparisons(session: Session, width: int) -> Iterator[list[RenderableType]]
         yield _compared(session, width, layout, evidence=evidence)
     if narrow:
         return
-    for rows in range(len(_compared_results(session)) - 1, _FEWEST_ROWS - 1, -1):
+    for rows in range(len(compared(session)) - 1, _FEWEST_ROWS - 1, -1):
         yield _compared(session, width, _LAYOUTS[-1], evidence=False, rows=rows)
 
 
@@ -190,11 +190,11 @@ def _compared(
         session,
         width,
         margins=layout.margins,
-        references=layout.ceilings or not _compared_results(session),
+        references=layout.ceilings or not compared(session),
         limit=None if layout.limits_apart else _limit,
         most=rows,
     )
-    left = len(_compared_results(session)) - rows if rows is not None else 0
+    left = len(compared(session)) - rows if rows is not None else 0
     together = terminal.hosts_table(session)
     return [
         *_heading(session, width),
@@ -208,13 +208,9 @@ def _compared(
     ]
 
 
-def _compared_results(session: Session) -> list[Result]:
-    return [result for result in session.results if result.variant not in session.scenario.ceilings]
-
-
 def _limits(session: Session, width: int) -> Iterator[Text]:
     """Yield a line a variant: what limits it, by how much, and the doubt if there is one."""
-    results = _compared_results(session)
+    results = compared(session)
     longest = min(_NAME_CELLS, max((Text(variant_name(result.variant)).cell_len for result in results), default=0))
     for result in results:
         name = Text(variant_name(result.variant), style="bold")
@@ -293,7 +289,7 @@ def _other(verdict: Verdict) -> str:
 
 def _remarks(session: Session) -> Iterator[Text]:
     """Yield the equal work, the noise, how long the device took, what is open, and the first notes: a line each."""
-    checked = [result for result in _compared_results(session) if result.trials]
+    checked = [result for result in compared(session) if result.trials]
     equal = bool(checked) and all(result.work.status == "equal" for result in checked)
     noise = facts.other_work(session)
     if parts := [*(["equal work ✓"] if equal else []), *noise]:

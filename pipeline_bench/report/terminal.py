@@ -16,6 +16,7 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import (
     VERDICT_STYLES,
+    compared,
     diagnosis,
     facts,
     in_order,
@@ -86,13 +87,12 @@ def _heading(session: Session) -> RenderableType:
 
 
 def _verdicts(session: Session) -> RenderableType:
-    references = session.scenario.ceilings
     rows = []
     for result in in_order(session):
         verdict = result.verdict
         colour = VERDICT_STYLES[verdict.kind]
         text = Text.assemble((f"{variant_name(result.variant)}: ", "bold"), verdict.text)
-        if result.variant in references:
+        if result.variant in session.scenario.ceilings:
             text.stylize("dim")
         else:
             if found := no_claim(result.speedup):
@@ -105,8 +105,7 @@ def _verdicts(session: Session) -> RenderableType:
 
 def _work(session: Session) -> RenderableType | None:
     """Return what was proven of the samples that each variant trained on; other work has a verdict for it."""
-    references = session.scenario.ceilings
-    checked = [result for result in session.results if result.trials and result.variant not in references]
+    checked = [result for result in compared(session) if result.trials]
     lines = []
     if equal := [result for result in checked if result.work.status == "equal"]:
         every = f"all {len(equal)} variants" if equal[2:] else "both variants"

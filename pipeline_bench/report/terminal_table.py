@@ -151,8 +151,7 @@ def variant_name(name: str) -> str:
 
 
 def _rows(session: Session, footnotes: Footnotes) -> list[_Row]:
-    references = session.scenario.ceilings
-    return [_Row(result, result.variant in references, footnotes) for result in in_order(session)]
+    return [_Row(result, result.variant in session.scenario.ceilings, footnotes) for result in in_order(session)]
 
 
 def _grid(rows: Sequence[_Row], drawn: Sequence[_Cells], width: int, *, fold: bool = True) -> Table:

@@ -52,7 +52,6 @@ class VerdictLine:
 
 def verdicts(session: Session) -> list[VerdictLine]:
     """Return a line a variant."""
-    references = session.scenario.ceilings
     return [
         VerdictLine(
             name(result.variant),
@@ -60,7 +59,7 @@ def verdicts(session: Session) -> list[VerdictLine]:
             elements.VERDICTS[result.verdict.kind],
             result.verdict.severe,
             _reason(result.verdict),
-            result.variant in references,
+            result.variant in session.scenario.ceilings,
         )
         for result in in_order(session)
     ]

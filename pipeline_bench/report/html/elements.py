@@ -79,20 +79,15 @@ UTILIZATION = COMPUTE
 DEVICE = "#3f7fd0"
 NEUTRAL = SHADES["bright_black"]
 VERDICTS: dict[VerdictKind, str] = {kind: SHADES[colour] for kind, colour in report.VERDICT_STYLES.items()}
-_VARIANTS = ("#3f7fd0", "#c2701f", "#2a8f8f", "#a65fb8", "#8a8420", "#c75a86")
+VARIANTS = ("#3f7fd0", "#c2701f", "#2a8f8f", "#a65fb8", "#8a8420", "#c75a86")
 _DASHES = ("solid", "dash", "dot", "dashdot")
 PHASES = {"import": "#808994", "build": "#8a8420", "evaluate": "#7373d1", "trace": "#7373d1"}
 """The phases around the training, which has its variant's colour."""
 
 
-def every_shade() -> set[str]:
-    """Return each colour that a page draws with."""
-    return {*SHADES.values(), *_VARIANTS, *PHASES.values(), DEVICE}
-
-
 def of_variant(index: int) -> tuple[str, str]:
     """Return colour and dash of the variant at that place; both together repeat only after 24."""
-    return _VARIANTS[index % len(_VARIANTS)], _DASHES[index // len(_VARIANTS) % len(_DASHES)]
+    return VARIANTS[index % len(VARIANTS)], _DASHES[index // len(VARIANTS) % len(_DASHES)]
 
 
 @dataclass(frozen=True)
