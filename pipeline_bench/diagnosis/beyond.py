@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeGuard
 
@@ -11,18 +10,15 @@ from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.bottleneck import named
 from pipeline_bench.diagnosis.stage_graph import Segments
 from pipeline_bench.model.calls import KEEPING
+from pipeline_bench.model.element import Element
 from pipeline_bench.model.pipeline import Inspection, Stage, UserFunction
 from pipeline_bench.text import units
 from pipeline_bench.text.units import NS_PER_MS
 
 _MUCH_MORE = 1.25
 """The most must be so many times what is proposed already."""
-_RECORD = "string[]"
-"""What a record is until it is parsed."""
-_DECODED = re.compile(r"\[[^\],]+,[^\],]+,[^\]]+\]")
-"""An array of three axes or more: a picture, whose decoding takes one at a time."""
-_FLOAT_PICTURES = re.compile(r"float32\[[^\],]+,[^\],]+,[^\],]+, *3\]")
-"""A batch of coloured pictures as floats."""
+_PICTURE_AXES = 3
+"""An array of as many or more is a picture, whose decoding takes one at a time."""
 _COSTLY_SHARE = 0.3
 """A line that takes less of a function's time is not worth writing anew."""
 _UNEXPLAINED = 0.1
@@ -78,7 +74,7 @@ def _of_copies(
     inspection: Inspection, as_written_ms: float | None, copy_ms: float | None, gained: float
 ) -> Iterator[str]:
     """Yield the idea to copy pictures as bytes, where they are copied as floats and that takes much of the step."""
-    if as_written_ms is None or copy_ms is None or not _FLOAT_PICTURES.search(inspection.element):
+    if as_written_ms is None or copy_ms is None or not _has_float_pictures(inspection.element):
         return
     most = as_written_ms / (as_written_ms - min(copy_ms, as_written_ms) * _SAVED_BY_BYTES)
     if most >= WORTH_REWRITING and most >= _MUCH_MORE * gained:
@@ -89,6 +85,12 @@ def _of_copies(
             "keras.layers.Rescaling: a quarter is then copied, and a step would be at most "
             f"{units.ratio(most)} as fast."
         )
+
+
+def _has_float_pictures(batch: Element | None) -> bool:
+    """Return whether a batch holds coloured pictures as 32-bit floats: four axes, of which the last is of colours."""
+    arrays = [] if batch is None else batch.tensors()
+    return any(each.dtype == "float32" and (each.shape or ())[3:] == (3,) for each in arrays)
 
 
 def _most(parts: Segments, idea: _Idea, as_written_ms: float, ceiling_ms: float | None) -> float:
@@ -206,10 +208,12 @@ def _tried_on_batches(function: UserFunction | None) -> bool:
 
 def _on_records(inspection: Inspection, stage: Stage) -> bool:
     """Return whether the records of files come to a map as they are, and it makes no pictures of them."""
-    if _DECODED.search(stage.element):
+    if stage.element is not None and any(len(each.shape or ()) >= _PICTURE_AXES for each in stage.element.tensors()):
         return False
     before = stage_graph.before(inspection, stage)
     while before is not None and before.method in ("shuffle", "repeat", "prefetch", "skip", "take", "ignore_errors"):
         before = stage_graph.before(inspection, before)
     # What Dataset.load or CsvDataset gives is parsed already.
-    return before is not None and stage_graph.reads_files(before) and before.element in (_RECORD, "")
+    return (
+        before is not None and stage_graph.reads_files(before) and (before.element is None or before.element.is_record)
+    )

@@ -122,7 +122,8 @@ def shuffles_files(stages: Collection[Stage], stage: Stage) -> bool:
 
     It lists them so, or shuffles their names, which a stage behind it opens: their samples are not mixed by that.
     """
-    names = stage.method == "shuffle" and stage.element == "string[]" and not _keeps_order(stage)
+    text = stage.element is not None and stage.element.is_record
+    names = stage.method == "shuffle" and text and not _keeps_order(stage)
     behind = [each for each in stages if stage.id in each.inputs] if names else []
     while len(behind) == 1 and behind[0].method in _PASS_NAMES_ON:
         behind = [each for each in stages if behind[0].id in each.inputs]
@@ -161,9 +162,8 @@ def around_window(inspection: Inspection, window: Stage) -> tuple[Stage, Stage] 
     if source is None or flat is None or flat.method != "flat_map" or len(flat.inner) != 1:
         return None
     (batch,), size = flat.inner, window.arguments.get("size")
-    is_one_array = source.method == "from_tensor_slices" and not source.element.startswith(
-        ("(", "{", "ragged", "sparse")
-    )
+    rows = source.element
+    is_one_array = source.method == "from_tensor_slices" and rows is not None and rows.kind == "tensor"
     whole = batch.method == "batch" and batch.arguments.get("batch_size") == size and type(size) is int
     full = window.arguments.get("drop_remainder") is True or batch.arguments.get("drop_remainder") is True
     alone = after(inspection, source) == window and not source.inputs

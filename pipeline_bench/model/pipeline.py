@@ -15,6 +15,7 @@ from pydantic import Field
 from pipeline_bench.model import Data, Series
 from pipeline_bench.model.calls import RANDOM, MemoizableCall, Value
 from pipeline_bench.model.edits import Edit
+from pipeline_bench.model.element import KnownElement
 from pipeline_bench.text import Line, Text, safe
 
 KIND = "your_pipeline"
@@ -146,8 +147,7 @@ class Stage(Data):
     """The arguments as given, by parameter name, as far as they are data; a long text is cut."""
     function: UserFunction | None = None
     place: Location | None = None
-    element: Line = ""
-    """The elements in words: ``(float32[32, 224, 224, 3], int64[32])``."""
+    element: KnownElement = None
     inner: tuple[Stage, ...] = ()
     """What the function itself builds for each element (`interleave`, `flat_map`); listed, not measured one by one."""
     shared: bool = False
@@ -281,7 +281,7 @@ class Inspection(Data):
 
     stages: tuple[Stage, ...] = ()
     sink: int = 0
-    element: Line = ""
+    element: KnownElement = None
     batch_size: int | None = None
     """The leading size of the sink's elements, where they share one; None where they are no batches."""
     cardinality: int | None = None

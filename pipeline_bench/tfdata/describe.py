@@ -14,6 +14,7 @@ import numpy as np
 
 from pipeline_bench.graph_ops import PYTHON_OPS
 from pipeline_bench.model.calls import Value
+from pipeline_bench.model.element import Element, Shape
 from pipeline_bench.model.pipeline import UserFunction
 from pipeline_bench.tfdata.public_api import datasets
 
@@ -98,8 +99,7 @@ def _argument(name: str, value: Any) -> Value:
         value = value.tolist()
     count = len(value) if isinstance(value, list | tuple | np.ndarray) else 0
     if name in ("filenames", "file_pattern") and count:
-        unit = "files" if name == "filenames" else "patterns"
-        return "1 file" if count == 1 and name == "filenames" else f"{count} {unit}"
+        return count
     if isinstance(value, list | tuple) and count <= _LONGEST_TEXT and _are_plain(value):
         text = ", ".join(map(str, value)) if name == "args" else str(list(value))
         return text if len(text) <= _LONGEST_TEXT else f"{count} values"
@@ -111,14 +111,14 @@ def _are_plain(values: list[Any] | tuple[Any, ...]) -> bool:
 
 
 def _structure(value: Any) -> str:
-    """Return a structure of data as `element` writes it, of a list in it only how long it is."""
+    """Return a structure of data as `Element.text` writes it, of a list in it only how long it is."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {_structure(part)}" for key, part in value.items()) + "}"
     if type(value) is tuple and len(value) <= _LONGEST_TUPLE:
         return "(" + ", ".join(map(_structure, value)) + ")"
     if isinstance(value, list | tuple):
         return f"{len(value)} values"
-    return element(value)
+    return element(value).text
 
 
 def _options(options: Any, fresh: Any, prefix: str = "") -> dict[str, Value]:
@@ -225,40 +225,40 @@ def _is_stateful(op: str) -> bool:
     return bool(definition is not None and definition.is_stateful and not _DATASET_OP.search(op))
 
 
-def element(spec: Any) -> str:
-    """Return the structure of elements: ``(float32[32, 224, 224, 3], int64[32])``, ``{image: uint8[?, ?, 3]}``.
+def element(spec: Any, name: Any = "") -> Element:
+    """Return what elements of this spec are; of one within a dict or a named tuple with its `name` there."""
+    return Element(name=str(name), **(_structured(spec) or _leaf(spec)))
 
-    A size that varies is ``?``, an unknown number of dimensions ``[...]``.
-    """
+
+def _structured(spec: Any) -> dict[str, Any]:
+    """Return what an element is that consists of others; empty of one that does not."""
     if isinstance(spec, Mapping):
-        return "{" + ", ".join(f"{key}: {element(value)}" for key, value in spec.items()) + "}"
+        return {"kind": "dict", "parts": tuple(element(value, key) for key, value in spec.items())}
     if isinstance(spec, tuple) and hasattr(spec, "_fields"):
-        return "(" + ", ".join(f"{key}={element(value)}" for key, value in zip(spec._fields, spec, strict=True)) + ")"
+        return {"kind": "named-tuple", "parts": tuple(map(element, spec, spec._fields))}
     if isinstance(spec, tuple | list):
-        inside = ", ".join(element(value) for value in spec)
-        return f"({inside},)" if len(spec) == 1 else f"({inside})"
-    return _leaf(spec)
-
-
-def _leaf(spec: Any) -> str:
+        return {"kind": "tuple", "parts": tuple(map(element, spec))}
     match type(spec).__name__:
-        case "NoneTensorSpec":
-            return "none"
         case "DatasetSpec":
-            return f"dataset of {element(spec.element_spec)}"
+            return {"kind": "dataset", "parts": (element(spec.element_spec),)}
         case "OptionalSpec":
-            return f"optional {element(spec._element_spec)}"
+            return {"kind": "optional", "parts": (element(spec._element_spec),)}
+    return {}
+
+
+def _leaf(spec: Any) -> dict[str, Any]:
+    name = type(spec).__name__
+    if name == "NoneTensorSpec":
+        return {"kind": "none"}
     if not hasattr(spec, "dtype") or not hasattr(spec, "shape"):
-        return type(spec).__name__
-    kind = {"RaggedTensorSpec": "ragged ", "SparseTensorSpec": "sparse "}.get(type(spec).__name__, "")
-    return f"{kind}{getattr(spec.dtype, 'name', spec.dtype)}{shape(spec.shape)}"
+        return {"kind": "other", "dtype": name}
+    kind = {"RaggedTensorSpec": "ragged", "SparseTensorSpec": "sparse"}.get(name, "tensor")
+    return {"kind": kind, "dtype": str(getattr(spec.dtype, "name", spec.dtype)), "shape": shape(spec.shape)}
 
 
-def shape(of: Any) -> str:
-    """Return a static shape: ``[32, ?, 3]``, ``[]`` of a scalar, ``[...]`` where not even the rank is known."""
-    if getattr(of, "rank", 0) is None:
-        return "[...]"
-    return "[" + ", ".join("?" if size is None else str(size) for size in tuple(of)) + "]"
+def shape(of: Any) -> Shape:
+    """Return a static shape as data."""
+    return None if getattr(of, "rank", 0) is None else tuple(None if size is None else int(size) for size in of)
 
 
 def components(of: Any) -> list[tuple[str, Any]]:

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench import user_code
+from pipeline_bench.model.element import axes
 from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
 from pipeline_bench.model.pipeline import Stage
 from pipeline_bench.text import NAME, joined, one_line
@@ -140,7 +141,7 @@ def _signs(size: int) -> Array:
 
 def _shape(spec: Any, batched: bool) -> str:
     shape = getattr(spec, "shape", None)
-    return "?" if shape is None or shape.rank is None else describe.shape(shape[1 if batched else 0 :])
+    return "?" if shape is None or shape.rank is None else axes(describe.shape(shape[1 if batched else 0 :]))
 
 
 @dataclass

@@ -20,6 +20,7 @@ from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.calls import WORKERS
 from pipeline_bench.model.edits import Edit, SetArgument
+from pipeline_bench.model.element import Element
 from pipeline_bench.model.function_edits import KeepBatches, Memoize
 from pipeline_bench.model.pipeline import FINGERPRINT_BATCHES, Inspection, Location, Stage, UserFunction
 from pipeline_bench.tfdata import describe, public_api
@@ -226,7 +227,7 @@ class KerasInput:
             return None
         return str(Path(code.co_filename).parent)
 
-    def _stages(self, element: str) -> Iterator[Stage]:
+    def _stages(self, element: Element) -> Iterator[Stage]:
         kind = type(self.data)
         if self.kind == "PyDataset":
             method = UserFunction(name=kind.__name__, python=True)

@@ -231,7 +231,7 @@ def test_elements_that_may_be_missing_are_described() -> None:
     import tensorflow as tf
 
     made = tf.data.Dataset.range(9).map(tf.experimental.Optional.from_value)
-    assert describe.element(made.element_spec) == "optional int64[]"
+    assert describe.element(made.element_spec).text == "optional int64[]"
 
 
 @pytest.mark.usefixtures("commands_share_server")

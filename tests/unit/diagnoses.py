@@ -18,6 +18,7 @@ from pipeline_bench.model.diagnosis import (
     Outcome,
 )
 from pipeline_bench.model.edits import InsertAfter, Remove, SetArgument
+from pipeline_bench.model.element import Element
 from pipeline_bench.model.pipeline import (
     KIND,
     Inspection,
@@ -63,6 +64,14 @@ def stage(number: int, method: str, *inputs: int, line: int = 12, **changes: Any
     return Stage(id=number, method=method, inputs=inputs, place=place(line + number)).model_copy(update=changes)
 
 
+def tensor(dtype: str, *shape: int | None) -> Element:
+    return Element(kind="tensor", dtype=dtype, shape=shape)
+
+
+def row(*parts: Element) -> Element:
+    return Element(kind="tuple", parts=parts)
+
+
 def decode(name: str = "decode") -> UserFunction:
     return UserFunction(name=name, file=FILE, line=4)
 
@@ -80,9 +89,9 @@ def cost(number: int, elapsed_ms: float, cpu_ms: float | None = None, **changes:
 def inspection(**changes: Any) -> Inspection:
     """Files, records, decoding, shuffling, batching: a plain chain of six."""
     stages = (
-        stage(0, "list_files", element="string[]"),
-        stage(1, "TFRecordDataset", 0, element="string[]"),
-        stage(2, "map", 1, function=decode(), element="(float32[224, 224, 3], int64[])"),
+        stage(0, "list_files", element=tensor("string")),
+        stage(1, "TFRecordDataset", 0, element=tensor("string")),
+        stage(2, "map", 1, function=decode(), element=row(tensor("float32", 224, 224, 3), tensor("int64"))),
         stage(3, "shuffle", 2, arguments={"buffer_size": 1024}),
         stage(4, "batch", 3, arguments={"batch_size": 32}),
         stage(5, "prefetch", 4, arguments={"buffer_size": -1}),
@@ -105,7 +114,7 @@ def inspection(**changes: Any) -> Inspection:
     whole = Inspection(
         stages=stages,
         sink=5,
-        element="(float32[32, 224, 224, 3], int64[32])",
+        element=row(tensor("float32", 32, 224, 224, 3), tensor("int64", 32)),
         batch_size=32,
         cardinality=400,
         element_bytes=4_816_896.0,

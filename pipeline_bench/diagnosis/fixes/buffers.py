@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 
 from pipeline_bench.diagnosis import stage_graph
@@ -18,8 +17,6 @@ _LARGE_READ_BYTES = 8 * 2**20
 """tf.data reads 256 KiB at a time by default."""
 _HUGE_BUFFER_BYTES = 512 * 2**20
 """A shuffle that keeps more than this is tried with a quarter of it: filling it delays the first element."""
-_LEADING_SIZE = re.compile(r"\[([^],]*)")
-"""In the structure of elements: ``(float32[32, 224, 224, 3], int64[?])``."""
 
 
 @kind(saving=0.6)
@@ -132,7 +129,8 @@ def _holds_a_draw(inspection: Inspection, stage: Stage) -> bool:
 
 def _all_of(stage: Stage | None, size: Value) -> bool:
     """Return whether each part of a stage's elements has that leading size, by what is known of them all."""
-    return stage is not None and set(_LEADING_SIZE.findall(stage.element)) == {str(size)}
+    parts = [] if stage is None or stage.element is None else stage.element.tensors()
+    return size is not None and {(each.shape or ())[:1] for each in parts} == {(size,)}
 
 
 def _middle(inspection: Inspection, parts: Segments) -> tuple[int, tuple[int, ...]] | None:

@@ -93,8 +93,8 @@ def parallel_interleave(inspection: Inspection, context: Context) -> Iterator[Fi
                 caveat=_OTHER_ORDER,
             )
         elif stage.method in ("TFRecordDataset", "TextLineDataset"):
-            names = str(stage.arguments.get("filenames", ""))
-            several = not names or (names.endswith(" files") and names != "1 files")
+            files_known = stage.arguments.get("filenames")
+            several = files_known is None or (isinstance(files_known, int) and files_known > 1)
             present = stage.arguments.get("num_parallel_reads")
             if several and (present is None or (isinstance(present, int) and 0 < present < context.cores)):
                 yield fix(

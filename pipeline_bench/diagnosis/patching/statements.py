@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Sequence
 
 import libcst as cst
@@ -12,15 +11,12 @@ from libcst.helpers import get_full_name_for_node
 from pipeline_bench.diagnosis.patching import imports
 from pipeline_bench.diagnosis.patching.source_file import Chain, Composed, Link, SourceFile, called_name, expression
 from pipeline_bench.model.calls import CannotPatchError
+from pipeline_bench.model.element import Element
 
 _PARSE_ONE, _PARSE_BATCH = "parse_single_example", "parse_example"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _TAKE_FUNCTIONS = ("filter", "map", "flat_map", "interleave")
 _NOT_WRITTEN_OUT = "what it cuts into slices is not an array, or a tuple or a dict of arrays that is written out"
-_NAMED_TUPLE = re.compile(r"\(\w+=")
-_ARRAY = re.compile(r"\w+\[[^]]*\]")
-_ARRAYS = re.compile(rf"[({{](?:(?:[^:(){{}}]*: )?{_ARRAY.pattern}(?:, |,?(?=[)}}])))+[)}}]")
-"""The structure of elements, as a stage has it: ``(float32[784], int64[])``, ``{image: uint8[?, ?, 3]}``."""
 
 
 def drop_if_idle(file: SourceFile, chain: Chain) -> None:
@@ -233,7 +229,7 @@ def parse_batch(file: SourceFile, function: cst.CSTNode) -> None:
     file.renamed |= dict.fromkeys(parsing, _PARSE_BATCH)
 
 
-def composed(file: SourceFile, functions: Sequence[cst.Arg], elements: Sequence[str]) -> Composed:
+def composed(file: SourceFile, functions: Sequence[cst.Arg], elements: Sequence[Element | None]) -> Composed:
     """Return one function in place of the functions of maps, upstream first; of all but the last with what it gives.
 
     Raises:
@@ -244,9 +240,9 @@ def composed(file: SourceFile, functions: Sequence[cst.Arg], elements: Sequence[
     return Composed(functions, [_is_spread(each) for each in elements], file.free_name("sample"))
 
 
-def _is_spread(element: str) -> bool:
+def _is_spread(element: Element | None) -> bool:
     """Return whether tf.data spreads elements over a function's parameters: tuples, but no named ones."""
-    return element.startswith("(") and not _NAMED_TUPLE.match(element)
+    return element is not None and element.kind == "tuple"
 
 
 def _check_given(function: cst.BaseExpression) -> None:
@@ -255,14 +251,16 @@ def _check_given(function: cst.BaseExpression) -> None:
         raise CannotPatchError("a call makes its function, which another function would call in each graph")
 
 
-def vectorized(file: SourceFile, call: cst.Call, function: cst.BaseExpression, element: str) -> cst.BaseExpression:
+def vectorized(
+    file: SourceFile, call: cst.Call, function: cst.BaseExpression, element: Element | None
+) -> cst.BaseExpression:
     """Return a function of batches that runs one of samples on each.
 
     Args:
         file: that it is in.
         call: of the map.
         function: what it is given.
-        element: the structure of a sample.
+        element: a sample.
 
     Raises:
         CannotPatchError: a call makes the function.
@@ -276,7 +274,9 @@ def vectorized(file: SourceFile, call: cst.Call, function: cst.BaseExpression, e
     return expression(f"lambda *{batch}: {name}(lambda {sample}: {text}(*{sample}), {batch})")
 
 
-def gather(file: SourceFile, call: cst.Call, value: cst.BaseExpression, element: str, rows: str) -> tuple[str, str]:
+def gather(
+    file: SourceFile, call: cst.Call, value: cst.BaseExpression, element: Element | None, rows: str
+) -> tuple[str, str]:
     """Write lines that make tensors of what `from_tensor_slices` cuts, in front of its statement.
 
     Of an array in a function TensorFlow keeps a copy in its graph, which is slow and must be less than 2 GB.
@@ -285,7 +285,7 @@ def gather(file: SourceFile, call: cst.Call, value: cst.BaseExpression, element:
         file: that it is in.
         call: of `from_tensor_slices`.
         value: what it is given: one array, or a tuple or a dict of arrays that is written out.
-        element: the structure of its elements.
+        element: of what it gives.
         rows: the variable that holds numbers of rows.
 
     Returns:
@@ -306,14 +306,15 @@ def gather(file: SourceFile, call: cst.Call, value: cst.BaseExpression, element:
         tensors[name] = f"{tensorflow}convert_to_tensor({text})"
         return f"{tensorflow}gather({name}, {rows})"
 
-    if _ARRAY.fullmatch(element):
+    kind = element.kind if element is not None and all(part.kind == "tensor" for part in element.parts) else "other"
+    if kind == "tensor":
         made = of(value)
-    elif _ARRAYS.fullmatch(element) and isinstance(value, cst.Tuple):
+    elif kind == "tuple" and isinstance(value, cst.Tuple):
         parts = [each.value for each in value.elements if isinstance(each, cst.Element)]
         made = f"({', '.join(map(of, parts))}{',' if len(parts) == 1 else ''})"
         if len(parts) < len(value.elements):
             raise CannotPatchError(_NOT_WRITTEN_OUT)
-    elif _ARRAYS.fullmatch(element) and isinstance(value, cst.Dict):
+    elif kind == "dict" and isinstance(value, cst.Dict):
         keyed = [(each.key, each.value) for each in value.elements if isinstance(each, cst.DictElement)]
         made = f"{{{', '.join(f'{file.code(key)}: {of(part)}' for key, part in keyed)}}}"
         if len(keyed) < len(value.elements):

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pipeline_bench.model.calls import PARAMETERS
+from pipeline_bench.model.element import Element
 from pipeline_bench.model.pipeline import Inspection, Location, Stage, UserFunction
 
 FILE = "/home/user/train.py"
@@ -89,7 +90,7 @@ class Recorder:
             inputs=tuple(each.number for each in inputs),
             function=_function(args) if self.functions else None,
             place=place,
-            element=_element(args[0] if args else None) if method == "from_tensor_slices" else "(",
+            element=_element(args[0] if args else None) if method == "from_tensor_slices" else Element(kind="tuple"),
             arguments={name: value for name, value in given.items() if isinstance(value, int | float)},
         )
         self.stages.append(stage)
@@ -127,13 +128,13 @@ class Dataset:
         return [*before, self.call]
 
 
-def _element(tensors: Any) -> str:
+def _element(tensors: Any) -> Element:
     """The structure of slices, a list being an array of numbers."""
     if isinstance(tensors, tuple):
-        return f"({', '.join(map(_element, tensors))}{',' if len(tensors) == 1 else ''})"
+        return Element(kind="tuple", parts=tuple(map(_element, tensors)))
     if isinstance(tensors, dict):
-        return f"{{{', '.join(f'{key}: {_element(value)}' for key, value in tensors.items())}}}"
-    return "int32[]"
+        return Element(kind="dict", parts=tuple(map(_element, tensors.values())))
+    return Element(kind="tensor", dtype="int32", shape=())
 
 
 def _function(args: tuple[Any, ...]) -> UserFunction | None:

@@ -17,6 +17,7 @@ from pipeline_bench.model.edits import Edit, InsertAfter, SetArgument
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection, ScriptTraining, StageCost
 from pipeline_bench.model.result import Estimate
+from tests.unit.diagnoses import row, tensor
 from tests.unit.diagnosis.simulated import (
     STEPS,
     Machine,
@@ -76,17 +77,18 @@ def test_a_pipeline_that_is_made_anew_for_each_pass_is_to_be_made_once() -> None
 
 
 def test_pictures_that_are_copied_to_the_gpu_as_floats_are_to_be_copied_as_bytes() -> None:
-    def texts(element: str, copy_ms: float | None) -> tuple[str, ...]:
-        looked = augmented(random=False).model_copy(update={"element": element})
+    def texts(dtype: str, *shape: int, copy_ms: float | None = 20.0) -> tuple[str, ...]:
+        batch = row(tensor(dtype, 64, *shape), tensor("int64", 64))
+        looked = augmented(random=False).model_copy(update={"element": batch})
         return beyond.ideas(looked, 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0, copy_ms=copy_ms)
 
-    (text,) = texts("(float32[64, 224, 224, 3], int64[64])", 20.0)
+    (text,) = texts("float32", 224, 224, 3)
     assert "takes 20.0 ms, of a step of 25.0 ms" in text
     assert "at most 2.50×" in text
-    assert texts("(uint8[64, 224, 224, 3], int64[64])", 20.0) == ()
-    assert texts("(float32[64, 4096], int64[64])", 20.0) == ()
-    assert texts("(float32[64, 224, 224, 3], int64[64])", 2.0) == ()
-    assert texts("(float32[64, 224, 224, 3], int64[64])", None) == ()
+    assert texts("uint8", 224, 224, 3) == ()
+    assert texts("float32", 4096) == ()
+    assert texts("float32", 224, 224, 3, copy_ms=2.0) == ()
+    assert texts("float32", 224, 224, 3, copy_ms=None) == ()
 
 
 def test_what_the_model_takes_by_itself_bounds_the_gain() -> None:
@@ -154,7 +156,7 @@ def test_nothing_is_said_that_what_is_proposed_reaches_or_that_the_costs_do_not_
 
 def test_a_map_on_what_is_parsed_already_is_not_told_to_parse_whole_batches() -> None:
     """As on what `Dataset.load` gives."""
-    for element, ideas in (("string[]", 1), ("(float32[512], float32[])", 0)):
+    for element, ideas in ((tensor("string"), 1), (row(tensor("float32", 512), tensor("float32")), 0)):
         read = stage(0, "load").model_copy(update={"element": element})
         stages = (read, stage(1, "map", 0, of=function("f")), stage(2, "batch", 1, batch_size=32))
         costs = (cost(0, 1.0), cost(1, 20.0), cost(2, 1.0))

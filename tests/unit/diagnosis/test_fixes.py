@@ -24,10 +24,12 @@ from pipeline_bench.model.edits import (
     SetArgument,
     SetOptions,
 )
+from pipeline_bench.model.element import Element
 from pipeline_bench.model.function_edits import DivideMap, ParseBatch, Vectorize
 from pipeline_bench.model.pipeline import INFINITE, Inspection, ScriptTraining, Stage, UserFunction
 from pipeline_bench.model.service_edits import DistributeToService
 from pipeline_bench.text import units
+from tests.unit.diagnoses import row, tensor
 from tests.unit.diagnosis.simulated import cost, find, function, inspection, python_decode, stage
 
 
@@ -96,11 +98,15 @@ def source(method: str = "range", **arguments: Any) -> Stage:
     return stage(0, method, **arguments)
 
 
-def windows(**arguments: Any) -> tuple[Stage, ...]:
+ROWS = tensor("float32", 8)
+
+
+def windows(of: Element | None = ROWS, **arguments: Any) -> tuple[Stage, ...]:
     """Windows of an array, a row of five elements each."""
-    row = stage(9, "batch", batch_size=5)
-    flat = stage(2, "flat_map", 1, of=function("together"), inner=(row,))
-    return source("from_tensor_slices"), stage(1, "window", 0, **arguments), flat
+    together = stage(9, "batch", batch_size=5)
+    flat = stage(2, "flat_map", 1, of=function("together"), inner=(together,))
+    rows = source("from_tensor_slices").model_copy(update={"element": of})
+    return rows, stage(1, "window", 0, **arguments), flat
 
 
 def mapped(number: int, name: str = "f", **arguments: Any) -> Stage:
@@ -135,6 +141,8 @@ def mapped(number: int, name: str = "f", **arguments: Any) -> Stage:
         ("gather_batches", (source("from_tensor_slices"), stage(1, "filter", 0, of=function("f"))), False),
         ("gather_windows", windows(size=5), False),  # the last ones are shorter
         ("gather_windows", windows(size=4, drop_remainder=True), False),
+        ("gather_windows", windows(of=row(tensor("float32", 8)), size=5, drop_remainder=True), False),
+        ("gather_windows", windows(of=None, size=5, drop_remainder=True), False),
         ("out_of_python", (source("from_generator", of=function("rows", python=True)), mapped(1)), False),
         (
             "parallel_interleave",
@@ -419,12 +427,12 @@ def test_a_cache_that_would_give_each_epoch_the_files_in_one_order_needs_an_opti
 
 
 def opened_names(
-    *between: str, mixed: bool = False, element: str = "string[]", reader: str = "TFRecordDataset"
+    *between: str, mixed: bool = False, names: str = "string", reader: str = "TFRecordDataset"
 ) -> Inspection:
     """Shuffled names of files, an interleave that reads them, and a map that parses what it reads."""
     stages = [
         source("from_tensor_slices"),
-        stage(1, "shuffle", 0, buffer_size=9).model_copy(update={"element": element}),
+        stage(1, "shuffle", 0, buffer_size=9).model_copy(update={"element": tensor(names)}),
     ]
     stages += [stage(2 + number, method, 1 + number) for number, method in enumerate(between)]
     last = len(stages)
@@ -456,7 +464,7 @@ def test_what_opens_shuffled_names_is_cached_in_front_of_a_repeat_and_behind_the
 @pytest.mark.parametrize(
     "looked",
     [
-        opened_names(element="int64[]"),
+        opened_names(names="int64"),
         opened_names(reader="from_tensor_slices"),
         opened_names("take"),  # it would keep the files that it takes in the first epoch
         opened_names("shuffle"),
@@ -800,7 +808,7 @@ def test_a_private_pool_of_the_users_grows_with_the_calls_that_wait(size: int, e
 
 
 def test_a_batch_that_is_taken_apart_again_is_left_out() -> None:
-    batches = stage(0, "from_generator").model_copy(update={"element": "int64[8]"})
+    batches = stage(0, "from_generator").model_copy(update={"element": tensor("int64", 8)})
     stages = (batches, stage(1, "unbatch", 0), stage(2, "batch", 1, batch_size=8))
     edits = [fix.edits for fix in of_kind(tried(chain_of(*stages)), "superfluous")]
     assert (Remove(stage=1), Remove(stage=2)) in edits
@@ -1095,12 +1103,26 @@ def test_that_python_treats_each_sample_of_a_batch_by_itself_is_said_to_be_the_u
 
 @pytest.mark.parametrize(
     ("element", "is_left_out"),
-    [("(float32[32, 8], int64[32])", True), ("(float32[?, 8], int64[?])", False), ("(float32[32], int64[?])", False)],
+    [
+        (row(tensor("float32", 32, 8), tensor("int64", 32)), True),
+        (row(tensor("float32", None, 8), tensor("int64", None)), False),
+        (row(tensor("float32", 32), tensor("int64", None)), False),
+        (None, False),
+    ],
 )
-def test_batches_are_not_left_as_they_are_where_some_may_be_shorter(element: str, is_left_out: bool) -> None:
+def test_batches_are_not_left_as_they_are_where_some_may_be_shorter(element: Element | None, is_left_out: bool) -> None:
     batches = source("interleave").model_copy(update={"element": element})
     stages = (batches, stage(1, "unbatch", 0), stage(2, "batch", 1, batch_size=32))
     assert bool(of_kind(tried(chain_of(*stages)), "superfluous")) is is_left_out
+
+
+@pytest.mark.parametrize(
+    ("names", "are_several"),
+    [({}, True), ({"filenames": 2}, True), ({"filenames": 1}, False), ({"filenames": "my files"}, False)],
+)
+def test_only_several_files_are_read_at_the_same_time(names: dict[str, Value], are_several: bool) -> None:
+    found = tried(chain_of(source("TFRecordDataset", **names)), allow_reordering=True)
+    assert bool(of_kind(found, "parallel_interleave")) is are_several
 
 
 @pytest.mark.parametrize("method", ["take", "skip", "shard", "window"])

@@ -27,9 +27,11 @@ from pipeline_bench.model.edits import (
     SetArgument,
     SetOptions,
 )
+from pipeline_bench.model.element import Element
 from pipeline_bench.model.function_edits import DivideMap, ParseBatch, Vectorize
 from pipeline_bench.model.pipeline import Location, Stage
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
+from tests.unit.diagnoses import tensor
 from tests.unit.diagnosis.recorded import FILE, Recorder, patched
 
 FUNCTIONS = "def f(*x): return ('f', x)\ndef g(*x): return ('g', x)\n"
@@ -583,7 +585,9 @@ def test_a_function_that_a_call_makes_is_not_made_again_in_a_graph(given: str, i
 def test_named_tuples_are_not_spread_over_the_parameters_of_a_fused_function() -> None:
     source = written("def make_dataset():\n    return tf.data.Dataset.range(9).map(f).map(g)\n")
     looked = (recorder := Recorder()).inspection(recorder.run(source))
-    named = looked.stages[1].model_copy(update={"element": "(image=uint8[9], label=int64[])"})
+    named = looked.stages[1].model_copy(
+        update={"element": Element(kind="named-tuple", parts=(tensor("uint8", 9), tensor("int64")))}
+    )
     looked = looked.model_copy(update={"stages": (looked.stages[0], named, looked.stages[2])})
     fix = Fix(kind="k", variant="v", title="t", edits=(Fuse(stages=(1, 2)),))
     assert "lambda *sample: g(f(*sample))" in str(change({FILE: source}, looked, fix).diff)

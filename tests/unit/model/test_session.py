@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.errors import SessionError
-from pipeline_bench.model import Series, diagnosis, fingerprint, pipeline, selftest
+from pipeline_bench.model import Series, diagnosis, element, fingerprint, pipeline, selftest
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.result import Activity, DeviceCopy, Result, Verdict
 from pipeline_bench.model.session import Session
@@ -181,12 +181,17 @@ def test_a_session_of_the_first_schema_opens_and_becomes_one_of_this() -> None:
     assert sessions.Session.model_validate_json(session.to_json()) == session
 
 
+def test_of_an_element_that_an_older_file_has_as_text_nothing_is_known() -> None:
+    stage = pipeline.Stage.model_validate({"id": 0, "method": "map", "element": "(float32[?, 3], int64[?])"})
+    assert stage.element is None
+
+
 @pytest.mark.parametrize(
     "noun",
     [
         *(diagnosis.Diagnosis, diagnosis.Bottleneck, diagnosis.Fix, diagnosis.Attempt, diagnosis.Equality),
         *(diagnosis.CodeChange, diagnosis.Limit, pipeline.Target, pipeline.Inspection, pipeline.Stage),
-        *(pipeline.Location, pipeline.UserFunction, pipeline.StageCost, pipeline.Tuned),
+        *(pipeline.Location, pipeline.UserFunction, pipeline.StageCost, pipeline.Tuned, element.Element),
         *(fingerprint.Fingerprint, fingerprint.ElementComponent, TrialRecord, Session),
         *(selftest.Selftest, selftest.Part, selftest.Check, selftest.GpuRun, selftest.Window, selftest.Copy),
         *(selftest.Checked, Activity, DeviceCopy),

@@ -1,0 +1,72 @@
+"""What the elements of a pipeline are as plain data: a tensor, or a structure of tensors, before any is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
+
+from pipeline_bench.model import Data
+from pipeline_bench.text import Line
+
+Shape = tuple[int | None, ...] | None
+"""The sizes of a tensor's axes, None for one that varies; None altogether where not even their number is known."""
+_TEXTS = {
+    "tuple": "({})",
+    "named-tuple": "({})",
+    "dict": "{{{}}}",
+    "dataset": "dataset of {}",
+    "optional": "optional {}",
+    "none": "none",
+}
+
+
+class Element(Data):
+    """What each element of a stage is, as TensorFlow's `element_spec` has it."""
+
+    kind: Literal["tensor", "ragged", "sparse", "tuple", "named-tuple", "dict", "dataset", "optional", "none", "other"]
+    name: Line = ""
+    """The key or the field that it is in a dict or in a named tuple."""
+    dtype: Line = ""
+    """``float32``; of what is no tensor, and no structure either, its class."""
+    shape: Shape = None
+    parts: tuple[Element, ...] = ()
+    """Of a structure its values; of a dataset, or of an optional, what it holds."""
+
+    @property
+    def is_record(self) -> bool:
+        """Whether it is one string: the record of a file until it is parsed, or a file's name."""
+        return self.kind == "tensor" and self.dtype == "string" and self.shape == ()
+
+    def tensors(self) -> Iterator[Element]:
+        """Yield what it consists of that is no structure; of a dataset or an optional nothing that it holds."""
+        if self.kind in ("tuple", "named-tuple", "dict"):
+            for part in self.parts:
+                yield from part.tensors()
+        elif self.kind != "none":
+            yield self
+
+    @property
+    def text(self) -> str:
+        """The element for people: ``(float32[32, 224, 224, 3], int64[32])``, ``{image: uint8[?, ?, 3]}``."""
+        named = {"dict": ": ", "named-tuple": "="}.get(self.kind, "")
+        inside = ", ".join(f"{part.name}{named}{part.text}" for part in self.parts)
+        if self.kind in _TEXTS:
+            return _TEXTS[self.kind].format(f"{inside}," if self.kind == "tuple" and len(self.parts) == 1 else inside)
+        if self.kind == "other":
+            return self.dtype
+        return f"{'' if self.kind == 'tensor' else f'{self.kind} '}{self.dtype}{axes(self.shape)}"
+
+
+def axes(shape: Shape) -> str:
+    """Return a shape for people: ``[32, ?, 3]``, ``[]`` of a scalar, ``[...]`` where its rank is not known."""
+    return "[...]" if shape is None else f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+
+
+def _not_as_text(given: Any) -> Any:
+    return None if isinstance(given, str) else given
+
+
+KnownElement = Annotated[Element | None, BeforeValidator(_not_as_text)]
+"""The element as far as it is known: a file of before version 14 has its text alone."""
