@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SHORT_STEP_MS, SIMPLER, STEPS_A_CALL, WORTH
 from pipeline_bench.diagnosis import attempt_statistics, beyond, fixes, limits, stage_graph, step_times, variants
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
+from pipeline_bench.diagnosis.refusals import failure
 from pipeline_bench.errors import sentence
-from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Diagnosis, Outcome
+from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Diagnosis, NotTried, Outcome
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
@@ -24,9 +25,12 @@ a compilation, or a machine that stood still."""
 _BUDGET_MARGIN = 1.25
 """Of a larger budget that is advised: other attempts have a part of it, too."""
 _BUDGET_STEP_S = 30
-SPENT = "The budget left no time for it."
-_AT_LIMIT = "The input is not what limits the training step."
-"""Why an attempt was not tried, both."""
+_NOT_TRIED: dict[NotTried, str] = {
+    "budget": "The budget left no time for it.",
+    "not-needed": "It was not needed.",
+    "interrupted": "It was interrupted before it was its turn.",
+    "at-limit": "The input is not what limits the training step.",
+}
 _BEST_FIRST: tuple[Outcome, ...] = (
     "proposed",
     "faster",
@@ -40,7 +44,7 @@ _BEST_FIRST: tuple[Outcome, ...] = (
 )
 
 
-def concluded(session: Session, diagnosis: Diagnosis, ended: str | None) -> Diagnosis:
+def concluded(session: Session, diagnosis: Diagnosis, ended: NotTried | None) -> Diagnosis:
     """Return the diagnosis with everything that its trials say so far.
 
     Args:
@@ -119,33 +123,30 @@ def _gain(each: AttemptStatistics) -> float:
 def _settled(
     each: AttemptStatistics,
     chosen: AttemptStatistics | None,
-    ended: str | None,
+    ended: NotTried | None,
     at_limit: bool,
     part: AttemptStatistics | None,
 ) -> Attempt:
+    asks = each.attempt.outcome == "not-tried" and (each.attempt.fix.threads or each.attempt.fix.reorders)
+    if ended and ((asks and at_limit) or (each.possible and each.gain is None)):  # no option would have it tried
+        cause = "at-limit" if at_limit else ended
+        return each.attempt.model_copy(update={"outcome": "not-tried", "cause": cause, "reason": _NOT_TRIED[cause]})
     if not each.possible:
-        asks = each.attempt.outcome == "not-tried" and (each.attempt.fix.threads or each.attempt.fix.reorders)
-        # No option would have it tried.
-        return each.attempt.model_copy(update={"reason": _AT_LIMIT}) if asks and at_limit and ended else each.attempt
+        return each.attempt
     if part is not None and beaten(each, part) and ended is not None and (chosen is None or chosen.name != each.name):
         reason = f"It reached {units.ratio(each.in_all)}, hardly more than {part.name} alone."
         return each.attempt.model_copy(update={"outcome": "no-gain", "reason": reason})
-    outcome, reason = _outcome(each, chosen, ended, at_limit)
+    outcome, reason = _outcome(each, chosen, ended)
     return each.attempt.model_copy(update={"outcome": outcome, "reason": reason})
 
 
-def _outcome(
-    each: AttemptStatistics, chosen: AttemptStatistics | None, ended: str | None, at_limit: bool
-) -> tuple[Outcome, str]:
+def _outcome(each: AttemptStatistics, chosen: AttemptStatistics | None, ended: NotTried | None) -> tuple[Outcome, str]:
     if each.proposable:
         return ("proposed" if chosen is not None and each.name == chosen.name else "faster"), ""
     if each.slower:
         return "slower", ""
-    if each.contends or each.gain is None:
-        if ended is None:
-            return "pending", ""
-        if each.gain is None:
-            return "not-tried", _AT_LIMIT if at_limit else ended
+    if ended is None and (each.contends or each.gain is None):
+        return "pending", ""
     then = " and was not tried again"
     if each.contends:
         few = each.trials < attempt_statistics.CONFIRMED_TRIALS
@@ -157,7 +158,7 @@ def _outcome(
     return "no-gain", f"It reached {units.ratio(each.gain)} in {units.count(each.trials, 'trial')}{then}."
 
 
-def _text(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None, ended: str | None) -> str:
+def _text(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None, ended: NotTried | None) -> str:
     if diagnosis.failure is not None:
         stages = _stages_alone(session, diagnosis.inspection)
         end = "" if diagnosis.failure.endswith((".", "?")) else "."
@@ -214,7 +215,7 @@ def _none_helps(session: Session, diagnosis: Diagnosis) -> str:
         reasons = {each.reason for each in diagnosis.attempts if not diagnosis.options_for(each.fix)}
         if _none_limits(diagnosis):
             return "No fix was tried: none can gain much."
-        if SPENT in reasons:
+        if any(each.cause == "budget" for each in diagnosis.attempts):
             return f"No fix was tried: the budget left no time for one. Use {_larger_budget(session, diagnosis)}."
         return f"No fix was tried: {reasons.pop()}" if len(reasons) == 1 else "No fix was tried."
     ruled_out = all(each.outcome in RULED_OUT for each in tried)
@@ -226,7 +227,9 @@ def _none_helps(session: Session, diagnosis: Diagnosis) -> str:
         return "The only fix tried is not proven to make it faster."
     (only,) = tried
     became = {"refused": "is refused", "not-applicable": "does not apply"}.get(only.outcome, "failed")
-    return f"The only fix tried, {only.fix.variant}, {became}: {only.reason.removeprefix('It failed: ')}"
+    status, why = failure(session.trials_of(only.fix.variant)) or ("ok", "")
+    reason = f"{why}." if only.outcome == status == "failed" and why else only.reason
+    return f"The only fix tried, {only.fix.variant}, {became}: {reason}"
 
 
 def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
@@ -357,7 +360,7 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
 
 def _no_time_for(session: Session, diagnosis: Diagnosis) -> str:
     """Return how many fixes the budget left no time for, where others were tried; empty if none."""
-    left = [each for each in diagnosis.attempts if each.outcome == "not-tried" and each.reason == SPENT]
+    left = [each for each in diagnosis.attempts if each.cause == "budget"]
     tried = any(each.outcome not in ("not-tried", "pending") for each in diagnosis.attempts)
     if not left or not tried or _none_limits(diagnosis):
         return ""

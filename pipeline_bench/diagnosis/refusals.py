@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from pipeline_bench.diagnosis import attempt_statistics, equality, stage_graph
 from pipeline_bench.diagnosis.fixes import caches
 from pipeline_bench.model.calls import BATCH_AS_IS
@@ -12,11 +10,13 @@ from pipeline_bench.model.edits import BatchInGenerator, GatherBatches, GatherWi
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.model.trial import TrialRecord, TrialStatus
 from pipeline_bench.text import NAME, REASON, joined, one_line, units
 
 _NAMED = 3
 """Of stages that may draw, so many are named."""
+_FAILED = {"failed": "It failed", "stalled": "It stalled", "ok": "No step was measured after its warm-up"}
+"""What shows that an attempt fails, by how a trial of it ended."""
 
 
 def ruled(session: Session, diagnosis: Diagnosis) -> Diagnosis:
@@ -48,11 +48,11 @@ def _ruled(
     *,
     any_order: bool,
 ) -> Attempt:
-    bad = next(_bad(own), None)
-    if bad is not None:
+    if (bad := failure(own)) is not None:
         at_once = all(trial.status == "failed" and (trial.steps is None or not trial.steps.count) for trial in own)
         why = _does_not_apply(attempt.fix, diagnosis.inspection) if at_once else ""
-        return attempt.model_copy(update={"outcome": "not-applicable" if why else "failed", "reason": why or bad})
+        failed = {"outcome": "failed", "reason": f"{': '.join(filter(None, (_FAILED[bad[0]], bad[1])))}."}
+        return attempt.model_copy(update={"outcome": "not-applicable", "reason": why} if why else failed)
     compared = equality.compare(written, found)
     if compared.status == "not-told" and found is None and len(own) < attempt_statistics.FINGERPRINT_TRIALS:
         return attempt  # its next trial is asked again
@@ -175,8 +175,8 @@ def _kept(own: list[TrialRecord]) -> int | None:
     return next((elements for elements in told if elements is not None), None)
 
 
-def _bad(own: list[TrialRecord]) -> Iterator[str]:
-    """Yield why the attempt failed, where one of its trials did.
+def failure(own: list[TrialRecord]) -> tuple[TrialStatus, str] | None:
+    """Return how the trial ended by which an attempt fails, and why: ``failed``, ``out of memory``.
 
     A single stall beside trials that went through proves nothing against it: TensorFlow 2.21 now and then waits for
     its AUTOTUNE thread for seconds when an iterator is deleted, whatever the pipeline.
@@ -188,6 +188,7 @@ def _bad(own: list[TrialRecord]) -> Iterator[str]:
             continue
         if trial.broke:
             reason = one_line(trial.reason or "", REASON).rstrip(".")
-            yield f"{'It stalled' if trial.status == 'stalled' else 'It failed'}{': ' if reason else ''}{reason}."
-        elif trial.status == "ok" and not trial.measured:
-            yield "No step was measured after its warm-up."
+            return trial.status, reason
+        if trial.status == "ok" and not trial.measured:
+            return trial.status, ""
+    return None

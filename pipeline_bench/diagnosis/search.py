@@ -12,7 +12,7 @@ import math
 from pipeline_bench.analysis.thresholds import NEEDED_STEPS
 from pipeline_bench.diagnosis import bottleneck, conclusion, fixes, refusals, step_times, variants
 from pipeline_bench.diagnosis.next_trial import NextTrial
-from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, NotTried
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
@@ -24,7 +24,6 @@ _MOST_ROUNDS = 5
 """Of the pipeline as written and its ceiling, for a verdict between two plausible ones."""
 _LOOK_AGAIN_BY = 0.5
 """Of the budget: the stages are looked at again no later than this."""
-_DONE = "It was not needed."
 _SAME_DOUBT = "A second measurement of the stages leaves it in doubt too."
 
 
@@ -78,15 +77,14 @@ class Search:
         diagnosis = self._inspected(session, _of(session))
         diagnosis = refusals.ruled(session, diagnosis)
         session = session.model_copy(update={"diagnosis": diagnosis})
-        ended = "It was interrupted before it was its turn." if interrupted else self._ended(session)
-        diagnosis = conclusion.concluded(session, diagnosis, ended)
+        diagnosis = conclusion.concluded(session, diagnosis, "interrupted" if interrupted else self._ended(session))
         return session.model_copy(update={"diagnosis": diagnosis})
 
-    def _ended(self, session: Session) -> str | None:
+    def _ended(self, session: Session) -> NotTried | None:
         after, trial = self.next(session)
         if trial is not None:
             return None
-        return conclusion.SPENT if NextTrial(after, _of(after)).spent else _DONE
+        return "budget" if NextTrial(after, _of(after)).spent else "not-needed"
 
     def _inspected(self, session: Session, diagnosis: Diagnosis) -> Diagnosis:
         """Return the diagnosis with the inspection, the bottleneck, and the candidates, as soon as each is known."""

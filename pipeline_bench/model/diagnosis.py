@@ -31,6 +31,7 @@ Cause = Literal["python", "cpu", "reading", "waiting", "filling", "handing-over"
 Outcome = Literal[
     "proposed", "faster", "no-gain", "slower", "refused", "not-applicable", "failed", "not-tried", "pending"
 ]
+NotTried = Literal["budget", "not-needed", "interrupted", "at-limit"]
 RULED_OUT: frozenset[Outcome] = frozenset({"refused", "not-applicable", "failed"})
 """What a trial has shown not to be possible, or not allowed."""
 
@@ -121,6 +122,8 @@ class Attempt(Record):
     outcome: Outcome = "pending"
     reason: Line = ""
     """Why it was refused, failed or was not tried, in one sentence."""
+    cause: NotTried | None = None
+    """Why it was not tried, where it could have been. ``budget``: no time was left. ``at-limit``: of the input."""
     equality: Equality | None = None
     code: CodeChange | None = None
 

@@ -221,7 +221,7 @@ def test_a_wait_that_lies_where_epochs_begin_is_told_from_one_in_every_step() ->
         else trial
         for trial in state.trials
     )
-    later = conclusion.concluded(state.model_copy(update={"trials": trials}), state.diagnosis, "its end")
+    later = conclusion.concluded(state.model_copy(update={"trials": trials}), state.diagnosis, "not-needed")
     begins = "for the arrays, most of it where an epoch begins (within one 500 µs): Keras makes an iterator for each."
     assert begins in (later.text or "")
 
@@ -234,7 +234,7 @@ def test_a_generator_that_is_hardly_waited_for_may_take_cores_from_the_model(com
     assert state.diagnosis is not None
     hardly = Estimate(value=0.1)
     results = tuple(each.model_copy(update={"input_wait_ms": hardly}) for each in state.results)
-    later = conclusion.concluded(state.model_copy(update={"results": results}), state.diagnosis, "its end")
+    later = conclusion.concluded(state.model_copy(update={"results": results}), state.diagnosis, "not-needed")
     takes = "wait 100 µs of 10.0 ms (1 %) for the generator, but what makes a batch computes for 3.00 ms meanwhile"
     assert (takes in (later.text or "")) == (computes_ms > 1)
 
@@ -254,7 +254,7 @@ def test_where_the_stages_were_not_measured_nothing_is_said_of_what_they_compute
     state = diagnose(Machine(looked, lambda edits: 10.0, ceiling_ms=5.0), budget_s=60.0)
     assert state.diagnosis is not None
     results = tuple(each.model_copy(update={"input_wait_ms": Estimate(value=wait_ms)}) for each in state.results)
-    later = conclusion.concluded(state.model_copy(update={"results": results}), state.diagnosis, "its end")
+    later = conclusion.concluded(state.model_copy(update={"results": results}), state.diagnosis, "not-needed")
     assert said in (later.text or "")
 
 
@@ -276,7 +276,7 @@ def test_less_work_in_a_generator_saves_more_than_its_wait_where_the_model_wants
     state = diagnose(Machine(looked, lambda edits: 10.0, ceiling_ms=ceiling_ms), budget_s=60.0)
     assert state.diagnosis is not None
     results = tuple(each.model_copy(update={"input_wait_ms": Estimate(value=1.0)}) for each in state.results)
-    later = conclusion.concluded(state.model_copy(update={"results": results}), state.diagnosis, "its end")
+    later = conclusion.concluded(state.model_copy(update={"results": results}), state.diagnosis, "not-needed")
     assert said in (later.text or "")
 
 
@@ -468,7 +468,7 @@ def test_fixes_that_the_budget_left_no_time_for_are_counted_with_the_budget_for_
     assert state.diagnosis is not None
     attempts = state.diagnosis.attempts
     assert len(attempts) > 2
-    left = [each.model_copy(update={"outcome": "not-tried", "reason": conclusion.SPENT}) for each in attempts[1:]]
+    left = [each.model_copy(update={"outcome": "not-tried", "cause": "budget"}) for each in attempts[1:]]
     few = state.diagnosis.model_copy(update={"attempts": (attempts[0], *left)})
     more = "1 more fix" if len(left) == 1 else f"{len(left)} more fixes"
     assert re.fullmatch(
