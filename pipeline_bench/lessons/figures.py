@@ -250,8 +250,7 @@ class VariantFigures:
         """Why its figures, or its speed-up, are missing."""
         found = self._any_result
         if found is None:
-            noted = [note for note in self.session.notes if repr(self.name) in note]
-            return one_line(noted[0], REASON).rstrip(".") if noted else "it was left out"
+            return one_line(self.session.scenario.left_out.get(self.name, "it was left out"), REASON).rstrip(".")
         reason = found.work.text if found.work.status == "unequal" else found.reason or found.speedup.reason
         return one_line(reason or "no trial of it ended well", REASON).rstrip(".")
 

@@ -13,8 +13,7 @@ History of `schema_version`; every version up to this one can be read:
     5   adds, each with a default: a trial's `placement`; of a scenario's runtime `cpu_devices`, `replicas`,
         `replication`, `synchronous` and `log_placement`
     6   adds, each with a default: a verdict's `certainty` and `doubt`; a speed-up's `certainty`; a result's
-        `against_fastest`; an estimate's `impossible`; a
-        `precision` may have no goal: until everything is decided
+        `against_fastest`; an estimate's `impossible`; a `precision` may have no goal: until everything is decided
     7   adds, each with a default: which `dataset` of a script a target means; an inspection's `training`, `api` and
         `cold`; of a stage's cost `late`, `first_epoch_ns` and `first_epoch_cpu_ns`; of a diagnosis `beyond`; the
         `selftest` of the program itself; `checked`, the last one of the machine; a device utilization's `activity`;
@@ -40,7 +39,8 @@ History of `schema_version`; every version up to this one can be read:
         function `changes_state`, `costliest`, `costliest_share` and `memoizable`; edits that keep its batches, and what
         a call in it, in a generator or in a map gives, and an edit that keeps the samples of batches; of a watched
         training `steps_a_call`, and of its rows how many `steps` each is the mean of; of the code to write `alike`; of
-        an attempt that was not tried the `cause`; of a trial `allowed_cpus` and `copied`, and of its `work` `silent`
+        an attempt that was not tried the `cause`; of a scenario the variants `left_out`; of a trial `allowed_cpus` and
+        `copied`, and of its `work` `silent`
 """
 
 from __future__ import annotations

@@ -173,9 +173,13 @@ def without_unavailable(scenario: Scenario, *, expose_servers: bool = False) -> 
     kept = [variant for variant in scenario.variants if variant.name not in reasons]
     if all(variant.is_ceiling for variant in kept):
         raise UsageError("This machine can run none of the scenario's variants: " + "; ".join(set(reasons.values())))
-    left_out = [variant for variant in scenario.variants if variant.name in reasons and not variant.is_ceiling]
-    notes = tuple(f"The variant {variant.name!r} was left out: {reasons[variant.name]}" for variant in left_out)
-    return scenario.model_copy(update={"variants": tuple(kept), "notes": (*scenario.notes, *notes)})
+    left_out = {
+        name: f"The variant {name!r} was left out: {reason}"
+        for name, reason in reasons.items()
+        if name not in scenario.ceilings
+    }
+    notes = (*scenario.notes, *left_out.values())
+    return scenario.model_copy(update={"variants": tuple(kept), "notes": notes, "left_out": left_out})
 
 
 def _unavailable(variant: Variant, expose_servers: bool) -> str | None:

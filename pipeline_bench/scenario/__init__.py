@@ -116,6 +116,8 @@ class Scenario(_Part):
     published: Published | None = None
     notes: tuple[Line, ...] = ()
     """What a reader of the results should know of how the scenario came about."""
+    left_out: dict[Line, Line] = {}
+    """The variants that the machine cannot run: of each the note that says why."""
 
     def variant(self, name: str) -> Variant:
         """Return the variant of that name.

@@ -378,7 +378,9 @@ def test_a_variant_that_the_machine_cannot_run_is_told_with_the_note() -> None:
     session = session_in(run, "replication")
     kept = tuple(each for each in session.results if each.variant != "between_graph, 2")
     note = "The variant 'between_graph, 2' was left out: it needs Linux."
-    cut = session.model_copy(update={"results": kept, "notes": (note,)})
+    left_out = {"between_graph, 2": note, "mirrored, 2": "The variant 'mirrored, 2' and not 'between_graph, 2'."}
+    scenario = session.scenario.model_copy(update={"left_out": left_out})
+    cut = session.model_copy(update={"results": kept, "scenario": scenario})
     text = told(lesson, Played().with_result("replication", cut))
     assert "- `between_graph, 2`: not measured (The variant 'between_graph, 2' was left out: it needs Linux)" in text
 

@@ -131,6 +131,7 @@ def test_where_servers_would_be_exposed_their_variants_are_left_out_and_say_why(
     assert "variant 0" in [variant.name for variant in kept.variants]
     assert "variant 1" not in [variant.name for variant in kept.variants]
     (note,) = kept.notes
+    assert kept.left_out == {"variant 1": note}
     assert "'variant 1' was left out" in note
     assert "every network interface" in note
     assert "Operation not permitted" in note
