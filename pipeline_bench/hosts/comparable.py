@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline_bench.errors import SessionError, sentence
-from pipeline_bench.hosts import ranks
 from pipeline_bench.hosts.rendezvous import START_S
 from pipeline_bench.hosts.synchronous import Ranked
 from pipeline_bench.model.hosts import Host
@@ -70,7 +69,7 @@ def _difference(first: Session, other: Session) -> str | None:
     if first.watched != other.watched or first.scenario.name != other.scenario.name:
         return f"their scenarios are {first.scenario.name!r} and {other.scenario.name!r}"
     ours, theirs = ({v.name: v for v in session.scenario.variants} for session in (first, other))
-    everyones = {name: v for name, v in ours.items() if v.is_ceiling or ranks.base_name(name) is not None}
+    everyones = {name: v for name, v in ours.items() if v.is_ceiling or (v.on_hosts and v.on_hosts.hosts == 1)}
     # A later rank is not among few hosts, and has no such variant.
     unlike = [name for name in {**everyones, **theirs} if ours.get(name) != theirs.get(name)]
     return f"their variants {unlike[0]!r} differ" if unlike and not first.watched else None
@@ -117,9 +116,9 @@ def _see_that_trials_met(ranked: Ranked, who: Mapping[int, str]) -> None:
     rounds: dict[str, dict[int, list[_Ran]]] = {}
     for host, session in ranked:
         to_common_ns = to_common_clock_ns(host)
-        alone = {each.name for each in session.scenario.variants if each.is_ceiling or ranks.base_name(each.name)}
+        at_once = {each.name for each in session.scenario.variants if each.on_hosts and each.on_hosts.hosts > 1}
         for trial in session.trials:
-            if trial.measured and trial.variant not in alone:
+            if trial.measured and trial.variant in at_once:
                 ran = _Ran(trial.started_ns + to_common_ns, trial.ended_ns + to_common_ns, host.rank)
                 rounds.setdefault(trial.variant, {}).setdefault(trial.repeat, []).append(ran)
     for of_variant in rounds.values():

@@ -15,12 +15,12 @@ from pipeline_bench.analysis.capacity import Point
 from pipeline_bench.analysis.measured import ByVariant
 from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import UsageError
-from pipeline_bench.hosts import efficiency, ranks
+from pipeline_bench.hosts import efficiency
 from pipeline_bench.hosts.efficiency import Span
 from pipeline_bench.model import pipeline
 from pipeline_bench.model.hosts import HostsResult, Range, Unit
 from pipeline_bench.model.session import Session
-from pipeline_bench.scenario import Variant
+from pipeline_bench.scenario import OnHosts, Variant
 
 _SERVICE = "tf_data_service"
 
@@ -71,19 +71,14 @@ def inputs_of(session: Session) -> list[MeasuredInput]:
     unequal = {result.variant for result in session.results if result.work.status == "unequal"}
     found = {name: {} if name in unequal else own for name, own in _found(session).items()}
     if session.hosts is not None:
-        bases = (ranks.base_name(_without_rank(each.name)) for each in session.scenario.variants)
-        made = [_of_hosts(session, found, base) for base in dict.fromkeys(bases) if base is not None]
+        bases = dict.fromkeys(each.on_hosts.variant for each in session.scenario.variants if each.on_hosts)
+        made = [_of_hosts(session, found, base) for base in bases]
         return [each for each in made if each is not None]
     wanted = [each for each in session.scenario.variants if not each.is_ceiling and found[each.name]]
     groups: dict[str, list[Variant]] = {}
     for variant in wanted:
         groups.setdefault(_group(variant), []).append(variant)
     return [_of_variants(session, found, group) for group in groups.values()]
-
-
-def _without_rank(name: str) -> str:
-    """Return the name of a merged session's variant without the rank behind it."""
-    return name.rpartition(" · ")[0]
 
 
 def _group(variant: Variant) -> str:
@@ -137,8 +132,8 @@ def _of_hosts(session: Session, found: ByVariant, base: str) -> MeasuredInput | 
     by_name = {variant.name: variant for variant in session.scenario.variants}
 
     def names(hosts: int) -> list[str]:
-        wanted = ranks.variant_name(base, hosts)
-        return [name for name in by_name if _without_rank(name) == wanted and found[name]]
+        wanted = OnHosts(variant=base, hosts=hosts)
+        return [name for name, variant in by_name.items() if variant.on_hosts == wanted and found[name]]
 
     if not (alone := names(1)):
         return None

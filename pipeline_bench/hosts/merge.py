@@ -193,7 +193,7 @@ def _trials(ranked: Ranked) -> Iterator[TrialRecord]:
     """Yield the trials on the first host's monotonic clock, in the order in which they began."""
     records = [
         shifted(record, to_common_clock_ns(host) - to_common_clock_ns(ranked[0][0])).model_copy(
-            update={"variant": _named(record.variant, host), "stderr_file": _stderr(record, host)}
+            update={"variant": _named(record.variant, host), "rank": host.rank, "stderr_file": _stderr(record, host)}
         )
         for host, session in ranked
         for record in session.trials
@@ -236,9 +236,9 @@ def _results(ranked: Ranked, size: int, who: Mapping[int, str]) -> Iterator[Host
         return
     found = {host.rank: measured.of(each.scenario, each.trials, each.environment.cores) for host, each in ranked}
     for variant in first.scenario.variants:
-        base = ranks.base_name(variant.name)
-        if variant.is_ceiling or base is None:
+        if variant.on_hosts is None or variant.on_hosts.hosts > 1:
             continue
+        base = variant.on_hosts.variant
         for hosts in ranks.widths(size):
             these = [(host, session) for host, session in ranked if host.rank < hosts]
             if len(these) < hosts:

@@ -130,7 +130,6 @@ def is_batch_shell(rank: Rank, environment: Mapping[str, str]) -> bool:
 
 _ALL_WIDTHS_UP_TO = 4
 """Hosts of which every number is tried; of more 2, 4, 8 … and all."""
-_ALONE = ", alone"
 
 
 class Slot(NamedTuple):
@@ -146,12 +145,7 @@ class Slot(NamedTuple):
 
 def variant_name(name: str, hosts: int) -> str:
     """Return a variant's name where so many hosts run it at once."""
-    return name + (_ALONE if hosts == 1 else f", {hosts} hosts")
-
-
-def base_name(name: str) -> str | None:
-    """Return the name that `variant_name` made this one of, for one host; None of any other."""
-    return name.removesuffix(_ALONE) if name.endswith(_ALONE) else None
+    return name + (", alone" if hosts == 1 else f", {hosts} hosts")
 
 
 def widths(size: int) -> list[int]:
@@ -180,11 +174,17 @@ def _of(variant: Variant, repeat: int, size: int) -> Iterator[Slot]:
 
 def of_rank(scenario: Scenario, size: int, rank: int) -> Scenario:
     """Return the scenario of one rank: each variant once for every number of hosts among which it is."""
+    from pipeline_bench.scenario import OnHosts
+
     made: list[Variant] = []
     for variant in scenario.variants:
-        taking = [1, *(hosts for hosts in widths(size) if rank < hosts)]
-        names = [variant.name] if variant.is_ceiling else [variant_name(variant.name, hosts) for hosts in taking]
-        made += [variant.model_copy(update={"name": name}) for name in names]
+        if variant.is_ceiling:
+            made.append(variant)
+            continue
+        for hosts in (1, *(hosts for hosts in widths(size) if rank < hosts)):
+            on_hosts = OnHosts(variant=variant.name, hosts=hosts)
+            name = variant_name(variant.name, hosts)
+            made.append(variant.model_copy(update={"name": name, "on_hosts": on_hosts}))
     return scenario.model_copy(update={"variants": tuple(made), "published": None})
 
 

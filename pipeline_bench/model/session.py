@@ -39,8 +39,8 @@ History of `schema_version`; every version up to this one can be read:
         function `changes_state`, `costliest`, `costliest_share` and `memoizable`; edits that keep its batches, and what
         a call in it, in a generator or in a map gives, and an edit that keeps the samples of batches; of a watched
         training `steps_a_call`, and of its rows how many `steps` each is the mean of; of the code to write `alike`; of
-        an attempt that was not tried the `cause`; of a scenario the variants `left_out`; of a trial `allowed_cpus` and
-        `copied`, and of its `work` `silent`
+        an attempt that was not tried the `cause`; of a scenario the variants `left_out`; of a variant `on_hosts`, and
+        of a merged trial its `rank`; of a trial `allowed_cpus` and `copied`, and of its `work` `silent`
 """
 
 from __future__ import annotations

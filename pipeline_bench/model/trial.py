@@ -129,6 +129,8 @@ class TrialRecord(Record):
     index: Count
     variant: Line
     repeat: Count
+    rank: Count | None = None
+    """Of a merged session, on which host it ran."""
     status: TrialStatus
     reason: Line | None = None
     launcher: Literal["forkserver", "fresh"] = "fresh"

@@ -73,7 +73,7 @@ def _by_state(trials: Iterable[TrialRecord]) -> dict[str, list[TrialRecord]]:
 
 
 def _host(host: Host, trials: Iterable[TrialRecord]) -> str:
-    own = [trial for trial in trials if trial.variant.endswith(f" · {host.label}")]
+    own = [trial for trial in trials if trial.rank == host.rank]
     caches = [f"{_HEADS[state]}: {validity.describe_cache(each)}" for state, each in _by_state(own).items()]
     return "; ".join([one_line(host.name, NAME), *_machine(host), *caches])
 

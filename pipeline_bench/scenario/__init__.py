@@ -85,6 +85,15 @@ class Published(_Part):
     figures: tuple[PublishedFigure, ...] = ()
 
 
+class OnHosts(_Part):
+    """What a variant is of, in a session of one of several hosts and in a merged one; see `hosts.ranks.of_rank`."""
+
+    variant: Line
+    """The scenario's own."""
+    hosts: Annotated[int, Field(ge=1)]
+    """How many of them run it at once."""
+
+
 class Variant(_Part):
     """One way to train, whole: nothing in it depends on the rest of the scenario."""
 
@@ -98,6 +107,8 @@ class Variant(_Part):
     run: Run = Run()
     ceiling: Line | None = None
     """The name of the variant that is this one's ceiling; None for a ceiling itself."""
+    on_hosts: OnHosts | None = None
+    """None of a ceiling, and where no hosts run anything at once."""
 
     @property
     def is_ceiling(self) -> bool:
