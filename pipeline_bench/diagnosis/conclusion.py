@@ -10,7 +10,7 @@ from pipeline_bench.diagnosis import attempt_statistics, beyond, fixes, limits, 
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.diagnosis.refusals import failure
 from pipeline_bench.errors import sentence
-from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Diagnosis, NotTried, Outcome
+from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Bottleneck, Diagnosis, NotTried, Outcome
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
@@ -32,15 +32,8 @@ _NOT_TRIED: dict[NotTried, str] = {
     "at-limit": "The input is not what limits the training step.",
 }
 _BEST_FIRST: tuple[Outcome, ...] = (
-    "proposed",
-    "faster",
-    "pending",
-    "no-gain",
-    "slower",
-    "refused",
-    "not-applicable",
-    "failed",
-    "not-tried",
+    *("proposed", "faster", "pending", "no-gain", "slower"),
+    *("refused", "not-applicable", "failed", "not-tried"),
 )
 
 
@@ -69,7 +62,8 @@ def concluded(session: Session, diagnosis: Diagnosis, ended: NotTried | None) ->
             "beyond": _beyond(session, diagnosis, chosen) if ended is not None else (),
         }
     )
-    return after.model_copy(update={"text": _text(session, after, chosen, ended)})
+    text, says_bottleneck = _text(session, after, chosen, ended)
+    return after.model_copy(update={"text": text, "says_bottleneck": says_bottleneck})
 
 
 def proposal(found: list[AttemptStatistics]) -> AttemptStatistics | None:
@@ -116,10 +110,6 @@ def _in_all(each: AttemptStatistics) -> float:
     return each.in_all or 0.0
 
 
-def _gain(each: AttemptStatistics) -> float:
-    return each.gain or 0.0
-
-
 def _settled(
     each: AttemptStatistics,
     chosen: AttemptStatistics | None,
@@ -158,15 +148,21 @@ def _outcome(each: AttemptStatistics, chosen: AttemptStatistics | None, ended: N
     return "no-gain", f"It reached {units.ratio(each.gain)} in {units.count(each.trials, 'trial')}{then}."
 
 
-def _text(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None, ended: NotTried | None) -> str:
+def _text(
+    session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None, ended: NotTried | None
+) -> tuple[str, bool]:
+    """Return the conclusion, and whether it says what limits the pipeline."""
     if diagnosis.failure is not None:
         stages = _stages_alone(session, diagnosis.inspection)
         end = "" if diagnosis.failure.endswith((".", "?")) else "."
-        return f"{sentence(diagnosis.failure)}{end} {stages}" if stages else diagnosis.failure
-    bottleneck = diagnosis.bottleneck.text if diagnosis.bottleneck is not None else ""
+        return f"{sentence(diagnosis.failure)}{end} {stages}" if stages else diagnosis.failure, False
+    found = diagnosis.bottleneck or Bottleneck()
     if ended is None:
-        return bottleneck
-    return " ".join(filter(None, (_ended(session, diagnosis, chosen, bottleneck), _other_runs(session, diagnosis))))
+        return found.text, True
+    no_fix = "" if chosen is not None or nothing_to_gain(session) else _of_what_has_no_fix(session, diagnosis)
+    says = not no_fix or found.stage is not None
+    parts = (found.text * says, *_ended(session, diagnosis, chosen, no_fix), _other_runs(session, diagnosis))
+    return " ".join(filter(None, parts)), says
 
 
 def _stages_alone(session: Session, inspection: Inspection | None) -> str:
@@ -191,21 +187,20 @@ def _other_runs(session: Session, diagnosis: Diagnosis) -> str:
     )
 
 
-def _ended(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None, bottleneck: str) -> str:
-    if nothing_to_gain(session):
-        return f"{bottleneck} No fix of the input makes the training step faster.".strip()
-    if chosen is None and (reason := _of_what_has_no_fix(session, diagnosis)):
-        names_a_stage = diagnosis.bottleneck is not None and diagnosis.bottleneck.stage is not None
+def _ended(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None, no_fix: str) -> Iterator[str]:
+    """Yield what no fix, or which one, makes faster; `no_fix` says why none can, of what has none."""
+    if no_fix:
         step_ms = step_times.mean_ms(session, AS_WRITTEN)
         short = step_ms is not None and step_ms < SHORT_STEP_MS
         calls = f"With steps so short, steps_per_execution={STEPS_A_CALL} in compile may be faster." if short else ""
-        return " ".join(filter(None, (bottleneck if names_a_stage else "", reason, calls)))
-    if chosen is None:
+        yield from (no_fix, calls)
+    elif nothing_to_gain(session):
+        yield "No fix of the input makes the training step faster."
+    elif chosen is None:
         promising = _promising(session, diagnosis) or _no_time_for(session, diagnosis)
-        none = f"{_none_helps(session, diagnosis)}{promising}{_left(diagnosis)}"
-        return " ".join(filter(None, (bottleneck, none, *diagnosis.beyond)))
-    proposed = _proposed(session.result(chosen.name), diagnosis, chosen)
-    return " ".join(filter(None, (bottleneck, proposed, *diagnosis.beyond)))
+        yield from (f"{_none_helps(session, diagnosis)}{promising}{_left(diagnosis)}", *diagnosis.beyond)
+    else:
+        yield from (_proposed(session.result(chosen.name), diagnosis, chosen), *diagnosis.beyond)
 
 
 def _none_helps(session: Session, diagnosis: Diagnosis) -> str:
@@ -251,7 +246,7 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     if wait_ms <= (1 - NOT_THE_LIMIT) * step_ms:
         computes_ms = step_times.taken_ms(diagnosis.inspection, elapsed=False) if diagnosis.inspection else None
         most_ms = math.inf if computes_ms is None else wait_ms + computes_ms
-        nothing = nothing_to_gain(session) or most_ms <= (1 - NOT_THE_LIMIT) * step_ms
+        nothing = most_ms <= (1 - NOT_THE_LIMIT) * step_ms
         return waits + (": there is nothing to gain." if nothing else _computed_beside(computes_ms, times.ceiling_ms))
     if api == "arrays" and diagnosis.bottleneck is not None and diagnosis.bottleneck.stage is None:
         made_ms = step_times.taken_ms(diagnosis.inspection, elapsed=True) if diagnosis.inspection else None
@@ -289,7 +284,7 @@ def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | 
     if diagnosis.inspection is None or nothing_to_gain(session):
         return ()
     written_ms, ceiling_ms = step_times.mean_ms(session, AS_WRITTEN), step_times.ceiling_ms(session)
-    gained = _gain(chosen) if chosen is not None else 1.0
+    gained = (chosen.gain or 0.0) if chosen is not None else 1.0
     copy_ms = step_times.copy_ms(session)
     return beyond.ideas(diagnosis.inspection, session.environment.cores, written_ms, ceiling_ms, gained, copy_ms)
 

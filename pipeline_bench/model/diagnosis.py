@@ -162,6 +162,8 @@ class Diagnosis(Record):
     """What no edit of the calls does and a change of the user's functions would, with the most that it can gain."""
     text: Line = ""
     """The conclusion, in one or two plain sentences."""
+    says_bottleneck: bool = True
+    """Whether what limits the pipeline is among them."""
     failure: Line | None = None
     """Why there is no diagnosis, where there is none; the user's own traceback is in `traceback`."""
     traceback: Text = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -134,7 +133,6 @@ def sections(session: Session, diagnosis: Diagnosis) -> Iterator[Section]:
     name, change = code(tries, diagnosis) or ("", CodeChange())
     noun, bound = element_noun(diagnosis), diagnosis.bottleneck
     besides = one_line(f"Also: {change.text}" if change.diff and change.text else change.text)
-    named = bottleneck(diagnosis) if rows else ""
     notes = diagnosis.inspection.notes if diagnosis.inspection is not None else ()
     for section in (
         Section(TRACEBACK, code=traceback_lines(diagnosis.traceback)),
@@ -142,7 +140,7 @@ def sections(session: Session, diagnosis: Diagnosis) -> Iterator[Section]:
         Section(
             "Which stage",
             f"from source to sink, each stage measured alone; ms per {noun}",
-            lines=[named] if named else [],
+            lines=[one_line(bound.text, TEXT)] if bound is not None and rows and not diagnosis.says_bottleneck else [],
             is_finding=bound is not None and bound.stage is not None,
             rows=rows,
         ),
@@ -246,9 +244,12 @@ def speed_lines(session: Session, diagnosis: Diagnosis) -> list[str]:
 
 def _why_missing(result: Result) -> Iterator[str]:
     """Yield why a share of the step is a dash, each reason once; not again what the verdict says."""
-    shares = (result.input_wait_share, result.host_slowdown_share, result.accelerator_utilization)
-    for reason in dict.fromkeys(share.reason for share in shares if share.value is None):
-        if reason and reason.rstrip(".") not in result.verdict.reason:
+    wait, utilization = result.input_wait_share, result.accelerator_utilization
+    causes = {"no-wait": wait, "no-ceiling": utilization, "impossible": utilization}
+    said = utilization if result.verdict.kind == "not-measured" else causes.get(result.verdict.cause or "")
+    unknown = (share for share in (wait, result.host_slowdown_share, utilization) if share.value is None)
+    for reason in dict.fromkeys(share.reason for share in unknown if said is None or share.reason != said.reason):
+        if reason:
             yield f"Not known: {reason.rstrip('.')}."
 
 
@@ -261,15 +262,6 @@ def _samples_per_second(diagnosis: Diagnosis, result: Result | None, reached_ms:
         return result.samples_per_second
     size = diagnosis.inspection.batch_size if diagnosis.inspection is not None else None
     return size * 1e3 / reached_ms if size else None
-
-
-def bottleneck(diagnosis: Diagnosis) -> str:
-    """Return what limits the pipeline, in a sentence with its share; empty where the headline says it already."""
-    found = diagnosis.bottleneck
-    if found is None or not found.text or found.text in diagnosis.text:
-        return ""
-    text, share = one_line(found.text, TEXT), "" if found.share is None else units.share(found.share)
-    return text if re.search(rf"(?<![\d.]){re.escape(share)}", text) else f"{text} ({share} of the time)"
 
 
 def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:

@@ -256,6 +256,8 @@ def test_where_the_stages_were_not_measured_nothing_is_said_of_what_they_compute
     results = tuple(each.model_copy(update={"input_wait_ms": Estimate(value=wait_ms)}) for each in state.results)
     later = conclusion.concluded(state.model_copy(update={"results": results}), state.diagnosis, "not-needed")
     assert said in (later.text or "")
+    assert later.bottleneck is not None
+    assert later.says_bottleneck == (later.bottleneck.text in later.text)
 
 
 @pytest.mark.parametrize(
@@ -278,6 +280,8 @@ def test_less_work_in_a_generator_saves_more_than_its_wait_where_the_model_wants
     results = tuple(each.model_copy(update={"input_wait_ms": Estimate(value=1.0)}) for each in state.results)
     later = conclusion.concluded(state.model_copy(update={"results": results}), state.diagnosis, "not-needed")
     assert said in (later.text or "")
+    assert later.bottleneck is not None
+    assert later.says_bottleneck == (later.bottleneck.text in later.text)
 
 
 def test_what_a_step_waits_is_never_more_than_the_step_where_the_first_rounds_were_slower() -> None:

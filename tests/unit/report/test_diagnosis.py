@@ -10,12 +10,11 @@ from rich.cells import cell_len
 
 from pipeline_bench.analysis import speedups
 from pipeline_bench.model import Series
-from pipeline_bench.model.diagnosis import Attempt, Bottleneck, CodeChange
+from pipeline_bench.model.diagnosis import Attempt, CodeChange
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import html, markdown, terminal
-from pipeline_bench.report.diagnosis import bottleneck
 from tests.unit import diagnoses
 from tests.unit.console import printed
 from tests.unit.report.pages import Page
@@ -184,9 +183,9 @@ def test_the_best_comes_first_whatever_the_order_in_the_file() -> None:
 def test_what_the_headline_says_of_the_bottleneck_is_not_said_again() -> None:
     whole = diagnoses.diagnosis()
     assert whole.bottleneck is not None
-    text = on_paper(diagnoses.session(whole.model_copy(update={"text": f"{whole.bottleneck.text} It can be 3.12×."})))
-    assert text.count(whole.bottleneck.text) == 1
-    assert "on one core. (87 % of the time)" in on_paper(diagnoses.session())
+    said = {"text": f"{whole.bottleneck.text} It can be 3.12×.", "says_bottleneck": True}
+    for found in (whole, whole.model_copy(update=said)):
+        assert on_paper(diagnoses.session(found)).count(whole.bottleneck.text) == 1
 
 
 def test_an_interrupted_one_says_what_it_did_not_come_to() -> None:
@@ -231,16 +230,3 @@ def test_markdown_keeps_a_fence_that_code_cannot_close() -> None:
 def test_the_page_is_whole(session: Session) -> None:
     page = Page(html.render(session))
     assert page.open == []
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("The model takes 95 % of it.", "The model takes 95 % of it. (5 % of the time)"),
-        ("It takes 1.5 % alone.", "It takes 1.5 % alone. (5 % of the time)"),
-        ("It takes 5 % of it.", "It takes 5 % of it."),
-    ],
-)
-def test_the_share_of_a_bottleneck_is_said_once(text: str, said: str) -> None:
-    found = diagnoses.diagnosis(bottleneck=Bottleneck(stage=2, share=0.05, text=text))
-    assert bottleneck(found) == said
