@@ -76,7 +76,9 @@ def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bo
     if limits and explained < EXPLAINED:
         return _probable(found, "stages", f"the stages measured alone explain only {units.share(explained)} of {of}")
     dearer = fed is not None or _dearer_alone(parts, stage, as_written_ms)
-    return _of_steps(found, times) or found.model_copy(update={"doubt": "stages" if dearer else None})
+    # What limits begins with its name, which is code and stays as it is.
+    said = {"doubt": "stages" if dearer else None, "text": text if limits else sentence(text)}
+    return _of_steps(found, times) or found.model_copy(update=said)
 
 
 def _of_steps(found: Bottleneck, times: StepTimes) -> Bottleneck | None:
@@ -87,8 +89,7 @@ def _of_steps(found: Bottleneck, times: StepTimes) -> Bottleneck | None:
 
 
 def _probable(found: Bottleneck, doubt: Literal["stages", "steps"], why: str) -> Bottleneck:
-    says = found.text if found.limits else f"the{found.text.removeprefix('The')}"
-    probable = {"certainty": "probable", "doubt": doubt, "text": f"Probably {says} In doubt: {why}."}
+    probable = {"certainty": "probable", "doubt": doubt, "text": f"Probably {found.text} In doubt: {why}."}
     return found.model_copy(update=probable)
 
 
@@ -283,13 +284,13 @@ def _costliest_line(stage: Stage) -> str:
 
 
 def _beside(stage: Stage, cost: StageCost, times: StepTimes) -> str:
-    """Return what is said of the costliest stage of an input that the training hardly waits for."""
+    """Return what is said of the costliest stage of an input that the training hardly waits for, but for a capital."""
     step_ms, wait_ms = times.as_written_ms or 1.0, times.wait_ms or 0.0
     alone = f", which alone takes {units.milliseconds(times.ceiling_ms)}" if times.ceiling_ms else ""
     alone += "" if times.steady else " (in doubt: trials of one variant differ)"
     computes = units.milliseconds((cost.cpu_ns or cost.elapsed_ns or 0.0) / NS_PER_MS)
     return (
-        f"The training hardly waits for its input ({units.share(wait_ms / step_ms)} of a step of "
+        f"the training hardly waits for its input ({units.share(wait_ms / step_ms)} of a step of "
         f"{units.milliseconds(step_ms)}); the input can only take cores from the model{alone}. "
         f"The costliest stage, {named(stage)}, computes for {computes} a batch{_costliest_line(stage)}."
     )
@@ -345,14 +346,14 @@ def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) ->
     one_by_one = many if parallel else "one call at a time"
     cost = inspection.cost(stage.id)
     elements = f"{cost.elements:,.0f}" if cost is not None and cost.elements else "many"
-    computes = "it computes, and all cores are busy" if parts.cores_limit else f"it computes, {one_by_one}"
+    computes = f"computes, {'and all cores are busy' if parts.cores_limit else one_by_one}"
     return {
         "python": f"it runs Python, {one_by_one}",
         "waiting": f"it neither computes nor reads files but waits, {one_by_one}",
         "reading": f"it reads files, {'several at a time' if parallel else 'one after another'}",
         "filling": "it moves the elements through its buffer",
         "handing-over": f"it passes {elements} small elements on, one by one",
-        "cpu": computes if not stage_graph.reads_files(stage) else f"it reads files and {computes.removeprefix('it ')}",
+        "cpu": f"it reads files and {computes}" if stage_graph.reads_files(stage) else f"it {computes}",
     }[cause]
 
 
