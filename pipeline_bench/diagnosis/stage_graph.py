@@ -309,9 +309,8 @@ def parallel_by_default(stage: Stage, default_parallelised: bool) -> bool:
 
 
 def _in_parallel(stage: Stage) -> bool:
-    return stage.label == "apply(parallel_interleave)" or any(
-        stage.arguments.get(name) is not None for name in ("num_parallel_calls", "num_parallel_reads")
-    )
+    asked = (stage.arguments.get(name) for name in ("num_parallel_calls", "num_parallel_reads"))
+    return not stage.serial and (stage.label == "apply(parallel_interleave)" or any(each is not None for each in asked))
 
 
 def may_differ(stage: Stage) -> bool:

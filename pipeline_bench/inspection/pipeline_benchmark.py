@@ -82,7 +82,14 @@ def described(recipe: Recipe, make_ns: float, scratch: Path) -> Inspection:
         make_ns=make_ns,
         default_parallelised=optimization.apply_default_optimizations is not False
         and optimization.map_parallelization is not False,
-        notes=recipe.notes,
+        notes=(*recipe.notes, *map(_serial_note, filter(lambda stage: stage.serial, recipe.stages))),
+    )
+
+
+def _serial_note(stage: Stage) -> str:
+    return (
+        f"{stage.label} makes one call at a time, whatever num_parallel_calls says: its function runs Python, and "
+        "TensorFlow is to be deterministic (enable_op_determinism)."
     )
 
 

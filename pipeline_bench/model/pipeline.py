@@ -138,10 +138,7 @@ class Stage(Data):
 
     id: int
     method: Line
-    """The method or the class as public TensorFlow names it: ``map``, ``from_tensor_slices``, ``TFRecordDataset``.
-
-    ``opaque`` for a dataset that came from elsewhere and cannot be made again.
-    """
+    """The public name: ``map``, ``TFRecordDataset``; ``opaque`` of one from elsewhere, which cannot be made again."""
     inputs: tuple[int, ...] = ()
     arguments: dict[Text, Value] = Field(default_factory=dict)
     """The arguments as given, by parameter name, as far as they are data; a long text is cut."""
@@ -158,6 +155,8 @@ class Stage(Data):
     """Whether the loop that goes round once for each pass over the data makes it each time: no cache lives on."""
     epoch_hooks: bool = False
     """Of a PyDataset's `__getitem__`: whether its class does something between epochs, which may change the batches."""
+    serial: bool = False
+    """Whether TensorFlow, asked to be deterministic, makes one call of its Python at a time, whatever its arguments."""
     left_early: bool | None = False
     """Whether a `take` behind it leaves it early in every pass, and TensorFlow empties a cache; None: not known."""
 

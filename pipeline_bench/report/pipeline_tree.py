@@ -189,7 +189,7 @@ def series(inspection: Inspection, stage: int, parameter: str) -> tuple[Tuned, n
 
 
 def _parallelism(inspection: Inspection, stage: Stage) -> str:
-    given = next((stage.arguments[name] for name in _PARALLEL if name in stage.arguments), None)
+    given = next((stage.arguments[name] for name in _PARALLEL if name in stage.arguments and not stage.serial), None)
     said = "auto" if given == AUTOTUNE else one_line(str(given), NAME) if given is not None else ""
     if not said and stage_graph.parallel_by_default(stage, inspection.default_parallelised):
         said = "auto"

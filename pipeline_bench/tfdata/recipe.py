@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
+from pipeline_bench.graph_ops import is_deterministic
 from pipeline_bench.model.pipeline import INFINITE, Location, Stage, UserFunction
 from pipeline_bench.tfdata import composing, describe, public_api, throughput
 from pipeline_bench.tfdata.public_api import Invocation
@@ -35,15 +36,17 @@ class Call(Invocation):
 
     def stage(self) -> Stage:
         """Return the call as plain data."""
+        function = self._user_function()
         return Stage(
             id=self.id,
             method=self.method,
             inputs=self.inputs,
             arguments=describe.arguments(self.given()),
-            function=self._user_function(),
+            function=function,
             place=self.location,
             element=describe.element(self.result.element_spec),
             inner=tuple(call.stage() for call in self.inner),
+            serial=function is not None and function.python and is_deterministic(),
         )
 
     def _user_function(self) -> UserFunction | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,40 @@ def test_an_interleave_draws_if_what_it_opens_does() -> None:
     function = recorded.recipe_of(lambda: tf.data.Dataset.range(9).interleave(opened)).stages[-1].function
     assert function is not None
     assert (function.random, function.changes_state) == (True, False)
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    from tensorflow.python.framework import config
+
+    config.enable_op_determinism()
+    yield
+    config.disable_op_determinism()
+
+
+@pytest.mark.usefixtures("deterministic")
+def test_python_is_serial_where_tensorflow_is_to_be_deterministic() -> None:
+    """As TensorFlow does it: with four calls of Python allowed, never two are under way."""
+    import tensorflow as tf
+
+    running, most = [0], [0]
+
+    def load(number: Any) -> Any:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        time.sleep(0.01)
+        running[0] -= 1
+        return number
+
+    def made() -> Any:
+        numbers = tf.data.Dataset.range(20).map(lambda x: x + 1, num_parallel_calls=4)
+        return numbers.map(lambda x: tf.numpy_function(load, [x], tf.int64), num_parallel_calls=4)
+
+    recipe = recorded.recipe_of(made)
+    assert [stage.serial for stage in recipe.stages] == [False, False, True]
+    assert not stage_graph.hands_over(recipe.stages[-1], default_parallelised=True)
+    assert len(list(made())) == 20
+    assert most == [1]
 
 
 def test_what_an_older_function_for_apply_was_given_says_whether_it_runs_in_parallel() -> None:

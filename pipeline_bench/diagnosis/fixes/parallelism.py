@@ -41,7 +41,7 @@ def parallel_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     for stage in inspection.stages:
         given = stage.arguments.get("num_parallel_calls")
         by_default = given is None and inspection.default_parallelised and not stage_graph.may_differ(stage)
-        if stage.method != "map" or by_default:
+        if stage.method != "map" or by_default or stage.serial:
             continue
         alone = given in (None, 1)
         threads = alone and _needs_threads(stage)

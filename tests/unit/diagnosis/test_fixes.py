@@ -113,7 +113,9 @@ def mapped(number: int, name: str = "f", **arguments: Any) -> Stage:
     """A map of the user's function behind the stage before it; `random` and its like are the function's."""
     of_function = ("random", "python", "stateful", "changes_state", "parses_examples", "on_batches")
     kinds = {key: arguments.pop(key) for key in of_function if key in arguments}
-    return stage(number, "map", number - 1, of=function(name, **kinds), **arguments)
+    serial = arguments.pop("serial", False)
+    made = stage(number, "map", number - 1, of=function(name, **kinds), **arguments)
+    return made.model_copy(update={"serial": serial})
 
 
 @pytest.mark.parametrize(
@@ -122,6 +124,8 @@ def mapped(number: int, name: str = "f", **arguments: Any) -> Stage:
         ("parallel_map", (source(), mapped(1), stage(2, "batch", 1)), False),  # tf.data makes it so by default
         ("parallel_map", (source(), mapped(1, num_parallel_calls=1)), True),  # the user's own argument is raised
         ("parallel_map", (source(), mapped(1, num_parallel_calls=AUTOTUNE)), False),
+        ("parallel_map", (source(), mapped(1, python=True)), True),
+        ("parallel_map", (source(), mapped(1, python=True, serial=True)), False),  # TensorFlow would not do it
         ("cache", (source("random"), mapped(1, random=True)), False),
         ("cache", (source(shuffle=False), mapped(1, "decode"), stage(2, "cache", 1)), False),
         ("cache", (source(shuffle=False), mapped(1, "decode"), stage(2, "cache", 1, filename="/data/kept")), True),
