@@ -163,6 +163,11 @@ def as_text(render: Callable[[int], RenderableType], output: Path | None) -> str
     return capture.get()
 
 
+def terminal_lines(output: Path | None = None) -> int:
+    """Return how many lines the terminal has; of a file, of a pipe, and where it is not known, those of most."""
+    return shutil.get_terminal_size().lines if output is None else 24
+
+
 def proposed_code(session: Session) -> CodeChange | None:
     """Return the code to write that the report shows."""
     from pipeline_bench.report import diagnosis

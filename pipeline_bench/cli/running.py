@@ -22,7 +22,7 @@ from rich.console import Console
 
 from pipeline_bench.cli import output
 from pipeline_bench.cli.options import INTERRUPTED, STDOUT, Presentation
-from pipeline_bench.cli.output import PAGE, PATCH, proposed_code, where_to_find
+from pipeline_bench.cli.output import PAGE, PATCH, proposed_code, terminal_lines, where_to_find
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.model.diagnosis import CodeChange
 from pipeline_bench.model.session import Session, make_folder, save
@@ -224,7 +224,7 @@ def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Ou
             console.print(terminal.render(outcome.session, folder, console.width))
         else:
             below = sum(-(-line.cell_len // console.width) for line in places)
-            console.print(screen.render(outcome.session, console.width, below))
+            console.print(screen.render(outcome.session, console.width, below, terminal_lines()))
         for line in places:
             console.print(line, soft_wrap=True)  # what is to be copied has no line ends of ours
     except OSError as error:

@@ -19,7 +19,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_bench.cli.options import FORMAT, Details, Output, SavedSession, session_words
-from pipeline_bench.cli.output import PAGE, PATCH, Format, as_text, form_of, proposed_code, where_to_find, write
+from pipeline_bench.cli.output import (
+    PAGE,
+    PATCH,
+    Format,
+    as_text,
+    form_of,
+    proposed_code,
+    terminal_lines,
+    where_to_find,
+    write,
+)
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.text import safe, units
 
@@ -75,7 +85,7 @@ def _rendered(path: Path, form: SessionFormat, output: Path | None, details: boo
 
     if details:
         return as_text(lambda width: terminal.render(session, None, width), output)
-    shown = as_text(lambda width: screen.render(session, width), output)
+    shown = as_text(lambda width: screen.render(session, width, lines=terminal_lines(output)), output)
     if output is not None:
         return shown
     found = find(path)

@@ -1,4 +1,4 @@
-"""A session on one screen of 80 columns and 24 lines: who is faster, the figures, what limits each variant.
+"""A session on one screen, of 80 columns and 24 lines or more: who is faster, the figures, what limits each variant.
 
 All else is in `pipeline_bench.report.terminal`, and in the page.
 """
@@ -27,10 +27,12 @@ from pipeline_bench.report.layout import DETAILS, headline
 from pipeline_bench.report.terminal_table import figures_table, variant_name
 from pipeline_bench.text import one_line, units
 
-LINES = 22
-"""Of a terminal's 24; one is left for the command, one for the prompt that comes next."""
+_FEWEST_LINES = 24
+"""A lower terminal is scrolled."""
+_AROUND = 2
+"""Lines that are left for the command, and for the prompt that comes next."""
 _PAGE_LINES = 2
-"""Of these, the page's address at the end of a run."""
+"""For the page's address at the end of a run."""
 _NAME_CELLS = 28
 _NOTES = 2
 _SCRIPT_NOTES = 3
@@ -80,18 +82,20 @@ _LAYOUTS = (
 """The first one that fits is taken."""
 
 
-def render(session: Session, width: int, below: int = _PAGE_LINES) -> RenderableType:
-    """Return what a reader has to know at the end of a run, for a terminal of that many columns.
+def render(session: Session, width: int, below: int = _PAGE_LINES, lines: int = _FEWEST_LINES) -> RenderableType:
+    """Return what a reader has to know at the end of a run, as much of it as a terminal has room for.
 
     Args:
         session: finished, interrupted or not yet begun.
         width: the columns there are.
         below: how many lines follow, which have to be on the same screen.
+        lines: of the terminal.
     """
+    room = max(lines, _FEWEST_LINES) - _AROUND - below
     shown, console = Group(), Console(file=io.StringIO(), width=width, _environ={})
     for parts in _screens(session, width):
         shown = Group(*parts)
-        if len(console.render_lines(shown, pad=False)) + below <= LINES:
+        if len(console.render_lines(shown, pad=False)) <= room:
             break
     return shown
 
@@ -109,11 +113,11 @@ def _screens(session: Session, width: int) -> Iterator[list[RenderableType]]:
 
 
 def as_text(session: Session) -> str:
-    """Return the screen for a terminal as wide as this one without colours, as ``print(session)`` shows it."""
-    width = shutil.get_terminal_size((100, 24)).columns
+    """Return the screen for a terminal of this one's size without colours, as ``print(session)`` shows it."""
+    width, lines = shutil.get_terminal_size((100, _FEWEST_LINES))
     console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, _environ={})
     with console.capture() as capture:
-        console.print(render(session, width))
+        console.print(render(session, width, lines=lines))
     return "\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n"))
 
 
@@ -328,9 +332,10 @@ def _of_script(found: Diagnosis | None) -> tuple[str, ...]:
 
 
 def _diagnoses(session: Session, found: Diagnosis, width: int) -> Iterator[list[RenderableType]]:
-    """Yield the screen with less and less on it: first of what the trials left, then of stages, then of attempts."""
+    """Yield the screen with less and less on it: of attempts, of what the trials left, of stages, and again."""
     lines = max(len(pipeline_tree.rows(found)), len(diagnosis.traceback_lines(found.traceback)))
-    yield _diagnosed(session, found, width, lines, _ATTEMPTS, evidence=True)
+    for most in (len(found.attempts), _ATTEMPTS):
+        yield _diagnosed(session, found, width, lines, most, evidence=True)
     for left in range(lines, min(lines, _FEWEST_ROWS) - 1, -1):
         yield _diagnosed(session, found, width, left, _ATTEMPTS, evidence=False)
     for attempts in range(_ATTEMPTS - 1, 0, -1):

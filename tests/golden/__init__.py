@@ -81,9 +81,10 @@ def text(name: str, arguments: list[str]) -> str:
     """Return what a command prints in the checkout, less what machines and versions of other packages differ in."""
     width = re.search(r"(\d+)$", name)
     columns = width.group() if width and int(width.group()) in WIDTHS else "80"
+    lines = "50" if columns == "160" else "24"
     plain = {"TERM": "dumb", "NO_COLOR": "1", "_TYPER_FORCE_DISABLE_TERMINAL": "1"}
     with contextlib.chdir(_built_folder() if arguments[1:2] and arguments[1] in BUILT else ROOT):
-        result = CliRunner().invoke(cli.app, arguments, env={"COLUMNS": columns, "LINES": "50", **plain})
+        result = CliRunner().invoke(cli.app, arguments, env={"COLUMNS": columns, "LINES": lines, **plain})
     page = re.sub(r'(<script type="application/gzip" id="plotly">)[^<]*', r"\1", result.output)
     page = page.replace(ROOT.as_uri(), "file://")
     page = re.sub(r"sha256-[A-Za-z0-9+/=]+", "sha256-", page)

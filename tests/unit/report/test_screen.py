@@ -50,6 +50,16 @@ def test_a_selftest_that_has_just_begun_has_its_screen(parts: int) -> None:
     assert all(part.name in text for part in begun.parts)
 
 
+def test_a_tall_terminal_has_all_stages_and_attempts_on_it() -> None:
+    session = diagnoses.thirty()
+    low, tall = (printed(screen.render(session, 80, lines=lines), 80) for lines in (24, 80))
+    assert "shorter stages" in low
+    assert "more attempt" in low
+    assert "shorter stages" not in tall
+    assert "more attempt" not in tall
+    assert len(tall.splitlines()) > 24
+
+
 def test_more_lines_below_leave_fewer_for_it() -> None:
     session = diagnoses.thirty()
     assert len(printed(screen.render(session, 80, 5)).splitlines()) + 5 <= 22
@@ -311,4 +321,4 @@ def test_a_diagnosis_with_much_to_say_gives_its_stages_and_notes_up_first() -> N
     long = whole.diagnosis.model_copy(update={"text": "It is so. " * 80, "inspection": looked})
     lines = shown(whole.model_copy(update={"diagnosis": long}))
     assert sum("It is so." in line for line in lines) > 10
-    assert len(lines) + screen._PAGE_LINES <= screen.LINES
+    assert len(lines) + screen._PAGE_LINES <= 22
