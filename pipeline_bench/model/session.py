@@ -41,6 +41,8 @@ History of `schema_version`; every version up to this one can be read:
         `steps_a_call`, and of its rows how many `steps` each is the mean of; of the code to write `alike`; of an
         untried attempt the `cause`; of a scenario the variants `left_out`; of a variant `on_hosts`, of a merged trial
         `rank`; of a diagnosis `says_bottleneck`; of a trial `allowed_cpus` and `copied`, and of its `work` `silent`
+
+Of `on_hosts`, `rank` and `says_bottleneck` an older file has names and sentences, which `older` reads.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ from pydantic_core import from_json, to_json
 
 from pipeline_bench import plugins
 from pipeline_bench.errors import SessionError, UsageError
-from pipeline_bench.model import Record, Series
+from pipeline_bench.model import Record, Series, older
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.hosts import Host, Hosts
 from pipeline_bench.model.job import WallTime
@@ -239,7 +241,7 @@ def load(path: Path | str, *, series: bool = True) -> Session:
             "Give an undamaged session.json.",
         ) from None
     _verify(session, file, max(_UNPACKED_BYTES, _UNPACKED_TIMES * len(text)))
-    return session.model_copy(update={"schema_version": SCHEMA_VERSION})
+    return older.brought_up(session).model_copy(update={"schema_version": SCHEMA_VERSION})
 
 
 def _without_series(text: str) -> str | bytes:
