@@ -244,13 +244,9 @@ def speed_lines(session: Session, diagnosis: Diagnosis) -> list[str]:
 
 def _why_missing(result: Result) -> Iterator[str]:
     """Yield why a share of the step is a dash, each reason once; not again what the verdict says."""
-    wait, utilization = result.input_wait_share, result.accelerator_utilization
-    causes = {"no-wait": wait, "no-ceiling": utilization, "impossible": utilization}
-    said = utilization if result.verdict.kind == "not-measured" else causes.get(result.verdict.cause or "")
-    unknown = (share for share in (wait, result.host_slowdown_share, utilization) if share.value is None)
-    for reason in dict.fromkeys(share.reason for share in unknown if said is None or share.reason != said.reason):
-        if reason:
-            yield f"Not known: {reason.rstrip('.')}."
+    shares = (result.input_wait_share, result.host_slowdown_share, result.accelerator_utilization)
+    reasons = dict.fromkeys((share.reason or "").rstrip(".") for share in shares if share.value is None)
+    yield from (f"Not known: {reason}." for reason in reasons if reason not in ("", result.verdict.reason))
 
 
 def _reached_ms(diagnosis: Diagnosis, result: Result | None) -> float | None:

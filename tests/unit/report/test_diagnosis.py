@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from pipeline_bench.analysis import speedups
+from pipeline_bench.analysis import speedups, verdicts
 from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import Attempt, CodeChange
 from pipeline_bench.model.pipeline import Inspection
-from pipeline_bench.model.result import Speedup
+from pipeline_bench.model.result import Estimate, InconclusiveCause, Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import html, markdown, terminal
 from tests.unit import diagnoses
@@ -43,6 +43,20 @@ def test_a_gain_that_chance_may_be_is_not_called_none() -> None:
     text = on_paper(whole.model_copy(update={"results": results}))
     assert "prefetch: not proven 4.40×" in text
     assert "prefetch: no gain" in on_paper(whole)
+
+
+@pytest.mark.parametrize("cause", ["no-ceiling", None])
+def test_why_a_share_is_missing_is_said_once(cause: InconclusiveCause | None) -> None:
+    """By the verdict, of which a file of before version 14 has no cause, or for itself."""
+    whole, why = diagnoses.with_model(), "trials of the ceiling contradict each other"
+    missing = {part: Estimate(reason=f"{why}.") for part in ("accelerator_utilization", "host_slowdown_share")}
+    judged = {**missing, "verdict": verdicts.inconclusive(why, cause)}
+    for changes, said in ((judged, "Inconclusive"), (missing, "Not known")):
+        written, *others = whole.results
+        results = (written.model_copy(update=changes), *others)
+        text = markdown.render(whole.model_copy(update={"results": results}))
+        assert text.count(why) == 1
+        assert f"{said}: {why}." in text
 
 
 def not_tried(variant: str, reason: str) -> Attempt:
