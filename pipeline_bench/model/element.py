@@ -69,4 +69,4 @@ def _not_as_text(given: Any) -> Any:
 
 
 KnownElement = Annotated[Element | None, BeforeValidator(_not_as_text)]
-"""The element as far as it is known: a file of before version 14 has its text alone."""
+"""The element as far as it is known: an older file has its text alone."""

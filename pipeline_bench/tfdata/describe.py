@@ -20,6 +20,8 @@ from pipeline_bench.tfdata.public_api import datasets
 
 _LONGEST_TEXT = 80
 _LONGEST_TUPLE = 16
+_DEEPEST = 32
+"""What lies within more structures is named by its class alone: JSON that is some 200 levels deep is not read again."""
 _FOR_APPLY = ("_apply_fn", "apply_fn")
 """The names that TensorFlow gives a function for `apply`, within the function that makes it."""
 _RANDOM_OPS = re.compile(r"Random|TruncatedNormal|Multinomial|SampleDistorted|^Rng|^Stateful(Uniform|StandardNormal)")
@@ -225,24 +227,32 @@ def _is_stateful(op: str) -> bool:
     return bool(definition is not None and definition.is_stateful and not _DATASET_OP.search(op))
 
 
-def element(spec: Any, name: Any = "") -> Element:
-    """Return what elements of this spec are; of one within a dict or a named tuple with its `name` there."""
-    return Element(name=str(name), **(_structured(spec) or _leaf(spec)))
+def element(spec: Any, name: Any = "", within: int = 0) -> Element:
+    """Return what elements of this spec are; of one within a dict or a named tuple with its `name` there.
+
+    Args:
+        spec: of TensorFlow.
+        name: its key or its field.
+        within: how many structures it lies in.
+    """
+    structure = _structured(spec, within + 1) if within < _DEEPEST else {}
+    return Element(name=str(name), **(structure or _leaf(spec)))
 
 
-def _structured(spec: Any) -> dict[str, Any]:
+def _structured(spec: Any, within: int) -> dict[str, Any]:
     """Return what an element is that consists of others; empty of one that does not."""
     if isinstance(spec, Mapping):
-        return {"kind": "dict", "parts": tuple(element(value, key) for key, value in spec.items())}
+        return {"kind": "dict", "parts": tuple(element(value, key, within) for key, value in spec.items())}
     if isinstance(spec, tuple) and hasattr(spec, "_fields"):
-        return {"kind": "named-tuple", "parts": tuple(map(element, spec, spec._fields))}
+        fields = zip(spec, spec._fields, strict=True)
+        return {"kind": "named-tuple", "parts": tuple(element(value, field, within) for value, field in fields)}
     if isinstance(spec, tuple | list):
-        return {"kind": "tuple", "parts": tuple(map(element, spec))}
+        return {"kind": "tuple", "parts": tuple(element(value, within=within) for value in spec)}
     match type(spec).__name__:
         case "DatasetSpec":
-            return {"kind": "dataset", "parts": (element(spec.element_spec),)}
+            return {"kind": "dataset", "parts": (element(spec.element_spec, within=within),)}
         case "OptionalSpec":
-            return {"kind": "optional", "parts": (element(spec._element_spec),)}
+            return {"kind": "optional", "parts": (element(spec._element_spec, within=within),)}
     return {}
 
 
