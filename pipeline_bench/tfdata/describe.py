@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import numbers
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -268,7 +269,13 @@ def _leaf(spec: Any) -> dict[str, Any]:
 
 def shape(of: Any) -> Shape:
     """Return a static shape as data."""
-    return None if getattr(of, "rank", 0) is None else tuple(None if size is None else int(size) for size in of)
+    return None if getattr(of, "rank", 0) is None else tuple(map(_size, of))
+
+
+def _size(of: Any) -> int | None:
+    """Return the size of an axis: of TensorFlow 1's `Dimension` too; None of what is no whole number."""
+    known = getattr(of, "value", of)
+    return int(known) if isinstance(known, numbers.Integral) else None
 
 
 def components(of: Any) -> list[tuple[str, Any]]:
@@ -300,9 +307,9 @@ def leading_size(component: Any) -> int | None:
     sizes = getattr(component, "shape", None)
     if hasattr(component, "dense_shape") and hasattr(component.dense_shape, "numpy"):
         sizes = component.dense_shape.numpy()
-    if sizes is None or getattr(sizes, "rank", 0) is None or len(sizes) == 0 or sizes[0] is None:
+    if sizes is None or getattr(sizes, "rank", 0) is None or len(sizes) == 0:
         return None
-    return int(sizes[0])
+    return _size(sizes[0])
 
 
 def nbytes(of: Any) -> int:

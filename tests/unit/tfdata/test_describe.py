@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,3 +24,11 @@ def test_elements_within_hundreds_of_structures_are_read_again() -> None:
 
 def test_what_lies_within_a_few_structures_is_named_with_its_shape() -> None:
     assert describe.element({"a": ([np.zeros(3, np.uint8)],)}).text == "{a: ((uint8[3],),)}"
+
+
+def test_a_size_that_is_no_whole_number_is_not_known() -> None:
+    """TensorFlow 1's behaviour has a `Dimension`, an array of Dask's that nobody has counted has NaN."""
+    of_dimensions = SimpleNamespace(dtype="float32", shape=(SimpleNamespace(value=None), SimpleNamespace(value=3)))
+    uncounted = SimpleNamespace(dtype="float32", shape=(float("nan"), np.int64(3)))
+    assert [describe.element(each).shape for each in (of_dimensions, uncounted)] == [(None, 3), (None, 3)]
+    assert [describe.leading_size(each) for each in (of_dimensions, uncounted)] == [None, None]
