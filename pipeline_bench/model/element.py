@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, SerializerFunctionWrapHandler, model_serializer
 
 from pipeline_bench.model import Data
 from pipeline_bench.text import Line
@@ -33,6 +33,10 @@ class Element(Data):
     shape: Shape = None
     parts: tuple[Element, ...] = ()
     """Of a structure its values; of a dataset, or of an optional, what it holds."""
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, given: SerializerFunctionWrapHandler) -> dict[str, Any]:  # a batch may have thousands
+        return {key: value for key, value in given(self).items() if (value if key != "shape" else value is not None)}
 
     @property
     def is_record(self) -> bool:

@@ -41,8 +41,6 @@ History of `schema_version`; every version up to this one can be read:
         `steps_a_call`, and of its rows how many `steps` each is the mean of; of the code to write `alike`; of an
         untried attempt the `cause`; of a scenario the variants `left_out`; of a variant `on_hosts`, of a merged trial
         `rank`; of a diagnosis `says_bottleneck`; of a trial `allowed_cpus` and `copied`, and of its `work` `silent`
-
-Of `on_hosts`, `rank` and `says_bottleneck` an older file has names and sentences, which `older` reads.
 """
 
 from __future__ import annotations
