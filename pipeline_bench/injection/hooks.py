@@ -346,10 +346,8 @@ class Watched:
         return any(monitor.kept is not None for _, monitor in self._trainings)
 
     def _write(self) -> None:
-        """Write the record of this process as it stands: nothing announces the moment in which one is killed.
-
-        No handler does it at a TERM: a program that is in a call in C would never come to it, and not end.
-        """
+        """Write the record as it stands, before any signal: no handler of one would run while a call in C does."""
+        unseen = process_records.ASYNCHRONOUS if self._tapes_unwatched else None
         fits = map(process_records.of_fit, list(self._trainings))
         shown = self._loops.shown(self._fit_trains)
         loops = (process_records.of_loop(where, loop, self._loops.only_reads(loop)) for where, loop in shown)
@@ -360,8 +358,7 @@ class Watched:
             "trainings": trainings,
             "more": self._more,
             "unwatched_loops": self._loops.unwatched,
-            "problem": self._problem
-            or (process_records.ASYNCHRONOUS if self._tapes_unwatched and not trainings else None),
+            "problem": self._problem or (None if trainings else unseen),
             "ended": self._ended,
             "command": self._command,
             "folder": self._started_in,
