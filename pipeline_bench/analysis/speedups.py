@@ -86,11 +86,16 @@ def is_open(speedup: Speedup) -> bool:
     return speedup.ci95[0] < 1 / thresholds.PROMISING and speedup.ci95[1] > thresholds.PROMISING
 
 
-def beyond_ceiling(speedup: Speedup, session: Session) -> str:
-    """Return why a fix cannot have gained so much, where its step would be shorter than the model alone; else empty."""
+def most_over_ceiling(session: Session) -> float:
+    """Return how many times as fast as written the model alone is, by their mean steps; infinite if not known."""
     step_ms = {result.variant: result.step_ms.mean for result in session.results}
     written_ms, ceiling_ms = step_ms.get(AS_WRITTEN), step_ms.get(CEILING)
-    most = written_ms / ceiling_ms if written_ms and ceiling_ms else math.inf
+    return written_ms / ceiling_ms if written_ms and ceiling_ms else math.inf
+
+
+def beyond_ceiling(speedup: Speedup, session: Session) -> str:
+    """Return why a fix cannot have gained so much, where its step would be shorter than the model alone; else empty."""
+    most = most_over_ceiling(session)
     if (speedup.value or 0.0) <= thresholds.WORTH * most:
         return ""
     came, bound = units.ratio(speedup.value), units.ratio(most)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from pipeline_bench.analysis import speedups
 from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SHORT_STEP_MS, SIMPLER, STEPS_A_CALL, WORTH
 from pipeline_bench.diagnosis import attempt_statistics, beyond, fixes, limits, stage_graph, step_times, variants
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
@@ -334,11 +335,11 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
     """Return that an attempt gained, though not enough, or in too few trials, for a proposal; empty if none did."""
     able = [each for each in attempt_statistics.of(session, diagnosis) if each.contends]
     best = max(able, key=_likely_gain, default=None)
-    room = headroom(session)
+    room = min(headroom(session) or math.inf, speedups.most_over_ceiling(session))
     if best is None or _none_limits(diagnosis):
         return ""
     # What it gained beyond the model alone is noise: a little of it, as in the report's list of the attempts, and more.
-    gain = _in_all(best) if room is None or _in_all(best) <= WORTH * room else room
+    gain = _in_all(best) if _in_all(best) <= WORTH * room else room
     if gain < PROMISING:
         return ""
     most = "at most " if gain < _in_all(best) else ""

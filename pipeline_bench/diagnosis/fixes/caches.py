@@ -164,7 +164,9 @@ def _cached(
         # Behind a repeat, one that reads several files at a time begins the next pass before the end of this one.
         reorders=_keeps_one_order(above, (*behind, *passed))
         or any(each.id in moved and each.method == "interleave" for each in above),
-        caveat=price(above, size_bytes, where, _shuffled_bytes(inspection, where, passed, stage)) + _unread(inspection),
+        caveat=price(above, size_bytes, where, _shuffled_bytes(inspection, where, passed, stage))
+        + _read_back(inspection, stage, where)
+        + _unread(inspection),
     )
 
 
@@ -324,6 +326,18 @@ def price(stages: Sequence[Stage], size_bytes: float | None, where: str, held_by
     if any(stage_graph.shuffles_files(stages, stage) for stage in stages):
         text += "; the files then keep the order of the first epoch"
     return text
+
+
+def _read_back(inspection: Inspection, stage: Stage, where: str) -> str:
+    """Return the caveat of a cache on disk: what reading it takes.
+
+    It is on disk because memory has no room for it, but what a short trial has just written is in the page cache.
+    """
+    cost, rate = inspection.cost(stage.id), inspection.disk_bytes_per_s
+    if where == _IN_MEMORY or not rate or cost is None or not cost.element_bytes or not cost.elements:
+        return ""
+    took_ms = cost.element_bytes * cost.elements / rate * 1e3
+    return f"; reading it takes {units.milliseconds(took_ms)} a batch at this disk's {units.size(rate)}/s"
 
 
 def _unread(inspection: Inspection) -> str:

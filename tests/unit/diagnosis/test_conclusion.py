@@ -12,7 +12,7 @@ import pytest
 
 from pipeline_bench.diagnosis import attempt_statistics, beyond, conclusion, stage_graph
 from pipeline_bench.model import Series
-from pipeline_bench.model.diagnosis import AS_WRITTEN
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
 from pipeline_bench.model.edits import Edit, InsertAfter, SetArgument
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection, ScriptTraining, StageCost
@@ -417,6 +417,24 @@ def test_a_gain_that_the_ceiling_excludes_is_told_as_the_most_that_there_can_be(
     assert "at most" not in conclusion._promising(state, state.diagnosis)
     monkeypatch.setattr(conclusion, "headroom", lambda session: 1.18)
     assert ", at most 1.18× in " in conclusion._promising(state, state.diagnosis)
+
+
+@pytest.mark.parametrize(("ceiling_ms", "promises"), [(5.0, True), (9.9, False)])
+def test_a_gain_that_the_model_alone_excludes_on_average_is_not_promising(ceiling_ms: float, promises: bool) -> None:
+    """One trial of the model alone was fast by chance: it is the bound of the search, but not of what is promised."""
+    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
+    of_map = inspection(stages, (cost(0, 0.1), cost(1, 9.0), cost(2, 0.1)))
+    machine = Machine(of_map, lambda edits: 8.0 if edits else 10.0, noise=0.4, seed=4, ceiling_ms=5.0)
+    state = diagnose(machine, budget_s=60.0)
+    assert state.diagnosis is not None
+    assert "The most promising is" in conclusion._promising(state, state.diagnosis)
+    means = {each.variant: each.step_ms.mean for each in state.results} | {AS_WRITTEN: 10.0, CEILING: ceiling_ms}
+    slower = tuple(
+        each.model_copy(update={"step_ms": each.step_ms.model_copy(update={"mean": means[each.variant]})})
+        for each in state.results
+    )
+    promising = conclusion._promising(state.model_copy(update={"results": slower}), state.diagnosis)
+    assert bool(promising) is promises
 
 
 def test_the_most_promising_fix_is_told_with_its_price() -> None:

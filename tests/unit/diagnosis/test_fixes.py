@@ -704,6 +704,13 @@ def test_a_shuffle_whose_elements_become_smaller_holds_no_more_for_a_cache_on_di
     assert "takes about 3.12 GiB on disk" in [fix.because for fix in found]
 
 
+def test_a_cache_on_disk_says_what_reading_it_takes_which_a_short_trial_does_not_show() -> None:
+    looked = loaded_behind(1024).model_copy(update={"disk_bytes_per_s": 2.0**30})
+    on_disk, in_memory = (of_kind(tried(looked, free_memory_bytes=free), "cache") for free in (2**31, 2**33))
+    assert any(fix.because.endswith("; reading it takes 31.2 ms a batch at this disk's 1.00 GiB/s") for fix in on_disk)
+    assert not any("reading it" in fix.because for fix in in_memory)
+
+
 def test_the_price_of_a_cache_that_a_trial_filled_still_has_the_shuffle_behind_it() -> None:
     looked = loaded_behind(1024)
     found = of_kind(tried(looked, free_memory_bytes=2**31), "cache")
