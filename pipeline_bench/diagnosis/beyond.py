@@ -153,9 +153,8 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 f"{named(stage)}, gives one element at a time.{waits} Have it give only what names an element, such as "
                 "a path, and a map with num_parallel_calls make the element; or interleave several generators.",
             )
-        elif (
-            stage.method == "window" and stage_graph.around_window(inspection, stage) is None
-        ):  # else a trial gathers them
+        elif stage.method == "window" and stage_graph.around_window(inspection, stage) is None:
+            # Else a trial gathers them.
             behind = stage_graph.after(inspection, stage)
             both = (stage.id, behind.id) if behind is not None and behind.method == "flat_map" else (stage.id,)
             yield _Idea(

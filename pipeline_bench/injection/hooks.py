@@ -347,18 +347,18 @@ class Watched:
 
     def _write(self) -> None:
         """Write the record as it stands, before any signal: no handler of one would run while a call in C does."""
-        unseen = process_records.ASYNCHRONOUS if self._tapes_unwatched else None
         fits = map(process_records.of_fit, list(self._trainings))
         shown = self._loops.shown(self._fit_trains)
         loops = (process_records.of_loop(where, loop, self._loops.only_reads(loop)) for where, loop in shown)
         trainings = [each for each in (*fits, *loops) if each is not None]
+        unseen = process_records.ASYNCHRONOUS if self._tapes_unwatched and not trainings else None
         record = {
             "program": process_records.program(),
             "executable": sys.executable,
             "trainings": trainings,
             "more": self._more,
             "unwatched_loops": self._loops.unwatched,
-            "problem": self._problem or (None if trainings else unseen),
+            "problem": self._problem or unseen,
             "ended": self._ended,
             "command": self._command,
             "folder": self._started_in,

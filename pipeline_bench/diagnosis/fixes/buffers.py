@@ -98,9 +98,8 @@ def superfluous(inspection: Inspection, context: Context) -> Iterator[Fix]:
     for one, other in itertools.chain.from_iterable(stage_graph.pairs(inspection, *methods) for methods in pairs):
         if any(stage.arguments.get("drop_remainder") is True for stage in (one, other)):
             continue  # without it the last samples would arrive too
-        if other.method == "batch" and not _all_of(
-            stage_graph.before(inspection, one), other.arguments.get("batch_size")
-        ):
+        before = stage_graph.before(inspection, one)
+        if other.method == "batch" and not _all_of(before, other.arguments.get("batch_size")):
             continue  # shorter ones, as at the end of each file, would stay as they are
         yield fix(
             f"no {one.method} and {other.method}",

@@ -55,9 +55,8 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
         yield _cached(inspection, context, fixed[-1], out)
     if not out and (smaller := _last_that_fits(inspection, fixed, context)) is not None:
         yield _cached(inspection, context, smaller, out)
-    mixes_files = functools.partial(
-        stage_graph.shuffles_files, inspection.stages
-    )  # those go on in front of what opens them
+    # Those that mix files go on in front of what opens them.
+    mixes_files = functools.partial(stage_graph.shuffles_files, inspection.stages)
     passed, moved = _movable(list(itertools.dropwhile(mixes_files, run[len(fixed) :])))
     if moved and _has_room(inspection, context, passed, moved[-1]):
         out += [MoveBefore(stage=stage.id, other=passed[0].id) for stage in moved]
