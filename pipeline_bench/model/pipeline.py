@@ -1,7 +1,4 @@
-"""A user's own tf.data pipeline as plain data: what a child is asked to do with it, and what it found.
-
-The parent decides what to try, and the child tries it (`pipeline_bench.tfdata`).
-"""
+"""A user's own tf.data pipeline as plain data: what the parent asks a child to do with it, and what the child found."""
 
 from __future__ import annotations
 
@@ -111,6 +108,8 @@ class UserFunction(Data):
     """Whether it draws random numbers, others at each call. Stateless random ops do not, unless a state seeds them."""
     parses_examples: bool = False
     """Whether it parses serialized examples (`tf.io.parse_single_example`)."""
+    crops_decoded: bool = False
+    """Whether it decodes whole pictures that may be JPEG files, and then cuts a part out of them."""
     on_batches: OnBatches | None = None
     """How it can be given whole batches, by the shapes of what it then gives; None where that was not tried."""
     fixed_statements: int | None = None

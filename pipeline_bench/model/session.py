@@ -1,46 +1,7 @@
 """A session: everything of one run, the JSON file that every view is rendered from, and the folders that hold one each.
 
-The file is a contract (docs/session.md). What was not measured is None with a reason, never 0.
-
-History of `schema_version`; every version up to this one can be read:
-    1   the first
-    2   adds, each with a default: a trial's `work` and `queue_depths`; a result's `work` and `samples_per_second_ci95`;
-        a device utilization's `ci95`; a speed-up's `difference` and `smallest`; a session's `disturbances` and
-        `precision`; the verdict `unequal-work`
-    3   adds, each with a default: what reads real files and what emulates a device leaves
-    4   adds, each with a default: the `diagnosis` of a user's own pipeline; a trial's `inspection`, `fingerprint` and
-        `traceback`; `watched` for a session that was kept by a job itself
-    5   adds, each with a default: a trial's `placement`; of a scenario's runtime `cpu_devices`, `replicas`,
-        `replication`, `synchronous` and `log_placement`
-    6   adds, each with a default: a verdict's `certainty` and `doubt`; a speed-up's `certainty`; a result's
-        `against_fastest`; an estimate's `impossible`; a `precision` may have no goal: until everything is decided
-    7   adds, each with a default: which `dataset` of a script a target means; an inspection's `training`, `api` and
-        `cold`; of a stage's cost `late`, `first_epoch_ns` and `first_epoch_cpu_ns`; of a diagnosis `beyond`; the
-        `selftest` of the program itself; `checked`, the last one of the machine; a device utilization's `activity`;
-        which `host` among several a session is of, and the `hosts` of a merged one; the `wall_time` of a
-        watched training
-    8   adds, each with a default: the pipeline's `fingerprint` `as_written` in the same run as one with a fix;
-        a host's `collective_ms`
-    9   adds, each with a default: the `data_service` that a diagnosis may use, and an edit for it
-    10  adds, each with a default: a verdict's `reason`; of a user's function `fixed_statements` and `undivided`, and an
-        edit that divides it
-    11  adds, with a default: of a user's function `parses_examples`; edits that parse a batch and that gather windows
-    12  adds, with a default: of a user's function `on_batches`; an edit that vectorizes a map
-    13  adds, with a default: of a watched training's epoch `iterator_end_ns`
-    14  adds, each with a default: a result's `device_copy`; of a track `from_ns`; of a selftest's copy `call_ms`, and a
-        part may be `shown`; of a device utilization `window_ms` and `coverage`; of `checked` the `gpu` and
-        `windows_at`; of a host its `boot`, and of a merged session's `accelerator`, `cpu` and `cores`; of what hosts
-        come to `named` and `shared`; of a script's training `behind`, `epochs`, `in_loop`, `later_fits`,
-        `never_reads_again`, `step` and `steps`, of its data `pass_elements` and `source_bytes`, of a trial's cache
-        `cached_elements`; which `training` of a script a target means, and which dataset `of_loop`; of a verdict
-        `cause`, and of its doubt `likeliest`; of a bottleneck the `doubt`, and whether it `limits`; whether a stage's
-        call is `shared`, and it is `left_early` or `serial`, its `element` as data, the files of an argument as
-        a number, and its `input_shares`, and of a PyDataset's whether it has `epoch_hooks`, and of its function
-        `changes_state`, `costliest`, `costliest_share` and `memoizable`; edits that keep its batches, and what a call
-        in it, in a generator or in a map gives, and an edit that keeps the samples of batches; of a watched training
-        `steps_a_call`, and of its rows how many `steps` each is the mean of; of the code to write `alike`; of an
-        untried attempt the `cause`; of a scenario the variants `left_out`; of a variant `on_hosts`, of a merged trial
-        `rank`; of a diagnosis `says_bottleneck`; of a trial `allowed_cpus` and `copied`, and of its `work` `silent`
+The file is a contract (docs/session.md, its history in `model.older`). What was not measured is None with a reason,
+never 0.
 """
 
 from __future__ import annotations

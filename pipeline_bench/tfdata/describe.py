@@ -5,10 +5,11 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import itertools
 import numbers
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,13 @@ _DRAWING_OPS = frozenset(
 """Stateful ops whose only state is a generator of their own, which they lock; no variable seeds them."""
 _WRITING_OPS = re.compile(r"Write|Save|MergeV2Checkpoints")
 _PARSING_OPS = {"ParseExampleV2", "ParseSingleExample"}
+_JPEG_DECODERS = {"DecodeJpeg", "DecodeImage"}
+_WHOLE_PICTURE_OPS = frozenset(
+    {"AddV2", "Cast", "EnsureShape", "ExpandDims", "Identity", "Maximum", "Minimum", "Mul", "RealDiv", "Sub"}
+)
+"""What they give has every pixel of what they are given."""
+_PICTURE_AXES_MASK = 0b11
+"""The bits of a slice's masks that stand for a picture's height and width."""
 _DATASET_OP = re.compile(r"Dataset(V\d+)?$")
 
 
@@ -156,12 +164,42 @@ def function(given: Any, dataset: Any, generator: bool = False) -> UserFunction:
         # Keras' random layers give them a seed out of a variable.
         random=stateful and any(_RANDOM_OPS.search(op) for op in ops),
         parses_examples=not ops.isdisjoint(_PARSING_OPS),
+        crops_decoded=not ops.isdisjoint(_JPEG_DECODERS) and any(map(crops_decoded, _bodies(dataset))),
     )
 
 
 def changes_state(dataset: Any) -> bool:
     """Return whether a function of a dataset may change a state, of a variable or of a table for example."""
     return any(_is_stateful(op) for op in _ops(dataset) - _NOT_COUNTED - _READING_OPS - _DRAWING_OPS)
+
+
+def crops_decoded(nodes: Sequence[Any]) -> bool:
+    """Return whether a picture that may be a JPEG is decoded and then cropped, with no other pixels made in between.
+
+    `tf.image.resize_with_crop_or_pad` is not counted: it may only pad.
+
+    Args:
+        nodes: of one graph or of one function of it, each before those that take its outputs.
+    """
+    if any(node.op in ("Pad", "PadV2") for node in nodes):
+        return False
+    whole: set[str] = set()
+    for node in nodes:
+        of_picture = bool(node.input) and node.input[0].partition(":")[0] in whole
+        if of_picture and _crops(node):
+            return True
+        if node.op in _JPEG_DECODERS or (of_picture and node.op in _WHOLE_PICTURE_OPS):
+            whole.add(node.name)
+    return False
+
+
+def _crops(node: Any) -> bool:
+    """Return whether a node cuts a part out of a picture's height or width: of a slice, not of its colours alone."""
+    if node.op != "StridedSlice":
+        return bool(node.op == "Slice")
+    masks = {name: node.attr[f"{name}_mask"].i for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    whole_axes = masks["begin"] & masks["end"] & _PICTURE_AXES_MASK
+    return not (masks["ellipsis"] or masks["new_axis"] or masks["shrink_axis"]) and whole_axes != _PICTURE_AXES_MASK
 
 
 def leaves_graph(graph: Any) -> bool:
@@ -201,23 +239,30 @@ def _plain_function(given: Any) -> Any:
 
 def _ops(dataset: Any) -> set[str]:
     """Return the types of all ops in the functions of a dataset, those that they call included."""
-    found: set[str] = set()
+    return {node.op for body in _bodies(dataset) for node in body}
+
+
+def _bodies(dataset: Any) -> Iterator[Sequence[Any]]:
+    """Yield the nodes of each function of a dataset, and of each that these call."""
     try:
         wrappers = dataset._functions()
     except (AttributeError, NotImplementedError):  # not every dataset has a list of its functions
-        return found
+        return
     for wrapper in wrappers:
         if hasattr(wrapper.function, "graph"):
-            found |= {node.op for node in _nodes(wrapper.function.graph)}
-    return found
+            yield from _bodies_of(wrapper.function.graph)
 
 
 def _nodes(graph: Any) -> Iterator[Any]:
     """Yield all nodes of a graph, and of the functions that it calls."""
+    return itertools.chain.from_iterable(_bodies_of(graph))
+
+
+def _bodies_of(graph: Any) -> Iterator[Sequence[Any]]:
     definition = graph.as_graph_def()
-    yield from definition.node
+    yield definition.node
     for function in definition.library.function:
-        yield from function.node_def
+        yield function.node_def
 
 
 @functools.cache

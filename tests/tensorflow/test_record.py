@@ -119,6 +119,40 @@ def test_what_reads_a_table_or_draws_changes_no_state_unless_a_variable_seeds_it
     assert kind(flip) == (True, True)
 
 
+def test_what_crops_the_pictures_that_it_decodes_is_told() -> None:
+    import tensorflow as tf
+
+    def crops(mapped: Any, then: Any = lambda picture: picture) -> bool:
+        files = tf.data.Dataset.from_tensors("a file")
+        made = recorded.recipe_of(lambda: files.map(lambda x: then(mapped(x))))
+        function = made.stages[-1].function
+        assert function is not None
+        return function.crops_decoded
+
+    def whole(x: Any) -> Any:
+        return tf.io.decode_jpeg(x, channels=3)
+
+    def random_part(picture: Any) -> Any:
+        return tf.image.random_crop(picture, [4, 4, 3])
+
+    def as_floats(picture: Any) -> Any:
+        return tf.cast(picture, tf.float32) / 255.0
+
+    def box(picture: Any) -> Any:
+        return tf.image.crop_to_bounding_box(picture, 0, 0, tf.shape(picture)[0] // 2, 3)
+
+    assert crops(whole, random_part)
+    assert crops(whole, lambda picture: tf.image.central_crop(picture, 0.5))
+    assert crops(whole, lambda picture: as_floats(picture)[:4, :4])
+    assert crops(lambda x: tf.io.decode_image(x, expand_animations=False), lambda picture: box(as_floats(picture)))
+    assert not crops(whole)
+    assert not crops(lambda x: tf.io.decode_png(x, channels=3), random_part), "no part of a PNG can be decoded alone"
+    assert not crops(whole, lambda picture: random_part(tf.image.resize(picture, [8, 8])))
+    assert not crops(whole, lambda picture: picture[..., ::-1])
+    assert not crops(whole, lambda picture: picture[:, :, 0])
+    assert not crops(whole, lambda picture: tf.image.resize_with_crop_or_pad(picture, 8, 8)), "it may only pad"
+
+
 def test_an_interleave_draws_if_what_it_opens_does() -> None:
     import tensorflow as tf
 

@@ -56,6 +56,17 @@ def test_a_map_that_draws_is_to_be_split_before_a_cache_and_the_gain_has_a_bound
     assert beyond.ideas(augmented().model_copy(update={"training": once}), 1, 25.0, None, 1.0) == ()
 
 
+def test_of_pictures_that_are_cropped_the_crop_alone_is_to_be_decoded() -> None:
+    looked = augmented(random=False)
+    load = looked.stages[1]
+    assert load.function is not None
+    crops = load.model_copy(update={"function": load.function.model_copy(update={"crops_decoded": True})})
+    cropped = looked.model_copy(update={"stages": (looked.stages[0], crops, looked.stages[2])})
+    (text,) = beyond.ideas(cropped, 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0)
+    assert "map(load), train.py:11, decodes whole pictures and then crops them" in text
+    assert "at most 5.00×" in text
+
+
 def test_of_a_pydataset_that_draws_the_costly_line_is_to_be_kept_and_the_gain_has_a_bound() -> None:
     def texts(share: float | None, random: bool = True) -> tuple[str, ...]:
         made = function("Batches", python=True, random=random)
