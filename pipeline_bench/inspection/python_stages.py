@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from pipeline_bench import user_code
@@ -16,7 +16,7 @@ from pipeline_bench.text.units import NS_PER_S
 from pipeline_bench.tfdata import fingerprint, public_api, rebuild
 from pipeline_bench.tfdata.recipe import Recipe
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator
-from pipeline_bench.user_code import memoize
+from pipeline_bench.user_code import installed, memoize
 from pipeline_bench.user_code.line_profile import (
     Follow,
     LineCost,
@@ -200,13 +200,28 @@ def _with_line(inspection: Inspection, number: int, costliest: LineCost) -> Insp
     place, function = costliest.place, inspection.stage(number).place
     line = f"line {place.line}"
     if function is None or function.file != place.file:
-        path = Path(place.file)
-        beside = function is not None and Path(function.file).parent == path.parent
-        line += f" of {path.name if beside else Path(*path.parts[-2:])}"
+        line += f" of {file_name(place.file, beside=None if function is None else function.file)}"
     of = "" if inspection.api != "tf.data" else f" of {inspection.stage(number).label}"
     note = f"Of a call{of}, {units.share(costliest.share)} is in {line}: {end_of_sentence(place.text)}"
     known = with_function(inspection, number, costliest=line, costliest_share=costliest.share)
     return known.model_copy(update={"notes": (*inspection.notes, note)})
+
+
+def file_name(file: str, beside: str | None = None) -> str:
+    """Return a file's name and as many folders as tell which it is: ``reading.py``, ``keras/…/preprocessing/image.py``.
+
+    Args:
+        file: its path.
+        beside: a file that the reader knows; what lies in its folder needs none.
+    """
+    path = PurePath(file)
+    if beside is not None and PurePath(beside).parent == path.parent:
+        return path.name
+    inside = PurePath(installed.inside(file) or "")
+    short = PurePath(*path.parts[-2:])
+    if len(inside.parts) <= len(short.parts) + 1:
+        return str(inside) if inside.parts else str(short)
+    return f"{inside.parts[0]}/…/{short}"
 
 
 def with_function(inspection: Inspection, number: int, **known: Any) -> Inspection:
