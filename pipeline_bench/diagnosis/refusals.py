@@ -170,9 +170,9 @@ def _ends_before_reading(fix: Fix, inspection: Inspection | None, own: list[Tria
 
 
 def _kept(own: list[TrialRecord]) -> int | None:
-    """Return how many elements the trials of a cache filled it with; None where none was, or none told it."""
-    told = (trial.inspection.cached_elements for trial in own if trial.inspection is not None)
-    return next((elements for elements in told if elements is not None), None)
+    """Return how many elements the trials of a cache filled it with; None where none was, or it is not known."""
+    filled = (trial.inspection.cached_elements for trial in own if trial.inspection is not None)
+    return next((elements for elements in filled if elements is not None), None)
 
 
 def failure(own: list[TrialRecord]) -> tuple[TrialStatus, str] | None:

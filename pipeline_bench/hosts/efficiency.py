@@ -189,10 +189,10 @@ def verdict(
     sentences: list[str] = []
     slow_alone = [each.host for each in odd["slow-input"]]
     for kind, every in odd.items():
-        if told := [each for each in every if kind != "straggler" or each.host not in slow_alone]:
+        if new := [each for each in every if kind != "straggler" or each.host not in slow_alone]:
             kinds.append(kind)
-            named += [each.host.rank for each in told if each.host.rank not in named]
-            sentences.append(_sentence(kind, told))
+            named += [each.host.rank for each in new if each.host.rank not in named]
+            sentences.append(_sentence(kind, new))
     rest = [each for each in figures if each.rank not in named]
     each_of_them = "each of the others" if named else "each"
     of_all = _of_all(hosts, efficiency, rest or figures, each_of_them, common)

@@ -87,7 +87,7 @@ class PlacedRank:
         self._runner.stdin.flush()
 
     def exchange(self, files: Mapping[str, bytes]) -> Seen:
-        """Take in what the other ranks told, and return what is new here."""
+        """Take in what the other ranks sent, and return what is new here."""
         for name, content in files.items():
             write_atomically(self._board / name, content)
         with suppress(subprocess.TimeoutExpired):
@@ -135,7 +135,7 @@ class PlacedRank:
 
 
 def _wall_clock() -> Callable[[], float]:
-    """Return a clock that is the wall clock as it is set now: a rank's trials are told by that, too (`Rank.host`)."""
+    """Return a clock that is the wall clock as it is set now: `Rank.host` records it for its trials, too."""
     offset_s = wall_minus_monotonic_ns() / 1e9
     return lambda: offset_s + time.monotonic()
 

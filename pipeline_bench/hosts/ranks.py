@@ -49,7 +49,7 @@ class Rank(NamedTuple):
 
 
 RANK_VARIABLE, SIZE_VARIABLE = "PIPELINE_BENCH_RANK", "PIPELINE_BENCH_RANKS"
-"""What a rank that Ray placed is told by; Ray's workers have no such number of their own."""
+"""The variables that give a rank that Ray placed its number; Ray's workers have no such number of their own."""
 
 # By launcher: the variable of the rank, and those of the number of ranks, the first that is there. The first launcher
 # whose numbers are valid decides, since an inner one inherits those of the outer. Ray and mpirun inside of a Slurm job
@@ -115,8 +115,8 @@ def contradiction(environment: Mapping[str, str]) -> str | None:
 
 def fingerprint(scenario: Scenario, size: int, version: str) -> str:
     """Return what is the same in all ranks that run the same trials with the same version of this program."""
-    told = "\n".join([version, str(size), *(variant.model_dump_json() for variant in scenario.variants)])
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    text = "\n".join([version, str(size), *(variant.model_dump_json() for variant in scenario.variants)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def is_batch_shell(rank: Rank, environment: Mapping[str, str]) -> bool:

@@ -60,12 +60,12 @@ def training(workers: Sequence[WorkerFigures]) -> HostsVerdict | None:
     )
     by_kind = _by_cause(late, others, lost_ms)
     theirs_ms = [each.wait_ms for each in others if each.wait_ms is not None]
-    told = {
+    texts = {
         "slow-input": lambda some: _late_by_input(some, median(theirs_ms) if theirs_ms else None, step_ms),
         "slow-model": _late_by_model,
         "straggler": _late_by_either,
     }
-    causes = [told[kind](some) for kind, some in by_kind.items() if some]
+    causes = [texts[kind](some) for kind, some in by_kind.items() if some]
     kind = next(kind for kind, some in by_kind.items() if last in some)
     return HostsVerdict(kind, tuple(each.rank for each in late), "; ".join([*causes, lost]))
 

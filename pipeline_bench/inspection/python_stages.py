@@ -229,6 +229,6 @@ def with_function(inspection: Inspection, number: int, **known: Any) -> Inspecti
     stage = inspection.stage(number)
     if stage.function is None:
         return inspection
-    told = stage.model_copy(update={"function": stage.function.model_copy(update=known)})
-    stages = tuple(told if each.id == number else each for each in inspection.stages)
+    changed = stage.model_copy(update={"function": stage.function.model_copy(update=known)})
+    stages = tuple(changed if each.id == number else each for each in inspection.stages)
     return inspection.model_copy(update={"stages": stages})

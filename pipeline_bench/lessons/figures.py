@@ -264,7 +264,7 @@ class VariantFigures:
         """A list item for each device that ran its ops, or why they are not known."""
         placement = self._placement
         if placement is None or not placement.ops:
-            reason = placement.reason if placement is not None and placement.reason else "no trial of it told"
+            reason = placement.reason if placement is not None and placement.reason else "no trial of it says"
             return f"- {self.name}: not known ({one_line(reason, REASON)})"
         devices = sorted({op.device for op in placement.ops})
         return "\n".join(f"- {self.name}: {_ran(placement, device)}" for device in devices)

@@ -115,9 +115,9 @@ class Ahead:
         known = rows._replace(at_ns=at_ns, wait_ns=wait_ns)
         if account is not None:
             known = known._replace(wait_ns=account.blocked_ns(known))
-        told = len(at_ns) if settled else max(0, len(at_ns) - 1)
-        self._held = [at_ns[told:], wait_ns[told:]]
-        return known._replace(at_ns=known.at_ns[:told], wait_ns=known.wait_ns[:told])
+        complete = len(at_ns) if settled else max(0, len(at_ns) - 1)
+        self._held = [at_ns[complete:], wait_ns[complete:]]
+        return known._replace(at_ns=known.at_ns[:complete], wait_ns=known.wait_ns[:complete])
 
 
 class Collectives:

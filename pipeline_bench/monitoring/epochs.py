@@ -104,7 +104,7 @@ class _Pass:
 
 
 class Passes:
-    """The passes of a loop over its data, of one thread; what it is told comes in the order of its time.
+    """The passes of a loop over its data, of one thread; its calls come in the order of their time.
 
     Attributes:
         counts_start_up: whether what the process did before the first one is a part of the training's time, if no other

@@ -221,7 +221,7 @@ def _merged_steps(
 ) -> Iterator[Event]:
     """Slices of `merged` neighbours, from the first one's start to the last one's end; their waits are summed.
 
-    Of rows of several steps, whose longest is not known, the mean is told alone.
+    Of rows of several steps, whose longest is not known, the mean is given alone.
     """
     begins = np.arange(first, last, merged)
     if begins.size == 0:

@@ -27,7 +27,7 @@ _FIXED_LINES = 6 + _FOUND_LINES[0] + _NOTE_LINES[0]
 """Title, bottleneck, a blank line, heads, bar, what is tried, the latest note; and the line the cursor rests on."""
 _MOST_ROWS = 12
 _TELLING_S = 2.0
-"""How much of the budget must be used before what the starts take is told from it."""
+"""How much of the budget must be used before what the starts take is estimated from it."""
 _FIGURES = (("ms", 8), ("gain", 7), ("95 % interval", 16), ("", 9))
 _NARROW = 64
 _PHASES = {

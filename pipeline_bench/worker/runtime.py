@@ -222,7 +222,7 @@ def placement_of_graphs(graphs: Iterable[Any]) -> Placement:
     """Return the placement that GraphDefs hold: each node with its device, by device and name; at most `MOST_OPS`."""
     nodes = sorted((str(node.device), str(node.name), str(node.op)) for graph in graphs for node in graph.node)
     if not nodes:
-        return Placement(reason="TensorFlow told of no graph that it ran")
+        return Placement(reason="TensorFlow reported no graph that it ran")
     found = [_DEVICE.search(device) for device, _, _ in nodes]
     alone = len({match["process"] for match in found if match}) <= 1
     ops = [

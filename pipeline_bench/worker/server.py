@@ -80,7 +80,7 @@ class _Server:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._control.send(json.dumps(message).encode())
 
-    def _serve_one(self) -> Literal["told", "gone"] | None:
+    def _serve_one(self) -> Literal["asked", "gone"] | None:
         """Do what the program asks next; return why this process is to end, if it is."""
         message, descriptors, _, _ = socket.recv_fds(
             self._control, MESSAGE_LIMIT_BYTES, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
@@ -89,7 +89,7 @@ class _Server:
             return "gone"
         request: dict[str, Any] = json.loads(message)
         if "end" in request:
-            return "told"
+            return "asked"
         try:
             pid = os.fork()
         except OSError as error:  # no memory, or as many processes as are allowed
@@ -171,7 +171,7 @@ class _Server:
         self._kill_orphans()
 
 
-def _sweep_after(end: Literal["told", "gone"]) -> None:
+def _sweep_after(end: Literal["asked", "gone"]) -> None:
     """Remove the folders whose process is gone, and wait for those of the program if it is.
 
     The kernel may end the lock of a killed program's folder later than its socket, and than the program itself.

@@ -343,7 +343,7 @@ def test_a_placement_that_is_not_known_is_told_with_its_reason() -> None:
     unknown = Placement(reason="the step that was to tell it failed")
     text = told(lesson, played(lesson, 1.0, placed={"one device": unknown}))
     assert "- one device: not known (the step that was to tell it failed)" in text
-    assert "- two devices: not known (no trial of it told)" in text
+    assert "- two devices: not known (no trial of it says)" in text
     assert "two names" not in text
 
 

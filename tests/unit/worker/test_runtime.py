@@ -49,7 +49,7 @@ def test_beyond_the_most_ops_are_counted_only(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_no_graph_at_all_is_a_reason() -> None:
-    assert runtime.placement_of_graphs([]).reason == "TensorFlow told of no graph that it ran"
+    assert runtime.placement_of_graphs([]).reason == "TensorFlow reported no graph that it ran"
 
 
 def test_only_the_first_repeat_of_a_variant_that_asks_tells_it() -> None:
