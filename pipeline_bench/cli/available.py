@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pipeline_bench.environment import Accelerator
     from pipeline_bench.model.selftest import Checked
     from pipeline_bench.model.session import Environment
-    from pipeline_bench.run.machine import Probed
-    from pipeline_bench.worker.probe import ProbeReport
+    from pipeline_bench.run.machine import TensorFlowAnswer
+    from pipeline_bench.worker.devices import TensorFlowReport
 
 _MINUTES_FROM_S = 120.0
 NARROWEST_TERMINAL = 80
@@ -65,45 +65,45 @@ def doctor(
 
     from pipeline_bench.environment import describe
     from pipeline_bench.model.selftest import last_selftest
-    from pipeline_bench.run.machine import run_probe
+    from pipeline_bench.run.machine import ask_tensorflow
     from pipeline_bench.samplers.nvml import NvmlSampler
 
     with closing(NvmlSampler.open()) as gpu:  # NVML opens while TensorFlow is imported
-        probed = run_probe()
+        answer = ask_tensorflow()
         accelerator = gpu.accelerator
     environment = describe(accelerator)
     terminal = Terminal(sys.stdout.isatty(), shutil.get_terminal_size().columns, sys.stdout.encoding)
     checked = last_selftest(environment.driver, environment.cpu, environment.gpu)
-    checks = list(examine(environment, accelerator, probed, terminal, checked))
+    checks = list(examine(environment, accelerator, answer, terminal, checked))
     usable = all(check.status != "missing" for check in checks)
     if as_json:
         content = {
             "usable": usable,
             "checks": [asdict(check) for check in checks],
             "environment": environment.model_dump(mode="json"),
-            "tensorflow": probed.report.model_dump(mode="json") if probed.report else None,
-            "stderr": probed.stderr,
+            "tensorflow": answer.report.model_dump(mode="json") if answer.report else None,
+            "stderr": answer.stderr,
         }
         typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
     else:
-        _show_checks(checks, usable, probed.stderr)
+        _show_checks(checks, usable, answer.stderr)
     raise typer.Exit(0 if usable else 1)
 
 
 def examine(
     environment: Environment,
     accelerator: Accelerator,
-    probed: Probed,
+    answer: TensorFlowAnswer,
     terminal: Terminal,
     checked: Checked | None = None,
 ) -> Iterator[Finding]:
     """Yield the lines of the list, from what was found."""
-    report = probed.report
+    report = answer.report
     yield Finding("Python", "ok", environment.python)
-    yield _tensorflow(environment, probed)
+    yield _tensorflow(environment, answer)
     if report:
-        yield _matmul(report, probed.gpus)
-    yield _gpu(probed, accelerator)
+        yield _matmul(report, answer.gpus)
+    yield _gpu(answer, accelerator)
     if accelerator.driver:
         yield Finding("driver", "ok", accelerator.driver)
     else:
@@ -112,7 +112,7 @@ def examine(
         yield Finding("NVML", "ok", f"reads {accelerator.name}")
     else:
         yield Finding("NVML", "absent", f"device utilization is the CPU's: {accelerator.reason or 'it lists no GPU'}")
-    yield _cuda(probed)
+    yield _cuda(answer)
     yield Finding("CPU", "ok", environment.cpu)
     yield Finding("cores", "ok", f"{environment.cores} usable by this process")
     if report:
@@ -130,23 +130,23 @@ def _selftest(checked: Checked) -> Finding:
     return Finding("selftest", "absent" if checked.at is None else "doubtful" if unsettled else "ok", words(checked))
 
 
-def _tensorflow(environment: Environment, probed: Probed) -> Finding:
-    if probed.report:
-        build = f"built for CUDA {probed.report.cuda}" if probed.report.built_with_cuda else "built for the CPU only"
+def _tensorflow(environment: Environment, answer: TensorFlowAnswer) -> Finding:
+    if answer.report:
+        build = f"built for CUDA {answer.report.cuda}" if answer.report.built_with_cuda else "built for the CPU only"
         return Finding(
-            "TensorFlow", "ok", f"{probed.report.tensorflow}, {build}; imports in {probed.report.import_s:.1f} s"
+            "TensorFlow", "ok", f"{answer.report.tensorflow}, {build}; imports in {answer.report.import_s:.1f} s"
         )
     if environment.tensorflow is None:
         return Finding("TensorFlow", "missing", "not installed", GET_TENSORFLOW)
     return Finding(
         "TensorFlow",
         "missing",
-        f"{environment.tensorflow} is installed, but cannot be used: {probed.reason}",
+        f"{environment.tensorflow} is installed, but cannot be used: {answer.reason}",
         f"Correct the problem shown below, or install it again: {GET_TENSORFLOW}",
     )
 
 
-def _matmul(report: ProbeReport, gpus: Sequence[str]) -> Finding:
+def _matmul(report: TensorFlowReport, gpus: Sequence[str]) -> Finding:
     if report.matmul.ok:
         return Finding("matmul", "ok", f"a small matrix product was correct on {report.matmul.device}")
     return Finding(
@@ -157,24 +157,24 @@ def _matmul(report: ProbeReport, gpus: Sequence[str]) -> Finding:
     )
 
 
-def _gpu(probed: Probed, accelerator: Accelerator) -> Finding:
-    if probed.gpus:
-        return Finding("GPU", "ok", ", ".join(probed.gpus))
+def _gpu(answer: TensorFlowAnswer, accelerator: Accelerator) -> Finding:
+    if answer.gpus:
+        return Finding("GPU", "ok", ", ".join(answer.gpus))
     if accelerator.name is None:
         return Finding("GPU", "absent", "none found; everything is measured on the CPU", GET_DRIVER)
-    why = "; ".join(probed.report.reasons) if probed.report else ""
+    why = "; ".join(answer.report.reasons) if answer.report else ""
     found = f"{accelerator.name} is there, but TensorFlow does not use it{': ' + why if why else ''}"
     return Finding("GPU", "absent", found, GET_CUDA)
 
 
-def _cuda(probed: Probed) -> Finding:
+def _cuda(answer: TensorFlowAnswer) -> Finding:
     from pipeline_bench.environment import distribution_version
 
-    report = probed.report
+    report = answer.report
     packages = ("nvidia-cuda-runtime", "nvidia-cudnn", "nvidia-cublas")
     versions = [(name, distribution_version(f"{name}-cu12") or distribution_version(name)) for name in packages]
     found = ", ".join(f"{name.removeprefix('nvidia-')} {version}" for name, version in versions if version)
-    if probed.gpus:
+    if answer.gpus:
         return Finding("CUDA libraries", "ok", found or "found by TensorFlow on the system's library path")
     if report and not report.built_with_cuda:
         return Finding("CUDA libraries", "absent", "this TensorFlow is built for the CPU only", GET_CUDA)

@@ -26,7 +26,7 @@ _FEWEST_FILES = 8
 """Several readers need several files."""
 _DEFAULT_SIDE = 96
 _DEFAULT_COLUMNS = 64
-_PROBED_SAMPLES = 64
+_FEW_SAMPLES = 64
 _LINES = 10
 _EXAMPLE = {"csv": "two_layer", "npz": "decode_jpeg --backends feed_dict,fifo_queue,tf_data"}
 
@@ -142,8 +142,8 @@ def _requested_dataset(kind: str, size: str, given: dict[str, int | None], seed:
             raise UsageError(f"{option} means nothing for {known}.", "Leave it out.")
     size_bytes = parse_size(size)
     side = given["--columns"] or _DEFAULT_COLUMNS if known == "csv" else given["--image-size"] or _DEFAULT_SIDE
-    probe = SyntheticDataset(known, _PROBED_SAMPLES, 1, side, seed)
-    samples = max(1, round(size_bytes / (estimated_bytes(probe) / probe.samples)))
+    few = SyntheticDataset(known, _FEW_SAMPLES, 1, side, seed)
+    samples = max(1, round(size_bytes / (estimated_bytes(few) / few.samples)))
     files = (
         samples if known == "image_folder" else given["--files"] or max(_FEWEST_FILES, round(size_bytes / _FILE_BYTES))
     )

@@ -24,18 +24,17 @@ from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.scenario.files import DEFAULT_SCENARIO
 from pipeline_bench.system import private_network
 from pipeline_bench.text import NAME, one_line
-from pipeline_bench.worker import probe
-from pipeline_bench.worker.probe import ProbeReport
+from pipeline_bench.worker.devices import TensorFlowReport, report_of_tensorflow
 
 EMULATED_SCENARIO = "tutorial"
 LIMIT_S = 120
 
 
 @dataclass(frozen=True)
-class Probed:
-    """How the probe's process ended: with a report, or with the reason for none and what it wrote to stderr."""
+class TensorFlowAnswer:
+    """How the process that asks TensorFlow ended: with a report, or with the reason for none, and its stderr."""
 
-    report: ProbeReport | None = None
+    report: TensorFlowReport | None = None
     reason: str = ""
     stderr: str = ""
 
@@ -58,25 +57,25 @@ def see_that_gpu_is_there(scenario: Scenario, observer: Observer) -> None:
     if not all(variant.runtime.device.startswith("gpu") for variant in scenario.variants):
         return
     observer.preparing("asking TensorFlow for a GPU")
-    probed = run_probe()
-    if probed.report is not None and not probed.gpus:
+    tensorflow = ask_tensorflow()
+    if tensorflow.report is not None and not tensorflow.gpus:
         raise UsageError(
             f"{one_line(scenario.name, NAME)} needs a GPU, and TensorFlow uses none here.",
             "Run it on a machine with one; `pipeline-bench doctor` says why a GPU is not used.",
         )
 
 
-def run_probe(limit_s: float = LIMIT_S) -> Probed:
+def ask_tensorflow(limit_s: float = LIMIT_S) -> TensorFlowAnswer:
     """Import TensorFlow in a process of its own and take its report, or the reason for none."""
-    answer = call(probe.probe, limit_s=limit_s)
+    answer = call(report_of_tensorflow, limit_s=limit_s)
     if answer.result is not None:
-        return Probed(ProbeReport.model_validate(answer.result))
+        return TensorFlowAnswer(TensorFlowReport.model_validate(answer.result))
     if answer.timed_out:
-        return Probed(reason=f"it did not answer within {limit_s:g} s", stderr=answer.words)
+        return TensorFlowAnswer(reason=f"it did not answer within {limit_s:g} s", stderr=answer.words)
     # The last line that a process wrote says why it ended; one that a signal ended wrote none.
     lines = [line for line in answer.words.splitlines() if line.strip()]
     last = lines[-1].strip() if lines and answer.exit_code > 0 else f"its process {answer.ending}"
-    return Probed(reason=answer.failed or last, stderr=answer.words)
+    return TensorFlowAnswer(reason=answer.failed or last, stderr=answer.words)
 
 
 class MainJob(NamedTuple):
@@ -97,7 +96,7 @@ def choose() -> MainJob:
     """
     with closing(NvmlSampler.open()) as gpu:
         name = gpu.accelerator.name
-    if name is not None and run_probe().gpus:
+    if name is not None and ask_tensorflow().gpus:
         return MainJob(DEFAULT_SCENARIO)
     reason = (
         "No NVIDIA GPU was found"

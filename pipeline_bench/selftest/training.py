@@ -95,9 +95,9 @@ def _gpus(bench: Bench) -> tuple[int, str]:
         return 1, ""
     if environment.tensorflow_version() is None:
         return 0, "TensorFlow is not installed"
-    probed = machine.run_probe()
-    reasons = probed.report.reasons if probed.report is not None else (probed.reason,)
-    return len(probed.gpus), "; ".join(["TensorFlow uses no GPU here", *filter(None, reasons)])
+    answer = machine.ask_tensorflow()
+    reasons = answer.report.reasons if answer.report is not None else (answer.reason,)
+    return len(answer.gpus), "; ".join(["TensorFlow uses no GPU here", *filter(None, reasons)])
 
 
 def _has_no_gpu(outcome: Outcome) -> bool:

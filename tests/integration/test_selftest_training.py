@@ -20,7 +20,7 @@ from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.selftest import cases, on_gpu, training
 from pipeline_bench.selftest.steps import attempt
 from pipeline_bench.system import interrupts
-from pipeline_bench.worker.probe import Matmul, ProbedDevice, ProbeReport
+from pipeline_bench.worker.devices import Matmul, TensorFlowDevice, TensorFlowReport
 from tests.integration import scripted_gpu
 from tests.integration.program import scripted_launcher
 from tests.stubs.nvml import gpu_stub, stub_environment
@@ -28,11 +28,11 @@ from tests.trials import new_session, parts_of
 
 __all__ = ["gpu_stub"]
 
-REPORT = ProbeReport(
+REPORT = TensorFlowReport(
     tensorflow="2",
     import_s=1,
     built_with_cuda=True,
-    devices=(ProbedDevice(kind="gpu", name="NVIDIA Stub"),),
+    devices=(TensorFlowDevice(kind="gpu", name="NVIDIA Stub"),),
     cpu_threads=2,
     matmul=Matmul(device="/gpu:0", ok=True),
 )
@@ -45,7 +45,7 @@ Train = Callable[..., Outcome]
 def train(gpu_stub: Path, tmp_path_factory: pytest.TempPathFactory) -> Train:
     """Run the steps of the trainings, whatever each of them comes to; with other variables of the environment."""
 
-    def run(report: ProbeReport = REPORT, observer: Observer | None = None, **variables: str) -> Outcome:
+    def run(report: TensorFlowReport = REPORT, observer: Observer | None = None, **variables: str) -> Outcome:
         folder = tmp_path_factory.mktemp("selftest")
         timeline, neighbour = folder / "timeline", folder / "neighbour"
         timeline.touch()
@@ -55,7 +55,7 @@ def train(gpu_stub: Path, tmp_path_factory: pytest.TempPathFactory) -> Train:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in stub_environment(gpu_stub, **names, **variables).items():
                 patch.setenv(name, value)
-            patch.setattr(machine, "run_probe", lambda: machine.Probed(report))
+            patch.setattr(machine, "ask_tensorflow", lambda: machine.TensorFlowAnswer(report))
             launcher = partial(scripted_launcher, module="tests.integration.scripted_gpu")
             patch.setattr(comparison, "best_launcher", lambda log, *_: (launcher(log), None))
             with closing(NvmlSampler.open()) as sampler, interrupts.deferred():

@@ -31,7 +31,7 @@ from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.text import is_utf8
 from pipeline_bench.worker import bad_record
-from pipeline_bench.worker.probe import ProbeReport
+from pipeline_bench.worker.devices import TensorFlowReport
 from tests.unit import diagnoses, sessions
 from tests.unit.console import printed
 from tests.unit.hostile import DATA, TEXT, UTF8, fields, holds_str, is_text, planted, unsafe
@@ -70,7 +70,7 @@ def every_view(session: Session) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("model", [Session, Difference, ProbeReport, *events.Event.__args__])
+@pytest.mark.parametrize("model", [Session, Difference, TensorFlowReport, *events.Event.__args__])
 def test_every_text_of_a_model_is_made_safe_but_what_is_data(model: type[BaseModel]) -> None:
     found = {
         where: is_text(annotation, metadata) or any(hasattr(part, "pattern") for part in metadata)

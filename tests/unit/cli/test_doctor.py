@@ -10,20 +10,21 @@ from pipeline_bench.cli.available import GET_CUDA, GET_TENSORFLOW, Finding, Term
 from pipeline_bench.environment import Accelerator, describe
 from pipeline_bench.model.selftest import Checked
 from pipeline_bench.model.session import Environment
-from pipeline_bench.run.machine import Probed, run_probe
-from pipeline_bench.worker.probe import Matmul, ProbedDevice, ProbeReport, reasons
+from pipeline_bench.run.machine import TensorFlowAnswer as Answer
+from pipeline_bench.run.machine import ask_tensorflow
+from pipeline_bench.worker.devices import Matmul, TensorFlowDevice, TensorFlowReport, reasons
 
 NO_GPU = Accelerator(reason="no NVIDIA driver here")
 GPU = Accelerator(name="NVIDIA H200", driver="570.1")
 WIDE = Terminal(is_terminal=True, width=160, encoding="utf-8")
-CPU_DEVICE = ProbedDevice(kind="cpu", name="CPU:0")
-GPU_DEVICE = ProbedDevice(kind="gpu", name="NVIDIA H200", compute_capability="9.0")
+CPU_DEVICE = TensorFlowDevice(kind="cpu", name="CPU:0")
+GPU_DEVICE = TensorFlowDevice(kind="gpu", name="NVIDIA H200", compute_capability="9.0")
 
 
 def report(
-    *devices: ProbedDevice, cuda: bool = True, error: str | None = None, because: tuple[str, ...] = ()
-) -> ProbeReport:
-    return ProbeReport(
+    *devices: TensorFlowDevice, cuda: bool = True, error: str | None = None, because: tuple[str, ...] = ()
+) -> TensorFlowReport:
+    return TensorFlowReport(
         tensorflow="2.21.0",
         import_s=1.5,
         built_with_cuda=cuda,
@@ -36,14 +37,14 @@ def report(
 
 
 def checks(
-    probed: Probed, accelerator: Accelerator = NO_GPU, terminal: Terminal = WIDE, **changes: str | None
+    answer: Answer, accelerator: Accelerator = NO_GPU, terminal: Terminal = WIDE, **changes: str | None
 ) -> dict[str, Finding]:
     environment: Environment = describe(accelerator).model_copy(update=changes)
-    return {check.name: check for check in examine(environment, accelerator, probed, terminal)}
+    return {check.name: check for check in examine(environment, accelerator, answer, terminal)}
 
 
 def test_a_machine_without_a_gpu_can_compare_and_is_told_so() -> None:
-    found = checks(Probed(report(CPU_DEVICE)))
+    found = checks(Answer(report(CPU_DEVICE)))
     assert "missing" not in {check.status for check in found.values()}
     assert found["GPU"].status == "absent"
     assert "CPU" in found["GPU"].found
@@ -51,25 +52,43 @@ def test_a_machine_without_a_gpu_can_compare_and_is_told_so() -> None:
 
 
 def test_a_machine_with_a_gpu_misses_nothing() -> None:
-    found = checks(Probed(report(CPU_DEVICE, GPU_DEVICE)), GPU)
+    found = checks(Answer(report(CPU_DEVICE, GPU_DEVICE)), GPU)
     assert {check.status for check in found.values()} == {"ok"}
     assert "compute capability 9.0" in found["GPU"].found
 
 
-NOT_USED = Probed(report(CPU_DEVICE, because=("Cannot dlopen some GPU libraries.",)))
+NOT_USED = Answer(report(CPU_DEVICE, because=("Cannot dlopen some GPU libraries.",)))
 
 
 @pytest.mark.parametrize(
     ("found", "name", "status", "words", "remedy"),
     [
         (checks(NOT_USED, GPU), "GPU", "absent", "Cannot dlopen some GPU libraries.", GET_CUDA),
-        (checks(Probed(report(CPU_DEVICE, cuda=False))), "CUDA libraries", "absent", "", GET_CUDA),
-        (checks(Probed(report(CPU_DEVICE, cuda=False))), "TensorFlow", "ok", "CPU only", ""),
-        (checks(Probed(reason="No module"), tensorflow=None), "TensorFlow", "missing", "not installed", GET_TENSORFLOW),
-        (checks(Probed(reason="SIGILL"), tensorflow="2.21.0"), "TensorFlow", "missing", "SIGILL", None),
-        (checks(Probed(report(CPU_DEVICE, error="no kernel"))), "matmul", "missing", "no kernel", None),
-        (checks(Probed(report(CPU_DEVICE)), terminal=Terminal(False, 80, "utf-8")), "terminal", "absent", "", None),
-        (checks(Probed(report(CPU_DEVICE)), terminal=Terminal(True, 80, "utf-8")), "terminal", "ok", "", None),
+        (checks(Answer(report(CPU_DEVICE, cuda=False))), "CUDA libraries", "absent", "", GET_CUDA),
+        (checks(Answer(report(CPU_DEVICE, cuda=False))), "TensorFlow", "ok", "CPU only", ""),
+        (
+            checks(Answer(reason="No module"), tensorflow=None),
+            "TensorFlow",
+            "missing",
+            "not installed",
+            GET_TENSORFLOW,
+        ),
+        (checks(Answer(reason="SIGILL"), tensorflow="2.21.0"), "TensorFlow", "missing", "SIGILL", None),
+        (checks(Answer(report(CPU_DEVICE, error="no kernel"))), "matmul", "missing", "no kernel", None),
+        (
+            checks(Answer(report(CPU_DEVICE)), terminal=Terminal(False, 80, "utf-8")),
+            "terminal",
+            "absent",
+            "",
+            None,
+        ),
+        (
+            checks(Answer(report(CPU_DEVICE)), terminal=Terminal(True, 80, "utf-8")),
+            "terminal",
+            "ok",
+            "",
+            None,
+        ),
     ],
 )
 def test_what_is_not_as_it_should_be_is_told_with_its_remedy(
@@ -81,8 +100,8 @@ def test_what_is_not_as_it_should_be_is_told_with_its_remedy(
 
 
 def test_a_narrow_terminal_is_to_be_widened_and_without_tensorflow_nothing_is_multiplied() -> None:
-    assert "Widen" in checks(Probed(report(CPU_DEVICE)), terminal=Terminal(True, 79, "utf-8"))["terminal"].remedy
-    assert "matmul" not in checks(Probed(reason="No module named 'tensorflow'"), tensorflow=None)
+    assert "Widen" in checks(Answer(report(CPU_DEVICE)), terminal=Terminal(True, 79, "utf-8"))["terminal"].remedy
+    assert "matmul" not in checks(Answer(reason="No module named 'tensorflow'"), tensorflow=None)
 
 
 def test_reasons_are_the_lines_about_the_gpu_once_each() -> None:
@@ -104,20 +123,20 @@ def broken_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_probe_tells_what_the_import_raised(broken_tensorflow: Path) -> None:
     broken_tensorflow.write_text("raise ImportError('libcudart is broken')\n")
-    probed = run_probe()
-    assert probed.report is None
-    assert probed.reason == "ImportError: libcudart is broken"
-    assert "Traceback" in probed.stderr
+    answer = ask_tensorflow()
+    assert answer.report is None
+    assert answer.reason == "ImportError: libcudart is broken"
+    assert "Traceback" in answer.stderr
 
 
 def test_the_probe_survives_a_crash(broken_tensorflow: Path) -> None:
     broken_tensorflow.write_text("import os\nos.kill(os.getpid(), 9)\n")
-    assert run_probe().reason == "its process was killed by SIGKILL"
+    assert ask_tensorflow().reason == "its process was killed by SIGKILL"
 
 
 def test_the_probe_gives_up_on_an_import_that_hangs(broken_tensorflow: Path) -> None:
     broken_tensorflow.write_text("import time\ntime.sleep(600)\n")
-    assert run_probe(limit_s=0.5).reason == "it did not answer within 0.5 s"
+    assert ask_tensorflow(limit_s=0.5).reason == "it did not answer within 0.5 s"
 
 
 def test_exit_1_and_the_stderr_when_tensorflow_is_broken(
@@ -140,5 +159,5 @@ def test_exit_1_and_the_stderr_when_tensorflow_is_broken(
     ],
 )
 def test_a_selftest_that_did_not_come_out_well_is_there_and_in_doubt(checked: Checked, status: str) -> None:
-    found = examine(describe(NO_GPU), NO_GPU, Probed(report(CPU_DEVICE)), WIDE, checked)
+    found = examine(describe(NO_GPU), NO_GPU, Answer(report(CPU_DEVICE)), WIDE, checked)
     assert {check.name: check.status for check in found}["selftest"] == status

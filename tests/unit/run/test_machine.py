@@ -18,22 +18,22 @@ from pipeline_bench.model.pipeline import Target
 from pipeline_bench.run import comparison, diagnosis, machine
 from pipeline_bench.run.child import Answer
 from pipeline_bench.run.comparison import Outcome
-from pipeline_bench.run.machine import Probed
+from pipeline_bench.run.machine import TensorFlowAnswer
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.worker.probe import Matmul, ProbedDevice, ProbeReport
+from pipeline_bench.worker.devices import Matmul, TensorFlowDevice, TensorFlowReport
 
-CPU, GPU = ProbedDevice(kind="cpu", name="CPU:0"), ProbedDevice(kind="gpu", name="NVIDIA H200")
+CPU, GPU = TensorFlowDevice(kind="cpu", name="CPU:0"), TensorFlowDevice(kind="gpu", name="NVIDIA H200")
 
 
-def found(monkeypatch: pytest.MonkeyPatch, listed: str | None, *devices: ProbedDevice) -> machine.MainJob:
+def found(monkeypatch: pytest.MonkeyPatch, listed: str | None, *devices: TensorFlowDevice) -> machine.MainJob:
     """The job where the driver lists that GPU and TensorFlow those devices; none of them: it cannot be imported."""
     sampler = SimpleNamespace(accelerator=Accelerator(name=listed), close=lambda: None)
     monkeypatch.setattr(NvmlSampler, "open", lambda: sampler)
-    report = ProbeReport(
+    report = TensorFlowReport(
         tensorflow="2.21.0",
         import_s=1.0,
         built_with_cuda=True,
@@ -41,7 +41,7 @@ def found(monkeypatch: pytest.MonkeyPatch, listed: str | None, *devices: ProbedD
         cpu_threads=2,
         matmul=Matmul(device="/cpu:0", ok=True),
     )
-    monkeypatch.setattr(machine, "run_probe", lambda: Probed(report if devices else None))
+    monkeypatch.setattr(machine, "ask_tensorflow", lambda: TensorFlowAnswer(report if devices else None))
     return machine.choose()
 
 
@@ -58,7 +58,7 @@ def test_with_a_gpu_that_tensorflow_uses_it_is_trained_on_it(monkeypatch: pytest
     ],
 )
 def test_without_one_the_accelerator_is_emulated_and_the_note_says_why(
-    listed: str | None, devices: tuple[ProbedDevice, ...], words: str, monkeypatch: pytest.MonkeyPatch
+    listed: str | None, devices: tuple[TensorFlowDevice, ...], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = found(monkeypatch, listed, *devices)
     assert job.scenario == "tutorial"
@@ -84,7 +84,7 @@ def test_the_first_line_says_that_the_accelerator_is_emulated(
 
 @pytest.mark.parametrize(("device", "devices"), [("gpu", (CPU, GPU)), ("auto", (CPU,)), ("gpu", ())])
 def test_a_scenario_that_needs_a_gpu_is_refused_only_where_tensorflow_says_that_it_has_none(
-    device: str, devices: tuple[ProbedDevice, ...], monkeypatch: pytest.MonkeyPatch
+    device: str, devices: tuple[TensorFlowDevice, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found(monkeypatch, None, *devices)
     machine.see_that_gpu_is_there(scenario({"device": device}), Observer())

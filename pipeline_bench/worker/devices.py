@@ -23,7 +23,7 @@ REASON_MARKS = (
 )
 
 
-class ProbedDevice(Data):
+class TensorFlowDevice(Data):
     """A physical device that TensorFlow lists."""
 
     kind: Literal["cpu", "gpu"]
@@ -40,7 +40,7 @@ class Matmul(Data):
     error: Text | None = None
 
 
-class ProbeReport(Data):
+class TensorFlowReport(Data):
     """TensorFlow as it is on this machine."""
 
     tensorflow: Text
@@ -48,7 +48,7 @@ class ProbeReport(Data):
     built_with_cuda: bool
     cuda: Text | None = None
     """The CUDA version that the wheel was built for."""
-    devices: tuple[ProbedDevice, ...]
+    devices: tuple[TensorFlowDevice, ...]
     cpu_threads: int
     """Logical CPUs that this process may run on: what TensorFlow takes for its thread pools by default."""
     matmul: Matmul
@@ -56,7 +56,7 @@ class ProbeReport(Data):
     """What TensorFlow logged about the GPU that it does not use."""
 
 
-def probe() -> ProbeReport:
+def report_of_tensorflow() -> TensorFlowReport:
     """Import TensorFlow, list its devices and multiply two small matrices on the best one."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"  # the reason for a missing GPU is logged as information
     os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"  # a question must not take the whole GPU
@@ -68,7 +68,7 @@ def probe() -> ProbeReport:
         devices = _devices(tf)
         matmul = _matmul(tf, "/gpu:0" if any(device.kind == "gpu" for device in devices) else "/cpu:0")
     build = tf.sysconfig.get_build_info()
-    return ProbeReport(
+    return TensorFlowReport(
         tensorflow=tf.__version__,
         import_s=import_s,
         built_with_cuda=bool(tf.test.is_built_with_cuda()),
@@ -86,7 +86,7 @@ def reasons(log: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line.partition("] ")[2] or line for line in found))
 
 
-def _devices(tf: Any) -> tuple[ProbedDevice, ...]:
+def _devices(tf: Any) -> tuple[TensorFlowDevice, ...]:
     listed = []
     for device in tf.config.list_physical_devices():
         if device.device_type not in ("CPU", "GPU"):
@@ -94,7 +94,7 @@ def _devices(tf: Any) -> tuple[ProbedDevice, ...]:
         details = tf.config.experimental.get_device_details(device) if device.device_type == "GPU" else {}
         capability = details.get("compute_capability")
         listed.append(
-            ProbedDevice(
+            TensorFlowDevice(
                 kind="gpu" if device.device_type == "GPU" else "cpu",
                 name=details.get("device_name", device.name.removeprefix("/physical_device:")),
                 compute_capability=".".join(str(part) for part in capability) if capability else None,
@@ -103,7 +103,7 @@ def _devices(tf: Any) -> tuple[ProbedDevice, ...]:
     return _with_pci(listed) if any(device.kind == "gpu" for device in listed) else tuple(listed)
 
 
-def _with_pci(devices: list[ProbedDevice]) -> tuple[ProbedDevice, ...]:
+def _with_pci(devices: list[TensorFlowDevice]) -> tuple[TensorFlowDevice, ...]:
     """Add the PCI addresses, which only the device library reports; without them the list stands as it is."""
     try:
         from tensorflow.python.client import device_lib
