@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline_bench.diagnosis import attempt_statistics, equality, stage_graph
-from pipeline_bench.diagnosis.fixes import caches
+from pipeline_bench.diagnosis.fixes import cache_size
 from pipeline_bench.model.calls import BATCH_AS_IS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Diagnosis, Fix
 from pipeline_bench.model.edits import BatchInGenerator, GatherBatches, GatherWindows, MoveBefore, Remove
@@ -59,7 +59,7 @@ def _ruled(
     updates: dict[str, object] = {"equality": compared}
     if diagnosis.inspection is not None and (kept := _kept(own)) is not None:
         parts = [diagnosis.attempt(name).fix for name in attempt.fix.combines]
-        updates["fix"] = caches.priced(attempt.fix, diagnosis.inspection, kept, parts)
+        updates["fix"] = cache_size.priced(attempt.fix, diagnosis.inspection, kept, parts)
     reason = equality.refusal(compared, any_order) or _frozen(attempt.fix, diagnosis.inspection, written)
     reason = reason or _ends_before_reading(attempt.fix, diagnosis.inspection, own)
     if reason is None and compared.status == "not-told":

@@ -114,6 +114,8 @@ class UserFunction(Data):
     """How it can be given whole batches, by the shapes of what it then gives; None where that was not tried."""
     fixed_statements: int | None = None
     """How many statements of a random function come before it draws, where both parts were proven to do the same."""
+    fixed_bytes: float | None = None
+    """What these statements hand over for an element, on average of the few that both parts were compared on."""
     undivided: Line = ""
     """Why a random function cannot be divided so, as the end of a sentence."""
     costliest: Line = ""

@@ -129,7 +129,8 @@ def _with_split(recipe: Recipe, stage: Stage, call: Call) -> Stage:
     if stage.function is None or not stage.function.random:
         return stage
     try:
-        found: dict[str, Any] = {"fixed_statements": _fixed_statements(recipe, call)}
+        statements, size_bytes = _fixed_statements(recipe, call)
+        found: dict[str, Any] = {"fixed_statements": statements, "fixed_bytes": size_bytes}
     except CannotSplitError as reason:
         found = {"undivided": one_line(str(reason), REASON)}
     except Exception as error:  # of the user's code
@@ -138,8 +139,8 @@ def _with_split(recipe: Recipe, stage: Stage, call: Call) -> Stage:
     return stage.model_copy(update={"function": function})
 
 
-def _fixed_statements(recipe: Recipe, call: Call) -> int:
-    """Return the number of statements after which a random map's function can be divided.
+def _fixed_statements(recipe: Recipe, call: Call) -> tuple[int, float]:
+    """Return the number of statements after which a random map's function can be divided, and the bytes that cross.
 
     Raises:
         CannotSplitError: nowhere.
@@ -159,8 +160,7 @@ def _fixed_statements(recipe: Recipe, call: Call) -> int:
             reason = f"its fixed part alone fails: {user_code.summary(error)}"
             continue
         if not keeps_state:
-            _prove(dataset, call.function, first, second)
-            return split.statements
+            return split.statements, _prove(dataset, call.function, first, second)
     raise CannotSplitError(reason)
 
 
@@ -196,13 +196,16 @@ def _stays_as_it_is(value: Any) -> bool:
     return isinstance(value, tf.Tensor | tf.RaggedTensor | tf.SparseTensor)
 
 
-def _prove(dataset: Any, whole: Any, first: Callable[..., Any], second: Callable[..., Any]) -> None:
+def _prove(dataset: Any, whole: Any, first: Callable[..., Any], second: Callable[..., Any]) -> float:
     """Compare both halves, one after the other in one graph, with the whole on the same inputs and one seed.
+
+    Returns:
+        The bytes that the first half gives for an element, on average.
 
     Raises:
         CannotSplitError: they give something else, or the whole itself does not give the same twice.
     """
-    from pipeline_bench.tfdata import composing, throughput
+    from pipeline_bench.tfdata import composing, describe, throughput
 
     iterator, taken = throughput.FlatIterator(dataset.take(_COMPARED)), []
     with suppress(StopIteration):  # what is in front may give others in each pass: files in any order
@@ -215,6 +218,8 @@ def _prove(dataset: Any, whole: Any, first: Callable[..., Any], second: Callable
         raise CannotSplitError("a seed does not repeat its random numbers, so that its halves cannot be compared to it")
     if divided != one:
         raise CannotSplitError("its two parts, one after the other, give other values than the whole")
+    sizes = [describe.nbytes(each) for each in inputs.map(first)]
+    return sum(sizes) / max(len(sizes), 1)
 
 
 @contextmanager

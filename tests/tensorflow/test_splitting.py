@@ -144,6 +144,18 @@ def test_a_tf_function_that_draws_is_traced_anew_for_the_seed(monkeypatch: pytes
     assert globals()["jitter"] is in_a_graph
 
 
+def crops(x: Any) -> Any:
+    import tensorflow as tf
+
+    picture = tf.fill([20 + tf.cast(x, tf.int32) * 0, 10, 3], tf.cast(x, tf.float32))
+    return tf.image.random_crop(picture, [2, 2, 3])
+
+
+def test_what_the_fixed_part_hands_over_is_weighed_not_what_the_map_gives() -> None:
+    of_map = found(crops)
+    assert (of_map.fixed_statements, of_map.fixed_bytes) == (2, 20 * 10 * 3 * 4)
+
+
 def test_inputs_in_another_order_in_each_pass_are_taken_once() -> None:
     import tensorflow as tf
 

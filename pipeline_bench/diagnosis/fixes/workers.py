@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
-from pipeline_bench.diagnosis.fixes.caches import fits, price, price_of_results, size_bytes_of
+from pipeline_bench.diagnosis.fixes.cache_size import fits, price, price_of_results, size_bytes_of
 from pipeline_bench.model.calls import WORKERS, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import SetArgument

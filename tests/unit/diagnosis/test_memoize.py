@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline_bench.diagnosis import attempt_statistics, fixes, next_trial
-from pipeline_bench.diagnosis.fixes import Context, caches
+from pipeline_bench.diagnosis.fixes import Context, cache_size
 from pipeline_bench.diagnosis.patching import patch
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.model.diagnosis import Attempt, Fix
@@ -108,7 +108,7 @@ def test_a_trial_that_made_a_whole_pass_knows_the_memory() -> None:
     looked = of_tf_data(CALL, pass_elements=None)
     found = offered(looked)
     assert found is not None
-    assert "takes about 7.00 MiB in memory" in caches.priced(found.fix, looked, 7).because
+    assert "takes about 7.00 MiB in memory" in cache_size.priced(found.fix, looked, 7).because
 
 
 def test_a_combination_with_it_keeps_the_caveats_of_the_other_fix() -> None:

@@ -1,0 +1,182 @@
+"""What a cache takes, in memory or on disk, and when it is right."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+from pipeline_bench.diagnosis import stage_graph
+from pipeline_bench.diagnosis.fixes import Context, short
+from pipeline_bench.model.calls import MemoizableCall
+from pipeline_bench.model.diagnosis import Fix
+from pipeline_bench.model.edits import InsertAfter, MoveBefore
+from pipeline_bench.model.function_edits import DivideMap, Memoize
+from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.text import units
+
+IN_MEMORY = "in memory"
+
+
+def size_bytes_of(inspection: Inspection, stage: Stage) -> float | None:
+    """Return the size of all that a stage gives in a pass; None where it is not known."""
+    cost, count = inspection.cost(stage.id), pass_elements(inspection, stage)
+    if cost is None or cost.element_bytes is None or cost.elements is None or count is None:
+        return None
+    return cost.element_bytes * cost.elements * count
+
+
+def pass_elements(inspection: Inspection, stage: Stage) -> float | None:
+    """Return how many elements of the sink a pass has; about, by the files' size, where TensorFlow does not know it.
+
+    What is read for one element is no measure of what it holds: a reader is ahead, in a short trial to the end.
+    """
+    if inspection.pass_elements is not None or inspection.source_bytes is None:
+        return inspection.pass_elements
+    readers = [
+        (each, inner)
+        for each in stage_graph.upstream(inspection, stage)
+        for inner in each.with_inner()
+        if inner.method in stage_graph.READERS
+    ]
+    cost = inspection.cost(readers[0][0].id) if len(readers) == 1 else None
+    if cost is None or not cost.element_bytes or not cost.elements:
+        return None
+    packed = readers[0][1].arguments.get("compression_type") not in (None, "")
+    of_one = inspection.read_bytes if packed else cost.element_bytes * cost.elements
+    return inspection.source_bytes / of_one if of_one else None
+
+
+def with_fixed_part(inspection: Inspection, stage: Stage) -> Inspection:
+    """Return the inspection as if a map that can be divided gave what the first part of its function hands over."""
+    fixed_bytes = stage.function.fixed_bytes if stage.function is not None else None
+    costs = (
+        each.model_copy(update={"element_bytes": fixed_bytes}) if each.stage == stage.id else each
+        for each in inspection.costs
+    )
+    return inspection.model_copy(update={"costs": tuple(costs)})
+
+
+def fits(size_bytes: float | None, context: Context) -> bool:
+    """Return whether memory has room for so much, as far as both are known."""
+    free_bytes = context.free_memory_bytes
+    return size_bytes is None or free_bytes is None or size_bytes <= free_bytes
+
+
+def mixing(rest: Iterable[Stage]) -> list[Stage]:
+    """Return the shuffles and repeats that stages begin with."""
+    return list(itertools.takewhile(lambda stage: stage.method in ("shuffle", "repeat"), rest))
+
+
+def shuffled_bytes(inspection: Inspection, where: str, passed: Sequence[Stage], stage: Stage) -> float | None:
+    """Return the memory of shuffle buffers where the cache moves in front of them and they hold the stage's elements.
+
+    0 for a cache in memory, which shares them; None if unknown. A shuffle whose elements get no larger is not counted.
+    """
+    cost, size_bytes = inspection.cost(stage.id), size_bytes_of(inspection, stage)
+    if where == IN_MEMORY:
+        return 0.0
+    if size_bytes is None or cost is None or not cost.element_bytes:
+        return None
+    held_bytes = 0.0
+    for number, shuffle in enumerate(passed):
+        now, size = inspection.cost(shuffle.id), shuffle.arguments.get("buffer_size")
+        is_smaller = now is not None and now.element_bytes is not None and now.element_bytes >= cost.element_bytes
+        if shuffle.method != "shuffle" or is_smaller:
+            continue
+        wanted_bytes = size * cost.element_bytes if isinstance(size, int) and size > 0 else size_bytes
+        repeated = any(each.method == "repeat" for each in passed[:number])
+        held_bytes += wanted_bytes if repeated else min(wanted_bytes, size_bytes)
+    return held_bytes
+
+
+def price(stages: Sequence[Stage], size_bytes: float | None, where: str, held_bytes: float | None = None) -> str:
+    """Return what keeping the elements of stages takes, and when it is right, as a sentence without its subject.
+
+    Args:
+        stages: up to the one whose elements are kept.
+        size_bytes: of all of them; None where that is not known.
+        where: they are kept.
+        held_bytes: what the shuffles behind them then hold beside that.
+    """
+    if size_bytes is None:
+        text = f"takes an unknown size {where}, in which the whole dataset must fit"
+    else:
+        text = f"takes about {units.size(size_bytes)} {where}"
+    if held_bytes:
+        text += f", and the shuffle's buffer about {units.size(held_bytes)} of memory"
+    keeping = [stage for stage in stages if any(map(stage_graph.may_differ, stage.with_inner()))]
+    if keeping:
+        text += f"; right only if {short(keeping[-1])} gives the same in each epoch"
+    if any(stage_graph.shuffles_files(stages, stage) for stage in stages):
+        text += "; the files then keep the order of the first epoch"
+    return text
+
+
+def price_of_results(call: MemoizableCall, batches: float | None) -> str:
+    """Return what keeping a call's results for so many batches takes, and when it is right, as `price` does."""
+    return f"{price([], call.kept_bytes(batches), IN_MEMORY)}; right only if it gives the same in each epoch"
+
+
+def priced(fix: Fix, inspection: Inspection, elements: int, parts: Sequence[Fix] = ()) -> Fix:
+    """Return a fix that keeps something with its size, by the elements of a pass that a trial of it kept.
+
+    TensorFlow does not know how many come of a window, a filter or a generator.
+
+    Args:
+        fix: that the trial was of.
+        inspection: of the pipeline as written.
+        elements: that the trial kept.
+        parts: the fixes that it combines, whose other caveats stay.
+    """
+    if any(isinstance(edit, Memoize) for edit in fix.edits):
+        caveats = (_price_of_results_of(each, elements) or each.because for each in parts or (fix,))
+        return fix.model_copy(update={"because": "; ".join(filter(None, caveats))})
+    inserted = [edit for edit in fix.edits if isinstance(edit, InsertAfter) and edit.method == "cache"]
+    if fix.kind not in ("cache", "cache_within_map") or not len(fix.kept_stages) == 1 == len(inserted):
+        return fix
+    stage = last = inspection.stage(fix.kept_stages[0])
+    run = list(reversed(stage_graph.trunk(inspection)))
+    behind = next((edit.other for edit in fix.edits if isinstance(edit, MoveBefore)), None)
+    for edit in fix.edits:
+        if isinstance(edit, DivideMap):  # what is kept is of the map, though the cache stands in front of it
+            stage = inspection.stage(edit.stage)
+            inspection = with_fixed_part(inspection, stage)
+            behind = next((each.id for each in run[run.index(last) + 1 :]), None)
+    cost = inspection.cost(stage.id)
+    if cost is None or cost.element_bytes is None or not cost.elements:
+        return fix
+    inspection = inspection.model_copy(update={"pass_elements": round(elements / cost.elements)})
+    where = "on disk" if inserted[0].arguments else IN_MEMORY
+    passed = mixing(itertools.dropwhile(lambda each: each.id != behind, run))
+    held_bytes = shuffled_bytes(inspection, where, passed, stage)
+    because = price(stage_graph.upstream(inspection, last), cost.element_bytes * elements, where, held_bytes)
+    return fix.model_copy(update={"because": because + read_back(inspection, stage, where)})
+
+
+def _price_of_results_of(fix: Fix, batches: int) -> str:
+    """Return what a fix takes that keeps the results of a call; "" of another one."""
+    return next((price_of_results(each.call, batches) for each in fix.edits if isinstance(each, Memoize)), "")
+
+
+def read_back(inspection: Inspection, stage: Stage, where: str) -> str:
+    """Return the caveat of a cache on disk: what reading it takes.
+
+    It is on disk because memory has no room for it, but what a short trial has just written is in the page cache.
+    """
+    cost, rate = inspection.cost(stage.id), inspection.disk_bytes_per_s
+    if where == IN_MEMORY or not rate or cost is None or not cost.element_bytes or not cost.elements:
+        return ""
+    took_ms = cost.element_bytes * cost.elements / rate * 1e3
+    return f"; reading it takes {units.milliseconds(took_ms)} a batch at this disk's {units.size(rate)}/s"
+
+
+def unread(inspection: Inspection) -> str:
+    """Return the caveat of a training that may end in its first pass, which fills a cache and reads nothing of it.
+
+    "" where its batches are not counted, or those of a pass are: `Inspection.once` decides then.
+    """
+    training = inspection.training
+    if training is None or training.in_loop or training.steps is None or inspection.pass_elements is not None:
+        return ""
+    batches = units.count(training.steps, "batch", "batches")
+    return f"; of use only if a pass over the data has fewer than the {batches} of the training"
