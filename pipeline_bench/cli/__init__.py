@@ -33,10 +33,12 @@ from pipeline_bench.text import one_line, safe_message
 BUG = 70
 _PLAIN = {
     "Value error, ": "",
+    " is not a valid float.": ": a plain number is needed, such as 30.",
+    " is not a valid integer.": ": a whole number is needed, such as 3.",
     "Input should be a valid number, unable to parse string as a number": "a plain number is needed, such as 30.",
     "Input should be a valid integer, unable to parse string as an integer": "a whole number is needed, such as 3.",
 }
-"""What pydantic says of a value, by which typer checks an option, in words of a command line."""
+"""What pydantic or click says of a value, by one of which typer checks an option, in words of a command line."""
 _OF_A_NAME = (
     errno.EACCES,
     errno.EPERM,

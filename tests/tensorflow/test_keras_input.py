@@ -146,7 +146,7 @@ def test_of_a_librarys_py_dataset_the_users_call_and_the_librarys_costliest_line
     place = found.stages[GET_ITEM].place
     assert "the user's call" in place.text
     assert found.stages[WORKERS_STAGE].place == place
-    assert any(" of preprocessing/image.py: " in note for note in found.notes), found.notes
+    assert any(" of keras/…/preprocessing/image.py: " in note for note in found.notes), found.notes
 
 
 def test_a_generator_and_arrays_are_measured_as_they_are() -> None:

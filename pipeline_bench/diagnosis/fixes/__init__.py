@@ -237,8 +237,7 @@ def _spoils(fix: Fix, inspection: Inspection) -> str | None:
     claims = (claim for edit in fix.edits if not isinstance(edit, InsertAfter) for claim in edit.claims())
     changed = {number for number, _ in claims}
     drawing = {stage.id for stage in inspection.stages if stage_graph.draws(stage)}
-    ahead_too = not any(isinstance(edit, KeepSamples) for edit in fix.edits)  # which mixes what is behind its stage
-    moved = changed | set(fix.stages if ahead_too else ()) if fix.reorders else set()
+    moved = changed | _reordered(fix, inspection) if fix.reorders else set()
     if (moved | changed & drawing) & stage_graph.in_front_of(inspection, "zip"):
         return "what zip joins by its place in the order would no longer belong together."
     for method in _BY_PLACE:
@@ -248,6 +247,17 @@ def _spoils(fix: Fix, inspection: Inspection) -> str | None:
     if changed & failing and any(inspection.stage(number).method == "batch" for number in failing):
         return "with an element that fails ignore_errors drops its batch, and would drop other samples."
     return None
+
+
+def _reordered(fix: Fix, inspection: Inspection) -> set[int]:
+    """Return the stages beside those that it changes whose elements a fix may give in another order."""
+    if any(isinstance(edit, KeepSamples) for edit in fix.edits):  # which mixes what is behind its stage
+        return set()
+    if not fix.kept_stages or any(isinstance(edit, MoveBefore) for edit in fix.edits):
+        return set(fix.stages)
+    # A cache keeps the order of the first epoch: from the first stage on that has another one in each.
+    above = (each for kept in fix.kept_stages for each in stage_graph.upstream(inspection, inspection.stage(kept)))
+    return {each.id for each in above if any(other.varies for other in stage_graph.upstream(inspection, each))}
 
 
 def _not_allowed(fix: Fix, context: Context) -> str | None:

@@ -69,8 +69,14 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     mixes_files = functools.partial(stage_graph.shuffles_files, inspection.stages)
     passed, moved = _movable(list(itertools.dropwhile(mixes_files, run[len(fixed) :])))
     if moved and _has_room(inspection, context, passed, moved[-1]):
-        out += [MoveBefore(stage=stage.id, other=passed[0].id) for stage in moved]
-        yield _cached(inspection, context, moved[-1], out, passed)
+        moves = [MoveBefore(stage=stage.id, other=passed[0].id) for stage in moved]
+        yield _cached(inspection, context, moved[-1], [*out, *moves], passed)
+    last = _mapped_between_shuffles(run[len(fixed) :])
+    # Where one call makes the shuffle and the map, as a reader of Keras' does, the map cannot move in the user's file.
+    if last is not None and (last not in moved or last.place == passed[0].place):
+        found = _cached(inspection, context, last, out)
+        order = "; the shuffle in front of it then counts for the first epoch alone"
+        yield found.model_copy(update={"reorders": True, "because": found.because + order})
 
 
 @kind(saving=0.85, blocker=_cache_blocker, has_price=True)
@@ -140,6 +146,15 @@ def cache_samples(inspection: Inspection, context: Context) -> Iterator[Fix]:
         reorders=True,
         caveat=price(above, size_bytes, IN_MEMORY),
     )
+
+
+def _mapped_between_shuffles(rest: Sequence[Stage]) -> Stage | None:
+    """Return the last map that is behind one shuffle and in front of another, which mixes anew in each epoch."""
+    ahead = list(itertools.takewhile(lambda each: each.method in _UP_TO_MAPS - {"batch"} and not _varies(each), rest))
+    shuffles = [number for number, each in enumerate(ahead) if each.method == "shuffle"]
+    if not shuffles[1:] or ahead[shuffles[-1]].arguments.get("reshuffle_each_iteration") is False:
+        return None
+    return next((each for each in reversed(ahead[: shuffles[-1]]) if each.method == "map"), None)
 
 
 def _varies(stage: Stage) -> bool:

@@ -629,6 +629,33 @@ def test_a_prefetch_in_the_middle_does_not_keep_a_cache_from_what_comes_behind_i
     assert found.edits == (InsertAfter(stage=2, method="cache"),)
 
 
+@pytest.mark.parametrize("ahead", [(), ("take",), ("zip",)])
+@pytest.mark.parametrize(("again", "one_call"), [(True, False), (True, True), (False, False)])
+def test_what_is_shuffled_again_behind_its_maps_is_cached_between_the_shuffles(
+    again: bool, one_call: bool, ahead: tuple[str, ...]
+) -> None:
+    """Keras' readers of folders shuffle the names, read, and prefetch; the script maps and shuffles what they give."""
+    stages = [source(), *(stage(number, method, number - 1) for number, method in enumerate(ahead, 1))]
+    mixed = stage(len(stages), "shuffle", len(stages) - 1, buffer_size=1024)
+    read = mapped(mixed.id + 1, "read").model_copy(update={"place": mixed.place} if one_call else {})
+    stages += [mixed, read, stage(mixed.id + 2, "prefetch", mixed.id + 1)]
+    stages += [] if one_call else [mapped(mixed.id + 3, "vectorize")]
+    stages += [stage(len(stages), "shuffle", len(stages) - 1, reshuffle_each_iteration=again)]
+    found = [each for each in tried(chain_of(*stages), allow_reordering=True) if each.fix.kind == "cache"]
+    between = [each for each in found if each.fix.edits == (InsertAfter(stage=stages[-2].id, method="cache"),)]
+    if one_call:  # behind the map, not behind the prefetch
+        between = [each for each in found if each.fix.edits == (InsertAfter(stage=read.id, method="cache"),)]
+    assert [each.outcome for each in between] == ["pending"] * again
+    caveat = "; the shuffle in front of it then counts for the first epoch alone"
+    assert all(each.fix.reorders and each.fix.because.endswith(caveat) for each in between)
+
+
+def test_a_cache_that_keeps_a_random_order_in_front_of_a_take_would_keep_its_choice() -> None:
+    stages = (source("list_files", shuffle=True), stage(1, "take", 0, count=10), mapped(2, "load"))
+    found = tried(chain_of(*stages, stage(3, "batch", 2)), allow_reordering=True)
+    assert reason(found, "cache").startswith("take goes by an element's place in the order")
+
+
 def test_options_in_the_middle_do_not_keep_a_cache_from_what_comes_behind_them() -> None:
     stages = (source(), stage(1, "with_options", 0, deterministic=False), mapped(2, "decode"))
     options, shuffle = stage(3, "with_options", 2), stage(4, "shuffle", 3, buffer_size=100)
