@@ -264,7 +264,7 @@ class ScriptTraining(Data):
     behind: Line = ""
     """What the training puts behind its data: ``its class weights``, ``MirroredStrategy``."""
     never_reads_again: bool = False
-    """Whether no pass of the script's own loop reads what another kept: there is one, or each ends early."""
+    """Whether no pass of the script's loop reads what another kept: it has one, or each ends early or has its own."""
     later_fits: tuple[int, ...] = ()
     """The lines further down the script that call `fit` too."""
     of_loop: int | None = None

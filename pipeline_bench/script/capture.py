@@ -331,7 +331,7 @@ class _Watch:
             )
         datasets = training_data.named(sys._getframe(1), data)
         epochs = training_data.epochs_of(given, does) if data is taken else 1  # an iterator passes once
-        in_loop = any(source_loops.around(body=False))
+        in_loop = any(source_loops.around(body=False)) and not source_loops.is_replaced()
         within = next(source_loops.around(), None) if epochs == 1 else None
         return CapturedTraining(data, model, line, does, given, datasets, epochs, in_loop, within)
 

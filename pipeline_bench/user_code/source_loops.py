@@ -73,16 +73,18 @@ def repeating() -> Iterator[SourceLoop]:
 def never_reads_again(batches: int) -> bool:
     """Return whether no pass can read what an earlier one over the same kept, where a call begins one.
 
-    That is so where a `for` of the user's code, in no other loop, goes over it, or where each pass is left by its count
-    before its end: `if step >= 20: break`, with a number that is known by then.
+    That is so where a `for` of the user's code, in no other loop, goes over it; where a loop around it has another
+    dataset in each round (`is_replaced`); or where each pass is left by its count before its end: ``if step >= 20:
+    break``, with a number that is known by then.
 
     Args:
         batches: of a whole pass; negative where that is not known, or there is no end.
     """
-    frames = user_code.outward(sys._getframe(1))
-    frame = next((each for each in frames if user_code.origin(each.f_code.co_filename) == "user"), None)
-    if frame is None or frame.f_code.co_filename.startswith("<"):
+    frame = _users_frame()
+    if frame is None:
         return False
+    if is_replaced():
+        return True
     loop = _for_over(frame.f_code.co_filename, frame.f_lineno)
     if loop is None:
         return False
@@ -90,6 +92,51 @@ def never_reads_again(batches: int) -> bool:
     if any(0 <= taken < batches for taken in source_guards.most_taken(loop, known)):
         return True
     return [*_around(sys._getframe(1), body=False)] == [(frame, loop.lineno)]
+
+
+def is_replaced() -> bool:
+    """Return whether a loop around a call which led here gives the variable of its data another dataset in each round.
+
+    ``for epoch in range(9): for batch in data: …; data = make()``: nothing that one pass kept is read by another. Not
+    where the other one is made of a dataset, which may keep something itself.
+    """
+    frame = _users_frame()
+    if frame is None:
+        return False
+    known, code = {**frame.f_globals, **frame.f_locals}, frame.f_code
+
+    def hold_dataset(names: frozenset[str]) -> bool:
+        return any(hasattr(type(known.get(name)), "element_spec") for name in names)  # not of a module that loads late
+
+    taken, assigned = _assigned_around(code.co_filename, code.co_firstlineno, frame.f_lineno)
+    return any(hold_dataset(taken & targets) and not hold_dataset(used) for targets, used in assigned)
+
+
+@functools.lru_cache(maxsize=1024)
+def _assigned_around(
+    file: str, defined_line: int, line: int
+) -> tuple[frozenset[str], tuple[tuple[frozenset[str], frozenset[str]], ...]]:
+    """Return the names in a line, and for each assignment in a loop around it those that it sets and that it uses."""
+    nodes = source_guards.nodes(file)
+    taken = frozenset(each.id for each in nodes if isinstance(each, ast.Name) and each.lineno == line)
+    loops = (
+        each
+        for each in nodes
+        if isinstance(each, ast.For | ast.While) and each.lineno >= defined_line and line in _span(each.body)
+    )
+    assigned = (each for loop in loops for each in loop.body if isinstance(each, ast.Assign))
+    return taken, tuple((_names(*each.targets), _names(each.value)) for each in assigned)
+
+
+def _names(*nodes: ast.AST) -> frozenset[str]:
+    return frozenset(each.id for node in nodes for each in ast.walk(node) if isinstance(each, ast.Name))
+
+
+def _users_frame() -> FrameType | None:
+    """Return the innermost frame of the user's code in a file; None where there is none."""
+    frames = user_code.outward(sys._getframe(1))
+    frame = next((each for each in frames if user_code.origin(each.f_code.co_filename) == "user"), None)
+    return None if frame is None or frame.f_code.co_filename.startswith("<") else frame
 
 
 def rounds() -> int | None:

@@ -94,6 +94,16 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "for batches in (valid_ds, train_ds):\n    for x, y in batches: step(x)",
         [5, True, 12, "train_ds"],
     ),
+    "another_in_each_round": (
+        "def train():\n    now = data\n    for epoch in range(3):\n        for x, y in now:\n"
+        "            with tf.GradientTape(): pass\n        now = tf.data.Dataset.range(3).batch(1)\ntrain()",
+        [10, False, 10, True],
+    ),
+    "made_of_the_same_in_each_round": (
+        "now = data\nfor epoch in range(3):\n    for x, y in now:\n        with tf.GradientTape(): pass\n"
+        "    now = data.shuffle(9)",
+        [10, False, 9, False],
+    ),
     "left_by_its_count": (
         "limit = 6\nfor epoch in range(2):\n    for i, (x, y) in enumerate(data):\n"
         "        with tf.GradientTape(): pass\n        if i == limit - 1:\n            print(i)\n            break",
@@ -384,7 +394,7 @@ def reach(name):
             found.append(training.later_fits)
         if name == "graph_loop_over_an_argument":
             assert [each.name for each in training.datasets] == ["", "data"], training.datasets
-        if name in ("passes_once", "preview", "left_by_its_count", "left_behind_its_end"):
+        if name in ("passes_once", "preview", "left_by_its_count", "left_behind_its_end") or name.endswith("_round"):
             found.append(training.never_reads_again)
         if name == "counted_loop":
             found.append(training.steps)

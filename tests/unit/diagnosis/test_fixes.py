@@ -388,7 +388,9 @@ def test_no_cache_is_tried_for_a_single_epoch(training: ScriptTraining | None, r
     if not is_tried:
         once = "the fit passes over its data once"
         if training is not None and training.never_reads_again:
-            once = "the script's loop passes over its data once, or ends each pass early"
+            once = (
+                "the script's loop passes over its data once, has another dataset in each pass, or ends each pass early"
+            )
         elif training is not None and training.epochs is None:
             once = "the script's loop ends within its first pass over the data"
         assert reason(found, "cache") == f"{once}, and nothing would be read from a cache."
