@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -51,10 +52,13 @@ def end_aside(held: list[Any], seconds: float = _END_S) -> None:
         held: is empty afterwards; nothing else holds what was in it.
         seconds: how long its pipeline may take to stop what it is at.
     """
+    if sys.is_finalizing():  # Python 3.11 would wait for ever for a thread that begins now
+        held.clear()
+        return
     thread = threading.Thread(target=held.clear, name="end of an iterator", daemon=True)
     try:
         thread.start()
-    except RuntimeError:  # the interpreter shuts down, or there are too many threads
+    except RuntimeError:  # there are too many threads
         held.clear()
         return
     thread.join(seconds)
