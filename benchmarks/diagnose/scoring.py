@@ -11,8 +11,8 @@ from typing import Any
 from benchmarks.diagnose.planted import Planted
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Diagnosis
 from pipeline_bench.model.edits import Edit
-from pipeline_bench.model.pipeline import Task
 from pipeline_bench.model.session import Session
+from pipeline_bench.model.task import Task
 from pipeline_bench.scenario import Component, Scenario, Variant
 
 PROPOSAL = "proposal"

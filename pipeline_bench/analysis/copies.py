@@ -19,9 +19,9 @@ from pipeline_bench.analysis.stats import Floats
 from pipeline_bench.analysis.thresholds import SHARE_SCATTER
 from pipeline_bench.backends.ceiling import HostCeiling
 from pipeline_bench.model.edits import PrefetchToDevice
-from pipeline_bench.model.pipeline import KIND, Task
 from pipeline_bench.model.result import DeviceCopy, Estimate, Speedup
 from pipeline_bench.model.session import Session
+from pipeline_bench.model.task import KIND, Task
 from pipeline_bench.model.trial import round_of
 from pipeline_bench.scenario import Scenario, Variant
 

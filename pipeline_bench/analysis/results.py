@@ -19,7 +19,7 @@ from pipeline_bench.analysis.measured import Figure, Measured, Pair
 from pipeline_bench.analysis.speedups import TOO_FEW_TRIALS
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, CEILING_TOLERANCE, NEEDED_STEPS, SHARE_SCATTER
 from pipeline_bench.analysis.verdicts import StepSplit
-from pipeline_bench.model import pipeline
+from pipeline_bench.model import task
 from pipeline_bench.model.result import (
     DeviceCopy,
     DeviceUtilization,
@@ -127,7 +127,7 @@ def _verdict(
         return verdicts.unequal_work(work.text)
     if (reason := validity.cache_doubt(variant, [run.record for run in runs])) is not None:
         return verdicts.inconclusive(reason, "page-cache")
-    budget_only = variant.source.kind == pipeline.KIND
+    budget_only = variant.source.kind == task.KIND
     beside, tops = [run for run, _ in pairs], [top for _, top in pairs]
     steps = min(sum(run.steps for run in some) for some in (beside or runs, tops) if some)
     if variant.is_ceiling:

@@ -61,12 +61,16 @@ def ideas(
         return tuple(sentences)
     rest = 1 - explained
     unknown = f" and the {units.share(rest)} that no stage explains were its own" if rest > _UNEXPLAINED else ""
+    bounded: set[tuple[tuple[int, ...], float]] = set()
     for idea in _all(inspection):
         most = _most(parts, idea, as_written_ms, ceiling_ms)
         if most >= WORTH_REWRITING and most >= _MUCH_MORE * gained:
-            bound = f"more than {MOST_GAIN:.0f}×" if most > MOST_GAIN else f"at most {units.ratio(most)}"
-            first = " of the first epoch" * inspection.cold
-            sentences.append(f"{idea.text} If that took no time{unknown}, a step{first} would be {bound} as fast.")
+            most_text = f"more than {MOST_GAIN:.0f}×" if most > MOST_GAIN else f"at most {units.ratio(most)}"
+            what = ("a batch" if ceiling_ms is None else "a step") + " of the first epoch" * inspection.cold
+            bound = f" If that took no time{unknown}, {what} would be {most_text} as fast."
+            known = (idea.stages, idea.share) in bounded  # what bounds several ideas is said once
+            sentences.append(idea.text if known else f"{idea.text}{bound}")
+            bounded.add((idea.stages, idea.share))
     return tuple(sentences)
 
 
@@ -182,12 +186,16 @@ def _of_crops(trunk: Sequence[Stage]) -> Iterator[_Idea]:
     Source: TensorFlow's documentation of `tf.io.decode_and_crop_jpeg`, which takes much less time than both in a row.
     """
     for stage in trunk:
-        if stage.method == "map" and stage.function is not None and stage.function.crops_decoded:
+        function = stage.function
+        if stage.method != "map" or function is None or not function.crops_decoded:
+            continue
+        if function.decoding_share is None or function.decoding_share >= _COSTLY_SHARE:
             yield _Idea(
                 (stage.id,),
                 f"{named(stage)}, decodes whole pictures and then crops them. Of JPEG files, "
                 "tf.io.decode_and_crop_jpeg decodes the crop alone; tf.io.extract_jpeg_shape reads the size that a "
                 "random place is drawn from.",
+                1.0 if function.decoding_share is None else function.decoding_share,
             )
 
 

@@ -6,8 +6,9 @@ from typing import Literal
 
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Fix
 from pipeline_bench.model.edits import Edit
-from pipeline_bench.model.pipeline import FINGERPRINT_BATCHES, KIND, Activity, Inspection, Task
+from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
+from pipeline_bench.model.task import FINGERPRINT_BATCHES, KIND, Activity, Task
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant
 from pipeline_bench.text.units import NS_PER_MS, NS_PER_S

@@ -17,7 +17,7 @@ from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import UsageError
 from pipeline_bench.hosts import efficiency
 from pipeline_bench.hosts.efficiency import Span
-from pipeline_bench.model import pipeline
+from pipeline_bench.model import task
 from pipeline_bench.model.hosts import HostsResult, Range, Unit
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import OnHosts, Variant
@@ -252,7 +252,7 @@ def same_input(own: MeasuredInput, inputs: Sequence[MeasuredInput]) -> list[Meas
 
 def _works_ahead(session: Session, variant: Variant) -> bool | None:
     """Return whether an input makes batches while the model trains; None if that is not known."""
-    if variant.source.kind == pipeline.KIND:
+    if variant.source.kind == task.KIND:
         inspection = session.diagnosis.inspection if session.diagnosis is not None else None
         ahead = inspection is not None and inspection.api == "tf.data" and inspection.default_parallelised
         return True if ahead else None

@@ -18,8 +18,8 @@ _WHOLE_SHARE = 0.2
 """Of the time for inspecting: what the whole pipeline may run at most."""
 _STAGES_SHARE = 0.5
 """Of the time for inspecting: what the stages have at least, also where the pipeline's first element took all of it."""
-_PYTHON_SHARE = 0.2
-"""Of the time for inspecting: what looking into the costliest stage may take, where it runs Python."""
+_PYTHON_SHARE, _GRAPH_SHARE = 0.2, 0.1
+"""Of the time for inspecting: what looking into the costliest stage may take, where one runs Python, or a graph."""
 _DISK_S = 1.0
 
 
@@ -56,18 +56,19 @@ def inspect(
         found = disk.bandwidth(inspection.files)
         inspection = inspection.model_copy(update={"disk_bytes_per_s": found.bytes_per_s, "disk_reason": found.reason})
     begins()
-    python_s = limit_s * _PYTHON_SHARE * any(stage.runs_python for stage in stages)
+    runs_python, maps = any(stage.runs_python for stage in stages), any(stage.method == "map" for stage in stages)
+    lines_s = limit_s * (_PYTHON_SHARE if runs_python else _GRAPH_SHARE * maps)
     numbers = itertools.count()
     benchmark = StageBenchmark(
         recipe.stages,
         recipe.sink,
         lambda stage, inputs: rebuild.stage(recipe, stage, inputs, folder(f"stage-{next(numbers)}")),
         recipe.dataset(recipe.sink).options(),
-        max(end_s - python_s - time.monotonic(), limit_s * _STAGES_SHARE),
+        max(end_s - lines_s - time.monotonic(), limit_s * _STAGES_SHARE),
         begins,
     )
     for costs in benchmark.run():
         inspection = inspection.model_copy(update={"costs": costs})
         yield inspection
     begins()
-    yield from python_stages.of_tf_data(recipe, inspection, folder("python"), python_s, alive)
+    yield from python_stages.of_tf_data(recipe, inspection, folder("python"), lines_s, alive)

@@ -1,21 +1,25 @@
-"""What in the user's Python takes the time of a stage: its lines, and a call among them that can be kept."""
+"""What in the user's code takes the time of a stage: its lines, and a call in Python among them that can be kept."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path, PurePath
+from types import FrameType
 from typing import Any
 
 from pipeline_bench import user_code
+from pipeline_bench.model.calls import TAKE_ANY
 from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
 from pipeline_bench.text import one_line, units
 from pipeline_bench.text.units import NS_PER_S
-from pipeline_bench.tfdata import fingerprint, public_api, rebuild
+from pipeline_bench.tfdata import describe, fingerprint, public_api, rebuild
 from pipeline_bench.tfdata.recipe import Recipe
-from pipeline_bench.tfdata.throughput import Deadline, FlatIterator
+from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, OutOfTimeError
 from pipeline_bench.user_code import installed, memoize
 from pipeline_bench.user_code.line_profile import (
     Follow,
@@ -32,6 +36,8 @@ _LONGEST = 3
 """Times what it is given: an element that comes later is given up."""
 _TURN_S = 2.0
 """What waits longer for its turn goes on: the call that runs may itself wait for it, as one that takes of a dataset."""
+_SLOW_OPS_NS = 1e6
+"""An element of a map in the graph that takes less is ruled by what each call of an op costs, if not in the graph."""
 _COMPARED = 2
 """Elements of two passes that are compared, to tell whether the passes are the same."""
 
@@ -88,8 +94,8 @@ def of_tf_data(
 ) -> Iterator[Inspection]:
     """Give the inspection with the costliest line of the costliest stage, and with a call in it that can be kept.
 
-    Nothing is given where that stage runs no Python, fails here, or is too slow for it. A call is looked for where two
-    passes give different elements: a cache keeps those that are the same.
+    Nothing is given where that stage has no function of the user's, fails here, or is too slow for it. A call is looked
+    for in Python alone, where two passes give different elements: a cache keeps those that are the same.
 
     Args:
         recipe: of the pipeline.
@@ -100,14 +106,18 @@ def of_tf_data(
     """
     stage = costliest(inspection)
     cost = inspection.cost(stage.id) if stage is not None else None
-    if stage is None or cost is None or not stage.runs_python:
+    if stage is None or cost is None:
         return
-    of_batch_ns = max(cost.elapsed_ns or 0.0, cost.first_epoch_ns or 0.0)
-    if 2 * _COMPARED * of_batch_ns / (cost.elements or 1.0) > seconds * NS_PER_S:
+    each_ns = max(cost.elapsed_ns or 0.0, cost.first_epoch_ns or 0.0) / (cost.elements or 1.0)
+    in_graph = stage.method == "map" and each_ns >= _SLOW_OPS_NS
+    if not (stage.runs_python or in_graph) or 2 * _COMPARED * each_ns > seconds * NS_PER_S:
         return
     runs_later = bool(cost.elapsed_ns)  # else a cache behind it keeps what it gives
     try:  # an element that fails may be one that the pipeline leaves out, and what was measured counts without this
         with Deadline(_LONGEST * seconds) as deadline:
+            if not stage.runs_python:
+                yield from _of_graph(recipe, inspection, stage, scratch, seconds, deadline)
+                return
             endless = _endless(rebuild.up_to(recipe, stage.id, scratch))
 
             def taker() -> Callable[[], Any]:
@@ -123,6 +133,63 @@ def of_tf_data(
             )
     except Exception:
         return
+
+
+def _of_graph(
+    recipe: Recipe, inspection: Inspection, stage: Stage, scratch: Path, seconds: float, deadline: Deadline
+) -> Iterator[Inspection]:
+    """Give the inspection with the costliest line of a map in the graph, whose function is called op by op for that.
+
+    An op's call takes some 10 us more then, which a loop of many small ones has in the graph as well: its share differs
+    little. A function of one statement has no costlier line.
+    """
+    import tensorflow as tf
+    from tensorflow.python.data.util import structure
+
+    before, function = recipe.calls[stage.id].inputs[0], recipe.calls[stage.id].function
+    if function is None:
+        return
+    while recipe.calls[before].method in TAKE_ANY:  # the elements before it are of the same kind
+        before = recipe.calls[before].inputs[0]
+    dataset = _endless(rebuild.up_to(recipe, before, scratch))
+    iterator = FlatIterator(dataset)
+    flat = [iterator.take(deadline) for _ in range(_COMPARED)]
+    elements = itertools.cycle([structure.from_compatible_tensor_list(dataset.element_spec, each) for each in flat])
+
+    def call() -> Any:
+        element = next(elements)
+        return function(*element) if type(element) is tuple else function(element)  # as tf.data does
+
+    follow, eager = functools.partial(_until, deadline), tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        line_costs(call, 0.0, _is_written, follow)  # what is done once is done here
+        lines = line_costs(call, seconds * _PROFILE_SHARE, _is_written, follow).own
+    finally:
+        tf.config.run_functions_eagerly(eager)
+    decoders = describe.decoding_lines(recipe.calls[stage.id].result, _is_written)
+    if decoders:
+        share = sum(each.share for each in lines if (each.place.file, each.place.line) in decoders)
+        inspection = with_function(inspection, stage.id, decoding_share=share)
+    several = lines[2:]  # that of its `def` is one
+    yield _with_line(inspection, stage.id, lines[0]) if several else inspection
+
+
+@contextmanager
+def _until(deadline: Deadline, trace: Trace) -> Iterator[None]:
+    """Follow the lines that run in this thread in the block, and end it by an exception once the time is up."""
+
+    def ending(inner: Trace) -> Trace:
+        def checked(frame: FrameType, event: str, argument: Any) -> Any:
+            if deadline.passed:
+                raise OutOfTimeError
+            following = inner(frame, event, argument)
+            return None if following is None else ending(following)
+
+        return checked
+
+    with in_this_thread(ending(trace)):
+        yield
 
 
 def _endless(dataset: Any) -> Any:

@@ -1,25 +1,19 @@
-"""A user's own tf.data pipeline as plain data: what the parent asks a child to do with it, and what the child found."""
+"""A user's own pipeline as plain data: where it is, its stages, and what a child found out about them."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from pipeline_bench.model import Data, Series
 from pipeline_bench.model.calls import RANDOM, MemoizableCall, Value
-from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.element import KnownElement
 from pipeline_bench.text import Line, Text, safe
 
-KIND = "your_pipeline"
-"""The kind of the source component of a variant whose input is the user's own pipeline."""
-MODEL_STEP, REBUILDING = "model step", "rebuilding"
-"""What a trial's watch reports that it does: a step of the model, or the pipeline's calls again, with the edits."""
-FINGERPRINT_BATCHES = 16
 INFINITE, UNKNOWN = -1, -2
 """`tf.data.INFINITE_CARDINALITY`, where a pipeline never ends, and `tf.data.UNKNOWN_CARDINALITY`."""
 
@@ -110,6 +104,8 @@ class UserFunction(Data):
     """Whether it parses serialized examples (`tf.io.parse_single_example`)."""
     crops_decoded: bool = False
     """Whether it decodes whole pictures that may be JPEG files, and then cuts a part out of them."""
+    decoding_share: float | None = None
+    """Of its time, as far as its lines were followed: what those take that decode such pictures."""
     on_batches: OnBatches | None = None
     """How it can be given whole batches, by the shapes of what it then gives; None where that was not tried."""
     fixed_statements: int | None = None
@@ -368,33 +364,3 @@ class Inspection(Data):
 def _of_first_epoch(cost: StageCost) -> StageCost:
     first = {"elapsed_ns": cost.first_epoch_ns, "cpu_ns": cost.first_epoch_cpu_ns, "reason": None}
     return cost if cost.first_epoch_ns is None else cost.model_copy(update=first)
-
-
-Activity = Literal["inspect", "drain", "train", "ceiling"]
-
-
-class Task(Data):
-    """What a child is to do with a user's pipeline. It is the options of a variant's source, see `KIND`.
-
-    inspect: send the stages, then measure each alone. drain: take elements as fast as they come, with no model.
-    train: the user's model steps on them. ceiling: the model steps on one batch that stays on the device.
-    A "step" of a drained pipeline is one element of the sink, all of it input wait.
-    """
-
-    target: Target
-    model: Target | None = None
-    activity: Activity
-    batch_size: Annotated[int, Field(ge=1)] = 1
-    """The samples of one element of the sink, as the inspection found, for the rates; 1 where they are no batches."""
-    edits: tuple[Edit, ...] = ()
-    warmup_s: float = 0.5
-    """Steps that begin within it are not shipped; a cache that an edit inserted is filled before it begins."""
-    fingerprint: bool = False
-    """After the steps, send which samples arrive, on a small part of the input; see `Fingerprint`."""
-    fingerprint_as_written: bool = False
-    """Send those of the pipeline as written along: of the same run of the user's code, whose runs may differ."""
-    fingerprint_batches: int = FINGERPRINT_BATCHES  # of what is no tf.data pipeline, the first ones
-    cold: bool = False
-    """Leave the pipeline's own caches out, which is what a first epoch costs; where they cannot be filled in time."""
-    limit_s: float = 20.0
-    """The most time for inspecting, for filling a cache, or for a fingerprint; what was found by then is sent."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model import pipeline
+from pipeline_bench.model import pipeline, task
 from pipeline_bench.model.events import (
     IMPORT,
     LONGEST_IMPORT_S,
@@ -187,15 +187,15 @@ def _stall_reason(log: TrialLog) -> str:
     variant, stalled = log.trial.variant, log.latest(Stalled)
     phase = _phase(log)
     doing = f"in its phase {phase!r}" if phase not in (TRACE, TRAIN) else f"after step {log.count}"
-    own = variant.source.kind == pipeline.KIND
+    own = variant.source.kind == task.KIND
     who = "your pipeline gave no element" if own else f"the backend {variant.backend} made no step"
     parts = [f"{who} for {variant.run.stall_timeout_s:g} s {doing}"]
-    if stalled is not None and stalled.phase == pipeline.MODEL_STEP:
+    if stalled is not None and stalled.phase == task.MODEL_STEP:
         parts = [
             f"a step of your model did not end within {variant.run.stall_timeout_s:g} s, {doing}; its batch was there "
             "(slower steps need a larger --stall-timeout)"
         ]
-    if stalled is not None and stalled.phase == pipeline.REBUILDING:
+    if stalled is not None and stalled.phase == task.REBUILDING:
         parts = [f"with this change the pipeline was not made within {variant.run.stall_timeout_s:g} s"]
     elif phase == IMPORT:
         parts = [f"TensorFlow, or a process that the trial needs, did not start within {_patience_s(log):g} s"]

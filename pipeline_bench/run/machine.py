@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from pipeline_bench import plugins, replication
 from pipeline_bench.errors import UsageError
-from pipeline_bench.model import pipeline
-from pipeline_bench.model.pipeline import Task
+from pipeline_bench.model import task
 from pipeline_bench.model.service_edits import OffloadToService
+from pipeline_bench.model.task import Task
 from pipeline_bench.run.child import call
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -118,7 +118,7 @@ _LIMIT_S = 20.0
 
 def starts_servers(variant: Variant) -> bool:
     """Return whether a trial of the variant starts servers."""
-    if variant.source.kind == pipeline.KIND:
+    if variant.source.kind == task.KIND:
         edits = Task.model_validate(variant.source.options).edits
         return any(isinstance(edit, OffloadToService) for edit in edits)
     backend = plugins.make("backends", variant.backend, variant.options)

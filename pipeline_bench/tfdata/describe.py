@@ -9,7 +9,7 @@ import itertools
 import numbers
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -191,6 +191,19 @@ def crops_decoded(nodes: Sequence[Any]) -> bool:
         if node.op in _JPEG_DECODERS or (of_picture and node.op in _WHOLE_PICTURE_OPS):
             whole.add(node.name)
     return False
+
+
+def decoding_lines(dataset: Any, follows: Callable[[str], bool]) -> set[tuple[str, int]]:
+    """Return the lines, with their files, that decode pictures which may be JPEG files in a dataset's functions.
+
+    Args:
+        dataset: a map.
+        follows: whether the lines of a file are the user's.
+    """
+    graphs = (wrapper.function.graph for wrapper in dataset._functions())
+    made = (op.traceback for graph in graphs for op in graph.get_operations() if op.type in _JPEG_DECODERS)
+    users = ([(each.filename, each.lineno) for each in trace if follows(each.filename)] for trace in made)
+    return {lines[-1] for lines in users if lines}
 
 
 def _crops(node: Any) -> bool:

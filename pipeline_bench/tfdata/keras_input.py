@@ -22,7 +22,8 @@ from pipeline_bench.model.calls import WORKERS
 from pipeline_bench.model.edits import Edit, SetArgument
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.function_edits import KeepBatches, Memoize
-from pipeline_bench.model.pipeline import FINGERPRINT_BATCHES, Inspection, Location, Stage, UserFunction
+from pipeline_bench.model.pipeline import Inspection, Location, Stage, UserFunction
+from pipeline_bench.model.task import FINGERPRINT_BATCHES
 from pipeline_bench.tfdata import describe, public_api
 from pipeline_bench.tfdata.public_api import after_import
 from pipeline_bench.user_code import legacy_keras

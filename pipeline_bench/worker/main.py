@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from pipeline_bench import plugins, replication
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
-from pipeline_bench.model import pipeline
+from pipeline_bench.model import task
 from pipeline_bench.model.events import IMPORT, Failed, Hello
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.system import main_thread
@@ -65,7 +65,7 @@ def _failures_sent(channel: Channel, recorder: Recorder) -> Iterator[None]:
 
 
 def _is_of_pipeline(trial: Trial) -> bool:
-    return trial.variant.source.kind == pipeline.KIND
+    return trial.variant.source.kind == task.KIND
 
 
 def _engine(trial: Trial, channel: Channel, recorder: Recorder) -> Engine:

@@ -18,8 +18,9 @@ from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.events import TRACE, TRAIN, Fingerprinted, Inspected
 from pipeline_bench.model.fingerprint import Fingerprint
-from pipeline_bench.model.pipeline import INFINITE, MODEL_STEP, REBUILDING, Inspection, ScriptTraining, Task
+from pipeline_bench.model.pipeline import INFINITE, Inspection, ScriptTraining
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
+from pipeline_bench.model.task import MODEL_STEP, REBUILDING, Task
 from pipeline_bench.script import loading, training_data
 from pipeline_bench.text import line_of, units
 from pipeline_bench.tfdata import fingerprint as fingerprints

@@ -41,7 +41,7 @@ from pipeline_bench.model.events import (
     Work,
     encode,
 )
-from pipeline_bench.model.pipeline import MODEL_STEP
+from pipeline_bench.model.task import MODEL_STEP
 from pipeline_bench.scenario import Run
 from pipeline_bench.system import main_thread
 from pipeline_bench.system.files import identity

@@ -11,8 +11,9 @@ import pytest
 
 from pipeline_bench.diagnosis import equality
 from pipeline_bench.model.fingerprint import Fingerprint
-from pipeline_bench.model.pipeline import KIND, Target, Task
+from pipeline_bench.model.pipeline import Target
 from pipeline_bench.model.service_edits import DistributeToService
+from pipeline_bench.model.task import KIND, Task
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
 from tests.tensorflow.beside import Cluster, WhenStepping, service_cluster

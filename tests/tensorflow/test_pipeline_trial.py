@@ -13,7 +13,8 @@ from pipeline_bench.diagnosis import equality
 from pipeline_bench.model.edits import InsertAfter, KeepSamples, Remove, SetArgument
 from pipeline_bench.model.events import Device, Done, Event, Failed, Fingerprinted, Inspected, Phase, Steps
 from pipeline_bench.model.function_edits import DivideMap, Memoize
-from pipeline_bench.model.pipeline import KIND, Activity, Inspection, Target, Task, UserFunction
+from pipeline_bench.model.pipeline import Inspection, Target, UserFunction
+from pipeline_bench.model.task import KIND, Activity, Task
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.scenario import Component, Run, Variant

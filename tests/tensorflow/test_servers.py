@@ -10,8 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline_bench.model.pipeline import KIND, Target, Task
+from pipeline_bench.model.pipeline import Target
 from pipeline_bench.model.service_edits import OffloadToService
+from pipeline_bench.model.task import KIND, Task
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run import machine
 from pipeline_bench.run.launcher import TrialServer

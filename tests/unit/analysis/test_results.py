@@ -7,7 +7,7 @@ import pytest
 
 from pipeline_bench.analysis import stats
 from pipeline_bench.analysis.results import summarise
-from pipeline_bench.model import Series, pipeline
+from pipeline_bench.model import Series, task
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.trial import AccuracyPair, Track, TrialRecord
 from pipeline_bench.scenario.load import load
@@ -325,7 +325,7 @@ def test_the_steps_of_short_trials_count_together_for_a_verdict() -> None:
     assert "only 11 steps" in first.text
     assert "raise --steps" in first.text
     own = tuple(
-        variant.model_copy(update={"source": variant.source.model_copy(update={"kind": pipeline.KIND})})
+        variant.model_copy(update={"source": variant.source.model_copy(update={"kind": task.KIND})})
         for variant in asked.variants
     )
     diagnosed = asked.model_copy(update={"variants": own})

@@ -28,10 +28,10 @@ from pipeline_bench.model.pipeline import (
     Stage,
     StageCost,
     Target,
-    Task,
     UserFunction,
 )
 from pipeline_bench.model.session import Session
+from pipeline_bench.model.task import Task
 from pipeline_bench.model.trial import PhaseMark, Trial, TrialRecord, TrialSteps
 from tests.unit.sessions import CPU, GPU
 

@@ -64,7 +64,21 @@ def test_of_pictures_that_are_cropped_the_crop_alone_is_to_be_decoded() -> None:
     cropped = looked.model_copy(update={"stages": (looked.stages[0], crops, looked.stages[2])})
     (text,) = beyond.ideas(cropped, 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0)
     assert "map(load), train.py:11, decodes whole pictures and then crops them" in text
-    assert "at most 5.00×" in text
+    assert "a batch would be at most 5.00×" in text
+
+    plain = load.function
+
+    def of_decoding(share: float, *, random: bool = False) -> tuple[str, ...]:
+        function = plain.model_copy(update={"crops_decoded": True, "decoding_share": share, "random": random})
+        stages = (looked.stages[0], load.model_copy(update={"function": function}), looked.stages[2])
+        return beyond.ideas(looked.model_copy(update={"stages": stages}), 1, 25.0, 2.0, 1.0)
+
+    (of_half,) = of_decoding(0.5)
+    assert "a step would be at most 1.67×" in of_half
+    assert of_decoding(0.15) == (), "where other lines take the time, the crop alone gains next to nothing"
+    split, crop = of_decoding(1.0, random=True)
+    assert "would be at most 5.00×" in split
+    assert "If that took no time" not in crop, "it has the same bound"
 
 
 def test_of_a_pydataset_that_draws_the_costly_line_is_to_be_kept_and_the_gain_has_a_bound() -> None:
@@ -119,7 +133,7 @@ def test_what_the_costs_do_not_explain_may_be_saved_as_well() -> None:
     """Of a step of 30 ms, 20 of the 25 ms that are known are one stage's: of the whole step it may be four fifths."""
     (text,) = beyond.ideas(augmented(), 1, as_written_ms=30.0, ceiling_ms=None, gained=1.0)
     assert (
-        "If that took no time and the 17 % that no stage explains were its own, a step would be at most 5.00×" in text
+        "If that took no time and the 17 % that no stage explains were its own, a batch would be at most 5.00×" in text
     )
 
 

@@ -12,9 +12,10 @@ from pipeline_bench.diagnosis.stage_graph import segments_of
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, SetArgument, SetOptions
 from pipeline_bench.model.fingerprint import Fingerprint
-from pipeline_bench.model.pipeline import Inspection, ScriptTraining, Task
+from pipeline_bench.model.pipeline import Inspection, ScriptTraining
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Session
+from pipeline_bench.model.task import Task
 from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.report import diagnosis as report
 from pipeline_bench.text import units

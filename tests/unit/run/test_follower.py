@@ -28,7 +28,7 @@ from pipeline_bench.model.events import (
     Storage,
     Work,
 )
-from pipeline_bench.model.pipeline import KIND, MODEL_STEP, REBUILDING
+from pipeline_bench.model.task import KIND, MODEL_STEP, REBUILDING
 from pipeline_bench.model.trial import Trial, plan
 from pipeline_bench.run import follower, trial_log
 from pipeline_bench.run.follower import reason, watch

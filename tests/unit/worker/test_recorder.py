@@ -23,7 +23,7 @@ from pipeline_bench.model.events import (
     Work,
     decode,
 )
-from pipeline_bench.model.pipeline import MODEL_STEP
+from pipeline_bench.model.task import MODEL_STEP
 from pipeline_bench.scenario import Run
 from pipeline_bench.sources import Identity
 from pipeline_bench.system import main_thread

@@ -1,0 +1,92 @@
+"""The costliest line of a map in the graph, which has no Python to follow."""
+
+from __future__ import annotations
+
+import importlib.util
+import textwrap
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from pipeline_bench.inspection import python_stages
+from pipeline_bench.model.pipeline import Inspection
+from tests.tensorflow.recorded import recipe_of
+from tests.unit.diagnosis.simulated import cost, inspection
+
+CODE = """
+    import tensorflow as tf
+
+    @tf.function
+    def squared(x):
+        return tf.linalg.matmul(x, x)
+
+    def multiplies(x):
+        for _ in range(40):
+            x = squared(x) / 500.0
+        return x
+
+    def load(number):
+        picture = tf.io.decode_jpeg(PICTURE, channels=3)
+        crop = tf.image.random_crop(picture, [4, 4, 3])
+        rest = multiplies(tf.ones([500, 500]) * tf.cast(number, tf.float32))
+        return crop, rest
+
+    def endless(number):
+        y = number + 1
+        while tf.executing_eagerly():
+            y = number + 1
+        return y
+
+    def short(number):
+        return number + 1
+
+    PICTURE = tf.io.encode_jpeg(tf.zeros([8, 8, 3], tf.uint8))
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> ModuleType:
+    file = tmp_path / "code_of_maps.py"
+    file.write_text(textwrap.dedent(CODE))
+    spec = importlib.util.spec_from_file_location("code_of_maps", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def looked_into(code: ModuleType, name: str, folder: Path, *, each_ms: float, seconds: float = 3.0) -> list[Inspection]:
+    import tensorflow as tf
+
+    recipe = recipe_of(lambda: tf.data.Dataset.range(9).shuffle(9).map(getattr(code, name)))
+    looked = inspection(recipe.stages, (cost(0, 0.0), cost(1, 0.0), cost(2, each_ms)))
+    return list(python_stages.of_tf_data(recipe, looked, folder, seconds, lambda: None))
+
+
+def test_the_costliest_line_is_found_in_what_a_map_calls_in_loops_and_functions_of_its_graph_too(
+    code: ModuleType, tmp_path: Path
+) -> None:
+    import tensorflow as tf
+
+    (found,) = looked_into(code, "load", tmp_path, each_ms=50.0)
+    function = found.stage(2).function
+    assert function is not None
+    assert function.costliest.startswith("line 6 of "), "the product, in a function of TensorFlow's that a loop calls"
+    assert (function.costliest_share or 0.0) > 0.5
+    assert function.crops_decoded
+    assert (function.decoding_share or 0.0) < 0.3
+    assert not tf.config.functions_run_eagerly()
+
+
+def test_a_function_that_takes_too_long_op_by_op_is_given_up(code: ModuleType, tmp_path: Path) -> None:
+    assert looked_into(code, "endless", tmp_path, each_ms=5.0, seconds=0.3) == []
+
+
+@pytest.mark.parametrize(("name", "each_ms"), [("load", 0.5), ("short", 5.0)])
+def test_no_line_is_named_of_a_cheap_map_or_of_one_with_a_single_line(
+    name: str, each_ms: float, code: ModuleType, tmp_path: Path
+) -> None:
+    found = looked_into(code, name, tmp_path, each_ms=each_ms)
+    assert [each for each in found if each.notes] == []
