@@ -194,7 +194,7 @@ def _ended(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | N
         step_ms = step_times.mean_ms(session, AS_WRITTEN)
         short = step_ms is not None and step_ms < SHORT_STEP_MS
         calls = f"With steps so short, steps_per_execution={STEPS_A_CALL} in compile may be faster." if short else ""
-        yield from (no_fix, calls)
+        yield from (no_fix, calls, _promising(session, diagnosis).strip())
     elif nothing_to_gain(session):
         yield "No fix of the input makes the training step faster."
     elif chosen is None:

@@ -98,6 +98,17 @@ def test_it_is_offered_with_the_memory_that_it_takes(of: Any) -> None:
     assert found.fix.keeps
 
 
+def test_of_a_generator_the_fix_that_gained_in_too_few_trials_is_the_most_promising() -> None:
+    """That a PyDataset would save the wait was all that the report said."""
+    machine = Machine(of_generator(CALL), lambda edits: 12.0 if edits else 20.0, noise=0.2, seed=4, ceiling_ms=9.0)
+    state = diagnose(machine, budget_s=20.0)
+    assert state.diagnosis is not None
+    assert state.diagnosis.proposal is None
+    assert "a PyDataset with workers instead would save at most that" in state.diagnosis.text
+    assert "The most promising is keep what load(1) gives" in state.diagnosis.text
+    assert "use --budget" in state.diagnosis.text
+
+
 def test_without_the_length_of_an_epoch_the_memory_is_not_known() -> None:
     found = offered(of_generator(CALL, pass_elements=None), free_memory_bytes=99e6)
     assert found is not None
