@@ -328,11 +328,11 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
             f" This is the first epoch, because its cache could not be filled in time. Later epochs skip {costliest}: "
             f"the stages after the cache take about {later} per {element}."
         )
-    whole_ns = stage_graph.segments_of(inspection.of_first_epoch(), parts.cores).period_ns
-    return (
-        f" This is from the second epoch on. The first epoch fills the cache and takes about "
-        f"{units.milliseconds(whole_ns / NS_PER_MS)} per {element}, most of it in {costliest}."
-    )
+    whole = stage_graph.segments_of(inspection.of_first_epoch(), parts.cores)
+    takes = f"takes about {units.milliseconds(whole.period_ns / NS_PER_MS)} per {element}"
+    if max(whole.elapsed_ns, key=lambda number: whole.elapsed_ns[number]) not in first:
+        return f" The cache keeps nothing that takes long: the first epoch, which fills it, {takes}, too."
+    return f" This is from the second epoch on. The first epoch fills the cache and {takes}, most of it in {costliest}."
 
 
 def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) -> str:

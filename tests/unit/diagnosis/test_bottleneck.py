@@ -200,6 +200,14 @@ def test_the_first_epoch_is_told_apart_from_those_that_a_cache_serves() -> None:
     assert "map(decode), train.py:11" in found.text
 
 
+def test_a_cache_in_front_of_what_takes_long_is_said_to_keep_nothing_of_it() -> None:
+    """What it keeps was called the costliest of the first epoch."""
+    found = find(cached(0.2), cores=2, as_written_ms=5.0)
+    assert found.stage == 3
+    assert "The cache keeps nothing that takes long: the first epoch, which fills it, takes about 4" in found.text
+    assert "most of it in" not in found.text
+
+
 def test_where_the_cache_could_not_be_filled_the_stage_before_it_is_named() -> None:
     found = find(cached(60.0).of_first_epoch(), cores=2, as_written_ms=66.0)
     assert found.stage == 1
