@@ -85,6 +85,12 @@ class MemoizableCall(Data):
         """Return the size of its results for so many batches; None where their number is not known."""
         return None if batches is None else self.batch_bytes * batches
 
+    def is_around(self, call: MemoizableCall) -> bool:
+        """Return whether it is assignments among which another call stands."""
+        begins = (self.line, self.column) <= (call.line, call.column)
+        ends = (call.end_line, call.end_column) <= (self.end_line, self.end_column)
+        return bool(self.variable) and self.file == call.file and begins and ends
+
     @property
     def lines(self) -> str:
         """Where it stands: ``line 11``, ``lines 11 to 12``."""

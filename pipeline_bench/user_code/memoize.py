@@ -23,12 +23,17 @@ WORTH = 0.15
 _ALONE = 1.05
 _MOST_TRIED = 6
 """So many calls are compared with themselves, those that take the most first."""
+_NEARLY, _MOST_OTHERS, _MUCH_LESS = 0.8, 3, 2.0
+"""Then so many that it is a part of, or that are a part of it, and take nearly as much; one of them is kept in its
+place if its results are so many times smaller."""
 
 
 def find(
     taker: Callable[[], Callable[[], Any]], lines: Sequence[tuple[str, int]], seconds: float, alive: Callable[[], None]
 ) -> MemoizableCall | None:
     """Return the call in some lines that takes most of a batch's time, of those whose results can be kept.
+
+    Where the assignments that it is among give much less, as of a picture that is made smaller, they are kept instead.
 
     Args:
         taker: returns what makes a batch in this thread, from the first one on.
@@ -44,15 +49,28 @@ def find(
     # A call alone is the smaller change, where the assignments around it take little beside it.
     ranked = sorted(share, key=lambda call: share[call] * (1.0 if call.variable else _ALONE), reverse=True)
     promising = [call for call in ranked if share[call] >= WORTH]
+
+    def compared(call: MemoizableCall) -> MemoizableCall | None:
+        look = _Look(compares=True)
+        _made_with({call: look}, taker, end_s, alive)
+        if not look.calls or look.refused:
+            return None
+        size = look.bytes / look.batches
+        return call.model_copy(update={"share": min(1.0, share[call]), "batch_bytes": size, "gives": look.gives})
+
     for number, call in enumerate(promising[:_MOST_TRIED]):
         if number and time.monotonic() > end_s:  # one is compared also where a batch takes all of the time
             break
-        look = _Look(compares=True)
-        _made_with({call: look}, taker, end_s, alive)
-        if look.calls and not look.refused:
-            size = look.bytes / look.batches
-            return call.model_copy(update={"share": min(1.0, share[call]), "batch_bytes": size, "gives": look.gives})
+        if (found := compared(call)) is not None:
+            others = [each for each in promising if share[each] >= _NEARLY * share[call] and _overlap(each, call)]
+            sizes = [found, *filter(None, map(compared, others[:_MOST_OTHERS]))]
+            least = min(sizes, key=lambda each: each.batch_bytes)
+            return least if _MUCH_LESS * least.batch_bytes <= found.batch_bytes else found
     return None
+
+
+def _overlap(one: MemoizableCall, other: MemoizableCall) -> bool:
+    return one != other and (one.is_around(other) or other.is_around(one))
 
 
 def _made_with(

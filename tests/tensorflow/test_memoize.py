@@ -113,13 +113,13 @@ def module(folder: Path, body: str) -> ModuleType:
     return made
 
 
-def found(folder: Path, lines: str, seconds: float = 1.0) -> MemoizableCall | None:
+def found(folder: Path, lines: str, seconds: float = 1.0, last: int = 1) -> MemoizableCall | None:
     """Look for a call in the last of the lines, of a function that gets the number 3, 4, …; the first call fits 'x'."""
     body = "".join(f"    {line}\n" for line in lines.splitlines())
     code = module(folder, f"def batch(number):\n{body}    return x\n")
     count = len(Path(code.__file__ or "").read_text().splitlines())
     given = itertools.count(3)
-    places = [(code.__file__ or "", count - 1)]
+    places = [(code.__file__ or "", count - number) for number in range(1, last + 1)]
     return memoize.find(lambda: lambda: code.batch(next(given)), places, seconds, lambda: None)
 
 
@@ -158,6 +158,22 @@ def test_a_call_that_gives_the_same_for_the_same_is_found(
     call = found(tmp_path, lines)
     assert call is not None
     assert (call.text, call.arguments, call.gives) == (text, arguments, gives)
+
+
+@pytest.mark.parametrize(
+    ("then", "kept"),
+    [
+        ("x = np.array(x[:4])", "x = load(number, 400); x = np.array(x[:4])"),
+        ("x = np.repeat(x, 3, axis=0)", "load(number, 400)"),
+        ("x = np.array(x[:4])\nx = np.repeat(x, 80, axis=0)", "x = load(number, 400); x = np.array(x[:4])"),
+        ("x = np.array(x[:4] * random.random())", "load(number, 400)"),
+    ],
+)
+def test_what_is_made_smaller_right_behind_a_call_is_kept_small(tmp_path: Path, then: str, kept: str) -> None:
+    """Of a picture of 1918 x 1280 that the next line makes 128 x 128, the large one was kept: 150 times the memory."""
+    call = found(tmp_path, f"x = load(number, 400)\n{then}", 2.0, last=2 + then.count("\n"))
+    assert call is not None
+    assert call.text == kept
     assert call.share >= memoize.WORTH
     assert call.batch_bytes > 0
 
