@@ -25,6 +25,8 @@ _UNEXPLAINED = 0.1
 """So much of a step, if no stage's cost explains it, is mentioned beside a bound that counts it as a stage's."""
 _SAVED_BY_BYTES = 0.75
 """How much of the copy of 32-bit floats is saved if bytes are copied in their place."""
+_SAVED_BY_HALF = 0.5
+"""At most, of the time of what goes through half the memory."""
 
 
 class _Idea(NamedTuple):
@@ -32,6 +34,8 @@ class _Idea(NamedTuple):
     text: str
     share: float = 1.0
     """How much of the stages' time it could save."""
+    bound: str = "took no time"
+    """What the most that it can gain would need."""
 
 
 def ideas(
@@ -67,7 +71,7 @@ def ideas(
         if most >= WORTH_REWRITING and most >= _MUCH_MORE * gained:
             most_text = f"more than {MOST_GAIN:.0f}×" if most > MOST_GAIN else f"at most {units.ratio(most)}"
             what = ("a batch" if ceiling_ms is None else "a step") + " of the first epoch" * inspection.cold
-            bound = f" If that took no time{unknown}, {what} would be {most_text} as fast."
+            bound = f" If that {idea.bound}{unknown}, {what} would be {most_text} as fast."
             known = (idea.stages, idea.share) in bounded  # what bounds several ideas is said once
             sentences.append(idea.text if known else f"{idea.text}{bound}")
             bounded.add((idea.stages, idea.share))
@@ -167,6 +171,7 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 "series in a tensor and batch the start positions: one tf.gather in a map then makes a whole batch.",
             )
     yield from _of_crops(trunk)
+    yield from _of_doubles(trunk)
     yield from _of_whole_arrays(inspection, trunk)
 
 
@@ -196,6 +201,20 @@ def _of_crops(trunk: Sequence[Stage]) -> Iterator[_Idea]:
                 "tf.io.decode_and_crop_jpeg decodes the crop alone; tf.io.extract_jpeg_shape reads the size that a "
                 "random place is drawn from.",
                 1.0 if function.decoding_share is None else function.decoding_share,
+            )
+
+
+def _of_doubles(trunk: Sequence[Stage]) -> Iterator[_Idea]:
+    """Yield the idea to compute with 32-bit floats, where Python gives 64-bit ones that are not kept as such."""
+    for stage in trunk:
+        if stage.function is not None and stage.function.doubles:
+            yield _Idea(
+                (stage.id,),
+                f"{named(stage)}, gives 64-bit floats, which NumPy makes of bytes (image / 255.) and which then become "
+                "smaller ones. With 32-bit floats from the beginning (image.astype(np.float32) / 255) it has half the "
+                "memory to go through.",
+                _SAVED_BY_HALF,
+                "took half the time",
             )
 
 

@@ -18,7 +18,7 @@ from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
 from pipeline_bench.text import one_line, units
 from pipeline_bench.text.units import NS_PER_S
 from pipeline_bench.tfdata import describe, fingerprint, public_api, rebuild
-from pipeline_bench.tfdata.recipe import Recipe
+from pipeline_bench.tfdata.recipe import Call, Recipe
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, OutOfTimeError
 from pipeline_bench.user_code import installed, memoize
 from pipeline_bench.user_code.line_profile import (
@@ -118,6 +118,9 @@ def of_tf_data(
             if not stage.runs_python:
                 yield from _of_graph(recipe, inspection, stage, scratch, seconds, deadline)
                 return
+            if stage.method == "from_generator" and _gives_doubles(recipe.calls[stage.id]):
+                inspection = with_function(inspection, stage.id, doubles=True)
+                yield inspection
             endless = _endless(rebuild.up_to(recipe, stage.id, scratch))
 
             def taker() -> Callable[[], Any]:
@@ -133,6 +136,19 @@ def of_tf_data(
             )
     except Exception:
         return
+
+
+def _gives_doubles(call: Call) -> bool:
+    """Return whether a generator's first element has 64-bit floats where its dataset has smaller ones."""
+    import tensorflow as tf
+
+    if call.function is None or call.given().get("args"):
+        return False
+    given = tf.nest.flatten(next(iter(call.function())))
+    becomes = [spec.dtype for spec in tf.nest.flatten(call.result.element_spec)]
+    smaller = {tf.float32, tf.float16, tf.bfloat16}
+    pairs = zip(given, becomes, strict=True)
+    return any(getattr(each, "dtype", None) == "float64" and dtype in smaller for each, dtype in pairs)
 
 
 def _of_graph(

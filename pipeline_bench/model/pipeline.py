@@ -106,6 +106,8 @@ class UserFunction(Data):
     """Whether it decodes whole pictures that may be JPEG files, and then cuts a part out of them."""
     decoding_share: float | None = None
     """Of its time, as far as its lines were followed: what those take that decode such pictures."""
+    doubles: bool = False
+    """Whether it is Python that gives arrays of 64-bit floats, which then become smaller ones."""
     on_batches: OnBatches | None = None
     """How it can be given whole batches, by the shapes of what it then gives; None where that was not tried."""
     fixed_statements: int | None = None

@@ -214,6 +214,23 @@ def test_what_is_drawn_eagerly_once_a_seed_was_set_is_seen(tmp_path: Path) -> No
     assert found(tmp_path, "x = seldom(number, eagerly)") is None
 
 
+@pytest.mark.parametrize(("gives", "becomes", "doubles"), [(64, 32, True), (32, 32, False), (64, 64, False)])
+def test_a_generator_of_64_bit_floats_is_told_where_they_become_smaller(
+    gives: int, becomes: int, doubles: bool, tmp_path: Path
+) -> None:
+    import tensorflow as tf
+
+    body = f"def batches():\n    while True:\n        yield np.zeros([9], np.float{gives}), 1\n"
+    code = module(tmp_path, body)
+    spec = tf.TensorSpec([9], f"float{becomes}"), tf.TensorSpec([], tf.int64)
+    recipe = recipe_of(lambda: tf.data.Dataset.from_generator(code.batches, output_signature=spec))
+    looked = inspection(recipe.stages, (cost(0, 2.0),))
+    last = [looked, *python_stages.of_tf_data(recipe, looked, tmp_path, 1.0, lambda: None)][-1]
+    function = last.stages[0].function
+    assert function is not None
+    assert function.doubles is doubles
+
+
 def test_calls_of_a_parallel_map_do_not_draw_what_others_draw_beside_them(tmp_path: Path) -> None:
     """Each `load` sleeps, while others of the map's calls would go on to what they draw behind it."""
     import tensorflow as tf

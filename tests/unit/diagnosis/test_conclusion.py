@@ -56,6 +56,21 @@ def test_a_map_that_draws_is_to_be_split_before_a_cache_and_the_gain_has_a_bound
     assert beyond.ideas(augmented().model_copy(update={"training": once}), 1, 25.0, None, 1.0) == ()
 
 
+def test_python_that_gives_64_bit_floats_is_to_compute_with_32() -> None:
+    def texts(method: str, *, doubles: bool) -> tuple[str, ...]:
+        made = function("Batches", python=True).model_copy(update={"doubles": doubles})
+        stages = (stage(0, method, of=made), stage(1, "batch", 0))
+        return beyond.ideas(inspection(stages, (cost(0, 20.0), cost(1, 1.0))), 2, 21.0, 2.0, 1.0)
+
+    (text,) = texts("__getitem__", doubles=True)
+    assert "__getitem__(Batches), train.py:10, gives 64-bit floats" in text
+    assert "If that took half the time, a step would be at most 1.91× as fast." in text
+    assert texts("__getitem__", doubles=False) == ()
+    first, second = texts("from_generator", doubles=True)
+    assert "If that took no time, " in first
+    assert "If that took half the time, " in second
+
+
 def test_of_pictures_that_are_cropped_the_crop_alone_is_to_be_decoded() -> None:
     looked = augmented(random=False)
     load = looked.stages[1]
