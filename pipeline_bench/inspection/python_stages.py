@@ -144,10 +144,13 @@ def _gives_doubles(call: Call) -> bool:
 
     if call.function is None or call.given().get("args"):
         return False
-    given = tf.nest.flatten(next(iter(call.function())))
+    try:
+        given = tf.nest.flatten(next(iter(call.function())))
+    except Exception:  # of the user's code; what follows may do without it
+        return False
     becomes = [spec.dtype for spec in tf.nest.flatten(call.result.element_spec)]
     smaller = {tf.float32, tf.float16, tf.bfloat16}
-    pairs = zip(given, becomes, strict=True)
+    pairs = zip(given, becomes, strict=False)  # a list of numbers stands for one array
     return any(getattr(each, "dtype", None) == "float64" and dtype in smaller for each, dtype in pairs)
 
 
@@ -174,7 +177,8 @@ def _of_graph(
 
     def call() -> Any:
         element = next(elements)
-        return function(*element) if type(element) is tuple else function(element)  # as tf.data does
+        with tf.device("/cpu:0"):  # as tf.data calls it, also where there is a GPU
+            return function(*element) if type(element) is tuple else function(element)
 
     follow, eager = functools.partial(_until, deadline), tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
