@@ -43,7 +43,8 @@ def inspect(
     rate, batch = _alone(take, limit_s * _ALONE_SHARE, alive)
     costs = {GET_ITEM: rate}
     yield (inspection := _with(inspection, costs, batch))
-    if any(getattr(leaf, "dtype", None) == "float64" for _, leaf in describe.components(batch)):
+    leaves = [leaf for _, leaf in describe.components(batch)]
+    if describe.are_doubles(leaves, leaves):
         inspection = python_stages.with_function(inspection, GET_ITEM, doubles=True)
     if read.kind == "PyDataset":
         inspection = _with_draws(inspection, batch, _as_tuple(_guarded(lambda: read.data[0])))

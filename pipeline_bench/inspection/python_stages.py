@@ -17,7 +17,7 @@ from pipeline_bench.model.calls import TAKE_ANY
 from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
 from pipeline_bench.text import one_line, units
 from pipeline_bench.text.units import NS_PER_S
-from pipeline_bench.tfdata import describe, fingerprint, public_api, rebuild
+from pipeline_bench.tfdata import describe, fingerprint, pictures, public_api, rebuild
 from pipeline_bench.tfdata.recipe import Call, Recipe
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, OutOfTimeError
 from pipeline_bench.user_code import installed, memoize
@@ -139,7 +139,7 @@ def of_tf_data(
 
 
 def _gives_doubles(call: Call) -> bool:
-    """Return whether a generator's first element has 64-bit floats where its dataset has smaller ones."""
+    """Return whether most of a generator's first element are 64-bit floats where its dataset has smaller ones."""
     import tensorflow as tf
 
     if call.function is None or call.given().get("args"):
@@ -151,7 +151,7 @@ def _gives_doubles(call: Call) -> bool:
     becomes = [spec.dtype for spec in tf.nest.flatten(call.result.element_spec)]
     smaller = {tf.float32, tf.float16, tf.bfloat16}
     pairs = zip(given, becomes, strict=False)  # a list of numbers stands for one array
-    return any(getattr(each, "dtype", None) == "float64" and dtype in smaller for each, dtype in pairs)
+    return describe.are_doubles(given, [each for each, dtype in pairs if dtype in smaller])
 
 
 def _of_graph(
@@ -173,10 +173,10 @@ def _of_graph(
     dataset = _endless(rebuild.up_to(recipe, before, scratch))
     iterator = FlatIterator(dataset)
     flat = [iterator.take(deadline) for _ in range(_COMPARED)]
-    elements = itertools.cycle([structure.from_compatible_tensor_list(dataset.element_spec, each) for each in flat])
+    elements = itertools.cycle(flat)
 
     def call() -> Any:
-        element = next(elements)
+        element = structure.from_compatible_tensor_list(dataset.element_spec, next(elements))  # it may change a dict
         with tf.device("/cpu:0"):  # as tf.data calls it, also where there is a GPU
             return function(*element) if type(element) is tuple else function(element)
 
@@ -187,7 +187,7 @@ def _of_graph(
         lines = line_costs(call, seconds * _PROFILE_SHARE, _is_written, follow).own
     finally:
         tf.config.run_functions_eagerly(eager)
-    decoders = describe.decoding_lines(recipe.calls[stage.id].result, _is_written)
+    decoders = pictures.decoding_lines(recipe.calls[stage.id].result, _is_written)
     if decoders:
         share = sum(each.share for each in lines if (each.place.file, each.place.line) in decoders)
         inspection = with_function(inspection, stage.id, decoding_share=share)

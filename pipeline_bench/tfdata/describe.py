@@ -9,7 +9,7 @@ import itertools
 import numbers
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from pipeline_bench.graph_ops import PYTHON_OPS
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.element import Element, Shape
 from pipeline_bench.model.pipeline import UserFunction
+from pipeline_bench.tfdata import pictures
 from pipeline_bench.tfdata.public_api import datasets
 
 _LONGEST_TEXT = 80
@@ -65,13 +66,6 @@ _DRAWING_OPS = frozenset(
 """Stateful ops whose only state is a generator of their own, which they lock; no variable seeds them."""
 _WRITING_OPS = re.compile(r"Write|Save|MergeV2Checkpoints")
 _PARSING_OPS = {"ParseExampleV2", "ParseSingleExample"}
-_JPEG_DECODERS = {"DecodeJpeg", "DecodeImage"}
-_WHOLE_PICTURE_OPS = frozenset(
-    {"AddV2", "Cast", "EnsureShape", "ExpandDims", "Identity", "Maximum", "Minimum", "Mul", "RealDiv", "Sub"}
-)
-"""What they give has every pixel of what they are given."""
-_PICTURE_AXES_MASK = 0b11
-"""The bits of a slice's masks that stand for a picture's height and width."""
 _DATASET_OP = re.compile(r"Dataset(V\d+)?$")
 
 
@@ -164,55 +158,13 @@ def function(given: Any, dataset: Any, generator: bool = False) -> UserFunction:
         # Keras' random layers give them a seed out of a variable.
         random=stateful and any(_RANDOM_OPS.search(op) for op in ops),
         parses_examples=not ops.isdisjoint(_PARSING_OPS),
-        crops_decoded=not ops.isdisjoint(_JPEG_DECODERS) and any(map(crops_decoded, _bodies(dataset))),
+        crops_decoded=not ops.isdisjoint(pictures.JPEG_DECODERS) and any(map(pictures.crops_decoded, _bodies(dataset))),
     )
 
 
 def changes_state(dataset: Any) -> bool:
     """Return whether a function of a dataset may change a state, of a variable or of a table for example."""
     return any(_is_stateful(op) for op in _ops(dataset) - _NOT_COUNTED - _READING_OPS - _DRAWING_OPS)
-
-
-def crops_decoded(nodes: Sequence[Any]) -> bool:
-    """Return whether a picture that may be a JPEG is decoded and then cropped, with no other pixels made in between.
-
-    `tf.image.resize_with_crop_or_pad` is not counted: it may only pad.
-
-    Args:
-        nodes: of one graph or of one function of it, each before those that take its outputs.
-    """
-    if any(node.op in ("Pad", "PadV2") for node in nodes):
-        return False
-    whole: set[str] = set()
-    for node in nodes:
-        of_picture = bool(node.input) and node.input[0].partition(":")[0] in whole
-        if of_picture and _crops(node):
-            return True
-        if node.op in _JPEG_DECODERS or (of_picture and node.op in _WHOLE_PICTURE_OPS):
-            whole.add(node.name)
-    return False
-
-
-def decoding_lines(dataset: Any, follows: Callable[[str], bool]) -> set[tuple[str, int]]:
-    """Return the lines, with their files, that decode pictures which may be JPEG files in a dataset's functions.
-
-    Args:
-        dataset: a map.
-        follows: whether the lines of a file are the user's.
-    """
-    graphs = (wrapper.function.graph for wrapper in dataset._functions())
-    made = (op.traceback for graph in graphs for op in graph.get_operations() if op.type in _JPEG_DECODERS)
-    users = ([(each.filename, each.lineno) for each in trace if follows(each.filename)] for trace in made)
-    return {lines[-1] for lines in users if lines}
-
-
-def _crops(node: Any) -> bool:
-    """Return whether a node cuts a part out of a picture's height or width: of a slice, not of its colours alone."""
-    if node.op != "StridedSlice":
-        return bool(node.op == "Slice")
-    masks = {name: node.attr[f"{name}_mask"].i for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
-    whole_axes = masks["begin"] & masks["end"] & _PICTURE_AXES_MASK
-    return not (masks["ellipsis"] or masks["new_axis"] or masks["shrink_axis"]) and whole_axes != _PICTURE_AXES_MASK
 
 
 def leaves_graph(graph: Any) -> bool:
@@ -346,6 +298,16 @@ def components(of: Any) -> list[tuple[str, Any]]:
 
     pairs = nest.flatten_with_joined_string_paths(of, separator=".")
     return [(path, leaf) for path, leaf in pairs if leaf is not None and type(leaf).__name__ != "NoneTensorSpec"]
+
+
+def are_doubles(arrays: Iterable[Any], of: Iterable[Any]) -> bool:
+    """Return whether the 64-bit floats among some of the arrays take half of the bytes of all, or more."""
+    doubles = sum(_size_bytes(each) for each in of if getattr(each, "dtype", None) == "float64")
+    return 2 * doubles >= sum(map(_size_bytes, arrays)) and doubles > 0
+
+
+def _size_bytes(array: Any) -> int:
+    return int(array.nbytes) if hasattr(array, "nbytes") else nbytes(array)
 
 
 def batch_size(of: Any) -> int | None:

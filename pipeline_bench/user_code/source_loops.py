@@ -8,7 +8,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Iterator, Sequence
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
 from pipeline_bench import user_code
@@ -95,10 +95,10 @@ def never_reads_again(batches: int) -> bool:
 
 
 def is_replaced() -> bool:
-    """Return whether a loop around a call which led here gives the variable of its data another dataset in each round.
+    """Return whether the loop around a call which led here gives its data's variable another dataset in each round.
 
-    ``for epoch in range(9): for batch in data: …; data = make()``: nothing that one pass kept is read by another. Not
-    where the other one is made of a dataset, which may keep something itself.
+    ``for epoch in range(9): for batch in data: …; data = make()``: nothing that one pass kept is read by another. Only
+    where a function by its name, or a module's, makes it of what is no dataset: those may keep something themselves.
     """
     frame = _users_frame()
     if frame is None:
@@ -109,27 +109,53 @@ def is_replaced() -> bool:
         return any(hasattr(type(known.get(name)), "element_spec") for name in names)  # not of a module that loads late
 
     taken, assigned = _assigned_around(code.co_filename, code.co_firstlineno, frame.f_lineno)
-    return any(hold_dataset(taken & targets) and not hold_dataset(used) for targets, used in assigned)
+    return any(
+        hold_dataset(taken & each.sets)
+        and not hold_dataset(each.uses)
+        and all(isinstance(known.get(name), ModuleType) for name in each.parts_of)
+        for each in assigned
+    )
+
+
+class _Made(NamedTuple):
+    """An assignment of what a call gives, by the names in it."""
+
+    sets: frozenset[str]
+    uses: frozenset[str]
+    parts_of: frozenset[str]
+    """Those of which it uses an attribute or an item."""
 
 
 @functools.lru_cache(maxsize=1024)
-def _assigned_around(
-    file: str, defined_line: int, line: int
-) -> tuple[frozenset[str], tuple[tuple[frozenset[str], frozenset[str]], ...]]:
-    """Return the names in a line, and for each assignment in a loop around it those that it sets and that it uses."""
+def _assigned_around(file: str, defined_line: int, line: int) -> tuple[frozenset[str], tuple[_Made, ...]]:
+    """Return the names in the statement of a line, and what the innermost loop around it assigns of calls."""
     nodes = source_guards.nodes(file)
-    taken = frozenset(each.id for each in nodes if isinstance(each, ast.Name) and each.lineno == line)
+    over: list[ast.AST] = [each.iter for each in nodes if isinstance(each, ast.For) and line in _span([each.iter])]
+    simple = (each for each in nodes if isinstance(each, ast.Expr | ast.Assign) and line in _span([each]))
+    taken = over or [*simple]
     loops = (
         each
         for each in nodes
         if isinstance(each, ast.For | ast.While) and each.lineno >= defined_line and line in _span(each.body)
     )
-    assigned = (each for loop in loops for each in loop.body if isinstance(each, ast.Assign))
-    return taken, tuple((_names(*each.targets), _names(each.value)) for each in assigned)
+    loop = max(loops, key=lambda each: each.lineno, default=None)
+    assigned = [] if loop is None else [each for each in loop.body if isinstance(each, ast.Assign)]
+    made = (
+        _Made(_names(each.targets, ast.Store), _names([each.value]), _parts_of(each.value))
+        for each in assigned
+        if isinstance(each.value, ast.Call)
+    )
+    return _names(taken), tuple(made)
 
 
-def _names(*nodes: ast.AST) -> frozenset[str]:
-    return frozenset(each.id for node in nodes for each in ast.walk(node) if isinstance(each, ast.Name))
+def _names(nodes: Sequence[ast.AST], context: type[ast.expr_context] = ast.expr_context) -> frozenset[str]:
+    inside = (each for node in nodes for each in ast.walk(node))
+    return frozenset(each.id for each in inside if isinstance(each, ast.Name) and isinstance(each.ctx, context))
+
+
+def _parts_of(node: ast.AST) -> frozenset[str]:
+    parts = (each.value for each in ast.walk(node) if isinstance(each, ast.Attribute | ast.Subscript))
+    return frozenset(each.id for each in parts if isinstance(each, ast.Name))
 
 
 def _users_frame() -> FrameType | None:

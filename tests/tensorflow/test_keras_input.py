@@ -64,13 +64,20 @@ def test_an_edit_of_something_else_is_refused() -> None:
         read(Batches()).dataset([InsertAfter(stage=COPY, method="prefetch")])
 
 
+class Labels(Batches):
+    """As of a table that pandas read."""
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full([4, 9], index, np.float32), np.full([4], index, np.float64)
+
+
 class Doubles(Batches):
     def __getitem__(self, index: int) -> Any:
         x, y = super().__getitem__(index)
         return x / np.float64(255), y
 
 
-@pytest.mark.parametrize(("data", "doubles"), [(Batches, False), (Doubles, True)])
+@pytest.mark.parametrize(("data", "doubles"), [(Batches, False), (Labels, False), (Doubles, True)])
 def test_batches_of_64_bit_floats_are_told_from_others(data: type[Batches], doubles: bool) -> None:
     function = stages_of(read(data())).stages[GET_ITEM].function
     assert function is not None

@@ -99,6 +99,16 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "            with tf.GradientTape(): pass\n        now = tf.data.Dataset.range(3).batch(1)\ntrain()",
         [10, False, 10, True],
     ),
+    "another_in_each_outer_round": (
+        "for fold in range(3):\n    now = tf.data.Dataset.range(3).batch(1)\n    for epoch in range(3):\n"
+        "        for x in now:\n            with tf.GradientTape(): pass",
+        [3, False, 10, False],
+    ),
+    "one_of_several_in_each_round": (
+        "both, now = [data, data], data\nfor phase in range(2):\n    for x, y in now:\n"
+        "        with tf.GradientTape(): pass\n    now = both[phase]",
+        [10, False, 9, False],
+    ),
     "made_of_the_same_in_each_round": (
         "now = data\nfor epoch in range(3):\n    for x, y in now:\n        with tf.GradientTape(): pass\n"
         "    now = data.shuffle(9)",

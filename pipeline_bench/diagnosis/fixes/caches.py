@@ -12,6 +12,7 @@ from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.diagnosis.fixes.cache_size import (
     IN_MEMORY,
     fits,
+    keeps_order,
     mixing,
     pass_elements,
     price,
@@ -74,9 +75,7 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     last = _mapped_between_shuffles(run[len(fixed) :])
     # Where one call makes the shuffle and the map, as a reader of Keras' does, the map cannot move in the user's file.
     if last is not None and (last not in moved or last.place == passed[0].place):
-        found = _cached(inspection, context, last, out)
-        order = "; the shuffle in front of it then counts for the first epoch alone"
-        yield found.model_copy(update={"reorders": True, "because": found.because + order})
+        yield _cached(inspection, context, last, out).model_copy(update={"reorders": True})
 
 
 @kind(saving=0.85, blocker=_cache_blocker, has_price=True)
@@ -154,6 +153,8 @@ def _mapped_between_shuffles(rest: Sequence[Stage]) -> Stage | None:
     shuffles = [number for number, each in enumerate(ahead) if each.method == "shuffle"]
     if not shuffles[1:] or ahead[shuffles[-1]].arguments.get("reshuffle_each_iteration") is False:
         return None
+    if any(each.arguments.get("drop_remainder") for each in rest):
+        return None  # what the first epoch's order puts last would be dropped for ever
     return next((each for each in reversed(ahead[: shuffles[-1]]) if each.method == "map"), None)
 
 
@@ -192,6 +193,7 @@ def _cached(
         or any(each.id in moved and each.method == "interleave" for each in above),
         caveat=price(above, size_bytes, where, shuffled_bytes(inspection, where, passed, stage))
         + read_back(inspection, stage, where)
+        + keeps_order(inspection, stage, passed)
         + unread(inspection),
     )
 

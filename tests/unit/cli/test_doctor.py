@@ -115,7 +115,7 @@ def test_reasons_are_the_lines_about_the_gpu_once_each() -> None:
 
 @pytest.fixture
 def broken_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A module `tensorflow` that the probe's process finds before the real one; the test writes what it does."""
+    """A module `tensorflow` that the process that asks finds before the real one; the test writes what it does."""
     paths = [str(tmp_path), *(entry for entry in sys.path if entry)]
     monkeypatch.setenv("PYTHONPATH", ":".join(paths))
     return tmp_path / "tensorflow.py"

@@ -652,6 +652,18 @@ def test_what_is_shuffled_again_behind_its_maps_is_cached_between_the_shuffles(
     assert all(each.fix.reorders and each.fix.because.endswith(caveat) for each in between)
 
 
+def test_the_caveat_of_a_cache_between_two_shuffles_stays_where_a_trial_counted_its_elements() -> None:
+    mixed, again = stage(1, "shuffle", 0, buffer_size=64), stage(4, "shuffle", 3, buffer_size=64)
+    stages = (source(), mixed, stage(2, "prefetch", 1), mapped(3, "slow"), again)
+    looked = chain_of(*stages)
+    fix = next(fix for fix in of_kind(tried(looked, allow_reordering=True), "cache") if fix.reorders)
+    caveat = "; the shuffle in front of it then counts for the first epoch alone"
+    assert fix.because.endswith(caveat)
+    assert cache_size.priced(fix, looked, 3200).because.endswith(caveat)
+    dropping = chain_of(*stages, stage(5, "batch", 4, batch_size=64, drop_remainder=True))
+    assert not any(fix.reorders for fix in of_kind(tried(dropping, allow_reordering=True), "cache"))
+
+
 def test_a_cache_that_keeps_a_random_order_in_front_of_a_take_would_keep_its_choice() -> None:
     stages = (source("list_files", shuffle=True), stage(1, "take", 0, count=10), mapped(2, "load"))
     found = tried(chain_of(*stages, stage(3, "batch", 2)), allow_reordering=True)

@@ -1,0 +1,64 @@
+"""What the functions of a dataset do with pictures, by the ops of their graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+JPEG_DECODERS = {"DecodeJpeg", "DecodeImage"}
+_WHOLE_PICTURE_OPS = frozenset(
+    {"AddV2", "Cast", "EnsureShape", "ExpandDims", "Identity", "Maximum", "Minimum", "Mul", "RealDiv", "Sub"}
+)
+"""What they give has every pixel of what they are given."""
+_PICTURE_AXES_MASK = 0b11
+"""The bits of a slice's masks that stand for a picture's height and width."""
+
+
+def crops_decoded(nodes: Sequence[Any]) -> bool:
+    """Return whether a picture that may be a JPEG is decoded and then cropped, with no other pixels made in between.
+
+    `tf.image.resize_with_crop_or_pad` is not counted: it may only pad.
+
+    Args:
+        nodes: of one graph or of one function of it, each before those that take its outputs.
+    """
+    if any(node.op in ("Pad", "PadV2") for node in nodes):
+        return False
+    whole: set[str] = set()
+    for node in nodes:
+        of_picture = bool(node.input) and node.input[0].partition(":")[0] in whole
+        if of_picture and _crops(node):
+            return True
+        if node.op in JPEG_DECODERS or (of_picture and node.op in _WHOLE_PICTURE_OPS):
+            whole.add(node.name)
+    return False
+
+
+def _crops(node: Any) -> bool:
+    """Return whether a node cuts a part out of a picture's height or width: of a slice, not of its colours alone."""
+    if node.op != "StridedSlice":
+        return bool(node.op == "Slice")
+    masks = {name: node.attr[f"{name}_mask"].i for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    whole_axes = masks["begin"] & masks["end"] & _PICTURE_AXES_MASK
+    return not (masks["ellipsis"] or masks["new_axis"] or masks["shrink_axis"]) and whole_axes != _PICTURE_AXES_MASK
+
+
+def decoding_lines(dataset: Any, follows: Callable[[str], bool]) -> set[tuple[str, int]]:
+    """Return the lines, with their files, that decode pictures which may be JPEG files in a dataset's functions.
+
+    Args:
+        dataset: a map.
+        follows: whether the lines of a file are the user's.
+    """
+    graphs = (graph for wrapper in dataset._functions() for graph in _graphs(wrapper.function.graph))
+    made = (op.traceback for graph in graphs for op in graph.get_operations() if op.type in JPEG_DECODERS)
+    users = ([(each.filename, each.lineno) for each in trace if follows(each.filename)] for trace in made)
+    return {lines[-1] for lines in users if lines}
+
+
+def _graphs(graph: Any) -> Iterator[Any]:
+    """Yield a graph, and those of the functions that it calls."""
+    yield graph
+    for called in getattr(graph, "_functions", {}).values():
+        if getattr(called, "graph", None) is not None:
+            yield from _graphs(called.graph)
