@@ -74,7 +74,7 @@ class Labels(Batches):
 class Doubles(Batches):
     def __getitem__(self, index: int) -> Any:
         x, y = super().__getitem__(index)
-        return x / np.float64(255), y
+        return x.astype(np.float64) / 255, y
 
 
 @pytest.mark.parametrize(("data", "doubles"), [(Batches, False), (Labels, False), (Doubles, True)])
