@@ -123,14 +123,15 @@ def shuffles_files(stages: Collection[Stage], stage: Stage) -> bool:
     It lists them so, or shuffles their names, which a stage behind it opens: their samples are not mixed by that.
     """
     text = stage.element is not None and stage.element.is_record
-    names = stage.method == "shuffle" and text and not _keeps_order(stage)
+    names = stage.method == "shuffle" and text and not keeps_order(stage)
     behind = [each for each in stages if stage.id in each.inputs] if names else []
     while len(behind) == 1 and behind[0].method in _PASS_NAMES_ON:
         behind = [each for each in stages if behind[0].id in each.inputs]
     return stage.shuffles_files or (len(behind) == 1 and reads_files(behind[0]))
 
 
-def _keeps_order(shuffle: Stage) -> bool:
+def keeps_order(shuffle: Stage) -> bool:
+    """Return whether a shuffle gives the same order in each epoch."""
     return shuffle.arguments.get("reshuffle_each_iteration") is False
 
 
@@ -339,7 +340,7 @@ def fixed_part(inspection: Inspection, run: Sequence[Stage]) -> list[Stage]:
     names = [stage for stage in run if stage.method == "shuffle" and shuffles_files(inspection.stages, stage)]
     fixed: list[Stage] = []
     for stage in run:
-        same_order = stage.method == "shuffle" and (stage in names or _keeps_order(stage))
+        same_order = stage.method == "shuffle" and (stage in names or keeps_order(stage))
         varies = stage.method in _ENDS_THE_FIXED_PART or stage.is_random
         if (varies and not same_order) or endless(inspection, stage):
             break

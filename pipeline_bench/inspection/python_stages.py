@@ -13,7 +13,6 @@ from types import FrameType
 from typing import Any
 
 from pipeline_bench import user_code
-from pipeline_bench.model.calls import TAKE_ANY
 from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
 from pipeline_bench.text import one_line, units
 from pipeline_bench.text.units import NS_PER_S
@@ -165,12 +164,11 @@ def _of_graph(
     import tensorflow as tf
     from tensorflow.python.data.util import structure
 
-    before, function = recipe.calls[stage.id].inputs[0], recipe.calls[stage.id].function
+    call_of_map = recipe.calls[stage.id]
+    function = call_of_map.function
     if function is None:
         return
-    while recipe.calls[before].method in TAKE_ANY:  # the elements before it are of the same kind
-        before = recipe.calls[before].inputs[0]
-    dataset = _endless(rebuild.up_to(recipe, before, scratch))
+    dataset = _endless(rebuild.up_to(recipe, recipe.same_kind_before(call_of_map), scratch))
     iterator = FlatIterator(dataset)
     flat = [iterator.take(deadline) for _ in range(_COMPARED)]
     elements = itertools.cycle(flat)
@@ -187,7 +185,7 @@ def _of_graph(
         lines = line_costs(call, seconds * _PROFILE_SHARE, _is_written, follow).own
     finally:
         tf.config.run_functions_eagerly(eager)
-    decoders = pictures.decoding_lines(recipe.calls[stage.id].result, _is_written)
+    decoders = pictures.decoding_lines(call_of_map.result, _is_written)
     if decoders:
         share = sum(each.share for each in lines if (each.place.file, each.place.line) in decoders)
         inspection = with_function(inspection, stage.id, decoding_share=share)

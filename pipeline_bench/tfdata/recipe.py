@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.graph_ops import is_deterministic
+from pipeline_bench.model.calls import TAKE_ANY
 from pipeline_bench.model.pipeline import INFINITE, Location, Stage, UserFunction
 from pipeline_bench.tfdata import composing, describe, public_api, throughput
 from pipeline_bench.tfdata.public_api import Invocation
@@ -139,6 +140,16 @@ class Recipe:
         user's cache files; `rebuild.rebuild` and `rebuild.stage` give one that does not.
         """
         return self.calls[number].result
+
+    def same_kind_before(self, call: Call) -> int:
+        """Return the first stage in front of a call that gives elements of the kind that it takes.
+
+        No shuffle need then be filled for one of them.
+        """
+        number = call.inputs[0]
+        while self.calls[number].method in TAKE_ANY:
+            number = self.calls[number].inputs[0]
+        return number
 
 
 def outside_of_graph(calls: Mapping[int, Call], sink: int) -> dict[int, Call]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.calls import KEEPING, TAKE_ANY
+from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.pipeline import Stage, UserFunction
 from pipeline_bench.text import REASON, one_line
 from pipeline_bench.tfdata.recipe import Call, Recipe, upstream
@@ -145,10 +145,8 @@ def _fixed_statements(recipe: Recipe, call: Call) -> tuple[int, float]:
     Raises:
         CannotSplitError: nowhere.
     """
-    at = call.inputs[0]
-    while recipe.calls[at].method in TAKE_ANY:  # the elements before it are of the same kind
-        at = recipe.calls[at].inputs[0]
-    dataset, reason = recipe.dataset(at), "its first statement draws random numbers or keeps a state already"
+    dataset = recipe.dataset(recipe.same_kind_before(call))
+    reason = "its first statement draws random numbers or keeps a state already"
     for split in _splits_of(call.function):
         first, second = _both(call.function, split)
         try:

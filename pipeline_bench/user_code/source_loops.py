@@ -130,15 +130,11 @@ class _Made(NamedTuple):
 def _assigned_around(file: str, defined_line: int, line: int) -> tuple[frozenset[str], tuple[_Made, ...]]:
     """Return the names in the statement of a line, and what the innermost loop around it assigns of calls."""
     nodes = source_guards.nodes(file)
-    over: list[ast.AST] = [each.iter for each in nodes if isinstance(each, ast.For) and line in _span([each.iter])]
-    simple = (each for each in nodes if isinstance(each, ast.Expr | ast.Assign) and line in _span([each]))
-    taken = over or [*simple]
-    loops = (
-        each
-        for each in nodes
-        if isinstance(each, ast.For | ast.While) and each.lineno >= defined_line and line in _span(each.body)
-    )
-    loop = max(loops, key=lambda each: each.lineno, default=None)
+    over = _for_over(file, line)
+    simple = [each for each in nodes if isinstance(each, ast.Expr | ast.Assign) and line in _span([each])]
+    taken = simple if over is None else [over.iter]
+    innermost = _loops_around(file, defined_line, line, body=True, runs_on=False)[:1]
+    loop = next((each for each in nodes if isinstance(each, ast.For | ast.While) and each.lineno in innermost), None)
     assigned = [] if loop is None else [each for each in loop.body if isinstance(each, ast.Assign)]
     made = (
         _Made(_names(each.targets, ast.Store), _names([each.value]), _parts_of(each.value))

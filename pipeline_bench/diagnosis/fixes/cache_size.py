@@ -150,7 +150,7 @@ def priced(fix: Fix, inspection: Inspection, elements: int, parts: Sequence[Fix]
     passed = mixing(itertools.dropwhile(lambda each: each.id != behind, run))
     held_bytes = shuffled_bytes(inspection, where, passed, stage)
     because = price(stage_graph.upstream(inspection, last), cost.element_bytes * elements, where, held_bytes)
-    order = keeps_order(inspection, last, passed)
+    order = order_caveat(inspection, last, passed)
     return fix.model_copy(update={"because": because + read_back(inspection, stage, where) + order})
 
 
@@ -171,15 +171,11 @@ def read_back(inspection: Inspection, stage: Stage, where: str) -> str:
     return f"; reading it takes {units.milliseconds(took_ms)} a batch at this disk's {units.size(rate)}/s"
 
 
-def keeps_order(inspection: Inspection, stage: Stage, passed: Sequence[Stage] = ()) -> str:
+def order_caveat(inspection: Inspection, stage: Stage, passed: Sequence[Stage] = ()) -> str:
     """Return the caveat of a cache behind a shuffle that mixes anew in each epoch; `passed` come behind it."""
     above = stage_graph.upstream(inspection, stage)
     mixes = (
-        each
-        for each in above
-        if each.method == "shuffle"
-        and each not in passed
-        and each.arguments.get("reshuffle_each_iteration") is not False
+        each for each in above if each.method == "shuffle" and each not in passed and not stage_graph.keeps_order(each)
     )
     if all(stage_graph.shuffles_files(above, each) for each in mixes):
         return ""

@@ -12,8 +12,8 @@ from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.diagnosis.fixes.cache_size import (
     IN_MEMORY,
     fits,
-    keeps_order,
     mixing,
+    order_caveat,
     pass_elements,
     price,
     read_back,
@@ -151,7 +151,7 @@ def _mapped_between_shuffles(rest: Sequence[Stage]) -> Stage | None:
     """Return the last map that is behind one shuffle and in front of another, which mixes anew in each epoch."""
     ahead = list(itertools.takewhile(lambda each: each.method in _UP_TO_MAPS - {"batch"} and not _varies(each), rest))
     shuffles = [number for number, each in enumerate(ahead) if each.method == "shuffle"]
-    if not shuffles[1:] or ahead[shuffles[-1]].arguments.get("reshuffle_each_iteration") is False:
+    if not shuffles[1:] or stage_graph.keeps_order(ahead[shuffles[-1]]):
         return None
     if any(each.arguments.get("drop_remainder") for each in rest):
         return None  # what the first epoch's order puts last would be dropped for ever
@@ -193,7 +193,7 @@ def _cached(
         or any(each.id in moved and each.method == "interleave" for each in above),
         caveat=price(above, size_bytes, where, shuffled_bytes(inspection, where, passed, stage))
         + read_back(inspection, stage, where)
-        + keeps_order(inspection, stage, passed)
+        + order_caveat(inspection, stage, passed)
         + unread(inspection),
     )
 
@@ -273,6 +273,5 @@ def _in_file(stage: Stage) -> bool:
 
 def _keeps_one_order(above: Sequence[Stage], behind: Iterable[Stage]) -> bool:
     """Return whether a cache would give each epoch the files in one order, and nothing behind it shuffles again."""
-    shuffles = (each for each in behind if each.method == "shuffle")
-    again = any(each.arguments.get("reshuffle_each_iteration") is not False for each in shuffles)
+    again = any(each.method == "shuffle" and not stage_graph.keeps_order(each) for each in behind)
     return any(stage_graph.shuffles_files(above, stage) for stage in above) and not again

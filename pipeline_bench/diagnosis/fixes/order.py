@@ -186,7 +186,7 @@ def order(inspection: Inspection, context: Context) -> Iterator[Fix]:
     yield from _shuffles(inspection)
     yield from _filters(inspection)
     for repeat, shuffle in stage_graph.pairs(inspection, "repeat", "shuffle"):
-        if shuffle.arguments.get("reshuffle_each_iteration") is False:
+        if stage_graph.keeps_order(shuffle):
             continue  # each pass would have the order of the first
         yield fix(
             "shuffle before repeat",
