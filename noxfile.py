@@ -26,9 +26,10 @@ TYPES = ["mypy>=2", "scipy-stubs", "types-psutil", "types-PyYAML"]
 PYTHONS = ["3.11", "3.12", "3.13"]
 
 # Files stay whole, since the tests of one often share what is slow to make; each process imports TensorFlow once.
-# Two more than there are cores, up to four: much of a test of processes is waiting for them.
+# One more than there are cores, up to four: a test of processes waits for them. Of two more, each of which imports all
+# tests and TensorFlow, the run took a tenth longer on two cores.
 # In the order of tests/conftest.py, where xdist would leave the files of few long tests for the end.
-IN_PARALLEL = ["-n", str(min(4, (os.cpu_count() or 1) + 2)), "--dist", "loadfile", "--no-loadscope-reorder"]
+IN_PARALLEL = ["-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 OF_HOSTS = ["tests/tensorflow/test_on_ray.py", "tests/integration/test_hosts.py", "tests/tensorflow/test_workers.py"]
 OF_EXTRAS = [
