@@ -6,7 +6,7 @@ import functools
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path, PurePath
 from types import FrameType
@@ -37,6 +37,8 @@ _TURN_S = 2.0
 """What waits longer for its turn goes on: the call that runs may itself wait for it, as one that takes of a dataset."""
 _SLOW_OPS_NS = 1e6
 """An element of a map in the graph that takes less is ruled by what each call of an op costs, if not in the graph."""
+_NEARLY = 2 / 3
+"""Of what the costliest line takes: one that takes so much is told beside it, for another run may find it costlier."""
 _COMPARED = 2
 """Elements of two passes that are compared, to tell whether the passes are the same."""
 
@@ -74,7 +76,7 @@ def look_into(
         own = line_costs(take, seconds * _PROFILE_SHARE, lambda file: file.startswith(inside), follow).own
         alive()
     if own:
-        inspection = _with_line(inspection, number, own[0])
+        inspection = _with_lines(inspection, number, own)
         yield inspection
     if taker is None:
         return
@@ -190,7 +192,7 @@ def _of_graph(
         share = sum(each.share for each in lines if (each.place.file, each.place.line) in decoders)
         inspection = with_function(inspection, stage.id, decoding_share=share)
     several = lines[2:]  # that of its `def` is one
-    yield _with_line(inspection, stage.id, lines[0]) if several else inspection
+    yield _with_lines(inspection, stage.id, lines) if several else inspection
 
 
 @contextmanager
@@ -280,15 +282,30 @@ def end_of_sentence(code: str) -> str:
     return f"{shown}{' …' if goes_on else '' if shown.endswith(('.', '…')) else '.'}"
 
 
-def _with_line(inspection: Inspection, number: int, costliest: LineCost) -> Inspection:
-    """Return the inspection with the line that takes most of a call, in the stage's function or in what it calls."""
-    place, function = costliest.place, inspection.stage(number).place
-    line = f"line {place.line}"
-    if function is None or function.file != place.file:
-        line += f" of {file_name(place.file, beside=None if function is None else function.file)}"
+def _with_lines(inspection: Inspection, number: int, lines: Sequence[LineCost]) -> Inspection:
+    """Return the inspection with the line that takes most of a call, in the stage's function or in what it calls.
+
+    Args:
+        inspection: of the pipeline.
+        number: the stage.
+        lines: of its Python, the costliest first.
+    """
+    function = inspection.stage(number).place
+    beside = None if function is None else function.file
+
+    def place(line: LineCost) -> str:
+        here = line.place
+        return f"line {here.line}" + ("" if beside == here.file else f" of {file_name(here.file, beside=beside)}")
+
+    def told(line: LineCost) -> str:
+        return f"is in {place(line)}: {end_of_sentence(line.place.text)}"
+
+    first, *others = lines[:2]
     of = "" if inspection.api != "tf.data" else f" of {inspection.stage(number).label}"
-    note = f"Of a call{of}, {units.share(costliest.share)} is in {line}: {end_of_sentence(place.text)}"
-    known = with_function(inspection, number, costliest=line, costliest_share=costliest.share)
+    note = f"Of a call{of}, {units.share(first.share)} {told(first)}"
+    if others and others[0].share >= _NEARLY * first.share:
+        note += f" Nearly as much, {units.share(others[0].share)}, {told(others[0])}"
+    known = with_function(inspection, number, costliest=place(first), costliest_share=first.share)
     return known.model_copy(update={"notes": (*inspection.notes, note)})
 
 
