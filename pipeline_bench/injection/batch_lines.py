@@ -119,12 +119,14 @@ def _is_no_program(file: str) -> bool:
 
 def _name(file: str) -> str:
     """Return a file's name; of a notebook's cell, which IPython compiles under a name of no meaning, ``In[3]``."""
-    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if "IPython" not in sys.modules:
+        return file.rpartition("/")[2]  # of each step: a Path takes as long as the rest
+    shell: Any = getattr(sys.modules["IPython"], "get_ipython", lambda: None)()
     try:
         cell = shell.compile.format_code_name(file)
     except AttributeError:  # there is no notebook, or another version of it
         cell = None
-    return file.rpartition("/")[2] if cell is None else str(cell[1])  # of each step: a Path takes as long as the rest
+    return file.rpartition("/")[2] if cell is None else str(cell[1])
 
 
 def _is_loader(file: str) -> bool:

@@ -28,8 +28,9 @@ class Call:
     @classmethod
     def of(cls, function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Call:
         """Return the call with these arguments."""
-        given: tuple[tuple[int | str, Any], ...] = (*enumerate(arguments), *named.items())
-        return cls(function, frozenset((place, value) for place, value in given if isinstance(value, _FLAGS)))
+        flags = [(place, value) for place, value in enumerate(arguments) if isinstance(value, _FLAGS)]
+        of_names = [(name, value) for name, value in named.items() if isinstance(value, _FLAGS)]
+        return cls(function, frozenset((*flags, *of_names)))
 
 
 _FLAGS = (bool, str, type(None))
@@ -73,19 +74,25 @@ class Functions:
         """Take in that this thread is in a call, whose function may be traced meanwhile."""
         before = self._entered
         self._thread.entered = (*before, (call, getattr(self._thread, "depth", 0)))
-        traced = _traces(call.function)
+        is_known = self.train(call) is not None
+        traced = 0 if is_known else _traces(call.function)
         try:
             yield
         finally:
             self._thread.entered = before
-            known = self._train.setdefault(call.function, {})
-            if _traces(call.function) > traced:
-                known.setdefault(call.flags, False)
-            elif known:  # the flags are new to it, but not to TensorFlow: they were written in another way
-                known.setdefault(call.flags, any(known.values()) or (None if None in known.values() else False))
-            if self.train(call) is None:
-                for outer, _ in before:
-                    self._train.setdefault(outer.function, {}).setdefault(outer.flags, None)
+            if not is_known:
+                self._learn(call, _traces(call.function) > traced, before)
+
+    def _learn(self, call: Call, was_traced: bool, before: Sequence[tuple[Call, int]]) -> None:
+        """Take in a call that ended, and that may have been traced, within those before it."""
+        known = self._train.setdefault(call.function, {})
+        if was_traced:
+            known.setdefault(call.flags, False)
+        elif known:  # the flags are new to it, but not to TensorFlow: they were written in another way
+            known.setdefault(call.flags, any(known.values()) or (None if None in known.values() else False))
+        if self.train(call) is None:
+            for outer, _ in before:
+                self._train.setdefault(outer.function, {}).setdefault(outer.flags, None)
 
     def see_training(self) -> Iterator[Any]:
         """Take in that what is being traced trains; yield the functions in which it is.

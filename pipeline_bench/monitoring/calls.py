@@ -17,7 +17,6 @@ from pipeline_bench.model.events import Device
 from pipeline_bench.monitoring.loop import LoopMonitor
 from pipeline_bench.monitoring.record import SavedJob
 from pipeline_bench.monitoring.sampling import device_of
-from pipeline_bench.monitoring.steps import ENDED
 from pipeline_bench.monitoring.wait_lines import WaitLines
 from pipeline_bench.text import units
 
@@ -103,8 +102,8 @@ class CallMonitor(LoopMonitor):
     def _receive(self, end_ns: int, thread: int) -> None:
         """Bring a thread's step, which ended then, into the record."""
         if (step := self._under_way.get(thread)) is not None:
-            self._steps.receive(*step, thread)
-            self._steps.receive(end_ns, ENDED, thread)
+            at_ns, wait_ns = step
+            self._steps.took(at_ns, end_ns, wait_ns, thread)
 
 
 def _besides(beside_ns: int, steps_ns: int) -> tuple[str, ...]:

@@ -259,9 +259,7 @@ class LoopSteps:
         has_ended = asked is not None and wait_ns != LEFT and (wait_ns == AGAIN or not is_other)
         self._tell_passes(at_ns, wait_ns, loop, asked if has_ended else None)
         if asked is not None and has_ended:
-            self._new.append((asked.at_ns, at_ns, asked.wait_ns))
-            if len(self._new) >= _BLOCK:
-                self.flush()
+            self._add(asked.at_ns, at_ns, asked.wait_ns)
         if wait_ns == AGAIN and asked is not None:
             self.single += 1
             self._made_ns[loop] = at_ns
@@ -270,10 +268,30 @@ class LoopSteps:
             made_ns = self._made_ns.pop(loop, at_ns)
             self._asked[loop] = _Asked(made_ns, wait_ns + at_ns - made_ns, [iterator])
 
+    def took(self, start_ns: int, end_ns: int, wait_ns: int, loop: int = 0) -> None:
+        """Take in a whole step, as of a call that trains on what it is given: all of them are one pass.
+
+        Args:
+            start_ns: when it began.
+            end_ns: when it ended.
+            wait_ns: for how long of that it waited.
+            loop: as for `receive`.
+        """
+        self._count(begins=True)
+        self.takers.add(loop)
+        if self._is_first(loop):
+            self.passes.asked(start_ns, wait_ns)
+            self.passes.stepped(start_ns, end_ns, wait_ns)
+        self._add(start_ns, end_ns, wait_ns)
+
+    def _add(self, start_ns: int, end_ns: int, wait_ns: int) -> None:
+        self._new.append((start_ns, end_ns, wait_ns))
+        if len(self._new) >= _BLOCK:
+            self.flush()
+
     def _tell_passes(self, at_ns: int, wait_ns: int, loop: int, ended: _Asked | None) -> None:
-        if self._first_loop is None and wait_ns >= 0:  # an iterator may be made elsewhere than it is asked
-            self._first_loop = loop
-        if self._first_loop not in (None, loop):
+        # An iterator may be made elsewhere than it is asked.
+        if not (self._is_first(loop) if wait_ns >= 0 else self._first_loop in (None, loop)):
             return
         if ended is not None:
             self.passes.stepped(ended.at_ns, at_ns, ended.wait_ns)
@@ -283,6 +301,12 @@ class LoopSteps:
             self.passes.begin(at_ns)
         elif wait_ns >= 0:
             self.passes.asked(at_ns, wait_ns)
+
+    def _is_first(self, loop: int) -> bool:
+        """Take in that a loop takes batches; return whether it is the first one to do so."""
+        if self._first_loop is None:
+            self._first_loop = loop
+        return self._first_loop == loop
 
     def interrupt(self) -> None:
         """Take in that the next step is not in a row with those before."""

@@ -37,7 +37,7 @@ class WaitLines:
     def end(self, thread: int, *, counts: bool) -> None:
         """Take in that a thread waits no more; what did not end with a step does not count."""
         samples = self._waits.pop(thread, [])
-        if counts:
+        if counts and samples:
             self._samples += len(samples)
             self._seen.update(each for each in samples if each is not None)
 

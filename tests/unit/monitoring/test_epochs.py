@@ -46,6 +46,19 @@ def epochs(steps: LoopSteps) -> tuple[Epoch, ...]:
     return time.epochs
 
 
+def test_whole_steps_are_one_pass_and_their_loop_has_the_start_of_the_process() -> None:
+    steps = loop()
+    for at_s in (1, 4, 8):
+        steps.took(at_s * S, (at_s + 3) * S, S)
+    (epoch,) = epochs(steps)
+    assert (epoch.begin_ns, epoch.end_ns, epoch.first_step_ns, epoch.steps_ns) == (S, 11 * S, 3 * S, 6 * S)
+    assert (steps.begun, steps.last > 0, steps.is_over) == (3, True, True)
+    later = loop()
+    take(later, 20.0, [1.0, 1.0, 1.0, 1.0], 3.0)
+    found = [each.passes.wall_time() for each in (steps, later)]
+    assert [time and time.before_s for time in found] == [21.0, None]
+
+
 def test_a_pass_is_an_epoch_and_the_first_one_has_the_first_step() -> None:
     steps = loop()
     assert steps.passes.wall_time() is None
