@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline_bench import user_code
-from pipeline_bench.model.pipeline import UNKNOWN
+from pipeline_bench.model.pipeline import INFINITE, UNKNOWN
 from pipeline_bench.system.processes import queued_s
 from pipeline_bench.tfdata.describe import nbytes
 from pipeline_bench.tfdata.iterators import EagerIterator
@@ -298,10 +298,11 @@ def caches_in(dataset: Any) -> list[Any]:
 
 
 def left_early(dataset: Any) -> dict[int, bool | None]:
-    """Return which datasets of a pipeline a `take` leaves before their end, in every pass, by their identities.
+    """Return which datasets of a pipeline are left before their end, in every pass, by their identities.
 
-    None of one for which it is not known: how many elements it has, or how many are read for one behind it. TensorFlow
-    empties a cache that is left early (tensorflow/core/kernels/data/cache_dataset_ops.cc).
+    A `take` leaves them, and a `zip` whose other input is shorter. None of one for which it is not known: how many
+    elements it has, or how many are read for one behind it. TensorFlow empties a cache that is left early
+    (tensorflow/core/kernels/data/cache_dataset_ops.cc).
     """
     left: dict[int, bool | None] = {}
     read: dict[int, float] = {}  # at least so many elements of each, in a pass over the whole
@@ -315,6 +316,11 @@ def left_early(dataset: Any) -> dict[int, bool | None]:
             else:
                 left[id(each)] = None if count == UNKNOWN or id(each) in unsure else True
         at_least, inputs = _reads_at_least(each, given), inputs_of(each)
+        if type(each).__name__ == "_ZipDataset":
+            counts = [int(one.cardinality()) for one in inputs]
+            # Of the longer ones it reads one more, which it cannot use.
+            at_least = min(at_least, *(math.inf if count == INFINITE else max(count, -1) + 1 for count in counts))
+            unsure.update(map(id, inputs if UNKNOWN in counts else ()))
         for one in inputs:
             read[id(one)] = max(at_least, read.get(id(one), 0.0))
         if left.get(id(each), False) is None:

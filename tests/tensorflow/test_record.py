@@ -506,7 +506,7 @@ def test_a_call_that_makes_a_stage_of_another_pipeline_otherwise_is_told(
     assert [number for number, stage in enumerate(recipe.stages) if stage.shared] == shared
 
 
-def test_what_a_take_leaves_before_its_end_is_told() -> None:
+def test_what_a_take_or_a_zip_leaves_before_its_end_is_told() -> None:
     import tensorflow as tf
 
     with Recording() as recording:
@@ -527,10 +527,20 @@ def test_what_a_take_leaves_before_its_end_is_told() -> None:
             "of samples again": cached.batch(3).unbatch().take(8),
             "of a pair": tf.data.Dataset.zip((cached, cached)).take(9),
             "of one of two": cached.concatenate(tf.data.Dataset.range(9)).take(12),
+            "of a longer one of a pair": tf.data.Dataset.zip((cached, tf.data.Dataset.range(7))),
+            "of a full shuffle of a pair": tf.data.Dataset.zip((cached.shuffle(9), tf.data.Dataset.range(8))),
+            "of a shorter one of a pair": tf.data.Dataset.zip((cached, tf.data.Dataset.range(10))),
+            "of a pair with an endless one": tf.data.Dataset.zip((cached, tf.data.Dataset.counter())),
+            "over and over in a pair": tf.data.Dataset.zip((cached.repeat(), tf.data.Dataset.range(20))),
+            "of a pair with one of unknown size": tf.data.Dataset.zip(
+                (cached, tf.data.Dataset.range(9).filter(lambda value: value > 3))
+            ),
         }
     left = {name: recording.recipe(each).stages[1].left_early for name, each in made.items()}
-    leaves = {"less", "of one pass", "behind a map", "of a shuffle", "of one of two"}
-    unknown = dict.fromkeys(("of a filter", "of several for one", "of samples again"))
+    leaves = {"less", "of one pass", "behind a map", "of a shuffle", "of one of two", "of a longer one of a pair"}
+    unknown = dict.fromkeys(
+        ("of a filter", "of several for one", "of samples again", "of a pair with one of unknown size")
+    )
     assert left == {name: name in leaves for name in made} | unknown
 
 
@@ -544,6 +554,12 @@ def test_what_a_take_leaves_before_its_end_is_told() -> None:
         "repeat().take(9)",
         "batch(2).take(4)",
         "shuffle(5).batch(3).take(2)",
+        "apply(lambda data: tf.data.Dataset.zip((data, tf.data.Dataset.range(8))))",
+        "apply(lambda data: tf.data.Dataset.zip((data, tf.data.Dataset.range(9))))",
+        "apply(lambda data: tf.data.Dataset.zip((tf.data.Dataset.range(9), data)))",
+        "apply(lambda data: tf.data.Dataset.zip((tf.data.Dataset.range(11), data))).batch(2)",
+        "shuffle(5).apply(lambda data: tf.data.Dataset.zip((data, tf.data.Dataset.range(9))))",
+        "repeat().apply(lambda data: tf.data.Dataset.zip((data, tf.data.Dataset.range(15))))",
     ],
 )
 def test_a_cache_that_is_not_left_early_is_full_behind_the_first_pass(behind: str) -> None:
@@ -557,7 +573,7 @@ def test_a_cache_that_is_not_left_early_is_full_behind_the_first_pass(behind: st
 
     read = tf.data.Dataset.range(10).map(lambda value: tf.py_function(note, [value], tf.int64))
     cached = read.cache()
-    data = eval(f"cached.{behind}", {"cached": cached})
+    data = eval(f"cached.{behind}", {"cached": cached, "tf": tf})
     left = throughput.left_early(data).get(id(cached), False)
     for _ in range(2):
         for _ in data:
