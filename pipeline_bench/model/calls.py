@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pipeline_bench.model import Data
 from pipeline_bench.text import Line, Text
@@ -118,6 +118,18 @@ class EditOfCalls(Data, ABC):
     order: ClassVar[int] = 1
     """Of edits that are made together: what changes a call (0), what moves it (1), what stands behind others (2) and
     behind the sink (3 to 5)."""
+    stage_fields: ClassVar[tuple[str, ...]] = ()
+    """Its fields that number the stages which it changes, of an edit that may do the same to each stage of a call."""
+
+    @property
+    def stage_numbers(self) -> tuple[int, ...]:
+        """The stages of its `stage_fields`."""
+        return tuple(getattr(self, name) for name in self.stage_fields)
+
+    def at(self, numbers: Mapping[int, int]) -> Self:
+        """Return the same edit of other stages, by the numbers of those that it changes."""
+        changed = {name: numbers.get(own, own) for name, own in zip(self.stage_fields, self.stage_numbers, strict=True)}
+        return self.model_copy(update=changed)
 
     @property
     def only_stage(self) -> int | None:

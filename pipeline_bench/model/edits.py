@@ -28,6 +28,7 @@ class SetArgument(EditOfCalls):
     """Give a call another value for one argument, or one that it did not have."""
 
     order = 0
+    stage_fields = ("stage",)
     edit: Literal["set-argument"] = "set-argument"
     stage: int
     argument: Text
@@ -59,6 +60,7 @@ class InsertAfter(EditOfCalls):
     """Put a call behind a stage: ``prefetch(AUTOTUNE)``, ``cache()``."""
 
     order = 2
+    stage_fields = ("stage",)
     edit: Literal["insert-after"] = "insert-after"
     stage: int
     method: Literal["prefetch", "cache", "repeat", "shuffle"]
@@ -167,6 +169,7 @@ class MoveBefore(EditOfCalls):
     ``MoveBefore(stage=batch, other=map)`` batches before the map.
     """
 
+    stage_fields = ("stage", "other")
     edit: Literal["move-before"] = "move-before"
     stage: int
     other: int

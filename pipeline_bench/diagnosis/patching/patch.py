@@ -6,7 +6,7 @@ and everything else stays as the user wrote it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 import libcst as cst
@@ -46,22 +46,22 @@ def change(
         names: of each file the folder that its patch starts from, and its path from there; by default
             its name alone.
     """
-    patch = Patch(source_texts, inspection, names or {})
     stages = _every_stage(inspection)
     of_files = [_OF_CACHE_FILES] * any(edit.keeps_files for edit in fix.edits)
     edits = _in_order(fix.edits)
+    patch = Patch(source_texts, inspection, names or {}, edits)
     edit, changed = edits[-1], dict.fromkeys(number for each in edits for number, _ in each.claims())
     alike = same_calls.places(
         patch.stage_calls.calls, stages, (number for number in changed if isinstance(number, int))
     )
     try:
-        for edit in patch.stage_calls.once(edits):
+        for edit in patch.edits:
             edit.write(patch)
         diff = patch.diff()
     except CannotPatchError as reason:
         behind, left = library_calls.rewritten(patch.stage_calls.maker, stages, edits)
         words = [*behind, *(each.words(stages, str(reason) if each is edit else "") for each in left)]
-        return CodeChange(text=" ".join([*words, *of_files]), alike=alike)
+        return CodeChange(text=" ".join(dict.fromkeys([*words, *of_files])), alike=alike)
     root = patch.roots.pop() if len(patch.roots) == 1 else None
     return CodeChange(diff=diff or None, root=root, text=" ".join(of_files), alike=alike)
 
@@ -85,15 +85,23 @@ class Patch:
     Each method that an edit calls raises `CannotPatchError` where it cannot be written; of the others is no use then.
     All text that it is given has ``tf.data.`` where TensorFlow is named.
 
-    `stage_calls` are the calls in the files, `roots` what the patches of the changed files start from after `diff`.
+    `edits` are those to write, `stage_calls` the calls in the files, `roots` what the patches of the changed files
+    start from after `diff`.
     """
 
-    def __init__(self, texts: Mapping[str, str], inspection: Inspection, names: Mapping[str, tuple[str, str]]) -> None:
+    def __init__(
+        self,
+        texts: Mapping[str, str],
+        inspection: Inspection,
+        names: Mapping[str, tuple[str, str]],
+        edits: Sequence[Edit],
+    ) -> None:
         self.names = names
         self.roots: set[str | None] = set()
         self.sink = inspection.sink
         self.stages = _every_stage(inspection)
         self.stage_calls = StageCalls(texts, self.stages)
+        self.edits = self.stage_calls.once(edits)
         self._before = {number: stage.inputs[0] for number, stage in self.stages.items() if len(stage.inputs) == 1}
         self._make_chains()
 

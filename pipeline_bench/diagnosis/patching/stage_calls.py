@@ -9,7 +9,7 @@ import libcst as cst
 
 from pipeline_bench.diagnosis.patching.source_file import SourceFile, called_name
 from pipeline_bench.model.calls import WORKERS, CannotPatchError
-from pipeline_bench.model.edits import Edit, SetOptions
+from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.pipeline import Location, Stage
 
 APPLY = "apply"
@@ -57,18 +57,18 @@ class StageCalls:
 
     def once(self, edits: Sequence[Edit]) -> list[Edit]:
         """Return the edits to write: of those that do the same to all stages of one call only that of the first."""
-        left = list(edits)
-        if not all(each.only_stage is not None or isinstance(each, SetOptions) for each in edits):
-            return left
-        for call, (file, numbers) in self._several.items():
-            own = [each for each in left if each.only_stage in numbers]
-            alike: dict[str, set[int | None]] = {}
-            for each in own:
-                alike.setdefault(each.without_stage(), set()).add(each.only_stage)
-            if own and all(made == set(numbers) for made in alike.values()):
-                self.calls[numbers[0]] = file, call
-                left = [each for each in left if each not in own or each.only_stage == numbers[0]]
-        return left
+        together = {number: set(made) for _, made in self._several.values() for number in made}
+        firsts = {number: min(made) for number, made in together.items()}
+        alike: dict[str, set[int]] = {}
+        for each in edits:
+            changed = together.keys() & {number for number, _ in each.claims()}
+            if not changed <= set(each.stage_numbers):
+                return list(edits)
+            alike.setdefault(each.at(firsts).model_dump_json(), set()).update(changed)
+        if not any(alike.values()) or not all(together[each] <= own for own in alike.values() for each in own):
+            return list(edits)
+        self.calls |= {min(made): (file, call) for call, (file, made) in self._several.items()}
+        return [each for each in edits if each.at(firsts) == each]
 
     def maker(self, place: Location) -> str | None:
         """Return the name of the function that is called in a place of a user's file; None where it is not known."""

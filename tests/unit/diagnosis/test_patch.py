@@ -718,6 +718,26 @@ def test_what_is_done_to_all_that_one_call_makes_is_written_once() -> None:
         assert "one call of map makes several stages" in code.text
 
 
+def test_what_moves_in_every_branch_that_one_call_makes_is_written_once() -> None:
+    source = written("""
+        def branch(count):
+            return tf.data.Dataset.range(count).shuffle(count).repeat().map(f)
+        def make_dataset():
+            return tf.data.Dataset.zip([branch(each) for each in (5, 7)]).batch(2)
+        """)
+    edits: list[Edit] = [MoveBefore(stage=start + 3, other=start + 1) for start in (0, 4)]
+    edits += [InsertAfter(stage=start + 3, method="cache") for start in (0, 4)]
+    code, new = changed(source, *edits)
+    assert code.diff
+    assert [[each[0] for each in branch] for branch in calls(new)[:2]] == [
+        ["range", "map", "cache", "shuffle", "repeat"]
+    ] * 2
+    for others in (edits[:1], edits[:3]):
+        code, new = changed(source, *others)
+        assert new == source
+        assert "one call of map makes several stages" in code.text
+
+
 def test_what_one_call_made_several_times_is_told_in_words() -> None:
     source = written("""
         def make_dataset():
