@@ -198,40 +198,74 @@ def _cached(
     )
 
 
-def _cached_in_branches(inspection: Inspection, context: Context, chooses: Stage) -> Iterator[Fix]:
-    """Yield caches in the inputs of a stage that chooses among them, each before the first random stage there."""
-    if any(each.method in KEEPING for each in inspection.stages) or not _reads_all(inspection, chooses):
+def _cached_in_branches(inspection: Inspection, context: Context, joins: Stage) -> Iterator[Fix]:
+    """Yield caches in the inputs of a stage that joins them, or chooses among them, before what is random in each.
+
+    Maps move in front of the shuffles and repeats of their branch, as those of a pipeline without branches do.
+    """
+    if any(each.method in KEEPING for each in inspection.stages):
         return
     last: dict[int, Stage] = {}
-    for number in chooses.inputs:
+    moves: dict[MoveBefore, None] = {}
+    passed: dict[int, list[Stage]] = {}
+    for number in joins.inputs:
         run = list(reversed(stage_graph.trunk(inspection, inspection.stage(number))))
         fixed = _fixed_part(inspection, run)
-        ends = any(each.method in ("take", "take_while") for each in run[len(fixed) :])
-        if not ends and any(each.function is not None for each in fixed):
+        rest = run[len(fixed) :]
+        if not fixed or not _is_read_whole(joins, fixed[-1], rest):
+            continue
+        mixes, maps = _movable(rest)
+        if maps and _is_one_branch(inspection, (*mixes, *maps)) and _has_room(inspection, context, mixes, maps[-1]):
+            last[maps[-1].id] = maps[-1]
+            moves |= dict.fromkeys(MoveBefore(stage=each.id, other=mixes[0].id) for each in maps)
+            passed[maps[-1].id] = mixes
+        elif any(each.function is not None for each in fixed):
             last[fixed[-1].id] = fixed[-1]
-    if not last:
+    if not last or not _reads_all(inspection, joins):
         return
     sizes = [size_bytes_of(inspection, each) for each in last.values()]
     size_bytes = None if None in sizes else sum(each for each in sizes if each is not None)
     where, arguments = _place(size_bytes, context)
+    held = [shuffled_bytes(inspection, where, mixes, last[number]) or 0.0 for number, mixes in passed.items()]
     above = {each.id: each for end in last.values() for each in stage_graph.upstream(inspection, end)}
-    names = " and ".join(dict.fromkeys(map(short, last.values())))
+    now_behind = [each for mixes in passed.values() for each in mixes]
+    names = list(dict.fromkeys(map(short, last.values())))
+    given = f"{' and '.join(names)} {'give' if names[1:] else 'gives'}"
+    ahead = f"before the {now_behind[0].method} of each input" if now_behind else f"in front of {joins.method}"
     yield fix(
-        f"cache {where} in front of {chooses.label}",
-        f"Keep what {names} give {where}, in front of {chooses.method}, so that only the first epoch computes it",
+        f"cache {where} in front of {joins.label}",
+        f"Keep what {given} {where}, {ahead}, so that only the first epoch computes it",
+        *moves,
         *(InsertAfter(stage=each, method="cache", arguments=arguments) for each in last),
-        stages=inspection.measured(above),
-        reorders=_keeps_one_order(list(above.values()), stage_graph.trunk(inspection)),
-        caveat=price(list(above.values()), size_bytes, where),
+        stages=inspection.measured(number for number, each in above.items() if each not in now_behind),
+        reorders=_keeps_one_order(list(above.values()), (*stage_graph.trunk(inspection), *now_behind)),
+        caveat=price(list(above.values()), size_bytes, where, sum(held)),
     )
 
 
-def _reads_all(inspection: Inspection, chooses: Stage) -> bool:
-    """Return whether a stage that chooses among its inputs reads each to its end in a pass, or over and over in one."""
-    endless = [stage_graph.endless(inspection, inspection.stage(number)) for number in chooses.inputs]
-    if chooses.method == "sample_from_datasets":
-        return all(endless) or not (any(endless) or chooses.arguments.get("stop_on_empty_dataset"))
-    return chooses.method == "choose_from_datasets" and all(endless)
+def _is_read_whole(joins: Stage, fixed: Stage, rest: Sequence[Stage]) -> bool:
+    """Return whether each pass reads an input of a stage that joins several to the end of its fixed part."""
+    if joins.method == "zip":  # which ends with its shortest input
+        return fixed.left_early is False
+    return not any(each.method in ("take", "take_while") for each in rest)
+
+
+def _is_one_branch(inspection: Inspection, stages: Sequence[Stage]) -> bool:
+    """Return whether nothing else takes of these stages."""
+    return all(len(stage_graph.consumers(inspection, each)) == 1 for each in stages)
+
+
+def _reads_all(inspection: Inspection, joins: Stage) -> bool:
+    """Return whether a stage reads each of its inputs to its end in a pass, or over and over in one.
+
+    How far a `zip` reads each, `_is_read_whole` tells.
+    """
+    if joins.method == "zip":
+        return True
+    all_are_endless = [stage_graph.endless(inspection, inspection.stage(number)) for number in joins.inputs]
+    if joins.method == "sample_from_datasets":
+        return all(all_are_endless) or not (any(all_are_endless) or joins.arguments.get("stop_on_empty_dataset"))
+    return joins.method == "choose_from_datasets" and all(all_are_endless)
 
 
 def _place(size_bytes: float | None, context: Context) -> tuple[str, dict[str, Value]]:

@@ -1108,10 +1108,12 @@ def test_what_one_call_makes_for_several_inputs_is_changed_together() -> None:
         ("sample_from_datasets", None, (True, True), 8, False),
         ("choose_from_datasets", None, (True, True), -1, True),
         ("choose_from_datasets", None, (False, True), -1, False),
-        ("zip", None, (True, True), -1, False),
+        ("zip", None, (True, True), -1, True),
+        ("zip", None, (False, True), -1, True),  # as its record tells, of an input that is left early
+        ("zip", None, (True, True), 8, False),
     ],
 )
-def test_what_a_pipeline_chooses_among_is_cached_in_front_of_that_where_all_of_it_is_read(
+def test_what_a_pipeline_chooses_among_or_joins_is_cached_in_front_of_that_where_all_of_it_is_read(
     method: str, stops: bool | None, repeats: tuple[bool, bool], takes: int, is_tried: bool
 ) -> None:
     inputs: list[Stage] = []
@@ -1124,6 +1126,24 @@ def test_what_a_pipeline_chooses_among_is_cached_in_front_of_that_where_all_of_i
     edits = (InsertAfter(stage=1, method="cache"), InsertAfter(stage=5, method="cache"))
     assert [each.fix.edits for each in found] == ([edits] if is_tried else [])
     assert all(each.fix.stages == (0, 1, 4, 5) for each in found)
+
+
+@pytest.mark.parametrize(("left_early", "is_tried"), [(False, True), (True, False), (None, False)])
+def test_the_maps_of_what_zip_joins_move_before_its_shuffles_where_they_are_read_to_their_end(
+    left_early: bool | None, is_tried: bool
+) -> None:
+    stages: list[Stage] = []
+    for start in (0, 4):
+        stages += [source(shuffle=False), stage(start + 1, "shuffle", start), stage(start + 2, "repeat", start + 1)]
+        stages.append(mapped(start + 3, "load"))
+        stages[start] = stages[start].model_copy(update={"id": start, "left_early": left_early})
+    looked = chain_of(*stages, stage(8, "zip", 3, 7), stage(9, "batch", 8))
+    found = [fix for fix in of_kind(tried(looked), "cache") if fix.edits]
+    moves = [MoveBefore(stage=3, other=1), MoveBefore(stage=7, other=5)]
+    kept = [InsertAfter(stage=3, method="cache"), InsertAfter(stage=7, method="cache")]
+    assert [list(fix.edits) for fix in found] == ([[*moves, *kept]] if is_tried else [])
+    title = "Keep what load gives in memory, before the shuffle of each input, so that only the first epoch computes it"
+    assert all(fix.title == title and not fix.reorders for fix in found)
 
 
 @pytest.mark.parametrize(
