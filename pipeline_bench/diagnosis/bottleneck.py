@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Literal
 
@@ -13,7 +14,7 @@ from pipeline_bench.errors import sentence
 from pipeline_bench.model.calls import TAKE_ANY, WORKERS
 from pipeline_bench.model.diagnosis import Bottleneck, Cause
 from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
-from pipeline_bench.text import NAME, one_line, units
+from pipeline_bench.text import NAME, joined, one_line, units
 from pipeline_bench.text.units import NS_PER_MS
 
 _FEW_STEPS = 16
@@ -47,7 +48,7 @@ def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bo
     at_limit = step_times.at_the_model(inspection, cores, times)
     fed = step_times.fed_by(inspection, cores, times)
     limits = fed is not None or _is_waited_for(inspection, times)
-    number, (explained, of) = limiting(parts), _explained(parts, times)
+    number, (explained, of) = limiting(inspection, parts), _explained(parts, times)
     if as_written_ms is not None and limits and not at_limit:
         all_measured = all(cost.elapsed_ns is not None for cost in inspection.costs)
         if parts.elapsed_ns and explained < (HINTED if all_measured else EXPLAINED):
@@ -65,12 +66,13 @@ def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bo
         return Bottleneck(text=f"The input is not the limit: {at_limit}.{costliest}")
     passing = _passing(inspection, parts, number)
     stage = passing[0] if passing else stage
-    share = min(1.0, parts.cost_ns([each.id for each in passing] or [number]) / period_ns)
+    limiting_ones = passing or stage_graph.alike(inspection, stage)
+    beside = {each.id for each in inspection.stages} - {each.id for each in limiting_ones}
+    share = min(1.0, stage_graph.without(parts, beside).period_ns / period_ns)
     if ceiling_ms is not None and share < LEAST_CAUSE:
         takes = f"the costliest, {named(stage)}, takes {units.share(share)} of it"
         return Bottleneck(share=share, text=f"No stage limits the training step: {takes}.")
     cause = "handing-over" if passing else _cause(inspection, stage, cost)
-    limiting_ones = passing or (stage,)
     text = _text(inspection, parts, limiting_ones, share, cause, times, fed) if limits else _beside(stage, cost, times)
     found = Bottleneck(stage=stage.id, share=share, cause=cause, limits=limits, text=text)
     if limits and explained < EXPLAINED:
@@ -114,12 +116,16 @@ def _explained(parts: Segments, times: StepTimes) -> tuple[float, str]:
     return of_wait if ceiling_ms is None else min(of_time, of_wait)
 
 
-def limiting(parts: Segments) -> int | None:
-    """Return the stage that takes the most of the period; None where none was measured."""
-    if parts.cores_limit:
-        return max(parts.cpu_ns, key=lambda number: parts.cpu_ns[number])
-    measured = [number for number in parts.longest if parts.elapsed_ns.get(number, 0.0) > 0]
-    return max(measured, key=lambda number: parts.elapsed_ns[number], default=None)
+def limiting(inspection: Inspection, parts: Segments) -> int | None:
+    """Return the stage that takes the most of the period; None where none was measured.
+
+    Those that run the same function count together, as far as they do not run beside each other.
+    """
+    in_a_row = {number: parts.elapsed_ns.get(number, 0.0) for number in parts.longest}
+    costs_ns = parts.cpu_ns if parts.cores_limit else {number: ns for number, ns in in_a_row.items() if ns > 0}
+    alike = {number: stage_graph.alike(inspection, inspection.stage(number)) for number in costs_ns}
+    sums_ns = {number: sum(costs_ns.get(each.id, 0.0) for each in stages) for number, stages in alike.items()}
+    return max(costs_ns, key=lambda number: (sums_ns[number], costs_ns[number]), default=None)
 
 
 def named(stage: Stage) -> str:
@@ -240,15 +246,14 @@ def _text(
     times: StepTimes,
     fed: Stage | None,
 ) -> str:
-    """Return what is said of the limiting stage, or of those that pass samples on one by one.
+    """Return what is said of the limiting stage, or of those that run its function, or that pass samples on one by one.
 
     `fed` is the buffer that may have fed the measured steps.
     """
     stage, as_written_ms = stages[0], times.as_written_ms
     element = "batches" if inspection.batch_size is not None else "elements"
-    others = f", together with the stages up to {named(stages[-1])}" if stages[1:] else ""
-    head = f"{named(stage)}{others}, takes {units.share(share)} of the time between two {element}"
-    line = "" if stages[1:] else _costliest_line(stage)
+    head = f"{named(stage)}{_others(stages)}, takes {units.share(share)} of the time between two {element}"
+    line = _costliest_line(stage)
     text = f"{head}: {_why(inspection, parts, stage, cause)}{line}."
     text += _beside_the_model(share, times) if fed is None else _fed(fed, parts, times)
     if fed is None and as_written_ms is not None and _dearer_alone(parts, stage, as_written_ms):
@@ -257,6 +262,17 @@ def _text(
         whole = f"the {units.milliseconds(as_written_ms)} of the whole pipeline"
         text += f" Alone it took {alone}, more than {whole}: the machine was slower{threads}. Its share is only a hint."
     return text + _epochs(inspection, parts) + _first_fill(inspection, times)
+
+
+def _others(stages: Sequence[Stage]) -> str:
+    """Return what is said of the limiting stages behind the name of the first: where the others are."""
+    first, *others = stages
+    if others and first.function is None:
+        return f", together with the stages up to {named(others[-1])}"
+    places = dict.fromkeys(
+        one_line(each.place.short, NAME) for each in others if each.place and each.place != first.place
+    )
+    return f" and {joined(places, 'and')}" if places else f", made {len(stages)} times" * bool(others)
 
 
 def _fed(buffer: Stage, parts: Segments, times: StepTimes) -> str:

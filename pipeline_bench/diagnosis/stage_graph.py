@@ -82,6 +82,16 @@ def promises_order(inspection: Inspection) -> bool:
     )
 
 
+def alike(inspection: Inspection, stage: Stage) -> tuple[Stage, ...]:
+    """Return the stage, then the others that call its function in the same way, as in the branches of a `zip`."""
+    function = stage.function
+    if function is None or function.line is None:
+        return (stage,)
+    here = (function.file, function.line, function.name)
+    same = (each for each in inspection.stages if each.method == stage.method and each.id != stage.id)
+    return (stage, *(e for e in same if e.function and (e.function.file, e.function.line, e.function.name) == here))
+
+
 def upstream(inspection: Inspection, stage: Stage) -> list[Stage]:
     """Return a stage and all that it depends on, in the order of their ids."""
     found: dict[int, Stage] = {}

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.model.diagnosis import Bottleneck
-from pipeline_bench.model.pipeline import Inspection, ScriptTraining
+from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining
 from tests.unit.diagnosis.simulated import cost, find, function, inspection, python_decode, shuffled, stage
 
 
@@ -84,6 +84,20 @@ def test_of_a_costliest_stage_in_python_the_line_is_told() -> None:
         looked.model_copy(update={"stages": stages}), 2, as_written_ms=25.0, ceiling_ms=20.0, wait_ms=0.2, steps=40
     )
     assert told.text.endswith("computes for 4.00 ms a batch, 78 % of it in line 21.")
+
+
+@pytest.mark.parametrize(("line", "told"), [(12, " and train.py:12"), (11, ", made 2 times")])
+def test_stages_that_run_one_function_count_together_and_are_told_together(line: int, told: str) -> None:
+    of = function("load")
+    maps = [stage(number, "map", number - 1, of=of, num_parallel_calls=2) for number in (1, 3)]
+    place = Location(file="/home/user/train.py", line=line)
+    maps[1] = maps[1].model_copy(update={"place": place})
+    mask = stage(5, "map", 4, of=function("mask"), num_parallel_calls=2)
+    stages = (stage(0, "range"), maps[0], stage(2, "range"), maps[1], stage(4, "zip", 1, 3), mask)
+    costs = [cost(1, 6.0), cost(3, 5.0), cost(5, 9.0)]
+    found = find(inspection(stages, (cost(0, 0.0), cost(2, 0.0), cost(4, 0.0), *costs)), 2, as_written_ms=10.0)
+    assert found.stage == 1
+    assert found.text.startswith(f"map(load), train.py:11{told}, takes 60 % of the time between two")
 
 
 def two_maps(calls: int | None, first_ms: float, second_ms: float, first_cpu_ms: float | None = None) -> Inspection:
