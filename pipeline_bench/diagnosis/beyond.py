@@ -124,13 +124,13 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
             f"The script makes the pipeline{keeps} anew for each pass over it. If each is over the same data, make it "
             f"once, before the loop{adds}: later epochs then compute only what comes behind the cache.",
         )
-    for stage in trunk:
+    for stage, alike in _each_once(inspection):
         function = stage.function
         if stage.method == "map" and function is not None and function.random and not cached:
-            if function.fixed_statements is not None or inspection.once:
+            if (function.fixed_statements is not None and stage in trunk) or inspection.once:
                 continue  # a trial divides it, or no later epoch would gain
             yield _Idea(
-                (stage.id,),
+                alike,
                 f"{named(stage)}, draws random numbers, so nothing after it can be cached. If a part of it does not "
                 "depend on them, such as decoding, make that a map of its own, and put a cache() behind it: later "
                 "epochs then compute only the random part."
@@ -138,13 +138,13 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
             )
         elif stage.method == "map" and batched and _on_records(inspection, stage) and not _tried_on_batches(function):
             yield _Idea(
-                (stage.id,),
+                alike,
                 f"{named(stage)}, gets one record at a time. If it only parses, batch first and parse a whole batch in "
                 "one call, with tf.io.parse_example or with tf.io.decode_csv for all lines.",
             )
         elif stage.method == "__getitem__" and _has_costly_line(function) and not inspection.once:
             yield _Idea(
-                (stage.id,),
+                alike,
                 f"{named(stage)}, draws random numbers, so its batches cannot be kept, and spends "
                 f"{units.share(function.costliest_share)} of its time in {function.costliest}. If that does the same "
                 "in every epoch, as reading and decoding do, keep what it gives, in memory or in files, and draw "
@@ -157,7 +157,7 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 cost is not None and stage_graph.waits(cost)
             )
             yield _Idea(
-                (stage.id,),
+                alike,
                 f"{named(stage)}, gives one element at a time.{waits} Have it give only what names an element, such as "
                 "a path, and a map with num_parallel_calls make the element; or interleave several generators.",
             )
@@ -170,9 +170,30 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 f"{named(stage)}, makes a dataset of every window and passes its elements on one by one. Keep the "
                 "series in a tensor and batch the start positions: one tf.gather in a map then makes a whole batch.",
             )
-    yield from _of_crops(trunk)
-    yield from _of_doubles(trunk)
+    yield from _of_crops(inspection)
+    yield from _of_doubles(inspection)
+    yield from _of_lost_caches(inspection)
     yield from _of_whole_arrays(inspection, trunk)
+
+
+def _each_once(inspection: Inspection) -> Iterator[tuple[Stage, tuple[int, ...]]]:
+    """Yield the stages, the last ones first, of those that run one function only the last; and the ids of these."""
+    for stage in reversed(inspection.stages):
+        alike = tuple(sorted(each.id for each in stage_graph.alike(inspection, stage)))
+        if stage.id == alike[-1]:
+            yield stage, alike
+
+
+def _of_lost_caches(inspection: Inspection) -> Iterator[_Idea]:
+    """Yield the idea to let a cache fill, where each pass over the data leaves it before its end."""
+    for stage in inspection.stages:
+        if stage.method == "cache" and stage.left_early is True and not inspection.once:
+            yield _Idea(
+                tuple(each.id for each in stage_graph.upstream(inspection, stage)),
+                f"{named(stage)}, never fills: each pass ends before it has all elements, at a take or at the end of a "
+                "shorter input of a zip, and TensorFlow then empties it. If each pass may use the same ones, put a "
+                "take() of so many in front of it: later epochs then read them from it.",
+            )
 
 
 def _has_costly_line(function: UserFunction | None) -> TypeGuard[UserFunction]:
@@ -185,18 +206,18 @@ def _has_costly_line(function: UserFunction | None) -> TypeGuard[UserFunction]:
     )
 
 
-def _of_crops(trunk: Sequence[Stage]) -> Iterator[_Idea]:
+def _of_crops(inspection: Inspection) -> Iterator[_Idea]:
     """Yield the idea to decode no more of a picture than the crop that is made of it.
 
     Source: TensorFlow's documentation of `tf.io.decode_and_crop_jpeg`, which takes much less time than both in a row.
     """
-    for stage in trunk:
+    for stage, alike in _each_once(inspection):
         function = stage.function
         if stage.method != "map" or function is None or not function.crops_decoded:
             continue
         if function.decoding_share is None or function.decoding_share >= _COSTLY_SHARE:
             yield _Idea(
-                (stage.id,),
+                alike,
                 f"{named(stage)}, decodes whole pictures and then crops them. Of JPEG files, "
                 "tf.io.decode_and_crop_jpeg decodes the crop alone; tf.io.extract_jpeg_shape reads the size that a "
                 "random place is drawn from.",
@@ -204,12 +225,12 @@ def _of_crops(trunk: Sequence[Stage]) -> Iterator[_Idea]:
             )
 
 
-def _of_doubles(trunk: Sequence[Stage]) -> Iterator[_Idea]:
+def _of_doubles(inspection: Inspection) -> Iterator[_Idea]:
     """Yield the idea to compute with 32-bit floats, where Python gives 64-bit ones that are not kept as such."""
-    for stage in trunk:
+    for stage, alike in _each_once(inspection):
         if stage.function is not None and stage.function.doubles:
             yield _Idea(
-                (stage.id,),
+                alike,
                 f"{named(stage)}, gives 64-bit floats, which NumPy makes of bytes (image / 255.) and which then become "
                 "smaller ones. With 32-bit floats from the beginning (image.astype(np.float32) / 255) it has half the "
                 "memory to go through.",

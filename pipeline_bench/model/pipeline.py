@@ -157,7 +157,7 @@ class Stage(Data):
     serial: bool = False
     """Whether TensorFlow, asked to be deterministic, makes one call of its Python at a time, whatever its arguments."""
     left_early: bool | None = False
-    """Whether a `take` behind it leaves it early in every pass, and TensorFlow empties a cache; None: not known."""
+    """Whether a `take` or `zip` leaves it early in every pass, and TensorFlow empties a cache; None: not known."""
 
     @property
     def label(self) -> str:

@@ -275,7 +275,7 @@ class PipelineEngine(Engine):
         if any(edit.keeps and edit.kept_stage is None for edit in task.edits):
             self._fill_memos()
         inserted = {id(cache) for cache in made.caches}
-        # One of the user's behind an endless repeat, or that a take leaves early, is never full.
+        # One of the user's behind an endless repeat, or that a take or a zip leaves early, is never full.
         left, full = throughput.left_early(made.dataset), {id(cache) for cache in made.filled}
         filling = [
             cache

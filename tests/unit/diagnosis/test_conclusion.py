@@ -56,6 +56,26 @@ def test_a_map_that_draws_is_to_be_split_before_a_cache_and_the_gain_has_a_bound
     assert beyond.ideas(augmented().model_copy(update={"training": once}), 1, 25.0, None, 1.0) == ()
 
 
+def test_what_would_help_the_inputs_of_a_zip_is_told_once_for_all_that_run_one_function() -> None:
+    def texts(*, random: bool, left_early: bool = False) -> tuple[str, ...]:
+        load = function("load", random=random).model_copy(update={"fixed_statements": 2 if random else None})
+        branches = [(stage(0, "range"), stage(1, "map", 0, of=load)), (stage(2, "range"), stage(3, "map", 2, of=load))]
+        cache = stage(4, "cache", 3) if left_early else stage(4, "prefetch", 3)
+        cache = cache.model_copy(update={"left_early": left_early})
+        stages = (*branches[0], *branches[1], cache, stage(5, "zip", 1, 4), stage(6, "batch", 5))
+        costs_ms = (0.0, 10.0, 0.0, 10.0, 0.0, 0.0, 1.0)
+        looked = inspection(stages, tuple(cost(number, ms) for number, ms in enumerate(costs_ms)))
+        return beyond.ideas(looked, 1, 21.0, None, 1.0)
+
+    (text,) = texts(random=True)
+    assert text.startswith("map(load), train.py:13, draws random numbers")
+    assert text.endswith("a batch would be more than 20× as fast."), "and not 1.91×, as of one of them"
+    assert texts(random=False) == ()
+    (lost,) = texts(random=False, left_early=True)
+    assert lost.startswith("cache, train.py:14, never fills: each pass ends before it has all elements")
+    assert lost.endswith("a batch would be at most 1.91× as fast.")
+
+
 def test_python_that_gives_64_bit_floats_is_to_compute_with_32() -> None:
     def texts(method: str, *, doubles: bool) -> tuple[str, ...]:
         made = function("Batches", python=True).model_copy(update={"doubles": doubles})
