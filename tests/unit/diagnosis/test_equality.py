@@ -78,6 +78,16 @@ def test_other_batch_sizes_are_refused() -> None:
     assert (found.status, found.text) == ("unequal", "the batches have 16 samples, not 8 samples")
 
 
+@pytest.mark.parametrize("complete", [True, False])
+def test_batches_of_many_sizes_go_by_the_order_and_say_nothing_of_the_samples(complete: bool) -> None:
+    """Windows by length were refused with a prefetch behind them: of 4 samples, "not 1 or 2 or 3 or 4 or others"."""
+    sides = [fingerprint(component(HASHES), batch_sizes=sizes) for sizes in ((1, 2, 3, 4, 7), (4,))]
+    found = equality.compare(*(each.model_copy(update={"complete": complete}) for each in sides))
+    assert found.status == "identical"
+    other = fingerprint(component(HASHES[1:]), batch_sizes=(4,)).model_copy(update={"complete": complete})
+    assert equality.compare(sides[0].model_copy(update={"complete": complete}), other).status != "identical"
+
+
 def test_random_values_are_compared_by_their_distribution() -> None:
     def drawn(first: int, mean: float = 0.5, std: float = 0.25) -> object:
         made = component(tuple(range(first, first + 64)), is_random=True)
