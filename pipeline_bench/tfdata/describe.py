@@ -346,3 +346,12 @@ def nbytes(of: Any) -> int:
         elif tensor.dtype not in (tf.variant, tf.resource):
             total += tensor.shape.num_elements() * tensor.dtype.size
     return total
+
+
+def traceable_spec(dataset: Any) -> Any:
+    """Return the spec of a dataset's elements where a `tf.function` can be traced for it, as `fit` does; else None."""
+    import tensorflow as tf
+
+    spec = getattr(dataset, "element_spec", None)
+    kinds = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
+    return spec if all(isinstance(each, kinds) for each in tf.nest.flatten(spec)) else None

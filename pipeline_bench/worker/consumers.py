@@ -200,7 +200,7 @@ def iterate(
     return None
 
 
-def step_of(model: Any, does: Does = "train") -> Step:
+def step_of(model: Any, does: Does = "train", spec: Any = None) -> Step:
     """Return a step of what the user's function for the model returned: it takes a batch, gives the loss.
 
     A Keras model steps as in `fit`: `train_step` in a `tf.function`, compiled by XLA or run eagerly where the model
@@ -210,6 +210,8 @@ def step_of(model: Any, does: Does = "train") -> Step:
     Args:
         model: see above.
         does: what a Keras model does with a batch.
+        spec: of the dataset's elements, for which `fit` traces the model: shapes that the dataset does not promise are
+            not known then, which may take TensorFlow many times as long. None: the batches' own shapes.
 
     Raises:
         UserCodeError: it is neither, or a model that was not compiled.
@@ -218,7 +220,7 @@ def step_of(model: Any, does: Does = "train") -> Step:
 
     if isinstance(model, keras.Model) or legacy_keras.is_model(model):
         _require_compiled(model, does)
-        step = _keras_step(model, does) if _is_on_tensorflow(model) else _step_on_batch(model, does)
+        step = _keras_step(model, does, spec) if _is_on_tensorflow(model) else _step_on_batch(model, does)
         step = thread_state.on_device_of(model, step)
     elif callable(model):
         step = thread_state.on_device_of(model, model) if isinstance(model, LoopStep) else model
@@ -255,7 +257,7 @@ def _require_compiled(model: Any, does: Does) -> None:
         )
 
 
-def _keras_step(model: Any, does: Does) -> Callable[[Any], Any]:
+def _keras_step(model: Any, does: Does, spec: Any) -> Callable[[Any], Any]:
     import tensorflow as tf
 
     own, whole = getattr(model, f"{does}_step"), _step_on_batch(model, does)
@@ -270,7 +272,8 @@ def _keras_step(model: Any, does: Does) -> Callable[[Any], Any]:
             # Keras makes the weights, the optimizer's and the metrics' variables outside of any tf.function.
             whole(batch)
             jit = bool(getattr(model, "jit_compile", False))
-            traced = own if model.run_eagerly else tf.function(own, jit_compile=jit, reduce_retracing=True)
+            given = {"reduce_retracing": True} if spec is None else {"input_signature": [spec]}
+            traced = own if model.run_eagerly else tf.function(own, jit_compile=jit, **given)
         return traced(batch)
 
     return step

@@ -23,8 +23,8 @@ from pipeline_bench.model.service_edits import DistributeToService, OffloadToSer
 from pipeline_bench.model.task import MODEL_STEP, REBUILDING, Task
 from pipeline_bench.script import loading, training_data
 from pipeline_bench.text import line_of, units
+from pipeline_bench.tfdata import describe, keras_input, rebuild, service, service_cluster, throughput
 from pipeline_bench.tfdata import fingerprint as fingerprints
-from pipeline_bench.tfdata import keras_input, rebuild, service, service_cluster, throughput
 from pipeline_bench.tfdata.keras_input import KerasInput
 from pipeline_bench.tfdata.record import Recording
 from pipeline_bench.user_code import legacy_keras
@@ -203,7 +203,10 @@ class PipelineEngine(Engine):
         if task.model is None:
             raise PipelineBenchError(f"The activity {task.activity} needs a model, and the task has none.")
         model = self._fitted() if task.model.is_script else loading.call(task.model, "model")
-        step = self._watched_step(consumers.step_of(model, self._does), traces=True)
+        # A loop that calls `train_on_batch` hands over batches, and no dataset.
+        by_fit = not task.model.is_script or bool(self._given)
+        spec = describe.traceable_spec(dataset) if by_fit else None
+        step = self._watched_step(consumers.step_of(model, self._does, spec), traces=True)
         recorder.train(waits=not is_ceiling)
         if is_ceiling:
             if copied := model_ceiling.run(dataset, step, recorder, task.warmup_s, recorder.heartbeat):
