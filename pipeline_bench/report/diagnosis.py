@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pipeline_bench.analysis.conclusion import conclude
 from pipeline_bench.analysis.speedups import beyond_ceiling, is_open, may_gain, smallest
-from pipeline_bench.analysis.thresholds import PROBABLE_CLAIM
+from pipeline_bench.analysis.thresholds import FEWEST_STEPS, PROBABLE_CLAIM
 from pipeline_bench.diagnosis import step_times
 from pipeline_bench.errors import sentence, with_stop
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange, Diagnosis, Outcome
@@ -200,11 +200,18 @@ def pace(session: Session, diagnosis: Diagnosis) -> str:
     reached_ms = _reached_ms(diagnosis, result)
     if reached_ms is None or reached_ms <= 0:
         return ""
-    takes = f"{_of_what(diagnosis)} takes {units.milliseconds(reached_ms)}"
+    takes = f"{_of_what(diagnosis)} takes {units.milliseconds(reached_ms)}{_of_few(result)}"
     if diagnosis.model is None or result is None or result.input_wait_share.value is None:
         return takes
     ceiling = units.milliseconds(step_times.ceiling_ms(session))
     return f"{takes}; input wait {units.share(result.input_wait_share.value)}, the model alone {ceiling}"
+
+
+def _of_few(result: Result | None) -> str:
+    """Return of how few steps a mean is, of which one that was disturbed makes up much; "" of one of enough steps."""
+    if result is None or not 0 < result.steps < FEWEST_STEPS or result.step_ms.median is None:
+        return ""
+    return f", a mean of {units.count(result.steps, 'step')} (median {units.milliseconds(result.step_ms.median)})"
 
 
 def _of_what(diagnosis: Diagnosis) -> str:

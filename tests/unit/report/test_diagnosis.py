@@ -10,11 +10,11 @@ from rich.cells import cell_len
 
 from pipeline_bench.analysis import speedups, verdicts
 from pipeline_bench.model import Series
-from pipeline_bench.model.diagnosis import Attempt, CodeChange
+from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Estimate, InconclusiveCause, Speedup
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import html, markdown, terminal
+from pipeline_bench.report import diagnosis, html, markdown, terminal
 from tests.unit import diagnoses
 from tests.unit.console import printed
 from tests.unit.report.pages import Page
@@ -34,6 +34,19 @@ def on_paper(session: Session) -> str:
 @pytest.fixture(params=diagnoses.EVERY)
 def session(request: pytest.FixtureRequest) -> Session:
     return diagnoses.EVERY[request.param]()
+
+
+@pytest.mark.parametrize(("steps", "told"), [(5, ", a mean of 5 steps (median 4.71 ms)"), (40, "")])
+def test_a_mean_of_few_steps_is_told_as_one_with_their_median(steps: int, told: str) -> None:
+    """One step of eight times its length, beside other work, was "a training step" of a public script."""
+    whole = diagnoses.session()
+    assert whole.diagnosis is not None
+    found = whole.find_result(AS_WRITTEN)
+    assert found is not None
+    few = found.model_copy(update={"steps": steps, "step_ms": found.step_ms.model_copy(update={"median": 4.71})})
+    results = tuple(few if each is found else each for each in whole.results)
+    line = diagnosis.pace(whole.model_copy(update={"results": results}), whole.diagnosis)
+    assert line.partition(";")[0].endswith(f" ms{told}")
 
 
 def test_a_gain_that_chance_may_be_is_not_called_none() -> None:
