@@ -250,18 +250,19 @@ def _text(
 
     `fed` is the buffer that may have fed the measured steps.
     """
-    stage, as_written_ms = stages[0], times.as_written_ms
+    stage, as_written_ms, begins = stages[0], times.as_written_ms, step_times.beginning(inspection, times)
     element = "batches" if inspection.batch_size is not None else "elements"
     head = f"{named(stage)}{_others(stages)}, takes {units.share(share)} of the time between two {element}"
     line = _costliest_line(stage)
     text = f"{head}: {_why(inspection, parts, stage, cause)}{line}."
     text += _beside_the_model(share, times) if fed is None else _fed(fed, parts, times)
     if fed is None and as_written_ms is not None and _dearer_alone(parts, stage, as_written_ms):
-        alone = units.milliseconds(parts.elapsed_ns[stage.id] / NS_PER_MS)
+        alone, whole = units.milliseconds(parts.elapsed_ns[stage.id] / NS_PER_MS), units.milliseconds(as_written_ms)
         threads = ", or it has fewer threads then" * stage_graph.hands_over(stage, inspection.default_parallelised)
-        whole = f"the {units.milliseconds(as_written_ms)} of the whole pipeline"
-        text += f" Alone it took {alone}, more than {whole}: the machine was slower{threads}. Its share is only a hint."
-    return text + _epochs(inspection, parts) + _first_fill(inspection, times)
+        fed_by = begins is not None and stage in stage_graph.upstream(inspection, begins.shuffle)
+        why = "a full buffer feeds the steps for a while" if fed_by else f"the machine was slower{threads}"
+        text += f" Alone it took {alone}, more than the {whole} of the whole pipeline: {why}. Its share is only a hint."
+    return text + _epochs(inspection, parts) + _first_fill(inspection, begins)
 
 
 def _others(stages: Sequence[Stage]) -> str:
@@ -373,9 +374,8 @@ def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) ->
     }[cause]
 
 
-def _first_fill(inspection: Inspection, times: StepTimes) -> str:
+def _first_fill(inspection: Inspection, begins: Beginning | None) -> str:
     """Return a sentence on the first element if a buffer is filled before it for a good part of a pass; else empty."""
-    begins = step_times.beginning(inspection, times)
     if begins is None:
         return ""
     first, each = units.milliseconds(begins.first_ms), units.milliseconds(begins.batch_ms)
