@@ -272,7 +272,7 @@ def _needs_threads(stage: Stage) -> bool:
 
 
 def _waits_for_its_turn(stage: Stage, inspection: Inspection) -> bool:
-    if stage.method not in ("map", "interleave", "batch") or stage.arguments.get("deterministic") is False:
+    if stage.method not in ("map", "interleave", "batch") or stage_graph.any_order(inspection, stage):
         return False
     if stage.method == "map" and stage.arguments.get("num_parallel_calls") is None:
         return False  # tf.data made it parallel by itself: its calls compute, and are ready about in turn

@@ -1083,6 +1083,14 @@ def test_nothing_is_cached_in_front_of_what_may_end_a_pass_early(
     assert is_tried or "take behind it may end a pass before the cache is full" in found[0].reason
 
 
+@pytest.mark.parametrize("deterministic", [True, False, None])
+def test_any_order_is_tried_where_the_options_do_not_ask_for_it(deterministic: bool | None) -> None:
+    given: dict[str, Any] = {} if deterministic is None else {"deterministic": deterministic}
+    stages = (source(), stage(1, "with_options", 0, **given), mapped(2, "decode", num_parallel_calls=AUTOTUNE))
+    found = of_kind(tried(chain_of(*stages), allow_reordering=True), "deterministic")
+    assert len(found) == (deterministic is not False)
+
+
 def test_what_one_call_makes_for_several_inputs_is_changed_together() -> None:
     readers = [stage(number, "TFRecordDataset") for number in (0, 2)]
     maps = [mapped(number, "decode", python=True) for number in (1, 3)]
