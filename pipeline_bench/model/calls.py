@@ -134,7 +134,7 @@ class EditOfCalls(Data, ABC):
     @property
     def only_stage(self) -> int | None:
         """The stage whose call alone it changes, as it may at every stage that this call makes; None of other edits."""
-        return None
+        return self.stage_numbers[0] if len(self.stage_fields) == 1 else None
 
     def without_stage(self) -> str:
         """Return what it does, of one with an `only_stage`: the same text for the same change at another stage."""

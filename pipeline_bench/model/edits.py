@@ -34,10 +34,6 @@ class SetArgument(EditOfCalls):
     argument: Text
     value: Value
 
-    @property
-    def only_stage(self) -> int | None:
-        return self.stage
-
     def apply(self, plan: CallPlan) -> None:
         plan.set_argument(self.stage, self.argument, self.value)
 
@@ -65,10 +61,6 @@ class InsertAfter(EditOfCalls):
     stage: int
     method: Literal["prefetch", "cache", "repeat", "shuffle"]
     arguments: dict[Text, Value] = Field(default_factory=dict)
-
-    @property
-    def only_stage(self) -> int | None:
-        return self.stage
 
     @property
     def kept_stage(self) -> int | None:
