@@ -67,8 +67,8 @@ def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bo
     passing = _passing(inspection, parts, number)
     stage = passing[0] if passing else stage
     limiting_ones = passing or stage_graph.alike(inspection, stage)
-    beside = {each.id for each in inspection.stages} - {each.id for each in limiting_ones}
-    share = min(1.0, stage_graph.without(parts, beside).period_ns / period_ns)
+    others = {each.id for each in inspection.stages} - {each.id for each in limiting_ones}
+    share = min(1.0, stage_graph.without(parts, others).period_ns / period_ns)
     if ceiling_ms is not None and share < LEAST_CAUSE:
         takes = f"the costliest, {named(stage)}, takes {units.share(share)} of it"
         return Bottleneck(share=share, text=f"No stage limits the training step: {takes}.")

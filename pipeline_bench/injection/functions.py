@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -28,9 +29,8 @@ class Call:
     @classmethod
     def of(cls, function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Call:
         """Return the call with these arguments."""
-        flags = [(place, value) for place, value in enumerate(arguments) if isinstance(value, _FLAGS)]
-        of_names = [(name, value) for name, value in named.items() if isinstance(value, _FLAGS)]
-        return cls(function, frozenset((*flags, *of_names)))
+        given: Iterator[tuple[int | str, Any]] = chain(enumerate(arguments), named.items())
+        return cls(function, frozenset((place, value) for place, value in given if isinstance(value, _FLAGS)))
 
 
 _FLAGS = (bool, str, type(None))
