@@ -22,7 +22,7 @@ from pipeline_bench.injection import OUT_VARIABLE, no_collection, process_record
 from pipeline_bench.injection.functions import Call, Functions
 from pipeline_bench.injection.loop_locations import Line
 from pipeline_bench.injection.watched_loops import WatchedLoops
-from pipeline_bench.system.interrupts import raised_by_handler
+from pipeline_bench.system import interrupts
 from pipeline_bench.system.user_folders import RUN_VARIABLE
 
 KEPT_TRAININGS = 10
@@ -113,19 +113,20 @@ class Watched:
     def ends_fit(self, callbacks: list[Any]) -> None:
         """Take in that a call of `fit` is over, with these callbacks: also where one of the program's own raised."""
         measured = None
-        for each in callbacks:
-            # Not in a fork that a callback has made: it has trainings of its own.
-            if any(getattr(each, "monitor", None) is monitor for _, monitor in self._trainings):
-                self._guarded(each.ends_fit)
-                measured = each.monitor
-        self._guarded(lambda: self._loops.pass_fit(measured))
+        with interrupts.to_the_end():
+            for each in callbacks:
+                # Not in a fork that a callback has made: it has trainings of its own.
+                if any(getattr(each, "monitor", None) is monitor for _, monitor in self._trainings):
+                    self._guarded(each.ends_fit)
+                    measured = each.monitor
+            self._guarded(lambda: self._loops.pass_fit(measured))
 
     def problem(self, problem: Exception | str) -> None:
         """Record what went wrong in the watching, or why something is not watched.
 
         What a signal's handler of the program's own raised meanwhile passes through.
         """
-        if isinstance(problem, Exception) and raised_by_handler(problem):
+        if isinstance(problem, Exception) and interrupts.raised_by_handler(problem):
             raise problem
         self._problem = problem if isinstance(problem, str) else f"{type(problem).__name__}: {problem}"
 
@@ -336,10 +337,11 @@ class Watched:
         if self._ended:
             return
         self._ended = True
-        for _, monitor in self._trainings:
-            self._guarded(monitor.close)
-        self._guarded(lambda: self._loops.end(self._fit_trains, self._guarded))
-        self._guarded(self._write)
+        with interrupts.to_the_end(ending=True):
+            for _, monitor in self._trainings:
+                self._guarded(monitor.close)
+            self._guarded(lambda: self._loops.end(self._fit_trains, self._guarded))
+            self._guarded(self._write)
 
     @property
     def _fit_trains(self) -> bool:

@@ -18,6 +18,7 @@ from pipeline_bench.monitoring.record import JobRecord, SavedJob
 from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.steps import NO_WAIT_NS, StepLog, Totals
 from pipeline_bench.monitoring.summary import JobSummary
+from pipeline_bench.system import interrupts
 from pipeline_bench.system.forks import ForkedLock
 from pipeline_bench.user_code import legacy_keras
 
@@ -304,7 +305,8 @@ class FitWatch:
         if self._pid != os.getpid():
             return
         try:
-            self.finish(reason)
+            with interrupts.to_the_end():
+                self.finish(reason)
         except Exception:
             self.record.drop()
 

@@ -21,6 +21,7 @@ from pipeline_bench.monitoring.record import LEAST_STEPS, JobRecord, SavedJob, w
 from pipeline_bench.monitoring.sampling import device_of_tf_data
 from pipeline_bench.monitoring.steps import AGAIN, LEFT, LoopSteps, Totals
 from pipeline_bench.monitoring.summary import JobSummary, summarise
+from pipeline_bench.system import interrupts
 from pipeline_bench.system.forks import ForkedLock
 from pipeline_bench.user_code import source_loops
 
@@ -349,7 +350,8 @@ class Monitor:
         if self._watch is None:
             return
         try:
-            kept = self._watch.close(None if kind is None else f"the job was ended by {kind.__name__}")
+            with interrupts.to_the_end():
+                kept = self._watch.close(None if kind is None else f"the job was ended by {kind.__name__}")
         except Exception as failed:  # likewise
             tell_unwatched(self._name, failed)
             self._watch.record.drop()

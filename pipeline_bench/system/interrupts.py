@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -135,6 +136,25 @@ def check() -> None:
     """
     if _active is not None and threading.current_thread() is threading.main_thread():
         _active.deliver()
+
+
+@contextmanager
+def to_the_end(ending: bool = False) -> Iterator[None]:
+    """Keep signals back in the block, and drop a further Ctrl-C where the KeyboardInterrupt of one is on its way.
+
+    For what puts away in a program of the user's what was measured: the second one could only end that half-way, and
+    show the user a traceback that is not of their code.
+
+    Args:
+        ending: the program is at its end, where a first Ctrl-C has nothing else to end either.
+    """
+    on_its_way = ending or isinstance(sys.exc_info()[1], KeyboardInterrupt)
+    try:
+        with deferred():
+            yield
+    except KeyboardInterrupt:
+        if not on_its_way:
+            raise
 
 
 def is_kept_back() -> bool:

@@ -7,6 +7,7 @@ import dis
 import functools
 import gc
 import importlib
+import os
 import pickle
 import signal
 import time
@@ -444,6 +445,32 @@ def test_a_step_that_raises_passes_and_the_session_is_written(tmp_path: Path) ->
     assert session.trials[0].steps is not None
     assert session.trials[0].steps.count == 30
     assert getattr(model.train_function, "__self__", None) is None
+
+
+def test_a_second_ctrl_c_while_the_session_of_the_first_is_saved_shows_no_code_of_the_monitors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Impatient(keras.Sequential):  # type: ignore[name-defined,misc]
+        def train_step(self, data: Any) -> Any:
+            signal.raise_signal(signal.SIGINT)
+
+    def synced(file: int, sync: Any = os.fsync) -> None:
+        signal.raise_signal(signal.SIGINT)
+        sync(file)
+
+    model = Impatient([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", run_eagerly=True)
+    monkeypatch.setattr(os, "fsync", synced)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt) as raised:
+            model.fit(slowly(0.0), verbose=0, callbacks=[StarvationMonitor(out=tmp_path, quiet=True)])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert raised.value.__context__ is None
+    assert raised.traceback[-1].name == "train_step"
+    (folder,) = tmp_path.iterdir()
+    assert any("KeyboardInterrupt" in note for note in pipeline_bench.load(folder).notes)
 
 
 def test_another_callback_that_raises_leaves_a_session_once_the_monitor_goes(tmp_path: Path) -> None:

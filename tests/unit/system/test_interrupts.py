@@ -107,6 +107,29 @@ def test_a_second_signal_takes_effect_at_once_where_the_first_is_kept_back_for_l
         pytest.fail("it is still kept back")
 
 
+def test_a_further_ctrl_c_is_dropped_behind_a_block_that_ends_what_the_first_one_ended() -> None:
+    reached = []
+    with pytest.raises(KeyboardInterrupt, match="the first"):  # noqa: PT012 - and not the second
+        try:
+            raise KeyboardInterrupt("the first")
+        finally:
+            with interrupts.to_the_end():
+                interrupt_me()
+                reached.append("behind the signal")
+    assert reached == ["behind the signal"]
+
+
+def test_a_first_ctrl_c_takes_effect_behind_the_block_except_where_the_program_ends() -> None:
+    reached = []
+    with pytest.raises(KeyboardInterrupt), interrupts.to_the_end():  # noqa: PT012 - what comes behind the signal counts
+        interrupt_me()
+        reached.append("behind the first")
+    with interrupts.to_the_end(ending=True):
+        interrupt_me()
+        reached.append("behind the second")
+    assert reached == ["behind the first", "behind the second"]
+
+
 def test_in_another_thread_nothing_is_kept_back() -> None:
     before = signal.getsignal(signal.SIGINT)
     seen: list[object] = []
