@@ -1,13 +1,15 @@
-"""What would help a pipeline that no edit of its calls can do, in words, with the most that it can gain."""
+"""What no trial shows of a pipeline, in words: what would help that no edit can do, and what overflows the memory."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeGuard
 
 from pipeline_bench.analysis.thresholds import EXPLAINED, MOST_GAIN, WORTH_REWRITING
 from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.bottleneck import named
+from pipeline_bench.diagnosis.fixes.cache_size import size_bytes_of
 from pipeline_bench.diagnosis.stage_graph import Segments
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.element import Element
@@ -27,6 +29,11 @@ _SAVED_BY_BYTES = 0.75
 """How much of the copy of 32-bit floats is saved if bytes are copied in their place."""
 _SAVED_BY_HALF = 0.5
 """At most, of the time of what goes through half the memory."""
+
+_LESS_MEMORY = {
+    "cache": "Give the cache the name of a file, or put it in front of what makes its elements larger.",
+    "shuffle": "Shuffle what is small, such as paths or records, or use a smaller buffer.",
+}
 
 
 class _Idea(NamedTuple):
@@ -76,6 +83,44 @@ def ideas(
             sentences.append(idea.text if known else f"{idea.text}{bound}")
             bounded.add((idea.stages, idea.share))
     return tuple(sentences)
+
+
+def overflows(inspection: Inspection, memory_bytes: float) -> Iterator[str]:
+    """Yield a sentence of each cache in memory, and each shuffle, as written, that would hold more than the memory.
+
+    Args:
+        inspection: the stages and their costs, of a trial too short to fill them.
+        memory_bytes: of the machine.
+    """
+    for stage in inspection.stages:
+        held_bytes = _held_bytes(inspection, stage)
+        if held_bytes is not None and memory_bytes < held_bytes < math.inf:
+            yield (
+                f"{named(stage)}, would hold about {units.size(held_bytes)} in memory, and this machine has "
+                f"{units.size(memory_bytes)}: the training would run out of it. {_LESS_MEMORY[stage.method]}"
+            )
+
+
+def _held_bytes(inspection: Inspection, stage: Stage) -> float | None:
+    """Return what a cache in memory or a shuffle holds once it is full; infinite if unknown, None of another stage."""
+    size_bytes, cost = size_bytes_of(inspection, stage), inspection.cost(stage.id)
+    pass_bytes = math.inf if size_bytes is None else size_bytes * min(1.0, stage_graph.passes(inspection) or 1.0)
+    if stage.method == "cache" and stage.arguments.get("filename") in (None, ""):
+        return pass_bytes
+    if stage.method != "shuffle" or _holds_what_is_held(inspection, stage) or cost is None or not cost.element_bytes:
+        return None
+    repeated = any(each.method == "repeat" for each in stage_graph.upstream(inspection, stage))
+    asked = stage.arguments.get("buffer_size")
+    buffer_bytes = asked * cost.element_bytes if isinstance(asked, int) and asked > 0 else math.inf
+    return buffer_bytes if repeated else min(buffer_bytes, pass_bytes)
+
+
+def _holds_what_is_held(inspection: Inspection, shuffle: Stage) -> bool:
+    """Return whether what comes to a shuffle is in memory already, in a cache or in another shuffle."""
+    before = stage_graph.before(inspection, shuffle)
+    while before is not None and before.method in ("repeat", "prefetch", "take", "skip", "with_options"):
+        before = stage_graph.before(inspection, before)
+    return before is not None and before.method in ("cache", "shuffle")
 
 
 def _of_copies(

@@ -162,7 +162,9 @@ def _text(
         return found.text, True
     no_fix = "" if chosen is not None or nothing_to_gain(session) else _of_what_has_no_fix(session, diagnosis)
     says = not no_fix or found.stage is not None
-    parts = (found.text * says, *_ended(session, diagnosis, chosen, no_fix), _other_runs(session, diagnosis))
+    memory = beyond.overflows(diagnosis.inspection, session.environment.memory_bytes) if diagnosis.inspection else ()
+    ending = _ended(session, diagnosis, chosen, no_fix)
+    parts = (found.text * says, *ending, *memory, _other_runs(session, diagnosis))
     return " ".join(filter(None, parts)), says
 
 

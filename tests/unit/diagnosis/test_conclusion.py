@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,6 +55,50 @@ def test_a_map_that_draws_is_to_be_split_before_a_cache_and_the_gain_has_a_bound
     assert beyond.ideas(augmented(random=False), 1, 25.0, None, 1.0) == ()
     once = ScriptTraining(line="train.py:9", model=True, epochs=1)
     assert beyond.ideas(augmented().model_copy(update={"training": once}), 1, 25.0, None, 1.0) == ()
+
+
+def of_pictures(*methods: str, passes: int | None = None, **shuffle: Any) -> Inspection:
+    """10,000 batches of 32 pictures of 150 kB, 48 GB, through these stages of one element a picture."""
+    stages = (
+        stage(0, "list_files", shuffle=False),
+        stage(1, "map", 0, of=function("load")),
+        *(stage(n, method, n - 1, **shuffle if method == "shuffle" else {}) for n, method in enumerate(methods, 2)),
+        stage(2 + len(methods), "batch", 1 + len(methods), batch_size=32),
+    )
+    costs = [cost(each.id, 1.0).model_copy(update={"elements": 32.0, "element_bytes": 150_000.0}) for each in stages]
+    trained = ScriptTraining(line="train.py:9", epochs=passes) if passes is not None else None
+    return inspection(stages, tuple(costs)).model_copy(
+        update={"pass_elements": 10_000, "cardinality": 10_000, "training": trained}
+    )
+
+
+@pytest.mark.parametrize(
+    ("looked", "text"),
+    [
+        (of_pictures("cache"), "cache, train.py:12, would hold about 44.7 GiB in memory, and this machine has 29.8 GiB:"),
+        (of_pictures("shuffle", buffer_size=250_000), "shuffle, train.py:12, would hold about 34.9 GiB"),
+        (of_pictures("shuffle", buffer_size=10**9), "shuffle, train.py:12, would hold about 44.7 GiB"),
+        (of_pictures("repeat", "shuffle", buffer_size=10**6), "shuffle, train.py:13, would hold about 140 GiB"),
+        (of_pictures("shuffle", buffer_size=100_000), ""),
+        (of_pictures("repeat", "shuffle"), ""),
+    ],
+    ids=["a cache", "a buffer", "a buffer of all", "a buffer behind a repeat", "a small buffer", "an unknown buffer"],
+)
+def test_a_cache_or_a_buffer_that_memory_cannot_hold_is_told_though_no_trial_fills_it(
+    looked: Inspection, text: str
+) -> None:
+    told = list(beyond.overflows(looked, 32e9))
+    assert len(told) == bool(text)
+    assert all(each.startswith(text) for each in told)
+    assert list(beyond.overflows(looked, 1e15)) == []
+
+
+def test_a_shuffle_of_what_a_cache_holds_is_told_with_that_and_what_is_not_read_is_not_counted() -> None:
+    both = of_pictures("cache", "shuffle", buffer_size=300_000)
+    assert [each.split(",")[0] for each in beyond.overflows(both, 32e9)] == ["cache"]
+    assert list(beyond.overflows(of_pictures("cache", passes=3), 32e9)) != []
+    part = ScriptTraining(line="train.py:9", steps=5_000)
+    assert list(beyond.overflows(both.model_copy(update={"training": part}), 32e9)) == []
 
 
 def test_what_would_help_the_inputs_of_a_zip_is_told_once_for_all_that_run_one_function() -> None:
