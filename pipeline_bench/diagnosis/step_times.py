@@ -147,7 +147,8 @@ def beginning(inspection: Inspection, times: StepTimes) -> Beginning | None:
     for stage in reversed(inspection.stages):
         held = _held(inspection, stage)
         if stage.method == "shuffle" and (held is None or held >= FILLING * batches):
-            measured = times.in_a_row is not None and times.in_a_row >= 2 * batches
+            whole = inspection.shuffled_elements is None  # else no trial fills what the shuffle holds as written
+            measured = whole and times.in_a_row is not None and times.in_a_row >= 2 * batches
             return Beginning(stage, batches, wait_ms + step_ms, wait_ms, measured)
     return None
 
@@ -175,7 +176,7 @@ def fed_by(inspection: Inspection, cores: int, times: StepTimes) -> Stage | None
     for stage in inspection.stages:
         # How long a shuffle takes to begin is known of a pass of known length (`beginning`).
         fills = stage.method == "prefetch" or (stage.method == "shuffle" and inspection.cardinality is None)
-        size = _held(inspection, stage)
+        size = _held(inspection, stage, inspection.shuffled_elements if stage.method == "shuffle" else None)
         behind = stage_graph.without(parts, [each.id for each in stage_graph.upstream(inspection, stage)])
         goes_with_step = behind.period_ns <= DEARER_ALONE * step_ms * NS_PER_MS
         if fills and goes_with_step and taken <= (_AUTOTUNED_BATCHES if size is None else size):
@@ -183,12 +184,12 @@ def fed_by(inspection: Inspection, cores: int, times: StepTimes) -> Stage | None
     return None
 
 
-def _held(inspection: Inspection, stage: Stage) -> float | None:
-    """Return how many elements of the sink a stage's buffer holds; None where that is not known."""
+def _held(inspection: Inspection, stage: Stage, most: int | None = None) -> float | None:
+    """Return how many elements of the sink a stage's buffer holds, `most` of its own; None where that is not known."""
     size, cost = stage.arguments.get("buffer_size"), inspection.cost(stage.id)
     if not isinstance(size, int) or size < 0 or cost is None or not cost.elements:
         return None
-    return size / cost.elements
+    return (size if most is None else min(size, most)) / cost.elements
 
 
 def at_the_model(inspection: Inspection, cores: int, times: StepTimes) -> str:

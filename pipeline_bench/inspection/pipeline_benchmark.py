@@ -9,6 +9,7 @@ names.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,10 @@ _NAMES_READ = 64
 _LONGEST_NAME = 4096
 _LONG_FIRST = 3
 """Where the first element takes so many times the time for all of them, it must do."""
+_FILLED_WITHIN_S = 2.0
+"""What each trial may spend on filling the buffers of shuffles: about as long as it then measures."""
+_SHUFFLED_ELEMENTS = 64
+"""What they hold where that takes longer: what an element costs behind a full buffer does not depend on its size."""
 _SETTINGS_EVERY_S = 0.05
 _MOST_SETTINGS = 512
 _SETTINGS = frozenset({"parallelism", "buffer_size"})
@@ -110,14 +115,36 @@ def _repeats_of_data(recipe: Recipe) -> list[int]:
     return [stage.id for stage in recipe.stages if stage.method == "repeat" and stage.id not in beside]
 
 
+def shuffled_elements(recipe: Recipe, whole: Any) -> int | None:
+    """Return the most that shuffles are to hold in the trials; None where their buffers, as written, are filled soon.
+
+    Args:
+        recipe: how the user made the pipeline.
+        whole: the pipeline as written.
+
+    Raises:
+        UserCodeError: the pipeline fails.
+    """
+    if not rebuild.larger_shuffles(recipe.calls.values(), _SHUFFLED_ELEMENTS):
+        return None
+    with user_code.element_errors(), throughput.Deadline(_FILLED_WITHIN_S) as deadline:
+        try:
+            throughput.FlatIterator(whole).take(deadline)
+        except StopIteration:
+            return None
+        except throughput.OutOfTimeError:
+            return _SHUFFLED_ELEMENTS
+    return None
+
+
 def run(
     dataset: Any,
     inspection: Inspection,
     seconds: float,
     scratch: Path,
     alive: Callable[[], None] = lambda: None,
-) -> Inspection:
-    """Take elements for so long, at least one, and return the inspection with what that showed.
+) -> tuple[Inspection, float | None]:
+    """Take elements for so long, at least one.
 
     Args:
         dataset: the pipeline as written.
@@ -125,6 +152,10 @@ def run(
         seconds: how long, from the first element on; it alone where it took very long.
         scratch: where files are this program's own.
         alive: called for every element, as a sign of life.
+
+    Returns:
+        The inspection with what that showed, and the nanoseconds that an element took, the first apart, if there were
+        others.
 
     Raises:
         UserCodeError: it gives no element, or fails.
@@ -144,6 +175,7 @@ def run(
         settings = AutotuneSettings(iterators[0])
         sizes = [describe.nbytes(element)]
         count = 1
+        second_ns = time.perf_counter_ns()
         end_s = time.monotonic() + (seconds if first_ns < _LONG_FIRST * seconds * 1e9 else 0.0)
         while time.monotonic() < end_s and (element := next(iterators[0], None)) is not None:
             user_code.restore_imports()
@@ -152,11 +184,12 @@ def run(
             if len(sizes) < _ELEMENTS_WEIGHED:
                 sizes.append(describe.nbytes(element))
             settings.read()
+        each_ns = (time.perf_counter_ns() - second_ns) / (count - 1) if count > 1 else None
         read_after = disk.bytes_read()
     tuned = settings.tuned(inspection.stages, inspection.sink)
     del settings
     end_aside(iterators)
-    return inspection.model_copy(
+    found = inspection.model_copy(
         update={
             "element_bytes": sum(sizes) / len(sizes),
             "batch_size": batch_size,
@@ -167,6 +200,23 @@ def run(
             "files": tuple(dict.fromkeys((*opened, *named_files(dataset)))),
         }
     )
+    return found, each_ns
+
+
+def with_buffers_filled(inspection: Inspection, each_ns: float) -> Inspection:
+    """Return the inspection with the time until the first element as it would be with all that the shuffles hold.
+
+    Args:
+        inspection: with its costs, where shuffles hold less than as written.
+        each_ns: what an element of the sink takes behind them.
+    """
+    batches = inspection.pass_elements or math.inf
+    first_ns = inspection.first_ns or 0.0
+    for stage in inspection.stages:
+        size, cost = stage.arguments.get("buffer_size"), inspection.cost(stage.id)
+        if stage.method == "shuffle" and isinstance(size, int) and size > 0 and cost is not None and cost.elements:
+            first_ns += each_ns * min(size / cost.elements, batches)
+    return inspection.model_copy(update={"first_ns": first_ns})
 
 
 def _read_for_one(before: int | None, first: int | None, after: int | None, count: int, ended: bool) -> float | None:

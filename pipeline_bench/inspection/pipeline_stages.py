@@ -21,6 +21,10 @@ _STAGES_SHARE = 0.5
 _PYTHON_SHARE, _GRAPH_SHARE = 0.2, 0.1
 """Of the time for inspecting: what looking into the costliest stage may take, where one runs Python, or a graph."""
 _DISK_S = 1.0
+_FEWER_SHUFFLED = (
+    "Filling its shuffles takes too long for a trial, so in the trials each holds {} elements. That changes how long "
+    "the first element of an epoch takes, and not the others."
+)
 
 
 def inspect(
@@ -44,10 +48,16 @@ def inspect(
     Raises:
         UserCodeError: the pipeline gives no element, or fails.
     """
-    end_s = time.monotonic() + limit_s
     whole = rebuild.rebuild(recipe, (), folder("whole")).dataset
+    shuffled = pipeline_benchmark.shuffled_elements(recipe, whole)
+    if shuffled is not None:
+        whole = rebuild.rebuild(recipe, (), folder("shuffled"), shuffled_elements=shuffled).dataset
+        notes = (*inspection.notes, _FEWER_SHUFFLED.format(shuffled))
+        inspection = inspection.model_copy(update={"shuffled_elements": shuffled, "notes": notes})
+    alive()
+    end_s = time.monotonic() + limit_s
     whole_s = min(_WHOLE_S, limit_s * _WHOLE_SHARE)
-    inspection = pipeline_benchmark.run(whole, inspection, whole_s, folder("run"), alive)
+    inspection, each_ns = pipeline_benchmark.run(whole, inspection, whole_s, folder("run"), alive)
     del whole
     stages = composing.with_batches(recipe, splitting.with_splits(recipe))
     inspection = inspection.model_copy(update={"stages": stages})
@@ -62,7 +72,7 @@ def inspect(
     benchmark = StageBenchmark(
         recipe.stages,
         recipe.sink,
-        lambda stage, inputs: rebuild.stage(recipe, stage, inputs, folder(f"stage-{next(numbers)}")),
+        lambda stage, inputs: rebuild.stage(recipe, stage, inputs, folder(f"stage-{next(numbers)}"), shuffled),
         recipe.dataset(recipe.sink).options(),
         max(end_s - lines_s - time.monotonic(), limit_s * _STAGES_SHARE),
         begins,
@@ -70,5 +80,7 @@ def inspect(
     for costs in benchmark.run():
         inspection = inspection.model_copy(update={"costs": costs})
         yield inspection
+    if shuffled is not None and each_ns is not None:
+        inspection = pipeline_benchmark.with_buffers_filled(inspection, each_ns)
     begins()
     yield from python_stages.of_tf_data(recipe, inspection, folder("python"), lines_s, alive)

@@ -29,11 +29,11 @@ History of `schema_version`; every version up to this one can be read:
         part may be `shown`; of a device utilization `window_ms` and `coverage`; of `checked` the `gpu` and
         `windows_at`; of a host its `boot`, and of a merged session's `accelerator`, `cpu` and `cores`; of what hosts
         come to `named` and `shared`; of a script's training `behind`, `epochs`, `in_loop`, `later_fits`,
-        `never_reads_again`, `step` and `steps`, of its data `pass_elements` and `source_bytes`, of a trial's cache
-        `cached_elements`; which `training` of a script a target means, and which dataset `of_loop`; of a verdict
-        `cause`, and of its doubt `likeliest`; of a bottleneck the `doubt`, and whether it `limits`; whether a stage's
-        call is `shared`, and it is `left_early` or `serial`, its `element` as data, the files of an argument as a
-        number, and its `input_shares`, and of a PyDataset's whether it has `epoch_hooks`, and of its function
+        `never_reads_again`, `step` and `steps`, of its data `pass_elements`, `shuffled_elements` and `source_bytes`, of
+        a trial's cache `cached_elements`; which `training` of a script a target means, and which dataset `of_loop`; of
+        a verdict `cause`, and of its doubt `likeliest`; of a bottleneck the `doubt`, and whether it `limits`; whether a
+        stage's call is `shared`, and it is `left_early` or `serial`, its `element` as data, the files of an argument as
+        a number, and its `input_shares`, and of a PyDataset's whether it has `epoch_hooks`, and of its function
         `changes_state`, `costliest`, `costliest_share`, `crops_decoded`, `decoding_share`, `doubles`, `fixed_bytes` and
         `memoizable`; edits that keep its batches, and what a call in it, in a generator or in a map gives, and an edit
         that keeps the samples of batches; of a watched training `steps_a_call`, and of its rows how many `steps` each

@@ -291,7 +291,9 @@ class Inspection(Data):
     element_bytes: float | None = None
     """Mean size of the sink's elements, as far as they were weighed."""
     first_ns: float | None = None
-    """From asking the whole pipeline for its first element to having it."""
+    """From asking the whole pipeline for its first element to having it; computed if `shuffled_elements` is given."""
+    shuffled_elements: int | None = None
+    """The most that a shuffle holds in the trials, where to fill its buffer as written takes too long for one."""
     make_ns: float | None = None
     """How long the user's function took, or their script until its training."""
     training: ScriptTraining | None = None

@@ -251,9 +251,13 @@ class PipelineEngine(Engine):
         if self._task.activity == "ceiling":  # it takes one batch, and any will do
             left_out.append("shuffle")
         self.recorder.doing(REBUILDING)
-        made = rebuild.rebuild(self._recipe, self._task.edits, self.scratch.path, without=left_out)
+        made = self._made_again(self.scratch.path, without=left_out)
         self.recorder.doing()
         return made
+
+    def _made_again(self, folder: Path, **how: Any) -> rebuild.Rebuilt:
+        shuffled = self._task.shuffled_elements
+        return rebuild.rebuild(self._recipe, self._task.edits, folder, shuffled_elements=shuffled, **how)
 
     def _kept(self, read: KerasInput) -> Any:
         """Return the dataset of a PyDataset, with what edits keep of it made first."""
@@ -304,13 +308,13 @@ class PipelineEngine(Engine):
                 "is a first epoch.",
                 cold=True,
             )
-            return rebuild.rebuild(self._recipe, task.edits, self._folder("cold"), without=[*KEEPING]).dataset
+            return self._made_again(self._folder("cold"), without=[*KEEPING]).dataset
         return made.dataset
 
     def _fill_memos(self) -> None:
         """Make a pass over the pipeline, for the calls that the edits memoize."""
         self.recorder.phase("fill")
-        once = rebuild.rebuild(self._recipe, self._task.edits, self._folder("memos"), without=("repeat", "shuffle"))
+        once = self._made_again(self._folder("memos"), without=("repeat", "shuffle"))
         limit_s = self._task.limit_s * _FIRST_FILL_SHARE
         (made,) = throughput.fill([once.dataset], limit_s, self.recorder.heartbeat)
         if made.complete:
@@ -329,7 +333,7 @@ class PipelineEngine(Engine):
         kept = max(1, round(elements * _KEPT_SHARE))
         while True:
             self.recorder.phase("fill")
-            made = rebuild.rebuild(self._recipe, self._task.edits, self._folder(f"part-{kept}"), cached_elements=kept)
+            made = self._made_again(self._folder(f"part-{kept}"), cached_elements=kept)
             passes = throughput.fill(made.caches, end_s - time.monotonic(), self.recorder.heartbeat)
             if all(one.complete for one in passes):
                 within = units.seconds(first_s)

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf  # noqa: TID253
 
 from pipeline_bench.inspection import pipeline_benchmark
-from pipeline_bench.model.pipeline import Inspection
+from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
 from tests.tensorflow import recorded
 
 
@@ -80,7 +80,7 @@ def read_files(folder: Path, seconds: float, passes: int | None) -> float | None
     options = tf.data.Options()  # nothing else than the shuffle reads ahead
     options.experimental_optimization.map_parallelization = False
     options.experimental_optimization.inject_prefetch = False
-    return pipeline_benchmark.run(data.with_options(options), Inspection(), seconds, folder / "scratch").read_bytes
+    return pipeline_benchmark.run(data.with_options(options), Inspection(), seconds, folder / "scratch")[0].read_bytes
 
 
 @pytest.mark.parametrize("passes", [1, None])
@@ -90,3 +90,43 @@ def test_what_fills_a_shuffle_is_not_held_against_the_first_elements(passes: int
 
 def test_of_one_element_behind_a_shuffle_it_is_not_known_what_is_read_for_it(tmp_path: Path) -> None:
     assert read_files(tmp_path, 0.0, None) is None
+
+
+def filled(buffer: int, each_s: float) -> Callable[[], Any]:
+    """Return what makes a pipeline that waits so long for each element that fills its shuffle."""
+
+    def wait(number: Any) -> Any:
+        time.sleep(each_s)
+        return number
+
+    def make() -> Any:
+        data = tf.data.Dataset.range(10_000).map(lambda number: tf.py_function(wait, [number], tf.int64))
+        return data.shuffle(buffer).batch(4)
+
+    return make
+
+
+@pytest.mark.parametrize(("buffer", "each_s", "held"), [(5000, 0.01, 64), (5000, 0.0, None), (60, 0.01, None)])
+def test_shuffles_hold_less_where_to_fill_them_takes_long(
+    buffer: int, each_s: float, held: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline_benchmark, "_FILLED_WITHIN_S", 0.2 if held else 60.0)
+    recipe = recorded.recipe_of(filled(buffer, each_s))
+    assert pipeline_benchmark.shuffled_elements(recipe, recipe.dataset(recipe.sink)) == held
+
+
+def test_what_a_pass_would_begin_with_is_computed_where_shuffles_hold_less() -> None:
+    def first_s(*buffers: int, in_a_pass: int | None = None) -> float | None:
+        shuffles = [
+            Stage(id=at, method="shuffle", inputs=(at - 1,), arguments={"buffer_size": buffer})
+            for at, buffer in enumerate(buffers, 1)
+        ]
+        stages = (Stage(id=0, method="range"), *shuffles)
+        costs = tuple(StageCost(stage=each.id, elements=4.0) for each in stages)
+        looked = Inspection(stages=stages, costs=costs, first_ns=1e9, pass_elements=in_a_pass)
+        first_ns = pipeline_benchmark.with_buffers_filled(looked, 2e6).first_ns
+        return None if first_ns is None else first_ns / 1e9
+
+    assert first_s(4000) == pytest.approx(1 + 1000 * 2e-3)
+    assert first_s(4000, 400) == pytest.approx(1 + 1100 * 2e-3)
+    assert first_s(4000, in_a_pass=50) == pytest.approx(1 + 50 * 2e-3)

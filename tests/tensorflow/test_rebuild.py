@@ -395,3 +395,14 @@ def test_a_ragged_generator_gathers_no_batches(tmp_path: Path) -> None:
     )
     with pytest.raises(PipelineBenchError, match="RaggedTensors cannot be batched"):
         rebuilt(recipe, [BatchInGenerator(generator=0, batch=1)], tmp_path)
+
+
+def test_no_shuffle_holds_more_than_is_asked_for_and_those_that_hold_less_stay_as_written(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    recipe = recipe_of(lambda: tf.data.Dataset.range(500).shuffle(400).shuffle(2))
+    made = rebuild.rebuild(recipe, (), tmp_path, shuffled_elements=8).dataset
+    came = values(made)
+    assert sorted(came) == list(range(500))
+    assert max(number - at for at, number in enumerate(came)) <= 8
+    assert rebuild.rebuild(recipe, (), tmp_path, shuffled_elements=400).dataset is recipe.dataset(recipe.sink)

@@ -446,6 +446,8 @@ def test_a_buffer_that_is_filled_between_the_measured_steps_limits_the_epoch_wit
     ):
         assert found(other).text.startswith("The input is not the limit"), "short, not the buffer's, or of one pass"
     assert found(shuffled(6015.0), in_a_row=200).text.startswith("The input is not the limit"), "the steps have it"
+    smaller = shuffled(6015.0).model_copy(update={"shuffled_elements": 64})
+    assert found(smaller, in_a_row=200) == limit, "and not those of trials whose shuffles hold less"
     assert found(shuffled(6015.0, epochs=1, cache=True)).stage == 1, "nothing is read from the cache"
 
 
@@ -498,6 +500,8 @@ def test_steps_that_a_buffer_filled_before_them_may_have_fed_do_not_prove_that_t
     assert found(buffered(prefetch=-1), in_a_row=40).stage == 1
     unknown = shuffled(6015.0, cardinality=None)
     assert "what shuffle, train.py:13, held" in find(unknown, 2, 15.0, 15.5, 0.4, trains=True, in_a_row=60).text
+    smaller = unknown.model_copy(update={"shuffled_elements": 64})
+    assert "held once" not in find(smaller, 2, 15.0, 15.5, 0.4, trains=True, in_a_row=60).text
     for looked, steps in (
         (buffered(prefetch=200, map_ms=48.0), 60),  # no more than another state of the machine
         (buffered(prefetch=200), 600),  # the buffer would have been empty

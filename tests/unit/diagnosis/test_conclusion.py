@@ -75,7 +75,10 @@ def of_pictures(*methods: str, passes: int | None = None, **shuffle: Any) -> Ins
 @pytest.mark.parametrize(
     ("looked", "text"),
     [
-        (of_pictures("cache"), "cache, train.py:12, would hold about 44.7 GiB in memory, and this machine has 29.8 GiB:"),
+        (
+            of_pictures("cache"),
+            "cache, train.py:12, would hold about 44.7 GiB in memory, and this machine has 29.8 GiB:",
+        ),
         (of_pictures("shuffle", buffer_size=250_000), "shuffle, train.py:12, would hold about 34.9 GiB"),
         (of_pictures("shuffle", buffer_size=10**9), "shuffle, train.py:12, would hold about 44.7 GiB"),
         (of_pictures("repeat", "shuffle", buffer_size=10**6), "shuffle, train.py:13, would hold about 140 GiB"),
