@@ -378,9 +378,9 @@ def _first_fill(inspection: Inspection, begins: Beginning | None) -> str:
     """Return a sentence on the first element if a buffer is filled before it for a good part of a pass; else empty."""
     if begins is None:
         return ""
-    first, each = units.milliseconds(begins.first_ms), units.milliseconds(begins.batch_ms)
-    batches = units.count(begins.batches, "batch", "batches")
-    over = "" if begins.measured else f", which over an epoch of {batches} is {each} for each"
+    first, batches = units.milliseconds(begins.first_ms), units.count(begins.batches, "batch", "batches")
+    of_each = f"which over an epoch of {batches} is {units.milliseconds(begins.batch_ms)} for each"
+    over = "" if begins.measured else f", {of_each if begins.batch_ms else 'and the last of an epoch come from it'}"
     fills = f"{named(begins.shuffle)}, fills its buffer before it returns any"
     return f" Its first element takes {first}: {fills}{over}.{_only_once(inspection)}"
 

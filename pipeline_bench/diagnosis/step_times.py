@@ -123,14 +123,16 @@ class Beginning(NamedTuple):
     """How long the first of them takes."""
     wait_ms: float
     """What that is beyond a usual step."""
+    saved_ms: float
+    """What the last batches of the pass wait less than the measured ones: the buffer has them when its input ends."""
     measured: bool
     """Whether it is in the measured steps: a trial counts a step that begins a pass only behind a whole one, so that
     of two passes in a row one has it."""
 
     @property
     def batch_ms(self) -> float:
-        """What it comes to for each batch of the pass."""
-        return self.wait_ms / self.batches
+        """What both come to for each batch of the pass."""
+        return max(0.0, self.wait_ms - self.saved_ms) / self.batches
 
 
 def beginning(inspection: Inspection, times: StepTimes) -> Beginning | None:
@@ -149,7 +151,8 @@ def beginning(inspection: Inspection, times: StepTimes) -> Beginning | None:
         if stage.method == "shuffle" and (held is None or held >= FILLING * batches):
             whole = inspection.shuffled_elements is None  # else no trial fills what the shuffle holds as written
             measured = whole and times.in_a_row is not None and times.in_a_row >= 2 * batches
-            return Beginning(stage, batches, wait_ms + step_ms, wait_ms, measured)
+            saved_ms = min(batches, held or batches) * (times.wait_ms or 0.0)
+            return Beginning(stage, batches, wait_ms + step_ms, wait_ms, saved_ms, measured)
     return None
 
 
