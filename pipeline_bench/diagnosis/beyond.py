@@ -9,8 +9,10 @@ from typing import NamedTuple, TypeGuard
 from pipeline_bench.analysis.thresholds import EXPLAINED, MOST_GAIN, WORTH_REWRITING
 from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.bottleneck import named
+from pipeline_bench.diagnosis.fixes import short
 from pipeline_bench.diagnosis.fixes.cache_size import size_bytes_of
 from pipeline_bench.diagnosis.stage_graph import Segments
+from pipeline_bench.diagnosis.step_times import Beginning
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.pipeline import Inspection, Stage, UserFunction
@@ -83,6 +85,29 @@ def ideas(
             sentences.append(idea.text if known else f"{idea.text}{bound}")
             bounded.add((idea.stages, idea.share))
     return tuple(sentences)
+
+
+def of_beginning(
+    inspection: Inspection, begins: Beginning | None, step_ms: float | None, gained: float
+) -> Iterator[str]:
+    """Yield the idea to shuffle, or to skip, in front of the maps whose elements a pass begins with.
+
+    Args:
+        inspection: the stages.
+        begins: what each pass begins with; None where that takes little.
+        step_ms: of the pipeline as written, or of a step with a model, behind that.
+        gained: the speed-up of what is proposed, 1 for none.
+    """
+    maps = [] if begins is None else stage_graph.maps_before(inspection, begins.stage)
+    if begins is None or not maps or not step_ms or begins.measured or inspection.once:
+        return
+    most = 1 + begins.batch_ms / step_ms
+    if most >= max(WORTH_REWRITING, _MUCH_MORE * gained):
+        takes = "leaves out what" if begins.stage.method == "skip" else "is filled with what"
+        yield (
+            f"{named(begins.stage)}, {takes} {short(maps[-1])} has made, in each epoch anew. Put it in front of "
+            f"{short(maps[0])}: an epoch would then be at most {units.ratio(most)} as fast."
+        )
 
 
 def overflows(inspection: Inspection, memory_bytes: float) -> Iterator[str]:

@@ -37,7 +37,7 @@ def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
     """
     begins = step_times.unseen_beginning(inspection, times)
     if begins is not None:
-        return _of_filling(inspection, stage_graph.segments_of(inspection, cores), begins, times)
+        return _of_unseen_beginning(inspection, stage_graph.segments_of(inspection, cores), begins, times)
     return _of_steps_within(inspection, cores, times)
 
 
@@ -179,12 +179,12 @@ def _only_once(inspection: Inspection) -> str:
     return " This training has one epoch, so that it waits so only once." * once
 
 
-def _of_filling(inspection: Inspection, parts: Segments, begins: Beginning, times: StepTimes) -> Bottleneck:
-    """Return what is to be said where filling a buffer, which no measured step shows, takes more than these wait.
+def _of_unseen_beginning(inspection: Inspection, parts: Segments, begins: Beginning, times: StepTimes) -> Bottleneck:
+    """Return what is to be said where an epoch's beginning, which no measured step shows, takes more than these wait.
 
-    What costs most in front of the buffer limits the epoch: its cost is what fills it.
+    What costs most in front of the buffer, or the skip, limits the epoch.
     """
-    front = [stage for stage in stage_graph.upstream(inspection, begins.shuffle) if stage.id != begins.shuffle.id]
+    front = [stage for stage in stage_graph.upstream(inspection, begins.stage) if stage.id != begins.stage.id]
     unknown = [each.id for each in front if each.method not in HANDS_ON and each.id not in parts.elapsed_ns]
     late = any(cost.late for cost in map(inspection.cost, unknown) if cost is not None)
     costs_ns = parts.cpu_ns if parts.cores_limit else parts.elapsed_ns
@@ -193,7 +193,7 @@ def _of_filling(inspection: Inspection, parts: Segments, begins: Beginning, time
     element, elements = ("batch", "batches") if inspection.batch_size is not None else ("element", "elements")
     wait, each, step = map(units.milliseconds, (begins.wait_ms, begins.batch_ms, times.as_written_ms))
     text = (
-        f"{named(begins.shuffle)}, fills its buffer before it gives anything: the first {element} of an epoch waits "
+        f"{named(begins.stage)}, {begins.before} anything: the first {element} of an epoch waits "
         f"{wait}, {units.share(share)} of it. Over {units.count(begins.batches, element, elements)} that is {each} for "
         f"each, beside {step} for a step within the epoch; no trial's steps show it.{_only_once(inspection)}"
     )
@@ -259,10 +259,10 @@ def _text(
     if fed is None and as_written_ms is not None and _dearer_alone(parts, stage, as_written_ms):
         alone, whole = units.milliseconds(parts.elapsed_ns[stage.id] / NS_PER_MS), units.milliseconds(as_written_ms)
         threads = ", or it has fewer threads then" * stage_graph.hands_over(stage, inspection.default_parallelised)
-        fed_by = begins is not None and stage in stage_graph.upstream(inspection, begins.shuffle)
+        fed_by = begins is not None and stage in stage_graph.upstream(inspection, begins.stage)
         why = "a full buffer feeds the steps for a while" if fed_by else f"the machine was slower{threads}"
         text += f" Alone it took {alone}, more than the {whole} of the whole pipeline: {why}. Its share is only a hint."
-    return text + _epochs(inspection, parts) + _first_fill(inspection, begins)
+    return text + _epochs(inspection, parts) + _first_element(inspection, begins)
 
 
 def _others(stages: Sequence[Stage]) -> str:
@@ -374,14 +374,14 @@ def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) ->
     }[cause]
 
 
-def _first_fill(inspection: Inspection, begins: Beginning | None) -> str:
+def _first_element(inspection: Inspection, begins: Beginning | None) -> str:
     """Return a sentence on the first element if a buffer is filled before it for a good part of a pass; else empty."""
     if begins is None:
         return ""
     first, batches = units.milliseconds(begins.first_ms), units.count(begins.batches, "batch", "batches")
     of_each = f"which over an epoch of {batches} is {units.milliseconds(begins.batch_ms)} for each"
     over = "" if begins.measured else f", {of_each if begins.batch_ms else 'and the last of an epoch come from it'}"
-    fills = f"{named(begins.shuffle)}, fills its buffer before it returns any"
+    fills = f"{named(begins.stage)}, {begins.before} any"
     return f" Its first element takes {first}: {fills}{over}.{_only_once(inspection)}"
 
 

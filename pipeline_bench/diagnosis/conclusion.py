@@ -286,10 +286,12 @@ def _computed_beside(computes_ms: float | None, ceiling_ms: float | None) -> str
 def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None) -> tuple[str, ...]:
     if diagnosis.inspection is None or nothing_to_gain(session):
         return ()
-    written_ms, ceiling_ms = step_times.mean_ms(session, AS_WRITTEN), step_times.ceiling_ms(session)
+    inspection, times, copy_ms = diagnosis.inspection, step_times.of(session), step_times.copy_ms(session)
+    cores, written_ms, ceiling_ms = session.environment.cores, times.as_written_ms, times.ceiling_ms
     gained = (chosen.gain or 0.0) if chosen is not None else 1.0
-    copy_ms = step_times.copy_ms(session)
-    return beyond.ideas(diagnosis.inspection, session.environment.cores, written_ms, ceiling_ms, gained, copy_ms)
+    ideas = beyond.ideas(inspection, cores, written_ms, ceiling_ms, gained, copy_ms)
+    begins = step_times.beginning(inspection, times)
+    return (*ideas, *beyond.of_beginning(inspection, begins, written_ms, gained))
 
 
 def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -> str:

@@ -114,9 +114,9 @@ def _spread(means_ms: list[float]) -> float:
 
 
 class Beginning(NamedTuple):
-    """What each pass over the data begins with: a shuffle fills its buffer before it gives any element."""
+    """What each pass over the data begins with: a shuffle fills its buffer, or a skip leaves out what was made."""
 
-    shuffle: Stage
+    stage: Stage
     batches: int
     """Elements of the sink in a pass."""
     first_ms: float
@@ -128,6 +128,13 @@ class Beginning(NamedTuple):
     measured: bool
     """Whether it is in the measured steps: a trial counts a step that begins a pass only behind a whole one, so that
     of two passes in a row one has it."""
+
+    @property
+    def before(self) -> str:
+        """What the stage does before its first element, in words that follow its name."""
+        if self.stage.method == "skip":
+            return f"leaves out {units.count(self.stage.ahead or 0, 'element')}, made all the same, before it gives"
+        return "fills its buffer before it gives"
 
     @property
     def batch_ms(self) -> float:
@@ -148,10 +155,11 @@ def beginning(inspection: Inspection, times: StepTimes) -> Beginning | None:
         return None
     for stage in reversed(inspection.stages):
         held = _held(inspection, stage)
-        if stage.method == "shuffle" and (held is None or held >= FILLING * batches):
-            whole = inspection.shuffled_elements is None  # else no trial fills what the shuffle holds as written
+        fills = stage.method == "shuffle" and (held is None or held >= FILLING * batches)
+        if fills or (stage.method == "skip" and held is not None and held >= FILLING * batches):
+            whole = inspection.ahead_elements is None  # else no trial has all of it
             measured = whole and times.in_a_row is not None and times.in_a_row >= 2 * batches
-            saved_ms = min(batches, held or batches) * (times.wait_ms or 0.0)
+            saved_ms = min(batches, held or batches) * (times.wait_ms or 0.0) if fills else 0.0
             return Beginning(stage, batches, wait_ms + step_ms, wait_ms, saved_ms, measured)
     return None
 
@@ -179,7 +187,7 @@ def fed_by(inspection: Inspection, cores: int, times: StepTimes) -> Stage | None
     for stage in inspection.stages:
         # How long a shuffle takes to begin is known of a pass of known length (`beginning`).
         fills = stage.method == "prefetch" or (stage.method == "shuffle" and inspection.cardinality is None)
-        size = _held(inspection, stage, inspection.shuffled_elements if stage.method == "shuffle" else None)
+        size = _held(inspection, stage, inspection.ahead_elements if stage.method == "shuffle" else None)
         behind = stage_graph.without(parts, [each.id for each in stage_graph.upstream(inspection, stage)])
         goes_with_step = behind.period_ns <= DEARER_ALONE * step_ms * NS_PER_MS
         if fills and goes_with_step and taken <= (_AUTOTUNED_BATCHES if size is None else size):
@@ -188,8 +196,9 @@ def fed_by(inspection: Inspection, cores: int, times: StepTimes) -> Stage | None
 
 
 def _held(inspection: Inspection, stage: Stage, most: int | None = None) -> float | None:
-    """Return how many elements of the sink a stage's buffer holds, `most` of its own; None where that is not known."""
-    size, cost = stage.arguments.get("buffer_size"), inspection.cost(stage.id)
+    """Return how many elements of the sink a stage holds, or skips, `most` of its own; None where that is not known."""
+    size = stage.ahead if stage.method == "skip" else stage.arguments.get("buffer_size")
+    cost = inspection.cost(stage.id)
     if not isinstance(size, int) or size < 0 or cost is None or not cost.elements:
         return None
     return (size if most is None else min(size, most)) / cost.elements

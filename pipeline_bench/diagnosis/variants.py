@@ -146,7 +146,7 @@ def _variant(name: str, diagnosis: Diagnosis, run: Run, runtime: Runtime, edits:
         warmup_s=_WARMUP_S,
         fingerprint_batches=_fingerprint_batches(inspection),
         cold=inspection is not None and inspection.cold,
-        shuffled_elements=None if inspection is None else inspection.shuffled_elements,
+        ahead_elements=None if inspection is None else inspection.ahead_elements,
         limit_s=_within(diagnosis.budget_s / _LIMIT_PART, _LIMIT_S),
     )
     return _of_task(name, task, run, runtime)

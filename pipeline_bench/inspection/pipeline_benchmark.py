@@ -24,6 +24,7 @@ from pipeline_bench.model.edits import Remove
 from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage, Tuned
 from pipeline_bench.tfdata import composing, describe, passes, rebuild, throughput
 from pipeline_bench.tfdata.iterators import end_aside
+from pipeline_bench.tfdata.plan import larger_ahead
 from pipeline_bench.tfdata.recipe import Recipe, upstream
 
 _ELEMENTS_WEIGHED = 64
@@ -31,10 +32,10 @@ _NAMES_READ = 64
 _LONGEST_NAME = 4096
 _LONG_FIRST = 3
 """Where the first element takes so many times the time for all of them, it must do."""
-_FILLED_WITHIN_S = 2.0
-"""What each trial may spend on filling the buffers of shuffles: about as long as it then measures."""
-_SHUFFLED_ELEMENTS = 64
-"""What they hold where that takes longer: what an element costs behind a full buffer does not depend on its size."""
+_FIRST_WITHIN_S = 2.0
+"""What each trial may spend on filling the buffers of shuffles, or skipping: about as long as it then measures."""
+_AHEAD_ELEMENTS = 64
+"""What they hold, or leave out, where that takes longer: what an element then costs does not depend on it."""
 _SETTINGS_EVERY_S = 0.05
 _MOST_SETTINGS = 512
 _SETTINGS = frozenset({"parallelism", "buffer_size"})
@@ -115,8 +116,8 @@ def _repeats_of_data(recipe: Recipe) -> list[int]:
     return [stage.id for stage in recipe.stages if stage.method == "repeat" and stage.id not in beside]
 
 
-def shuffled_elements(recipe: Recipe, whole: Any) -> int | None:
-    """Return the most that shuffles are to hold in the trials; None where their buffers, as written, are filled soon.
+def ahead_elements(recipe: Recipe, whole: Any) -> int | None:
+    """Return the most that shuffles hold and skips leave out in the trials; None: as written an element comes soon.
 
     Args:
         recipe: how the user made the pipeline.
@@ -125,15 +126,15 @@ def shuffled_elements(recipe: Recipe, whole: Any) -> int | None:
     Raises:
         UserCodeError: the pipeline fails.
     """
-    if not rebuild.larger_shuffles(recipe.calls.values(), _SHUFFLED_ELEMENTS):
+    if not larger_ahead(recipe.calls.values(), _AHEAD_ELEMENTS):
         return None
-    with user_code.element_errors(), throughput.Deadline(_FILLED_WITHIN_S) as deadline:
+    with user_code.element_errors(), throughput.Deadline(_FIRST_WITHIN_S) as deadline:
         try:
             throughput.FlatIterator(whole).take(deadline)
         except StopIteration:
             return None
         except throughput.OutOfTimeError:
-            return _SHUFFLED_ELEMENTS
+            return _AHEAD_ELEMENTS
     return None
 
 
@@ -203,19 +204,20 @@ def run(
     return found, each_ns
 
 
-def with_buffers_filled(inspection: Inspection, each_ns: float) -> Inspection:
-    """Return the inspection with the time until the first element as it would be with all that the shuffles hold.
+def with_all_ahead(inspection: Inspection, each_ns: float) -> Inspection:
+    """Return the inspection with the time until the first element with all that comes ahead of it as written.
 
     Args:
-        inspection: with its costs, where shuffles hold less than as written.
+        inspection: with its costs, where shuffles hold, or skips leave out, less than as written.
         each_ns: what an element of the sink takes behind them.
     """
     batches = inspection.pass_elements or math.inf
     first_ns = inspection.first_ns or 0.0
     for stage in inspection.stages:
-        size, cost = stage.arguments.get("buffer_size"), inspection.cost(stage.id)
-        if stage.method == "shuffle" and isinstance(size, int) and size > 0 and cost is not None and cost.elements:
-            first_ns += each_ns * min(size / cost.elements, batches)
+        cost, size = inspection.cost(stage.id), stage.ahead
+        if cost is not None and cost.elements and size:
+            of_sink = size / cost.elements
+            first_ns += each_ns * (min(of_sink, batches) if stage.method == "shuffle" else of_sink)
     return inspection.model_copy(update={"first_ns": first_ns})
 
 

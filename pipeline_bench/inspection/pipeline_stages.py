@@ -21,9 +21,10 @@ _STAGES_SHARE = 0.5
 _PYTHON_SHARE, _GRAPH_SHARE = 0.2, 0.1
 """Of the time for inspecting: what looking into the costliest stage may take, where one runs Python, or a graph."""
 _DISK_S = 1.0
-_FEWER_SHUFFLED = (
-    "Filling its shuffles takes too long for a trial, so in the trials each holds {} elements. That changes how long "
-    "the first element of an epoch takes, and not the others."
+_LESS_AHEAD = (
+    "What comes ahead of its first element takes too long for a trial, so in the trials its shuffles hold, and its "
+    "skips leave out, {} elements at the most. That changes how long the first element of an epoch takes, and not the "
+    "others."
 )
 
 
@@ -49,11 +50,11 @@ def inspect(
         UserCodeError: the pipeline gives no element, or fails.
     """
     whole = rebuild.rebuild(recipe, (), folder("whole")).dataset
-    shuffled = pipeline_benchmark.shuffled_elements(recipe, whole)
-    if shuffled is not None:
-        whole = rebuild.rebuild(recipe, (), folder("shuffled"), shuffled_elements=shuffled).dataset
-        notes = (*inspection.notes, _FEWER_SHUFFLED.format(shuffled))
-        inspection = inspection.model_copy(update={"shuffled_elements": shuffled, "notes": notes})
+    ahead = pipeline_benchmark.ahead_elements(recipe, whole)
+    if ahead is not None:
+        whole = rebuild.rebuild(recipe, (), folder("ahead"), ahead_elements=ahead).dataset
+        notes = (*inspection.notes, _LESS_AHEAD.format(ahead))
+        inspection = inspection.model_copy(update={"ahead_elements": ahead, "notes": notes})
     alive()
     end_s = time.monotonic() + limit_s
     whole_s = min(_WHOLE_S, limit_s * _WHOLE_SHARE)
@@ -72,7 +73,7 @@ def inspect(
     benchmark = StageBenchmark(
         recipe.stages,
         recipe.sink,
-        lambda stage, inputs: rebuild.stage(recipe, stage, inputs, folder(f"stage-{next(numbers)}"), shuffled),
+        lambda stage, inputs: rebuild.stage(recipe, stage, inputs, folder(f"stage-{next(numbers)}"), ahead),
         recipe.dataset(recipe.sink).options(),
         max(end_s - lines_s - time.monotonic(), limit_s * _STAGES_SHARE),
         begins,
@@ -80,7 +81,7 @@ def inspect(
     for costs in benchmark.run():
         inspection = inspection.model_copy(update={"costs": costs})
         yield inspection
-    if shuffled is not None and each_ns is not None:
-        inspection = pipeline_benchmark.with_buffers_filled(inspection, each_ns)
+    if ahead is not None and each_ns is not None:
+        inspection = pipeline_benchmark.with_all_ahead(inspection, each_ns)
     begins()
     yield from python_stages.of_tf_data(recipe, inspection, folder("python"), lines_s, alive)

@@ -29,7 +29,7 @@ History of `schema_version`; every version up to this one can be read:
         part may be `shown`; of a device utilization `window_ms` and `coverage`; of `checked` the `gpu` and
         `windows_at`; of a host its `boot`, and of a merged session's `accelerator`, `cpu` and `cores`; of what hosts
         come to `named` and `shared`; of a script's training `behind`, `epochs`, `in_loop`, `later_fits`,
-        `never_reads_again`, `step` and `steps`, of its data `pass_elements`, `shuffled_elements` and `source_bytes`, of
+        `never_reads_again`, `step` and `steps`, of its data `pass_elements`, `ahead_elements` and `source_bytes`, of
         a trial's cache `cached_elements`; which `training` of a script a target means, and which dataset `of_loop`; of
         a verdict `cause`, and of its doubt `likeliest`; of a bottleneck the `doubt`, and whether it `limits`; whether a
         stage's call is `shared`, and it is `left_early` or `serial`, its `element` as data, the files of an argument as

@@ -195,6 +195,15 @@ class Stage(Data):
         listed = (each for each in self.with_inner() if each.method == "list_files")
         return any(each.arguments.get("shuffle") is not False for each in listed)
 
+    @property
+    def ahead(self) -> int | None:
+        """How many elements come in before it gives the first: a shuffle holds them, a skip leaves them out.
+
+        None of another stage, and where that is not known.
+        """
+        given = self.arguments.get({"shuffle": "buffer_size", "skip": "count"}.get(self.method, ""))
+        return given if isinstance(given, int) and given > 0 else None
+
     def with_inner(self) -> Iterator[Stage]:
         """Yield the stage, then all that its function builds, outer ones first."""
         yield self
@@ -291,9 +300,9 @@ class Inspection(Data):
     element_bytes: float | None = None
     """Mean size of the sink's elements, as far as they were weighed."""
     first_ns: float | None = None
-    """From asking the whole pipeline for its first element to having it; computed if `shuffled_elements` is given."""
-    shuffled_elements: int | None = None
-    """The most that a shuffle holds in the trials, where to fill its buffer as written takes too long for one."""
+    """From asking the whole pipeline for its first element to having it; computed if `ahead_elements` is given."""
+    ahead_elements: int | None = None
+    """The most that a shuffle holds, or a skip leaves out, in trials, where as written the first element comes late."""
     make_ns: float | None = None
     """How long the user's function took, or their script until its training."""
     training: ScriptTraining | None = None

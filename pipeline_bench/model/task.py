@@ -42,7 +42,7 @@ class Task(Data):
     fingerprint_batches: int = FINGERPRINT_BATCHES  # of what is no tf.data pipeline, the first ones
     cold: bool = False
     """Leave the pipeline's own caches out, which is what a first epoch costs; where they cannot be filled in time."""
-    shuffled_elements: int | None = None
-    """The most that a shuffle holds; None: as written. What it costs for an element is the same."""
+    ahead_elements: int | None = None
+    """The most that a shuffle holds, or a skip leaves out; None: as written. Later elements cost the same."""
     limit_s: float = 20.0
     """The most time for inspecting, for filling a cache, or for a fingerprint; what was found by then is sent."""

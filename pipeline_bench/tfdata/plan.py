@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import AUTOTUNE, TAKE_ANY, Value
 from pipeline_bench.tfdata import composing, service_cluster, splitting
 from pipeline_bench.tfdata.public_api import Invocation, entries, replaced
 from pipeline_bench.tfdata.recipe import Call, Recipe
+
+AnyCall = TypeVar("AnyCall", bound=Invocation)
+"""A call as it was recorded, or one of a plan."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,19 @@ class Node(Invocation):
         """Return the node with one input replaced by another."""
         args, kwargs = replaced((self.args, self.kwargs), Ref, lambda ref: Ref(new) if ref.id == old else ref)
         return replace(self, args=args, kwargs=kwargs, changed=True)
+
+
+def larger_ahead(calls: Iterable[AnyCall], elements: int) -> list[AnyCall]:
+    """Return the shuffles and skips among calls that hold, or leave out, more elements than so many, or perhaps do."""
+    found = []
+    for call in calls:
+        if call.method in ("shuffle", "skip"):
+            given = call.given()
+            size = composing.static(given.get("buffer_size" if call.method == "shuffle" else "count"))
+            # All of them are asked for by a negative number, and left out by one: that has no later ones.
+            if size is None or size > elements or (size < 0 and call.method == "shuffle"):
+                found.append(call)
+    return found
 
 
 class CallPlan:
@@ -157,6 +173,20 @@ class CallPlan:
         self.redirect(before, new)
         self.nodes[new] = node
         self._behind[before] = new
+
+    def limit_ahead(self, elements: int | None) -> None:
+        """Have shuffles hold, and skips leave out, so many elements at the most; None: as many as the user wrote.
+
+        What a skip gives then has as many elements as before, where that is known.
+        """
+        if elements is None:
+            return
+        for node in larger_ahead(self.nodes.values(), elements):
+            if node.method == "shuffle":
+                self.put(node.setting(buffer_size=elements))
+                continue
+            count = int(node.recorded.result.cardinality()) if node.recorded is not None else -1
+            self.put(replace(node.setting(count=elements), take=count if count >= 0 else None))
 
     def take_out(self, number: int) -> Node:
         """Leave a node out: what took its dataset takes its input's."""

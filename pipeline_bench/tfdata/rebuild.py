@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError
@@ -27,11 +27,9 @@ from pipeline_bench.model.edits import Edit, MoveBefore
 from pipeline_bench.model.element_flow import never_full
 from pipeline_bench.tfdata import composing, dataflow, subsample
 from pipeline_bench.tfdata.plan import CallPlan, Node, Ref
-from pipeline_bench.tfdata.public_api import Entry, Invocation, Run, intercepted, replaced
+from pipeline_bench.tfdata.public_api import Entry, Run, intercepted, replaced
 from pipeline_bench.tfdata.recipe import Call, Recipe, writes_files
 
-AnyCall = TypeVar("AnyCall", bound=Invocation)
-"""A call as it was recorded, or one of a plan."""
 _ORDER_SEED = 20_011
 """The global seed while stages that only decide an order are made: the same for every seed of a fingerprint."""
 _DECIDE_ORDER = ("shuffle", "list_files", "sample_from_datasets", "rejection_resample")
@@ -57,7 +55,7 @@ def rebuild(
     cached_elements: int | None = None,
     *,
     without: Collection[str] = (),
-    shuffled_elements: int | None = None,
+    ahead_elements: int | None = None,
 ) -> Rebuilt:
     """Return the pipeline with the edits.
 
@@ -68,7 +66,7 @@ def rebuild(
         cached_elements: how many elements an inserted cache keeps, which it then repeats; all of them where None.
         without: methods of the user's own calls to leave out: ``cache`` (but one that is never full) for a first epoch,
             ``shuffle`` where any batch will do, and its buffer need not be filled.
-        shuffled_elements: the most that a shuffle's buffer holds; None: as written.
+        ahead_elements: the most that a shuffle holds, or a skip leaves out; None: as written.
 
     Raises:
         PipelineBenchError: an edit does not fit, or a stage does not take what it gives it; the message has the reason.
@@ -80,35 +78,21 @@ def rebuild(
         stays_partial = stage.method in KEEPING and never_full(recipe.stages, stage)
         if stage.method in without and stage.id in plan.nodes and not stays_partial:
             plan.take_out(stage.id)
-    _shuffle_less(plan, shuffled_elements)
+    plan.limit_ahead(ahead_elements)
     maker = _Maker(plan, scratch, cached_elements=cached_elements)
     return Rebuilt(_finished(plan, maker.dataset(plan.sink)), tuple(maker.caches), tuple(maker.filled))
 
 
-def _shuffle_less(plan: CallPlan, elements: int | None) -> None:
-    if elements is not None:
-        for node in larger_shuffles(plan.nodes.values(), elements):
-            plan.put(node.setting(buffer_size=elements))
-
-
-def larger_shuffles(calls: Iterable[AnyCall], elements: int) -> list[AnyCall]:
-    """Return the shuffles among calls whose buffer holds more than so many elements, or perhaps does."""
-    sizes = ((each, composing.static(each.given().get("buffer_size"))) for each in calls if each.method == "shuffle")
-    return [each for each, size in sizes if size is None or not 0 < size <= elements]
-
-
-def stage(
-    recipe: Recipe, number: int, inputs: Sequence[Any], scratch: Path, shuffled_elements: int | None = None
-) -> Any:
+def stage(recipe: Recipe, number: int, inputs: Sequence[Any], scratch: Path, ahead_elements: int | None = None) -> Any:
     """Return the dataset of one stage upon other datasets, in the order of `Stage.inputs`; a source takes none.
 
-    A shuffle holds `shuffled_elements` at the most.
+    A shuffle holds, and a skip leaves out, `ahead_elements` at the most.
 
     Raises:
         PipelineBenchError: it does not take them, or there are more or fewer of them.
     """
     plan = CallPlan(recipe)
-    _shuffle_less(plan, shuffled_elements)
+    plan.limit_ahead(ahead_elements)
     node = plan.node(number)
     if len(inputs) != len(node.inputs):
         raise PipelineBenchError(f"{node.label} has {len(node.inputs)} inputs, not {len(inputs)}")
@@ -121,7 +105,9 @@ def up_to(recipe: Recipe, number: int, scratch: Path) -> Any:
     return _Maker(CallPlan(recipe), scratch).dataset(number)
 
 
-def subsampled(recipe: Recipe, edits: Iterable[Edit], scratch: Path, seed: int) -> Any:
+def subsampled(
+    recipe: Recipe, edits: Iterable[Edit], scratch: Path, seed: int, ahead_elements: int | None = None
+) -> Any:
     """Return the pipeline with the edits on a small part of the input, the same part whatever the edits.
 
     Every stage is made again. Stages that decide an order (`shuffle`, `list_files`, …) decide it alike in every process
@@ -136,6 +122,7 @@ def subsampled(recipe: Recipe, edits: Iterable[Edit], scratch: Path, seed: int) 
     for edit in edits:
         if isinstance(edit, MoveBefore):
             _check_filter(recipe, edit)
+    plan.limit_ahead(ahead_elements)
     subsample.shrink(plan)
     for edit in edits:
         edit.apply(plan)

@@ -256,8 +256,8 @@ class PipelineEngine(Engine):
         return made
 
     def _made_again(self, folder: Path, **how: Any) -> rebuild.Rebuilt:
-        shuffled = self._task.shuffled_elements
-        return rebuild.rebuild(self._recipe, self._task.edits, folder, shuffled_elements=shuffled, **how)
+        ahead = self._task.ahead_elements
+        return rebuild.rebuild(self._recipe, self._task.edits, folder, ahead_elements=ahead, **how)
 
     def _kept(self, read: KerasInput) -> Any:
         """Return the dataset of a PyDataset, with what edits keep of it made first."""
@@ -356,7 +356,7 @@ class PipelineEngine(Engine):
                 return self._read.subsampled(edits, seed, task.fingerprint_batches)
             self._memos.use(edits, afresh=True)
             folder = self._folder(f"fingerprint-{len(edits)}-{next(numbers)}")
-            return rebuild.subsampled(self._recipe, edits, folder, seed)
+            return rebuild.subsampled(self._recipe, edits, folder, seed, task.ahead_elements)
 
         if recorder.step_s > task.limit_s:
             took = units.seconds(recorder.step_s)

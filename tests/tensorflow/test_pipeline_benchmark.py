@@ -110,9 +110,9 @@ def filled(buffer: int, each_s: float) -> Callable[[], Any]:
 def test_shuffles_hold_less_where_to_fill_them_takes_long(
     buffer: int, each_s: float, held: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline_benchmark, "_FILLED_WITHIN_S", 0.2 if held else 60.0)
+    monkeypatch.setattr(pipeline_benchmark, "_FIRST_WITHIN_S", 0.2 if held else 60.0)
     recipe = recorded.recipe_of(filled(buffer, each_s))
-    assert pipeline_benchmark.shuffled_elements(recipe, recipe.dataset(recipe.sink)) == held
+    assert pipeline_benchmark.ahead_elements(recipe, recipe.dataset(recipe.sink)) == held
 
 
 def test_what_a_pass_would_begin_with_is_computed_where_shuffles_hold_less() -> None:
@@ -124,9 +124,12 @@ def test_what_a_pass_would_begin_with_is_computed_where_shuffles_hold_less() -> 
         stages = (Stage(id=0, method="range"), *shuffles)
         costs = tuple(StageCost(stage=each.id, elements=4.0) for each in stages)
         looked = Inspection(stages=stages, costs=costs, first_ns=1e9, pass_elements=in_a_pass)
-        first_ns = pipeline_benchmark.with_buffers_filled(looked, 2e6).first_ns
+        first_ns = pipeline_benchmark.with_all_ahead(looked, 2e6).first_ns
         return None if first_ns is None else first_ns / 1e9
 
     assert first_s(4000) == pytest.approx(1 + 1000 * 2e-3)
     assert first_s(4000, 400) == pytest.approx(1 + 1100 * 2e-3)
     assert first_s(4000, in_a_pass=50) == pytest.approx(1 + 50 * 2e-3)
+    skips = Stage(id=0, method="skip", arguments={"count": 400})
+    looked = Inspection(stages=(skips,), costs=(StageCost(stage=0, elements=4.0),), first_ns=1e9, pass_elements=5)
+    assert pipeline_benchmark.with_all_ahead(looked, 2e6).first_ns == pytest.approx(1e9 + 100 * 2e6)

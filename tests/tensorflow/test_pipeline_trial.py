@@ -382,15 +382,15 @@ def test_a_pipeline_whose_shuffle_takes_minutes_to_fill_is_looked_at_and_measure
     run_task: RunTask,
 ) -> None:
     looked = of(Inspected, run_task("make_mixed", "inspect", limit_s=10))[-1].inspection
-    held = looked.shuffled_elements
+    held = looked.ahead_elements
     assert held == 64
     assert looked.first_ns is not None
     assert looked.first_ns > 100e9, "10,000 batches of ten elements of 2 ms, on two threads at the most"
-    assert any("each holds 64 elements" in note for note in looked.notes)
+    assert any("64 elements at the most" in note for note in looked.notes)
     assert [cost.reason for cost in looked.costs] == [None] * 4
     edits = (InsertAfter(stage=1, method="cache"),)
     for changed in ((), edits):
-        assert steps(run_task("make_mixed", "drain", edits=changed, limit_s=2, shuffled_elements=held)) == 25
+        assert steps(run_task("make_mixed", "drain", edits=changed, limit_s=2, ahead_elements=held)) == 25
 
 
 def test_a_cache_is_filled_before_the_steps(run_task: RunTask) -> None:

@@ -401,8 +401,25 @@ def test_no_shuffle_holds_more_than_is_asked_for_and_those_that_hold_less_stay_a
     import tensorflow as tf
 
     recipe = recipe_of(lambda: tf.data.Dataset.range(500).shuffle(400).shuffle(2))
-    made = rebuild.rebuild(recipe, (), tmp_path, shuffled_elements=8).dataset
+    made = rebuild.rebuild(recipe, (), tmp_path, ahead_elements=8).dataset
     came = values(made)
     assert sorted(came) == list(range(500))
     assert max(number - at for at, number in enumerate(came)) <= 8
-    assert rebuild.rebuild(recipe, (), tmp_path, shuffled_elements=400).dataset is recipe.dataset(recipe.sink)
+    assert rebuild.rebuild(recipe, (), tmp_path, ahead_elements=400).dataset is recipe.dataset(recipe.sink)
+
+
+def test_a_skip_leaves_out_no_more_than_is_asked_for_and_gives_as_many_elements_as_before(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    def shifted(number: Any) -> Any:
+        return number + 1
+
+    def made(ahead: int, *edits: Edit) -> Any:
+        return values(rebuild.rebuild(recipe, edits, tmp_path, ahead_elements=ahead).dataset)
+
+    recipe = recipe_of(lambda: tf.data.Dataset.range(100).map(shifted).skip(90))
+    assert made(4) == list(range(5, 15))
+    assert made(4, MoveBefore(stage=2, other=1)) == list(range(5, 15))
+    assert made(90) == list(range(91, 101))
+    header = recipe_of(lambda: tf.data.Dataset.range(100).filter(lambda number: number < 50).skip(10).skip(-1))
+    assert values(rebuild.rebuild(header, (), tmp_path, ahead_elements=4).dataset) == []

@@ -446,9 +446,27 @@ def test_a_buffer_that_is_filled_between_the_measured_steps_limits_the_epoch_wit
     ):
         assert found(other).text.startswith("The input is not the limit"), "short, not the buffer's, or of one pass"
     assert found(shuffled(6015.0), in_a_row=200).text.startswith("The input is not the limit"), "the steps have it"
-    smaller = shuffled(6015.0).model_copy(update={"shuffled_elements": 64})
+    smaller = shuffled(6015.0).model_copy(update={"ahead_elements": 64})
     assert found(smaller, in_a_row=200) == limit, "and not those of trials whose shuffles hold less"
     assert found(shuffled(6015.0, epochs=1, cache=True)).stage == 1, "nothing is read from the cache"
+
+
+def skipping(count: int, first_ms: float) -> Inspection:
+    """As `shuffled`, with a skip in the place of the shuffle."""
+    looked = shuffled(first_ms)
+    stages = [each if each.id != 3 else stage(3, "skip", 2, count=count) for each in looked.stages]
+    return looked.model_copy(update={"stages": tuple(stages)})
+
+
+def test_what_is_made_only_to_be_left_out_limits_the_epoch_and_is_to_be_left_out_before() -> None:
+    found = find(skipping(6400, 6015.0), 2, 15.0, 15.5, 0.4, 0.3, 120, trains=True, in_a_row=60)
+    assert found.stage == 1
+    assert found.text.startswith(
+        "map(load), train.py:11, limits an epoch: skip, train.py:13, leaves out 6400 elements, made all the same, "
+        "before it gives anything: the first batch of an epoch waits 6.00 s"
+    )
+    few = find(skipping(640, 6015.0), 2, 15.0, 15.5, 0.4, 0.3, 120, trains=True, in_a_row=60)
+    assert few.text.startswith("The input is not the limit"), "that takes no such time"
 
 
 def test_what_fills_a_buffer_is_not_named_while_a_stage_in_front_of_it_was_not_measured() -> None:
@@ -465,7 +483,7 @@ def test_a_buffer_whose_filling_takes_less_than_the_steps_wait_is_told_beside_wh
     assert found.stage == 1
     assert found.text.startswith("map(load), train.py:11, takes 75 % of the time between two batches")
     assert found.text.endswith(
-        "Its first element takes 1.04 s: shuffle, train.py:13, fills its buffer before it returns any, and the last of "
+        "Its first element takes 1.04 s: shuffle, train.py:13, fills its buffer before it gives any, and the last of "
         "an epoch come from it."
     )
     quarter = find(shuffled(1040.0, buffer_size=800), 2, 40.0, 30.0, 9.0, 9.0, 60, trains=True, in_a_row=60)
@@ -502,7 +520,7 @@ def test_steps_that_a_buffer_filled_before_them_may_have_fed_do_not_prove_that_t
     assert found(buffered(prefetch=-1), in_a_row=40).stage == 1
     unknown = shuffled(6015.0, cardinality=None)
     assert "what shuffle, train.py:13, held" in find(unknown, 2, 15.0, 15.5, 0.4, trains=True, in_a_row=60).text
-    smaller = unknown.model_copy(update={"shuffled_elements": 64})
+    smaller = unknown.model_copy(update={"ahead_elements": 64})
     assert "held once" not in find(smaller, 2, 15.0, 15.5, 0.4, trains=True, in_a_row=60).text
     for looked, steps in (
         (buffered(prefetch=200, map_ms=48.0), 60),  # no more than another state of the machine

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from pipeline_bench.diagnosis import attempt_statistics, beyond, conclusion, stage_graph
+from pipeline_bench.diagnosis.step_times import Beginning
 from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
 from pipeline_bench.model.edits import Edit, InsertAfter, SetArgument
@@ -102,6 +103,23 @@ def test_a_shuffle_of_what_a_cache_holds_is_told_with_that_and_what_is_not_read_
     assert list(beyond.overflows(of_pictures("cache", passes=3), 32e9)) != []
     part = ScriptTraining(line="train.py:9", steps=5_000)
     assert list(beyond.overflows(both.model_copy(update={"training": part}), 32e9)) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "takes"), [("skip", "leaves out what load has made"), ("shuffle", "is filled with what load has made")]
+)
+def test_a_shuffle_or_a_skip_that_a_pass_begins_with_is_to_stand_in_front_of_the_maps(method: str, takes: str) -> None:
+    def told(*ahead: str, gained: float = 1.0, measured: bool = False, passes: int | None = None) -> list[str]:
+        looked = of_pictures(*ahead, method, passes=passes)
+        begins = Beginning(looked.stages[-2], 100, 6_020.0, 6_000.0, 1_000.0, measured)
+        return list(beyond.of_beginning(looked, begins, 20.0, gained))
+
+    (text,) = told()
+    assert text == (
+        f"{method}, train.py:12, {takes}, in each epoch anew. Put it in front of load: an epoch would then be at most "
+        "3.50× as fast."
+    )
+    assert told(measured=True) == told(gained=3.0) == told(passes=1) == told("batch") == []
 
 
 def test_what_would_help_the_inputs_of_a_zip_is_told_once_for_all_that_run_one_function() -> None:
