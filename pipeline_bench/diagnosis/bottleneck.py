@@ -380,7 +380,8 @@ def _first_element(inspection: Inspection, begins: Beginning | None) -> str:
         return ""
     first, batches = units.milliseconds(begins.first_ms), units.count(begins.batches, "batch", "batches")
     of_each = f"which over an epoch of {batches} is {units.milliseconds(begins.batch_ms)} for each"
-    over = "" if begins.measured else f", {of_each if begins.batch_ms else 'and the last of an epoch come from it'}"
+    over = f", {of_each if begins.batch_ms else 'and the last of an epoch come from it'}"
+    over *= not begins.measured and begins.batches > 0
     fills = f"{named(begins.stage)}, {begins.before} any"
     return f" Its first element takes {first}: {fills}{over}.{_only_once(inspection)}"
 

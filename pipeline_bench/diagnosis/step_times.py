@@ -118,7 +118,7 @@ class Beginning(NamedTuple):
 
     stage: Stage
     batches: int
-    """Elements of the sink in a pass."""
+    """Elements of the sink in a pass; 0 where that is not known."""
     first_ms: float
     """How long the first of them takes."""
     wait_ms: float
@@ -139,7 +139,7 @@ class Beginning(NamedTuple):
     @property
     def batch_ms(self) -> float:
         """What both come to for each batch of the pass."""
-        return max(0.0, self.wait_ms - self.saved_ms) / self.batches
+        return max(0.0, self.wait_ms - self.saved_ms) / self.batches if self.batches else 0.0
 
 
 def beginning(inspection: Inspection, times: StepTimes) -> Beginning | None:
@@ -149,19 +149,30 @@ def beginning(inspection: Inspection, times: StepTimes) -> Beginning | None:
     """
     batches, step_ms = max(0, inspection.cardinality or 0), times.as_written_ms or 0.0
     wait_ms = (inspection.first_ns or 0.0) / NS_PER_MS - step_ms
-    if batches * step_ms <= 0 or wait_ms < FILLING * batches * step_ms:
+    late = inspection.ahead_elements is not None
+    if not step_ms or not (batches or late) or wait_ms < FILLING * batches * step_ms:
         return None
     if any(stage.method in KEEPING for stage in inspection.stages) and not inspection.once:
         return None
-    for stage in reversed(inspection.stages):
-        held = _held(inspection, stage)
-        fills = stage.method == "shuffle" and (held is None or held >= FILLING * batches)
-        if fills or (stage.method == "skip" and held is not None and held >= FILLING * batches):
-            whole = inspection.ahead_elements is None  # else no trial has all of it
-            measured = whole and times.in_a_row is not None and times.in_a_row >= 2 * batches
-            saved_ms = min(batches, held or batches) * (times.wait_ms or 0.0) if fills else 0.0
-            return Beginning(stage, batches, wait_ms + step_ms, wait_ms, saved_ms, measured)
-    return None
+    stage = next((each for each in reversed(inspection.stages) if _begins_with(inspection, each, batches)), None)
+    if stage is None:
+        return None
+    measured = not late and times.in_a_row is not None and times.in_a_row >= 2 * batches
+    held = min(batches, _held(inspection, stage) or batches) if stage.method == "shuffle" else 0.0
+    return Beginning(stage, batches, wait_ms + step_ms, wait_ms, held * (times.wait_ms or 0.0), measured)
+
+
+def _begins_with(inspection: Inspection, stage: Stage, batches: int) -> bool:
+    """Return whether what a stage holds, or leaves out, is a good part of a pass of so many batches.
+
+    Of a pass of unknown length (0), whether it is more than in the trials.
+    """
+    if stage.method not in ("shuffle", "skip"):
+        return False
+    held = _held(inspection, stage)
+    if held is None:
+        return stage.method == "shuffle"
+    return held >= FILLING * batches if batches else (stage.ahead or 0) > (inspection.ahead_elements or 0)
 
 
 def unseen_beginning(inspection: Inspection, times: StepTimes) -> Beginning | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pipeline_bench.diagnosis import stage_graph
@@ -486,6 +488,11 @@ def test_a_buffer_whose_filling_takes_less_than_the_steps_wait_is_told_beside_wh
         "Its first element takes 1.04 s: shuffle, train.py:13, fills its buffer before it gives any, and the last of "
         "an epoch come from it."
     )
+    generated: dict[str, Any] = {"cardinality": None, "ahead_elements": 64}
+    told = find(shuffled(6015.0, **generated), 2, 40.0, 5.0, 35.0, 35.0, 60, trains=True, in_a_row=60).text
+    assert told.endswith("Its first element takes 6.01 s: shuffle, train.py:13, fills its buffer before it gives any.")
+    few = find(shuffled(6015.0, buffer_size=64, **generated), 2, 40.0, 5.0, 35.0, 35.0, 60, trains=True, in_a_row=60)
+    assert "fills its buffer" not in few.text
     quarter = find(shuffled(1040.0, buffer_size=800), 2, 40.0, 30.0, 9.0, 9.0, 60, trains=True, in_a_row=60)
     assert quarter.text.endswith("which over an epoch of 100 batches is 7.75 ms for each.")
 
