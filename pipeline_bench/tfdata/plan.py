@@ -6,16 +6,13 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import AUTOTUNE, TAKE_ANY, Value
 from pipeline_bench.tfdata import composing, service_cluster, splitting
 from pipeline_bench.tfdata.public_api import Invocation, entries, replaced
 from pipeline_bench.tfdata.recipe import Call, Recipe
-
-AnyCall = TypeVar("AnyCall", bound=Invocation)
-"""A call as it was recorded, or one of a plan."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +83,17 @@ class Node(Invocation):
         return replace(self, args=args, kwargs=kwargs, changed=True)
 
 
-def larger_ahead(calls: Iterable[AnyCall], elements: int) -> list[AnyCall]:
-    """Return the shuffles and skips among calls that hold, or leave out, more elements than so many, or perhaps do."""
+def larger_ahead(calls: Iterable[Call], elements: int) -> list[Call]:
+    """Return the shuffles and skips among recorded calls that hold, or leave out, more elements than so many.
+
+    Those whose number is not known are among them, and the shuffles that a user's function makes within a call.
+    """
     found = []
     for call in calls:
+        found += [each for each in larger_ahead(call.inner, elements) if each.method == "shuffle"]
         if call.method in ("shuffle", "skip"):
-            given = call.given()
-            size = composing.static(given.get("buffer_size" if call.method == "shuffle" else "count"))
-            # All of them are asked for by a negative number, and left out by one: that has no later ones.
+            size = composing.static(call.given().get("buffer_size" if call.method == "shuffle" else "count"))
+            # A negative number is all of them: a shuffle waits for these, and behind a skip nothing comes.
             if size is None or size > elements or (size < 0 and call.method == "shuffle"):
                 found.append(call)
     return found
@@ -181,12 +181,12 @@ class CallPlan:
         """
         if elements is None:
             return
-        for node in larger_ahead(self.nodes.values(), elements):
-            if node.method == "shuffle":
-                self.put(node.setting(buffer_size=elements))
+        for call in larger_ahead((node.recorded for node in self.nodes.values() if node.recorded), elements):
+            if call.method == "shuffle":
+                self.set_argument(call.id, "buffer_size", elements)
                 continue
-            count = int(node.recorded.result.cardinality()) if node.recorded is not None else -1
-            self.put(replace(node.setting(count=elements), take=count if count >= 0 else None))
+            count = int(call.result.cardinality())
+            self.put(replace(self.node(call.id).setting(count=elements), take=count if count >= 0 else None))
 
     def take_out(self, number: int) -> Node:
         """Leave a node out: what took its dataset takes its input's."""

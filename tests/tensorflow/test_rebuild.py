@@ -423,3 +423,15 @@ def test_a_skip_leaves_out_no_more_than_is_asked_for_and_gives_as_many_elements_
     assert made(90) == list(range(91, 101))
     header = recipe_of(lambda: tf.data.Dataset.range(100).filter(lambda number: number < 50).skip(10).skip(-1))
     assert values(rebuild.rebuild(header, (), tmp_path, ahead_elements=4).dataset) == []
+
+
+def test_a_shuffle_within_a_users_function_holds_no_more_than_is_asked_for_either(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    def opened(number: Any) -> Any:
+        return tf.data.Dataset.range(number, number + 300).shuffle(250)
+
+    recipe = recipe_of(lambda: tf.data.Dataset.range(0, 900, 300).flat_map(opened))
+    came = values(rebuild.rebuild(recipe, (), tmp_path, ahead_elements=8).dataset)
+    assert sorted(came) == list(range(900))
+    assert max(number - at for at, number in enumerate(came)) <= 8

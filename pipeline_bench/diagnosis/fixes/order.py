@@ -180,6 +180,20 @@ def fuse(inspection: Inspection, context: Context) -> Iterator[Fix]:
             yield fix(f"{len(run)} maps in one", title, Fuse(stages=ids))
 
 
+@kind(saving=0.85)
+def shard_first(inspection: Inspection, context: Context) -> Iterator[Fix]:
+    """Take this worker's share of the elements before maps work on those of all workers."""
+    for shard in inspection.stages:
+        run = stage_graph.maps_before(inspection, shard) if shard.method == "shard" else []
+        if run:
+            yield fix(
+                f"shard before {run[0].label}",
+                f"Take this worker's share before {_names(run)}",
+                MoveBefore(stage=shard.id, other=run[0].id),
+                stages=[each.id for each in run],
+            )
+
+
 @kind(saving=0.5)
 def order(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Move cheap stages in front of expensive ones, and the shuffle in front of the repeat."""

@@ -952,6 +952,20 @@ def test_the_shuffle_goes_before_maps_and_before_a_repeat() -> None:
     assert [(fix.edits, fix.reorders) for fix in found] == [((MoveBefore(stage=3, other=2),), True)]
 
 
+def test_a_shard_goes_before_the_maps_in_front_of_it_whatever_they_give() -> None:
+    stages = (
+        stage(0, "range"),
+        stage(1, "map", 0, of=function("read", python=True)),
+        stage(2, "map", 1, of=function("crop", random=True)),
+        stage(3, "shard", 2, num_shards=8, index=3),
+        stage(4, "batch", 3, batch_size=32),
+    )
+    (found,) = of_kind(tried(chain_of(*stages)), "shard_first")
+    assert (found.edits, found.stages, found.reorders) == ((MoveBefore(stage=3, other=1),), (1, 2), False)
+    early = (stages[0], stage(1, "shard", 0, num_shards=8, index=3), stage(2, "map", 1, of=function("read")))
+    assert not of_kind(tried(chain_of(*early)), "shard_first")
+
+
 CLUSTER = "grpc://store:5000"
 
 
