@@ -131,9 +131,9 @@ class NextTrial:
         here = [name for name in wanted if name not in self._in_round]
         full = len(self._in_round - {*self._base, variants.INSPECTION}) >= _ROUND_ATTEMPTS
         number = self._round
-        if due == [] and (full or not here or self._base_failed()):
+        if not here or (not due and (full or self._base_failed())):
             number, due, here = number + 1, base, wanted
-        if not here or not self._has_time_for([*due, here[0]]):
+        if not self._has_time_for([*due, here[0]]):
             return self._session, None
         if due:
             return session, self._trial(due[0], number)

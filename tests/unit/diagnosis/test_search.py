@@ -874,3 +874,18 @@ def test_where_trials_differ_a_cache_is_tried_though_the_ceiling_is_no_faster() 
         ran = Machine(computing, lambda edits: 20.0, ceiling_ms=20.5, noise=noise, seed=3)
         found = said(diagnose(ran, budget_s=60.0))
         assert any(each.outcome != "not-tried" for each in found.attempts) is tried
+
+
+@pytest.mark.parametrize("budget_s", range(30, 60))
+def test_what_gained_is_tried_until_it_is_proven_or_the_budget_has_no_room_for_a_round(budget_s: float) -> None:
+    """Also where a ceiling was left out of a round for want of time, and by its end there was some."""
+    stages = (stage(0, "range"), stage(1, "map", 0, of=function("load")), stage(2, "shard", 1, num_shards=8, index=0))
+    looked = inspection(stages, (cost(0, 0.1), cost(1, 20.0), cost(2, 0.1)))
+    looked = looked.model_copy(update={"training": ScriptTraining(line="train.py:9", model=True, epochs=1)})
+    sharded = MoveBefore(stage=2, other=1)
+    found = diagnose(
+        Machine(looked, lambda edits: 2.5 if sharded in edits else 20.0, ceiling_ms=0.1), budget_s=budget_s
+    )
+    trial_s = found.trials[1].ended_ns / 1e9 - found.trials[1].started_ns / 1e9
+    tried = found.trials_of("shard before map(load)")
+    assert len(tried) >= 3 or budget_s - found.charged_s < 2 * trial_s
