@@ -46,6 +46,8 @@ _FEW_STEPS, _BY_CHANCE = 16, 0.8
 _CLEARLY = 1.4
 """Two fixes that each gained so much in their first trial are tried together at once: a short budget ends before one of
 them has been confirmed and both together as well."""
+_LEADS = 1.2
+"""What gained less is no better than what was not tried at all: it may be chance."""
 _ABOUT_AS_MUCH = 1.25
 """A fix that is confirmed sooner is worth this much less of gain, when the budget ends."""
 _SOME_OTHER = ""
@@ -72,7 +74,8 @@ class NextTrial:
         self._ceilings = sum(trial.variant == CEILING and trial.measured for trial in self._timed)
         # What can no longer be confirmed gets no more of the budget: something that gained less still can be.
         in_reach = (each for each in self._found if each.contends and self._can_be_confirmed(each))
-        self._leaders = sorted(in_reach, key=self._as_leader)
+        least = _LEADS if self._untried else 1.0
+        self._leaders = sorted((each for each in in_reach if (each.gain or 0.0) >= least), key=self._as_leader)
         self._base = self._base_of_a_round()
 
     def next(self) -> tuple[Session, Trial | None]:
@@ -144,8 +147,7 @@ class NextTrial:
 
     def _wanted(self) -> Iterator[str]:
         """Yield the variants that should have another trial, the most urgent first."""
-        fresh = [each for each in self._found if each.possible and each.ended == 0]
-        leaders = self._leaders
+        fresh, leaders = self._untried, self._leaders
         now = [each.name for each in fresh if self._screening or each.attempt.fix.combines]
         if not now and self._combinations:
             return
@@ -157,6 +159,10 @@ class NextTrial:
             return
         if not self._combinations:
             yield from self._unsure(leaders)
+
+    @cached_property
+    def _untried(self) -> list[AttemptStatistics]:
+        return [each for each in self._found if each.possible and each.ended == 0]
 
     @property
     def _screening(self) -> bool:

@@ -889,3 +889,14 @@ def test_what_gained_is_tried_until_it_is_proven_or_the_budget_has_no_room_for_a
     trial_s = found.trials[1].ended_ns / 1e9 - found.trials[1].started_ns / 1e9
     tried = found.trials_of("shard before map(load)")
     assert len(tried) >= 3 or budget_s - found.charged_s < 2 * trial_s
+
+
+def test_what_hardly_gained_does_not_keep_others_from_a_trial() -> None:
+    found = diagnose(
+        machine({CACHED: 1.1, BATCHED: 4.0}, ceiling_ms=8.0, telling_s=2.0, overhead_s=4.0),
+        budget_s=60.0,
+        allow_threads=True,
+        allow_reordering=True,
+    )
+    tried = [trial.variant for trial in found.trials]
+    assert tried.index(CACHED) < tried.index(BATCHED), "it looked better before any trial"
