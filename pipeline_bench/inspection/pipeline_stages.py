@@ -49,12 +49,12 @@ def inspect(
     Raises:
         UserCodeError: the pipeline gives no element, or fails.
     """
-    whole = rebuild.rebuild(recipe, (), folder("whole")).dataset
-    ahead = pipeline_benchmark.ahead_elements(recipe, whole)
+    # With files of its own: a cache in one that is not full yet stays locked until its iterator has ended.
+    ahead = pipeline_benchmark.ahead_elements(recipe, rebuild.rebuild(recipe, (), folder("first")).dataset)
     if ahead is not None:
-        whole = rebuild.rebuild(recipe, (), folder("ahead"), ahead_elements=ahead).dataset
         notes = (*inspection.notes, _LESS_AHEAD.format(ahead))
         inspection = inspection.model_copy(update={"ahead_elements": ahead, "notes": notes})
+    whole = rebuild.rebuild(recipe, (), folder("whole"), ahead_elements=ahead).dataset
     alive()
     end_s = time.monotonic() + limit_s
     whole_s = min(_WHOLE_S, limit_s * _WHOLE_SHARE)
