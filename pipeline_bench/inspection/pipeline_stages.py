@@ -83,5 +83,6 @@ def inspect(
         yield inspection
     if ahead is not None and each_ns is not None:
         inspection = pipeline_benchmark.with_all_ahead(inspection, each_ns)
+        yield inspection
     begins()
     yield from python_stages.of_tf_data(recipe, inspection, folder("python"), lines_s, alive)

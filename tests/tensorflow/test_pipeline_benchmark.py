@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tensorflow as tf  # noqa: TID253
 
-from pipeline_bench.inspection import pipeline_benchmark
+from pipeline_bench.inspection import pipeline_benchmark, pipeline_stages
 from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
 from tests.tensorflow import recorded
 
@@ -133,3 +133,23 @@ def test_what_a_pass_would_begin_with_is_computed_where_shuffles_hold_less() -> 
     skips = Stage(id=0, method="skip", arguments={"count": 400})
     looked = Inspection(stages=(skips,), costs=(StageCost(stage=0, elements=4.0),), first_ns=1e9, pass_elements=5)
     assert pipeline_benchmark.with_all_ahead(looked, 2e6).first_ns == pytest.approx(1e9 + 100 * 2e6)
+
+
+def test_what_a_pass_would_begin_with_is_told_of_a_pipeline_without_any_function_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def folder(name: str) -> Path:
+        (tmp_path / name).mkdir(exist_ok=True)
+        return tmp_path / name
+
+    def nothing() -> None:
+        """No one watches."""
+
+    monkeypatch.setattr(pipeline_benchmark, "_FIRST_WITHIN_S", 0.0)
+    recipe = recorded.recipe_of(lambda: tf.data.Dataset.range(100_000).shuffle(50_000).batch(10))
+    described = pipeline_benchmark.described(recipe, 1.0, folder("once"))
+    first, *_, last = pipeline_stages.inspect(recipe, described, 3.0, folder, nothing, nothing)
+    assert first.ahead_elements == 64
+    assert first.first_ns is not None
+    assert last.first_ns is not None
+    assert last.first_ns > first.first_ns
