@@ -103,7 +103,7 @@ def of_beginning(
         return
     most = 1 + begins.batch_ms / step_ms
     if most >= max(WORTH_REWRITING, _MUCH_MORE * gained):
-        takes = "leaves out what" if begins.stage.method == "skip" else "is filled with what"
+        takes = "drops what" if begins.stage.method == "skip" else "is filled with what"
         yield (
             f"{named(begins.stage)}, {takes} {short(maps[-1])} has made, in each epoch anew. Put it in front of "
             f"{short(maps[0])}: an epoch would then be at most {units.ratio(most)} as fast."

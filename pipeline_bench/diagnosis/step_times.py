@@ -114,7 +114,7 @@ def _spread(means_ms: list[float]) -> float:
 
 
 class Beginning(NamedTuple):
-    """What each pass over the data begins with: a shuffle fills its buffer, or a skip leaves out what was made."""
+    """What each pass over the data begins with: a shuffle fills its buffer, or a skip drops what was made."""
 
     stage: Stage
     batches: int
@@ -133,7 +133,7 @@ class Beginning(NamedTuple):
     def before(self) -> str:
         """What the stage does before its first element, in words that follow its name."""
         if self.stage.method == "skip":
-            return f"leaves out {units.count(self.stage.ahead or 0, 'element')}, made all the same, before it gives"
+            return f"drops {units.count(self.stage.ahead or 0, 'finished element')} before it gives"
         return "fills its buffer before it gives"
 
     @property

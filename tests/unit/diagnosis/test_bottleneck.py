@@ -464,8 +464,8 @@ def test_what_is_made_only_to_be_left_out_limits_the_epoch_and_is_to_be_left_out
     found = find(skipping(6400, 6015.0), 2, 15.0, 15.5, 0.4, 0.3, 120, trains=True, in_a_row=60)
     assert found.stage == 1
     assert found.text.startswith(
-        "map(load), train.py:11, limits an epoch: skip, train.py:13, leaves out 6400 elements, made all the same, "
-        "before it gives anything: the first batch of an epoch waits 6.00 s"
+        "map(load), train.py:11, limits an epoch: skip, train.py:13, drops 6400 finished elements before it gives "
+        "anything: the first batch of an epoch waits 6.00 s"
     )
     few = find(skipping(640, 6015.0), 2, 15.0, 15.5, 0.4, 0.3, 120, trains=True, in_a_row=60)
     assert few.text.startswith("The input is not the limit"), "that takes no such time"

@@ -106,7 +106,7 @@ def test_a_shuffle_of_what_a_cache_holds_is_told_with_that_and_what_is_not_read_
 
 
 @pytest.mark.parametrize(
-    ("method", "takes"), [("skip", "leaves out what load has made"), ("shuffle", "is filled with what load has made")]
+    ("method", "takes"), [("skip", "drops what load has made"), ("shuffle", "is filled with what load has made")]
 )
 def test_a_shuffle_or_a_skip_that_a_pass_begins_with_is_to_stand_in_front_of_the_maps(method: str, takes: str) -> None:
     def told(*ahead: str, gained: float = 1.0, measured: bool = False, passes: int | None = None) -> list[str]:
