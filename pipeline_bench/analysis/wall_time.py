@@ -154,8 +154,8 @@ def _epoch_starts(epochs: Sequence[Epoch]) -> Iterator[str]:
     starts_s = sum(epoch.first_wait_ns or 0 for epoch in later) / 1e9
     if starts_s > EPOCH_START_SHARE * sum(epoch.seconds * epoch.count for epoch in later) and starts_s > _LEAST_S:
         yield (
-            f"{starts_s:.1f} s of the later epochs waited for their first batches: buffers are filled anew, or the "
-            "iterator is made anew"
+            f"{starts_s:.1f} s of the later epochs waited for their first batches: buffers are filled anew, elements "
+            "are made to be skipped, or the iterator is made anew"
         )
 
 
