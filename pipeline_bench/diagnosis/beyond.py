@@ -130,21 +130,18 @@ def _held_bytes(inspection: Inspection, stage: Stage) -> float | None:
     """Return what a cache in memory or a shuffle holds once it is full; infinite if unknown, None of another stage."""
     size_bytes, cost = size_bytes_of(inspection, stage), inspection.cost(stage.id)
     pass_bytes = math.inf if size_bytes is None else size_bytes * min(1.0, stage_graph.passes(inspection) or 1.0)
-    if stage.method == "cache" and stage.arguments.get("filename") in (None, ""):
+    if stage.method == "cache" and not stage_graph.in_file(stage):
         return pass_bytes
     if stage.method != "shuffle" or _holds_what_is_held(inspection, stage) or cost is None or not cost.element_bytes:
         return None
     repeated = any(each.method == "repeat" for each in stage_graph.upstream(inspection, stage))
-    asked = stage.arguments.get("buffer_size")
-    buffer_bytes = asked * cost.element_bytes if isinstance(asked, int) and asked > 0 else math.inf
+    buffer_bytes = (stage.ahead or math.inf) * cost.element_bytes
     return buffer_bytes if repeated else min(buffer_bytes, pass_bytes)
 
 
 def _holds_what_is_held(inspection: Inspection, shuffle: Stage) -> bool:
     """Return whether what comes to a shuffle is in memory already, in a cache or in another shuffle."""
-    before = stage_graph.before(inspection, shuffle)
-    while before is not None and before.method in ("repeat", "prefetch", "take", "skip", "with_options"):
-        before = stage_graph.before(inspection, before)
+    before = stage_graph.first_before(inspection, shuffle, ("repeat", "prefetch", "take", "skip", "with_options"))
     return before is not None and before.method in ("cache", "shuffle")
 
 
@@ -343,9 +340,8 @@ def _on_records(inspection: Inspection, stage: Stage) -> bool:
     """Return whether the records of files come to a map as they are, and it makes no pictures of them."""
     if stage.element is not None and any(len(each.shape or ()) >= _PICTURE_AXES for each in stage.element.tensors()):
         return False
-    before = stage_graph.before(inspection, stage)
-    while before is not None and before.method in ("shuffle", "repeat", "prefetch", "skip", "take", "ignore_errors"):
-        before = stage_graph.before(inspection, before)
+    passed = ("shuffle", "repeat", "prefetch", "skip", "take", "ignore_errors")
+    before = stage_graph.first_before(inspection, stage, passed)
     # What Dataset.load or CsvDataset gives is parsed already.
     return (
         before is not None and stage_graph.reads_files(before) and (before.element is None or before.element.is_record)

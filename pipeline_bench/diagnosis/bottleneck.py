@@ -193,7 +193,7 @@ def _of_unseen_beginning(inspection: Inspection, parts: Segments, begins: Beginn
     element, elements = ("batch", "batches") if inspection.batch_size is not None else ("element", "elements")
     wait, each, step = map(units.milliseconds, (begins.wait_ms, begins.batch_ms, times.as_written_ms))
     text = (
-        f"{named(begins.stage)}, {begins.before} anything: the first {element} of an epoch waits "
+        f"{named(begins.stage)}, {begins.does_first} anything: the first {element} of an epoch waits "
         f"{wait}, {units.share(share)} of it. Over {units.count(begins.batches, element, elements)} that is {each} for "
         f"each, beside {step} for a step within the epoch; no trial's steps show it.{_only_once(inspection)}"
     )
@@ -259,8 +259,8 @@ def _text(
     if fed is None and as_written_ms is not None and _dearer_alone(parts, stage, as_written_ms):
         alone, whole = units.milliseconds(parts.elapsed_ns[stage.id] / NS_PER_MS), units.milliseconds(as_written_ms)
         threads = ", or it has fewer threads then" * stage_graph.hands_over(stage, inspection.default_parallelised)
-        fed_by = begins is not None and stage in stage_graph.upstream(inspection, begins.stage)
-        why = "a full buffer feeds the steps for a while" if fed_by else f"the machine was slower{threads}"
+        is_fed = begins is not None and begins.holds_of(inspection, stage)
+        why = "a full buffer feeds the steps for a while" if is_fed else f"the machine was slower{threads}"
         text += f" Alone it took {alone}, more than the {whole} of the whole pipeline: {why}. Its share is only a hint."
     return text + _epochs(inspection, parts) + _first_element(inspection, begins)
 
@@ -375,15 +375,15 @@ def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) ->
 
 
 def _first_element(inspection: Inspection, begins: Beginning | None) -> str:
-    """Return a sentence on the first element if a buffer is filled before it for a good part of a pass; else empty."""
+    """Return a sentence on the first element if what comes ahead of it takes a good part of a pass; else empty."""
     if begins is None:
         return ""
     first, batches = units.milliseconds(begins.first_ms), units.count(begins.batches, "batch", "batches")
-    of_each = f"which over an epoch of {batches} is {units.milliseconds(begins.batch_ms)} for each"
-    over = f", {of_each if begins.batch_ms else 'and the last of an epoch come from it'}"
-    over *= not begins.measured and begins.batches > 0
-    fills = f"{named(begins.stage)}, {begins.before} any"
-    return f" Its first element takes {first}: {fills}{over}.{_only_once(inspection)}"
+    over = f", which over an epoch of {batches} is {units.milliseconds(begins.batch_ms)} for each"
+    over = over if begins.batch_ms else ", and the last of an epoch come from it"
+    over = "" if begins.measured or not begins.batches else over
+    ahead = f"{named(begins.stage)}, {begins.does_first} any"
+    return f" Its first element takes {first}: {ahead}{over}.{_only_once(inspection)}"
 
 
 def _unmeasured(inspection: Inspection, costliest: int | None) -> str:

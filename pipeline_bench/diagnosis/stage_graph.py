@@ -43,6 +43,14 @@ def before(inspection: Inspection, stage: Stage) -> Stage | None:
     return _known(inspection, stage.inputs[0]) if len(stage.inputs) == 1 else None
 
 
+def first_before(inspection: Inspection, stage: Stage, past: Collection[str]) -> Stage | None:
+    """Return the first stage in front of this one that has none of these methods; None as of `before`."""
+    found = before(inspection, stage)
+    while found is not None and found.method in past:
+        found = before(inspection, found)
+    return found
+
+
 def run_before(inspection: Inspection, stage: Stage, methods: Collection[str]) -> list[Stage]:
     """Return the unbroken run of such stages right in front of a stage, upstream first; nothing else takes of them."""
     run: list[Stage] = []
@@ -143,6 +151,11 @@ def shuffles_files(stages: Collection[Stage], stage: Stage) -> bool:
 def keeps_order(shuffle: Stage) -> bool:
     """Return whether a shuffle gives the same order in each epoch."""
     return shuffle.arguments.get("reshuffle_each_iteration") is False
+
+
+def in_file(stage: Stage) -> bool:
+    """Return whether it is a cache in a file, which every epoch reads: one in memory behind it may be faster."""
+    return stage.method == "cache" and stage.arguments.get("filename") not in (None, "")
 
 
 def draws(stage: Stage) -> bool:

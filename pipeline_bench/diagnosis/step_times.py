@@ -130,11 +130,15 @@ class Beginning(NamedTuple):
     of two passes in a row one has it."""
 
     @property
-    def before(self) -> str:
+    def does_first(self) -> str:
         """What the stage does before its first element, in words that follow its name."""
         if self.stage.method == "skip":
             return f"drops {units.count(self.stage.ahead or 0, 'finished element')} before it gives"
         return "fills its buffer before it gives"
+
+    def holds_of(self, inspection: Inspection, stage: Stage) -> bool:
+        """Return whether its stage is a buffer, and holds what another stage gave."""
+        return self.stage.method == "shuffle" and stage in stage_graph.upstream(inspection, self.stage)
 
     @property
     def batch_ms(self) -> float:

@@ -51,8 +51,8 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what was computed once: in memory, on disk where it does not fit; always before the first random stage."""
     run = list(reversed(stage_graph.trunk(inspection)))
     fixed = _fixed_part(inspection, run)
-    kept = [stage for stage in fixed if stage.method == "cache" and not _in_file(stage)]
-    on_disk = [stage for stage in inspection.stages if _in_file(stage)]
+    kept = [stage for stage in fixed if stage.method == "cache" and not stage_graph.in_file(stage)]
+    on_disk = [stage for stage in inspection.stages if stage_graph.in_file(stage)]
     if not fixed:
         yield from _cached_in_branches(inspection, context, run[0])
     if (kept or on_disk) and inspection.cold:
@@ -298,11 +298,6 @@ def _has_room(inspection: Inspection, context: Context, passed: Sequence[Stage],
     """Return whether memory has room for shuffles that a cache of what `stage` gives moves in front of."""
     where, _ = _place(size_bytes_of(inspection, stage), context)
     return fits(shuffled_bytes(inspection, where, passed, stage), context)
-
-
-def _in_file(stage: Stage) -> bool:
-    """Return whether it is a cache in a file, which every epoch reads: one in memory behind it may be faster."""
-    return stage.method == "cache" and stage.arguments.get("filename") not in (None, "")
 
 
 def _keeps_one_order(above: Sequence[Stage], behind: Iterable[Stage]) -> bool:

@@ -196,6 +196,8 @@ def test_a_stage_that_costs_more_alone_than_the_whole_pipeline_is_told() -> None
     assert "Alone" not in find(python_decode(21.0), cores=2, as_written_ms=20.0).text
     fed = find(shuffled(600.0), 2, 22.0, 5.0, 20.0, 20.0, 60, trains=True, in_a_row=60).text
     assert "more than the 22.0 ms of the whole pipeline: a full buffer feeds the steps for a while." in fed
+    skipped = find(skipping(3200, 600.0), 2, 22.0, 5.0, 20.0, 20.0, 60, trains=True, in_a_row=60).text
+    assert "more than the 22.0 ms of the whole pipeline: the machine was slower." in skipped, "a skip holds nothing"
 
 
 def cached(first_epoch_ms: float) -> Inspection:
