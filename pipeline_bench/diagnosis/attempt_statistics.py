@@ -52,6 +52,11 @@ class AttemptStatistics:
         return self.possible and self.gain is not None and self.gain >= GAINED
 
     @property
+    def likely_gain(self) -> float:
+        """What it gains as if two more trials had gained nothing: of many fixes one has luck in its only trial."""
+        return float((self.in_all or 0.0) ** (self.trials / (self.trials + 2))) if self.trials else 0.0
+
+    @property
     def proposable(self) -> bool:
         """Whether it may be proposed: faster beyond chance, in enough trials, and with samples as they should be."""
         is_compared = self.attempt.equality is not None

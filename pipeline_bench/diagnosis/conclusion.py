@@ -338,7 +338,7 @@ def _none_limits(diagnosis: Diagnosis) -> bool:
 def _promising(session: Session, diagnosis: Diagnosis) -> str:
     """Return that an attempt gained, though not enough, or in too few trials, for a proposal; empty if none did."""
     able = [each for each in attempt_statistics.of(session, diagnosis) if each.contends]
-    best = max(able, key=_likely_gain, default=None)
+    best = max(able, key=lambda each: each.likely_gain, default=None)
     room = min(headroom(session) or math.inf, speedups.most_over_ceiling(session))
     if best is None or _none_limits(diagnosis):
         return ""
@@ -382,11 +382,6 @@ def _larger_budget(session: Session, diagnosis: Diagnosis, best: AttemptStatisti
     round_s = sum(base_s) + (max(base_s) if own_s is None else own_s)
     needed_s = _BUDGET_MARGIN * max(session.charged_s + missing * round_s, diagnosis.budget_s)
     return f"--budget {math.ceil(needed_s / _BUDGET_STEP_S) * _BUDGET_STEP_S}"
-
-
-def _likely_gain(each: AttemptStatistics) -> float:
-    """Return a gain as if two more trials had gained nothing: of many fixes one has luck in its only trial."""
-    return float(_in_all(each) ** (each.trials / (each.trials + 2)))
 
 
 def _left(diagnosis: Diagnosis) -> str:

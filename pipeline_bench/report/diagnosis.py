@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pipeline_bench.analysis.conclusion import conclude
 from pipeline_bench.analysis.speedups import beyond_ceiling, is_open, may_gain, smallest
 from pipeline_bench.analysis.thresholds import FEWEST_STEPS, PROBABLE_CLAIM
-from pipeline_bench.diagnosis import step_times
+from pipeline_bench.diagnosis import attempt_statistics, step_times
 from pipeline_bench.errors import sentence, with_stop
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange, Diagnosis, Outcome
 from pipeline_bench.model.result import Result, Speedup
@@ -268,13 +268,18 @@ def _samples_per_second(diagnosis: Diagnosis, result: Result | None, reached_ms:
 
 
 def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
-    """Return every attempt: those that help first, the best of them first, then the others, each with its reason."""
+    """Return every attempt: those that help first, the best of them first, then the others, each with its reason.
+
+    Of those not proven the one comes first that the conclusion calls the most promising.
+    """
     speedups = {result.variant: result.speedup for result in session.results}
+    likely = {each.name: each.likely_gain for each in attempt_statistics.of(session, diagnosis)}
     labels, notes = _labels(diagnosis), _notes(session)
 
     def rank(each: Tried) -> tuple[int, float]:
-        speedup = speedups.get(each.attempt.fix.variant, Speedup())
-        return list(_OUTCOMES).index(each.attempt.outcome), -(speedup.value or 0.0)
+        name, outcome = each.attempt.fix.variant, each.attempt.outcome
+        gain = likely[name] if outcome == "no-gain" else speedups.get(name, Speedup()).value or 0.0
+        return list(_OUTCOMES).index(outcome), -gain
 
     made = []
     for attempt in diagnosis.attempts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis, html, markdown, terminal
 from tests.unit import diagnoses
 from tests.unit.console import printed
+from tests.unit.diagnosis.simulated import Machine, cost, diagnose, inspection, stage
 from tests.unit.report.pages import Page
 
 WIDTHS = (60, 120)
@@ -257,3 +259,24 @@ def test_markdown_keeps_a_fence_that_code_cannot_close() -> None:
 def test_the_page_is_whole(session: Session) -> None:
     page = Page(html.render(session))
     assert page.open == []
+
+
+def test_of_the_unproven_fixes_the_list_begins_with_the_one_that_the_conclusion_names() -> None:
+    """A screen has one line of them: it showed a gain of one trial, and the sentence another fix of three trials."""
+    stages = (stage(0, "range"), stage(1, "map", 0), stage(2, "batch", 1))
+    of_map = inspection(stages, (cost(0, 0.1), cost(1, 9.0), cost(2, 0.1)))
+    differ = 0
+    for seed in range(12):
+        state = diagnose(Machine(of_map, lambda edits: 8.0 if edits else 10.0, noise=0.4, seed=seed), budget_s=60.0)
+        assert state.diagnosis is not None
+        open_ones = [each for each in diagnosis.tried(state, state.diagnosis) if each.attempt.outcome == "no-gain"]
+        named = re.search(r"The most promising is (.+?), (?:at most )?[\d.>]+×", state.diagnosis.text or "")
+        if named is not None:
+            assert open_ones[0].variant == named[1]
+            differ += speedup_of(state, named[1]) < max(speedup_of(state, each.variant) for each in open_ones)
+    assert differ, "none of these would show that the list goes by the gain alone"
+
+
+def speedup_of(state: Session, variant: str) -> float:
+    result = state.find_result(variant)
+    return (result.speedup.value if result is not None else None) or 0.0
