@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 from pipeline_bench.model.diagnosis import Equality
 from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
@@ -162,8 +162,8 @@ def _drawn(one: ElementComponent, two: ElementComponent) -> bool:
 
 
 def _differing(baseline: Fingerprint, other: Fingerprint, exact: _Pairs) -> Equality:
-    """Compare components that hold other samples: a dropped remainder may explain these."""
-    dropped = max(baseline.remainder_dropped, other.remainder_dropped)
+    """Compare components that hold other samples: where the order is another, a dropped remainder may explain these."""
+    dropped = max(0, max(baseline.remainder_dropped, other.remainder_dropped) - 1)  # a whole batch is not dropped
     explained = 0
     for one, two in exact:
         if one.unordered == two.unordered:
@@ -185,14 +185,35 @@ def _differing(baseline: Fingerprint, other: Fingerprint, exact: _Pairs) -> Equa
             return Equality(text=f"of {_named(one)} only the first {compared:,} samples are known one by one")
         return Equality(status="unequal", text=f"the samples of {_named(one)} differ")
     rest = units.count(explained, "sample")
+    left, right = (list(zip(*(pair[side].sample_hashes for pair in exact), strict=False)) for side in (0, 1))
+    if _shared(left, right) == _shared(right, left):
+        return Equality(status="unequal", text=f"{rest} differ, and the others are in their old order")
+    distinct = any(len(set(one.sample_hashes)) == len(one.sample_hashes) for one, _ in exact)
+    if distinct and _missing(left, right) > explained:
+        return Equality(status="unequal", text=_APART)
     text = f"{_REORDERED}, except {rest} of the incomplete last batch, which is dropped"
     return Equality(status="reordered", text=text)
 
 
 def _others(one: ElementComponent, two: ElementComponent) -> int:
     """Return how many samples of either side the other side does not have."""
-    left, right = Counter(one.sample_hashes), Counter(two.sample_hashes)
-    return max((left - right).total(), (right - left).total())
+    return _missing(one.sample_hashes, two.sample_hashes)
+
+
+def _missing(left: Sequence[Hashable], right: Sequence[Hashable]) -> int:
+    """Return how many of either the other does not have."""
+    own, others = Counter(left), Counter(right)
+    return max((own - others).total(), (others - own).total())
+
+
+def _shared(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[Hashable]:
+    """Return those of the left that the right has too, in their order; what is there several times as often."""
+    rest, shared = Counter(right), []
+    for each in left:
+        if rest[each]:
+            rest[each] -= 1
+            shared.append(each)
+    return shared
 
 
 def _as_far_as_known(pairs: _Pairs) -> Equality:
