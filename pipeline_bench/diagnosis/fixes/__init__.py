@@ -238,10 +238,11 @@ def _spoils(fix: Fix, inspection: Inspection) -> str | None:
     changed = {number for number, _ in claims}
     drawing = {stage.id for stage in inspection.stages if stage_graph.draws(stage)}
     moved = changed | _reordered(fix, inspection) if fix.reorders else set()
-    if (moved | changed & drawing) & stage_graph.in_front_of(inspection, "zip"):
+    kept, choosing = _kept_order(fix, inspection)
+    if (kept | moved | changed & drawing) & stage_graph.in_front_of(inspection, "zip"):
         return "what zip joins by its place in the order would no longer belong together."
     for method in _BY_PLACE:
-        if moved & stage_graph.in_front_of(inspection, method):
+        if method in choosing or moved & stage_graph.in_front_of(inspection, method):
             return f"{method} goes by an element's place in the order, and would do it to others."
     failing = stage_graph.in_front_of(inspection, "ignore_errors")
     if changed & failing and any(inspection.stage(number).method == "batch" for number in failing):
@@ -258,6 +259,38 @@ def _reordered(fix: Fix, inspection: Inspection) -> set[int]:
     # A cache keeps the order of the first epoch: from the first stage on that has another one in each.
     above = (each for kept in fix.kept_stages for each in stage_graph.upstream(inspection, inspection.stage(kept)))
     return {each.id for each in above if any(other.varies for other in stage_graph.upstream(inspection, each))}
+
+
+def _kept_order(fix: Fix, inspection: Inspection) -> tuple[set[int], set[str]]:
+    """Return the stages that a cache has give one order for ever, and what then goes by the place in that order.
+
+    What goes by the place in front of the cache always takes the same, as of files that are listed anew in each epoch;
+    what does so behind it too, unless a shuffle between them mixes the elements again.
+    """
+    kept, choosing = set[int](), set[str]()
+    moves = [edit for edit in fix.edits if isinstance(edit, MoveBefore)]
+    for edit in fix.edits:
+        if not isinstance(edit, InsertAfter) or edit.kept_stage is None:
+            continue
+        above = {each.id for each in stage_graph.upstream(inspection, inspection.stage(edit.stage))}
+        passed = {each for move in moves for each in _from(inspection, move.other) & above}
+        ahead = above - passed | {move.stage for move in moves} & above
+        varying = [number for number in ahead if inspection.stage(number).varies]
+        ordered = {each for number in varying for each in _from(inspection, number) & ahead}
+        kept |= ordered
+        for stage in (each for each in inspection.stages if each.method in _BY_PLACE):
+            before = [each for each in stage_graph.upstream(inspection, stage) if each.id not in ahead]
+            mixed = any(each.method == "shuffle" and not stage_graph.keeps_order(each) for each in before)
+            if ordered & {each.id for each in stage_graph.upstream(inspection, stage)} and not mixed:
+                choosing.add(stage.method)
+    return kept, choosing
+
+
+def _from(inspection: Inspection, number: int) -> set[int]:
+    """Return the ids of a stage and of all behind it."""
+    return {
+        each.id for each in inspection.stages if number in (one.id for one in stage_graph.upstream(inspection, each))
+    }
 
 
 def _not_allowed(fix: Fix, context: Context) -> str | None:

@@ -670,6 +670,25 @@ def test_a_cache_that_keeps_a_random_order_in_front_of_a_take_would_keep_its_cho
     assert reason(found, "cache").startswith("take goes by an element's place in the order")
 
 
+@pytest.mark.parametrize("method", ["take", "skip", "shard"])
+@pytest.mark.parametrize("shuffles", [True, False])
+def test_a_cache_does_not_keep_one_choice_of_files_for_ever(method: str, shuffles: bool) -> None:
+    """`list_files` lists them anew in each epoch; that a later shuffle mixes the samples does not change the choice."""
+    stages = (source("list_files", shuffle=shuffles), stage(1, method, 0), mapped(2, "load"))
+    found = tried(chain_of(*stages, stage(3, "shuffle", 2, buffer_size=500), stage(4, "batch", 3)))
+    kept = of_kind(found, "cache")
+    assert kept and all(fix.kept_stages for fix in kept)
+    assert all((f"{method} goes by an element's place" in reason(found, "cache")) == shuffles for _ in kept)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_behind_a_cache_and_a_shuffle_a_take_goes_by_an_order_of_each_epoch(again: bool) -> None:
+    stages = (source("list_files", shuffle=True), mapped(1, "load"))
+    mixed = stage(2, "shuffle", 1, buffer_size=500, reshuffle_each_iteration=again)
+    found = tried(chain_of(*stages, mixed, stage(3, "take", 2, count=10)), allow_reordering=True)
+    assert [reason(found, "cache").startswith("take goes by")] == [not again]
+
+
 def test_options_in_the_middle_do_not_keep_a_cache_from_what_comes_behind_them() -> None:
     stages = (source(), stage(1, "with_options", 0, deterministic=False), mapped(2, "decode"))
     options, shuffle = stage(3, "with_options", 2), stage(4, "shuffle", 3, buffer_size=100)
