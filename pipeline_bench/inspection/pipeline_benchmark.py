@@ -103,17 +103,23 @@ def _repeats_of_data(recipe: Recipe) -> list[int]:
     """Return the ids of the repeats that begin another pass.
 
     One without an end in front of a `zip` that ends is none of these: it gives each element of the other inputs the
-    same one beside it, as `timeseries_dataset_from_array` has it.
+    same one beside it, as `timeseries_dataset_from_array` has it. Nor is one of some inputs of a stage, which shows
+    these more often than the others.
     """
 
     def is_endless(number: int) -> bool:
         return composing.static(recipe.dataset(number).cardinality()) == INFINITE
 
+    repeats = {stage.id: stage.arguments.get("count") for stage in recipe.stages if stage.method == "repeat"}
+    finite = {number for number in repeats if not is_endless(number)}
     beside: set[int] = set()
     for stage in recipe.stages:
         if stage.method == "zip" and not is_endless(stage.id):
             beside |= upstream(recipe.calls, filter(is_endless, stage.inputs))
-    return [stage.id for stage in recipe.stages if stage.method == "repeat" and stage.id not in beside]
+        before = [upstream(recipe.calls, [number]) & finite for number in stage.inputs]
+        if len({tuple(sorted(str(repeats[number]) for number in each)) for each in before}) > 1:
+            beside.update(*before)
+    return [number for number in repeats if number not in beside]
 
 
 def ahead_elements(recipe: Recipe, whole: Any) -> int | None:

@@ -18,6 +18,8 @@ _ONE_FOR_ONE = frozenset(
 _SIZED = {"batch": "batch_size", "padded_batch": "batch_size", "ragged_batch": "batch_size", "shard": "num_shards"}
 _CHOOSING = frozenset({"sample_from_datasets", "choose_from_datasets", "concatenate"})
 """Methods whose elements come each from one of the inputs, and not from all of them."""
+_READING = frozenset({"interleave", "flat_map", "parallel_interleave"})
+"""Methods that give the elements of the datasets that their function makes."""
 
 
 def inputs_per_output(stage: Stage) -> float | None:
@@ -27,12 +29,16 @@ def inputs_per_output(stage: Stage) -> float | None:
     """
     if not stage.inputs:
         return 0.0
-    applied = stage.function.name if stage.method == "apply" and stage.function else stage.method
-    if applied in _ONE_FOR_ONE or stage.method in _CHOOSING:
+    if _applied(stage) in _ONE_FOR_ONE or stage.method in _CHOOSING:
         return 1.0
     if stage.method == "window":
         return _size(stage.arguments.get("shift")) or _size(stage.arguments.get("size"))
     return _size(stage.arguments.get(_SIZED.get(stage.method, "")))
+
+
+def _applied(stage: Stage) -> str:
+    """Return a stage's method; of `apply` the name of what it applies."""
+    return stage.function.name if stage.method == "apply" and stage.function else stage.method
 
 
 def _size(value: object) -> float | None:
@@ -61,11 +67,16 @@ def shares(stage: Stage) -> tuple[float, ...] | None:
 
 
 def endless(stages: Sequence[Stage], number: int) -> bool:
-    """Return whether a stage's elements never end, as far as the calls show: it or one before it repeats, or counts."""
+    """Return whether a stage's elements never end, as far as the calls show: it or one before it repeats, or counts.
+
+    So does a stage that reads datasets of its function's which never end.
+    """
     found: dict[int, bool] = {}
     for stage in stages:  # upstream first
         count, before = stage.arguments.get("count"), [found.get(each, False) for each in stage.inputs]
-        if stage.method in ("counter", "random") or (stage.method == "repeat" and count in (None, INFINITE)):
+        if _applied(stage) in _READING and stage.inner and endless(stage.inner, stage.inner[-1].id):
+            found[stage.id] = True
+        elif stage.method in ("counter", "random") or (stage.method == "repeat" and count in (None, INFINITE)):
             found[stage.id] = True
         elif stage.method in ("zip", "choose_from_datasets"):  # which end with the first of their inputs to end
             found[stage.id] = min(before, default=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import inspect
@@ -100,8 +101,9 @@ def _argument(name: str, value: Any) -> Value:
         value = value.numpy()
     if isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
         return _argument(name, value.item())
-    if name == "weights" and isinstance(value, np.ndarray):
-        value = value.tolist()
+    if name == "weights" and isinstance(value, list | tuple | np.ndarray):
+        with contextlib.suppress(TypeError, ValueError):  # they are tensors of a graph, or several for each dataset
+            return str([float(f"{float(each):.6g}") for each in value])  # whole: `element_flow.shares` reads it
     count = len(value) if isinstance(value, list | tuple | np.ndarray) else 0
     if name in ("filenames", "file_pattern") and count:
         return count

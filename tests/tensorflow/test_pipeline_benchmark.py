@@ -26,6 +26,9 @@ from tests.tensorflow import recorded
         (lambda data: tf.data.Dataset.zip(data.batch(4), tf.data.Dataset.from_tensors(7).repeat()), 3),
         (lambda data: tf.data.Dataset.zip(data.batch(4), data.batch(6)).repeat(), 2),
         (lambda data: tf.data.Dataset.zip(data.repeat().batch(4), data.repeat().batch(6)), 2),
+        (lambda data: data.repeat(3).concatenate(data.skip(6)).batch(6), 7),  # oversampled: these are all of a pass
+        (lambda data: tf.data.Dataset.zip(data, data.take(3).repeat(4)).batch(4), 3),
+        (lambda data: data.repeat(2).concatenate(data.repeat(2)).batch(4).repeat(5), 6),
     ],
 )
 def test_how_many_batches_a_pass_has_is_told_whatever_repeats_it(

@@ -72,6 +72,16 @@ def test_what_ends_with_the_first_of_its_inputs_to_end_is_not_endless(method: st
     assert element_flow.endless((stage(0, "random"), stage(1, "counter"), stage(2, method, 0, 1)), 2)
 
 
+@pytest.mark.parametrize("method", ["interleave", "flat_map", "map"])
+def test_what_reads_datasets_without_an_end_has_none(method: str) -> None:
+    inner = (stage(0, "TFRecordDataset"), stage(1, "repeat", 0))
+    read = stage(1, method, 0).model_copy(update={"inner": inner})
+    stages = (stage(0, "from_tensor_slices"), read, stage(2, "batch", 1, batch_size=2))
+    assert element_flow.endless(stages, 2) is (method != "map")
+    ends = read.model_copy(update={"inner": (*inner, stage(2, "take", 1, count=9))})
+    assert not element_flow.endless((stages[0], ends, stages[2]), 2)
+
+
 def test_a_take_ends_what_never_ends() -> None:
     stages = (stage(0, "range"), stage(1, "repeat", 0), stage(2, "take", 1, count=9), stage(3, "take", 1, count=-1))
     assert [element_flow.endless(stages, number) for number in range(4)] == [False, True, False, True]

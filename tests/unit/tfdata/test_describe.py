@@ -6,7 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from pipeline_bench.model import element_flow
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.tfdata import describe
 
@@ -24,6 +26,27 @@ def test_elements_within_hundreds_of_structures_are_read_again() -> None:
 
 def test_what_lies_within_a_few_structures_is_named_with_its_shape() -> None:
     assert describe.element({"a": ([np.zeros(3, np.uint8)],)}).text == "{a: ((uint8[3],),)}"
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [np.float64(0.25), np.float64(0.75)],  # counts / total, of NumPy
+        np.array([0.25, 0.75], np.float32),
+        [1 / 4, 3 / 4],
+        [1 / 7] * 12,  # longer than a text of the arguments
+    ],
+)
+def test_of_weights_it_is_known_how_often_each_dataset_is_chosen(weights: Any) -> None:
+    count = len(weights)
+    stage = Stage(
+        id=count,
+        method="sample_from_datasets",
+        inputs=tuple(range(count)),
+        arguments=describe.arguments({"weights": weights}),
+    )
+    Inspection.model_validate_json(Inspection(stages=(stage,)).model_dump_json())
+    assert element_flow.shares(stage) == pytest.approx([each / sum(weights) for each in weights])
 
 
 def test_a_size_that_is_no_whole_number_is_not_known() -> None:
