@@ -7,6 +7,7 @@ import enum
 import functools
 import inspect
 import itertools
+import json
 import numbers
 import os
 import re
@@ -104,6 +105,9 @@ def _argument(name: str, value: Any) -> Value:
     if name == "weights" and isinstance(value, list | tuple | np.ndarray):
         with contextlib.suppress(TypeError, ValueError):  # they are tensors of a graph, or several for each dataset
             return str([float(f"{float(each):.6g}") for each in value])  # whole: `element_flow.shares` reads it
+    if name == "padding_values" and isinstance(value, list | tuple | Mapping):
+        paddings = {path: _argument(path, leaf) for path, leaf in components(value)}
+        return json.dumps(paddings)  # whole: `fingerprint` reads it
     count = len(value) if isinstance(value, list | tuple | np.ndarray) else 0
     if name in ("filenames", "file_pattern") and count:
         return count

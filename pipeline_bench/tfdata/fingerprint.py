@@ -12,12 +12,14 @@ their difference. See `pipeline_bench.diagnosis.equality`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import itertools
+import json
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,6 +62,8 @@ _NAN, _INFINITY = 3.0, 5.0
 """What stands for NaN and the infinities, which have no sum."""
 
 Array = npt.NDArray[Any]
+_Padding = defaultdict[str, Any]
+"""By the component's name what fills it up."""
 
 
 @dataclass
@@ -187,9 +191,11 @@ def of(
         first = _pass_over(dataset, padding, pass_s, MOST_SAMPLES, alive)
 
         def changed(seed: int) -> set[str]:
-            """Return the components that another pass gives other samples of."""
-            again = _pass_over(make(seed), padding, pass_s, first.samples, alive).tallies
-            return {name for name, tally in first.tallies.items() if tally.is_random(again.get(name), first.complete)}
+            """Return the components that another pass gives other samples of; it may be cut off earlier."""
+            again = _pass_over(make(seed), padding, pass_s, first.samples, alive)
+            complete = first.complete and again.samples >= first.samples
+            tallies = again.tallies
+            return {name for name, tally in first.tallies.items() if tally.is_random(tallies.get(name), complete)}
 
         random = changed(SEEDS[1])
         kept_state = random & changed(SEEDS[0]) if suspect and random else set()
@@ -219,16 +225,20 @@ def digests(element: Any) -> list[bytes]:
     return [digest for _, leaf in describe.components(element) for _, digest in _samples(leaf, None)]
 
 
-def _padding(stages: Sequence[Stage]) -> float | None:
-    """Return the value that padded batches are filled up with; None where there are none."""
+def _padding(stages: Sequence[Stage]) -> _Padding | None:
+    """Return the value that each component of padded batches is filled up with; None where there are none."""
     padded = [stage for stage in stages if stage.method == "padded_batch"]
     if not padded:
         return None
     value = padded[-1].arguments.get("padding_values")
-    return float(value) if isinstance(value, int | float) else 0.0
+    with contextlib.suppress(ValueError, TypeError):  # where it is one text, and no value for each component
+        return defaultdict(float, json.loads(value if isinstance(value, str) else ""))
+    return defaultdict(lambda: 0.0 if value is None else value)
 
 
-def _pass_over(dataset: Any, padding: float | None, seconds: float, most: int, alive: Callable[[], None]) -> _Pass:
+def _pass_over(
+    dataset: Any, padding: _Padding | None, seconds: float, most: int, alive: Callable[[], None]
+) -> _Pass:
     """Hash the samples until the end, or until the time, the bytes or the number are used up."""
     done = _Pass()
     end_s = time.monotonic() + seconds
@@ -240,7 +250,8 @@ def _pass_over(dataset: Any, padding: float | None, seconds: float, most: int, a
         left = most - done.samples  # one element may hold millions: a long vector is taken for a batch of numbers
         for name, leaf in describe.components(element):
             tally = done.tallies.setdefault(name, _Tally(dense=_is_dense(leaf)))
-            for values, digest in itertools.islice(_samples(leaf, rows, padding), left):
+            filler = None if padding is None else padding[name]
+            for values, digest in itertools.islice(_samples(leaf, rows, filler), left):
                 tally.add(values, digest)
         done.elements += 1
         done.samples += 1 if rows is None else min(rows, left)
@@ -258,7 +269,7 @@ def _is_dense(leaf: Any) -> bool:
     return not any(hasattr(leaf, name) for name in ("element_spec", "dense_shape", "nested_row_splits"))
 
 
-def _samples(leaf: Any, rows: int | None, padding: float | None = None) -> Iterator[tuple[Array, bytes]]:
+def _samples(leaf: Any, rows: int | None, padding: Any = None) -> Iterator[tuple[Array, bytes]]:
     """Yield the samples in one component of an element: the values of each, and a hash of its content.
 
     Args:
@@ -326,9 +337,11 @@ def _digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=8).digest()
 
 
-def _unpadded(array: Array, padding: float) -> Array:
-    """Return the array without what is nothing but padding at the end of each axis."""
-    filled = array != (b"" if array.dtype.kind in "OSU" else padding)
+def _unpadded(array: Array, padding: Any) -> Array:
+    """Return the array without what is nothing but padding at the end of each axis; the default of strings is empty."""
+    if array.dtype.kind in "OSU":
+        padding = padding.encode() if isinstance(padding, str) else b""
+    filled = array != padding
     if not array.ndim or not filled.any():
         return array if not array.ndim else array[(slice(0, 0),) * array.ndim]
     ends = [int(axis.max()) + 1 for axis in np.nonzero(filled)]

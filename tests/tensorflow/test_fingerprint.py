@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import tensorflow as tf  # noqa: TID253
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
 from pipeline_bench.model.pipeline import Stage, UserFunction
-from pipeline_bench.tfdata import fingerprint
+from pipeline_bench.tfdata import describe, fingerprint
 
 Make = Callable[[int], Any]
 PADDED = (Stage(id=1, method="padded_batch", inputs=(0,), arguments={"batch_size": 4, "drop_remainder": True}),)
@@ -100,6 +101,43 @@ def test_padding_is_not_part_of_a_sample() -> None:
     one, other = (of(lambda _: rows.padded_batch(2), *PADDED), of(lambda _: rows.padded_batch(4), *PADDED))
     assert digests(one) == digests(other)
     assert one.remainder_dropped == 4
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (tf.constant(0, tf.int64), tf.constant(-1, tf.int64)),
+        {"ids": tf.constant(0, tf.int64), "labels": tf.constant(-1, tf.int64)},
+    ],
+)
+def test_each_component_may_have_a_padding_of_its_own(values: Any) -> None:
+    """Labels that are filled up with -1 kept that, and a change of the order was taken for other samples."""
+
+    def rows(value: Any) -> Any:
+        ids = tf.range(value % 4 + 1)
+        return {"ids": ids, "labels": -ids} if isinstance(values, dict) else (ids, -ids)
+
+    arguments = describe.arguments({"batch_size": 2, "padding_values": values})
+    padded = Stage(id=1, method="padded_batch", inputs=(0,), arguments=arguments)
+    one, other = (of(lambda _: numbers().map(rows).padded_batch(n, padding_values=values), padded) for n in (2, 4))
+    assert digests(one) == digests(other)
+
+
+def test_samples_are_not_random_because_the_second_pass_was_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(s=0.0, passes=0)
+
+    def make(seed: int) -> Any:
+        clock.passes += 1
+        return numbers(48)
+
+    def monotonic() -> float:
+        clock.s += 0.020 if clock.passes == 1 else 0.022
+        return float(clock.s)
+
+    monkeypatch.setattr(fingerprint, "time", SimpleNamespace(monotonic=monotonic))
+    found = fingerprint.of(make, (), limit_s=2.0)
+    assert (found.complete, found.samples) == (True, 48)
+    assert [component.random for component in found.components] == [False]
 
 
 def test_an_endless_pipeline_is_cut_off_and_says_so() -> None:
