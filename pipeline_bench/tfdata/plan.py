@@ -274,8 +274,9 @@ class CallPlan:
             raise PipelineBenchError("the size of the windows is only known when they are made")
         rows, gather = composing.windows(source.given()["tensors"], size, stride)
         self.take_out(window.id)
-        starts = (0, max(0, rows - (size - 1) * stride), shift)
-        self.put(replace(source, entry=entries()["range"], args=starts, kwargs={}, changed=True))
+        taken = rows if source.take is None else min(rows, source.take)  # of a small part, rows and not windows
+        starts = (0, max(0, taken - (size - 1) * stride), shift)
+        self.put(replace(source, entry=entries()["range"], args=starts, kwargs={}, take=None, changed=True))
         flat = self.node(flat_map_id)
         changed = replace(flat, entry=entries()["map"], args=(Ref(self.single_input(flat)),), kwargs={}, changed=True)
         self.put(changed.setting(map_func=gather))
