@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from pipeline_bench import user_code
@@ -51,7 +52,7 @@ def inspect(
         alive()
     stage = inspection.stage(GET_ITEM)
     keeps_batches = read.kind == "PyDataset" and not (stage.draws or stage.epoch_hooks)
-    for found in python_stages.look_into(
+    looks = python_stages.look_into(
         inspection,
         GET_ITEM,
         lambda: _guarded(take),
@@ -59,9 +60,11 @@ def inspect(
         alive,
         taker=read.taker if read.can_begin_again and not keeps_batches else None,
         library=read.library(),
-    ):
-        inspection = found
-        yield found
+    )
+    with suppress(_EndError):
+        for found in looks:
+            inspection = found
+            yield found
     costs |= {COPY: _copy(batch)}
     if read.kind == "PyDataset":
         costs |= {WORKERS_STAGE: Rate(0.0, 0.0)}
@@ -110,42 +113,71 @@ def _with(inspection: Inspection, costs: dict[int, Rate], batch: Any, first_ns: 
     )
 
 
+class _EndError(UserCodeError):
+    """A generator that cannot begin again gave its last batch."""
+
+
 def _alone(take: Callable[[], Any], seconds: float, alive: Callable[[], None]) -> tuple[Rate, Any]:
-    """Return how long a batch takes by itself, the first one aside; and one of them."""
+    """Return how long a batch takes by itself, the first one aside, if there are more; and one of them."""
+    taken: list[Any] = []
 
-    def take_one() -> Any:
-        batch = _guarded(take)
+    def take_one() -> None:
+        taken[:] = [_guarded(take)]
         alive()
-        return batch
 
-    batch = take_one()
-    return throughput.rate(take_one, seconds), _as_tuple(batch)
+    def take_another() -> None:
+        try:
+            take_one()
+        except _EndError:
+            raise StopIteration from None
+
+    first = throughput.rate(take_one, 0.0)
+    batch = _as_tuple(taken[0])
+    try:
+        return throughput.rate(take_another, seconds), batch
+    except StopIteration:
+        return first, batch
 
 
 def _guarded(take: Callable[[], Any]) -> Any:
     try:
         return take()
     except StopIteration:
-        raise UserCodeError(*passes.NO_ELEMENT) from None
+        raise _EndError(*passes.NO_ELEMENT) from None
     except Exception as error:
         message = f"Making a batch failed: {user_code.summary(error)}"
         raise UserCodeError(message, traceback=user_code.traceback_of(error)) from error
 
 
 def _as_tuple(batch: Any) -> Any:
-    """Return the batch with arrays as tensors."""
-    import numpy as np
+    """Return the batch with arrays as tensors, and a matrix of SciPy's as a sparse one, as Keras takes them."""
     import tensorflow as tf
 
     parts = tuple(part for part in batch if part is not None) if isinstance(batch, tuple | list) else batch
-    return tf.nest.map_structure(lambda part: tf.convert_to_tensor(np.asarray(part)), parts)
+    return tf.nest.map_structure(_tensor, parts)
+
+
+def _tensor(part: Any) -> Any:
+    import numpy as np
+    import tensorflow as tf
+
+    if isinstance(part, tf.Tensor | tf.RaggedTensor | tf.SparseTensor):
+        return part
+    if hasattr(part, "tocoo"):
+        cells = part.tocoo()
+        indices = np.stack([cells.row, cells.col], axis=1).astype(np.int64)
+        return tf.sparse.reorder(tf.SparseTensor(indices, cells.data, cells.shape))
+    return tf.convert_to_tensor(np.asarray(part))
 
 
 def _copy(batch: Any) -> Rate:
     """Return what Keras' own part costs for a batch that is there: into tensors, from Python into tf.data."""
     import tensorflow as tf
 
-    arrays = tf.nest.map_structure(lambda part: part.numpy(), batch)
+    def given(part: Any) -> Any:
+        return part.numpy() if isinstance(part, tf.Tensor) and part.dtype != tf.string else part
+
+    arrays = tf.nest.map_structure(given, batch)
 
     same = keras_input.py_dataset(1 << 20, lambda _: arrays)
     iterator = FlatIterator(keras_input.KerasInput("PyDataset", same, {"shuffle": False}).dataset())

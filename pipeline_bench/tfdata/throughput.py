@@ -201,7 +201,7 @@ def rate(take: Callable[[], object], seconds: float, window: int = 1) -> Rate:
     """Take for so long, at least once, and return the mean, because parallel calls come in bursts.
 
     Args:
-        take: takes one more.
+        take: takes one more; it raises StopIteration where there is none, which ends the measuring.
         seconds: how long.
         window: how many elements are in what is taken.
     """
@@ -210,7 +210,12 @@ def rate(take: Callable[[], object], seconds: float, window: int = 1) -> Rate:
     start_ns, start_cpu_s = time.perf_counter_ns(), _cpu_s()
     end_ns = start_ns + seconds * 1e9
     while not calls or time.perf_counter_ns() < end_ns:
-        take()
+        try:
+            take()
+        except StopIteration:
+            if not calls:
+                raise
+            break
         calls += 1
     count = calls * window
     elapsed_ns, cpu_s = time.perf_counter_ns() - start_ns, _cpu_s() - start_cpu_s

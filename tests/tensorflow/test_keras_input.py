@@ -183,6 +183,50 @@ def test_a_generator_and_arrays_are_measured_as_they_are() -> None:
     assert found.batch_size == 16
 
 
+@pytest.mark.parametrize("more", [1, 4])
+def test_of_a_generator_that_has_begun_the_batches_that_are_left_are_measured(more: int) -> None:
+    """It cannot begin anew: what had been measured was thrown away at its end, for "gives no element"."""
+
+    def batches() -> Iterator[Any]:
+        for _ in range(2 + more):  # of these one is taken here, and one describes them
+            time.sleep(0.003)
+            yield np.ones([4, 2], np.float32), np.ones([4], np.float32)
+
+    begun = batches()
+    next(begun)
+    found = stages_of(read(begun, "generator"))
+    assert found.cost(GET_ITEM).elapsed_ns > 2e6
+    assert found.cost(COPY) is not None
+
+
+class OfOtherParts(Batches):
+    """What Keras takes beside arrays."""
+
+    part: Any = None
+
+    def __getitem__(self, index: int) -> Any:
+        return self.part, np.full([4], index, np.float32)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "ragged", "strings", "SciPy"])
+def test_parts_that_are_no_arrays_are_measured_as_keras_takes_them(kind: str) -> None:
+    import tensorflow as tf
+
+    sparse = pytest.importorskip("scipy.sparse")
+    parts = {
+        "sparse": tf.sparse.from_dense(np.eye(4, dtype=np.float32)),
+        "ragged": tf.ragged.constant([[1], [2, 3], [], [4]]),
+        "strings": tf.constant(["a", "b", "c", "d"]),
+        "SciPy": sparse.csr_matrix(np.eye(4, dtype=np.float32)),
+    }
+    data = OfOtherParts()
+    data.part = parts[kind]
+    found = stages_of(read(data))
+    assert found.cost(GET_ITEM) is not None
+    assert found.cost(COPY).elapsed_ns > 0
+    assert found.batch_size == 4
+
+
 class OfKeras2(tf_keras.utils.Sequence):  # type: ignore[name-defined,misc]
     def __init__(self, rows: int) -> None:
         self._rows = rows
