@@ -61,6 +61,9 @@ class Engine(ABC):
             self.train()
             self.evaluate("after")
             self.finish()
+        except BaseException:
+            self.recorder.fail()  # it watches processes that `stop` kills
+            raise
         finally:
             self.stop()
             self.scratch.remove()

@@ -58,9 +58,9 @@ def _failures_sent(channel: Channel, recorder: Recorder) -> Iterator[None]:
         if not isinstance(error, PipelineBenchError):  # those say all there is to say
             with contextlib.suppress(Exception):  # a user's code may have put something else in the place of stderr
                 traceback.print_exc()
-        recorder.finish(recorder.why_dead())
+        dead = recorder.fail()
         users = error.traceback if isinstance(error, UserCodeError) else ""
-        channel.send(Failed(error=recorder.why_dead() or bad_record.explained(error), traceback=users))
+        channel.send(Failed(error=dead or bad_record.explained(error), traceback=users))
         leave(False)
 
 

@@ -176,10 +176,6 @@ class Recorder(StepRecorder):
         """
         self._why_dead, self._why_silent, self._was_silent = why_dead, why_silent, was_silent
 
-    def why_dead(self) -> str | None:
-        """Return which process of the trial is dead, and of what; None where all are well."""
-        return self._why_dead(None)
-
     def audit_samples(self, audit: SampleAudit, cost_us: float) -> None:
         """Give the digests of the training steps to an audit, of as many steps as their cost allows.
 
@@ -254,18 +250,28 @@ class Recorder(StepRecorder):
         """The mean length of the steps that have ended; 0 where there are none."""
         return (self._end_ns[self._steps - 1] - self._start_ns[0]) / 1e9 / self._steps if self._steps else 0.0
 
-    def finish(self, dead: str | None = None) -> None:
-        """Ship what is left and end the thread.
+    def finish(self) -> None:
+        """Ship what is left and end the thread."""
+        self._end()
+        self._settle()
 
-        Args:
-            dead: which process of the trial is dead, where one is.
+    def fail(self) -> str | None:
+        """As `finish`, after a failure; return which process of the trial is dead, and of what, where one is.
+
+        Only the first call looks: what ends later was ended by the trial itself.
         """
+        self._end()
+        dead = self._why_dead(None)
+        self._why_dead = lambda _: dead
+        self._settle(dead)
+        return dead
+
+    def _end(self) -> None:
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
-        self._settle(dead)
 
-    def _settle(self, dead: str | None) -> None:
+    def _settle(self, dead: str | None = None) -> None:
         """Ship what is left, and what the audit has found, with who fell silent: what that held is not in flight."""
         self._ship()
         self._audit_digests()

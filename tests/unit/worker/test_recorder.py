@@ -286,9 +286,11 @@ def test_every_step_of_a_slow_model_is_sampled_and_accounted_for(pipe: Pipe) -> 
 
 def test_who_fell_silent_is_told_with_the_account_of_the_samples(pipe: Pipe) -> None:
     recorder, numbers = audited(pipe)
-    recorder.guard(lambda _: None, was_silent=lambda: ["worker 2 did not answer for a while"])
+    recorder.guard(
+        lambda _: "worker 1 was killed by SIGKILL", was_silent=lambda: ["worker 2 did not answer for a while"]
+    )
     numbers.run(recorder, 100, step_us=4000)
-    recorder.finish("worker 1 was killed by SIGKILL")
+    recorder.fail()
     work, _ = account(pipe)
     assert work.silent == ("worker 1 was killed by SIGKILL", "worker 2 did not answer for a while")
 
