@@ -184,12 +184,17 @@ def _differing(baseline: Fingerprint, other: Fingerprint, exact: _Pairs) -> Equa
         if dropped:  # which samples fell to the end of the shuffle does not follow from the first ones
             return Equality(text=f"of {_named(one)} only the first {compared:,} samples are known one by one")
         return Equality(status="unequal", text=f"the samples of {_named(one)} differ")
-    rest = units.count(explained, "sample")
+    return _but_for_dropped(exact, explained)
+
+
+def _but_for_dropped(exact: _Pairs, dropped: int) -> Equality:
+    """Return whether the samples are the same in another order, but for so many that fell to a rest that is dropped."""
+    rest = units.count(dropped, "sample")
     left, right = (list(zip(*(pair[side].sample_hashes for pair in exact), strict=False)) for side in (0, 1))
     if _shared(left, right) == _shared(right, left):
         return Equality(status="unequal", text=f"{rest} differ, and the others are in their old order")
     distinct = any(len(set(one.sample_hashes)) == len(one.sample_hashes) for one, _ in exact)
-    if distinct and _missing(left, right) > explained:
+    if distinct and _missing(left, right) > dropped:
         return Equality(status="unequal", text=_APART)
     text = f"{_REORDERED}, except {rest} of the incomplete last batch, which is dropped"
     return Equality(status="reordered", text=text)

@@ -74,9 +74,9 @@ def endless(stages: Sequence[Stage], number: int) -> bool:
     found: dict[int, bool] = {}
     for stage in stages:  # upstream first
         count, before = stage.arguments.get("count"), [found.get(each, False) for each in stage.inputs]
-        if _applied(stage) in _READING and stage.inner and endless(stage.inner, stage.inner[-1].id):
-            found[stage.id] = True
-        elif stage.method in ("counter", "random") or (stage.method == "repeat" and count in (None, INFINITE)):
+        reads = stage.inner if _applied(stage) in _READING else ()
+        begins = stage.method in ("counter", "random") or (stage.method == "repeat" and count in (None, INFINITE))
+        if begins or (reads and endless(reads, reads[-1].id)):
             found[stage.id] = True
         elif stage.method in ("zip", "choose_from_datasets"):  # which end with the first of their inputs to end
             found[stage.id] = min(before, default=False)

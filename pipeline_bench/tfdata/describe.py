@@ -102,19 +102,25 @@ def _argument(name: str, value: Any) -> Value:
         value = value.numpy()
     if isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
         return _argument(name, value.item())
-    if name == "weights" and isinstance(value, list | tuple | np.ndarray):
-        with contextlib.suppress(TypeError, ValueError):  # they are tensors of a graph, or several for each dataset
-            return str([float(f"{float(each):.6g}") for each in value])  # whole: `element_flow.shares` reads it
-    if name == "padding_values" and isinstance(value, list | tuple | Mapping):
-        paddings = {path: _argument(path, leaf) for path, leaf in components(value)}
-        return json.dumps(paddings)  # whole: `fingerprint` reads it
+    if (data := _data(name, value)) is not None:
+        return data
     count = len(value) if isinstance(value, list | tuple | np.ndarray) else 0
-    if name in ("filenames", "file_pattern") and count:
-        return count
     if isinstance(value, list | tuple) and count <= _LONGEST_TEXT and _are_plain(value):
         text = ", ".join(map(str, value)) if name == "args" else str(list(value))
         return text if len(text) <= _LONGEST_TEXT else f"{count} values"
     return _cut(_structure(value))
+
+
+def _data(name: str, value: Any) -> Value | None:
+    """Return a list or structure that others read back, whole, as JSON, of names how many; None where it is none."""
+    if name in ("filenames", "file_pattern") and isinstance(value, list | tuple | np.ndarray):
+        return len(value) or None
+    if name == "weights" and isinstance(value, list | tuple | np.ndarray):  # read by `element_flow.shares`
+        with contextlib.suppress(TypeError, ValueError):  # they are tensors of a graph, or several for each dataset
+            return json.dumps([float(f"{float(each):.6g}") for each in value])
+    if name == "padding_values" and isinstance(value, list | tuple | Mapping):  # read by `fingerprint`
+        return json.dumps({path: _argument(path, leaf) for path, leaf in components(value)})
+    return None
 
 
 def _are_plain(values: list[Any] | tuple[Any, ...]) -> bool:

@@ -119,7 +119,11 @@ def test_each_component_may_have_a_padding_of_its_own(values: Any) -> None:
 
     arguments = describe.arguments({"batch_size": 2, "padding_values": values})
     padded = Stage(id=1, method="padded_batch", inputs=(0,), arguments=arguments)
-    one, other = (of(lambda _: numbers().map(rows).padded_batch(n, padding_values=values), padded) for n in (2, 4))
+
+    def batches(size: int) -> Make:
+        return lambda _: numbers().map(rows).padded_batch(size, padding_values=values)
+
+    one, other = (of(batches(size), padded) for size in (2, 4))
     assert digests(one) == digests(other)
 
 

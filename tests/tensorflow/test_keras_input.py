@@ -188,7 +188,7 @@ def test_of_a_generator_that_has_begun_the_batches_that_are_left_are_measured(mo
     """It cannot begin anew: what had been measured was thrown away at its end, for "gives no element"."""
 
     def batches() -> Iterator[Any]:
-        for _ in range(2 + more):  # of these one is taken here, and one describes them
+        for _ in range(3 + more):  # one is taken here, and two describe them
             time.sleep(0.003)
             yield np.ones([4, 2], np.float32), np.ones([4], np.float32)
 
