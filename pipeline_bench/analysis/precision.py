@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from pipeline_bench import plugins
 from pipeline_bench.analysis import speedups, stats
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.result import Interval, Precision, Result
@@ -45,14 +46,12 @@ class GoalRatio:
     variant: str
     what: str
     """`SPEEDUP`, or `UTILIZATION` where there is only one variant, which is held against its ceiling."""
-    value: float | None
+    exists: bool
+    """Whether any repeat has both of the trials that it is taken over, also where what they came to cannot be."""
     half_width: float
-    """Relative; infinite while there is no interval."""
-
-    @property
-    def exists(self) -> bool:
-        """Whether any repeat has both of the trials that it is taken over."""
-        return self.value is not None
+    """Relative; infinite while there is no interval, or no figure that can be."""
+    reason: str | None
+    """Why there is no figure, or no interval."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +67,19 @@ def check(scenario: Scenario) -> None:
     """See that the scenario has a ratio to narrow.
 
     Raises:
-        UsageError: it has a ceiling only.
+        UsageError: it has a ceiling only, or no variant is on the baseline's device, emulated or not.
     """
-    if not _compared(scenario) and scenario.baseline.is_ceiling:
+    compared, baseline = _compared(scenario), scenario.baseline
+    if not compared and baseline.is_ceiling:
         raise UsageError(
-            f"--precision: {scenario.name} has only {scenario.baseline.name}, so there is no speed-up to measure.",
+            f"--precision: {scenario.name} has only {baseline.name}, so there is no speed-up to measure.",
             "Compare at least one variant that is not a ceiling.",
+        )
+    if compared and _emulated_device(baseline) not in map(_emulated_device, compared):
+        raise UsageError(
+            f"--precision: {scenario.name} has no other variant on the device of {baseline.name}, emulated or not, so "
+            "there is no speed-up to measure.",
+            "Leave out --precision: rounds are then added until each verdict is decided.",
         )
 
 
@@ -81,13 +87,8 @@ def ratios(session: Session) -> tuple[GoalRatio, ...]:
     """Return the ratios that the goal is for: every speed-up, or of a single variant that over its ceiling."""
     compared = _compared(session.scenario)
     names = [variant.name for variant in compared] or [session.scenario.baseline.name]
-    found = []
-    for result in session.results:
-        if result.variant in names:
-            figure = result.speedup if compared else result.accelerator_utilization
-            what = SPEEDUP if compared else UTILIZATION
-            found.append(GoalRatio(result.variant, what, figure.value, _half_width(figure.ci95)))
-    return tuple(found)
+    of_result = _speedup if compared else _utilization
+    return tuple(of_result(result) for result in session.results if result.variant in names)
 
 
 def widest(session: Session) -> GoalRatio | None:
@@ -211,6 +212,27 @@ def _compared(scenario: Scenario) -> list[Variant]:
     return [variant for variant in some if variant.name != scenario.baseline.name]
 
 
+def _emulated_device(variant: Variant) -> str | None:
+    """Return what a variant's model emulates; None where it computes, or is not installed here."""
+    kind, options = variant.model.kind, variant.model.options
+    if not plugins.has("models", kind):
+        return None
+    device: str | None = plugins.make("models", kind, options).emulated_device
+    return device
+
+
+def _speedup(result: Result) -> GoalRatio:
+    found = result.speedup
+    return GoalRatio(result.variant, SPEEDUP, found.value is not None, _half_width(found.ci95), found.reason)
+
+
+def _utilization(result: Result) -> GoalRatio:
+    found = result.accelerator_utilization
+    # One that cannot be is of noise, as a rule: more repeats make it one that can. Its interval is then not its own.
+    known, half_width = found.value is not None, _half_width(found.ci95 if found.value is not None else None)
+    return GoalRatio(result.variant, UTILIZATION, known or found.impossible, half_width, found.reason)
+
+
 def _half_width(ci95: Interval | None) -> float:
     if ci95 is None or ci95[0] <= 0:
         return math.inf
@@ -268,7 +290,8 @@ def _text(session: Session, precision: Precision, state: State) -> str:
         case "interrupted", _:
             head = f"interrupted {after}"
         case _, "nothing to narrow":
-            head = f"there is no speed-up to measure {after}, so no more repeats were added"
+            what = next(ratio.what for ratio in ratios(session))
+            head = f"there is no {what} to measure {after}, so no more repeats were added"
         case _:
             head = f"not ended {after}"
     return "; ".join([": ".join([head, *_known(session, precision)]), *_left_out(session)])
@@ -307,7 +330,5 @@ def _left_out(session: Session) -> Iterator[str]:
     for ratio in ratios(session):
         if ratio.exists:
             continue
-        result = session.result(ratio.variant)
-        over = result.speedup.over if ratio.what == SPEEDUP else session.scenario.variant(ratio.variant).ceiling
-        why = "it has no good trial" if result.trials == 0 else f"no repeat has a good trial of both it and {over}"
+        why = "it has no good trial" if session.result(ratio.variant).trials == 0 else ratio.reason
         yield f"{ratio.variant} is left out: {why}"

@@ -153,7 +153,8 @@ def throughput_over(variant: Variant, over: Variant, measured: ByVariant) -> Spe
     own, base = measured[variant.name], measured[over.name]
     shared = _shared(own, base)
     if not shared:
-        return Speedup(over=over.name, reason=f"{over.name!r} was not measured")
+        missing = "no round has a good trial of both it and {!r}" if base else "{!r} was not measured"
+        return Speedup(over=over.name, reason=missing.format(over.name))
     emulated = {own[shared[0]].emulated, base[shared[0]].emulated}
     if len(emulated) > 1:
         which = "one of the two is emulated" if None in emulated else "the two emulate different devices"

@@ -14,12 +14,14 @@ from pipeline_bench.analysis import precision, stats
 from pipeline_bench.analysis.goal import until_decided
 from pipeline_bench.analysis.precision import OpenQuestion
 from pipeline_bench.analysis.results import summarise
+from pipeline_bench.analysis.speedups import unless_unequal
 from pipeline_bench.analysis.thresholds import CERTAIN_CLAIM, RATIO_SCATTER, SAME_JOB_SCATTER, TIE
 from pipeline_bench.errors import UsageError
-from pipeline_bench.model.result import Doubt, Precision
+from pipeline_bench.model.result import Doubt, Precision, WorkCheck
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, plan
 from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario.resolve import resolve
 from tests.unit import sessions
 from tests.unit.records import record, scenario
 
@@ -86,6 +88,20 @@ def test_a_scenario_of_a_ceiling_alone_has_nothing_to_narrow() -> None:
     precision.check(scenario("feed_dict"))
 
 
+def on_emulated(*step_ms: float) -> Scenario:
+    """A variant for each emulated device that is busy so long a step."""
+    entries = [
+        {"name": f"{ms:g} ms", "backend": "tf_data", "model": {"kind": "emulated", "step_ms": ms}} for ms in step_ms
+    ]
+    return resolve({"name": "test", "run": {"steps": 100, "repeats": 3}, "variants": entries})
+
+
+def test_variants_on_emulated_devices_that_all_differ_from_the_baselines_have_nothing_to_narrow() -> None:
+    with pytest.raises(UsageError, match="no other variant on the device of 2 ms"):
+        precision.check(on_emulated(2, 8, 30))
+    precision.check(on_emulated(2))
+
+
 @pytest.mark.parametrize("done", [0, 5, 9])
 def test_without_a_goal_the_trials_are_those_of_the_plan(done: int) -> None:
     session = new().model_copy(update={"precision": None})
@@ -147,6 +163,51 @@ def test_a_single_variant_is_narrowed_against_its_ceiling() -> None:
     found = ended(run(new(goal=0.02, of=scenario("feed_dict")), spread(0.01, "ceiling")))
     assert found.ended_by == "precision"
     assert "feed_dict's accelerator utilization is known within ±" in found.text
+
+
+def test_a_utilization_that_cannot_be_after_the_first_repeats_is_narrowed_on() -> None:
+    """A variant that runs at its ceiling, whose first trials came out 15 % quicker than the ceiling's."""
+
+    def lucky(trial: Trial) -> float:
+        return 8.5 if trial.variant.name == "tf_data" and trial.repeat < 3 else 10.0
+
+    one = new(goal=0.02, budget_s=120, of=scenario("tf_data"))
+    session = one
+    for _ in range(3 * 2):
+        trial = precision.next_trial(session)
+        assert trial is not None
+        session = after(session, trial, lucky(trial))
+    assert session.result("tf_data").accelerator_utilization.impossible
+    assert precision.ratios(session)[0].half_width == math.inf
+    assert ended(session).text == "not ended after 3 repeats: tf_data's accelerator utilization is not known yet"
+    found = run(one, lucky)
+    assert (ended(found).ended_by, ended(found).repeats > 3) == ("precision", True)
+
+
+def test_a_variant_without_a_speedup_is_left_out_for_the_reason_that_it_has_none() -> None:
+    without_baseline = but(spread(0.01), "feed_dict")
+    assert ended(run(new(), without_baseline)).text.endswith("; tf_data is left out: 'feed_dict' was not measured")
+    by_turns = run(new(), lambda trial: None if trial.repeat % 2 == (trial.variant.name == "tf_data") else 10.0)
+    assert ended(by_turns).text.endswith("; tf_data is left out: no round has a good trial of both it and 'feed_dict'")
+    session = run(new(), spread(0.01))
+    unequal = [
+        each.model_copy(update={"work": WorkCheck(status="unequal", text="it lost 3")})
+        if each.variant == "feed_dict"
+        else each
+        for each in session.results
+    ]
+    results = unless_unequal(session.scenario, unequal)
+    assert ended(precision.updated(session.model_copy(update={"results": results}))).text.endswith(
+        "; tf_data is left out: the work of 'feed_dict' was not equal"
+    )
+
+
+def test_without_its_ceiling_a_single_variant_has_no_utilization_to_narrow() -> None:
+    found = ended(run(new(of=scenario("feed_dict")), but(spread(0.01), "ceiling")))
+    assert found.text == (
+        "there is no accelerator utilization to measure after 3 repeats, so no more repeats were added; "
+        "feed_dict is left out: its ceiling, 'ceiling', was not measured beside it"
+    )
 
 
 def test_the_first_two_rounds_run_however_small_the_budget() -> None:
@@ -219,7 +280,7 @@ def test_without_the_baseline_there_is_nothing_to_narrow() -> None:
     assert (found.ended_by, found.repeats) == (None, 3)
     assert found.text == (
         "there is no speed-up to measure after 3 repeats, so no more repeats were added; "
-        "tf_data is left out: no repeat has a good trial of both it and feed_dict"
+        "tf_data is left out: 'feed_dict' was not measured"
     )
 
 
