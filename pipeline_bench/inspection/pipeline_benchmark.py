@@ -22,7 +22,7 @@ from pipeline_bench.inspection import disk
 from pipeline_bench.model import Series
 from pipeline_bench.model.edits import Remove
 from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage, Tuned
-from pipeline_bench.tfdata import composing, describe, passes, rebuild, throughput
+from pipeline_bench.tfdata import composing, dataset_graph, describe, passes, rebuild, throughput
 from pipeline_bench.tfdata.iterators import end_aside
 from pipeline_bench.tfdata.plan import larger_ahead
 from pipeline_bench.tfdata.recipe import Recipe, upstream
@@ -73,8 +73,7 @@ def described(recipe: Recipe, make_ns: float, scratch: Path) -> Inspection:
     """
     sink = recipe.dataset(recipe.sink)
     cardinality = in_a_pass = int(sink.cardinality())
-    if repeats := _repeats_of_data(recipe):
-        once = [Remove(stage=number) for number in repeats]
+    if once := [Remove(stage=number) for number in _repeats_of_data(recipe)]:
         with contextlib.suppress(PipelineBenchError):
             in_a_pass = int(rebuild.rebuild(recipe, once, scratch).dataset.cardinality())
     optimization = sink.options().experimental_optimization
@@ -102,9 +101,8 @@ def _serial_note(stage: Stage) -> str:
 def _repeats_of_data(recipe: Recipe) -> list[int]:
     """Return the ids of the repeats that begin another pass.
 
-    One without an end in front of a `zip` that ends is none of these: it gives each element of the other inputs the
-    same one beside it, as `timeseries_dataset_from_array` has it. Nor is one of some inputs of a stage, which shows
-    these more often than the others.
+    One without an end in front of a `zip` that ends is none: it gives each element of the other inputs the same one
+    beside it, as in `timeseries_dataset_from_array`. Nor is one of some inputs of a stage: these come more often.
     """
 
     def is_endless(number: int) -> bool:
@@ -117,7 +115,7 @@ def _repeats_of_data(recipe: Recipe) -> list[int]:
         if stage.method == "zip" and not is_endless(stage.id):
             beside |= upstream(recipe.calls, filter(is_endless, stage.inputs))
         before = [upstream(recipe.calls, [number]) & finite for number in stage.inputs]
-        if len({tuple(sorted(str(repeats[number]) for number in each)) for each in before}) > 1:
+        if len({tuple(sorted(str(repeats[one]) for one in each)) for each in before}) > 1:
             beside.update(*before)
     return [number for number in repeats if number not in beside]
 
@@ -258,8 +256,8 @@ def _sources_of_files(dataset: Any) -> Iterator[tuple[int, list[str]]]:
     """Yield of each source that names files how many elements it has, and the first of the files."""
     import tensorflow as tf
 
-    for each in throughput.upstream_of(dataset):
-        if not throughput.inputs_of(each) and getattr(each, "element_spec", None) == tf.TensorSpec([], tf.string):
+    for each in dataset_graph.upstream_of(dataset):
+        if not dataset_graph.inputs_of(each) and getattr(each, "element_spec", None) == tf.TensorSpec([], tf.string):
             files = [*filter(None, map(_existing_file, each.take(_NAMES_READ).as_numpy_iterator()))]
             if files:
                 yield int(each.cardinality()), files

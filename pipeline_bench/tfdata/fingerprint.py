@@ -236,9 +236,7 @@ def _padding(stages: Sequence[Stage]) -> _Padding | None:
     return defaultdict(lambda: 0.0 if value is None else value)
 
 
-def _pass_over(
-    dataset: Any, padding: _Padding | None, seconds: float, most: int, alive: Callable[[], None]
-) -> _Pass:
+def _pass_over(dataset: Any, padding: _Padding | None, seconds: float, most: int, alive: Callable[[], None]) -> _Pass:
     """Hash the samples until the end, or until the time, the bytes or the number are used up."""
     done = _Pass()
     end_s = time.monotonic() + seconds

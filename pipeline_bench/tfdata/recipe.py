@@ -11,7 +11,7 @@ from pipeline_bench.errors import UserCodeError
 from pipeline_bench.graph_ops import is_deterministic
 from pipeline_bench.model.calls import TAKE_ANY
 from pipeline_bench.model.pipeline import INFINITE, Location, Stage, UserFunction
-from pipeline_bench.tfdata import composing, describe, public_api, throughput
+from pipeline_bench.tfdata import composing, dataset_graph, describe, public_api
 from pipeline_bench.tfdata.public_api import Invocation
 from pipeline_bench.user_code.source_loops import SourceLoop
 
@@ -110,7 +110,7 @@ class Recipe:
         self.sink = numbers[sink]
         own_files = any(call.needs_own_files() for call in self.calls.values())
         self.notes = (*notes, OWN_FILE_NOTE) if own_files else notes
-        shared, left = _shared(calls, needed), throughput.left_early(calls[sink].result)
+        shared, left = _shared(calls, needed), dataset_graph.left_early(calls[sink].result)
         # What is passed over again before it is made anew, or keeps its elements in files, is read more than once.
         again = {before for each in needed if calls[each].method == "repeat" for before in calls[each].inputs}
         lasting = upstream(calls, again | {each for each in needed if calls[each].writes_files()})

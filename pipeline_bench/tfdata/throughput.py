@@ -11,8 +11,6 @@ Fast elements are counted in windows (`Dataset.window`): one call from Python fo
 from __future__ import annotations
 
 import contextlib
-import graphlib
-import math
 import os
 import resource
 import statistics
@@ -23,7 +21,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline_bench import user_code
-from pipeline_bench.model.pipeline import INFINITE, UNKNOWN
 from pipeline_bench.system.processes import queued_s
 from pipeline_bench.tfdata.describe import nbytes
 from pipeline_bench.tfdata.iterators import EagerIterator
@@ -276,91 +273,6 @@ class Pass(NamedTuple):
 
     complete: bool
     elements: int
-
-
-def inputs_of(dataset: Any) -> list[Any]:
-    """Return the datasets that a dataset takes its elements from."""
-    return list(dataset._inputs()) if hasattr(dataset, "_inputs") else []
-
-
-def upstream_of(dataset: Any) -> list[Any]:
-    """Return the datasets that a pipeline consists of, each once, upstream first and itself last."""
-    found: dict[int, Any] = {}
-    before: dict[int, list[int]] = {}
-    waiting = [dataset]
-    while waiting:  # no recursion: a dataset for each of a thousand files may be joined one by one
-        each = waiting.pop()
-        if id(each) not in found:
-            inputs = inputs_of(each)
-            found[id(each)], before[id(each)] = each, [id(one) for one in inputs]
-            waiting += inputs
-    return [found[number] for number in graphlib.TopologicalSorter(before).static_order()]
-
-
-def caches_in(dataset: Any) -> list[Any]:
-    """Return the datasets of the caches and snapshots in a pipeline, upstream first."""
-    return [each for each in upstream_of(dataset) if type(each).__name__ in ("CacheDataset", "_SnapshotDataset")]
-
-
-def left_early(dataset: Any) -> dict[int, bool | None]:
-    """Return which datasets of a pipeline are left before their end, in every pass, by their identities.
-
-    A `take` leaves them, and a `zip` whose other input is shorter. None of one for which it is not known: how many
-    elements it has, or how many are read for one behind it. TensorFlow empties a cache that is left early
-    (tensorflow/core/kernels/data/cache_dataset_ops.cc).
-    """
-    left: dict[int, bool | None] = {}
-    read: dict[int, float] = {}  # at least so many elements of each, in a pass over the whole
-    unsure: set[int] = set()  # perhaps more
-    for each in reversed(upstream_of(dataset)):
-        given = read.get(id(each), math.inf)
-        if given < math.inf:
-            count = int(each.cardinality())
-            if 0 <= count <= given:
-                given = math.inf
-            else:
-                left[id(each)] = None if count == UNKNOWN or id(each) in unsure else True
-        at_least, inputs = _reads_at_least(each, given), inputs_of(each)
-        if type(each).__name__ == "_ZipDataset":
-            counts = [int(one.cardinality()) for one in inputs]
-            # Of the longer ones it reads one more, which it cannot use.
-            at_least = min(at_least, *(math.inf if count == INFINITE else max(count, -1) + 1 for count in counts))
-            unsure.update(map(id, inputs if UNKNOWN in counts else ()))
-        for one in inputs:
-            read[id(one)] = max(at_least, read.get(id(one), 0.0))
-        if left.get(id(each), False) is None:
-            unsure.update(map(id, inputs))
-    return left
-
-
-def _reads_at_least(dataset: Any, given: float) -> float:
-    """Return how many elements a dataset reads at least of each input before it has given so many; inf: all."""
-    kind = type(dataset).__name__.removeprefix("_").removesuffix("Dataset")
-    number = _number(dataset, _NUMBERS.get(kind, ""))
-    if kind == "Take" and number is not None and number >= 0:  # of a graph no number is known
-        return min(given, number)
-    if given in (0.0, math.inf):
-        return given
-    if number is not None and kind in ("Shuffle", "Skip"):
-        # A shuffle fills its buffer first, and then reads another for each element that it gives.
-        return math.inf if number < 0 else given + max(0, number - (kind == "Shuffle"))
-    if kind in _BATCHES:
-        return given * (number or 1)
-    if len(inputs_of(dataset)) > 1 and kind != "Zip":  # of which one may give none
-        return 0.0
-    return given if kind not in _SEVERAL_OF_ONE else min(given, 1.0)
-
-
-_BATCHES = ("Batch", "ParallelBatch", "PaddedBatch")
-_NUMBERS = {"Take": "_count", "Skip": "_count", "Shuffle": "_buffer_size", **dict.fromkeys(_BATCHES, "_batch_size")}
-"""Where a dataset of a kind keeps the number by which it reads."""
-_SEVERAL_OF_ONE = ("FlatMap", "Interleave", "ParallelInterleave", "Unbatch", "Rebatch")
-"""The kinds of datasets that may give several elements for one of their input."""
-
-
-def _number(dataset: Any, attribute: str) -> int | None:
-    value: Any = getattr(dataset, attribute, None)
-    return int(value) if hasattr(value, "numpy") else None
 
 
 def fill(caches: Sequence[Any], limit_s: float, alive: Callable[[], None] = lambda: None) -> list[Pass]:

@@ -23,7 +23,7 @@ from pipeline_bench.model.service_edits import DistributeToService, OffloadToSer
 from pipeline_bench.model.task import MODEL_STEP, REBUILDING, Task
 from pipeline_bench.script import loading, training_data
 from pipeline_bench.text import line_of, units
-from pipeline_bench.tfdata import describe, keras_input, rebuild, service, service_cluster, throughput
+from pipeline_bench.tfdata import dataset_graph, describe, keras_input, rebuild, service, service_cluster, throughput
 from pipeline_bench.tfdata import fingerprint as fingerprints
 from pipeline_bench.tfdata.keras_input import KerasInput
 from pipeline_bench.tfdata.record import Recording
@@ -283,10 +283,10 @@ class PipelineEngine(Engine):
             self._fill_memos()
         inserted = {id(cache) for cache in made.caches}
         # One of the user's behind an endless repeat, or that a take or a zip leaves early, is never full.
-        left, full = throughput.left_early(made.dataset), {id(cache) for cache in made.filled}
+        left, full = dataset_graph.left_early(made.dataset), {id(cache) for cache in made.filled}
         filling = [
             cache
-            for cache in throughput.caches_in(made.dataset)
+            for cache in dataset_graph.caches_in(made.dataset)
             if id(cache) in inserted
             or not (left.get(id(cache)) or id(cache) in full or int(cache.cardinality()) == INFINITE)
         ]

@@ -20,7 +20,7 @@ from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.events import Copied
 from pipeline_bench.script import loop_step
-from pipeline_bench.tfdata import describe, iterators, passes, public_api, throughput
+from pipeline_bench.tfdata import dataset_graph, describe, iterators, passes, public_api, throughput
 from pipeline_bench.worker import consumers, model_ceiling
 
 
@@ -82,7 +82,7 @@ def test_a_thousand_datasets_that_were_joined_one_by_one_are_found_upstream_firs
     for _ in range(1100):
         whole = whole.concatenate(tf.data.Dataset.range(1))
     caches.append(whole.cache())
-    assert [id(each) for each in throughput.caches_in(caches[1].batch(2))] == [id(each) for each in caches]
+    assert [id(each) for each in dataset_graph.caches_in(caches[1].batch(2))] == [id(each) for each in caches]
 
 
 def test_a_short_pass_is_counted_by_its_own_elements() -> None:

@@ -17,7 +17,7 @@ from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.pipeline import Stage, Target
 from pipeline_bench.script import loading
-from pipeline_bench.tfdata import describe, public_api, throughput
+from pipeline_bench.tfdata import dataset_graph, describe, public_api
 from pipeline_bench.tfdata.recipe import Call, Recipe
 from pipeline_bench.tfdata.record import Recording
 from pipeline_bench.user_code import source_loops
@@ -506,6 +506,19 @@ def test_a_call_that_makes_a_stage_of_another_pipeline_otherwise_is_told(
     assert [number for number, stage in enumerate(recipe.stages) if stage.shared] == shared
 
 
+def test_the_datasets_of_tensorflow_1s_interface_are_looked_through() -> None:
+    """Each is wrapped: no cache was found in them, and none was seen to be left early."""
+    import tensorflow as tf
+
+    data = tf.compat.v1.data.Dataset.range(9)
+    cached = data.cache()
+    assert dataset_graph.caches_in(cached.map(abs).take(5)) == [cached]
+    for taken, is_left in ((cached.take(5), True), (cached.batch(2).take(3), True), (cached.take(9), False)):
+        assert dataset_graph.left_early(taken).get(id(cached), False) is is_left
+    paired = tf.compat.v1.data.Dataset.zip((cached, tf.compat.v1.data.Dataset.range(7)))
+    assert dataset_graph.left_early(paired).get(id(cached)) is True
+
+
 def test_what_a_take_or_a_zip_leaves_before_its_end_is_told() -> None:
     import tensorflow as tf
 
@@ -574,7 +587,7 @@ def test_a_cache_that_is_not_left_early_is_full_behind_the_first_pass(behind: st
     read = tf.data.Dataset.range(10).map(lambda value: tf.py_function(note, [value], tf.int64))
     cached = read.cache()
     data = eval(f"cached.{behind}", {"cached": cached, "tf": tf})
-    left = throughput.left_early(data).get(id(cached), False)
+    left = dataset_graph.left_early(data).get(id(cached), False)
     for _ in range(2):
         for _ in data:
             pass
