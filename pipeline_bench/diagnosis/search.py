@@ -30,15 +30,22 @@ _SAME_DOUBT = "A second measurement of the stages leaves it in doubt too."
 class Search:
     """Plans a diagnosis: a `runner.Planner`."""
 
-    def __init__(self, free_memory_bytes: float | None = None, no_servers: str | None = None) -> None:
+    def __init__(
+        self,
+        free_memory_bytes: float | None = None,
+        no_servers: str | None = None,
+        allowed_cpus: int | None = None,
+    ) -> None:
         """Plan for this machine.
 
         Args:
             free_memory_bytes: what a cache in memory may take a part of; None: of the machine's memory.
             no_servers: why no trial may start servers of TensorFlow's; None where it may.
+            allowed_cpus: how many CPUs a trial may run on; None: its cores, which are fewer under a quota.
         """
         self._free_memory_bytes = free_memory_bytes
         self._no_servers = no_servers
+        self._allowed_cpus = allowed_cpus
 
     def next(self, session: Session) -> tuple[Session, Trial | None]:
         """Return the trial that comes next, None when the diagnosis has ended; see `runner.Planner`."""
@@ -140,6 +147,7 @@ class Search:
             return diagnosis
         context = fixes.Context(
             cores=cores,
+            allowed_cpus=self._allowed_cpus,
             gpu=session.environment.accelerator_kind == "gpu",
             model=diagnosis.model is not None,
             allow_reordering=diagnosis.allow_reordering,

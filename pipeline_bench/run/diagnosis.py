@@ -22,6 +22,7 @@ from pipeline_bench.run.trial_environment import compiled_once, trackers_off
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
+from pipeline_bench.system.processes import allowed_cpus
 from pipeline_bench.user_code import targets
 
 
@@ -57,7 +58,7 @@ def run_diagnosis(
         )
     with interrupts.deferred(), trackers_off(), compiled_once(), closing(NvmlSampler.open()) as gpu:
         refusal = None if expose_servers else machine.refuse_servers()
-        planner = search.Search(float(psutil.virtual_memory().available), refusal)
+        planner = search.Search(float(psutil.virtual_memory().available), refusal, allowed_cpus())
         session = new_session(scenario, gpu, command, observer).model_copy(update={"diagnosis": asked})
         if expose_servers:
             observer.note(machine.EXPOSED_FIXES)

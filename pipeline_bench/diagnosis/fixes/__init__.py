@@ -39,6 +39,8 @@ class Context:
     """What the candidates depend on beside the pipeline itself."""
 
     cores: int
+    allowed_cpus: int | None = None
+    """The CPUs that a trial may run on, more than `cores` where a quota limits their time; None: as many."""
     gpu: bool = False
     model: bool = False
     allow_reordering: bool = False

@@ -82,7 +82,7 @@ def parallel_interleave(inspection: Inspection, context: Context) -> Iterator[Fi
     files = min(_MOST_FILES, max(4, _FILES_A_CORE * context.cores))
     for stage in inspection.stages:
         if stage.method == "interleave":
-            yield from _of_interleave(inspection, stage, files, context.cores)
+            yield from _of_interleave(inspection, stage, files, context)
         elif stage.method == "flat_map" and stage_graph.reads_files(stage):
             yield fix(
                 f"interleave for {stage.label}",
@@ -233,13 +233,16 @@ def _switched_off(inspection: Inspection) -> list[str]:
     return off if off or inspection.default_parallelised else list(_DEFAULTS)
 
 
-def _of_interleave(inspection: Inspection, stage: Stage, files: int, cores: int) -> Iterator[Fix]:
+def _of_interleave(inspection: Inspection, stage: Stage, files: int, context: Context) -> Iterator[Fix]:
+    cores = context.cores
     given, cycle = stage.arguments.get("num_parallel_calls"), stage.arguments.get("cycle_length")
     parallel = SetArgument(stage=stage.id, argument="num_parallel_calls", value=AUTOTUNE)
     cycle = None if cycle == AUTOTUNE else cycle
-    # Without a cycle_length tf.data takes one input a core in turn, but with num_parallel_calls only so many as that
-    # says, and of AUTOTUNE one: the order would be another, and nothing be read beside it.
-    in_turn = [SetArgument(stage=stage.id, argument="cycle_length", value=cores)] if cycle is None else []
+    # Without a cycle_length tf.data takes one input in turn for each CPU that it may run on, whatever their quota
+    # (tensorflow/core/kernels/data/interleave_dataset_op.cc, port::MaxParallelism), but with num_parallel_calls only so
+    # many as that says, and of AUTOTUNE one: the order would be another, and nothing be read beside it.
+    in_turn = [SetArgument(stage=stage.id, argument="cycle_length", value=context.allowed_cpus or cores)]
+    in_turn = in_turn if cycle is None else []
     more = isinstance(given, int) and isinstance(cycle, int) and 0 < given < min(cores, cycle)
     if given is None or more:
         yield fix(

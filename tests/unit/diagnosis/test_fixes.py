@@ -345,6 +345,14 @@ def test_an_interleave_in_parallel_has_as_many_inputs_in_turn_as_before(
     assert [list(fix.edits) for fix in kept] == ([] if edits is None else [edits])
 
 
+def test_under_a_quota_an_interleave_keeps_an_input_in_turn_for_each_cpu() -> None:
+    """TensorFlow goes by the CPUs that the kernel lets it run on: two of 32 gave another order, and were refused."""
+    opened = stage(1, "interleave", 0, of=function("open"))
+    found = of_kind(tried(chain_of(source(), opened), cores=2, allowed_cpus=32), "parallel_interleave")
+    kept = [fix.edits[0] for fix in found if not fix.reorders]
+    assert kept == [SetArgument(stage=1, argument="cycle_length", value=32)]
+
+
 @pytest.mark.parametrize(("reads", "is_tried"), [(None, True), (2, True), (4, False)])
 def test_fewer_parallel_reads_than_cores_are_raised(reads: int | None, is_tried: bool) -> None:
     looked = chain_of(source("TFRecordDataset", num_parallel_reads=reads), stage(1, "batch", 0))
