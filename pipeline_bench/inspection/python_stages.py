@@ -202,7 +202,7 @@ def _until(deadline: Deadline, trace: Trace) -> Iterator[None]:
     def ending(inner: Trace) -> Trace:
         def checked(frame: FrameType, event: str, argument: Any) -> Any:
             if deadline.passed:
-                raise OutOfTimeError
+                raise OutOfTimeError(deadline.seconds)
             following = inner(frame, event, argument)
             return None if following is None else ending(following)
 

@@ -147,8 +147,8 @@ class StageBenchmark:
                 if result.inputs is None:
                     result.inputs = self._count_inputs(stage, share_s / 3)
                 self._measure(stage, result, share_s, first_s)
-        except throughput.OutOfTimeError:
-            result.reason = f"it gave no element within {units.seconds(first_s)}"
+        except throughput.OutOfTimeError as error:
+            result.reason = f"it gave no element within {units.seconds(error.seconds)}"
         except StopIteration:
             result.reason, result.late = "it gave no element", False
         except PipelineBenchError as error:

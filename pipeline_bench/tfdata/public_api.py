@@ -21,7 +21,7 @@ ASSERT_CARDINALITY = "apply(assert_cardinality)"
 """The label of a stage that hands on its elements, and fails if their count is another."""
 _EXPERIMENTAL_CLASSES = ("CsvDataset", "SqlDataset")
 _SEARCHED = 16
-"""A longer list of data, such as a million file names, is not searched for datasets."""
+"""A longer list of data, such as a million file names, or of rows of data, is not searched for datasets."""
 _DATA = (str, bytes, int, float, os.PathLike, np.generic, np.ndarray)
 
 
@@ -213,11 +213,16 @@ def replaced(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
         return change(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(replaced(part, kind, change) for part in value))
-    if type(value) in (tuple, list) and not (len(value) > _SEARCHED and isinstance(value[0], _DATA)):
+    if type(value) in (tuple, list) and not (len(value) > _SEARCHED and _is_data(value[0])):
         return type(value)(replaced(part, kind, change) for part in value)
     if type(value) is dict:
         return {key: replaced(part, kind, change) for key, part in value.items()}
     return value
+
+
+def _is_data(value: Any) -> bool:
+    """Return whether a value is data, or holds nothing else."""
+    return all(map(_is_data, value)) if type(value) in (tuple, list) else isinstance(value, _DATA)
 
 
 @contextmanager

@@ -48,6 +48,10 @@ _BEYOND_CACHES_BYTES, _BEYOND_CACHES_MOST = 2**28, 16
 class OutOfTimeError(Exception):
     """No element came within the time that was given."""
 
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
 
 class Deadline:
     """For the block, a time after which taking an element raises `OutOfTimeError`, also in a call that waits."""
@@ -57,7 +61,8 @@ class Deadline:
 
         self.manager = cancellation.CancellationManager()
         self.passed = False
-        self._timer = threading.Timer(max(seconds, 0), self._pass)
+        self.seconds = max(0.0, seconds)
+        self._timer = threading.Timer(self.seconds, self._pass)
         self._timer.daemon = True
 
     def _pass(self) -> None:
@@ -98,7 +103,7 @@ class FlatIterator(EagerIterator):
             tensorflow.errors.OpError: what the pipeline raises.
         """
         if deadline is not None and deadline.passed:
-            raise OutOfTimeError
+            raise OutOfTimeError(deadline.seconds)
         manager = self._never if deadline is None else deadline.manager
         try:
             # No name holds the resource: with it, what is raised would hold the iterator, and end it in this thread.
@@ -125,7 +130,7 @@ class FlatIterator(EagerIterator):
             error = core._status_to_exception(error)
         # Not a CancelledError alone: a Python function that was cancelled shows as another one, a generator as its end.
         if deadline is not None and deadline.passed:
-            return OutOfTimeError()
+            return OutOfTimeError(deadline.seconds)
         return StopIteration() if isinstance(error, tf.errors.OutOfRangeError) else error
 
 

@@ -24,7 +24,7 @@ from pipeline_bench.model.edits import (
     SetArgument,
     SetOptions,
 )
-from pipeline_bench.tfdata import fingerprint, rebuild
+from pipeline_bench.tfdata import fingerprint, public_api, rebuild
 from pipeline_bench.tfdata.recipe import OWN_FILE_NOTE, Recipe
 from tests.tensorflow import recorded
 from tests.tensorflow.recorded import recipe_of, values
@@ -322,6 +322,16 @@ def test_options_come_at_the_end(tmp_path: Path) -> None:
     assert changed.options().deterministic is False
     assert changed.options().threading.private_threadpool_size == 3
     assert type(changed._input_dataset).__name__ == "_PrefetchDataset"
+
+
+def test_rows_of_data_are_not_searched_for_datasets_and_pairs_with_some_are() -> None:
+    """A table of 100,000 rows was copied at each look at the inputs of its stage."""
+    import tensorflow as tf
+
+    rows = [[1.0, (2, "a")] for _ in range(100)]
+    assert public_api.replaced((rows,), tf.data.Dataset, lambda _: None)[0] is rows
+    data = tf.data.Dataset.range(3)
+    assert public_api.datasets([("a", data) for _ in range(100)]) == [data] * 100
 
 
 def test_inputs_in_tuples_lists_and_dicts_are_replaced(tmp_path: Path) -> None:

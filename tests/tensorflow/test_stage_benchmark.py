@@ -208,7 +208,7 @@ def test_what_a_shuffle_is_filled_with_is_no_part_of_an_element_of_it(monkeypatc
     """Of a stage whose windows do not come in time, too."""
 
     def too_slow(*_: object) -> throughput.Rate:
-        raise throughput.OutOfTimeError
+        raise throughput.OutOfTimeError(1.0)
 
     read: list[int] = []
     monkeypatch.setattr(throughput, "windowed_rate", too_slow)
@@ -221,6 +221,19 @@ def test_what_a_shuffle_is_filled_with_is_no_part_of_an_element_of_it(monkeypatc
     numbered = tf.data.Dataset.range(10**6).map(lambda n: tf.numpy_function(noted, [n], tf.int64)).shuffle(100)
     read_before = stage_benchmark._by_windows(numbered, throughput.Deadline(1), 1.0, 8.0, 0.02).elapsed_ns
     assert read_before >= 100
+
+
+def test_how_long_was_waited_for_an_element_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts the inputs gives up earlier than what takes elements: the other's limit was told."""
+    monkeypatch.setattr(stage_benchmark, "_FIRST_ELEMENT_S", 0.3)
+
+    def late(value: Any) -> Any:
+        time.sleep(1)
+        return value > 0
+
+    chain = Chain().source("range", numbers)
+    chain.add("filter", lambda data: data.filter(lambda n: tf.numpy_function(late, [n], tf.bool)))
+    assert chain.measured(30)[1].reason == "it gave no element within 300 ms"
 
 
 def test_a_filter_that_lets_nothing_through_is_told_in_time() -> None:
