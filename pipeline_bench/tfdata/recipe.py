@@ -101,7 +101,13 @@ class Recipe:
     def __init__(
         self, calls: Mapping[int, Call], sink: int, notes: tuple[str, ...] = (), within: SourceLoop | None = None
     ) -> None:
+        """Take a pipeline from the calls that were recorded.
+
+        Raises:
+            UserCodeError: a function of it reads a dataset that every trial would keep in files of the user's.
+        """
         needed = upstream(calls, [sink])
+        _check_captured(calls, needed)
         # Numbered anew: what other threads of the user's code make meanwhile is between them by chance.
         parts = [part for number in needed for part in _with_inner(calls[number])]
         known = sorted({number for part in parts for number in (part.id, *part.inputs)})
@@ -198,6 +204,25 @@ def _input_shares(calls: Mapping[int, Call], call: Call) -> tuple[float, ...]:
     known = [count for count in counts if count is not None and count >= 0]
     total = sum(known)
     return tuple(count / total for count in known) if total and len(known) == len(counts) else ()
+
+
+def _check_captured(calls: Mapping[int, Call], needed: Collection[int]) -> None:
+    """Check that no function reads a dataset made outside of it that keeps elements in files: no other can be given it.
+
+    Raises:
+        UserCodeError: one does.
+    """
+    made = {id(getattr(call.result, "_variant_tensor", None)): number for number, call in calls.items()}
+    for call in (calls[number] for number in needed if calls[number].function is not None):
+        wrappers: Any = getattr(call.result, "_functions", tuple)()
+        taken = [id(tensor) for each in wrappers for tensor in getattr(each.function, "captured_inputs", ())]
+        read = upstream(calls, [made[each] for each in taken if each in made])
+        if kept := next((calls[each] for each in sorted(read) if calls[each].needs_own_files()), None):
+            where = f", line {kept.location.line}," if kept.location is not None else ""
+            raise UserCodeError(
+                f"{call.label} reads a dataset that {kept.method}{where} keeps in files, which each trial would fill.",
+                f"Make the dataset in the function, or leave the {kept.method} out for the diagnosis.",
+            )
 
 
 def _with_inner(call: Call) -> Iterator[Call]:

@@ -519,6 +519,21 @@ def test_the_datasets_of_tensorflow_1s_interface_are_looked_through() -> None:
     assert dataset_graph.left_early(paired).get(id(cached)) is True
 
 
+def test_a_file_of_the_users_is_not_filled_through_a_dataset_that_a_function_reads(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    file = tmp_path / "users_cache"
+    with Recording() as recording:
+        kept = tf.data.Dataset.range(3).cache(str(file)).map(abs)
+        made = tf.data.Dataset.range(2).flat_map(lambda _: kept.take(2)).batch(2)
+        plain = tf.data.Dataset.range(3).cache()
+        in_memory = tf.data.Dataset.range(2).flat_map(lambda _: plain)
+    with pytest.raises(UserCodeError, match=r"flat_map\(.*\) reads a dataset that cache, line \d+, keeps in files"):
+        recording.recipe(made)
+    assert not list(tmp_path.iterdir())
+    assert [stage.method for stage in recording.recipe(in_memory).stages] == ["range", "flat_map"]
+
+
 def test_what_a_take_or_a_zip_leaves_before_its_end_is_told() -> None:
     import tensorflow as tf
 
