@@ -28,7 +28,7 @@ from pipeline_bench.model.events import (
     Stopped,
 )
 from pipeline_bench.model.trial import TrialStatus
-from pipeline_bench.run.launcher import Child, explain_exit
+from pipeline_bench.run.launcher import Child
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.trial_log import TrialLog
 from pipeline_bench.samplers import Sampler
@@ -78,13 +78,13 @@ def watch(
             return "stalled"
         if log.latest(Stalled) is not None:
             return "stalled"
-        code = child.wait(EXIT_WITHIN_S)
+        child.wait(EXIT_WITHIN_S)
         if log.latest(Done) is not None:
             if not log.frozen_s:
                 return "ok"
             log.apply(Failed(error=_frozen(log.frozen_s)))
         if log.latest(Failed) is None:
-            log.apply(Failed(error=f"its process {explain_exit(code)}"))
+            log.apply(Failed(error=f"its process {child.explain_end()}"))
         return "failed"
     except PipelineBenchError as error:
         log.apply(Failed(error=error.message))

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,12 +82,22 @@ class Child:
 
     def wait(self, timeout_s: float) -> int | None:
         """Return the exit code, negative for a signal; None when it has not ended in time."""
+        self._wait_until_in(self._server.exit_codes, timeout_s)
+        return self._server.exit_codes.get(self.pid)
+
+    def _wait_until_in(self, told: Container[int], timeout_s: float) -> None:
         waited = interrupts.Waited()
-        while self.pid not in self._server.exit_codes and not self._server.lost:
+        while self.pid not in told and not self._server.lost:
             left_s = timeout_s - waited.seconds()
             if self._server.receive(min(left_s, interrupts.CHECK_EVERY_S)) is None and left_s <= 0:
                 break
-        return self._server.exit_codes.get(self.pid)
+
+    def explain_end(self) -> str:
+        """Return how the process ended, in words: ``was killed by SIGKILL (by hand, or because memory ran out)``."""
+        code = self.wait(0)
+        if code is None and self._server.lost:
+            return f"was ended with the server that starts the trials, which {self._server.explain_end()}"
+        return explain_exit(code)
 
     def kill(self) -> None:
         """Kill the process, its group and its descendants, also those that left the group."""
@@ -98,7 +108,7 @@ class Child:
         if self._events < 0:
             return  # its number may be another process's by now
         self.kill()
-        self.wait(_GONE_S)
+        self._wait_until_in(self._server.cleared, _GONE_S)
         os.close(self._events)
         self._events = -1
         self._open = False
@@ -135,9 +145,11 @@ class TrialServer:
             self._control.close()
             raise
         self.exit_codes: dict[int, int] = {}
+        self.cleared: set[int] = set()
+        """The trials' processes that have ended, and left nothing."""
         self._ready = False
         self.lost = False
-        """Whether it has closed its end of the socket: it has ended."""
+        """Whether it has closed its end of the socket, so has ended, or no longer answers."""
 
     @property
     def pid(self) -> int:
@@ -167,8 +179,8 @@ class TrialServer:
             private_network: give it a network of its own; see `system.private_network`.
 
         Raises:
-            PipelineBenchError: what starts processes does not answer, or cannot start one.
-            OSError: it is gone.
+            PipelineBenchError: what starts processes does not answer, then it is `lost`, or cannot start one.
+            OSError: it is gone, then it is `lost`, or this process lacks a file.
         """
         read, write = os.pipe()
         try:
@@ -176,7 +188,7 @@ class TrialServer:
                 request.write(trial.model_dump_json().encode())
                 request.seek(0)
                 message = json.dumps({"trial": trial.index, "private_network": private_network}).encode()
-                socket.send_fds(self._control, [message], [request.fileno(), write, log.fileno()])
+                self._send(message, [request.fileno(), write, log.fileno()])
             return Child(self._started_pid(trial.index), read, self)
         except BaseException:
             os.close(read)
@@ -184,18 +196,28 @@ class TrialServer:
         finally:
             os.close(write)
 
+    def _send(self, message: bytes, descriptors: Sequence[int]) -> None:
+        try:
+            socket.send_fds(self._control, [message], descriptors)
+        except ConnectionError:
+            self.lost = True
+            raise
+
     def _started_pid(self, index: int) -> int:
         for message in self._await(_SERVER_ANSWER_S):
             if "started" in message and message["trial"] == index:
-                self.exit_codes.pop(int(message["started"]), None)  # of an earlier process with the same number
-                return int(message["started"])
+                pid = int(message["started"])
+                self.exit_codes.pop(pid, None)  # of an earlier process with the same number
+                self.cleared.discard(pid)
+                return pid
             if "failed" in message and message["trial"] == index:
                 raise PipelineBenchError(f"no process can be started: {message['failed']}")
+        self.lost = True
         words = stderr_tail(self._log, lines=3)
         raise PipelineBenchError(f"the server of the trials does not answer{f': {words}' if words else ''}")
 
     def receive(self, timeout_s: float) -> dict[str, Any] | None:
-        """Return the server's next message; None when it ended or sent nothing in time. Exit codes are noted."""
+        """Return the server's next message; None when it ended or sent nothing in time. The trials' ends are noted."""
         if not readable(self._control.fileno(), timeout_s):
             return None
         try:
@@ -208,7 +230,16 @@ class TrialServer:
         message: dict[str, Any] = json.loads(data)
         if "exited" in message:
             self.exit_codes[int(message["exited"])] = int(message["code"])
+        if "cleared" in message:
+            self.cleared.add(int(message["cleared"]))
         return message
+
+    def explain_end(self) -> str:
+        """Return how the server, which is lost, ended, in words."""
+        try:
+            return _ending(self._server.wait(_GONE_S))
+        except subprocess.TimeoutExpired:
+            return "does not answer"
 
     def _await(self, timeout_s: float) -> Iterator[dict[str, Any]]:
         """Yield the server's messages until the time is over or it is lost.
@@ -284,8 +315,13 @@ def explain_exit(code: int | None) -> str:
         return "lost its connection: its code closed files that it did not open (os.closerange?)"
     if code == NOT_BEGUN_EXIT_CODE:
         return "could not start; its stderr has the reason"
+    return _ending(code) + (" before its last step" if code >= 0 else "")
+
+
+def _ending(code: int) -> str:
+    """Return an exit code in words, with what a signal may come of."""
     hints = {-signal.SIGKILL: " (by hand, or because memory ran out)", -signal.SIGSEGV: " (a crash in native code)"}
-    return units.ending(code) + (" before its last step" if code >= 0 else hints.get(code, ""))
+    return units.ending(code) + hints.get(code, "")
 
 
 _BEGINNING = re.compile(r'^  File "[^"]*worker/server\.py", line \d+ in _become_trial\n(?:  File .*\n?)*', re.MULTILINE)

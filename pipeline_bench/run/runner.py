@@ -237,7 +237,7 @@ class Runner:
         try:
             return self._launcher.start(trial, stderr, private_network=private)
         except (PipelineBenchError, OSError) as error:
-            if self._replacement is None:
+            if self._replacement is None or not self._launcher.lost:
                 raise
             self._observer.note(
                 f"the server that starts the trials was lost; a new one starts each in a fresh interpreter: {error}"

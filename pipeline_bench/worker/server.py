@@ -7,7 +7,8 @@ server checks both and otherwise refuses, and the program starts another server,
 
 The control socket carries one JSON object a datagram. From the program: ``trial``, its index, and ``private_network``,
 with three descriptors: a file that holds the trial, the event pipe, and the file for stdout and stderr; at last
-``end``. To the program: ``ready`` or ``refused`` once, then for each trial ``started`` or ``failed``, and ``exited``.
+``end``. To the program: ``ready`` or ``refused`` once, then for each trial ``started`` or ``failed``, ``exited``, and
+``cleared`` when it has left nothing.
 When the program is gone, however it ended, the socket closes: the server then kills its trials and every process that
 they have left.
 """
@@ -139,22 +140,27 @@ class _Server:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
                 index = self._children.pop(pid)
+                self.send(exited=pid, code=os.waitstatus_to_exitcode(status), trial=index)
                 self._kill_orphans()
                 files.sweep()
-                self.send(exited=pid, code=os.waitstatus_to_exitcode(status), trial=index)
+                self.send(cleared=pid)
 
     def _kill_orphans(self) -> None:
         """Kill what a trial that has ended left behind; the kernel hands it to this process, see `adopt_orphans`.
 
-        Of a whole tree it hands over the next generation when one is gone.
+        Of a whole tree it hands over the next generation when one is gone. Another user's it may not kill.
         """
+        refused: set[int] = set()
         with contextlib.suppress(OSError):
-            while orphans := self._descended() - set(self._children):
+            while orphans := self._descended() - set(self._children) - refused:
                 last = {orphan for orphan in orphans if removes_shared_memory(orphan)}
                 for orphan in orphans - last or last:
-                    if orphan not in last or not _ends(orphan):
-                        os.kill(orphan, signal.SIGKILL)
-                        os.waitpid(orphan, 0)
+                    try:
+                        if orphan not in last or not _ends(orphan):
+                            os.kill(orphan, signal.SIGKILL)
+                            os.waitpid(orphan, 0)
+                    except OSError:
+                        refused.add(orphan)
 
     @staticmethod
     def _descended() -> set[int]:
@@ -163,9 +169,8 @@ class _Server:
 
     def _kill_all(self) -> None:
         for pid in self._children:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(OSError):  # what may not be killed is not waited for
                 os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
         self._children.clear()
         self._kill_orphans()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import psutil
 import pytest
@@ -169,6 +171,44 @@ def test_a_daemon_does_not_outlive_the_server_that_is_killed(tmp_path: Path) -> 
         session = runner.run(new_session(scripted("daemon silent"))).session
     assert session.trials[0].status == "failed"
     wait_until_gone(started(tmp_path, "daemon"))
+
+
+def test_a_trial_that_ends_with_its_server_says_what_ended_that(tmp_path: Path) -> None:
+    with closing(scripted_launcher(tmp_path / "server.stderr")) as server:
+        runner = Runner(tmp_path, server, NvmlSampler(), KillsServer(server))
+        (trial,) = runner.run(new_session(scripted("silent"))).session.trials
+    assert trial.status == "failed"
+    assert trial.reason == (
+        "its process was ended with the server that starts the trials, "
+        "which was killed by SIGKILL (by hand, or because memory ran out)"
+    )
+
+
+def test_what_keeps_one_trial_from_its_start_is_no_loss_of_the_server(
+    server: TrialServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FillsDisk(Observer):
+        noted: ClassVar[list[str]] = []
+
+        def trial_started(self, trial: Trial) -> None:
+            monkeypatch.undo()
+            if trial.index == 0:
+                monkeypatch.setattr(tempfile, "TemporaryFile", full)
+
+        def note(self, text: str) -> None:
+            self.noted.append(text)
+
+    def full() -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def another() -> NoReturn:
+        raise AssertionError("the server is well")
+
+    runner = Runner(tmp_path, server, NvmlSampler(), FillsDisk(), replacement=another)
+    first, second = runner.run(new_session(scripted("ok", "ok too"))).session.trials
+    assert (first.status, second.status) == ("failed", "ok")
+    assert "its process could not be started: [Errno 28] No space left on device" in (first.reason or "")
+    assert not FillsDisk.noted
 
 
 def test_when_the_server_is_lost_the_next_trial_has_another_one(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import gc
+import json
 import os
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -166,6 +168,31 @@ def test_a_closed_child_leaves_no_file_descriptor(tmp_path: Path, command: tuple
         for _ in range(3):
             server.start(trial, tmp_path / "stderr").close()
     assert not _open_files() - before
+
+
+def test_a_server_is_lost_where_it_is_gone_or_silent_not_where_it_cannot_start_a_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "_SERVER_ANSWER_S", 0.1)
+    trial = plan(scenario("feed_dict"))[0]
+    with closing(TrialServer(tmp_path / "log", (sys.executable, "-c", ""))) as server:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs, monkeypatch.context() as patch:
+            patch.setattr(server, "_control", ours)
+            theirs.send(json.dumps({"failed": "[Errno 11] no more processes", "trial": trial.index}).encode())
+            with pytest.raises(PipelineBenchError, match=r"no process can be started: .* no more processes"):
+                server.start(trial, tmp_path / "stderr")
+            with pytest.raises(FileNotFoundError):
+                server.start(trial, tmp_path / "no such folder" / "stderr")
+            assert not server.lost
+            with pytest.raises(PipelineBenchError, match="does not answer"):
+                server.start(trial, tmp_path / "stderr")
+            assert server.lost
+            server.lost = False
+            theirs.close()
+            with pytest.raises(ConnectionError):
+                server.start(trial, tmp_path / "stderr")
+            assert server.lost
 
 
 def test_a_server_that_cannot_import_is_replaced_by_fresh_interpreters(
