@@ -121,7 +121,7 @@ def _follow(
         # At a phase's edge as well: CPU time is interpolated between samples, and must not reach across it.
         if now_ns >= next_ns or any(isinstance(event, Phase) for event in events):
             for sampler in samplers:
-                log.readings += sampler.poll()
+                log.take(sampler.poll())
         if now_ns >= next_ns:
             observer.progress(log.trial, log.progress(now_ns, cores))
             next_ns = clock_ns() + round(SAMPLE_EVERY_S * 1e9)

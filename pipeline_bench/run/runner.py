@@ -229,7 +229,7 @@ class Runner:
             return "interrupted"
         finally:
             child.close()
-            log.readings += self._gpu.end()
+            log.take(self._gpu.end())
 
     def _start(self, trial: Trial, stderr: Path) -> Child:
         """Start the trial's process; by another launcher, from now on, where this one is lost."""

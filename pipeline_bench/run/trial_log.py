@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,6 +53,9 @@ class TrialLog:
     """From when to when this process did not look, in ns: it was stopped."""
     _looked_ns: int | None = None
     _latest: dict[type[Any], Any] = field(default_factory=dict)
+    _utilization: Reading | None = None
+    _cpu_seconds: tuple[Reading, ...] = ()
+    """The newest two: a long trial has a hundred thousand readings, and what they show is asked for beside it."""
 
     def apply(self, event: events.Event) -> None:
         """Take in one event."""
@@ -70,6 +72,15 @@ class TrialLog:
                 self.depths.append(event)
             case events.Stopped():
                 self.silences.append(event)
+
+    def take(self, readings: Sequence[Reading]) -> None:
+        """Take in what a sampler has read."""
+        self.readings += readings
+        for reading in readings:
+            if reading.metric == UTILIZATION:
+                self._utilization = reading
+            elif reading.metric == "cpu_seconds" and reading.value is not None:
+                self._cpu_seconds = (*self._cpu_seconds[-1:], reading)
 
     def latest(self, kind: type[_Kind]) -> _Kind | None:
         """Return the latest event of a kind; None where none came."""
@@ -111,9 +122,7 @@ class TrialLog:
         step_ns = sum(float((s.end_ns.unpack() - s.start_ns.unpack()).sum()) for s in recent)
         recent_count = sum(s.end_ns.count for s in recent)
         waits = [np.clip(s.wait_ns.unpack(), 0, None).sum() for s in recent if s.wait_ns is not None]
-        utilization, source = latest_utilization(self.readings, self.latest(events.Device), cores)
-        if self.emulated:
-            utilization, source = _busy_percent(recent), BUSY_TIME
+        utilization, source = (_busy_percent(recent), BUSY_TIME) if self.emulated else self._utilization_now(cores)
         return Progress(
             phase=phase,
             steps=self.count,
@@ -124,6 +133,14 @@ class TrialLog:
             device_utilization_percent=utilization,
             device_utilization_source=source,
         )
+
+    def _utilization_now(self, cores: int) -> tuple[float | None, str | None]:
+        """Return the newest device utilization in percent, and its source: the GPU's own, or the CPU time."""
+        device, newest = self.latest(events.Device), self._utilization
+        if device is not None and device.kind == "gpu":
+            return (newest.value, newest.source) if newest else (None, None)
+        used = used_percent(self._cpu_seconds, cores)
+        return used, None if used is None else CPU_TIME
 
     def record(
         self, status: TrialStatus, reason: str | None, launcher: LauncherName, stderr: Path, ended_ns: int
@@ -261,19 +278,6 @@ def _busy_percent(recent: Sequence[events.Steps]) -> float | None:
         return None
     span_ns = int(recent[-1].end_ns.unpack()[-1]) - int(recent[0].start_ns.unpack()[0])
     return min(100.0, 100 * busy_ns / max(span_ns, 1))
-
-
-def latest_utilization(
-    readings: Sequence[Reading], device: events.Device | None, cores: int
-) -> tuple[float | None, str | None]:
-    """Return the newest device utilization in percent, and its source: the GPU's own, or the CPU time."""
-    if device is not None and device.kind == "gpu":
-        newest = next((r for r in reversed(readings) if r.metric == UTILIZATION), None)
-        return (newest.value, newest.source) if newest else (None, None)
-    # Only as far back as needed: a long trial has a hundred thousand readings, and this runs beside it.
-    newest_two = islice((r for r in reversed(readings) if r.metric == "cpu_seconds" and r.value is not None), 2)
-    used = used_percent([*newest_two][::-1], cores)
-    return used, None if used is None else CPU_TIME
 
 
 def used_percent(cpu_seconds: Sequence[Reading], cores: int) -> float | None:

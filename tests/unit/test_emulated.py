@@ -228,8 +228,8 @@ def test_the_live_figure_and_the_record_are_of_its_busy_time(one_device: Session
             loss=Series.pack(np.full(10, np.nan)),
         )
     )
-    log.readings.append(Reading("device_utilization_percent", "NVML samples", MS, value=93.0))
-    log.readings += [Reading("cpu_seconds", "psutil", at, value=at / 1e9) for at in (0, 20 * MS, 40 * MS)]
+    log.take([Reading("device_utilization_percent", "NVML samples", MS, value=93.0)])
+    log.take([Reading("cpu_seconds", "psutil", at, value=at / 1e9) for at in (0, 20 * MS, 40 * MS)])
     progress = log.progress(40 * MS, cores=2)
     assert (progress.device_utilization_percent, progress.device_utilization_source) == (25.0, BUSY_TIME)
     assert [track.metric for track in log.tracks()] == ["cpu_seconds"]

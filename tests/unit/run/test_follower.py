@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ from pipeline_bench.run import follower, trial_log
 from pipeline_bench.run.follower import reason, watch
 from pipeline_bench.run.launcher import Child
 from pipeline_bench.run.observer import Observer, Progress
-from pipeline_bench.run.trial_log import TrialLog, latest_utilization
+from pipeline_bench.run.trial_log import TrialLog
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.scenario import Component, Run, Variant
 from pipeline_bench.scenario.resolve import resolve
@@ -274,11 +275,32 @@ def readings() -> Iterator[Reading]:
     yield Reading("cpu_seconds", "psutil", NS_PER_S, value=1.5)
 
 
-def test_the_utilization_shown_is_the_cpus_on_a_cpu_and_the_gpus_on_a_gpu() -> None:
-    taken = list(readings())
-    assert latest_utilization(taken, Device(kind="cpu", name="CPU:0"), cores=2) == (75.0, "CPU time")
-    assert latest_utilization(taken, Device(kind="gpu", name="GPU:0"), cores=2) == (31.0, "NVML samples")
-    assert latest_utilization([], Device(kind="gpu", name="GPU:0"), cores=2) == (None, None)
+def shown_utilization(log: TrialLog, device: Device) -> tuple[float | None, str | None]:
+    log.apply(device)
+    progress = log.progress(NS_PER_S, cores=2)
+    return progress.device_utilization_percent, progress.device_utilization_source
+
+
+def test_the_utilization_shown_is_the_cpus_on_a_cpu_and_the_gpus_on_a_gpu(trial: Trial) -> None:
+    log, cpu, gpu = TrialLog(trial, 0), Device(kind="cpu", name="CPU:0"), Device(kind="gpu", name="GPU:0")
+    assert shown_utilization(log, cpu) == shown_utilization(log, gpu) == (None, None)
+    for one in readings():  # as several samplers give them
+        log.take([one])
+    assert shown_utilization(log, cpu) == (75.0, "CPU time")
+    assert shown_utilization(log, gpu) == (31.0, "NVML samples")
+
+
+class Unsearched(list[Reading]):
+    def __iter__(self) -> NoReturn:
+        raise AssertionError("they are searched")
+
+    __reversed__ = __iter__
+
+
+def test_what_is_shown_beside_a_trial_is_not_searched_for_among_all_readings(trial: Trial) -> None:
+    """Of a GPU that tells no utilization, as under MIG, all of them would be looked at, ten times a second."""
+    log = TrialLog(trial, 0, readings=Unsearched([Reading("cpu_seconds", "psutil", 0, value=0.0)]))
+    assert shown_utilization(log, Device(kind="gpu", name="GPU:0")) == (None, None)
 
 
 def test_a_record_joins_what_came_in_pieces(trial: Trial) -> None:
@@ -287,7 +309,7 @@ def test_a_record_joins_what_came_in_pieces(trial: Trial) -> None:
     log.apply(steps(0, [0.1, 0.2]))
     log.apply(steps(2, [0.3]))
     log.apply(Evaluated(when="after", accuracy=0.8))
-    log.readings += list(readings())
+    log.take(list(readings()))
     found = log.record("ok", None, "fresh", Path("trials/x.stderr"), NS_PER_S)
     assert found.steps is not None
     assert found.steps.end_ns.unpack().tolist() == [NS_PER_S // 10, NS_PER_S // 5, 3 * NS_PER_S // 10]
@@ -298,7 +320,7 @@ def test_a_record_joins_what_came_in_pieces(trial: Trial) -> None:
 
 def test_a_metric_that_could_not_be_read_is_a_track_with_a_reason(trial: Trial) -> None:
     log = TrialLog(trial, 0)
-    log.readings.append(Reading("device_utilization_percent", "NVML", 5, reason="not supported under MIG"))
+    log.take([Reading("device_utilization_percent", "NVML", 5, reason="not supported under MIG")])
     track = log.tracks()[0]
     assert track.values is None
     assert track.reason == "not supported under MIG"
@@ -414,7 +436,7 @@ def test_power_is_kept_of_trials_whose_steps_take_as_long_as_it_is_a_mean_over(
 ) -> None:
     log = TrialLog(trial, 0)
     log.apply(steps(0, ends_s))
-    log.readings.append(Reading("device_power_watts", "NVML power usage", NS_PER_S, 250.0))
+    log.take([Reading("device_power_watts", "NVML power usage", NS_PER_S, 250.0)])
     (track,) = log.tracks()
     assert (track.values and track.values.unpack().tolist()) == values
     assert ("a mean over 1.00 s" in (track.reason or "")) == (values is None)
