@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 import math
 import os
-import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from pipeline_bench.errors import SessionError, UsageError
-from pipeline_bench.hosts import ranks, rendezvous
+from pipeline_bench.hosts import ranks, ray_cluster, rendezvous
 from pipeline_bench.model.session import SESSION_FILE
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
@@ -24,16 +21,11 @@ from pipeline_bench.system.clocks import wall_minus_monotonic_ns
 from pipeline_bench.system.files import ScratchFolder, write_atomically
 from pipeline_bench.system.processes import module_command
 from pipeline_bench.text import line_of, units
-from pipeline_bench.tfdata.service import answers
 
 _RUNNER = "pipeline_bench.cli.placed_rank"
 """What each node runs, as a module: reads the scenario from stdin, and ends when that is closed."""
 _LOOK_S = 0.02
-_PLACED_WITHIN_S = 60.0
-_REACHED_WITHIN_S = 5.0
 _ENDED_WITHIN_S = 10.0
-_LOCAL_STORE_BYTES = 80 * 2**20
-"""Of a node that is started here: the least that Ray takes is 75 MB, and nothing large is sent."""
 
 
 class Seen(NamedTuple):
@@ -173,8 +165,12 @@ def run(
     """
     if importlib.util.find_spec("ray") is None:
         raise UsageError("--on ray: Ray is not installed.", 'python -m pip install ".[ray]" in the checkout')
-    with _cluster(hosts, address, notify) as library:
-        return _Ranks(library, scenario, hosts, out, notify, expose_servers).follow()
+
+    def begin(library: Any) -> _Ranks:
+        return _Ranks(library, scenario, hosts, out, notify, expose_servers)
+
+    with ray_cluster.connected(hosts, address, notify, begin) as placed:
+        return placed.follow()
 
 
 class _Ranks:
@@ -191,7 +187,7 @@ class _Ranks:
     ) -> None:
         self._ray, self._out, self._notify = library, out, notify
         self._silent_s = rendezvous.gone_s(scenario)
-        self._group = _placed(library, hosts, scenario)
+        self._group = ray_cluster.placed(library, hosts, scenario)
         self._outbox: list[dict[str, bytes]] = [{} for _ in range(hosts)]
         self._beats: dict[int, int] = {}
         self._lost: dict[int, str] = {}
@@ -199,16 +195,20 @@ class _Ranks:
         self._wall_s = _wall_clock()
         actor = library.remote(PlacedRank)
         self._actors = [
-            actor.options(**_place(self._group, number), max_restarts=0).remote(
+            actor.options(**ray_cluster.place(self._group, number), max_restarts=0).remote(
                 number, hosts, scenario.model_dump_json(), expose_servers
             )
             for number in range(hosts)
         ]
 
     def follow(self) -> Ended:
-        """Carry between the ranks until each has ended or is lost; whatever happens, none is left running."""
+        """Carry between the ranks until each has ended or is lost; whatever happens, none is left running.
+
+        Without Ray those that go on are lost, and what is known of them is returned.
+        """
+        going = set(range(len(self._actors)))
         try:
-            asked = {self._ask(number): (number, time.monotonic()) for number in range(len(self._actors))}
+            asked = {self._ask(number): (number, time.monotonic()) for number in going}
             while asked:
                 interrupts.check()
                 # All that is there: after this program was stopped for a while, an answer that waits is in time.
@@ -217,16 +217,24 @@ class _Ranks:
                     number, _ = asked.pop(future)
                     if self._take(number, future):
                         asked[self._ask(number)] = (number, time.monotonic())
+                    else:
+                        going.remove(number)
                 for future, (number, since_s) in list(asked.items()):
                     if time.monotonic() - since_s > self._limit_s(number):
                         del asked[future]
+                        going.remove(number)
                         self._lose(number, f"its node gave no answer for {units.seconds(self._limit_s(number))}")
-            return Ended(self._lost, self._ahead_s)
+        except BrokenPipeError:  # nobody reads what `notify` says
+            raise
+        except ray_cluster.faults(self._ray) as error:
+            for number in going:
+                self._lose(number, line_of(error))
         finally:
             self._end()
+        return Ended(self._lost, self._ahead_s)
 
     def _limit_s(self, number: int) -> float:
-        return self._silent_s if number in self._beats else max(self._silent_s, _PLACED_WITHIN_S)
+        return self._silent_s if number in self._beats else max(self._silent_s, ray_cluster.PLACED_WITHIN_S)
 
     def _ask(self, number: int) -> Any:
         files, self._outbox[number] = self._outbox[number], {}
@@ -278,123 +286,10 @@ class _Ranks:
         self._send(number, rendezvous.gone_path(Path(), number).name, why.encode())
 
     def _end(self) -> None:
-        ending = [actor.end.remote() for actor in self._actors]
-        with interrupts.deferred(), suppress(self._ray.exceptions.RayError):
+        with interrupts.deferred(), suppress(*ray_cluster.faults(self._ray)):
+            ending = [actor.end.remote() for actor in self._actors]
             self._ray.wait(ending, num_returns=len(ending), timeout=_ENDED_WITHIN_S)
-        for actor in self._actors:
-            self._ray.kill(actor)
-        self._ray.util.remove_placement_group(self._group)
-
-
-def _placed(library: Any, hosts: int, scenario: Scenario) -> Any:
-    """Return the places of the ranks, each on a node of its own, with the GPUs that the scenario uses where all have.
-
-    Raises:
-        UsageError: there are too few nodes, or other work holds them.
-    """
-    nodes = [node for node in library.nodes() if node["Alive"]]
-    if len(nodes) < hosts:
-        raise UsageError(
-            f"--hosts asks for {hosts}, and Ray has {units.count(len(nodes), 'node')}.",
-            "Give fewer --hosts, or start Ray on more machines: ray start --address=HOST:PORT",
-        )
-    bundle = {"CPU": 1.0}
-    having = [node for node in nodes if node["Resources"].get("GPU", 0) >= 1]
-    if len(having) >= hosts and any(variant.runtime.device != "cpu" for variant in scenario.variants):
-        bundle["GPU"] = float(max(variant.runtime.replicas for variant in scenario.variants))
-    group = library.util.placement_group([bundle] * hosts, strategy="STRICT_SPREAD")
-    if not group.wait(_PLACED_WITHIN_S):
-        library.util.remove_placement_group(group)
-        needed = " and ".join(f"{units.count(int(number), name)}" for name, number in bundle.items())
-        raise UsageError(
-            f"Ray found no {hosts} nodes with {needed} free within {_PLACED_WITHIN_S:.0f} s.",
-            "`ray status` shows what holds them.",
-        )
-    return group
-
-
-def _place(group: Any, number: int) -> dict[str, Any]:
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-    where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number)
-    bundle = group.bundle_specs[number]
-    return {"scheduling_strategy": where, "num_cpus": bundle["CPU"], "num_gpus": bundle.get("GPU", 0)}
-
-
-@contextmanager
-def _cluster(hosts: int, address: str | None, notify: Callable[[str], None]) -> Iterator[Any]:
-    """Connect to Ray for the block; end what was started for it here.
-
-    Raises:
-        UsageError: there is no Ray at the address.
-    """
-    address = address or os.environ.get("RAY_ADDRESS") or None
-    if address not in (None, "local", "auto"):
-        _see_that_it_answers(str(address))
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    started = None
-    if address == "local" or (address is None and not _runs_here()):
-        # Ray takes loopback for a machine's name and asks for its address, unless it may not be a cluster of several.
-        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-        notify(f"no Ray cluster was named: {hosts} nodes are started on this machine and share its cores")
-        started = _started(hosts)
-        address = started.address
-    import ray
-
-    try:
-        ray.init(address=address or "auto", log_to_driver=False, configure_logging=False)
-        yield ray
-    except (ConnectionError, ray.exceptions.RayError) as error:
-        raise UsageError(f"Ray at {address or 'auto'}: {line_of(error)}", "Look at `ray status`.") from None
-    finally:
-        with interrupts.deferred():
-            ray.shutdown()
-            if started is not None:
-                started.shutdown()
-
-
-def _runs_here() -> bool:
-    from ray._private.services import find_gcs_addresses
-
-    return bool(find_gcs_addresses())
-
-
-def _started(hosts: int) -> Any:
-    """Return a cluster of so many nodes; Ray itself ends what has started where it does not come up.
-
-    Raises:
-        UsageError: it did not come up.
-    """
-    from ray.cluster_utils import Cluster
-
-    node = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": _LOCAL_STORE_BYTES}
-    try:
-        cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-        for _ in range(hosts - 1):
-            cluster.add_node(**node)
-    except Exception as error:  # Ray raises this class
-        raise UsageError(
-            f"Ray did not start {units.count(hosts, 'node')} on this machine: {line_of(error)}",
-            "A machine that is busy may be too slow for it; give fewer --hosts, or the cluster's address: --on ray://…",
-        ) from None
-    return cluster
-
-
-def _see_that_it_answers(address: str) -> None:
-    """Ray itself asks an address where nobody is for many minutes.
-
-    Raises:
-        UsageError: nobody is there.
-    """
-    try:
-        where = urlsplit(address if "://" in address else f"ray://{address}")
-        host, port = where.hostname or "", where.port or 10001
-        socket.create_connection((host, port), _REACHED_WITHIN_S).close()
-        if os.environ.get("RAY_USE_TLS", "0") == "0" and not answers(f"{host}:{port}"):  # both its ports are gRPC's
-            raise OSError("what listens there does not answer as Ray does")
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"--on {address}: no Ray answers there: {line_of(error)}",
-            "Give ray://HOST:PORT of its head node, whose client port is 10001 by default.",
-        ) from None
+        with suppress(*ray_cluster.faults(self._ray)):
+            for actor in self._actors:
+                self._ray.kill(actor)
+            self._ray.util.remove_placement_group(self._group)

@@ -1,4 +1,4 @@
-"""An address where no Ray is: one message, at once."""
+"""Ray, made up: an address where it is not, what is asked of it, and what is left when it goes away."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import sys
 import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pipeline_bench.errors import SessionError, UsageError
-from pipeline_bench.hosts import on_ray
+from pipeline_bench.hosts import on_ray, ray_cluster
+from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario.resolve import resolve
 
 
 def test_an_address_where_something_else_listens_is_told_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,7 +25,7 @@ def test_an_address_where_something_else_listens_is_told_without_ray(monkeypatch
         listening.listen()
         address = f"ray://127.0.0.1:{listening.getsockname()[1]}"
         with pytest.raises(UsageError, match=r"no Ray answers there: .*does not answer as Ray does"):
-            on_ray._see_that_it_answers(address)
+            ray_cluster.see_that_it_answers(address)
 
 
 def test_a_session_that_cannot_be_saved_here_is_one_message(tmp_path: Path) -> None:
@@ -69,7 +72,7 @@ def test_a_cluster_that_does_not_start_here_is_one_message(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
     monkeypatch.setitem(sys.modules, "ray.cluster_utils", SimpleNamespace(Cluster=time_out))
     with pytest.raises(UsageError, match="did not start 4 nodes on this machine: Exception: The current node timed"):
-        on_ray._started(4)
+        ray_cluster.start_here(4)
 
 
 @pytest.mark.parametrize(
@@ -77,4 +80,116 @@ def test_a_cluster_that_does_not_start_here_is_one_message(monkeypatch: pytest.M
 )
 def test_an_address_where_nobody_is_or_that_is_none_is_told(address: str) -> None:
     with pytest.raises(UsageError, match="no Ray answers there"):
-        on_ray._see_that_it_answers(address)
+        ray_cluster.see_that_it_answers(address)
+
+
+def scenario(*variants: dict[str, Any]) -> Scenario:
+    named = [{"name": f"variant {place}", "backend": "tf_data", **each} for place, each in enumerate(variants)]
+    return resolve({"name": "x", "variants": named})
+
+
+AUTO = scenario({})
+EMULATED = {"model": {"kind": "emulated", "step_ms": 2}}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "gpus_of_nodes", "asked"),
+    [
+        (AUTO, [1, 1], 1),
+        (AUTO, [8, 0], 0),
+        (scenario({"runtime": {"device": "cpu"}}), [1, 1], 0),
+        (scenario(EMULATED), [1, 1], 0),
+        (scenario(EMULATED, {}), [1, 1], 1),
+        (scenario({"runtime": {"replicas": 4}}), [1, 1], 0),
+        (scenario({"runtime": {"replicas": 4}}), [4, 8, 1], 4),
+        (scenario({"runtime": {"replicas": 4}}, {}), [1, 1], 1),
+        (scenario(EMULATED | {"runtime": {"replicas": 1}}, {"runtime": {"device": "gpu:2"}}), [4, 4], 3),
+        (scenario({"model": {"kind": "matpow"}}), [1, 2], 0),
+        (scenario({"model": {"kind": "matpow"}}), [2, 2], 2),
+    ],
+)
+def test_a_place_has_the_gpus_that_the_scenario_uses_and_nodes_have(
+    wanted: Scenario, gpus_of_nodes: list[int], asked: int
+) -> None:
+    """More would wait for GPUs that are busy elsewhere, or that no node has, until the placement is refused."""
+    bundles: list[dict[str, float]] = []
+
+    def placement_group(given: list[dict[str, float]], strategy: str) -> SimpleNamespace:
+        bundles.extend(given)
+        return SimpleNamespace(wait=lambda _: True)
+
+    nodes = [{"Alive": True, "Resources": {"CPU": 8.0, **({"GPU": float(n)} if n else {})}} for n in gpus_of_nodes]
+    library = SimpleNamespace(nodes=lambda: nodes, util=SimpleNamespace(placement_group=placement_group))
+    ray_cluster.placed(library, 2, wanted)
+    assert [bundle.get("GPU", 0) for bundle in bundles] == [asked, asked]
+
+
+class RayError(Exception):
+    """As Ray has one."""
+
+
+class GoesAway:
+    """A library of two actors, whose head node is gone at the second look."""
+
+    exceptions = SimpleNamespace(RayError=RayError)
+
+    def __init__(self, error: Exception) -> None:
+        self._error, self._looks = error, 0
+
+    def wait(self, futures: list[Any], **_: object) -> tuple[list[Any], list[Any]]:
+        self._looks += 1
+        if self._looks > 1:
+            raise self._error
+        return futures, []
+
+    def kill(self, _: object) -> None:
+        raise ConnectionError
+
+    def get(self, future: Any) -> on_ray.Seen:
+        return on_ray.Seen(None, None, "", 0 if future is self.ended else None, time.time() + 100)
+
+    ended = object()
+
+
+@pytest.mark.parametrize("error", [ConnectionError("the client was disconnected"), RayError("no answer")])
+def test_what_was_known_of_the_ranks_is_there_when_ray_goes_away(error: Exception) -> None:
+    told: list[str] = []
+    run = on_ray._Ranks.__new__(on_ray._Ranks)
+    library = GoesAway(error)
+    run._ray, run._group, run._silent_s, run._notify = library, None, 20.0, told.append
+    run._beats, run._ahead_s, run._lost, run._outbox, run._wall_s = {}, {}, {}, [{}, {}], on_ray._wall_clock()
+    run._actors = [actor(library.ended), actor(object())]
+    found = run.follow()
+    assert found.lost == {1: f"{type(error).__name__}: {error}"}
+    assert {rank: round(ahead_s) for rank, ahead_s in found.ahead_s.items()} == {0: 100, 1: 100}
+    assert told == [f"rank 1 is lost: {found.lost[1]}"]
+
+
+def actor(answer: object) -> Any:
+    """An actor, of a connection that is gone when it is to end."""
+
+    def end() -> None:
+        raise ConnectionError
+
+    remote = SimpleNamespace
+    return SimpleNamespace(exchange=remote(remote=lambda _: answer), end=remote(remote=end))
+
+
+def test_an_error_beside_a_run_is_not_rays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As stderr that nobody reads."""
+    made = ModuleType("ray")
+    vars(made).update(exceptions=SimpleNamespace(RayError=RayError), init=lambda **_: None, shutdown=lambda: None)
+    monkeypatch.setitem(sys.modules, "ray", made)
+    monkeypatch.setattr(ray_cluster, "_runs_here", lambda: True)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(BrokenPipeError), ray_cluster.connected(2, None, print, lambda _: 0):
+        raise BrokenPipeError
+
+    def refuse(_: object) -> None:
+        raise RayError("no nodes")
+
+    with (
+        pytest.raises(UsageError, match="Ray at auto: RayError: no nodes"),
+        ray_cluster.connected(2, None, print, refuse),
+    ):
+        pass
