@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -89,7 +90,7 @@ class _ReaderInput(QueueInput):
             names = v1.FIFOQueue(_NAMES_CAPACITY, [tf.string], [[]], name="file_names")
             samples = _sample_queue(source, capacity, options.shuffle)
             self._index_of_key = _indices_by_key(source)
-            paths = tf.constant([file.path for file in source.files])
+            paths = tf.constant([os.fsencode(file.path) for file in source.files])
             runners = [
                 v1.train.QueueRunner(names, [names.enqueue_many([paths])]),
                 v1.train.QueueRunner(samples, [self._enqueue(source, names, samples) for _ in range(threads)]),
@@ -137,7 +138,7 @@ def _indices_by_key(source: RecordSource) -> Any:
     """Return the table from a reader's key to the record's index; -1 for a key that the source does not know."""
     import tensorflow as tf
 
-    keys = [source.key_of(index) for index in range(source.records)]
+    keys = [os.fsencode(source.key_of(index)) for index in range(source.records)]
     pairs = tf.lookup.KeyValueTensorInitializer(keys, range(source.records), tf.string, tf.int64)
     return tf.compat.v1.lookup.StaticHashTable(pairs, -1)
 

@@ -8,6 +8,7 @@ record one turn an epoch. A record that is skipped therefore keeps its turn unti
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, TypeGuard
 
@@ -280,7 +281,7 @@ def _columns(source: RecordSource) -> tuple[Any, Any, Any]:
     import tensorflow as tf
 
     numbers = [tf.constant([getattr(file, name) for file in source.files], tf.int64) for name in ("first", "records")]
-    return tf.constant([file.path for file in source.files]), numbers[0], numbers[1]
+    return tf.constant([os.fsencode(file.path) for file in source.files]), numbers[0], numbers[1]
 
 
 def _interleaved(files: Any, open_file: Callable[..., Any], files_at_a_time: int | Auto) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +122,18 @@ def test_what_would_hang_or_cannot_be_read_is_refused(folder: Path, tmp_path: Pa
     file.write_bytes(sorted(folder.glob("*.tfrecord"))[0].read_bytes()[:-9])
     with pytest.raises(PipelineBenchError, match=f"{file}, record .* does not get beyond it"):
         inputs.carry(readers(), tfrecord(tmp_path, on_error="skip"), 1)
+
+
+@pytest.mark.parametrize("kind", ["image_folder", "tfrecord", "csv"])
+@pytest.mark.parametrize("backend", ["reader_queue", "tf_data"])
+def test_a_file_is_read_whose_name_is_no_utf_8(tmp_path: Path, kind: Any, backend: str) -> None:
+    """As names are that were written in Latin-1."""
+    synthetic_dataset.make(SyntheticDataset(kind, 2 * BATCH, FILES, 16), tmp_path)
+    named = min(path for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith("."))
+    named.rename(named.with_name(os.fsdecode(b"caf\xe9") + named.suffix))
+    sized = {} if kind == "csv" else {"image_size": 8}
+    source: Any = plugins.find("sources", kind)({"path": str(tmp_path), "batch_size": BATCH, **sized})
+    source.prepare(None)
+    carrying: Any = plugins.find("backends", backend)()
+    numbers = np.concatenate([numbers for numbers, _, _ in inputs.carry(carrying, source, 2).batches])
+    assert numbers.tolist() == list(range(2 * BATCH))
