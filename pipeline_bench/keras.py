@@ -244,5 +244,5 @@ class StarvationMonitor(AnyKerasCallback):
         kept = watch.finish(reason)
         self._watch = None
         self.session, self.folder, self.figures = kept.session, kept.folder, kept.figures
-        if not self._quiet and self._out is not None:
+        if not self._quiet:
             write_line(kept.figures, self._name, self.folder, watch.record.problem)

@@ -27,7 +27,7 @@ from pipeline_bench.text import units
 START_UP, FIRST_STEP = "start-up and imports", "first step (tracing, first batch)"
 INPUT_WAIT, COMPUTE = "input wait", "compute and host"
 ITERATOR_END = "ends of iterators"
-"""TensorFlow's: see `monitoring.probe.time_ends`."""
+"""TensorFlow's: see `monitoring.iterator_ends.time_ends`."""
 VALIDATION, CALLBACKS, REST = "validation", "callbacks", "the rest of the epochs"
 BETWEEN = "between epochs"
 OF_AN_EPOCH = (FIRST_STEP, INPUT_WAIT, COMPUTE, ITERATOR_END, VALIDATION, CALLBACKS, REST)

@@ -186,9 +186,11 @@ def _name(training: WatchedTraining, record: ProcessRecord) -> str:
 
 
 def _of_short(fits: Sequence[WatchedTraining], more: int) -> Iterator[str]:
-    """Yield what calls of `fit` that are too short for a verdict come to, and what shows more of such a loop."""
+    """Yield what short calls of `fit` come to, most of which have no verdict, and what shows more of such a loop."""
     most = max(each.steps for each in fits)
-    yield f"{len(fits)} more calls of fit took {units.count(most, 'step')} at most: too few for a verdict"
+    bound = sum(each.verdict == "input-bound" for each in fits)
+    come_to = f"{bound} of them are input-bound too" if bound else "too few for a verdict"
+    yield f"{len(fits)} more calls of fit took {units.count(most, 'step')} at most: {come_to}"
     if most <= STEPS_OF_A_BATCH and more:
         yield (
             "  a loop that calls fit for each batch makes its next batch between two calls, which is in no figure; "
@@ -227,7 +229,7 @@ def _why_none(ended: EndedCommand, command: Sequence[str]) -> str:
         return "see above"
     if ended.records:
         return (
-            "Keras' fit was not called or made no step, and no loop took three batches from a tf.data.Dataset, a "
+            "Keras' fit was not called or made no step, and no loop took four batches from a tf.data.Dataset, a "
             "DataLoader or grain, or trained by Session.run, train_on_batch, a tf.function or a GradientTape (what "
             "evaluate and predict wait for is not measured)"
         )

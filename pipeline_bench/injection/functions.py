@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -21,19 +21,29 @@ class Call:
     Attributes:
         function: that is called.
         flags: those of its arguments that have it traced for each of their values, by place or name.
+        probes: the numbers of the probes of its arguments that are iterators.
     """
 
     function: Any
     flags: frozenset[tuple[int | str, bool | str | None]] = frozenset()
+    probes: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Call:
         """Return the call with these arguments."""
         given: Iterator[tuple[int | str, Any]] = chain(enumerate(arguments), named.items())
-        return cls(function, frozenset((place, value) for place, value in given if isinstance(value, _FLAGS)))
+        flags, probes = set[tuple[int | str, bool | str | None]](), []
+        for place, value in given:
+            if isinstance(value, _FLAGS):
+                flags.add((place, value))
+            elif type(value).__name__ == _PROBED:
+                probes.append(value._number)
+        return cls(function, frozenset(flags), tuple(probes))
 
 
 _FLAGS = (bool, str, type(None))
+_PROBED = "ProbedIterator"
+"""The class of `monitoring.probe`, which is imported with the first loop that is watched."""
 _RESTORED = "RestoredFunction"
 """TensorFlow's class of a function that it loads; what it traces of that only calls what was saved."""
 
@@ -77,7 +87,8 @@ class Functions:
         is_known = self.train(call) is not None
         traced = 0 if is_known else _traces(call.function)
         try:
-            yield
+            with nullcontext() if is_known or len(call.probes) != 1 else _signatures_timed(call.probes[0]):
+                yield
         finally:
             self._thread.entered = before
             if not is_known:
@@ -119,6 +130,12 @@ class Functions:
         """Return what has another thread, which goes on for this one, be where this one is now."""
         here = dict(vars(self._thread))
         return lambda: vars(self._thread).update(here)
+
+
+def _signatures_timed(number: int) -> AbstractContextManager[None]:
+    from pipeline_bench.monitoring import probe
+
+    return probe.signatures_timed(number)
 
 
 def _traces(function: Any) -> int:

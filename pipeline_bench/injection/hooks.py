@@ -83,11 +83,12 @@ class Watched:
         finally:
             self._in_library.depth = depth
 
-    def callbacks(self, given: list[Any]) -> list[Any]:
-        """Return the callbacks of one call of `fit` with those that measure; as given where no more are kept."""
+    def callbacks(self, given: list[Any], unwatched: str | None = None) -> list[Any]:
+        """Return the callbacks of a `fit` with those that measure; as given if it is `unwatched` or one too many."""
         self._fits += 1
-        if len(self._trainings) >= KEPT_TRAININGS:
-            self._more += 1
+        if unwatched is not None or len(self._trainings) >= KEPT_TRAININGS:
+            self._more += unwatched is None
+            self._problem = unwatched or self._problem
             return given
         try:
             with no_collection():
@@ -205,20 +206,20 @@ class Watched:
         trains = self.functions.train(call)
         try:
             with self.functions.inside(call):
-                return plain() if is_inner else self._outer_call(call.function, bool(trains), plain)
+                return plain() if is_inner else self._outer_call(call, bool(trains), plain)
         finally:
             if is_inner and self.functions.train(call):
                 self._train_in_functions()
             elif not (is_inner or trains):
                 self._loops.see_call(self.functions.train(call))
 
-    def _outer_call(self, function: Any, trains: bool, plain: Callable[[], Any]) -> Any:
+    def _outer_call(self, call: Call, trains: bool, plain: Callable[[], Any]) -> Any:
         if trains and self._is_fed():
             return plain()
-        if trains and self._is_asynchronous:
-            self._problem = self._problem or process_records.ASYNCHRONOUS
-        if not trains or self._is_asynchronous or self._training_calls is None:
-            self.ends_step(id(function))
+        unknown = process_records.SIGNATURE if call.probes else process_records.ASYNCHRONOUS * self._is_asynchronous
+        self._problem = self._problem or (unknown if trains and unknown else None)
+        if not trains or unknown or self._training_calls is None:
+            self.ends_step(id(call.function))
             return plain()
         return self._training_calls.on_batch("the tf.function that trains", "tensorflow", plain)
 
@@ -368,10 +369,7 @@ class Watched:
         process_records.write(self._folder, self._pid, record)
 
     def _guarded(self, work: Callable[[], Any], otherwise: Any = None) -> Any:
-        """Return what the work gives; where it raises, `otherwise`: the program is to hear nothing of that.
-
-        Neither within its steps, nor as a traceback at its end.
-        """
+        """Return what the work gives; where it raises, `otherwise`: the program hears nothing of it, nor at its end."""
         try:
             return work()
         except Exception as error:

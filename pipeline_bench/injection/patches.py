@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pipeline_bench.injection.functions import Call
@@ -33,7 +33,21 @@ def _plain(owner: Any, name: str) -> Callable[..., Any]:
     def inherited(self: Any, *arguments: Any, **named: Any) -> Any:
         return getattr(super(owner, self), name)(*arguments, **named)
 
+    # A method is pickled by its name: that of the base would not be the patched one.
+    inherited.__module__, inherited.__qualname__ = owner.__module__, f"{owner.__qualname__}.{name}"
     return inherited
+
+
+def _listed(callbacks: Any) -> Iterator[Any]:
+    """Yield the callbacks that a `fit` is given, as Keras on TensorFlow takes them: also lists and dicts of them."""
+    if isinstance(callbacks, list | tuple):
+        for each in callbacks:
+            yield from _listed(each)
+    elif isinstance(callbacks, dict):
+        for name in sorted(callbacks):
+            yield from _listed(callbacks[name])
+    elif callbacks is not None:
+        yield callbacks
 
 
 def _put_around(owner: Any, name: str, around: _Around) -> None:
@@ -61,10 +75,10 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
             return plain_fit(*arguments, **named)
         given = bound.arguments.get("callbacks")
         listed: list[Any] = []
-        # A CallbackList is taken as it is: what is added to it here would never be given the model.
-        if given is None or isinstance(given, list | tuple) or not hasattr(given, "append"):
-            own = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
-            listed = watched.callbacks(own)
+        if isinstance(given, keras.callbacks.CallbackList):
+            watched.callbacks([], "a fit that gets Keras' own CallbackList: callbacks added to it would get no model")
+        else:
+            listed = watched.callbacks(list(_listed(given)))
             bound.arguments["callbacks"] = listed or None
         watched.ends_step()
         try:

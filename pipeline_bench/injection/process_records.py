@@ -18,6 +18,10 @@ ASYNCHRONOUS = (
     "calls return before the GPU has finished, so the time between two steps cannot be taken for input wait"
 )
 
+SIGNATURE = (
+    "a tf.function that trains and takes its batches from an iterator that its input_signature names, or that it was "
+    "traced with before: nothing in its graph tells how long each batch was waited for"
+)
 DETERMINISTIC = "a loop in a tf.function: where TensorFlow's ops are to be deterministic, its graphs may read no clock"
 
 _BEGAN_NS = time.monotonic_ns()

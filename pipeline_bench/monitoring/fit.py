@@ -249,7 +249,7 @@ class GraphTiming(PlainTiming):
         import tensorflow as tf
         from tensorflow.python.distribute import cross_device_utils, input_lib
 
-        from pipeline_bench.monitoring import probe
+        from pipeline_bench.monitoring import iterator_ends, probe
         from pipeline_bench.monitoring.ring import Ring
 
         super().__init__()
@@ -259,8 +259,8 @@ class GraphTiming(PlainTiming):
         collectives.patch(cross_device_utils)
         self.ends_of_data = (StopIteration, tf.errors.OutOfRangeError)
         self.ring, self._ends = Ring(), Ring()
-        probe.time_ends()
-        self.ends_ns = probe.ends_ns  # type: ignore[method-assign]
+        iterator_ends.time_ends()
+        self.ends_ns = iterator_ends.ends_ns  # type: ignore[method-assign]
         self._probe = probe.Probe(self._receive, self.ring, self._ends)
         self._class = probe.ProbedIterator
 

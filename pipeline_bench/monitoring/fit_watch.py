@@ -68,6 +68,13 @@ def _is_tuned(model: Any) -> bool:
     return legacy_keras.is_model(model) and bool(model.autotune_steps_per_execution)
 
 
+class _StandIn(functools.partial[Any]):
+    """A training function with a watch in its place; it has the function's attributes, as a graph that is written."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.args[0], name)
+
+
 def _watches(function: Any) -> Iterator[FitWatch]:
     """Yield the watches that stand in the place of a training function, the outermost first."""
     while isinstance(watch := getattr(getattr(function, "func", None), "__self__", None), FitWatch):
@@ -139,7 +146,7 @@ class FitWatch:
             return
         self._original = function
         self._see_size(model)
-        model.train_function = functools.partial(self._step, function)
+        model.train_function = _StandIn(self._step, function)
 
     def _see_size(self, model: Any) -> None:
         """Take in how many steps each call takes, as the model is compiled."""

@@ -226,7 +226,7 @@ class DatasetMonitor(LoopMonitor):
         """
         import tensorflow as tf
 
-        from pipeline_bench.monitoring import probe, ring
+        from pipeline_bench.monitoring import iterator_ends, probe, ring
 
         self._lock = ForkedLock()
         with tf.init_scope():  # a loop may first be seen as its function is traced
@@ -235,8 +235,8 @@ class DatasetMonitor(LoopMonitor):
             super().__init__(name, device_of_tf_data(), out)
         self.record.reason = reason
         self.probe = probe.Probe(self._receive, self._ring)
-        probe.time_ends()
-        self._ends_ns = probe.ends_ns
+        iterator_ends.time_ends()
+        self._ends_ns = iterator_ends.ends_ns
         self._ended_s, self._longest_end_s = 0.0, 0.0
         """How long the ends of iterators took in eager code, before all passes but the first."""
         self._patch = probe.autograph_loops_timed()

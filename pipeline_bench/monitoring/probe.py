@@ -13,7 +13,6 @@ import itertools
 import threading
 import time
 import weakref
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -137,65 +136,40 @@ class Probe:
             self.ends.write(at_s, tf.constant(0.0, tf.float64))
 
 
-class _OfThisThread(threading.local):
-    """When TensorFlow's ends of iterators began in this thread, and when they had come, by the mark of each.
+class _Given(threading.local):
+    """The probe of the iterator that a function is being called with, in this thread."""
 
-    Attributes:
-        sum_ns: of those before: nothing else is kept of them, since a thread that is not watched may end any number.
+    number: int | None = None
+
+
+_given = _Given()
+
+
+@contextmanager
+def signatures_timed(number: int) -> Iterator[None]:
+    """Time the iterator of a function that is traced meanwhile, where its `input_signature` names it, by that probe.
+
+    Such a signature has a plain `tf.data.IteratorSpec`, which knows no probe.
     """
-
-    def __init__(self) -> None:
-        self.sum_ns = 0
-        self.begun_ns: dict[Any, int] = {}
-        self.ended_ns: defaultdict[Any, int] = defaultdict(time.monotonic_ns)
-
-
-class _Mark:
-    """Goes when the iterator before it in a list has gone."""
-
-
-_waited = _OfThisThread()
-
-
-def ends_ns() -> int:
-    """Return how long this thread has waited since the last call until iterators had ended, in ns. See `time_ends`."""
-    _add_ends(_waited)
-    sum_ns, _waited.sum_ns = _waited.sum_ns, 0
-    return sum_ns
-
-
-def _add_ends(waited: _OfThisThread) -> None:
-    """Bring the ends that have come into the sum; another iterator that ends meanwhile does so too."""
-    begun_ns, ended_ns = waited.begun_ns, waited.ended_ns
-    for mark in list(ended_ns):
-        begun, ended = begun_ns.pop(mark, None), ended_ns.pop(mark, None)
-        if begun is not None and ended is not None:
-            waited.sum_ns += ended - begun
+    _time_signatures()
+    before, _given.number = _given.number, number
+    try:
+        yield
+    finally:
+        _given.number = before
 
 
 @functools.cache
-def time_ends() -> None:
-    """Keep, from now on, how long each thread waits until TensorFlow has ended an iterator that nothing holds any more.
+def _time_signatures() -> None:
+    make = iterator_ops.IteratorSpec._from_components
 
-    That may be a minute: TensorFlow wakes the thread that tunes the pipeline before it says that the pipeline is at its
-    end (`CancellationManager::StartCancel`, tensorflow/core/framework/cancellation.cc), and a thread that looks sooner
-    sleeps on until it would tune next (`Model::OptimizeLoop`, tensorflow/core/framework/model.cc, 2.21).
+    def _from_components(self: Any, components: Any) -> Any:
+        number = _given.number
+        if number is None or tf.executing_eagerly():
+            return make(self, components)
+        return ProbedIterator(components=components, element_spec=self._element_spec, number=number)
 
-    No Python runs between the wait and the program's next instruction: what a signal's handler raises, a
-    KeyboardInterrupt for one, would be lost in a `__del__`. So the end is kept by C alone: a list lets go of its last
-    item first, here of the iterator, and then of a mark, whose weak reference calls the clock, as a missing key.
-    """
-    # A module's names may be gone where Python ends before the iterator does.
-    waited, add_ends, make_mark, weakly, clock = _waited, _add_ends, _Mark, weakref.ref, time.monotonic_ns
-
-    def __del__(self: Any) -> None:  # noqa: N807 - it becomes that method
-        add_ends(waited)
-        mark = make_mark()
-        held = [mark, *(self.__dict__.pop(name, None) for name in ("_components", "_iterator_resource"))]
-        self.__dict__["_held"] = held
-        waited.begun_ns[weakly(mark, waited.ended_ns.__getitem__)] = clock()
-
-    iterator_ops.OwnedIterator.__del__ = __del__
+    iterator_ops.IteratorSpec._from_components = _from_components
 
 
 class ProbedIteratorSpec(iterator_ops.IteratorSpec):  # type: ignore[misc]
@@ -212,7 +186,7 @@ class ProbedIteratorSpec(iterator_ops.IteratorSpec):  # type: ignore[misc]
         return ProbedIterator
 
     def is_compatible_with(self, spec_or_value: Any) -> bool:
-        """Return whether the elements agree: a program that takes one iterator for another does not see the probe."""
+        """Return whether the elements agree: a program that takes one timed iterator for another sees no difference."""
         other = spec_or_value if isinstance(spec_or_value, tf.TypeSpec) else tf.type_spec_from_value(spec_or_value)
         return bool(super().is_compatible_with(self._as_probed(other)))
 

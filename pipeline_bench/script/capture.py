@@ -203,6 +203,9 @@ class _Watch:
             script()
             _end_threads()
             found = self._noted
+        except SystemExit as ended:  # of a main that has gone well, as sys.exit(main()) tells it
+            well = ended.code in (None, 0) and (self._noted is not None or self._meant is not None)
+            found = self._noted if well else ended
         except BaseException as error:
             found = error
         if os.getpid() != self._process:
@@ -296,13 +299,14 @@ class _Watch:
 
             @functools.wraps(plain)
             def method(*arguments: Any, **named: Any) -> Any:
-                if self.loops.is_paused:  # Keras' own, within a call that is passed
+                self._calls += does == "train"
+                # Keras' own within a call that is passed, or what a callback of one trains, which is numbered too.
+                if self.loops.is_paused and (does != "train" or self._meant is None):
                     return plain(*arguments, **named)
                 # An untrained model may be looked at before it is trained.
                 if does != "train" and self._trains:
                     with self.loops.paused():
                         return plain(*arguments, **named)
-                self._calls += does == "train"
                 if not self._is_meant(user_code.line(), self._calls if does == "train" else None):
                     with self.loops.paused():
                         return plain(*arguments, **named)

@@ -45,8 +45,8 @@ def restart(iterator: Any, lasted_s: float) -> None:
 def end_aside(held: list[Any], seconds: float = _END_S) -> None:
     """Release what holds TensorFlow's iterators, and wait for their end no longer than this.
 
-    The end of one that was read for a minute may take as long, see `monitoring.probe.time_ends`: nothing then is left
-    of its pipeline but a thread that sleeps.
+    The end of one that was read for a minute may take as long, see `monitoring.iterator_ends.time_ends`: nothing then
+    is left of its pipeline but a thread that sleeps.
 
     Args:
         held: is empty afterwards; nothing else holds what was in it.

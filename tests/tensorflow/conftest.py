@@ -37,7 +37,7 @@ def garbage_is_collected() -> Iterator[None]:
     """What a test leaves is collected at once, and what lives on is left out of later collections.
 
     One test in ten would wait for the end of an iterator of another one's, for as long as that has lived, up to a
-    minute: see `pipeline_bench.monitoring.probe.time_ends`.
+    minute: see `pipeline_bench.monitoring.iterator_ends.time_ends`.
     """
     yield
     gc.collect()

@@ -400,6 +400,67 @@ def test_a_fit_is_over_when_it_ends_or_raises_and_keeps_no_model(tmp_path: Path)
     assert sum(epoch.step_callbacks_ns for epoch in slow.wall_time.epochs) >= 2 * 16 * 20_000_000
 
 
+AS_WITHOUT = """
+import pickle, time
+import keras, numpy as np, tensorflow as tf
+
+def slow(number):
+    time.sleep(0.01)
+    return np.float32(number)
+
+data = tf.data.Dataset.range(60).map(lambda n: tf.ensure_shape(tf.numpy_function(slow, [n], tf.float32), []))
+weight = tf.Variable(1.0)
+
+@tf.function(input_signature=[tf.data.IteratorSpec(data.element_spec)])
+def step(iterator):
+    with tf.GradientTape() as tape:
+        loss = weight * next(iterator)
+    weight.assign_sub(1e-9 * tape.gradient(loss, weight))
+
+iterator = iter(data)  # the loop
+for _ in range(60):
+    step(iterator)
+
+print(len(pickle.loads(pickle.dumps([keras.Model.fit, keras.Model.predict, keras.Model.__call__]))), "methods")
+model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+model.compile("sgd", "mse", jit_compile=False)
+ones = np.ones([12, 1], "float32")
+calls = []
+
+class Count(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        calls.append(epoch)
+
+class Attribute(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.model.train_function.mark = 7  # as the graph of a tf.function is
+
+    def on_train_batch_end(self, batch, logs=None):
+        calls.append(self.model.train_function.mark)
+
+model.make_train_function()
+model.train_function.mark = 7
+model.fit(ones, ones, batch_size=1, verbose=0, callbacks=[[Count(), Count()], Attribute()])
+print(calls)
+own = keras.callbacks.CallbackList([], add_history=True, add_progbar=True, model=model, epochs=1, verbose=2, steps=3)
+model.fit(ones, ones, batch_size=4, verbose=2, callbacks=own)
+"""
+
+
+def test_a_program_does_as_without_and_a_step_that_its_signature_gives_an_iterator_is_measured(tmp_path: Path) -> None:
+    done = run(tmp_path, AS_WITHOUT)
+    assert done.returncode == 0, done.stderr
+    methods, calls, *bars = done.stdout.splitlines()
+    assert methods == "3 methods"
+    assert calls == str([*[7] * 12, 0, 0])
+    assert len(bars) == 1, "a second CallbackList would show a second line"
+    assert "a fit that gets Keras' own CallbackList" in done.stderr
+    assert "pipeline-bench: fit of train.py: " in done.stderr
+    line = next(number for number, text in enumerate(AS_WITHOUT.splitlines(), 1) if text.endswith("# the loop"))
+    (loop,) = [text for text in done.stderr.splitlines() if f"loop of train.py:{line}: " in text]
+    assert "severely input-bound" in loop
+
+
 DETERMINISTIC = """
 import keras, tensorflow as tf
 keras.utils.set_random_seed(1)

@@ -226,6 +226,11 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "few = data.take(2)\nfor epoch in range(3):\n    for x, y in few:\n        with tf.GradientTape(): pass",
         [2, False, 9],
     ),
+    "ends_well": (  # as sys.exit(main()) does
+        "def main():\n    for x, y in data.take(2):\n        with tf.GradientTape(): pass\nsys.exit(main())",
+        [2, False, 8],
+    ),
+    "ends_well_without": ("sys.exit(0)", "it called sys.exit(0)"),
     "one_step": (
         "from concurrent.futures import ThreadPoolExecutor\n"
         "for x, y in data.take(1):\n    with tf.GradientTape(): pass",
@@ -297,6 +302,20 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "second_fit": (
         "model.fit(data.take(2), verbose=0).history['loss']\nmodel.fit(data.take(3))  # training 2",
         [3, True, 8],
+    ),
+    "fit_in_a_callback": (
+        "other = keras.Sequential([keras.layers.Dense(1)])\nother.compile('sgd', 'mse')\n"
+        "class Inner(keras.callbacks.Callback):\n"
+        "    def on_epoch_end(self, epoch, logs=None): other.fit(data.take(1), verbose=0)\n"
+        "model.fit(data.take(2), callbacks=[Inner()], verbose=0)\nmodel.fit(data.take(3))  # training 3",
+        [3, True, 12],  # as `run` numbers them
+    ),
+    "of_a_callback": (
+        "other = keras.Sequential([keras.layers.Dense(1)])\nother.compile('sgd', 'mse')\n"
+        "class Inner(keras.callbacks.Callback):\n"
+        "    def on_epoch_end(self, epoch, logs=None): other.fit(data.take(1), verbose=0)\n"
+        "model.fit(data.take(2), callbacks=[Inner()], verbose=0)\nmodel.fit(data.take(3))  # training 2",
+        [1, True, 10],
     ),
     "second_loop": (
         "for x, y in data.take(9): x + 1\nfor x, y in data.take(5): x + 1  # training 8",

@@ -29,7 +29,7 @@ tf_keras = pytest.importorskip("tf_keras")
 
 from pipeline_bench.injection import callback_marks  # noqa: E402
 from pipeline_bench.keras import StarvationMonitor  # noqa: E402
-from pipeline_bench.monitoring import probe  # noqa: E402
+from pipeline_bench.monitoring import iterator_ends  # noqa: E402
 
 STEPS, BATCH = 40, 4
 DELAY_S = 0.01
@@ -414,7 +414,8 @@ def test_an_epoch_has_one_line_and_its_figures_in_tensorboard(
 ) -> None:
     callback = StarvationMonitor(writer=tmp_path, out=None)
     network().fit(slowly(), epochs=2, verbose=0, callbacks=[callback])
-    first, second = capsys.readouterr().out.splitlines()
+    first, second, whole = capsys.readouterr().out.splitlines()
+    assert "severely input-bound" in whole, "out=None keeps no file, and says how it was"
     assert first.startswith(f"epoch 1: {STEPS - 1} steps of ")
     assert second.startswith(f"epoch 2: {STEPS} steps of ")
     assert "severely input-bound" in second
@@ -615,20 +616,20 @@ class Lasting:
 
 
 def test_of_the_ends_of_iterators_that_nobody_asks_for_one_sum_is_kept() -> None:
-    probe.time_ends()
+    iterator_ends.time_ends()
     gc.collect()
     gc.disable()  # the iterators of other tests in one piece of garbage would end together
     try:
-        probe.ends_ns()
+        iterator_ends.ends_ns()
         for _ in range(5):
             iterator = iter(tf.data.Dataset.range(3))
             iterator._components = [Lasting()]
             del iterator
     finally:
         gc.enable()
-    assert len(probe._waited.begun_ns) <= 1
-    assert len(probe._waited.ended_ns) <= 1
-    assert probe.ends_ns() >= 5 * 0.0196e9
+    assert len(iterator_ends._waited.begun_ns) <= 1
+    assert len(iterator_ends._waited.ended_ns) <= 1
+    assert iterator_ends.ends_ns() >= 5 * 0.0196e9
 
 
 class RungError(Exception):
@@ -637,7 +638,7 @@ class RungError(Exception):
 
 def test_the_end_of_an_iterator_needs_no_name_of_a_module_that_may_be_gone() -> None:
     """Python ends before the iterator does where a cycle holds that."""
-    probe.time_ends()
+    iterator_ends.time_ends()
     end = type(iter(tf.data.Dataset.range(1))).__del__
     assert not {each.argval for each in dis.get_instructions(end) if each.opname == "LOAD_GLOBAL"}
 
@@ -646,7 +647,7 @@ def test_what_a_signals_handler_raises_while_an_iterator_ends_reaches_the_progra
     def ring(*_: Any) -> None:
         raise RungError
 
-    probe.time_ends()
+    iterator_ends.time_ends()
     iterator = iter(tf.data.Dataset.range(3))
     iterator._components = [object() for _ in range(3_000_000)]  # whose end takes some time, all of it in C
     before = signal.signal(signal.SIGALRM, ring)

@@ -30,6 +30,7 @@ CHILD_PARTS = {*TENSORFLOW_PARTS - {"lessons"}, "model", "scenario", "plugins", 
 JOB_PARTS = {"monitoring", "keras", "injection"}
 ARE_TENSORFLOWS = {
     "pipeline_bench.keras",
+    "pipeline_bench.monitoring.iterator_ends",
     "pipeline_bench.monitoring.probe",
     "pipeline_bench.monitoring.ring",
     "pipeline_bench.injection.callback_marks",

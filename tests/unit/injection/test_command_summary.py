@@ -198,8 +198,8 @@ def test_the_option_that_isolates_python_is_found_among_others(command: str, exp
 
 
 def test_many_calls_of_fit_too_short_for_a_verdict_are_one_line_and_of_a_batch_each_have_a_remark() -> None:
-    def told(count: int, steps: int, more: int) -> list[str]:
-        (record,) = ended("python agent.py", "agent.py").records
+    def told(count: int, steps: int, more: int, verdict: str = "too few steps") -> list[str]:
+        (record,) = ended("python agent.py", "agent.py", verdict).records
         each = record.trainings[0].model_copy(update={"steps": steps})
         fits = tuple(each.model_copy(update={"number": number}) for number in range(1, count + 1))
         record = record.model_copy(update={"trainings": fits, "more": more})
@@ -211,6 +211,9 @@ def test_many_calls_of_fit_too_short_for_a_verdict_are_one_line_and_of_a_batch_e
     assert "train_on_batch in its place" in remark
     assert more.startswith("71 more calls of fit were not measured")
     assert len(told(5, 20, 0)) == 2  # as the folds of a validation
+    assert told(5, 20, 0, "input-bound")[1] == (
+        "4 more calls of fit took 20 steps at most: 4 of them are input-bound too"
+    )
     assert len(told(2, 1, 0)) == 2
     assert len(told(5, 100, 0)) == 5
 
