@@ -44,7 +44,8 @@ def lines(ended: EndedCommand, command: Sequence[str]) -> list[str]:
     said += ended.unrecorded
     more = sum(record.more for record in ended.records)
     if more:
-        said.append(f"{more} more calls of fit were not measured: at most {KEPT_TRAININGS} per process are.")
+        calls = f"{units.count(more, 'more call')} of fit {'was' if more == 1 else 'were'}"
+        said.append(f"{calls} not measured: at most {KEPT_TRAININGS} per process are.")
     unwatched = list(dict.fromkeys(where for record in ended.records for where in record.unwatched_loops))
     if unwatched:
         named = [*unwatched[:_SHOWN_LOOPS], *(["…"] if len(unwatched) > _SHOWN_LOOPS else [])]
@@ -190,7 +191,7 @@ def _of_short(fits: Sequence[WatchedTraining], more: int) -> Iterator[str]:
     most = max(each.steps for each in fits)
     bound = sum(each.verdict == "input-bound" for each in fits)
     come_to = f"{bound} of them are input-bound too" if bound else "too few for a verdict"
-    yield f"{len(fits)} more calls of fit took {units.count(most, 'step')} at most: {come_to}"
+    yield f"{units.count(len(fits), 'more call')} of fit took {units.count(most, 'step')} at most: {come_to}"
     if most <= STEPS_OF_A_BATCH and more:
         yield (
             "  a loop that calls fit for each batch makes its next batch between two calls, which is in no figure; "

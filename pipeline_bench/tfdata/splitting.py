@@ -146,7 +146,7 @@ def _fixed_statements(recipe: Recipe, call: Call) -> tuple[int, float]:
         CannotSplitError: nowhere.
     """
     dataset = recipe.dataset(recipe.same_kind_before(call))
-    reason = "its first statement draws random numbers or keeps a state already"
+    reason = "its first line draws random numbers or keeps a state already"
     for split in _splits_of(call.function):
         first, second = _both(call.function, split)
         try:
