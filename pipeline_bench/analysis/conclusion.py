@@ -63,8 +63,9 @@ def _checked(selftest: Selftest) -> str:
 def _found(session: Session, with_limit: bool) -> str:
     if session.watched and session.results:
         return f"{_limit(session.results[0])}."
-    best, baseline = fastest(session), session.scenario.baseline.name
-    if best is None:
+    best, baseline, ceilings = fastest(session), session.scenario.baseline.name, session.scenario.ceilings
+    able = comparable(session.scenario, session.results)
+    if best is None or (len(able) == 1 and best.variant in ceilings):  # which has no input that could limit it
         return "No variant was measured that can be compared."
     base = session.find_result(baseline)
     if base is None or not base.trials:
@@ -72,14 +73,15 @@ def _found(session: Session, with_limit: bool) -> str:
     if base.work.status == "unequal":
         return f"Nothing is compared, because {_limit(base)}: {base.work.text}."
     emulating = [result for result in able_to_compare(session.scenario, session.results) if result.emulated]
-    if base.emulated is not None and len({result.emulated for result in emulating}) > 1:
+    if base.emulated is not None and len({result.emulated for result in emulating}) > 1 and baseline not in ceilings:
         return _kept_busy(emulating)
-    return _compared(comparable(session.scenario, session.results), best, base, with_limit) + _overlaps(session)
+    says_limit = baseline not in ceilings and (with_limit or base.verdict.kind in _NO_LIMIT)
+    limit = f"; {_limit(base)}." if says_limit else "."
+    return _compared(able, best, base, limit) + _overlaps(session)
 
 
-def _compared(able: Sequence[Result], best: Result, base: Result, with_limit: bool) -> str:
-    """Return what the best one gains over the baseline, and what limits that."""
-    limit = f"; {_limit(base)}." if with_limit or base.verdict.kind in _NO_LIMIT else "."
+def _compared(able: Sequence[Result], best: Result, base: Result, limit: str) -> str:
+    """Return what the best one gains over the baseline, and behind it what limits that."""
     if len(able) == 1:
         return (
             f"{_limit(base)}."

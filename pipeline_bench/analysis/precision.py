@@ -160,7 +160,7 @@ def open_questions(session: Session) -> tuple[OpenQuestion, ...]:
     found: list[OpenQuestion] = []
     for result in session.results:
         if result.trials:
-            found += _open(result, is_ceiling=result.variant in session.scenario.ceilings)
+            found += _open(session.scenario, result)
     return tuple(dict.fromkeys(found))
 
 
@@ -180,10 +180,11 @@ def is_look(rounds: int, fewest: int) -> bool:
     return look == rounds
 
 
-def _open(result: Result, *, is_ceiling: bool) -> Iterator[OpenQuestion]:
-    if result.verdict.doubt is not None or (result.verdict.cause == "too-few-steps" and not is_ceiling):
+def _open(scenario: Scenario, result: Result) -> Iterator[OpenQuestion]:
+    lacks_steps = result.verdict.cause == "too-few-steps" and result.variant not in scenario.ceilings
+    if result.verdict.doubt is not None or lacks_steps:
         yield OpenQuestion(result.variant)
-    if is_ceiling or result.work.status == "unequal":
+    if result.variant in speedups.references(scenario) or result.work.status == "unequal":
         return
     for speedup in (result.speedup, result.against_fastest):
         if speedup.value is not None and speedup.over is not None and not speedups.is_settled(speedup):
@@ -207,9 +208,9 @@ def judged_from(scenario: Scenario) -> int:
 
 
 def _compared(scenario: Scenario) -> list[Variant]:
-    """Return the variants whose speed-ups count: not the baseline, and no ceilings unless there is nothing else."""
-    some = [variant for variant in scenario.variants if not variant.is_ceiling] or list(scenario.variants)
-    return [variant for variant in some if variant.name != scenario.baseline.name]
+    """Return the variants whose speed-ups count: not the baseline, and no references."""
+    left_out = speedups.references(scenario) | {scenario.baseline.name}
+    return [variant for variant in scenario.variants if variant.name not in left_out]
 
 
 def _emulated_device(variant: Variant) -> str | None:

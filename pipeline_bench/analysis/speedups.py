@@ -20,6 +20,12 @@ from pipeline_bench.text import units
 TOO_FEW_TRIALS = "an interval needs at least 2 trials"
 
 
+def references(scenario: Scenario) -> frozenset[str]:
+    """Return the names of the ceilings beside what is compared; none where there is nothing else to compare."""
+    only_ceilings = all(variant.is_ceiling for variant in scenario.variants)
+    return frozenset() if only_ceilings else scenario.ceilings
+
+
 def over_baseline(scenario: Scenario, variant: Variant, measured: ByVariant) -> Speedup:
     """Return the throughput of a variant over that of the scenario's baseline."""
     over = scenario.baseline
@@ -202,7 +208,7 @@ def _logs(own: Rounds, base: Rounds) -> list[float]:
 def fastest(session: Session) -> Result | None:
     """Return the variant with the highest speed-up among those that did the work they should; None where none is known.
 
-    A ceiling has no input and is none to compare; what did other work than it should is not faster, nor is what trained
+    A ceiling beside others is none to compare; what did other work than it should is not faster, nor is what trained
     on another emulated device than the baseline. Where the baseline was not measured there are no speed-ups, and the
     throughput decides.
     """
@@ -219,12 +225,12 @@ def _fastest(scenario: Scenario, able: Sequence[Result]) -> Result | None:
 
 
 def able_to_compare(scenario: Scenario, results: Sequence[Result]) -> list[Result]:
-    """Return the results that may be compared: measured, no ceilings, and with the work that they should do."""
-    ceilings = scenario.ceilings
+    """Return the results that may be compared: measured, no `references`, and with the work that they should do."""
+    beside = references(scenario)
     return [
         result
         for result in results
-        if result.samples_per_second is not None and result.work.status != "unequal" and result.variant not in ceilings
+        if result.samples_per_second is not None and result.work.status != "unequal" and result.variant not in beside
     ]
 
 

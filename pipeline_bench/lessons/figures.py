@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline_bench.analysis import measured
-from pipeline_bench.analysis.speedups import throughput_over, tie
+from pipeline_bench.analysis.speedups import references, throughput_over, tie
 from pipeline_bench.model.events import Placement
 from pipeline_bench.model.result import Interval, Result, Speedup
 from pipeline_bench.model.session import Session
@@ -130,12 +130,9 @@ class Comparison:
         """Whether a variant has no trial that nothing disturbed: then chance may decide."""
         if not (touched := self._touched):
             return False
-        variants = self.session.scenario.variants
-        # Of a lesson without any input every variant is a ceiling, and these are then what it compares.
-        compared = {each.name for each in variants if not each.is_ceiling} or {each.name for each in variants}
-        trials = self.session.trials
+        trials, scenario = self.session.trials, self.session.scenario
         undisturbed = {trial.variant for trial in trials if (trial.variant, trial.repeat) not in touched}
-        return bool(compared - undisturbed)
+        return bool({each.name for each in scenario.variants} - references(scenario) - undisturbed)
 
 
 @dataclass(frozen=True)

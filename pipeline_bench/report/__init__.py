@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
-from pipeline_bench.analysis.speedups import no_claim
+from pipeline_bench.analysis import speedups
 from pipeline_bench.model.events import PlacedOp, Placement
 from pipeline_bench.model.result import Estimate, Interval, Result, VerdictKind
 from pipeline_bench.model.session import Session
@@ -129,7 +129,7 @@ def _speedup(result: Result) -> Figure:
     speedup = result.speedup
     if speedup.over == result.variant and speedup.value is None:
         return Figure(is_baseline=True)
-    return Figure(speedup.value, speedup.ci95, speedup.reason, no_claim(speedup))
+    return Figure(speedup.value, speedup.ci95, speedup.reason, speedups.no_claim(speedup))
 
 
 def _loss(result: Result) -> Figure:
@@ -185,8 +185,9 @@ def in_order(session: Session) -> list[Result]:
 
 
 def compared(session: Session) -> list[Result]:
-    """Return the results of the variants that are no ceilings."""
-    return [result for result in session.results if result.variant not in session.scenario.ceilings]
+    """Return the results of the variants that are compared: of no ceilings, unless there is nothing else."""
+    references = speedups.references(session.scenario)
+    return [result for result in session.results if result.variant not in references]
 
 
 PLUMBING = frozenset(

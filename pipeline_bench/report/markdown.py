@@ -14,7 +14,6 @@ from pipeline_bench.report import (
     Placed,
     Unit,
     columns,
-    compared,
     diagnosis,
     facts,
     in_order,
@@ -91,7 +90,8 @@ def _comparison(session: Session) -> Iterator[str]:
     yield "\n".join(f"- **{escape(r.variant)}**: {escape(r.verdict.text, TEXT)}" for r in in_order(session))
     yield _learning(session)
     yield escape(facts.precision(session), TEXT)
-    yield _list("Work:", ((r.variant, r.work.text) for r in compared(session) if r.work.text))
+    with_input = [result for result in session.results if result.variant not in session.scenario.ceilings]
+    yield _list("Work:", ((r.variant, r.work.text) for r in with_input if r.work.text))
     yield from _facts(session)
     yield from _placement(session)
     yield _disturbances(session)

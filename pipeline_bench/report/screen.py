@@ -194,7 +194,7 @@ def _compared(
         session,
         width,
         margins=layout.margins,
-        references=layout.ceilings or not compared(session),
+        references=layout.ceilings,
         limit=None if layout.limits_apart else _limit,
         most=rows,
     )
@@ -214,7 +214,7 @@ def _compared(
 
 def _limits(session: Session, width: int) -> Iterator[Text]:
     """Yield a line a variant: what limits it, by how much, and the doubt if there is one."""
-    results = compared(session)
+    results = [result for result in compared(session) if result.verdict.kind != "ceiling"]  # which has no input
     longest = min(_NAME_CELLS, max((Text(variant_name(result.variant)).cell_len for result in results), default=0))
     for result in results:
         name = Text(variant_name(result.variant), style="bold")

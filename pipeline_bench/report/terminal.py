@@ -11,12 +11,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench.analysis.speedups import no_claim
+from pipeline_bench.analysis import speedups
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import (
     VERDICT_STYLES,
-    compared,
     diagnosis,
     facts,
     in_order,
@@ -92,10 +91,10 @@ def _verdicts(session: Session) -> RenderableType:
         verdict = result.verdict
         colour = VERDICT_STYLES[verdict.kind]
         text = Text.assemble((f"{variant_name(result.variant)}: ", "bold"), verdict.text)
-        if result.variant in session.scenario.ceilings:
+        if result.variant in speedups.references(session.scenario):
             text.stylize("dim")
         else:
-            if found := no_claim(result.speedup):
+            if found := speedups.no_claim(result.speedup):
                 over = one_line(result.speedup.over or "the baseline", NAME_LIMIT)
                 text.append(f" Against {over}: {found}.")
             text.highlight_words([verdict.kind], style=f"bold {colour}")
@@ -105,7 +104,9 @@ def _verdicts(session: Session) -> RenderableType:
 
 def _work(session: Session) -> RenderableType | None:
     """Return what was proven of the samples that each variant trained on; other work has a verdict for it."""
-    checked = [result for result in compared(session) if result.trials]
+    checked = [
+        result for result in session.results if result.trials and result.variant not in session.scenario.ceilings
+    ]
     lines = []
     if equal := [result for result in checked if result.work.status == "equal"]:
         every = f"all {len(equal)} variants" if equal[2:] else "both variants"

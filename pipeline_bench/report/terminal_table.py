@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pipeline_bench.analysis import speedups
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import (
@@ -75,7 +76,8 @@ class Footnotes:
 @dataclass(frozen=True)
 class _Row:
     result: Result
-    is_ceiling: bool
+    is_reference: bool
+    """Whether it is a ceiling, beside what is compared."""
     footnotes: Footnotes
     margins: bool = True
     """Whether each figure has its margin below it."""
@@ -90,7 +92,7 @@ class _Row:
 
     def figure(self, shown: str, reason: str | None, under: str = "") -> Text:
         """Return a figure over its margin; a dash with a footnote where there is none."""
-        if shown == units.NOT_MEASURED and not self.is_ceiling:  # a caption says what a ceiling lacks
+        if shown == units.NOT_MEASURED and not self.is_reference:  # a caption says what a ceiling lacks
             shown += self.footnotes.mark(self.trouble if reason in {None, self.result.reason} else reason)
         text = Text(shown, justify="right")
         return text.append(f"\n{under}", style="dim") if under and self.margins else text
@@ -135,9 +137,9 @@ def figures_table(
         most: how many rows there may be.
     """
     rows = [
-        replace(row, margins=margins and not row.is_ceiling)
+        replace(row, margins=margins and not row.is_reference)
         for row in _rows(session, Footnotes(shown=False))
-        if references or not row.is_ceiling
+        if references or not row.is_reference
     ][:most]
     drawn = _columns(session, min(width, _FULL - 1)) if limit is None else _with_limits(session, rows, width, limit)
     return _grid(rows, drawn, width, fold=session.hosts is not None)
@@ -151,7 +153,8 @@ def variant_name(name: str) -> str:
 
 
 def _rows(session: Session, footnotes: Footnotes) -> list[_Row]:
-    return [_Row(result, result.variant in session.scenario.ceilings, footnotes) for result in in_order(session)]
+    references = speedups.references(session.scenario)
+    return [_Row(result, result.variant in references, footnotes) for result in in_order(session)]
 
 
 def _grid(rows: Sequence[_Row], drawn: Sequence[_Cells], width: int, *, fold: bool = True) -> Table:
@@ -165,10 +168,10 @@ def _grid(rows: Sequence[_Row], drawn: Sequence[_Cells], width: int, *, fold: bo
     for column in drawn:
         table.add_column(column.head, width=column.width, justify="right", no_wrap=True)
     for row in rows:
-        name = Text(variant_name(row.result.variant), style="" if row.is_ceiling else "bold")
+        name = Text(variant_name(row.result.variant), style="" if row.is_reference else "bold")
         if row.result.status != "pending":
             name.append(row.footnotes.mark(row.trouble))
-        table.add_row(name, *(column.cell(row) for column in drawn), style="dim" if row.is_ceiling else "")
+        table.add_row(name, *(column.cell(row) for column in drawn), style="dim" if row.is_reference else "")
     return table
 
 

@@ -32,6 +32,12 @@ def scenario(*backends: str, repeats: int = 3, steps: int = 100) -> Scenario:
     )
 
 
+def of_ceilings(*names: str, repeats: int = 3) -> Scenario:
+    """A scenario without any input: every variant is a ceiling, as in the lesson on threads."""
+    entries = [{"name": name, "backend": "ceiling"} for name in names]
+    return resolve({"name": "test", "run": {"steps": 100, "repeats": repeats}, "variants": entries})
+
+
 def steps_of(step_ms: ArrayLike, wait_ms: float | None = None, start_ns: int = 0) -> TrialSteps:
     """Steps of these times, one behind the other, of each of which `wait_ms` is input wait."""
     took_ns = np.round(np.asarray(step_ms, dtype=np.float64) * NS_PER_MS).astype(np.int64)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline_bench.analysis import speedups
 from pipeline_bench.analysis.stats import percentiles
 from pipeline_bench.analysis.verdicts import doubt_text, label
 from pipeline_bench.errors import sentence
@@ -47,7 +48,8 @@ class VerdictLine:
     colour: str
     severe: bool
     text: str
-    is_ceiling: bool
+    is_reference: bool
+    """Whether it is a ceiling, beside what is compared."""
 
 
 def verdicts(session: Session) -> list[VerdictLine]:
@@ -59,7 +61,7 @@ def verdicts(session: Session) -> list[VerdictLine]:
             elements.VERDICTS[result.verdict.kind],
             result.verdict.severe,
             _reason(result.verdict),
-            result.variant in session.scenario.ceilings,
+            result.variant in speedups.references(session.scenario),
         )
         for result in in_order(session)
     ]

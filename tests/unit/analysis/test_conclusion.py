@@ -12,7 +12,7 @@ from pipeline_bench.analysis.verdicts import unequal_work
 from pipeline_bench.model.hosts import Host, Hosts, HostsKind, HostsResult
 from pipeline_bench.model.result import Result, Speedup, WorkCheck
 from pipeline_bench.model.session import Session
-from tests.unit import sessions
+from tests.unit import records, sessions
 
 
 def changed(variant: str, **changes: Any) -> Session:
@@ -96,6 +96,17 @@ OPEN = TIE.model_copy(update={"ci95": (0.7, 1.3)})
 )
 def test_a_conclusion(session: Session, text: str) -> None:
     assert conclude(session).startswith(text)
+
+
+def test_ceilings_are_compared_where_there_is_nothing_else() -> None:
+    of_ms = {"1 thread": (10.0, None), "2 threads": (6.0, None), "4 threads": (10.0, None)}
+    session = records.session(records.of_ceilings(*of_ms), records.rounds(of_ms))
+    assert best(session) == "2 threads"
+    assert session.result("4 threads").against_fastest.difference == "slower"
+    assert conclude(session).startswith("2 threads is fastest: 1.67× the throughput of 1 thread (1.5")
+    assert "ceiling" not in conclude(session), "that they have no input is no limit"
+    alone = records.session(records.of_ceilings("1 thread"), records.rounds({"1 thread": (10.0, None)}))
+    assert conclude(alone) == "No variant was measured that can be compared."
 
 
 def test_who_may_be_as_fast_is_named() -> None:

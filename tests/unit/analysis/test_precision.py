@@ -23,7 +23,7 @@ from pipeline_bench.model.trial import Trial, plan
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from tests.unit import sessions
-from tests.unit.records import record, scenario
+from tests.unit.records import of_ceilings, record, scenario
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 StepMs = Callable[[Trial], float | None]
@@ -388,6 +388,17 @@ def test_rounds_go_on_while_a_verdict_lacks_steps_and_the_budget_has_room() -> N
         cut.text
         == "not decided after 6 rounds, with the budget of 20 s spent: the limit of feed_dict, the limit of tf_data"
     )
+
+
+def test_of_ceilings_alone_the_ratios_are_asked_for() -> None:
+    """Nothing of them was, so that a comparison ended at the first look whatever it had found."""
+    asked = until_decided(30.0)
+    session = new(of=of_ceilings("1 thread", "2 threads", repeats=1)).model_copy(update={"precision": asked})
+    found = run(session, spread(0.4, "2 threads"))
+    assert (ended(found).ended_by, ended(found).repeats) == ("budget", 15)
+    assert precision.open_words(found) in ("1 thread against 2 threads", "2 threads against 1 thread")
+    steady = run(session, spread(0.001, "2 threads"))
+    assert (ended(steady).ended_by, ended(steady).repeats) == ("decided", 6)
 
 
 def test_what_cannot_be_told_ends_with_the_budget_and_is_named() -> None:

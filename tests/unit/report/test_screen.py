@@ -17,9 +17,9 @@ from pipeline_bench.model.pipeline import ScriptTraining
 from pipeline_bench.model.result import Doubt, Precision, WorkCheck
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import PhaseMark, Track
-from pipeline_bench.report import screen
+from pipeline_bench.report import markdown, screen, terminal
 from tests.golden import BUILT, ROOT, SESSIONS
-from tests.unit import diagnoses, sessions
+from tests.unit import diagnoses, records, sessions
 from tests.unit.console import printed
 
 PAGE_LINES = 2
@@ -38,6 +38,17 @@ def test_it_fits_a_screen_with_room_for_the_page_the_command_and_the_prompt(name
     lines = shown(BUILT[name]() if name in BUILT else load(ROOT / name))
     assert len(lines) + PAGE_LINES <= 22
     assert max(map(len, lines)) <= 80
+
+
+def test_of_ceilings_alone_each_has_its_row_with_margins_and_none_has_a_limit() -> None:
+    of_ms = {"1 thread": (10.0, None), "2 threads": (6.0, None)}
+    session = records.session(records.of_ceilings(*of_ms), records.rounds(of_ms))
+    text = "\n".join(shown(session))
+    assert re.search(r"^2 threads .*1\.67×\n.*±", text, re.MULTILINE)
+    assert "●" not in text
+    details = printed(terminal.render(session, None, 80), 80)
+    assert "work not checked" not in details
+    assert "Work:" not in markdown.render(session)
 
 
 @pytest.mark.parametrize("parts", [0, 1, 3, 4])
