@@ -27,6 +27,7 @@ from pipeline_bench.system.processes import leave, quick_imports
 from pipeline_bench.worker import bad_record, cluster_graph, sample_audit
 from pipeline_bench.worker import cluster_messages as messages
 from pipeline_bench.worker.cluster_graph import WorkerGraph
+from pipeline_bench.worker.engine import stop_after_training
 from pipeline_bench.worker.recorder import thread_stacks
 from pipeline_bench.worker.sample_audit import StepSampling
 from pipeline_bench.worker.training_engines import queue_states
@@ -155,7 +156,7 @@ def _train(assignment: messages.Assignment, session: Any, built: WorkerGraph, co
         ended.set()
     if built.ends_by_closing is not None and assignment.number == 0:
         session.run(built.ends_by_closing)
-    feeding.stop(session)
+    stop_after_training(lambda: feeding.stop(session))
     reporter.report(math.inf)
     connection.send(messages.Trained())
 

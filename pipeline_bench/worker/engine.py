@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import sys
 import time
+import traceback
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Literal
 
 from pipeline_bench import plugins
@@ -104,6 +106,14 @@ def can_fork() -> bool:
     return why_not_forkable(before) is None
 
 
+def stop_after_training(stop: Callable[[], None]) -> None:
+    """End an input whose steps all had their batches: what a producer raised is of what was only read ahead."""
+    try:
+        stop()
+    except Exception:
+        traceback.print_exc()
+
+
 class TrainingEngine(Engine):
     """Trains a model of this program's in this process, from a source and an input that a backend made of it.
 
@@ -177,8 +187,10 @@ class TrainingEngine(Engine):
                 if runtime.wants_placement(self.trial):  # its step trains once more
                     self.evaluate("after")
                     self.channel.send(self.placement())
-            finally:
+            except BaseException:
                 self.stop_input()  # a producer's own exception replaces the 'queue is closed' that it causes in a step
+                raise
+            stop_after_training(self.stop_input)
         if controller is not None:
             self.channel.send(controller.close())
 

@@ -90,6 +90,20 @@ def test_a_damaged_file_ends_the_trial_and_is_named(
         assert "Traceback" not in (record.reason or "")
 
 
+def test_a_damaged_file_that_was_only_read_ahead_fails_no_trial(run_scenario: RunScenario, folder: Path) -> None:
+    """It is in the third batch, and two are trained on, while there is time to read it."""
+    garble(folder)
+    given = {"from_generator": True, "prefetch": 2}
+    ahead = [
+        *BACKENDS[:2],
+        {"name": "generator", "backend": "tf_data", "options": given},
+        {"name": "keras", "backend": "py_dataset", "options": {"workers": 2}},
+    ]
+    slow = {"kind": "emulated", "step_ms": 100}
+    for record in images.train(run_scenario, folder, *ahead, steps=2, model=slow, batch_size=BATCH).trials:
+        assert (record.status, record.reason) == ("ok", None), record.variant
+
+
 def test_damaged_files_are_left_out_and_counted(run_scenario: RunScenario, folder: Path) -> None:
     bad = [truncate(folder), garble(folder)]
     session = train(run_scenario, folder, *BACKENDS, on_error="skip")
