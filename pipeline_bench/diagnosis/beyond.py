@@ -35,6 +35,7 @@ _SAVED_BY_HALF = 0.5
 _LESS_MEMORY = {
     "cache": "Give the cache the name of a file, or put it in front of what makes its elements larger.",
     "shuffle": "Shuffle what is small, such as paths or records, or use a smaller buffer.",
+    "prefetch": "Its buffer fills as soon as no step waits any more: tf.data.AUTOTUNE holds a few.",
 }
 
 
@@ -111,7 +112,7 @@ def of_beginning(
 
 
 def overflows(inspection: Inspection, memory_bytes: float) -> Iterator[str]:
-    """Yield a sentence of each cache in memory, and each shuffle, as written, that would hold more than the memory.
+    """Yield a sentence of each cache in memory, shuffle and prefetch as written that would hold more than the memory.
 
     Args:
         inspection: the stages and their costs, of a trial too short to fill them.
@@ -127,21 +128,27 @@ def overflows(inspection: Inspection, memory_bytes: float) -> Iterator[str]:
 
 
 def _held_bytes(inspection: Inspection, stage: Stage) -> float | None:
-    """Return what a cache in memory or a shuffle holds once it is full; infinite if unknown, None of another stage."""
+    """Return what a cache in memory, a shuffle or a prefetch holds once it is full; None of another stage.
+
+    Infinite where that is not known.
+    """
     size_bytes, cost = size_bytes_of(inspection, stage), inspection.cost(stage.id)
     pass_bytes = math.inf if size_bytes is None else size_bytes * min(1.0, stage_graph.passes(inspection) or 1.0)
     if stage.method == "cache" and not stage_graph.in_file(stage):
         return pass_bytes
-    if stage.method != "shuffle" or _holds_what_is_held(inspection, stage) or cost is None or not cost.element_bytes:
+    if stage.method not in ("shuffle", "prefetch") or _holds_what_is_held(inspection, stage):
         return None
+    asked = stage.ahead or math.inf if stage.method == "shuffle" else stage.arguments.get("buffer_size")
+    if cost is None or not cost.element_bytes or not isinstance(asked, int | float) or asked <= 0:
+        return None  # of a prefetch without a number, TensorFlow decides how many it holds
     repeated = any(each.method == "repeat" for each in stage_graph.upstream(inspection, stage))
-    buffer_bytes = (stage.ahead or math.inf) * cost.element_bytes
+    buffer_bytes = asked * cost.element_bytes
     return buffer_bytes if repeated else min(buffer_bytes, pass_bytes)
 
 
-def _holds_what_is_held(inspection: Inspection, shuffle: Stage) -> bool:
-    """Return whether what comes to a shuffle is in memory already, in a cache or in another shuffle."""
-    before = stage_graph.first_before(inspection, shuffle, ("repeat", "prefetch", "take", "skip", "with_options"))
+def _holds_what_is_held(inspection: Inspection, buffer: Stage) -> bool:
+    """Return whether what comes to a shuffle or a prefetch is in memory already, in a cache or in another shuffle."""
+    before = stage_graph.first_before(inspection, buffer, ("repeat", "prefetch", "take", "skip", "with_options"))
     return before is not None and before.method in ("cache", "shuffle")
 
 

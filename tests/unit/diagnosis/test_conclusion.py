@@ -58,12 +58,15 @@ def test_a_map_that_draws_is_to_be_split_before_a_cache_and_the_gain_has_a_bound
     assert beyond.ideas(augmented().model_copy(update={"training": once}), 1, 25.0, None, 1.0) == ()
 
 
-def of_pictures(*methods: str, passes: int | None = None, **shuffle: Any) -> Inspection:
+def of_pictures(*methods: str, passes: int | None = None, **buffer: Any) -> Inspection:
     """10,000 batches of 32 pictures of 150 kB, 48 GB, through these stages of one element a picture."""
     stages = (
         stage(0, "list_files", shuffle=False),
         stage(1, "map", 0, of=function("load")),
-        *(stage(n, method, n - 1, **shuffle if method == "shuffle" else {}) for n, method in enumerate(methods, 2)),
+        *(
+            stage(n, each, n - 1, **buffer if each in ("shuffle", "prefetch") else {})
+            for n, each in enumerate(methods, 2)
+        ),
         stage(2 + len(methods), "batch", 1 + len(methods), batch_size=32),
     )
     costs = [cost(each.id, 1.0).model_copy(update={"elements": 32.0, "element_bytes": 150_000.0}) for each in stages]
@@ -85,8 +88,13 @@ def of_pictures(*methods: str, passes: int | None = None, **shuffle: Any) -> Ins
         (of_pictures("repeat", "shuffle", buffer_size=10**6), "shuffle, train.py:13, would hold about 140 GiB"),
         (of_pictures("shuffle", buffer_size=100_000), ""),
         (of_pictures("repeat", "shuffle"), ""),
+        (of_pictures("prefetch", buffer_size=250_000), "prefetch, train.py:12, would hold about 34.9 GiB"),
+        (of_pictures("prefetch", buffer_size=-1), ""),
     ],
-    ids=["a cache", "a buffer", "a buffer of all", "a buffer behind a repeat", "a small buffer", "an unknown buffer"],
+    ids=[
+        *("a cache", "a buffer", "a buffer of all", "a buffer behind a repeat", "a small buffer", "an unknown buffer"),
+        *("a prefetch", "a prefetch of TensorFlow's own size"),
+    ],
 )
 def test_a_cache_or_a_buffer_that_memory_cannot_hold_is_told_though_no_trial_fills_it(
     looked: Inspection, text: str
