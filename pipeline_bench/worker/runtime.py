@@ -59,7 +59,7 @@ def cpu_devices(runtime: Runtime) -> int:
 
 
 def model_devices(runtime: Runtime, device: str | None) -> tuple[str, ...]:
-    """Return what a model may spread its work over: every GPU where it may choose among them, or every CPU device.
+    """Return what a model may spread its work over: every visible GPU where it may choose, or every CPU device.
 
     Args:
         runtime: of the trial.
@@ -70,7 +70,7 @@ def model_devices(runtime: Runtime, device: str | None) -> tuple[str, ...]:
     if device is None:
         return tuple(f"/cpu:{number}" for number in range(cpu_devices(runtime)))
     if runtime.device == "auto":
-        return tuple(f"/gpu:{number}" for number in range(len(tf.config.list_physical_devices("GPU"))))
+        return tuple(f"/gpu:{number}" for number in range(len(tf.config.get_visible_devices("GPU"))))
     return (device,)
 
 

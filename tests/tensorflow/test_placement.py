@@ -175,7 +175,8 @@ def test_matpow_is_on_two_gpus_or_on_none_unless_one_is_asked_for(
 ) -> None:
     import tensorflow as tf
 
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a GPU"] * gpus)
+    for named in ("list_physical_devices", "get_visible_devices"):
+        monkeypatch.setattr(tf.config, named, lambda kind: ["a GPU"] * gpus)
     wanted = Runtime.model_validate(asked)
     settings = runtime.of_model(Matpow(), wanted)
     assert settings.device == put_on

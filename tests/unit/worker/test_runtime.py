@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -64,3 +65,10 @@ def test_a_step_that_fails_is_a_reason() -> None:
 
     reason = "the step that was to tell it failed: RuntimeError: the queue is closed"
     assert runtime.placement(failing, None) == Placement(reason=reason)
+
+
+def test_a_model_spreads_over_no_gpu_that_is_not_visible_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in eager loops, which leave one of them."""
+    config = SimpleNamespace(list_physical_devices=lambda _: ["0", "1", "2"], get_visible_devices=lambda _: ["1"])
+    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(config=config))
+    assert runtime.model_devices(Runtime(), "/gpu:0") == ("/gpu:0",)
