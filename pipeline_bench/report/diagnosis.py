@@ -9,12 +9,15 @@ from pipeline_bench.analysis.conclusion import conclude
 from pipeline_bench.analysis.speedups import beyond_ceiling, is_open, may_gain, smallest
 from pipeline_bench.analysis.thresholds import FEWEST_STEPS, PROBABLE_CLAIM
 from pipeline_bench.diagnosis import attempt_statistics, step_times
+from pipeline_bench.diagnosis.attempt_statistics import CONFIRMED_TRIALS, AttemptStatistics
+from pipeline_bench.diagnosis.conclusion import beaten, best_part
 from pipeline_bench.errors import sentence, with_stop
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange, Diagnosis, Outcome
 from pipeline_bench.model.result import Result, Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import pipeline_tree
 from pipeline_bench.report.layout import DETAILS
+from pipeline_bench.report.limits import LimitLine, limits, reached_ms
 from pipeline_bench.text import NAME, REASON, TEXT, code_line, joined, one_line, units
 
 MARK = "◀ bottleneck"
@@ -32,7 +35,7 @@ _OUTCOMES: dict[Outcome, str] = {
 """The outcomes in words, in the order of a report."""
 _GROUPS: dict[str, tuple[Outcome, ...]] = {
     "Fixes that help, best first": ("proposed", "faster"),
-    "Tried, but not proven to make it faster": ("no-gain", "pending"),
+    "Tried, but of no proven use": ("no-gain", "pending"),
     "Tried and rejected": ("slower", "refused", "not-applicable", "failed"),
 }
 TRACEBACK = "Your own code's traceback"
@@ -45,8 +48,8 @@ _EQUALITY = {
 }
 _TOO_WIDE = 10.0
 """An interval whose ends are so many times apart, or a least difference so large, says nothing of use."""
-
-
+_LACKS = ("hardly faster", "hardly more than a part alone", "too few trials", "samples not compared")
+"""What a fix lacks that is faster beyond chance and yet not proposed."""
 _CODE = 400
 """The most characters of a line of a diff or a traceback."""
 
@@ -83,7 +86,7 @@ class Tried:
     @property
     def lead(self) -> str:
         """What came of it, behind its name: ``faster 3.12× (3.04 to 3.20×)``."""
-        between = ", " if self.outcome.endswith("%") else " "
+        between = ", " if self.outcome in _LACKS or self.outcome.endswith("%") else " "
         gain = f"{between}{self.gain}" if self.gain != units.NOT_MEASURED else ""
         return f"{self.outcome}{gain}{f' ({self.interval})' if self.interval else ''}"
 
@@ -93,17 +96,6 @@ class Tried:
         title = "" if self.title == self.variant else self.title.rstrip(".")
         sentences = [part for part in (title, self.remark) if part]
         return f"{'. '.join(sentences)}." if sentences else ""
-
-
-@dataclass(frozen=True)
-class LimitLine:
-    """One limit beside what was reached."""
-
-    name: str
-    ms: float | None
-    text: str
-    reached: bool = False
-    """Whether it was measured of the pipeline, and is no limit."""
 
 
 @dataclass(frozen=True)
@@ -197,10 +189,10 @@ def element_noun(diagnosis: Diagnosis) -> str:
 def pace(session: Session, diagnosis: Diagnosis) -> str:
     """Return in a line what a step, or a batch, takes as written, and how much of it waits; empty if not measured."""
     result = session.find_result(AS_WRITTEN)
-    reached_ms = _reached_ms(diagnosis, result)
-    if reached_ms is None or reached_ms <= 0:
+    took_ms = reached_ms(diagnosis, result)
+    if took_ms is None or took_ms <= 0:
         return ""
-    takes = f"{_of_what(diagnosis)} takes {units.milliseconds(reached_ms)}{_of_few(result)}"
+    takes = f"{_of_what(diagnosis)} takes {units.milliseconds(took_ms)}{_of_few(result)}"
     if diagnosis.model is None or result is None or result.input_wait_share.value is None:
         return takes
     ceiling = units.milliseconds(step_times.ceiling_ms(session))
@@ -223,18 +215,18 @@ def _of_what(diagnosis: Diagnosis) -> str:
 def speed_lines(session: Session, diagnosis: Diagnosis) -> list[str]:
     """Return how fast the pipeline is, a sentence or figures a line; empty where nothing was measured."""
     result = session.find_result(AS_WRITTEN)
-    reached_ms = _reached_ms(diagnosis, result)
-    if reached_ms is None or reached_ms <= 0:
+    took_ms = reached_ms(diagnosis, result)
+    if took_ms is None or took_ms <= 0:
         return []
     is_batch = element_noun(diagnosis) == "batch"
-    rates = [f"{units.rate(1e3 / reached_ms)} {'batches' if is_batch else 'elements'}/s"]
-    if is_batch and (samples := _samples_per_second(diagnosis, result, reached_ms)) is not None:
+    rates = [f"{units.rate(1e3 / took_ms)} {'batches' if is_batch else 'elements'}/s"]
+    if is_batch and (samples := _samples_per_second(diagnosis, result, took_ms)) is not None:
         rates.append(f"{units.rate(samples)} samples/s")
-    lines = [f"{_of_what(diagnosis)} takes {units.milliseconds(reached_ms)}: {', '.join(rates)}."]
+    lines = [f"{_of_what(diagnosis)} takes {units.milliseconds(took_ms)}: {', '.join(rates)}."]
     if diagnosis.model is None:
         return [
             *lines,
-            f"An accelerator whose step is shorter than {units.milliseconds(reached_ms)} would wait for its data.",
+            f"An accelerator whose step is shorter than {units.milliseconds(took_ms)} would wait for its data.",
         ]
     if result is None:
         return lines
@@ -256,15 +248,11 @@ def _why_missing(result: Result) -> Iterator[str]:
     yield from (f"Not known: {reason}." for reason in reasons if reason not in ("", result.verdict.reason))
 
 
-def _reached_ms(diagnosis: Diagnosis, result: Result | None) -> float | None:
-    return diagnosis.reached_ms or (result.step_ms.mean if result is not None else None)
-
-
-def _samples_per_second(diagnosis: Diagnosis, result: Result | None, reached_ms: float) -> float | None:
+def _samples_per_second(diagnosis: Diagnosis, result: Result | None, took_ms: float) -> float | None:
     if result is not None and result.samples_per_second is not None:
         return result.samples_per_second
     size = diagnosis.inspection.batch_size if diagnosis.inspection is not None else None
-    return size * 1e3 / reached_ms if size else None
+    return size * 1e3 / took_ms if size else None
 
 
 def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
@@ -273,12 +261,12 @@ def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
     Of those not proven the one comes first that the conclusion calls the most promising.
     """
     speedups = {result.variant: result.speedup for result in session.results}
-    likely = {each.name: each.likely_gain for each in attempt_statistics.of(session, diagnosis)}
+    found = {each.name: each for each in attempt_statistics.of(session, diagnosis)}
     labels, notes = _labels(diagnosis), _notes(session)
 
     def rank(each: Tried) -> tuple[int, float]:
         name, outcome = each.attempt.fix.variant, each.attempt.outcome
-        gain = likely[name] if outcome == "no-gain" else speedups.get(name, Speedup()).value or 0.0
+        gain = found[name].likely_gain if outcome == "no-gain" else speedups.get(name, Speedup()).value or 0.0
         return list(_OUTCOMES).index(outcome), -gain
 
     made = []
@@ -295,7 +283,7 @@ def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
                 attempt,
                 one_line(fix.variant, NAME),
                 one_line(fix.variant if fix.combines else fix.title, REASON),
-                _outcome(attempt, speedup, maybe),
+                _outcome(found[fix.variant], list(found.values()), speedup, maybe),
                 units.ratio(speedup.value),
                 "interval too wide" if ci95 is not None and too_wide(ci95) else units.ends(units.ratio, ci95, "{}"),
                 _opening(remark, labels),
@@ -304,13 +292,20 @@ def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
     return sorted(made, key=rank)
 
 
-def _outcome(attempt: Attempt, speedup: Speedup, maybe: bool) -> str:
-    """Return the outcome in words; where the 95 % interval alone would prove a gain, the level that proves one."""
-    if attempt.outcome == "no-gain" and speedup.ci95 is not None and speedup.ci95[0] > 1:
+def _outcome(each: AttemptStatistics, every: list[AttemptStatistics], speedup: Speedup, maybe: bool) -> str:
+    """Return the outcome in words: the level that would prove a gain, and of a proven one what else it lacks."""
+    if each.attempt.outcome != "no-gain":
+        return _OUTCOMES[each.attempt.outcome]
+    if speedup.difference == "faster":
+        hardly, part_alone, too_few, not_compared = _LACKS
+        if not each.contends or beaten(each, best_part(each, every)):
+            return part_alone if each.contends else hardly
+        return too_few if each.trials < CONFIRMED_TRIALS else not_compared
+    if speedup.ci95 is not None and speedup.ci95[0] > 1:
         return f"not proven at {units.confidence(PROBABLE_CLAIM)}"
-    if attempt.outcome == "no-gain" and is_open(speedup):
+    if is_open(speedup):
         return "not decided"
-    return "not proven" if maybe else _OUTCOMES[attempt.outcome]
+    return "not proven" if maybe else _OUTCOMES["no-gain"]
 
 
 def _remarks(attempt: Attempt, speedup: Speedup, maybe: bool, note: str) -> Iterator[str]:
@@ -367,21 +362,6 @@ def too_wide(interval: tuple[float, float]) -> bool:
     """Return whether the ends of a ratio's interval are so far apart that it is of no use."""
     low, high = interval
     return low <= 0 or high / low > _TOO_WIDE
-
-
-def limits(session: Session, diagnosis: Diagnosis) -> list[LimitLine]:
-    """Return the limits, the nearest first, with what was reached as it is written and with the fix among them."""
-    if not diagnosis.limits:
-        return []
-    reached_ms = _reached_ms(diagnosis, session.find_result(AS_WRITTEN))
-    lines = [LimitLine("as written", reached_ms, "reached", True)] if reached_ms else []
-    proposed = session.find_result(diagnosis.proposal or "")
-    if proposed is not None and proposed.step_ms.mean is not None:
-        name = one_line(proposed.variant, NAME)
-        lines.append(LimitLine(f"with {name}", proposed.step_ms.mean, "reached, with the proposed fix", True))
-    for limit in diagnosis.limits:
-        lines.append(LimitLine(one_line(limit.name, NAME), limit.ms, one_line(limit.text, TEXT)))
-    return sorted(lines, key=lambda each: -each.ms if each.ms is not None else float("inf"))
 
 
 def code(tries: Sequence[Tried], diagnosis: Diagnosis) -> tuple[str, CodeChange] | None:

@@ -21,7 +21,8 @@ from pipeline_bench.report import (
     pipeline_tree,
     placements,
 )
-from pipeline_bench.report.diagnosis import LimitLine, Tried
+from pipeline_bench.report.diagnosis import Tried
+from pipeline_bench.report.limits import LimitLine
 from pipeline_bench.text import NAME, REASON, TEXT, one_line, units
 from pipeline_bench.text import joined as in_words
 

@@ -14,8 +14,9 @@ from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis as words
 from pipeline_bench.report import pipeline_tree
-from pipeline_bench.report.diagnosis import LimitLine, Section, Tried
+from pipeline_bench.report.diagnosis import Section, Tried
 from pipeline_bench.report.layout import DETAILS, beside, headline
+from pipeline_bench.report.limits import LimitLine
 from pipeline_bench.report.pipeline_tree import StageRow
 from pipeline_bench.text import units
 

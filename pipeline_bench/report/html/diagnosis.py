@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 from pipeline_bench.report import diagnosis as words
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import Cell, Table, table
+from pipeline_bench.report.limits import LimitLine
 from pipeline_bench.report.pipeline_tree import StageRow
 from pipeline_bench.text import units
 
@@ -84,7 +85,7 @@ def code(lines: Sequence[str]) -> Markup:
     return Markup("\n").join(made)
 
 
-def limits(lines: Sequence[words.LimitLine]) -> Table:
+def limits(lines: Sequence[LimitLine]) -> Table:
     """Return what was reached and the limits as a table."""
     return table(
         "The time as it was reached, and if only one thing limited it",

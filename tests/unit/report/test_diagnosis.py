@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -58,6 +59,39 @@ def test_a_gain_that_chance_may_be_is_not_called_none() -> None:
     text = on_paper(whole.model_copy(update={"results": results}))
     assert "prefetch: not proven 4.40×" in text
     assert "prefetch: no gain" in on_paper(whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "difference", "trials", "lead"),
+    [
+        ("prefetch", 1.58, "none", 3, "not proven at 99 %, 1.58× (1.48 to 1.68×)"),
+        ("prefetch", 1.58, "faster", 3, "samples not compared, 1.58× (1.48 to 1.68×)"),
+        ("prefetch", 1.02, "faster", 3, "hardly faster, 1.02× (1.01 to 1.03×)"),
+        ("prefetch", 1.58, "faster", 2, "too few trials, 1.58× (1.48 to 1.68×)"),
+        (
+            "parallel map(decode) + prefetch",
+            2.96,
+            "faster",
+            3,
+            "hardly more than a part alone, 2.96× (2.86 to 3.06×)",
+        ),
+    ],
+)
+def test_a_proven_gain_that_is_not_proposed_lacks_something_else_than_proof(
+    name: str, value: float, difference: Literal["none", "faster"], trials: int, lead: str
+) -> None:
+    whole = diagnoses.session()
+    assert whole.diagnosis is not None
+    half = 0.1 if value > 1.1 else 0.01
+    gain = Speedup(over="as written", value=value, ci95=(value - half, value + half), difference=difference)
+    results = tuple(r.model_copy(update={"speedup": gain}) if r.variant == name else r for r in whole.results)
+    attempts = tuple(
+        a.model_copy(update={"outcome": "no-gain"}) if a.fix.variant == name else a for a in whole.diagnosis.attempts
+    )
+    kept = tuple(trial for trial in whole.trials if trial.variant != name or trial.repeat < trials)
+    found = whole.diagnosis.model_copy(update={"attempts": attempts})
+    tried = diagnosis.tried(whole.model_copy(update={"results": results, "trials": kept}), found)
+    assert [each.lead for each in tried if each.attempt.fix.variant == name] == [lead]
 
 
 @pytest.mark.parametrize("cause", ["no-ceiling", None])
