@@ -73,7 +73,7 @@ def watch(
     """
     try:
         _follow(log, child, samplers, observer, cores, on_device, clock_ns)
-        if not log.over and not child.ended and child.wait(0) is None:
+        if not (log.over or child.ended or child.dead):
             _ask_for_stacks(child)
             return "stalled"
         if log.latest(Stalled) is not None:
@@ -125,7 +125,7 @@ def _follow(
         if now_ns >= next_ns:
             observer.progress(log.trial, log.progress(now_ns, cores))
             next_ns = clock_ns() + round(SAMPLE_EVERY_S * 1e9)
-            if not events and child.wait(0) is not None:
+            if not events and child.dead:
                 _drain(log, child)
                 return  # it has ended, and a process that it started holds its pipe open
         if silent.seconds() > _patience_s(log) + STALL_GRACE_S:

@@ -92,6 +92,11 @@ class Child:
             if self._server.receive(min(left_s, interrupts.CHECK_EVERY_S)) is None and left_s <= 0:
                 break
 
+    @property
+    def dead(self) -> bool:
+        """Whether the process has ended, by itself or with its server; others may hold its pipe open."""
+        return self.wait(0) is not None or self._server.lost
+
     def explain_end(self) -> str:
         """Return how the process ended, in words: ``was killed by SIGKILL (by hand, or because memory ran out)``."""
         code = self.wait(0)

@@ -3,9 +3,9 @@
 Names: ``ok`` (steps of 1 ms by its own account), ``crash`` (SIGSEGV), ``exit`` (code 3, words on stderr), ``raise``
 (says that it failed), ``silent`` (steps, then nothing), ``stall`` (reports a stall of its own), ``garbage`` (no event
 at all), ``until FILE`` (goes on until there is one), ``family`` (starts a grandchild in a session of its own, then
-hangs), ``orphan`` (leaves a grandchild that holds its pipe, and is killed), ``daemon`` and ``daemon silent`` (start a
-process that leaves session and parent behind, then go through, or hang). A name that begins with ``on gpu`` goes
-through, and says that its model is on one.
+hangs), ``held`` and ``orphan`` (start a grandchild that holds the pipe, then hang, or are killed), ``daemon`` and
+``daemon silent`` (start a process that leaves session and parent behind, then go through, or hang). A name that begins
+with ``on gpu`` goes through, and says that its model is on one.
 """
 
 from __future__ import annotations
@@ -123,6 +123,9 @@ def run(script: str, events: int) -> None:
             channel.send(Failed(error="ValueError: planted"))
             sys.exit(1)
         case "silent" | "stall" | "family" | "daemon silent":
+            hang(script, channel)
+        case "held":
+            subprocess.Popen(["sleep", "1000"], pass_fds=[events])
             hang(script, channel)
         case "orphan":
             subprocess.Popen(["sleep", "3"], pass_fds=[events])

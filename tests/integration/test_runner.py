@@ -173,10 +173,12 @@ def test_a_daemon_does_not_outlive_the_server_that_is_killed(tmp_path: Path) -> 
     wait_until_gone(started(tmp_path, "daemon"))
 
 
-def test_a_trial_that_ends_with_its_server_says_what_ended_that(tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", ["silent", "held"])
+def test_a_trial_that_ends_with_its_server_says_what_ended_that(tmp_path: Path, script: str) -> None:
+    """Also where a process that it started holds its pipe open."""
     with closing(scripted_launcher(tmp_path / "server.stderr")) as server:
         runner = Runner(tmp_path, server, NvmlSampler(), KillsServer(server))
-        (trial,) = runner.run(new_session(scripted("silent"))).session.trials
+        (trial,) = runner.run(new_session(scripted(script, stall_timeout_s=3))).session.trials
     assert trial.status == "failed"
     assert trial.reason == (
         "its process was ended with the server that starts the trials, "

@@ -94,6 +94,10 @@ class MadeUpChild(Child):
     def wait(self, timeout_s: float) -> int | None:
         return self._exit_code if self.ended else None
 
+    @property
+    def dead(self) -> bool:
+        return self.ended
+
     def close(self) -> None:
         self.closed = True
 
