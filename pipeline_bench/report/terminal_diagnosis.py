@@ -80,8 +80,7 @@ def attempt_lines(session: Session, diagnosis: Diagnosis, width: int) -> Iterato
     """Yield a line for each fix that was tried, in the order of the report; a name gives way to what came of it."""
     for each in words.tried(session, diagnosis):
         if each.attempt.outcome not in ("not-tried", "pending"):
-            why = f" ({DETAILS} shows why)" if each.attempt.outcome == "failed" else ""
-            line = Text("· ") + _lead(dataclasses.replace(each, interval=each.why_not or each.interval)) + why
+            line = Text("· ") + _lead(dataclasses.replace(each, interval=each.why_not or each.interval))
             name = Text(each.variant, "bold")
             name.truncate(max(1, name.cell_len - max(0, line.cell_len - width)), overflow="ellipsis")
             yield Text.assemble("· ", name, line[len("· ") + len(each.variant) :])

@@ -220,9 +220,9 @@ def test_a_fix_that_failed_has_one_line_and_its_evidence_is_left_to_the_details(
     broken = next(each for each in found.attempts if each.outcome == "failed")
     trial = sessions.trial(99, broken.fix.variant, 0, status="failed", steps=None, reason="it raised ValueError")
     first = found.model_copy(update={"attempts": (broken,)})
-    lines = "\n".join(shown(session.model_copy(update={"trials": (*session.trials, trial), "diagnosis": first})))
-    assert f"{broken.fix.variant}: failed (--details of report shows why)" in lines
-    assert "ValueError" not in lines
+    lines = shown(session.model_copy(update={"trials": (*session.trials, trial), "diagnosis": first}))
+    assert f"· {broken.fix.variant}: failed (--details of report shows why)" in [line.rstrip() for line in lines]
+    assert not any("ValueError" in line for line in lines)
 
 
 def test_a_fix_that_is_refused_has_the_reason_behind_its_gain() -> None:
