@@ -29,7 +29,9 @@ _DEEPEST = 32
 """What lies within more structures is named by its class alone: JSON that is some 200 levels deep is not read again."""
 _FOR_APPLY = ("_apply_fn", "apply_fn")
 """The names that TensorFlow gives a function for `apply`, within the function that makes it."""
-_RANDOM_OPS = re.compile(r"Random|TruncatedNormal|Multinomial|SampleDistorted|^Rng|^Stateful(Uniform|StandardNormal)")
+_RANDOM_OPS = re.compile(
+    r"Random|TruncatedNormal|Multinomial|SampleDistorted|CandidateSampler|^Rng|^Stateful(Uniform|StandardNormal)"
+)
 # What is_stateful says of these is not what tf.data goes by when it decides whether to parallelise a map: it looks into
 # the functions that control flow calls, and skips assertions (tensorflow/core/grappler/optimizers/data/function_utils).
 _NOT_COUNTED = {"Assert", "If", "While", "Case", "For", "StatefulPartitionedCall", "PartitionedCall"}

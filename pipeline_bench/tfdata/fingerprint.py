@@ -190,15 +190,20 @@ def of(
         specs = dict(describe.components(dataset.element_spec))
         first = _pass_over(dataset, padding, pass_s, MOST_SAMPLES, alive)
 
-        def changed(seed: int) -> set[str]:
-            """Return the components that another pass gives other samples of; it may be cut off earlier."""
-            again = _pass_over(make(seed), padding, pass_s, first.samples, alive)
+        def changed(seed: int, eager_seed: int) -> set[str]:
+            """Return the components that another pass gives other samples of; it may be cut off earlier.
+
+            The second seed is for what Python draws by TensorFlow meanwhile, as in a `py_function`.
+            """
+            dataset = make(seed)
+            _seed_eager(eager_seed)
+            again = _pass_over(dataset, padding, pass_s, first.samples, alive)
             complete = first.complete and again.samples >= first.samples
             tallies = again.tallies
             return {name for name, tally in first.tallies.items() if tally.is_random(tallies.get(name), complete)}
 
-        random = changed(SEEDS[1])
-        kept_state = random & changed(SEEDS[0]) if suspect and random else set()
+        random = changed(SEEDS[1], SEEDS[1])
+        kept_state = random & changed(*SEEDS) if suspect and random else set()
     return Fingerprint(
         complete=first.complete,
         elements=first.elements,
@@ -211,6 +216,12 @@ def of(
         ),
         reason=None if first.tallies else _none_arrives(stages),
     )
+
+
+def _seed_eager(seed: int) -> None:
+    import tensorflow as tf
+
+    tf.random.set_seed(seed)
 
 
 def _none_arrives(stages: Sequence[Stage]) -> str:

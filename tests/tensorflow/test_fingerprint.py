@@ -181,9 +181,18 @@ def test_state_that_goes_on_is_told_from_random_ops_that_a_seed_repeats() -> Non
         tf.random.set_seed(seed)
         return numbers().map(lambda x: tf.cast(x, tf.float32) + tf.random.uniform([])).batch(4)
 
-    found = [of(make, stateful(True)).components[0] for make in (goes_on, drawn, in_batches(numbers(), 4))]
-    assert [each.random for each in found] == [True, True, False]
-    assert [each.kept_state for each in found] == [True, False, False]
+    def eager(x: Any) -> Any:
+        return tf.cast(x, tf.float32) + tf.random.uniform([])
+
+    def drawn_in_python(seed: int) -> Any:
+        """Its numbers follow TensorFlow's seed as well, and a cache would keep them."""
+        tf.random.set_seed(seed)
+        return numbers().map(lambda x: x + 1).map(lambda x: tf.py_function(eager, [x], tf.float32)).batch(4)
+
+    makes = (goes_on, drawn, drawn_in_python, in_batches(numbers(), 4))
+    found = [of(make, stateful(True)).components[0] for make in makes]
+    assert [each.random for each in found] == [True, True, True, False]
+    assert [each.kept_state for each in found] == [True, False, True, False]
 
 
 def test_a_sketch_tells_rounding_from_a_single_other_value() -> None:

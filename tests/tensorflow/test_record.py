@@ -534,6 +534,21 @@ def test_a_file_of_the_users_is_not_filled_through_a_dataset_that_a_function_rea
     assert [stage.method for stage in recording.recipe(in_memory).stages] == ["range", "flat_map"]
 
 
+def test_candidate_samplers_draw() -> None:
+    """Negative samples of word2vec: a cache would keep those of the first epoch, and a batch share one draw."""
+    import tensorflow as tf
+
+    def negatives(word: Any) -> Any:
+        words = tf.reshape(tf.cast(word, tf.int64), [1, 1])
+        return tf.random.log_uniform_candidate_sampler(words, 1, 3, unique=True, range_max=100)[0]
+
+    with Recording() as recording:
+        data = tf.data.Dataset.range(9).map(negatives)
+    function = recording.recipe(data).stages[1].function
+    assert function is not None
+    assert function.random
+
+
 def test_what_a_take_or_a_zip_leaves_before_its_end_is_told() -> None:
     import tensorflow as tf
 
