@@ -115,6 +115,8 @@ class UntilUnread(PlainView):
     def progress(self, trial: Trial, progress: Progress) -> None:
         if not self.unread and _nobody_reads(self.stream):
             self._end()
+        if not self.unread:
+            super().progress(trial, progress)
 
     def _line(self, text: str) -> None:
         try:

@@ -16,11 +16,13 @@ import pytest
 
 from pipeline_bench.cli import run
 from pipeline_bench.cli.options import INTERRUPTED
-from pipeline_bench.cli.running import interruptible
+from pipeline_bench.cli.running import UntilUnread, interruptible
 from pipeline_bench.injection import command_summary
 from pipeline_bench.model.session import load
+from pipeline_bench.model.trial import plan
 from pipeline_bench.run import comparison
 from pipeline_bench.run.comparison import Outcome
+from pipeline_bench.run.observer import Progress
 from pipeline_bench.system.job_control import SHOW_CURSOR
 from tests.unit import sessions
 
@@ -52,6 +54,18 @@ def test_a_quit_shows_the_cursor_again_and_is_one() -> None:
     )
     assert SHOW_CURSOR in ended.stdout
     assert ended.returncode & 0x7F == signal.SIGQUIT, "the status of wait(2): the number of the signal"
+
+
+def test_a_long_trial_says_how_far_it_is_where_somebody_reads() -> None:
+    session = sessions.normal()
+    trials = plan(session.scenario)
+    reader, writer = os.pipe()
+    with os.fdopen(reader, encoding="utf-8") as read, os.fdopen(writer, "w", encoding="utf-8") as stream:
+        view = UntilUnread(stream)
+        view.session_started(session, trials)
+        view.progress(trials[0], Progress("train", steps=40, elapsed_s=25, training_s=20))
+        stream.close()
+        assert read.read().splitlines()[1:] == ["[ 1/12] feed_dict, repeat 1/3: step 40/300, 0:25 so far"]
 
 
 @pytest.fixture
