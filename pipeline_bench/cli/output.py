@@ -154,10 +154,13 @@ def write(text: str, output: Path | None, option: str = "--output") -> None:
 
 
 def as_text(render: Callable[[int], RenderableType], output: Path | None) -> str:
-    """Return what `render` makes for the terminal's width, as the text for `write`: without colour in a file."""
+    """Return what `render` makes for the terminal's width, as the text for `write`: in a file characters alone."""
     from rich.console import Console
 
-    console = Console(highlight=False, no_color=output is not None or None)
+    console = Console(highlight=False)
+    if output is not None:
+        plain, width = io.StringIO(), console.width
+        console = Console(file=plain, width=width, force_terminal=False, color_system=None, highlight=False)
     with console.capture() as capture:
         console.print(render(console.width))
     return capture.get()

@@ -51,6 +51,23 @@ def test_a_file_that_does_not_fit_on_the_disk_leaves_the_old_one_as_it_was(tmp_p
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.parametrize("command", [["report", "a"], ["report", "a", "--details"], ["diff", "a", "b"]])
+def test_a_file_has_no_escape_sequences_also_from_a_terminal(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bold and dim letters are none of the colours that a console can be asked to leave out."""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes any stream for a terminal
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        saved.save(sessions.normal(), tmp_path / name)
+    assert run([*command, "-o", "out.txt"]) == 0
+    text = (tmp_path / "out.txt").read_text(encoding="utf-8")
+    assert "feed_dict" in text
+    assert "\x1b" not in text
+
+
 def test_a_trace_goes_to_stdout_or_compressed_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved.save(sessions.normal(), tmp_path)
     text = trace.render(saved.load(tmp_path))
