@@ -199,20 +199,24 @@ def _overlaps(session: Session) -> str:
 
 def _kept_busy(able: Sequence[Result]) -> str:
     """Return which of several emulated devices the host kept busy; which one is fastest is then not asked."""
-    said: dict[str, list[str]] = {"kept busy": [], "not kept busy": [], "not known": []}
+    answers = ("kept busy", "probably kept busy", "not kept busy", "probably not kept busy", "not known")
+    said: dict[str, list[str]] = {answer: [] for answer in answers}
     devices = list(dict.fromkeys(str(result.emulated) for result in able))
     for device, name in zip(devices, units.without_shared_start(devices), strict=True):
         own = [result for result in able if result.emulated == device]
         own.sort(key=lambda result: result.accelerator_utilization.value or 0.0, reverse=True)
-        enough = next((result for result in own if result.verdict.kind == "compute-bound"), None)
-        unknown = any(result.verdict.kind == "inconclusive" for result in own)
-        best = enough or own[0]
-        answer = "kept busy" if enough else "not known" if unknown else "not kept busy"
+        doubted = [result for result in own if result.verdict.certainty == "probable"]
+        enough = [result for result in own if result.verdict.kind == "compute-bound"]
+        best = next((result for result in enough if result not in doubted), (enough or own)[0])
+        unknown = not enough and any(result.verdict.kind == "inconclusive" for result in own)
+        # That one keeps it busy needs that one alone; that none does needs all.
+        probably = "probably " if best in doubted or (doubted and not enough) else ""
+        answer = "not known" if unknown else f"{probably}{'kept busy' if enough else 'not kept busy'}"
         au = best.accelerator_utilization.value
         reached = "" if au is None else f", AU {units.fraction(au)}"
         said[answer].append(f"{name} ({_name(best)}{reached})")
-    answers = [f"{answer}: {joined(names, 'and')}" for answer, names in said.items() if names]
-    return f"Of the emulated accelerators, {'; '.join(answers)}."
+    found = [f"{answer}: {joined(names, 'and')}" for answer, names in said.items() if names]
+    return f"Of the emulated accelerators, {'; '.join(found)}."
 
 
 def _rivals(others: Sequence[Result], leader: Result) -> tuple[list[str], list[str]]:

@@ -157,6 +157,26 @@ def test_the_conclusion_says_which_devices_are_kept_busy(planned: Session) -> No
     )
 
 
+@pytest.mark.parametrize(
+    ("doubted", "text"),
+    [
+        ("c", "probably kept busy: 4 ms a step (c, AU 0.98); not kept busy: 1 ms a step (b, AU 0.44)"),
+        ("a", "kept busy: 4 ms a step (c, AU 0.98); probably not kept busy: 1 ms a step (b, AU 0.44)"),
+    ],
+)
+def test_of_a_device_whose_verdict_is_probable_only_the_conclusion_says_probably(
+    planned: Session, doubted: str, text: str
+) -> None:
+    """That one variant keeps its device busy is as sure as that one; that none does as the least sure of them."""
+    probable = [
+        result.model_copy(update={"verdict": result.verdict.model_copy(update={"certainty": "probable"})})
+        if result.variant == doubted
+        else result
+        for result in planned.results
+    ]
+    assert conclude(planned.model_copy(update={"results": tuple(probable)})) == f"Of the emulated accelerators, {text}."
+
+
 def test_a_device_whose_verdict_is_open_is_not_told(planned: Session) -> None:
     doubtful = [
         result.model_copy(update={"verdict": result.verdict.model_copy(update={"kind": "inconclusive"})})
