@@ -35,8 +35,25 @@ def conclude(session: Session, *, with_limit: bool = True) -> str:
     if session.selftest is not None:
         return _checked(session.selftest)
     found = _found(session, with_limit) if session.hosts is None else of_hosts(session.hosts)
-    cut_short = any(trial.status == "interrupted" for trial in session.trials)
-    return f"Interrupted; until then: {found}" if cut_short else found
+    if was_interrupted(session):
+        return f"Interrupted; until then: {found}"
+    ended, planned = len(session.trials), planned_trials(session)
+    return f"After {ended} of {planned} trials: {found}" if 0 < ended < planned else found
+
+
+def was_interrupted(session: Session) -> bool:
+    """Return whether the user ended it, in a trial or between two of them, and it has kept that."""
+    between = session.precision is not None and session.precision.ended_by == "interrupted"
+    attempts = session.diagnosis.attempts if session.diagnosis is not None else ()
+    left = any(attempt.cause == "interrupted" for attempt in attempts)
+    return between or left or any(trial.status == "interrupted" for trial in session.trials)
+
+
+def planned_trials(session: Session) -> int:
+    """Return how many trials there are to be; 0 where no plan says it, because rounds are added or fixes tried."""
+    if session.precision is not None or session.diagnosis is not None:
+        return 0
+    return sum(variant.run.repeats for variant in session.scenario.variants)
 
 
 def _checked(selftest: Selftest) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pipeline_bench.analysis.conclusion import conclude
+from pipeline_bench.analysis.conclusion import conclude, was_interrupted
 from pipeline_bench.analysis.speedups import beyond_ceiling, is_open, may_gain, smallest
 from pipeline_bench.analysis.thresholds import FEWEST_STEPS, PROBABLE_CLAIM
 from pipeline_bench.diagnosis import attempt_statistics, step_times
@@ -175,7 +175,7 @@ def headline(session: Session) -> str:
     if diagnosis is None:
         return conclude(session)
     text = one_line(diagnosis.text or sentence(diagnosis.failure or ""), TEXT)
-    stopped = any(trial.status == "interrupted" for trial in session.trials)
+    stopped = was_interrupted(session)
     if text:
         return with_stop(f"Interrupted; until then: {text}" if stopped else text)
     return "Interrupted before there was a result." if stopped else "There is no result yet."

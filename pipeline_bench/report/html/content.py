@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench.analysis import speedups
+from pipeline_bench.analysis.conclusion import planned_trials, was_interrupted
 from pipeline_bench.analysis.stats import percentiles
 from pipeline_bench.analysis.verdicts import doubt_text, label
 from pipeline_bench.errors import sentence
@@ -78,12 +79,12 @@ def _reason(verdict: Verdict) -> str:
 def missing(session: Session) -> list[str]:
     """Return what a whole session would have and this one lacks, each with its reason."""
     if session.diagnosis is not None:  # what it did not come to is said of each fix
-        stopped = any(trial.status == "interrupted" for trial in session.trials)
-        return ["It was interrupted; fixes that were not tried are listed as such."] if stopped else []
-    # With a goal, or a budget, rounds are added: there is no plan.
-    planned = sum(variant.run.repeats for variant in session.scenario.variants) if session.precision is None else 0
-    ended = len(session.trials)
+        stopped = "It was interrupted; fixes that were not tried are listed as such."
+        return [stopped] if was_interrupted(session) else []
+    ended, planned = len(session.trials), planned_trials(session)
     lines = [f"{ended} of {units.count(planned, 'planned trial')} ended."] if ended < planned else []
+    if session.precision is not None and session.precision.ended_by == "interrupted":
+        lines.append(f"It was interrupted after {units.count(session.precision.repeats, 'round')}.")
     for result in in_order(session):
         if result.status != "ok":
             why = f": {result.reason}" if result.reason else ""

@@ -10,7 +10,7 @@ from pipeline_bench.analysis.conclusion import conclude, of_hosts
 from pipeline_bench.analysis.speedups import fastest
 from pipeline_bench.analysis.verdicts import unequal_work
 from pipeline_bench.model.hosts import Host, Hosts, HostsKind, HostsResult
-from pipeline_bench.model.result import Result, Speedup, WorkCheck
+from pipeline_bench.model.result import Precision, Result, Speedup, WorkCheck
 from pipeline_bench.model.session import Session
 from tests.unit import records, sessions
 
@@ -175,6 +175,16 @@ def test_an_interrupted_session_says_that_it_is_one() -> None:
     cut = session.trials[-1].model_copy(update={"status": "interrupted", "reason": "by the user"})
     interrupted = session.model_copy(update={"trials": (*session.trials[:-1], cut)})
     assert conclude(interrupted) == f"Interrupted; until then: {conclude(session)}"
+
+
+def test_a_session_that_ended_between_two_trials_does_not_look_whole() -> None:
+    session = sessions.normal()
+    ended = Precision(goal=None, budget_s=60, repeats=3, ended_by="interrupted")
+    assert conclude(session.model_copy(update={"precision": ended})) == f"Interrupted; until then: {conclude(session)}"
+    fewer = session.model_copy(update={"trials": session.trials[:7]})  # killed, or its disk was full
+    assert conclude(fewer) == f"After 7 of 12 trials: {conclude(session)}"
+    by_budget = ended.model_copy(update={"ended_by": "budget"})
+    assert conclude(fewer.model_copy(update={"precision": by_budget})) == conclude(session)
 
 
 def test_of_alike_verdicts_on_several_numbers_of_hosts_the_one_of_the_most_is_said() -> None:

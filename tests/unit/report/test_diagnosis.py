@@ -112,6 +112,15 @@ def not_tried(variant: str, reason: str) -> Attempt:
     return Attempt(fix=diagnoses.fix(variant, f"Do {variant}"), outcome="not-tried", reason=reason)
 
 
+def test_a_diagnosis_that_was_interrupted_between_two_trials_says_so() -> None:
+    left = not_tried("cache", "It was interrupted before it was its turn.").model_copy(update={"cause": "interrupted"})
+    whole = diagnoses.session(diagnoses.diagnosis(attempts=(*diagnoses.attempts(), left)))
+    assert not any(trial.status == "interrupted" for trial in whole.trials)
+    assert diagnosis.headline(whole).startswith("Interrupted; until then: map(decode) starves the pipeline")
+    assert diagnosis.headline(diagnoses.session()).startswith("map(decode) starves the pipeline")
+    assert "It was interrupted; fixes that were not tried are listed as such." in html.render(whole)
+
+
 def test_a_fix_that_does_not_apply_is_no_failure() -> None:
     reason = "decode takes one element, and no batch."
     attempt = Attempt(fix=diagnoses.fix("cache", "Keep decoded elements"), outcome="not-applicable", reason=reason)

@@ -235,3 +235,6 @@ def test_rounds_that_a_budget_ended_are_no_trials_that_are_missing() -> None:
     assert content.missing(two_rounds) == ["8 of 12 planned trials ended."]
     ended = Precision(goal=None, budget_s=20, repeats=2, ended_by="budget")
     assert content.missing(two_rounds.model_copy(update={"precision": ended})) == []
+    stopped = ended.model_copy(update={"ended_by": "interrupted"})
+    told = ["It was interrupted after 2 rounds."]
+    assert content.missing(two_rounds.model_copy(update={"precision": stopped})) == told
