@@ -129,10 +129,10 @@ def _first_epoch(epochs: Sequence[Epoch]) -> Iterator[str]:
 
 
 def _slower(epochs: Sequence[Epoch]) -> Iterator[str]:
-    """Yield a remark where all later epochs took longer than the first without its first step: which part grew most."""
-    if len(epochs) < 2 or epochs[0].count > 1:  # noqa: PLR2004 - a first one and a later one
+    """Yield a remark where all later epochs took longer than the first, each without a first step: what grew most."""
+    if len(epochs) < 2 or epochs[0].count > 1 or any(epoch.steps is None for epoch in epochs):  # noqa: PLR2004 - two
         return
-    first, later = epochs[0], epochs[1:]
+    first, later = epochs[0], [_of_so_many(epoch, epochs[0].steps or 0) for epoch in epochs[1:]]
     first_s = first.seconds - first.first_step_ns / 1e9
     middle_s = median(epoch.seconds for epoch in later)
     least_s = min(epoch.seconds for epoch in later)
@@ -144,9 +144,26 @@ def _slower(epochs: Sequence[Epoch]) -> Iterator[str]:
     }
     most = max(grown, key=lambda name: grown[name])
     yield (
-        f"later epochs are slower: {middle_s:.1f} s in the middle, and {first_s:.1f} s for the first one without its "
-        f"first step; {grown[most]:.1f} s of that is {most}"
+        f"later epochs are slower: {middle_s:.1f} s in the middle, and {first_s:.1f} s for the first one, each without "
+        f"its first step; {grown[most]:.1f} s of that is {most}"
     )
+
+
+def _of_so_many(epoch: Epoch, steps: int) -> Epoch:
+    """Return a later epoch without the wait for its first batch, and with that many steps, each of its mean.
+
+    The first one has these without its first step, which is a call of several where Keras takes them so.
+    """
+    first_ns = min(epoch.first_wait_ns or 0, epoch.wait_ns or 0, epoch.steps_ns)
+    share = min(1.0, steps * epoch.count / epoch.steps) if epoch.steps else 1.0
+    steps_ns = int((epoch.steps_ns - first_ns) * share)
+    kept = {
+        "steps_ns": steps_ns,
+        "wait_ns": None if epoch.wait_ns is None else int((epoch.wait_ns - first_ns) * share),
+        "step_callbacks_ns": int(epoch.step_callbacks_ns * share),
+        "end_ns": epoch.end_ns - (epoch.steps_ns - steps_ns),
+    }
+    return epoch.model_copy(update=kept)
 
 
 def _epoch_starts(epochs: Sequence[Epoch]) -> Iterator[str]:

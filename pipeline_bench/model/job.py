@@ -16,7 +16,8 @@ class Epoch(Record):
     Attributes:
         begin_ns: on the monotonic clock, as is `end_ns`.
         first_step_ns: of the training's first epoch, until its first step had ended: tracing, the first batch; else 0.
-        steps_ns: all its other steps.
+        steps: how many others it has; None in an older session.
+        steps_ns: these.
         wait_ns: of these, blocked for their batches; None where that was not measured.
         first_wait_ns: for its first batch, whether or not that is of `first_step_ns`; None where it was not measured.
         iterator_end_ns: before its first step, until TensorFlow had ended the iterator of the epoch before.
@@ -29,6 +30,7 @@ class Epoch(Record):
     begin_ns: int
     end_ns: int
     first_step_ns: int = 0
+    steps: int | None = None
     steps_ns: int = 0
     wait_ns: int | None = None
     first_wait_ns: int | None = None

@@ -97,6 +97,7 @@ class _Pass:
     begin_ns: int
     first_wait_ns: int
     first_step_ns: int = 0
+    steps: int = 0
     steps_ns: int = 0
     wait_ns: int = 0
     end_ns: int = 0
@@ -151,6 +152,7 @@ class Passes:
             return
         self._steps += 1
         if self._steps > 1:
+            now.steps += 1
             now.steps_ns += end_ns - start_ns
             now.wait_ns += min(wait_ns, end_ns - start_ns)
         else:
@@ -191,6 +193,7 @@ def _epoch(ended: _Pass, end_ns: int, held_bytes: int | None) -> Epoch:
         begin_ns=ended.begin_ns,
         end_ns=end_ns,
         first_step_ns=ended.first_step_ns,
+        steps=ended.steps,
         steps_ns=ended.steps_ns,
         wait_ns=ended.wait_ns,
         first_wait_ns=ended.first_wait_ns,

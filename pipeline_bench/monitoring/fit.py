@@ -67,7 +67,10 @@ class Course:
         self._spent[part] = self._spent.get(part, 0) + spent_ns
 
     def first_step(self, end_ns: int, wait_ns: int) -> None:
-        """Take in the first step of an epoch; its wait is below 0 where it was not measured."""
+        """Take in the first step of an epoch, or the call of several, and how long its first batch was waited for.
+
+        The wait is below 0 where it was not measured.
+        """
         if wait_ns >= 0:
             self.spend("first_wait_ns", wait_ns)
         if not self._stepped:
@@ -85,7 +88,8 @@ class Course:
         self.end_validation()
         if not self._stepped and not totals.steps:  # ended within its first step, as by Ctrl-C while that waited
             self.spend("first_step_ns", monotonic_ns() - self._epoch_ns - sum(self._spent.values()))
-        steps = {"steps_ns": totals.time_ns, "wait_ns": totals.wait_ns if totals.waits == totals.steps else None}
+        wait_ns = totals.wait_ns if totals.waits == totals.steps else None
+        steps = {"steps": totals.steps, "steps_ns": totals.time_ns, "wait_ns": wait_ns}
         ended = {"end_ns": monotonic_ns(), "memory_bytes": memory_bytes()}
         self._epochs.add(Epoch.model_validate({"begin_ns": self._epoch_ns, **ended, **steps, **self._spent}))
         self._epoch_ns, self._spent = 0, {}

@@ -249,7 +249,7 @@ class FitWatch:
         with self._lock:
             count = len(self._starts)
             starts = np.array(self._starts, dtype=np.int64)
-            waits, batches = self._read(starts)
+            waits, batches, first_ns = self._read(starts)
             if not count:
                 return
             ends = np.append(starts[1:], monotonic_ns() if more else self._ends[-1])
@@ -261,7 +261,7 @@ class FitWatch:
             waits = np.where(waits < 0, waits, np.minimum(waits, ends - starts))
             if self._first:
                 self._first = False
-                self.course.first_step(int(ends[0]), int(waits[0]))
+                self.course.first_step(int(ends[0]), min(first_ns, int(ends[0] - starts[0])))
             self.record.log.extend(starts, ends, waits, sizes)
 
     def _usual_sizes(self, count: int, more: bool) -> _Integers:
@@ -272,10 +272,11 @@ class FitWatch:
             sizes[-1] = max(1, self._steps_an_epoch - (self._calls - 1) * size)
         return sizes
 
-    def _read(self, starts: _Integers) -> tuple[_Integers, _Integers]:
-        """Return of the calls that began then how long each waited, in ns, and how many batches it took.
+    def _read(self, starts: _Integers) -> tuple[_Integers, _Integers, int]:
+        """Return of the calls that began then how long each waited, how many batches it took, and the very first wait.
 
-        No wait is known where they cannot be distinguished, and no number (0) where no batch was seen.
+        Waits are in ns, the last one is of the first batch of the first call. None is known where they cannot be
+        distinguished, and no number (0) where no batch was seen.
         """
         count = len(starts)
         waits, batches = np.array(self._waits, dtype=np.int64), np.array(self._batches, dtype=np.int64)
@@ -283,17 +284,21 @@ class FitWatch:
             rows, ends_ns = self._timing.read(), self._timing.read_ends()
         except Exception as error:  # TensorFlow may be gone: the program ends
             self.record.reason = f"what was measured could not be read: {type(error).__name__}"
-            return waits, batches
-        if not count or (waits >= 0).all():
-            return waits, batches
+            return waits, batches, NO_WAIT_NS
+        if not count:
+            return waits, batches, NO_WAIT_NS
+        if (waits >= 0).all():  # of all that a call took, Python keeps the sum
+            return waits, batches, int(waits[0]) // max(1, int(batches[0]))
         found = 0 if rows is None or rows.lost else len(rows.wait_ns)
         if rows is None or found < count:
             self.record.reason = _NOT_TIMED
-            return np.full(count, NO_WAIT_NS, dtype=np.int64), batches
+            return np.full(count, NO_WAIT_NS, dtype=np.int64), batches, NO_WAIT_NS
         # A call that found no data, or that raised, may have left one more.
         if not self._takes_several and found <= count + 1:
-            return np.maximum(rows.wait_ns[:count], 0), batches
-        return of_calls(rows, ends_ns, starts)
+            waits = np.maximum(rows.wait_ns[:count], 0)
+            return waits, batches, int(waits[0])
+        waits, taken = of_calls(rows, ends_ns, starts)
+        return waits, taken, int(rows.wait_ns[rows.wait_ns >= 0][0]) if taken[0] else NO_WAIT_NS
 
     def finish(self, reason: str | None) -> SavedJob:
         """Restore the model's own function, and keep the session; a second call returns the first one's."""

@@ -207,6 +207,15 @@ def test_of_several_steps_a_call_only_what_a_step_is_blocked_is_its_wait() -> No
     assert (steps.wait_ns.unpack() <= blocked_ns).all()
 
 
+def test_the_wait_for_the_first_batch_of_an_epoch_is_that_of_no_other_batch_of_its_call() -> None:
+    session = fitted(network(steps_per_execution=STEPS), slowly(), epochs=3).session
+    assert session is not None
+    assert session.wall_time is not None
+    first, *later = session.wall_time.epochs
+    assert (first.steps, [epoch.steps for epoch in later]) == (0, [STEPS] * 2)
+    assert [0 < (epoch.first_wait_ns or 0) < (epoch.wait_ns or 0) / 2 for epoch in later] == [True] * 2
+
+
 @pytest.mark.parametrize(
     ("data", "arguments"),
     [

@@ -81,6 +81,7 @@ def training(seconds: list[float], memory_gib: list[float] | None = None, **more
         Epoch(
             begin_ns=int((end - length) * SECOND),
             end_ns=int(end * SECOND),
+            steps=10,
             steps_ns=int((length - 1) * SECOND),
             wait_ns=0,
             memory_bytes=None if gib is None else int(gib * GIB),
@@ -105,6 +106,51 @@ def test_later_epochs_that_are_slower_are_told_of_with_what_grew() -> None:
     (remark,) = told(training([11.0, 15.0, 16.0, 15.5]))
     assert remark.startswith("later epochs are slower: 15.5 s in the middle, and 10.0 s for the first one")
     assert remark.endswith("4.5 s of that is compute and host")
+
+
+@pytest.mark.parametrize(("steps", "a_call"), [(320, 160), (3, 1), (4, 4)])
+@pytest.mark.parametrize("first_wait_s", [0.0, 3.0])
+def test_of_equal_epochs_the_later_ones_are_not_slower_by_the_first_call(
+    steps: int, a_call: int, first_wait_s: float
+) -> None:
+    """A step is 2 s, and the first one of an epoch waits for its batch as well; the very first call traces for 5 s."""
+    epochs, now_s = [], 0.0
+    for number in range(4):
+        first_s = 5.0 + first_wait_s + 2.0 * a_call if number == 0 else 0.0
+        others = steps - a_call if number == 0 else steps
+        wait_s = 0.0 if number == 0 else first_wait_s
+        end_s = now_s + first_s + 2.0 * others + wait_s + 1.0
+        epochs.append(
+            Epoch(
+                begin_ns=int(now_s * SECOND),
+                end_ns=int(end_s * SECOND),
+                first_step_ns=int(first_s * SECOND),
+                steps=others,
+                steps_ns=int((2.0 * others + wait_s) * SECOND),
+                wait_ns=int(wait_s * SECOND),
+                first_wait_ns=int(first_wait_s * SECOND),
+            )
+        )
+        now_s = end_s
+    found = told(WallTime(begin_ns=0, end_ns=int(now_s * SECOND), epochs=tuple(epochs)))
+    assert not [remark for remark in found if "slower" in remark]
+
+
+@pytest.mark.parametrize(("later_s", "is_told"), [(20.0, False), (30.0, True)])
+def test_later_epochs_are_compared_by_as_many_steps_as_the_first_one_has_without_its_first_call(
+    later_s: float, is_told: bool
+) -> None:
+    time = training([11.0, later_s, later_s])
+    first = time.epochs[0].model_copy(update={"steps": 5})
+    found = told(time.model_copy(update={"epochs": (first, *time.epochs[1:])}))
+    expected = (
+        "15.5 s in the middle, and 10.0 s for the first one, each without its first step; 4.5 s of that is compute"
+    )
+    assert [expected in remark for remark in found] == [True] * is_told
+
+
+def test_epochs_of_an_older_session_whose_steps_are_not_known_are_not_compared() -> None:
+    assert told(training([11.0, 15.0, 16.0, 15.5], steps=None)) == []
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ def test_a_pass_is_an_epoch_and_the_first_one_has_the_first_step() -> None:
     take(steps, end_s + 4.5, [0.5, 0.5], 3.0)
     first, second = epochs(steps)
     assert (first.begin_ns, first.end_ns, first.memory_bytes) == (0.5 * S, 10 * S, 7)
+    assert (first.steps, second.steps) == (2, 2)
     assert (first.first_step_ns, first.steps_ns, first.wait_ns, first.first_wait_ns) == (3.5 * S, 6 * S, 2 * S, 2 * S)
     assert (second.first_step_ns, second.steps_ns, second.wait_ns, second.first_wait_ns) == (0, 6 * S, S, S // 2)
     time = steps.passes.wall_time()

@@ -33,7 +33,7 @@ def test_each_epoch_has_its_own_and_the_first_one_the_first_step() -> None:
     assert second.first_step_ns == third.first_step_ns == 0
     assert {epoch.first_wait_ns for epoch in time.epochs} == {7 * MS}
     assert {epoch.callbacks_ns for epoch in time.epochs} == {5 * MS}
-    assert {(epoch.steps_ns, epoch.wait_ns) for epoch in time.epochs} == {(30 * MS, 6 * MS)}
+    assert {(epoch.steps, epoch.steps_ns, epoch.wait_ns) for epoch in time.epochs} == {(3, 30 * MS, 6 * MS)}
     assert time.last_callbacks_ns == 2
     assert time.begin_ns <= first.begin_ns <= first.end_ns <= second.begin_ns
     assert (first.memory_bytes or 0) > 10 * MS
