@@ -228,7 +228,7 @@ def _passing(inspection: Inspection, parts: Segments, number: int) -> tuple[Stag
 def _cause(inspection: Inspection, stage: Stage, cost: StageCost) -> Cause:
     parallel = stage_graph.hands_over(stage, inspection.default_parallelised)
     if stage_graph.waits(cost) and not (parallel and stage.method == "prefetch"):
-        return "reading" if stage_graph.reads_files(stage) else "waiting"
+        return "reading" if any(map(stage_graph.reads_by_itself, stage.with_inner())) else "waiting"
     if stage.runs_python:
         return "python"
     tiny = cost.elapsed_ns is not None and cost.elements and cost.elapsed_ns / cost.elements < _TINY_NS
@@ -364,9 +364,10 @@ def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) ->
     cost = inspection.cost(stage.id)
     elements = f"{cost.elements:,.0f}" if cost is not None and cost.elements else "many"
     computes = f"computes, {'and all cores are busy' if parts.cores_limit else one_by_one}"
+    waits = "computes little and waits, as for files or a network"  # of Python it is not known for what
     return {
         "python": f"it runs Python, {one_by_one}",
-        "waiting": f"it neither computes nor reads files but waits, {one_by_one}",
+        "waiting": f"it {waits if stage.runs_python else 'neither computes nor reads files but waits'}, {one_by_one}",
         "reading": f"it reads files, {'several at a time' if parallel else 'one after another'}",
         "filling": "it moves the elements through its buffer",
         "handing-over": f"it passes {elements} small elements on, one by one",

@@ -97,7 +97,16 @@ def alike(inspection: Inspection, stage: Stage) -> tuple[Stage, ...]:
         return (stage,)
     here = (function.file, function.line, function.name)
     same = (each for each in inspection.stages if each.method == stage.method and each.id != stage.id)
-    return (stage, *(e for e in same if e.function and (e.function.file, e.function.line, e.function.name) == here))
+    found = (e for e in same if e.function and (e.function.file, e.function.line, e.function.name) == here)
+    return (stage, *(e for e in found if e.place == stage.place or not (_has_own(stage) and _has_own(e))))
+
+
+def _has_own(stage: Stage) -> bool:
+    """Return whether a stage's call has a lambda of its own in it: another of the same line is another function."""
+    function, place = stage.function, stage.place
+    if function is None or place is None or function.line is None or function.name != "<lambda>":
+        return False
+    return place.line <= function.line <= (place.end_line or place.line)
 
 
 def upstream(inspection: Inspection, stage: Stage) -> list[Stage]:
@@ -131,8 +140,13 @@ def endless(inspection: Inspection, stage: Stage) -> bool:
 
 
 def reads_files(stage: Stage) -> bool:
-    """Return whether the stage reads files itself, or what it opens for each element does."""
+    """Return whether the stage reads records of files itself, or what it opens for each element does."""
     return any(each.method in READERS for each in stage.with_inner())
+
+
+def reads_by_itself(stage: Stage) -> bool:
+    """Return whether the stage reads records of files, or whole files in its function's graph."""
+    return stage.method in READERS or (stage.function is not None and stage.function.reads_files)
 
 
 def shuffles_files(stages: Collection[Stage], stage: Stage) -> bool:

@@ -102,6 +102,8 @@ class UserFunction(Data):
     """Whether it draws random numbers, others at each call. Stateless random ops do not, unless a state seeds them."""
     parses_examples: bool = False
     """Whether it parses serialized examples (`tf.io.parse_single_example`)."""
+    reads_files: bool = False
+    """Whether its graph reads files (`tf.io.read_file`); of Python that is not known."""
     crops_decoded: bool = False
     """Whether it decodes whole pictures that may be JPEG files, and then cuts a part out of them."""
     decoding_share: float | None = None

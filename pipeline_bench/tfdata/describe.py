@@ -172,6 +172,7 @@ def function(given: Any, dataset: Any, generator: bool = False) -> UserFunction:
         # Keras' random layers give them a seed out of a variable.
         random=stateful and any(_RANDOM_OPS.search(op) for op in ops),
         parses_examples=not ops.isdisjoint(_PARSING_OPS),
+        reads_files="ReadFile" in ops,
         crops_decoded=not ops.isdisjoint(pictures.JPEG_DECODERS) and any(map(pictures.crops_decoded, _bodies(dataset))),
     )
 

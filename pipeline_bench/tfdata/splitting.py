@@ -91,8 +91,8 @@ def splits(text: str, name: str, line: int) -> list[Split]:
         imports = [ast.unparse(each) for each in first if isinstance(each, ast.Import | ast.ImportFrom)]
         again = "".join(f"{each}\n" for each in imports)  # a module is no tensor, and does not cross
         bodies = (_dedented(lines[bounds[1] : bounds[2]]), again + _dedented(lines[bounds[2] : bounds[3]]))
-        used = {node.id for each in last for node in ast.walk(each) if isinstance(node, ast.Name)}
-        crossing = tuple(each for each in (*parameters, *_bound(first, parameters)) if each in used)
+        needed = _needed(last)
+        crossing = tuple(each for each in (*parameters, *_bound(first, parameters)) if each in needed)
         if crossing and len(imports) < count:
             found.append(Split(count, parameters, crossing, bodies))
     if not found:
@@ -339,11 +339,26 @@ def _check(function: ast.FunctionDef) -> None:
 def _bound(statements: list[ast.stmt], parameters: tuple[str, ...]) -> list[str]:
     """Return the variables that statements set, in the order of the text, without the parameters."""
     nodes = [node for each in statements for node in ast.walk(each)]
+    comprehensions = [each.target for each in nodes if isinstance(each, ast.comprehension)]  # which keep theirs
+    own = {id(node) for target in comprehensions for node in ast.walk(target)}
     stored = [(each.lineno, each.col_offset, each.id) for each in nodes if isinstance(each, ast.Name)]
-    names = {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    sets = (each for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+    names = {each.id for each in sets if id(each) not in own}
     other = {each.name for each in nodes if isinstance(each, ast.FunctionDef | ast.ClassDef)}
     ordered = dict.fromkeys(name for *_, name in sorted(stored) if name in names)
     return [each for each in (*ordered, *sorted(other - names)) if each not in parameters]
+
+
+def _needed(statements: list[ast.stmt]) -> set[str]:
+    """Return the variables that statements use before they set them, as far as that is sure."""
+    needed, assigned = set[str](), set[str]()
+    for each in statements:
+        targets = each.targets if isinstance(each, ast.Assign) else []
+        plain = {target.id for target in targets if isinstance(target, ast.Name)} if targets else set()
+        read = each.value if isinstance(each, ast.Assign) and len(plain) == len(targets) else each
+        needed |= {node.id for node in ast.walk(read) if isinstance(node, ast.Name)} - assigned
+        assigned |= plain if read is not each else set()
+    return needed
 
 
 def _dedented(lines: list[str]) -> str:

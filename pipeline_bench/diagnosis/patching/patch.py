@@ -12,7 +12,15 @@ from pathlib import PurePath
 import libcst as cst
 
 from pipeline_bench.diagnosis.patching import imports, library_calls, memoize, same_calls, source_writer, statements
-from pipeline_bench.diagnosis.patching.source_file import Chain, Link, SourceFile, called_name, expression, new_call
+from pipeline_bench.diagnosis.patching.source_file import (
+    Chain,
+    Link,
+    SourceFile,
+    called_name,
+    expression,
+    is_unbound,
+    new_call,
+)
 from pipeline_bench.diagnosis.patching.stage_calls import APPLY, StageCalls
 from pipeline_bench.model.calls import PARAMETERS, WORKERS, CannotPatchError, MemoizableCall
 from pipeline_bench.model.diagnosis import CodeChange, Fix
@@ -216,6 +224,8 @@ class Patch:
         definition = file.definition(function.name, function.line)
         if definition is None:
             raise CannotPatchError("its function has changed")
+        if [getattr(each, "node", None) for each in file.made(function.name, given.value)] != [definition]:
+            raise CannotPatchError(f"{function.name} may be another function where it is given")
         return definition
 
     def divide(self, number: int, after: int, count: int) -> None:
@@ -223,7 +233,12 @@ class Patch:
         file, call = self.stage_calls.of(number)
         definition, given = self._definition(number), self._argument(call, "map_func")
         name, line = definition.name.value, file.lines(definition)[0]
-        statements.check_handed_on(file, self.stage_calls.of(after)[1], self._chains(number, after))
+        first = self.stage_calls.of(after)[1]
+        for each in statements.check_handed_on(file, first, self._chains(number, after)):
+            if stored := statements.stored_and_used(file, each)[0]:
+                raise CannotPatchError(f"{min(stored)} is set between the two calls")
+        if file.function(definition) is file.function(call) and file.start(definition) > file.start(first):
+            raise CannotPatchError("its function is defined behind the first of the two calls")
         try:
             ways = splitting.splits(file.text, name, line)
         except splitting.CannotSplitError as reason:
@@ -361,6 +376,8 @@ class Patch:
                 return arg
         if any(arg.star == "*" for arg in call.args):
             raise CannotPatchError("its arguments are in a sequence")
+        if is_unbound(call):
+            raise CannotPatchError("it is called as a function of its class")
         parameters = PARAMETERS.get(called_name(call), ())
         given = [arg for arg in call.args if arg.keyword is None and not arg.star]
         place = parameters.index(argument) if argument in parameters else len(given)

@@ -18,7 +18,7 @@ from typing import Any
 import libcst as cst
 from libcst.metadata import BaseAssignment, ByteSpanPositionProvider, ImportAssignment, MetadataWrapper, ScopeProvider
 
-from pipeline_bench.model.calls import CannotPatchError
+from pipeline_bench.model.calls import PARAMETERS, CannotPatchError
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 BLOCKS = (cst.IndentedBlock, cst.Module)
@@ -98,6 +98,9 @@ class Composed:
     functions: Sequence[cst.Arg]
     unpacked: Sequence[bool]
     name: str
+
+
+_OF_THE_CLASS = ("from_tensor_slices", "list_files")
 
 
 class SourceFile:
@@ -319,6 +322,14 @@ def called_name(call: cst.Call) -> str:
     """Return the last name of what a call calls; empty where it has none."""
     name = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
     return name.value if isinstance(name, cst.Name) else ""
+
+
+def is_unbound(call: cst.Call) -> bool:
+    """Return whether a call is of a dataset's method by its class, with the dataset as first argument."""
+    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+    name = owner.attr if isinstance(owner, cst.Attribute) else owner
+    is_class = isinstance(name, cst.Name) and name.value == "Dataset"
+    return is_class and called_name(call) in PARAMETERS and called_name(call) not in _OF_THE_CLASS
 
 
 def new_call(text: str) -> cst.Call:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
@@ -16,6 +16,8 @@ from pipeline_bench.model.element import Element
 _PARSE_ONE, _PARSE_BATCH = "parse_single_example", "parse_example"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _TAKE_FUNCTIONS = ("filter", "map", "flat_map", "interleave")
+_ONLY_SHOW = ("print", "summary")
+"""Calls that change nothing which another function may use."""
 _NOT_WRITTEN_OUT = "what it cuts into slices is not an array, or a tuple or a dict of arrays that is written out"
 
 
@@ -53,6 +55,7 @@ def move_between(file: SourceFile, steps: Sequence[Chain], link: Link, before: L
         needed = stored
     if needed:
         raise CannotPatchError(f"it needs {min(needed)}, which is set between the two calls")
+    _check_calls(file, link, others)
     if target.links[0] is before and not others and all(len(each.links) == 1 for each in steps):
         moved = [link, *(each.links[0] for each in steps[:-1])]
         for place, call in zip(steps, moved, strict=True):
@@ -109,9 +112,35 @@ def move_across(file: SourceFile, place: Chain, steps: Sequence[Chain], link: Li
         stored &= {each for arg in link.call.args for each in stored_and_used(file, arg.value)[1]}
     if stored:
         raise CannotPatchError(f"it needs {min(stored)}, which is set between the two calls")
+    _check_calls(file, link, between)
     chain.remove(link)
     place.insert(len(place.links), link)
     drop_if_idle(file, chain)
+
+
+def _check_calls(file: SourceFile, link: Link, between: Sequence[cst.CSTNode]) -> None:
+    """Check that no statement that a call moves above calls anything that may change what the call uses.
+
+    Raises:
+        CannotPatchError: one does, as ``vectorize.adapt(texts)`` in front of ``ds.map(vectorize)``.
+    """
+    uses = called_name(link.call) in _TAKE_FUNCTIONS or any(_calls(file, arg.value) for arg in link.call.args)
+    if uses and (found := next((call for each in between for call in _calls(file, each)), None)) is not None:
+        raise CannotPatchError(f"{file.code(found.func)} is called between the two calls")
+
+
+def _calls(file: SourceFile, node: cst.CSTNode) -> Iterator[cst.Call]:
+    """Yield the calls in a node that are none of a dataset's, nor an argument of one, and do more than show something.
+
+    What a definition in it calls is called later.
+    """
+    known = {link.call for chain in file.chains for link in chain.links}
+    for each in file.nodes:
+        if isinstance(each, cst.Call) and called_name(each) not in _ONLY_SHOW:
+            around = file.around(each)
+            inside = around[: around.index(node) + 1] if node in around else []
+            if inside and not any(one in known or isinstance(one, cst.FunctionDef | cst.Lambda) for one in inside):
+                yield each
 
 
 def _mentions(file: SourceFile, statement: cst.CSTNode, variable: str) -> int:
@@ -163,9 +192,13 @@ def check_handed_on(file: SourceFile, first: cst.Call, chains: Sequence[Chain]) 
 
 def _sets(statement: cst.CSTNode, variable: str, value: cst.CSTNode | None = None) -> bool:
     """Return whether a statement is ``variable = value``."""
-    if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
+    if isinstance(statement, cst.AnnAssign):
+        target = statement.target if statement.value is not None else None
+    else:
+        is_single = isinstance(statement, cst.Assign) and len(statement.targets) == 1
+        target = statement.targets[0].target if isinstance(statement, cst.Assign) and is_single else None
+    if target is None or not isinstance(statement, cst.Assign | cst.AnnAssign):
         return False
-    target = statement.targets[0].target
     return isinstance(target, cst.Name) and target.value == variable and value in (None, statement.value)
 
 
@@ -179,10 +212,13 @@ def _check_readers(file: SourceFile, first: cst.CSTNode, base: cst.Name, allowed
     used = file.statement(base)
     block = file.block(used)
     until = next((file.end(each) for each in block[block.index(used) :] if _sets(each, base.value)), None)
+    begun = file.statement(first)
+    between = block[block.index(begun) + 1 : block.index(used)] if begun in block else []
+    is_called = any(True for each in between for _ in _calls(file, each))  # which may be what reads it
     for reader in file.readers(base):
         at = file.start(reader)
         after = file.start(first) < at and (until is None or at < until)
-        elsewhere = until is None and _called_later(file, reader) is not _called_later(file, base)
+        elsewhere = (until is None or is_called) and _called_later(file, reader) is not _called_later(file, base)
         if at not in allowed and (after or elsewhere):
             raise CannotPatchError(f"{base.value} has other uses")
 

@@ -184,6 +184,39 @@ def test_a_stage_that_queued_for_a_core_does_not_wait_but_computes() -> None:
     assert find(inspection(stages, (cost(0, 0.0), queued)), 2, 187.0).cause == "python"
 
 
+@pytest.mark.parametrize(
+    ("reads", "python", "cause", "said"),
+    [
+        (True, False, "reading", "it reads files, one after another"),  # map(read_file), on a slow disk
+        (False, False, "waiting", "it neither computes nor reads files but waits, one call at a time"),
+        (False, True, "waiting", "it computes little and waits, as for files or a network, one call at a time"),
+    ],
+)
+def test_what_waits_is_said_to_wait_for_files_as_far_as_that_is_known(
+    reads: bool, python: bool, cause: str, said: str
+) -> None:
+    load = function("load", python=python, stateful=True).model_copy(update={"reads_files": reads})
+    stages = (stage(0, "list_files"), stage(1, "map", 0, of=load))
+    found = find(inspection(stages, (cost(0, 0.1), cost(1, 90.0, 6.0))), 2, 91.0)
+    assert found.cause == cause
+    assert said in found.text
+
+
+def test_two_lambdas_of_one_line_are_two_functions() -> None:
+    def mapped(number: int, end: int, line: int = 5) -> Any:
+        place = Location(file="train.py", line=5, end_line=5, column=4, end_column=end)
+        of = function("<lambda>").model_copy(update={"file": "train.py", "line": line})
+        return stage(number, "map", number - 1, of=of).model_copy(update={"place": place})
+
+    def share(*stages: Any) -> float | None:
+        looked = inspection((stage(0, "range"), *stages), (cost(0, 0.1), cost(1, 4.0), cost(2, 5.0)))
+        return find(looked, 1, 9.3).share
+
+    assert share(mapped(1, 30), mapped(2, 60)) == pytest.approx(5 / 9.3)
+    assert share(mapped(1, 30), mapped(2, 30)) == pytest.approx(9 / 9.3), "in a loop it is one call"
+    assert share(mapped(1, 30, line=2), mapped(2, 60, line=2)) == pytest.approx(9 / 9.3), "it has a name"
+
+
 def test_a_reader_that_computes_all_its_time_is_not_said_to_wait_for_files() -> None:
     found = find(inspection((stage(0, "CsvDataset"),), (cost(0, 78.0, 78.0),)), 2, 80.0)
     assert found.cause == "cpu"

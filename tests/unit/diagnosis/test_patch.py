@@ -1155,3 +1155,108 @@ def test_what_a_librarys_function_makes_in_an_apply_is_that_call() -> None:
             assert text in code.text
         else:
             assert patched(source, code.diff).splitlines()[-1] == f"    return tf.data.Dataset.range(9).{text}"
+
+
+PARTS = "def load(path):\n    image = path * 2\n    return image, 1\n"
+NOT_DIVIDED = {
+    "defined between the two calls": """
+        def make_dataset():
+            ds = tf.data.Dataset.range(9)
+            ds = ds.shuffle(9)
+            size = 3
+            def load(path):
+                image = path * size
+                return image, 1
+            ds = ds.map(load)
+            return ds.batch(2)
+        """,
+    "another one for each caller": PARTS
+    + """
+def build(load):
+    ds = tf.data.Dataset.range(9)
+    ds = ds.shuffle(9)
+    return ds.map(load).batch(2)
+
+def make_dataset():
+    return build(load)
+""",
+}
+
+
+@pytest.mark.parametrize("source", NOT_DIVIDED.values(), ids=NOT_DIVIDED)
+def test_a_function_that_is_not_there_at_the_first_call_or_may_be_another_is_not_divided(source: str) -> None:
+    """The diff called load_fixed four statements above its definition, or ignored what another caller gives."""
+    code, _ = changed(dedent(source), *DIVIDED)
+    assert code.diff is None
+    assert code.text
+
+
+BETWEEN = """
+class Vectorizer:
+    def adapt(self, texts): pass
+    def __call__(self, text): return text
+
+vectorizer = Vectorizer()
+sizes = iter([2, 3, 4])
+def peek(): return ds
+
+def make_dataset():
+    global ds
+    ds = tf.data.Dataset.range(9)
+    ds = ds.{first}
+    {between}
+    ds = ds.{second}
+    return ds
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "between", "second", "moves"),
+    [
+        ("shuffle(9)", "vectorizer.adapt([])", "map(vectorizer)", False),
+        ("shuffle(9)", "print(vectorizer)", "map(vectorizer)", True),
+        ("shuffle(9)", "def later(): vectorizer.adapt([])", "map(vectorizer)", False),  # it is set between
+        ("map(vectorizer)", "next(sizes)", "batch(next(sizes))", False),
+        ("map(vectorizer)", "peek()", "batch(2)", False),
+        ("map(vectorizer)", "print()", "batch(2)", True),
+    ],
+)
+def test_a_call_does_not_move_above_what_changes_or_reads_what_it_uses(
+    first: str, between: str, second: str, moves: bool
+) -> None:
+    code, new = changed(BETWEEN.format(first=first, between=between, second=second), MoveBefore(stage=2, other=1))
+    assert (code.diff is not None) is moves, code.text
+    if moves:
+        assert [each[0] for each in calls(new)[1:]] == [second.partition("(")[0], first.partition("(")[0]]
+
+
+def test_a_call_moves_between_statements_with_annotations() -> None:
+    source = written("""
+        def make_dataset():
+            ds: object = tf.data.Dataset.range(9).map(f)
+            ds = ds.batch(2)
+            return ds
+        """)
+    _, new = changed(source, MoveBefore(stage=2, other=1))
+    assert calls(new) == [SOURCE, BATCH, MAP]
+
+
+def test_a_method_that_is_called_by_its_class_is_changed_in_words() -> None:
+    source = written("""
+        def make_dataset():
+            ds = tf.data.Dataset.range(9)
+            return tf.data.Dataset.map(ds, f)
+        """)
+    made = written(WAYS["one line"])
+    recorder = Recorder()
+    inspection = recorder.inspection(recorder.run(made))
+    line = next(number for number, text in enumerate(source.splitlines(), 1) if "Dataset.map" in text)
+    place = inspection.stages[1].place
+    assert place is not None
+    call = place.model_copy(update={"line": line, "end_line": line, "column": 11, "end_column": 11 + 26})
+    stages = [each.model_copy(update={"place": call}) if each.id == 1 else each for each in inspection.stages]
+    edit = SetArgument(stage=1, argument="num_parallel_calls", value=-1)
+    fix = Fix(kind="k", variant="v", title="t", edits=(edit,))
+    code = change({FILE: source}, inspection.model_copy(update={"stages": tuple(stages)}), fix)
+    assert code.diff is None
+    assert "it is called as a function of its class" in code.text

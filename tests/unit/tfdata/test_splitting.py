@@ -49,6 +49,21 @@ DIVIDED = {
     "comments left of the statements": (
         "def f(x, y):\n    a = x * 2\n#   a = 0\n    b = (a +\n  y)\n# b = 0\n    c = b\n#\n    return c * b\n"
     ),
+    "comprehensions, and a name that is set anew": """
+        def f(x, y):
+            parts = [p * 2 for p in (x, y)]
+            a = sum(parts)
+            parts = [p + a for p in (1, 2)]
+            return sum(parts) + y
+        """,
+    "set anew in a branch alone": """
+        def f(x, y):
+            a = x * 2
+            b = a + 1
+            if y > 2:
+                a = y
+            return a + b
+        """,
     "a parameter is set anew": """
         def f(x, y):
             x = x + 1
@@ -144,6 +159,12 @@ def test_what_may_not_do_the_same_in_two_halves_is_refused(source: str, reason: 
 
 def test_statements_on_one_line_stay_together() -> None:
     assert [each.statements for each in ways("def f(x):\n    a = x; b = a\n    return a, b")] == [2]
+
+
+def test_what_a_comprehension_has_for_itself_or_is_set_anew_does_not_cross() -> None:
+    """`p` had no value in the first half, whose `return` then failed; a cache kept `parts` for nothing."""
+    two = next(each for each in ways(DIVIDED["comprehensions, and a name that is set anew"]) if each.statements == 2)
+    assert two.crossing == ("y", "a")
 
 
 def test_only_what_the_second_half_needs_crosses() -> None:
