@@ -105,12 +105,18 @@ def _compared(able: Sequence[Result], best: Result, base: Result, limit: str) ->
             if best is base
             else f"{_name(best)} was measured, without another variant to compare with{limit}"
         )
+    apart = [_name(result) for result in able if result is not base and result.speedup.value is None]
     proven = [result for result in able if _is(result.speedup, "faster")]
     leader = max(proven, key=lambda result: result.speedup.value or 0.0, default=None)
-    others = [result for result in able if result not in (base, leader)]
-    if leader is None:
-        return f"{_none_faster(others, best, base)}{limit}"
-    return f"{_gain(others, leader, _name(base))}{limit}"
+    others = [result for result in able if result not in (base, leader) and result.speedup.value is not None]
+    if leader is not None:
+        said = _gain(others, leader, _name(base), of_all=not apart)
+    else:
+        said = _none_faster(others, best, base) if others else ""
+    if apart:
+        said = f"{said}; no" if said else "No"
+        said += f" round has a good trial of both {_name(base)} and {joined(apart, 'or')}"
+    return f"{said}{limit}"
 
 
 def _none_faster(others: Sequence[Result], best: Result, base: Result) -> str:
@@ -156,15 +162,18 @@ def _is(speedup: Speedup, difference: Literal["faster", "slower"]) -> bool:
     return speedup.difference == difference
 
 
-def _gain(others: Sequence[Result], leader: Result, baseline: str) -> str:
-    """Return by how much the fastest one is faster than the baseline, and who may be as fast."""
+def _gain(others: Sequence[Result], leader: Result, baseline: str, *, of_all: bool) -> str:
+    """Return by how much the fastest one is faster than the baseline, and who may be as fast.
+
+    `of_all`: whether the leader and the `others` are all that there is beside the baseline.
+    """
     speedup = leader.speedup
     ties, unsure = _rivals(others, leader)
     times = f"{units.ratio(speedup.value)} the throughput of {baseline}{units.ends(units.ratio, speedup.ci95)}"
     probably = "probably " if speedup.certainty == "probable" else ""
     if ties:
         said = f"{joined([_name(leader), *ties], 'and')} tie: {probably}about {times}"
-    elif unsure or probably:
+    elif unsure or probably or not of_all:
         said = f"{_name(leader)} is {probably}faster: {times}"
     else:
         said = f"{_name(leader)} is fastest: {times}"

@@ -161,6 +161,33 @@ def test_every_session_has_a_conclusion(make: Any) -> None:
     assert conclude(make())
 
 
+@pytest.mark.parametrize(
+    ("queue_ms", "text"),
+    [
+        (
+            7.0,
+            "fifo_queue is faster: 1.43× the throughput of feed_dict (1.30 to 1.57×); "
+            "no round has a good trial of both feed_dict and tf_data",
+        ),
+        (None, "No round has a good trial of both feed_dict and tf_data"),
+    ],
+)
+def test_a_variant_that_shares_no_round_with_the_baseline_is_named_and_none_is_called_fastest(
+    queue_ms: float | None, text: str
+) -> None:
+    of_ms = {"feed_dict": 10.0, "fifo_queue": queue_ms, "tf_data": 3.0, "ceiling": 2.5}
+    good = {"feed_dict": (0, 1), "tf_data": (2, 3)}
+    trials = [
+        records.record(name, repeat, step_ms, noise=0.0)
+        for repeat in range(4)
+        for name, step_ms in of_ms.items()
+        if step_ms is not None and repeat in good.get(name, range(4))
+    ]
+    session = records.session(records.scenario("feed_dict", "fifo_queue", "tf_data", repeats=1), trials)
+    assert session.result("tf_data").speedup.reason == "no round has a good trial of both it and 'feed_dict'"
+    assert conclude(session).startswith(f"{text}; feed_dict is ")
+
+
 def test_without_the_baseline_nothing_is_compared() -> None:
     session = sessions.normal()
     missing = session.results[0].model_copy(update={"trials": 0, "samples_per_second": None})
