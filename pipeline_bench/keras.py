@@ -194,7 +194,7 @@ class StarvationMonitor(AnyKerasCallback):
     @harmless
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if self._watch is not None:
-            self._watch.begin_epoch()
+            self._watch.begin_epoch(int(epoch))
 
     @harmless
     def on_test_begin(self, logs: Any = None) -> None:

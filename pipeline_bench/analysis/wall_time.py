@@ -83,7 +83,7 @@ def remarks(time: WallTime, memory_bytes: int, step: Result | None = None) -> It
     yield from _epoch_starts(time.epochs)
     yield from _iterator_ends(time.epochs)
     yield from _validation(time.epochs)
-    yield from _growth(time.epochs, memory_bytes)
+    yield from _growth(time, memory_bytes)
     if step is not None and time.steps_a_call == 1:
         yield from _short_steps(step.step_ms.mean, step.input_wait_share.value)
 
@@ -213,17 +213,17 @@ def _validation(epochs: Sequence[Epoch]) -> Iterator[str]:
         )
 
 
-def _growth(epochs: Sequence[Epoch], memory_bytes: int) -> Iterator[str]:
+def _growth(time: WallTime, memory_bytes: int) -> Iterator[str]:
     """Yield when the memory will be full, where it has grown in every epoch after the first."""
-    used = [epoch.memory_bytes for epoch in epochs if epoch.memory_bytes is not None]
-    ended = sum(epoch.count for epoch in epochs)
+    used = [epoch.memory_bytes for epoch in time.epochs if epoch.memory_bytes is not None]
+    ended = sum(epoch.count for epoch in time.epochs)
     steps = np.diff(used)
-    if len(used) < GROWTH_EPOCHS or (steps <= 0).any():
+    if len(used) < GROWTH_EPOCHS or (steps <= 0).any() or used[-1] >= memory_bytes:  # what is swapped in and out
         return
-    an_epoch = float(np.median(steps)) / (ended / len(epochs))
+    an_epoch = float(np.median(steps)) / (ended / len(time.epochs))
     if an_epoch < GROWTH_SHARE * memory_bytes:
         return
-    full = ended + int((memory_bytes - used[-1]) / an_epoch)
+    full = time.initial_epoch + ended + int((memory_bytes - used[-1]) / an_epoch)
     yield (
         f"memory grew by {units.size(an_epoch)} an epoch, to {units.size(used[-1])}: at this rate the machine is full "
         f"in epoch {full}"

@@ -24,7 +24,8 @@ class Epoch(Record):
         validation_ns: evaluation within it.
         callbacks_ns: the program's own callbacks before, after and between its steps.
         step_callbacks_ns: those within its steps.
-        memory_bytes: what the process held at its end; None where the system does not report it.
+        memory_bytes: what the process held at its end, the pages of mapped files left out; None where the system does
+            not report it.
     """
 
     begin_ns: int
@@ -52,6 +53,7 @@ class WallTime(Record):
 
     Attributes:
         before_s: what its process had run before that; None where that says nothing: of a later one, a notebook.
+        initial_epoch: the number of its first epoch, from 0, as Keras has it: more where a training is resumed.
         last_callbacks_ns: the program's own callbacks after the last epoch.
         steps_a_call: how many steps one call of Keras' training function takes (`steps_per_execution`); None where that
             is no matter: of eager steps, or a Keras that runs on something else than TensorFlow.
@@ -60,6 +62,7 @@ class WallTime(Record):
     before_s: float | None = None
     begin_ns: int
     end_ns: int
+    initial_epoch: int = 0
     epochs: tuple[Epoch, ...] = ()
     last_callbacks_ns: int = 0
     steps_a_call: int | None = None

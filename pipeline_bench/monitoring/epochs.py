@@ -77,10 +77,18 @@ def process_start_ns() -> int | None:
     return None if lasted_s is None else monotonic_ns() - int(lasted_s * 1e9)
 
 
-def memory_bytes() -> int | None:
-    """Return what this process holds in memory; None where the system does not say."""
+def memory_bytes(folder: Path = Path("/proc/self")) -> int | None:
+    """Return what a process, by its folder, holds in memory; None where the system does not say.
+
+    The pages of files that it maps are left out, which the kernel takes back when memory runs short: see
+    proc_pid_status(5). A system that does not tell them apart says what there is of both.
+    """
     try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        lines = (folder / "status").read_text(encoding="utf-8", errors="replace").splitlines()
+        held_kib = [int(line.split()[1]) for line in lines if line.startswith(("RssAnon:", "RssShmem:"))]
+        if held_kib:
+            return sum(held_kib) * 1024
+        return int((folder / "statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return None
 

@@ -29,11 +29,13 @@ class Course:
 
     Attributes:
         before_s: how long the process had run before; None where that is not reported.
+        initial_epoch: the number of the first epoch, from 0; None before that is known.
     """
 
     def __init__(self, steps_a_call: int | None = None) -> None:
         """Begin; see `WallTime.steps_a_call`."""
         self.before_s: float | None = None
+        self.initial_epoch: int | None = None
         self._steps_a_call = steps_a_call
         self._begin_ns = monotonic_ns()
         self._epochs = KeptEpochs()
@@ -117,6 +119,7 @@ class Course:
         """Return what is known now."""
         return WallTime(
             before_s=self.before_s,
+            initial_epoch=self.initial_epoch or 0,
             begin_ns=self._begin_ns,
             end_ns=self._end_ns or monotonic_ns(),
             epochs=self._epochs.all,

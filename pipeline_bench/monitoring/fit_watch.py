@@ -160,8 +160,10 @@ class FitWatch:
         self.flush()
         self._paused = True
 
-    def begin_epoch(self) -> None:
-        """Take in that an epoch begins."""
+    def begin_epoch(self, number: int) -> None:
+        """Take in that an epoch begins, and which one it is, from 0, as Keras has it."""
+        if self.course.initial_epoch is None:
+            self.course.initial_epoch = number
         self._in_epochs, self._paused = True, False
         self.flush()
         self._stand_in()

@@ -216,6 +216,13 @@ def test_the_wait_for_the_first_batch_of_an_epoch_is_that_of_no_other_batch_of_i
     assert [0 < (epoch.first_wait_ns or 0) < (epoch.wait_ns or 0) / 2 for epoch in later] == [True] * 2
 
 
+def test_the_first_epoch_of_a_resumed_training_has_the_number_that_keras_gives_it() -> None:
+    session = fitted(network(), slowly(0.0), initial_epoch=50, epochs=52).session
+    assert session is not None
+    assert session.wall_time is not None
+    assert (session.wall_time.initial_epoch, len(session.wall_time.epochs)) == (50, 2)
+
+
 @pytest.mark.parametrize(
     ("data", "arguments"),
     [

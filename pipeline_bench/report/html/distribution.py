@@ -16,7 +16,7 @@ from pipeline_bench.analysis.measured import Rounds, Times
 from pipeline_bench.analysis.stats import percentiles
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import Diagnosis
-from pipeline_bench.model.job import Epoch
+from pipeline_bench.model.job import WallTime
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import facts, pipeline_tree
@@ -243,7 +243,7 @@ def epochs(session: Session) -> Plot | None:
     """Return the figure; None where the session kept no epoch."""
     if session.wall_time is None or not session.wall_time.epochs:
         return None
-    rows = _rows(session.wall_time.epochs)
+    rows = _rows(session.wall_time)
     names = [name for name, _ in rows]
     there = [part for part in wall_time.OF_AN_EPOCH if any(parts[part] > 0 for _, parts in rows)]
     longest = max(sum(parts.values()) for _, parts in rows)
@@ -272,10 +272,11 @@ def epochs(session: Session) -> Plot | None:
     return Plot("epochs", "Where the wall time went, by epoch", f"{alt}.", method, data, plot, table, legend)
 
 
-def _rows(kept: Sequence[Epoch]) -> list[tuple[str, dict[str, float]]]:
+def _rows(time: WallTime) -> list[tuple[str, dict[str, float]]]:
     """Return the name and the parts of an epoch for each bar."""
+    kept = time.epochs
     size = -(-len(kept) // _MOST_ROWS)
-    rows, first = [], 1
+    rows, first = [], time.initial_epoch + 1
     for start in range(0, len(kept), size):
         group = kept[start : start + size]
         count = sum(epoch.count for epoch in group)

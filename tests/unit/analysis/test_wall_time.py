@@ -236,6 +236,15 @@ def test_memory_that_grows_in_every_epoch_is_told_of_with_when_it_is_full() -> N
     assert "grew by 2.00 GiB an epoch, to 12.0 GiB: at this rate the machine is full in epoch 8" in remark
 
 
+def test_a_resumed_training_has_its_memory_full_in_an_epoch_as_keras_numbers_them() -> None:
+    resumed = training([11.0, 10.0, 10.0], [4.0, 6.0, 8.0]).model_copy(update={"initial_epoch": 50})
+    assert [remark.rpartition(" ")[2] for remark in told(resumed)] == ["57"]
+
+
+def test_no_epoch_in_the_past_is_named_for_a_full_memory() -> None:
+    assert told(training([11.0, 10.0, 10.0], [12.0, 14.0, 16.0])) == []
+
+
 def test_no_part_of_the_steps_is_counted_twice() -> None:
     both = Epoch(begin_ns=0, end_ns=10 * SECOND, steps_ns=9 * SECOND, wait_ns=8 * SECOND, step_callbacks_ns=3 * SECOND)
     time = WallTime(begin_ns=0, end_ns=10 * SECOND, epochs=(both,))

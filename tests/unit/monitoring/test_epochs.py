@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline_bench.analysis import wall_time
 from pipeline_bench.model.job import Epoch
-from pipeline_bench.monitoring.epochs import Passes
+from pipeline_bench.monitoring.epochs import Passes, memory_bytes
 from pipeline_bench.monitoring.steps import AGAIN, ENDED, LEFT, LoopSteps, StepLog
 
 S = 10**9
@@ -162,3 +163,14 @@ def test_what_the_process_holds_is_not_asked_anew_for_each_of_many_short_passes(
     time = steps.passes.wall_time()
     assert time is not None
     assert [epoch.memory_bytes for epoch in time.epochs] == expected
+
+
+def test_the_pages_of_mapped_files_are_not_held_in_memory(tmp_path: Path) -> None:
+    assert memory_bytes(tmp_path) is None
+    (tmp_path / "statm").write_text("900 25 7 1 0 80 0\n")
+    (tmp_path / "status").write_text("Name:\ta\nVmRSS:\t  100 kB\n")
+    either = memory_bytes(tmp_path)
+    assert either is not None
+    assert either % 25 == 0
+    (tmp_path / "status").write_text("Name:\ta\nRssAnon:\t  40 kB\nRssFile:\t  900 kB\nRssShmem:\t  2 kB\n")
+    assert memory_bytes(tmp_path) == 42 * 1024
