@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import threading
 import weakref
@@ -236,7 +237,7 @@ class DatasetMonitor(LoopMonitor):
         self.record.reason = reason
         self.probe = probe.Probe(self._receive, self._ring)
         iterator_ends.time_ends()
-        self._ends_ns = iterator_ends.ends_ns
+        self._ends_ns = functools.partial(iterator_ends.ends_ns, iterator_ends.UNTIMED)  # as a distributed dataset's
         self._ended_s, self._longest_end_s = 0.0, 0.0
         """How long the ends of iterators took in eager code, before all passes but the first."""
         self._patch = probe.autograph_loops_timed()
@@ -248,8 +249,9 @@ class DatasetMonitor(LoopMonitor):
 
     def probed(self, dataset: Any) -> Any:
         """Return a dataset with the same elements, timed where a loop takes from it; each epoch may have another."""
-        from pipeline_bench.monitoring import probe
+        from pipeline_bench.monitoring import iterator_ends, probe
 
+        self._ends_ns = functools.partial(iterator_ends.ends_ns, self.probe.number)
         self.of_a_take = self.of_a_take or probe.is_short_take(dataset)
         return probe.ProbedDataset(dataset, self.probe.number)
 

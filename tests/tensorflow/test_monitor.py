@@ -351,3 +351,16 @@ def test_what_the_ends_of_its_iterators_took_is_told() -> None:
     assert job.session is not None
     (note,) = [note for note in job.session.notes if "end the iterator" in note]
     assert float(note.split()[0]) >= 1.2, "before the second and the third"
+
+
+def test_the_ends_of_a_loops_iterators_are_of_no_other_loop_in_the_thread() -> None:
+    trains, validates = DatasetMonitor("train"), DatasetMonitor("validate")
+    for _ in range(3):
+        iterator = iter(trains.probed(tf.data.Dataset.range(3)))
+        assert len(list(iterator)) == 3
+        iterator._components = SlowEnd()
+        del iterator
+        assert len(list(validates.probed(tf.data.Dataset.range(3)))) == 3
+    for watch in (trains, validates):
+        watch.close()
+    assert [["end the iterator" in remark for remark in watch.remarks] for watch in (trains, validates)] == [[True], []]
