@@ -29,6 +29,16 @@ _FED = (
 )
 
 
+class _Token(threading.local):
+    """What distinguishes a thread from a later one, to which the system may give the number of one that has ended."""
+
+    def __init__(self) -> None:
+        self.of_thread = object()
+
+
+_token = _Token()
+
+
 class CallMonitor(LoopMonitor):
     """Watches the calls of one line that train; several threads may make them at once."""
 
@@ -46,8 +56,8 @@ class CallMonitor(LoopMonitor):
         super().__init__(name, device, out, waits_for_device=True)
         self.record.course = None  # its batches are of no data that is passed over
         self._fed = fed
-        self._under_way: dict[int, tuple[int, int]] = {}
-        """Of each thread: when its step began, and how long that has waited so far, in ns."""
+        self._under_way: dict[int, tuple[int, int, object]] = {}
+        """Of each thread: when its step began, how long that has waited so far, in ns, and the thread's token."""
         self._ended_ns: dict[int, int] = {}
         self._feeds = False
         self._wait_lines = WaitLines()
@@ -55,19 +65,20 @@ class CallMonitor(LoopMonitor):
         """How long it did something else between two steps, as a validation."""
 
     def begin(self, at_ns: int, feeds: bool) -> None:
-        """Begin a step of this thread; the one before ends by that."""
+        """Begin a step of this thread; the one before ends by that, and an ended thread's where its last call did."""
         thread = threading.get_ident()
-        self._wait_lines.end(thread, counts=True)
-        self._receive(at_ns, thread)
-        self._under_way[thread] = at_ns, 0
+        goes_on = thread not in self._under_way or self._under_way[thread][2] is _token.of_thread
+        self._wait_lines.end(thread, counts=goes_on)
+        self._receive(at_ns if goes_on else self._ended_ns.get(thread, 0), thread)
+        self._under_way[thread] = at_ns, 0, _token.of_thread
         self._feeds |= feeds
 
     def ran(self, wait_ns: int) -> None:
         """Take in that a call of this thread's step has ended, and for how long that waited for its input."""
         thread = threading.get_ident()
         if thread in self._under_way:
-            at_ns, before_ns = self._under_way[thread]
-            self._under_way[thread] = at_ns, before_ns + wait_ns
+            at_ns, before_ns, token = self._under_way[thread]
+            self._under_way[thread] = at_ns, before_ns + wait_ns, token
             self._ended_ns[thread] = time.monotonic_ns()
             self._wait_lines.begin(thread)
 
@@ -102,7 +113,7 @@ class CallMonitor(LoopMonitor):
     def _receive(self, end_ns: int, thread: int) -> None:
         """Bring a thread's step, which ended then, into the record."""
         if (step := self._under_way.get(thread)) is not None:
-            at_ns, wait_ns = step
+            at_ns, wait_ns, _ = step
             self._steps.took(at_ns, end_ns, wait_ns, thread)
 
 

@@ -47,6 +47,37 @@ def loop(at: list[int], between: Callable[[TrainingCalls, int], None]) -> CallMo
     return monitor
 
 
+def test_what_lies_between_two_threads_of_one_number_is_no_part_of_a_step(
+    at: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "threading", SimpleNamespace(get_ident=lambda: 5))
+    made: list[CallMonitor] = []
+
+    def watch(where: str, begin: Callable[[str], CallMonitor]) -> CallMonitor:
+        made[:] = made or [begin(where)]
+        return made[0]
+
+    def step() -> None:
+        at[0] += STEP_NS
+
+    problems: list[Exception] = []
+    training = TrainingCalls(lambda: "train.py:7", watch, problems.append, None)
+
+    def train() -> None:
+        for _ in range(10):
+            training.on_batch("train_on_batch", "tensorflow", step)
+            at[0] += GAP_NS
+
+    for _ in range(4):
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(train).result()
+        at[0] += 10**9
+    made[0].close()
+    assert not problems
+    assert made[0].summary.step_ms == pytest.approx(10, abs=1.0)
+    assert made[0].record.log.totals.time_ns < 10**9
+
+
 def acts(training: TrainingCalls, _: int) -> None:
     for _ in range(3):
         training.other("predict")
