@@ -30,6 +30,8 @@ _Integers = npt.NDArray[np.int64]
 _NOT_TIMED = "the model's training function takes its batches in a way that is not known here"
 _BLOCK = 4096
 """Steps whose waits are read at once; the ring holds four times as many."""
+_READ_EVERY_NS = 10**9
+"""Where a call takes several steps, what is shown and kept of a training that runs is no older than that and a call."""
 _TUNED_CALLS = 16
 """Calls whose waits are read at once where Keras changes how many steps each takes, of a thousand steps at most."""
 
@@ -131,7 +133,7 @@ class FitWatch:
         """Whether an epoch of this `fit` has ended."""
         in_graph = backend == "tensorflow" and not model.run_eagerly and not _is_tuned(model)
         self.course = self.record.course = Course(self._steps_a_call if in_graph else None)
-        self._epoch_ns = monotonic_ns()
+        self._epoch_ns = self._read_ns = monotonic_ns()
         self._ends_of_data = timing.ends_of_data
         self.record.so_far = self.so_far
         self._stand_in()
@@ -194,7 +196,8 @@ class FitWatch:
             self._in_step = False
 
     def _watched_step(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if len(self._starts) >= self._most_calls:
+        is_old = self._takes_several and monotonic_ns() - self._read_ns >= _READ_EVERY_NS
+        if is_old or len(self._starts) >= self._most_calls:
             self.flush(more=True)
         timing = self._timing
         if not self._calls:
@@ -252,6 +255,7 @@ class FitWatch:
             count = len(self._starts)
             starts = np.array(self._starts, dtype=np.int64)
             waits, batches, first_ns = self._read(starts)
+            self._read_ns = monotonic_ns()
             if not count:
                 return
             ends = np.append(starts[1:], monotonic_ns() if more else self._ends[-1])

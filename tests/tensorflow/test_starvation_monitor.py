@@ -29,7 +29,7 @@ tf_keras = pytest.importorskip("tf_keras")
 
 from pipeline_bench.injection import callback_marks  # noqa: E402
 from pipeline_bench.keras import StarvationMonitor  # noqa: E402
-from pipeline_bench.monitoring import iterator_ends  # noqa: E402
+from pipeline_bench.monitoring import fit_watch, iterator_ends  # noqa: E402
 
 STEPS, BATCH = 40, 4
 DELAY_S = 0.01
@@ -221,6 +221,27 @@ def test_the_first_epoch_of_a_resumed_training_has_the_number_that_keras_gives_i
     assert session is not None
     assert session.wall_time is not None
     assert (session.wall_time.initial_epoch, len(session.wall_time.epochs)) == (50, 2)
+
+
+def test_the_steps_of_calls_of_several_are_seen_while_their_epoch_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit_watch, "_READ_EVERY_NS", 0, raising=False)
+    seen: list[int] = []
+
+    class Looks(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            assert callback._watch is not None
+            seen.append(callback._watch.so_far()[0].totals.steps)
+
+    callback = StarvationMonitor(out=None, quiet=True)
+    model = network(steps_per_execution=8)
+    model.fit(slowly(0.001), verbose=0, callbacks=[Looks(), callback])
+    assert seen == [0, 0, 8, 16, 24]  # without the very first call, and that which has just ended
+    assert callback.session is not None
+    steps = callback.session.trials[0].steps
+    assert steps is not None
+    assert steps.steps is not None
+    assert int(steps.steps.unpack().sum()) == STEPS
+    assert steps.wait_ns is not None
 
 
 @pytest.mark.parametrize(
