@@ -79,7 +79,7 @@ def _checked(selftest: Selftest) -> str:
 
 def _found(session: Session, with_limit: bool) -> str:
     if session.watched and session.results:
-        return f"{_limit(session.results[0])}."
+        return f"{_limit(session.results[0], begins=True)}."
     best, baseline, ceilings = fastest(session), session.scenario.baseline.name, session.scenario.ceilings
     able = comparable(session.scenario, session.results)
     if best is None or (len(able) == 1 and best.variant in ceilings):  # which has no input that could limit it
@@ -101,7 +101,7 @@ def _compared(able: Sequence[Result], best: Result, base: Result, limit: str) ->
     """Return what the best one gains over the baseline, and behind it what limits that."""
     if len(able) == 1:
         return (
-            f"{_limit(base)}."
+            f"{_limit(base, begins=True)}."
             if best is base
             else f"{_name(best)} was measured, without another variant to compare with{limit}"
         )
@@ -263,7 +263,7 @@ def _rivals(others: Sequence[Result], leader: Result) -> tuple[list[str], list[s
 
 
 _NO_LIMIT: dict[VerdictKind, str] = {
-    "inconclusive": "What limits {} is not decided",
+    "inconclusive": "what limits {} is not decided",
     "unequal-work": "the work of {} itself was not equal",
     "not-measured": "{} was not measured",
     "mixed": "no single part limits {}",
@@ -271,10 +271,14 @@ _NO_LIMIT: dict[VerdictKind, str] = {
 """What is said of a baseline of which no limit is known."""
 
 
-def _limit(baseline: Result) -> str:
+def _limit(baseline: Result, *, begins: bool = False) -> str:
+    """Return what limits the baseline, in words that may begin a sentence or stand within one."""
     name, kind = _name(baseline), baseline.verdict.kind
     if baseline.verdict.cause == "gpu-idle":
         return f"{name} is not input-bound, and its GPU idles for most of the time: it waits for the host"
     if baseline.verdict.cause == "only-not-input":
         return f"{name} is not input-bound; what takes its time is not known without a ceiling"
-    return _NO_LIMIT[kind].format(name) if kind in _NO_LIMIT else f"{name} is {label(baseline.verdict)}"
+    if kind not in _NO_LIMIT:
+        return f"{name} is {label(baseline.verdict)}"
+    said = _NO_LIMIT[kind]
+    return f"{said[:1].upper() if begins else said[:1]}{said[1:]}".format(name)

@@ -10,7 +10,7 @@ from pipeline_bench.analysis.conclusion import conclude, of_hosts
 from pipeline_bench.analysis.speedups import fastest
 from pipeline_bench.analysis.verdicts import unequal_work
 from pipeline_bench.model.hosts import Host, Hosts, HostsKind, HostsResult
-from pipeline_bench.model.result import Precision, Result, Speedup, WorkCheck
+from pipeline_bench.model.result import Precision, Result, Speedup, Verdict, VerdictKind, WorkCheck
 from pipeline_bench.model.session import Session
 from tests.unit import records, sessions
 
@@ -107,6 +107,22 @@ def test_ceilings_are_compared_where_there_is_nothing_else() -> None:
     assert "ceiling" not in conclude(session), "that they have no input is no limit"
     alone = records.session(records.of_ceilings("1 thread"), records.rounds({"1 thread": (10.0, None)}))
     assert conclude(alone) == "No variant was measured that can be compared."
+
+
+@pytest.mark.parametrize(
+    ("kind", "begins", "within"),
+    [
+        ("inconclusive", "What limits feed_dict is not decided.", "; what limits feed_dict is not decided."),
+        ("mixed", "No single part limits feed_dict.", "; no single part limits feed_dict."),
+        ("host-bound", "feed_dict is host-bound.", "; feed_dict is host-bound."),
+    ],
+)
+def test_what_limits_the_baseline_has_a_capital_where_a_sentence_begins(
+    kind: VerdictKind, begins: str, within: str
+) -> None:
+    session = changed("feed_dict", verdict=Verdict(kind=kind, text=""))
+    assert conclude(session).endswith(within)
+    assert conclude(without(without(session), "tf_data")) == begins
 
 
 def test_who_may_be_as_fast_is_named() -> None:
