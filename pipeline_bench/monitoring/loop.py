@@ -275,7 +275,7 @@ class DatasetMonitor(LoopMonitor):
         """Bring what a graph has measured, and the eager steps, into the record."""
         with self._lock:
             if self._ring.traced:
-                rows = self._ring.read(settled)
+                rows = self._ring.read(settled).left_where_moved()
                 if rows.lost:  # the step before them has no end that is known
                     self._steps.receive(0, LEFT, _GRAPH)
                     self.record.notes.append(f"{rows.lost} steps came too fast to be kept")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from pipeline_bench.graph_ops import clock_s
+from pipeline_bench.monitoring.steps import LEFT
 from pipeline_bench.system.clocks import wall_minus_monotonic_ns
 from pipeline_bench.system.forks import ForkedLock
 
@@ -21,17 +23,54 @@ ROWS = 16_384
 """At 5 reads a second, up to 80,000 batches a second are kept; of more, the oldest are lost and counted."""
 _UNSETTLED = 2
 """A row is counted just before it is written: while the graph may be running, the newest are left for the next time."""
+_MOVED_NS = 500_000_000
+"""By more than that, between two reads, the wall clock moves against the monotonic one where it is set, or the machine
+is suspended, and not where it is adjusted."""
 
 
 class RingRows(NamedTuple):
     """Rows read from a ring: when each batch was asked for (``time.monotonic_ns``), and its wait in ns or a mark.
 
-    `lost` is how many rows were overwritten before they were read.
+    `lost` is how many rows were overwritten before they were read, and `moved` the place of the first row after the
+    wall clock was set, or the machine was suspended; None: neither was.
     """
 
     at_ns: npt.NDArray[np.int64]
     wait_ns: npt.NDArray[np.int64]
     lost: int = 0
+    moved: int | None = None
+
+    def left_where_moved(self) -> RingRows:
+        """Return the rows with a mark, `LEFT`, where the clock moved: how long that step took, or waited, is not known.
+
+        Time in which the machine was suspended is no time of the monotonic clock.
+        """
+        if self.moved is None:
+            return self
+        at_ns = self.at_ns[min(self.moved, len(self.at_ns) - 1)]
+        at, waits = (np.insert(rows, self.moved, mark) for rows, mark in ((self.at_ns, at_ns), (self.wait_ns, LEFT)))
+        return RingRows(at, waits, self.lost)
+
+
+def _moved(wall_ns: npt.NDArray[np.int64], before: tuple[int, int], now: tuple[int, int]) -> int | None:
+    """Return which row is the first after the wall clock was set, or the machine was suspended; None: neither was.
+
+    Args:
+        wall_ns: when the batch of each row was asked for, by the wall clock.
+        before: that clock, and what it was ahead of the monotonic one, at the read before.
+        now: the same now.
+    """
+    moved_ns = now[1] - before[1]
+    if abs(moved_ns) <= _MOVED_NS:
+        return None
+    passed_ns = np.diff(np.concatenate([[before[0]], wall_ns, [now[0]]]))
+    return int(np.argmax(passed_ns if moved_ns > 0 else -passed_ns))
+
+
+def _clocks() -> tuple[int, int]:
+    """Return the wall clock, and what it is ahead of the monotonic one, in ns."""
+    offset_ns = wall_minus_monotonic_ns()
+    return time.monotonic_ns() + offset_ns, offset_ns
 
 
 class Ring:
@@ -53,7 +92,7 @@ class Ring:
                 such a function has no ring of that name, nothing is written.
         """
         self.traced = False
-        self._read = 0
+        self._read, self._clocks = 0, _clocks()
         self._lock = ForkedLock()
         initial = {"rows": tf.zeros([ROWS, 2], tf.float64), "count": tf.zeros([], tf.int64)}
         self._name = f"pipeline_bench_{secrets.token_hex(8)}" if lasting else None
@@ -135,6 +174,11 @@ class Ring:
             lost = max(0, count - self._read - ROWS)
             new = rows[np.arange(self._read + lost, count) % ROWS]
             self._read = count
-        at_ns = (new[:, 0] * 1e9).astype(np.int64) - wall_minus_monotonic_ns()
+            now = _clocks()
+            before, self._clocks = self._clocks, now
+        wall_ns = (new[:, 0] * 1e9).astype(np.int64)
+        moved = _moved(wall_ns, before, now)
+        is_before = np.arange(len(wall_ns)) < (0 if moved is None else moved)
+        at_ns = wall_ns - np.where(is_before, before[1], now[1])
         waits = np.where(new[:, 1] < 0, new[:, 1], new[:, 1] * 1e9).astype(np.int64)
-        return RingRows(at_ns, waits, lost)
+        return RingRows(at_ns, waits, lost, moved)

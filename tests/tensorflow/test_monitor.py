@@ -11,6 +11,7 @@ import pytest
 
 import pipeline_bench
 from pipeline_bench.errors import UsageError
+from pipeline_bench.system.clocks import wall_minus_monotonic_ns
 
 tf = pytest.importorskip("tensorflow")
 
@@ -338,6 +339,33 @@ def test_rows_that_were_lost_are_no_long_step(monkeypatch: pytest.MonkeyPatch) -
     figures = watch.summary
     assert figures.step_ms == pytest.approx(1, rel=0.02)
     assert figures.input_wait_share == pytest.approx(0.5, rel=0.02)
+
+
+@pytest.mark.parametrize("moved_s", [3600, -3600])
+@pytest.mark.parametrize("read_between", [False, True])
+def test_a_machine_that_was_suspended_or_whose_clock_was_set_has_no_step_of_an_hour(
+    moved_s: int, read_between: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = DatasetMonitor("loop")
+    watch.drop()  # nothing reads the rows but this
+    begun_s, offset_ns = time.time(), wall_minus_monotonic_ns()
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def run(first: Any, end: Any, moved: Any) -> None:
+        for number in tf.range(first, end):
+            at_s = begun_s + moved + tf.cast(number, tf.float64) / 1000
+            watch.probe.ring.write(at_s, tf.constant(0.0005, tf.float64))
+
+    run(tf.constant(0), tf.constant(100), tf.constant(0.0, tf.float64))
+    if read_between:
+        watch.read(settled=True)
+    run(tf.constant(100), tf.constant(200), tf.constant(moved_s, tf.float64))
+    monkeypatch.setattr(ring, "wall_minus_monotonic_ns", lambda: offset_ns + moved_s * 10**9)
+    watch.read(settled=True)
+    steps = watch.record.log.rows()
+    assert steps.count.sum() == 199 - 1  # that which was under way as the clock moved
+    assert (steps.end_ns - steps.start_ns).max() < 2e6
+    assert steps.end_ns.max() - steps.start_ns.min() < 1e9
 
 
 def test_what_the_ends_of_its_iterators_took_is_told() -> None:
