@@ -300,5 +300,5 @@ def _published(
         device_utilization_percent=theirs,
         our_device_utilization_percent=ours,
         device_utilization_ratio=ours / theirs if ours is not None and theirs else None,
-        scaled_from_steps=None if same_length else counts[0],
+        scaled_from_steps=None if same_length else round(float(np.mean(counts))),
     )

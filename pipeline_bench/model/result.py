@@ -223,7 +223,7 @@ class PublishedComparison(Record):
     our_device_utilization_percent: float | None = None
     device_utilization_ratio: float | None = None
     scaled_from_steps: int | None = None
-    """Our steps a trial, where our time was scaled up or down to the author's number of steps."""
+    """Our steps a trial, on average, where our time was scaled up or down to the author's number of steps."""
 
 
 class Result(Record):

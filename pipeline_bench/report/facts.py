@@ -283,8 +283,9 @@ def published(session: Session) -> PublishedTable | None:
     rows = [(variant, _published(figures)) for variant, figures in found]
     steps = units.count(author.steps, "step")
     captions = [f"published: {author.source}; {steps}; ratio: ours ÷ theirs"]
-    if scaled := sorted({f.scaled_from_steps for _, f in found if f.scaled_from_steps is not None}):
-        ours = " or ".join(str(number) for number in scaled)
+    if scaled := {variant for variant, figures in found if figures.scaled_from_steps is not None}:
+        trials = [trial for trial in session.trials if trial.variant in scaled and trial.measured]
+        ours = span([trial.steps.count for trial in trials if trial.steps is not None])
         captions.append(f"* our time is scaled to {steps} from {ours} a trial")
     both = any(f.device_utilization_percent and f.our_device_utilization_percent is not None for _, f in found)
     if both and (other := other_device(session)):

@@ -10,9 +10,10 @@ from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model import Series, task
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.trial import AccuracyPair, Track, TrialRecord
+from pipeline_bench.report import facts
 from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
-from tests.unit.records import NS_PER_MS, record, scenario
+from tests.unit.records import NS_PER_MS, record, scenario, session
 
 
 def results(trials: list[TrialRecord], *backends: str, repeats: int = 3) -> dict[str, Result]:
@@ -227,6 +228,19 @@ def test_published_figures_are_compared_at_the_authors_number_of_steps() -> None
     assert found.our_seconds == pytest.approx(20.0)
     assert found.seconds_ratio == pytest.approx(20 / 18)
     assert found.scaled_from_steps == 100
+
+
+def test_a_published_time_is_scaled_from_every_length_that_trials_had() -> None:
+    """On a GPU the first round is short, and those behind it are as long as NVML needs."""
+    shipped = load("two_layer")
+    trials = [record("feed_dict", repeat, 4.0, steps=steps) for repeat, steps in enumerate((60, 720, 720))]
+    measured = session(shipped, trials)
+    figures = measured.result("feed_dict").published
+    assert figures is not None
+    assert figures.scaled_from_steps == 500
+    shown = facts.published(measured)
+    assert shown is not None
+    assert "* our time is scaled to 5000 steps from 60 to 720 a trial" in shown.captions
 
 
 def test_the_original_length_is_not_scaled_and_counts_its_warmup() -> None:
