@@ -297,7 +297,7 @@ class Watched:
 
         return self._guarded(make)
 
-    def batches(self, iterator: Any, framework: str, data: Any) -> Any:
+    def batches(self, iterator: Any, framework: str, data: Any, making_ns: int) -> Any:
         """Return an iterator of a DataLoader or of grain, whose waits are recorded where its loop is watched."""
         if self._is_in_library:
             return iterator
@@ -309,7 +309,7 @@ class Watched:
             return IteratorMonitor(where, framework, self._out)
 
         loop = self._guarded(lambda: self._watched_loop(_batch_lines().of_user(), begin, data))
-        return iterator if loop is None else self._guarded(lambda: loop.timed(iterator), iterator)
+        return iterator if loop is None else self._guarded(lambda: loop.timed(iterator, making_ns), iterator)
 
     def _loop(self, line: Callable[[Any], Line | None], data: Any = None) -> Any:
         def begin(where: str) -> Any:

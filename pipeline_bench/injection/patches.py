@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -257,9 +258,10 @@ def _patch_grain(module: Any, watched: Watched) -> None:
 
 def _time_iterators(iterable: Any, watched: Watched, framework: Callable[[], str]) -> None:
     def around(data: Any, call: Callable[[], Any]) -> Any:
+        begun_ns = time.monotonic_ns()
         with watched.inside_library():
             iterator = call()
-        return watched.batches(iterator, framework(), data)
+        return watched.batches(iterator, framework(), data, time.monotonic_ns() - begun_ns)
 
     _put_around(iterable, "__iter__", around)
 

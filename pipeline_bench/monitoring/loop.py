@@ -100,12 +100,12 @@ class LoopMonitor:
 
     @property
     def only_looks(self) -> bool:
-        """Whether it has never taken three batches in a row, as one who shows an example after each epoch.
+        """Whether it has never taken three batches in a row, or alone, as one who shows an example after each epoch.
 
         An epoch may also be that short: not of those that train on what the loop takes.
         """
         trains = self.by_calls or self.in_training
-        return not trains and max(self._steps.most_in_a_row, self.trained_on) < LEAST_STEPS
+        return not trains and max(self._steps.most_in_a_row, self._steps.single, self.trained_on) < LEAST_STEPS
 
     @property
     def is_over(self) -> bool:

@@ -235,6 +235,11 @@ class LoopSteps:
         """Whether the data ended of all that took of them."""
         return not self._asked
 
+    @property
+    def is_latest(self) -> bool:
+        """Whether no other loop of the process has begun a step since its last one."""
+        return LoopSteps._begun_in_all == self.last
+
     def receive(self, at_ns: int, wait_ns: int, loop: int = 0, iterator: int = 0) -> None:
         """Take in that a loop asked for a batch.
 

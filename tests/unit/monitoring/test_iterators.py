@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
+from pipeline_bench.analysis import wall_time
+from pipeline_bench.injection import patches
+from pipeline_bench.monitoring import iterators
 from pipeline_bench.monitoring.iterators import IteratorMonitor
 
 
@@ -141,3 +145,59 @@ def test_what_the_main_thread_takes_is_judged_wherever_something_trains() -> Non
     monitor.trains_in = {threading.get_ident() + 1}
     list(monitor.timed(Batches(40)))
     assert monitor.close().figures.input_wait_share is not None
+
+
+def test_a_loop_that_makes_an_iterator_for_each_batch_is_measured_and_told_so() -> None:
+    monitor = IteratorMonitor("loop", "torch")
+    for _ in range(40):
+        next(monitor.timed(Batches(20)))
+    assert not monitor.only_looks
+    kept = monitor.close()
+    assert monitor.summary.steps >= 30
+    assert kept.figures.input_wait_share is not None
+    assert [remark.startswith("it makes an iterator for every batch") for remark in monitor.remarks] == [True]
+
+
+def test_who_shows_a_batch_after_each_epoch_of_another_loop_makes_no_steps() -> None:
+    shows, trains = IteratorMonitor("shows", "torch"), IteratorMonitor("trains", "torch")
+    for _ in range(10):
+        list(trains.timed(Batches(4)))
+        next(shows.timed(Batches(20)))
+    assert shows.only_looks
+    assert (shows.summary.steps, shows.is_training, trains.is_training) == (0, False, True)
+    shows.drop()
+    trains.drop()
+
+
+def test_the_making_of_an_iterator_is_waited_for_with_its_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [100]
+    clock = SimpleNamespace(monotonic_ns=lambda: now_s[0] * 10**9)
+    monkeypatch.setattr(iterators, "time", clock)
+    monkeypatch.setattr(patches, "time", clock)
+
+    class Slow(Batches):
+        def __next__(self) -> int:
+            now_s[0] += 1
+            return super().__next__()
+
+    class Loader:
+        def __iter__(self) -> Iterator[int]:
+            now_s[0] += 5  # its workers start
+            return Slow(10)
+
+    monitor = IteratorMonitor("loop", "torch")
+
+    def batches(iterator: Any, _: str, __: Any, making_ns: int) -> Any:
+        return monitor.timed(iterator, making_ns)
+
+    watched: Any = SimpleNamespace(inside_library=nullcontext, batches=batches)
+    patches._time_iterators(Loader, watched, lambda: "torch")
+    for _ in range(3):
+        for _ in Loader():
+            now_s[0] += 2
+    time = monitor.passes.wall_time()
+    assert time is not None
+    assert [(epoch.first_wait_ns or 0) // 10**9 for epoch in time.epochs] == [6, 6, 6]
+    assert [(epoch.wait_ns or 0) // 10**9 for epoch in time.epochs[1:]] == [15, 15]
+    assert dict(wall_time.parts(time))[wall_time.BETWEEN] == 2  # each end is found after a second
+    monitor.drop()
