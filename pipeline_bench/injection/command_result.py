@@ -79,6 +79,8 @@ class ProcessRecord(BaseModel):
     """The lines of loops that came when as many as a process measures were measured: ``train.py:31``."""
     ended: bool = True
     """Whether its last word: else it was killed, or left by `os._exit`."""
+    saved_s: float = 0.0
+    """When it was written, in seconds since 1970, as it is with each saving of a training."""
     command: tuple[Text, ...] = ()
     """What started it, as `sys.orig_argv` has it; empty where a diagnosis could not start it so."""
     folder: Path | None = None

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import signal
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -166,7 +167,8 @@ def _of_process(record: ProcessRecord, running: Collection[int], several: bool) 
     if record.pid in running:
         yield f"process {record.pid} still trains: that is what it had measured when the command ended"
     elif not record.ended:
-        yield f"process {record.pid} was killed, or ended by os._exit: about its last second may be missing"
+        at = time.strftime("%H:%M:%S", time.localtime(record.saved_s))
+        yield f"process {record.pid} was killed, or ended by os._exit: what came after its last save, {at}, is missing"
 
 
 def _figures(training: WatchedTraining) -> str:

@@ -105,5 +105,5 @@ def write(folder: Path, pid: int, record: dict[str, Any]) -> None:
     part = path.with_suffix(f".{threading.get_ident()}")
     with suppress(OSError):
         folder.mkdir(mode=0o700, exist_ok=True)
-        part.write_text(dumps({"pid": pid, **record}), encoding="utf-8")
+        part.write_text(dumps({"pid": pid, "saved_s": time.time(), **record}), encoding="utf-8")
         part.replace(path)

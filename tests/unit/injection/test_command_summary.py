@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pipeline_bench.analysis.verdicts import judge_watched
-from pipeline_bench.injection import process_records
+from pipeline_bench.injection import command_result, process_records
 from pipeline_bench.injection.command_result import EndedCommand, ProcessRecord, WatchedTraining
 from pipeline_bench.injection.command_summary import isolated_by, lines, next_command
 from pipeline_bench.injection.watched_loops import WATCHED_LOOPS
@@ -247,6 +248,16 @@ def test_a_process_that_trains_on_in_the_background_was_not_killed() -> None:
     (record,) = ended("python train.py", "train.py").records
     job = replace(ended("", ""), records=(record.model_copy(update={"ended": False}),))
     assert "process 7 was killed" in lines(job, ["python"])[1]
+
+
+def test_of_a_process_that_was_killed_it_is_told_when_it_saved_last(tmp_path: Path) -> None:
+    job = ended("python train.py", "train.py")
+    process_records.write(tmp_path, 7, {**job.records[0].model_dump(exclude={"pid", "saved_s"}), "ended": False})
+    (record,) = command_result._records(tmp_path)
+    assert record.saved_s > 0
+    record = record.model_copy(update={"saved_s": time.mktime((2026, 1, 2, 13, 58, 7, 0, 0, -1))})
+    (told,) = [line for line in lines(replace(job, records=(record,)), ["python"]) if "was killed" in line]
+    assert told.endswith("what came after its last save, 13:58:07, is missing")
     assert "process 7 still trains" in lines(replace(job, running=frozenset({7})), ["python"])[1]
 
 
