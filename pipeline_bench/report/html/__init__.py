@@ -14,7 +14,6 @@ import jinja2
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
-from pipeline_bench.analysis import measured
 from pipeline_bench.analysis.stats import BOOTSTRAP_FROM_TRIALS, MANY_ROUNDS
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, CERTAIN, COMPUTE_BOUND_AU, PROBABLE, SEVERE_SHARE
 from pipeline_bench.model.session import Session
@@ -162,7 +161,7 @@ def _plots(session: Session) -> dict[str, Plot | None]:
         "step_time": plots.step_time(results),
         "utilization": plots.utilization(session, results),
         "split": plots.split(results),
-        "distribution": distribution(results, measured.of(session.scenario, session.trials, session.environment.cores)),
+        "distribution": distribution(session, results),
         "timeline": timeline(session, clock, steps, content.trials(session, clock, steps)),
     }
 

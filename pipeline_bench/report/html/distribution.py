@@ -6,19 +6,20 @@ Histograms are computed here, so that no step itself is in the page.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
-from pipeline_bench.analysis import wall_time
-from pipeline_bench.analysis.measured import Rounds, Times
+from pipeline_bench.analysis import measured, wall_time
+from pipeline_bench.analysis.measured import ByVariant, Rounds, Times
 from pipeline_bench.analysis.stats import percentiles
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.job import WallTime
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import facts, pipeline_tree
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import Json, Legend, Plot
@@ -44,17 +45,18 @@ _Steps = tuple[Floats, Times | None]
 """Step times in ms, and how many steps each is the mean of; None: each is one."""
 
 
-def distribution(results: Sequence[Result], measured: Mapping[str, Rounds]) -> Plot | None:
-    """Return a histogram of the measured steps a variant; None where there is no step.
+def distribution(session: Session, results: Sequence[Result]) -> Plot | None:
+    """Return a histogram a variant of the steps that its figures are of; None where there is no step.
 
     Args:
+        session: that has the trials.
         results: in the order of the rows.
-        measured: the steps that each variant's figures are of.
     """
-    shown = [result for result in results if measured.get(result.variant)]
+    counted = measured.of(session.scenario, session.trials, session.environment.cores)
+    shown = [result for result in results if counted.get(result.variant)]
     if not shown:
         return None
-    all_steps = [_pooled(measured[result.variant]) for result in shown]
+    all_steps = [_pooled(counted[result.variant]) for result in shown]
     medians = [result.step_ms.median for result in shown]
     lower, upper = _range(all_steps, medians)
     logarithmic = _is_logarithmic(lower, upper)
@@ -72,8 +74,10 @@ def distribution(results: Sequence[Result], measured: Mapping[str, Rounds]) -> P
     plot["annotations"] = elements.row_labels(names, shown_medians)
     data = [_histogram(row, steps, edges, names[row], texts[row]) for row, steps in enumerate(all_steps)]
     data += [_marks(row, steps, medians[row]) for row, steps in enumerate(all_steps)]
+    disturbed = _left_out(session.trials, counted)
+    besides = f" and {units.count(disturbed, 'step')} beside other work" if disturbed else ""
     method = (
-        "Every measured step of every good trial, warm-up left out; each histogram has its own height. The marks are "
+        f"Every step that counts, warm-up{besides} left out; each histogram has its own height. The marks are "
         "the 5th percentile, the median of the trials' medians and the 95th percentile. The fastest and the slowest "
         f"0.5 % do not widen the axis{', which is logarithmic' if logarithmic else ''}; the table has the slowest step."
     )
@@ -81,6 +85,14 @@ def distribution(results: Sequence[Result], measured: Mapping[str, Rounds]) -> P
         f"{elements.name(variant)}: {text}." for variant, text in zip(names, texts, strict=True)
     )
     return Plot("distribution", "Step times", alt, method, data, plot, _table(shown, all_steps))
+
+
+def _left_out(trials: Sequence[TrialRecord], counted: ByVariant) -> int:
+    """Return how many steps of good trials are behind warm-up, and yet in no figure."""
+    good = [trial for trial in trials if trial.measured and trial.variant in counted]
+    rows = [(trial.step_ns, trial.after_warmup("steps")) for trial in good]
+    every = sum(step_ns.size if steps is None else int(steps.sum()) for step_ns, steps in rows)
+    return every - sum(run.steps for rounds in counted.values() for run in rounds.values())
 
 
 def _pooled(rounds: Rounds) -> _Steps:

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 from pipeline_bench.model import Series
 from pipeline_bench.model.result import Estimate, Precision
+from pipeline_bench.model.session import load
 from pipeline_bench.report import facts, html
 from pipeline_bench.report.html import content, elements, lanes, plots
 from pipeline_bench.report.html.timeline import POINTS
 from pipeline_bench.text import one_line
+from tests.golden import ROOT
 from tests.unit import records, sessions
 from tests.unit.report.pages import Page, measured, plot, recorded
 
@@ -142,6 +144,19 @@ def test_a_logarithmic_axis_is_labelled_at_1_2_and_5(ends: tuple[float, float], 
     assert axis["type"] == "log"
     assert axis["tickvals"] == expected
     assert axis["ticktext"] == [f"{tick:g}" for tick in expected]
+
+
+def test_steps_beside_other_work_are_not_in_the_histograms_and_counted_below_them() -> None:
+    session = load(ROOT / "docs" / "systems" / "matpow")
+    drawn = html._plots(session)["distribution"]
+    assert drawn is not None
+    shown = sum(int(row[1].text) for row in drawn.table.rows)
+    left_out = sum(trial.step_ns.size for trial in session.trials if trial.measured) - shown
+    assert left_out > 0
+    assert drawn.method.startswith(f"Every step that counts, warm-up and {left_out} steps beside other work left out;")
+    quiet = html._plots(load(ROOT / "reports" / "example"))["distribution"]
+    assert quiet is not None
+    assert quiet.method.startswith("Every step that counts, warm-up left out;")
 
 
 @pytest.mark.parametrize(("high", "is_cut"), [(0.98, False), (1.4, False), (2.5, True)])
