@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from pipeline_bench.analysis import conditions, stats
@@ -35,6 +36,11 @@ class Limits:
 def limit_text(limit: float) -> str:
     """Return a limit as a user writes it, no digit more: ``5 %``, ``7.5 %``."""
     return f"{limit * 100:.6g} %"
+
+
+def au_limit_text(limit: float) -> str:
+    """Return a limit of AU with the digits that a user wrote, two decimals at least: ``0.90``, ``0.925``."""
+    return max(f"{limit:.10g}", units.fraction(limit), key=len)
 
 
 def gates(
@@ -209,21 +215,29 @@ def _unreliable(result: Result) -> tuple[Outcome, str] | None:
 
 def _au(result: Result, limit: float) -> tuple[Outcome, str]:
     """Return failed where the whole interval is below the limit, passed where none of it is; or by the point."""
-    au, line = result.accelerator_utilization, units.fraction(limit)
+    au, line = result.accelerator_utilization, au_limit_text(limit)
+    show = partial(_beside_limit, limit)
     if au.value is None:
         return "failed", f"its AU is not known: {au.reason or 'no reason is known'}"
-    shown = f"its AU is {units.fraction(au.value)}"
+    shown = f"its AU is {show(au.value)}"
     if au.ci95 is None:
         reason = au.reason or "it has no interval"
         if au.value < limit:
             return "failed", f"{shown}, below {line}; decided without an interval: {reason}"
         return "passed", f"{shown}, not below {line}; decided without an interval: {reason}"
-    shown += units.ends(units.fraction, au.ci95)
+    shown += units.ends(show, au.ci95)
     if au.ci95[1] < limit:
         return "failed", f"{shown}, below {line}"
     if au.ci95[0] >= limit:
         return "passed", f"{shown}, not below {line}"
     return "undecided", f"{shown}, and {line} lies within the interval; {_MORE_TRIALS}"
+
+
+def _beside_limit(limit: float, value: float) -> str:
+    """Return an AU in as many digits as show on which side of the limit it is."""
+    texts = (units.fraction(value), *(f"{value:.{decimals}f}" for decimals in range(3, 10)))
+    side = (value > limit) - (value < limit)
+    return next((text for text in texts if (float(text) > limit) - (float(text) < limit) == side), texts[0])
 
 
 _MORE_TRIALS = "more --repeats make it narrower"

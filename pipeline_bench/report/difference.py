@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline_bench.analysis.difference import change_text, only_beside
-from pipeline_bench.analysis.gates import limit_text
+from pipeline_bench.analysis.gates import au_limit_text, limit_text
 from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE
 from pipeline_bench.model.difference import Condition, Difference, Gate, Outcome, Ratio, Shift, Side, VariantChange
 from pipeline_bench.report import VERDICT_STYLES, facts
@@ -109,7 +109,7 @@ def demand(gate: Gate) -> str:
     """Return what a gate is about: ``not slower by more than 5 %``."""
     if gate.name == "slower":
         return f"not slower by more than {limit_text(gate.limit)}"
-    return f"AU not below {units.fraction(gate.limit)}"
+    return f"AU not below {au_limit_text(gate.limit)}"
 
 
 def side(side: Side) -> str:

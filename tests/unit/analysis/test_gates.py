@@ -13,9 +13,10 @@ from pipeline_bench.analysis.goal import share
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.difference import Gate, Outcome
 from pipeline_bench.model.events import Work
-from pipeline_bench.model.result import Disturbance, Verdict, WorkCheck
+from pipeline_bench.model.result import Disturbance, Estimate, Interval, Verdict, WorkCheck
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialStatus
+from pipeline_bench.report.difference import demand
 from tests.unit import records
 from tests.unit.analysis import pairs, planted
 
@@ -146,6 +147,28 @@ def test_unequal_work_fails_whatever_its_figures() -> None:
 )
 def test_au_below_holds_the_whole_interval_against_the_limit(limit: float, outcome: Outcome) -> None:
     assert au(pairs.session({"feed_dict": (4.0, 4.08, 3.92)}), limit).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "ci95", "text"),
+    [
+        (0.925, 0.93, (0.92, 0.94), "its AU is 0.93 (0.92 to 0.94), and 0.925 lies within the interval"),
+        (0.99, 0.9874, (0.9851, 0.9893), "its AU is 0.987 (0.985 to 0.989), below 0.99"),
+        (0.99, 0.95, (0.94, 0.9893), "its AU is 0.95 (0.94 to 0.989), below 0.99"),
+        (0.926, 0.9257, None, "its AU is 0.9257, below 0.926"),
+        (0.9, 0.9, None, "its AU is 0.90, not below 0.90"),
+    ],
+)
+def test_a_limit_of_au_has_its_own_digits_and_au_as_many_as_tell_it_from_the_limit(
+    limit: float, value: float, ci95: Interval | None, text: str
+) -> None:
+    after = pairs.session({"feed_dict": STEADY})
+    reason = None if ci95 else "one trial"
+    told = {"accelerator_utilization": Estimate(value=value, ci95=ci95, reason=reason)}
+    results = tuple(each.model_copy(update=told) if each.variant == "feed_dict" else each for each in after.results)
+    gate = au(after.model_copy(update={"results": results}), limit)
+    assert gate.text.startswith(f"feed_dict: {text}")
+    assert float(demand(gate).removeprefix("AU not below ")) == limit
 
 
 def test_an_au_that_is_not_known_fails() -> None:
