@@ -49,6 +49,8 @@ class StageRow:
     cpu_ms: float | None = None
     share: float | None = None
     """Of the time between two elements of the sink, 0 to 1, as the sentence on the bottleneck has it."""
+    is_of_stages: bool = False
+    """Whether the share is of what all stages cost together, because that time was not measured."""
     reason: str = ""
     """Why it has no cost."""
     parallelism: str = ""
@@ -81,7 +83,10 @@ HEADS = tuple(StageRow("", "", "", 0, 0).figures)
 
 def captions(drawn: Sequence[StageRow]) -> Iterator[str]:
     """Yield what the heads have no room to say, and why stages have no cost."""
-    yield "share: what a stage costs alone, of the time between two batches as written"
+    if any(row.is_of_stages for row in drawn):
+        yield "share: what a stage costs alone, of what all cost together; the time between two batches is not known"
+    else:
+        yield "share: what a stage costs alone, of the time between two batches as written"
     yield "parallel: as written, or auto by TensorFlow's default; then as AUTOTUNE set it from first to last"
     if any(row.buffer for row in drawn):
         yield "buffer: elements in it on average, taken as fast as they come (– is not known), of how many it holds"
@@ -116,6 +121,7 @@ class _Tree:
         self.stages = {stage.id: stage for stage in inspection.stages}
         self.seen: set[int] = set()
         costs = [cost.elapsed_ns for cost in inspection.costs if cost.elapsed_ns is not None]
+        self.of_stages = not reached_ms
         self.total_ns = reached_ms * 1e6 if reached_ms else sum(costs)
 
 
@@ -166,6 +172,7 @@ def _row(tree: _Tree, stage: Stage, guide: str, depth: int, joins: int, again: b
         own_ms=None if cost.elapsed_ns is None else cost.elapsed_ns / NS_PER_MS,
         cpu_ms=None if cost.cpu_ns is None else cost.cpu_ns / NS_PER_MS,
         share=share,
+        is_of_stages=tree.of_stages,
         reason=cost.reason or "it was not measured" if cost.elapsed_ns is None else "",
         parallelism=_parallelism(inspection, stage),
         buffer=_buffer(inspection, stage),

@@ -9,7 +9,7 @@ from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.diagnosis import Bottleneck, Diagnosis
 from pipeline_bench.model.pipeline import Inspection, Tuned
 from pipeline_bench.report import terminal_diagnosis
-from pipeline_bench.report.pipeline_tree import StageRow, rows
+from pipeline_bench.report.pipeline_tree import StageRow, captions, rows
 from tests.unit import diagnoses
 from tests.unit.console import printed
 from tests.unit.diagnoses import decode, stage
@@ -22,6 +22,15 @@ def drawn(inspection: Inspection, bottleneck: int | None = None) -> list[str]:
 
 def row(diagnosis: Diagnosis, number: int) -> StageRow:
     return next(row for row in rows(diagnosis) if row.stage == number)
+
+
+@pytest.mark.parametrize("reached_ms", [12.9, None])
+def test_the_caption_says_what_a_share_is_of(reached_ms: float | None) -> None:
+    made = rows(diagnoses.diagnosis(reached_ms=reached_ms))
+    shares = [row.share for row in made if row.share is not None]
+    assert (sum(shares) == pytest.approx(1.0)) == (reached_ms is None)
+    of = "the time between two batches as written" if reached_ms is not None else "what all cost together; the time"
+    assert f"share: what a stage costs alone, of {of}" in next(captions(made))
 
 
 def test_three_inputs_and_an_input_of_two_more() -> None:
