@@ -76,7 +76,7 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
             return plain_fit(*arguments, **named)
         given = bound.arguments.get("callbacks")
         listed: list[Any] = []
-        if isinstance(given, keras.callbacks.CallbackList):
+        if isinstance(given, getattr(getattr(keras, "callbacks", None), "CallbackList", ())):
             watched.callbacks([], "a fit that gets Keras' own CallbackList: callbacks added to it would get no model")
         else:
             listed = watched.callbacks(list(_listed(given)))
