@@ -65,6 +65,7 @@ def _put_around(owner: Any, name: str, around: _Around) -> None:
 def _patch_keras(keras: Any, watched: Watched) -> None:
     if hasattr(keras.Model.fit, "_pipeline_bench"):  # the module was loaded again, which keeps its classes
         return
+    own_list = keras.callbacks.CallbackList  # what has none is no Keras, and is left as it is
     plain_fit = _plain(keras.Model, "fit")
     signature = inspect.signature(plain_fit)
 
@@ -76,7 +77,7 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
             return plain_fit(*arguments, **named)
         given = bound.arguments.get("callbacks")
         listed: list[Any] = []
-        if isinstance(given, getattr(getattr(keras, "callbacks", None), "CallbackList", ())):
+        if isinstance(given, own_list):
             watched.callbacks([], "a fit that gets Keras' own CallbackList: callbacks added to it would get no model")
         else:
             listed = watched.callbacks(list(_listed(given)))
