@@ -47,13 +47,15 @@ class RingRows(NamedTuple):
         """
         if self.moved is None:
             return self
-        at_ns = self.at_ns[min(self.moved, len(self.at_ns) - 1)]
+        at_ns = self.at_ns[self.moved]
         at, waits = (np.insert(rows, self.moved, mark) for rows, mark in ((self.at_ns, at_ns), (self.wait_ns, LEFT)))
         return RingRows(at, waits, self.lost)
 
 
 def _moved(wall_ns: npt.NDArray[np.int64], before: tuple[int, int], now: tuple[int, int]) -> int | None:
     """Return which row is the first after the wall clock was set, or the machine was suspended; None: neither was.
+
+    Their number, where it was behind all of them.
 
     Args:
         wall_ns: when the batch of each row was asked for, by the wall clock.
@@ -174,10 +176,12 @@ class Ring:
             lost = max(0, count - self._read - ROWS)
             new = rows[np.arange(self._read + lost, count) % ROWS]
             self._read = count
-            now = _clocks()
-            before, self._clocks = self._clocks, now
-        wall_ns = (new[:, 0] * 1e9).astype(np.int64)
-        moved = _moved(wall_ns, before, now)
+            wall_ns = (new[:, 0] * 1e9).astype(np.int64)
+            before, now = self._clocks, _clocks()
+            moved = _moved(wall_ns, before, now)
+            if moved == len(wall_ns):  # those that the next read returns may be of before, too
+                moved, now = None, before
+            self._clocks = now
         is_before = np.arange(len(wall_ns)) < (0 if moved is None else moved)
         at_ns = wall_ns - np.where(is_before, before[1], now[1])
         waits = np.where(new[:, 1] < 0, new[:, 1], new[:, 1] * 1e9).astype(np.int64)

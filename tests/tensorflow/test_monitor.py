@@ -342,9 +342,9 @@ def test_rows_that_were_lost_are_no_long_step(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("moved_s", [3600, -3600])
-@pytest.mark.parametrize("read_between", [False, True])
+@pytest.mark.parametrize("read", ["at the end", "between", "after each"])
 def test_a_machine_that_was_suspended_or_whose_clock_was_set_has_no_step_of_an_hour(
-    moved_s: int, read_between: bool, monkeypatch: pytest.MonkeyPatch
+    moved_s: int, read: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch = DatasetMonitor("loop")
     watch.drop()  # nothing reads the rows but this
@@ -356,11 +356,16 @@ def test_a_machine_that_was_suspended_or_whose_clock_was_set_has_no_step_of_an_h
             at_s = begun_s + moved + tf.cast(number, tf.float64) / 1000
             watch.probe.ring.write(at_s, tf.constant(0.0005, tf.float64))
 
-    run(tf.constant(0), tf.constant(100), tf.constant(0.0, tf.float64))
-    if read_between:
-        watch.read(settled=True)
-    run(tf.constant(100), tf.constant(200), tf.constant(moved_s, tf.float64))
-    monkeypatch.setattr(ring, "wall_minus_monotonic_ns", lambda: offset_ns + moved_s * 10**9)
+    size = 1 if read == "after each" else 100  # the newest two are then of before the clock moved
+    for first in range(0, 200, size):
+        moved = moved_s if first >= 100 else 0
+        if first == 100:
+            monkeypatch.setattr(ring, "wall_minus_monotonic_ns", lambda: offset_ns + moved_s * 10**9)
+        if read == "after each":
+            watch.read(settled=False)
+        run(tf.constant(first), tf.constant(first + size), tf.constant(moved, tf.float64))
+        if read == "between":
+            watch.read(settled=True)
     watch.read(settled=True)
     steps = watch.record.log.rows()
     assert steps.count.sum() == 199 - 1  # that which was under way as the clock moved
