@@ -86,7 +86,7 @@ def _timed_class(plain: type) -> type:
         try:
             batch = plain.__next__(self)  # type: ignore[attr-defined] # it is an iterator's class
         except StopIteration:
-            receive(start_ns, ENDED, threading.get_ident(), id(self))
+            receive(start_ns, ENDED, threading.get_ident(), id(self), time.monotonic_ns() - start_ns)
             raise
         asked_ns = start_ns - making_ns
         receive(asked_ns, time.monotonic_ns() - asked_ns, threading.get_ident(), id(self))

@@ -169,7 +169,9 @@ def test_who_shows_a_batch_after_each_epoch_of_another_loop_makes_no_steps() -> 
     trains.drop()
 
 
-def test_the_making_of_an_iterator_is_waited_for_with_its_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_iterators_workers_start_within_the_wait_for_its_first_batch_and_end_within_its_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now_s = [100]
     clock = SimpleNamespace(monotonic_ns=lambda: now_s[0] * 10**9)
     monkeypatch.setattr(iterators, "time", clock)
@@ -177,7 +179,7 @@ def test_the_making_of_an_iterator_is_waited_for_with_its_first_batch(monkeypatc
 
     class Slow(Batches):
         def __next__(self) -> int:
-            now_s[0] += 1
+            now_s[0] += 1 if self.left else 4  # its workers end
             return super().__next__()
 
     class Loader:
@@ -199,5 +201,6 @@ def test_the_making_of_an_iterator_is_waited_for_with_its_first_batch(monkeypatc
     assert time is not None
     assert [(epoch.first_wait_ns or 0) // 10**9 for epoch in time.epochs] == [6, 6, 6]
     assert [(epoch.wait_ns or 0) // 10**9 for epoch in time.epochs[1:]] == [15, 15]
-    assert dict(wall_time.parts(time))[wall_time.BETWEEN] == 2  # each end is found after a second
+    parts = dict(wall_time.parts(time))
+    assert (parts[wall_time.REST], parts.get(wall_time.BETWEEN)) == (3 * 4, None)
     monitor.drop()
