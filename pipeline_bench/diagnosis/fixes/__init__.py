@@ -275,10 +275,9 @@ def _kept_order(fix: Fix, inspection: Inspection) -> tuple[set[int], set[str]]:
         if not isinstance(edit, InsertAfter) or edit.kept_stage is None:
             continue
         above = {each.id for each in stage_graph.upstream(inspection, inspection.stage(edit.stage))}
-        passed = {each for move in moves for each in _from(inspection, move.other) & above}
+        passed = _from(inspection, (move.other for move in moves)) & above
         ahead = above - passed | {move.stage for move in moves} & above
-        varying = [number for number in ahead if inspection.stage(number).varies]
-        ordered = {each for number in varying for each in _from(inspection, number) & ahead}
+        ordered = _from(inspection, (number for number in ahead if inspection.stage(number).varies)) & ahead
         kept |= ordered
         for stage in (each for each in inspection.stages if each.method in _BY_PLACE):
             before = [each for each in stage_graph.upstream(inspection, stage) if each.id not in ahead]
@@ -288,11 +287,13 @@ def _kept_order(fix: Fix, inspection: Inspection) -> tuple[set[int], set[str]]:
     return kept, choosing
 
 
-def _from(inspection: Inspection, number: int) -> set[int]:
-    """Return the ids of a stage and of all behind it."""
-    return {
-        each.id for each in inspection.stages if number in (one.id for one in stage_graph.upstream(inspection, each))
-    }
+def _from(inspection: Inspection, numbers: Iterable[int]) -> set[int]:
+    """Return the ids of some stages and of all behind them."""
+    found = set(numbers)
+    for each in inspection.stages:  # upstream first
+        if not found.isdisjoint(each.inputs):
+            found.add(each.id)
+    return found
 
 
 def _not_allowed(fix: Fix, context: Context) -> str | None:
