@@ -127,11 +127,11 @@ def trunk(inspection: Inspection, last: Stage | None = None) -> list[Stage]:
     The last stage comes first.
     """
     found = _known(inspection, inspection.sink) if last is None else last
-    run: list[Stage] = []
-    while found is not None and found not in run:
-        run.append(found)
+    run: dict[int, Stage] = {}
+    while found is not None and found.id not in run:
+        run[found.id] = found
         found = before(inspection, found)
-    return run
+    return list(run.values())
 
 
 def endless(inspection: Inspection, stage: Stage) -> bool:
