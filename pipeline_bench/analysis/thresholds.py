@@ -182,7 +182,7 @@ MOST_GAIN = 20.0
 # --- where a watched training's time went --------------------------------------------------------------------------
 
 SLOWER_EPOCHS = 1.25
-"""Later epochs that each take so many times the first one, without its first step, are reported."""
+"""Later epochs that each take so many times the first one, each of them without its first step, are reported."""
 LONG_FIRST_BATCH_S = 10.0
 """A first batch that was waited for longer than this is reported: a shuffle buffer that is filled, most often."""
 EPOCH_START_SHARE = 0.10
