@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pipeline_bench
@@ -369,8 +370,8 @@ def test_a_machine_that_was_suspended_or_whose_clock_was_set_has_no_step_of_an_h
     watch.read(settled=True)
     steps = watch.record.log.rows()
     assert steps.count.sum() == 199 - 1  # that which was under way as the clock moved
-    assert (steps.end_ns - steps.start_ns).max() < 2e6
-    assert steps.end_ns.max() - steps.start_ns.min() < 1e9
+    assert np.max(steps.end_ns - steps.start_ns) < 2e6
+    assert np.max(steps.end_ns) - np.min(steps.start_ns) < 1e9
 
 
 def test_what_the_ends_of_its_iterators_took_is_told() -> None:
