@@ -153,6 +153,8 @@ class TrialServer:
         self.cleared: set[int] = set()
         """The trials' processes that have ended, and left nothing."""
         self._ready = False
+        self._asked = 0
+        """How many trials it was asked to start."""
         self.lost = False
         """Whether it has closed its end of the socket, so has ended, or no longer answers."""
 
@@ -192,9 +194,10 @@ class TrialServer:
             with stderr.open("ab") as log, tempfile.TemporaryFile() as request:  # appending: `trim` leaves no hole
                 request.write(trial.model_dump_json().encode())
                 request.seek(0)
-                message = json.dumps({"trial": trial.index, "private_network": private_network}).encode()
+                self._asked += 1
+                message = json.dumps({"trial": self._asked, "private_network": private_network}).encode()
                 self._send(message, [request.fileno(), write, log.fileno()])
-            return Child(self._started_pid(trial.index), read, self)
+            return Child(self._started_pid(), read, self)
         except BaseException:
             os.close(read)
             raise
@@ -208,14 +211,15 @@ class TrialServer:
             self.lost = True
             raise
 
-    def _started_pid(self, index: int) -> int:
+    def _started_pid(self) -> int:
+        """Return the number of the process that was asked for last; what an interrupt left unread is of another one."""
         for message in self._await(_SERVER_ANSWER_S):
-            if "started" in message and message["trial"] == index:
+            if "started" in message and message["trial"] == self._asked:
                 pid = int(message["started"])
                 self.exit_codes.pop(pid, None)  # of an earlier process with the same number
                 self.cleared.discard(pid)
                 return pid
-            if "failed" in message and message["trial"] == index:
+            if "failed" in message and message["trial"] == self._asked:
                 raise PipelineBenchError(f"no process can be started: {message['failed']}")
         self.lost = True
         words = stderr_tail(self._log, lines=3)

@@ -5,7 +5,7 @@ command. Without one the server imports TensorFlow once, about two seconds, and 
 good as a fresh process only while the import really did nothing: no thread of its own and no accelerator opened. The
 server checks both and otherwise refuses, and the program starts another server, with a command.
 
-The control socket carries one JSON object a datagram. From the program: ``trial``, its index, and ``private_network``,
+The control socket carries one JSON object a datagram. From the program: ``trial``, its number, and ``private_network``,
 with three descriptors: a file that holds the trial, the event pipe, and the file for stdout and stderr; at last
 ``end``. To the program: ``ready`` or ``refused`` once, then for each trial ``started`` or ``failed``, ``exited``, and
 ``cleared`` when it has left nothing.
@@ -56,7 +56,7 @@ class _Server:
         self._command = command
         self._pid = os.getpid()
         self._children: dict[int, int] = {}
-        """The trials that run: process id to the trial's index."""
+        """The trials that run: process id to the trial's number."""
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def serve(self) -> None:
@@ -139,8 +139,8 @@ class _Server:
         for pid in list(self._children):
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
-                index = self._children.pop(pid)
-                self.send(exited=pid, code=os.waitstatus_to_exitcode(status), trial=index)
+                number = self._children.pop(pid)
+                self.send(exited=pid, code=os.waitstatus_to_exitcode(status), trial=number)
                 self._kill_orphans()
                 files.sweep()
                 self.send(cleared=pid)

@@ -170,6 +170,19 @@ def test_a_closed_child_leaves_no_file_descriptor(tmp_path: Path, command: tuple
     assert not _open_files() - before
 
 
+def test_a_start_that_was_interrupted_is_not_taken_for_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(TrialServer(tmp_path / "log", (sys.executable, "-c", ""))) as server:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs, monkeypatch.context() as patch:
+            patch.setattr(server, "_control", ours)
+            patch.setattr(server, "_asked", 2)
+            for number in (1, 2):
+                theirs.send(json.dumps({"started": 100 + number, "trial": number}).encode())
+            assert server._started_pid() == 102
+
+
 def test_a_server_is_lost_where_it_is_gone_or_silent_not_where_it_cannot_start_a_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +192,7 @@ def test_a_server_is_lost_where_it_is_gone_or_silent_not_where_it_cannot_start_a
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours, theirs, monkeypatch.context() as patch:
             patch.setattr(server, "_control", ours)
-            theirs.send(json.dumps({"failed": "[Errno 11] no more processes", "trial": trial.index}).encode())
+            theirs.send(json.dumps({"failed": "[Errno 11] no more processes", "trial": 1}).encode())
             with pytest.raises(PipelineBenchError, match=r"no process can be started: .* no more processes"):
                 server.start(trial, tmp_path / "stderr")
             with pytest.raises(FileNotFoundError):
