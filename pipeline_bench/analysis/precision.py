@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline_bench import plugins
 from pipeline_bench.analysis import speedups, stats
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.result import Interval, Precision, Result
@@ -75,7 +74,7 @@ def check(scenario: Scenario) -> None:
             f"--precision: {scenario.name} has only {baseline.name}, so there is no speed-up to measure.",
             "Compare at least one variant that is not a ceiling.",
         )
-    if compared and _emulated_device(baseline) not in map(_emulated_device, compared):
+    if compared and baseline.emulated_device not in [variant.emulated_device for variant in compared]:
         raise UsageError(
             f"--precision: {scenario.name} has no other variant on the device of {baseline.name}, emulated or not, so "
             "there is no speed-up to measure.",
@@ -213,15 +212,6 @@ def _compared(scenario: Scenario) -> list[Variant]:
     return [variant for variant in scenario.variants if variant.name not in left_out]
 
 
-def _emulated_device(variant: Variant) -> str | None:
-    """Return what a variant's model emulates; None where it computes, or is not installed here."""
-    kind, options = variant.model.kind, variant.model.options
-    if not plugins.has("models", kind):
-        return None
-    device: str | None = plugins.make("models", kind, options).emulated_device
-    return device
-
-
 def _speedup(result: Result) -> GoalRatio:
     found = result.speedup
     return GoalRatio(result.variant, SPEEDUP, found.value is not None, _half_width(found.ci95), found.reason)
@@ -230,7 +220,8 @@ def _speedup(result: Result) -> GoalRatio:
 def _utilization(result: Result) -> GoalRatio:
     found = result.accelerator_utilization
     # One that cannot be is of noise, as a rule: more repeats make it one that can. Its interval is then not its own.
-    known, half_width = found.value is not None, _half_width(found.ci95 if found.value is not None else None)
+    known = found.value is not None
+    half_width = _half_width(found.ci95 if known else None)
     return GoalRatio(result.variant, UTILIZATION, known or found.impossible, half_width, found.reason)
 
 

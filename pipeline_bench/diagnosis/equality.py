@@ -172,7 +172,7 @@ def _differing(baseline: Fingerprint, other: Fingerprint, exact: _Pairs) -> Equa
             which = "random" if two.random else "no longer random"
             return Equality(status="unequal", text=f"{_named(one)} is {which} with the fix")
         listed = len(one.sample_hashes) >= baseline.samples and len(two.sample_hashes) >= other.samples
-        count = _others(one, two)
+        count = _missing(one.sample_hashes, two.sample_hashes)
         if listed and count <= dropped:
             explained = max(explained, count)
             continue
@@ -200,13 +200,8 @@ def _but_for_dropped(exact: _Pairs, dropped: int) -> Equality:
     return Equality(status="reordered", text=text)
 
 
-def _others(one: ElementComponent, two: ElementComponent) -> int:
-    """Return how many samples of either side the other side does not have."""
-    return _missing(one.sample_hashes, two.sample_hashes)
-
-
 def _missing(left: Sequence[Hashable], right: Sequence[Hashable]) -> int:
-    """Return how many of either the other does not have."""
+    """Return how many samples of either side the other side does not have."""
     own, others = Counter(left), Counter(right)
     return max((own - others).total(), (others - own).total())
 

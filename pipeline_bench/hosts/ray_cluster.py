@@ -94,14 +94,11 @@ def placed(library: Any, hosts: int, scenario: Scenario) -> Any:
 
 def _gpus_of(variant: Variant) -> int:
     """Return how many GPUs a variant uses where a node has them: none on the CPU, or with an emulated device."""
-    runtime, least = variant.runtime, 1
-    if runtime.device == "cpu":
+    runtime, model, least = variant.runtime, variant.model, 1
+    if runtime.device == "cpu" or variant.emulated_device is not None:
         return 0
-    if plugins.has("models", variant.model.kind):
-        model = plugins.make("models", variant.model.kind, variant.model.options)
-        if model.emulated_device is not None:
-            return 0
-        least = model.least_gpus if runtime.device == "auto" else 1
+    if runtime.device == "auto" and plugins.has("models", model.kind):
+        least = plugins.make("models", model.kind, model.options).least_gpus
     return max(runtime.replicas, least, int(runtime.device.partition(":")[2] or 0) + 1)
 
 

@@ -67,9 +67,10 @@ class CallMonitor(LoopMonitor):
     def begin(self, at_ns: int, feeds: bool) -> None:
         """Begin a step of this thread; the one before ends by that, and an ended thread's where its last call did."""
         thread = threading.get_ident()
-        goes_on = thread not in self._under_way or self._under_way[thread][2] is _token.of_thread
-        self._wait_lines.end(thread, counts=goes_on)
-        self._receive(at_ns if goes_on else self._ended_ns.get(thread, 0), thread)
+        if thread in self._under_way and self._under_way[thread][2] is not _token.of_thread:
+            self.leave()
+        self._wait_lines.end(thread, counts=True)
+        self._receive(at_ns, thread)
         self._under_way[thread] = at_ns, 0, _token.of_thread
         self._feeds |= feeds
 

@@ -240,7 +240,7 @@ class LoopSteps:
         """Whether no other loop of the process has begun a step since its last one."""
         return LoopSteps._begun_in_all == self.last
 
-    def receive(self, at_ns: int, wait_ns: int, loop: int = 0, iterator: int = 0, end_ns: int = 0) -> None:
+    def receive(self, at_ns: int, wait_ns: int, loop: int = 0, iterator: int = 0, ending_ns: int = 0) -> None:
         """Take in that a loop asked for a batch.
 
         A loop may take a batch from each of several iterators, as by `zip`: its step begins with the first of them, and
@@ -251,7 +251,7 @@ class LoopSteps:
             wait_ns: how much later it had the batch, or `ENDED`, or `LEFT`, or `AGAIN`.
             loop: which of the loops of one line did, by any number: each has steps of its own.
             iterator: which of the loop's iterators it asked, by any number.
-            end_ns: how long that took to say `ENDED`, as it ends its workers: a part of the pass, and of no step.
+            ending_ns: how long that took to say `ENDED`, as it ends its workers: a part of the pass, and of no step.
         """
         asked = self._asked.get(loop)
         is_other = asked is not None and iterator not in asked.iterators
@@ -263,7 +263,7 @@ class LoopSteps:
         self._asked.pop(loop, None)
         self.ends += wait_ns == ENDED and self.begun > 0
         has_ended = asked is not None and wait_ns != LEFT and (wait_ns == AGAIN or not is_other)
-        self._tell_passes(at_ns, wait_ns, loop, asked if has_ended else None, end_ns)
+        self._tell_passes(at_ns, wait_ns, loop, asked if has_ended else None, ending_ns)
         if asked is not None and has_ended:
             self._add(asked.at_ns, at_ns, asked.wait_ns)
         if wait_ns == AGAIN and asked is not None:
@@ -295,14 +295,14 @@ class LoopSteps:
         if len(self._new) >= _BLOCK:
             self.flush()
 
-    def _tell_passes(self, at_ns: int, wait_ns: int, loop: int, ended: _Asked | None, end_ns: int) -> None:
+    def _tell_passes(self, at_ns: int, wait_ns: int, loop: int, ended: _Asked | None, ending_ns: int) -> None:
         # An iterator may be made elsewhere than it is asked.
         if not (self._is_first(loop) if wait_ns >= 0 else self._first_loop in (None, loop)):
             return
         if ended is not None:
             self.passes.stepped(ended.at_ns, at_ns, ended.wait_ns)
         if wait_ns == ENDED:
-            self.passes.end(at_ns + end_ns)
+            self.passes.end(at_ns + ending_ns)
         elif wait_ns == LEFT:
             self.passes.begin(at_ns)
         elif wait_ns >= 0:

@@ -261,7 +261,8 @@ def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
     Of those not proven the one comes first that the conclusion calls the most promising.
     """
     speedups = {result.variant: result.speedup for result in session.results}
-    found = {each.name: each for each in attempt_statistics.of(session, diagnosis)}
+    every = attempt_statistics.of(session, diagnosis)
+    found = {each.name: each for each in every}
     labels, notes = _labels(diagnosis), _notes(session)
 
     def rank(each: Tried) -> tuple[int, float]:
@@ -283,7 +284,7 @@ def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
                 attempt,
                 one_line(fix.variant, NAME),
                 one_line(fix.variant if fix.combines else fix.title, REASON),
-                _outcome(found[fix.variant], list(found.values()), speedup, maybe),
+                _outcome(found[fix.variant], every, speedup, maybe),
                 units.ratio(speedup.value),
                 "interval too wide" if ci95 is not None and too_wide(ci95) else units.ends(units.ratio, ci95, "{}"),
                 _opening(remark, labels),

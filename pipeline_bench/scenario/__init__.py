@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from pipeline_bench import plugins
 from pipeline_bench.text import Line, MadeSafe, Text
 
 Replication = Literal["in_graph", "between_graph", "mirrored"]
@@ -114,6 +115,14 @@ class Variant(_Part):
     def is_ceiling(self) -> bool:
         """Whether it is a ceiling: a training without an input, which the others are measured against."""
         return self.ceiling is None
+
+    @property
+    def emulated_device(self) -> str | None:
+        """What its model only emulates; None where that computes, or is none of the plug-ins, as a user's own."""
+        if not plugins.has("models", self.model.kind):
+            return None
+        device: str | None = plugins.make("models", self.model.kind, self.model.options).emulated_device
+        return device
 
 
 class Scenario(_Part):

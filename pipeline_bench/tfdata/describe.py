@@ -106,10 +106,9 @@ def _argument(name: str, value: Any) -> Value:
         return _argument(name, value.item())
     if (data := _data(name, value)) is not None:
         return data
-    count = len(value) if isinstance(value, list | tuple | np.ndarray) else 0
-    if isinstance(value, list | tuple) and count <= _LONGEST_TEXT and _are_plain(value):
+    if isinstance(value, list | tuple) and len(value) <= _LONGEST_TEXT and _are_plain(value):
         text = ", ".join(map(str, value)) if name == "args" else str(list(value))
-        return text if len(text) <= _LONGEST_TEXT else f"{count} values"
+        return text if len(text) <= _LONGEST_TEXT else f"{len(value)} values"
     return _cut(_structure(value))
 
 

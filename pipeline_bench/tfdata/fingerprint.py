@@ -199,8 +199,8 @@ def of(
             _seed_eager(eager_seed)
             again = _pass_over(dataset, padding, pass_s, first.samples, alive)
             complete = first.complete and again.samples >= first.samples
-            tallies = again.tallies
-            return {name for name, tally in first.tallies.items() if tally.is_random(tallies.get(name), complete)}
+            others = again.tallies
+            return {name for name, tally in first.tallies.items() if tally.is_random(others.get(name), complete)}
 
         random = changed(SEEDS[1], SEEDS[1])
         kept_state = random & changed(*SEEDS) if suspect and random else set()

@@ -353,11 +353,12 @@ def _needed(statements: list[ast.stmt]) -> set[str]:
     """Return the variables that statements use before they set them, as far as that is sure."""
     needed, assigned = set[str](), set[str]()
     for each in statements:
-        targets = each.targets if isinstance(each, ast.Assign) else []
-        plain = {target.id for target in targets if isinstance(target, ast.Name)} if targets else set()
-        read = each.value if isinstance(each, ast.Assign) and len(plain) == len(targets) else each
+        read: ast.AST = each
+        plain: list[ast.Name] = []
+        if isinstance(each, ast.Assign) and all(isinstance(target, ast.Name) for target in each.targets):
+            read, plain = each.value, [target for target in each.targets if isinstance(target, ast.Name)]
         needed |= {node.id for node in ast.walk(read) if isinstance(node, ast.Name)} - assigned
-        assigned |= plain if read is not each else set()
+        assigned.update(name.id for name in plain)
     return needed
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pipeline_bench import plugins
 from pipeline_bench.model.result import BUSY_TIME, Result, VerdictKind
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
@@ -49,11 +48,8 @@ class VariantProgress:
 
     @cached_property
     def emulates(self) -> bool:
-        """Whether its model only emulates its device; a user's own model is none of the plug-ins."""
-        if not plugins.has("models", self.variant.model.kind):
-            return False
-        model = plugins.make("models", self.variant.model.kind, self.variant.model.options)
-        return model.emulated_device is not None
+        """Whether its model only emulates its device."""
+        return self.variant.emulated_device is not None
 
     @property
     def done(self) -> bool:

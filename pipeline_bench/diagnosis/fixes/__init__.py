@@ -259,8 +259,8 @@ def _reordered(fix: Fix, inspection: Inspection) -> set[int]:
     if not fix.kept_stages or any(isinstance(edit, MoveBefore) for edit in fix.edits):
         return set(fix.stages)
     # A cache keeps the order of the first epoch: from the first stage on that has another one in each.
-    above = (each for kept in fix.kept_stages for each in stage_graph.upstream(inspection, inspection.stage(kept)))
-    return {each.id for each in above if any(other.varies for other in stage_graph.upstream(inspection, each))}
+    above = {each.id for kept in fix.kept_stages for each in stage_graph.upstream(inspection, inspection.stage(kept))}
+    return _varying(inspection, above)
 
 
 def _kept_order(fix: Fix, inspection: Inspection) -> tuple[set[int], set[str]]:
@@ -277,14 +277,20 @@ def _kept_order(fix: Fix, inspection: Inspection) -> tuple[set[int], set[str]]:
         above = {each.id for each in stage_graph.upstream(inspection, inspection.stage(edit.stage))}
         passed = _from(inspection, (move.other for move in moves)) & above
         ahead = above - passed | {move.stage for move in moves} & above
-        ordered = _from(inspection, (number for number in ahead if inspection.stage(number).varies)) & ahead
+        ordered = _varying(inspection, ahead)
         kept |= ordered
         for stage in (each for each in inspection.stages if each.method in _BY_PLACE):
-            before = [each for each in stage_graph.upstream(inspection, stage) if each.id not in ahead]
-            mixed = any(each.method == "shuffle" and not stage_graph.keeps_order(each) for each in before)
-            if ordered & {each.id for each in stage_graph.upstream(inspection, stage)} and not mixed:
+            before = {each.id: each for each in stage_graph.upstream(inspection, stage)}
+            behind = [each for number, each in before.items() if number not in ahead]
+            mixed = any(each.method == "shuffle" and not stage_graph.keeps_order(each) for each in behind)
+            if ordered & before.keys() and not mixed:
                 choosing.add(stage.method)
     return kept, choosing
+
+
+def _varying(inspection: Inspection, numbers: set[int]) -> set[int]:
+    """Return those of some stages that may give other elements, or others first, in each epoch: one, and all behind."""
+    return _from(inspection, (number for number in numbers if inspection.stage(number).varies)) & numbers
 
 
 def _from(inspection: Inspection, numbers: Iterable[int]) -> set[int]:

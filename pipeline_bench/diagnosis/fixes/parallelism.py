@@ -241,8 +241,8 @@ def _of_interleave(inspection: Inspection, stage: Stage, files: int, context: Co
     # Without a cycle_length tf.data takes one input in turn for each CPU that it may run on, whatever their quota
     # (tensorflow/core/kernels/data/interleave_dataset_op.cc, port::MaxParallelism), but with num_parallel_calls only so
     # many as that says, and of AUTOTUNE one: the order would be another, and nothing be read beside it.
-    in_turn = [SetArgument(stage=stage.id, argument="cycle_length", value=context.allowed_cpus or cores)]
-    in_turn = in_turn if cycle is None else []
+    as_now = SetArgument(stage=stage.id, argument="cycle_length", value=context.allowed_cpus or cores)
+    in_turn = [as_now] if cycle is None else []
     more = isinstance(given, int) and isinstance(cycle, int) and 0 < given < min(cores, cycle)
     if given is None or more:
         yield fix(

@@ -192,14 +192,14 @@ def check_handed_on(file: SourceFile, first: cst.Call, chains: Sequence[Chain]) 
 
 def _sets(statement: cst.CSTNode, variable: str, value: cst.CSTNode | None = None) -> bool:
     """Return whether a statement is ``variable = value``."""
-    if isinstance(statement, cst.AnnAssign):
-        target = statement.target if statement.value is not None else None
+    if isinstance(statement, cst.Assign):
+        targets = [each.target for each in statement.targets]
+    elif isinstance(statement, cst.AnnAssign) and statement.value is not None:
+        targets = [statement.target]
     else:
-        is_single = isinstance(statement, cst.Assign) and len(statement.targets) == 1
-        target = statement.targets[0].target if isinstance(statement, cst.Assign) and is_single else None
-    if target is None or not isinstance(statement, cst.Assign | cst.AnnAssign):
         return False
-    return isinstance(target, cst.Name) and target.value == variable and value in (None, statement.value)
+    names = [each.value for each in targets if isinstance(each, cst.Name)]
+    return names == [variable] and len(targets) == 1 and value in (None, statement.value)
 
 
 def _called_later(file: SourceFile, node: cst.CSTNode) -> cst.CSTNode | None:
@@ -214,7 +214,7 @@ def _check_readers(file: SourceFile, first: cst.CSTNode, base: cst.Name, allowed
     until = next((file.end(each) for each in block[block.index(used) :] if _sets(each, base.value)), None)
     begun = file.statement(first)
     between = block[block.index(begun) + 1 : block.index(used)] if begun in block else []
-    is_called = any(True for each in between for _ in _calls(file, each))  # which may be what reads it
+    is_called = any(next(_calls(file, each), None) for each in between)  # which may be what reads it
     for reader in file.readers(base):
         at = file.start(reader)
         after = file.start(first) < at and (until is None or at < until)
