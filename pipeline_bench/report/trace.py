@@ -48,7 +48,7 @@ _UNITS = {
 }
 # What would be misread when it went by its own name.
 _NAMES = {
-    "machine_cpu_percent": "CPU utilization, whole machine",
+    "machine_cpu_percent": "CPU utilization, all processes",
     "other_cpu_percent": "CPU utilization, other processes",
     "steal_percent": "CPU taken by the hypervisor",
     "cpu_throttled_seconds": "CPU throttled, cumulative",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,7 +97,7 @@ class HostSampler(Sampler):
         self._children = Children(pid)
         self._most: dict[str, float] = {}
         """Of each metric that a parent inherits the most so far."""
-        self._machine = MachineCpu(self._profiler_cpu_s)
+        self._machine = MachineCpu(self._profiler_cpu_s, pid)
         self._throttling = Throttling(environment.control_groups("cpu"))
 
     def poll(self) -> list[Reading]:
@@ -252,41 +252,63 @@ def _started_in(pid: int, thread: int) -> list[int]:
 
 @dataclass(frozen=True)
 class _CpuTimes:
-    """Seconds since the machine started, over all cores; `busy_s` includes what was stolen."""
+    """Seconds since the machine started, over all cores or some of them; `busy_s` includes what was stolen."""
 
     busy_s: float
     stolen_s: float | None
     all_s: float
 
     @classmethod
-    def now(cls) -> _CpuTimes | None:
-        """Return those of now; None where they cannot be read."""
+    def now(cls, cpus: Collection[int]) -> _CpuTimes | None:
+        """Return those of now, of these CPUs or, if there are none, of all; None where they cannot be read."""
         try:
-            times = psutil.cpu_times()
-        except (psutil.Error, OSError, RuntimeError):
+            each = psutil.cpu_times(percpu=True) if cpus else [psutil.cpu_times()]
+            times = [each[cpu]._asdict() for cpu in cpus] or [each[0]._asdict()]
+        except (psutil.Error, OSError, RuntimeError, IndexError):  # the last where a CPU is gone
             return None
-        seconds: dict[str, float] = times._asdict()
+        seconds: dict[str, float] = {name: sum(one[name] for one in times) for name in times[0]}
         # The kernel counts a guest's time in the user's as well.
         total_s = sum(seconds.values()) - seconds.get("guest", 0.0) - seconds.get("guest_nice", 0.0)
         return cls(total_s - seconds["idle"] - seconds.get("iowait", 0.0), seconds.get("steal"), total_s)
 
 
+def _cpus_of(pid: int) -> frozenset[int]:
+    """Return the CPUs that a process may run on where these are known and not all of the machine's; else none.
+
+    The kernel's list of CPUs has no place for one that is off, so that a number is a place only if none is.
+    """
+    if not hasattr(os, "sched_getaffinity"):  # macOS has none
+        return frozenset()
+    try:
+        allowed = frozenset(os.sched_getaffinity(pid))
+        all_cpus = os.sysconf("SC_NPROCESSORS_CONF")
+        is_part = len(allowed) < all_cpus and max(allowed) < all_cpus
+        return allowed if is_part and len(psutil.cpu_times(percpu=True)) == all_cpus else frozenset()
+    except (psutil.Error, OSError, RuntimeError):
+        return frozenset()
+
+
 class MachineCpu:
     """Reads the machine's CPU times, all metrics over all cores since the last poll, 0 to 100.
+
+    Where a process may run on some cores only (`taskset`, `docker --cpuset-cpus`, what a scheduler gave a job), over
+    these: the others' work takes nothing from it, and their idle time gives it nothing.
 
     `machine_cpu_percent` is what was not idle, `steal_percent` the part of it that a hypervisor gave to others, and
     `other_cpu_percent` what is left of it without the trial's processes and without the profiler itself.
     """
 
-    def __init__(self, profiler_cpu_s: Callable[[], float]) -> None:
+    def __init__(self, profiler_cpu_s: Callable[[], float], pid: int = 0) -> None:
         """Begin to read.
 
         Args:
             profiler_cpu_s: gives the CPU seconds of the profiler without the trial's process.
+            pid: of the process whose cores they are; 0 for this one.
         """
         self._profiler_cpu_s = profiler_cpu_s
+        self._cpus = _cpus_of(pid)
         # Kept here because psutil.cpu_percent keeps it for each calling thread, and answers 0.0 to a new one.
-        self._then = _CpuTimes.now()
+        self._then = _CpuTimes.now(self._cpus)
         self._ours_s: float | None = None
         self._owed_s = 0.0
 
@@ -296,7 +318,7 @@ class MachineCpu:
         Args:
             trial_cpu_s: the trial's CPU seconds until now; None where they are not known.
         """
-        then, now = self._then, _CpuTimes.now()
+        then, now = self._then, _CpuTimes.now(self._cpus)
         if now is None or then is None:
             self._then = now
             return dict.fromkeys(MACHINE_METRICS, "the system's CPU times cannot be read")

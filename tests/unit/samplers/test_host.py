@@ -330,11 +330,54 @@ def test_stolen_time_that_runs_backwards_is_none_stolen(counters: dict[str, Any]
     assert cpu.poll(0.0)["steal_percent"] == 0
 
 
+@pytest.fixture
+def of_each_cpu(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The CPU times of a machine of four CPUs as a test sets them, for a process that may use the second and third."""
+    each: list[Any] = [Counters(0, 0, 0, 0, 0, 0)] * 4
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: list(each) if percpu else Counters(0, 0, 9, 0, 0, 0))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2}, raising=False)
+    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_NPROCESSORS_CONF": 4}[name])
+    monkeypatch.setattr(time, "process_time", lambda: 0.0)
+    return each
+
+
+def test_a_process_that_may_use_some_cores_is_disturbed_by_what_runs_on_these(of_each_cpu: list[Any]) -> None:
+    cpu = MachineCpu(time.process_time)
+    of_each_cpu[1] = of_each_cpu[2] = Counters(0, 0, 1, 0, 0, 0)
+    cpu.poll(0.0)
+    of_each_cpu[:] = [Counters(0, 0, 9, 0, 0, 0), *[Counters(8, 0, 1, 0, 2, 0)] * 2, Counters(0, 0, 9, 0, 0, 0)]
+    # Both cores were busy for 10 s, 2 of them stolen; of the other 16 s the trial had 12. Half of the machine idled.
+    assert cpu.poll(12.0) == {
+        "machine_cpu_percent": pytest.approx(100),
+        "steal_percent": pytest.approx(20),
+        "other_cpu_percent": pytest.approx(20),
+    }
+
+
+def test_work_on_cores_that_a_process_may_not_use_is_none_of_its_machine(of_each_cpu: list[Any]) -> None:
+    cpu = MachineCpu(time.process_time)
+    of_each_cpu[:] = [Counters(10, 0, 0, 0, 0, 0), *[Counters(1, 0, 9, 0, 0, 0)] * 2, Counters(10, 0, 0, 0, 0, 0)]
+    assert cpu.poll(0.0)["machine_cpu_percent"] == pytest.approx(10)
+
+
+def test_cores_of_a_list_that_lacks_some_are_not_told_apart(of_each_cpu: list[Any]) -> None:
+    """The list has no place for a CPU that is off, so that the second of it may be the third of the machine."""
+    del of_each_cpu[0]
+    cpu = MachineCpu(time.process_time)
+    assert cpu.poll(0.0) == {}, "the times of the whole machine, which stand still here"
+
+
+def test_a_core_that_is_gone_leaves_a_reason(of_each_cpu: list[Any]) -> None:
+    cpu = MachineCpu(time.process_time)
+    del of_each_cpu[2:]
+    assert set(cpu.poll(0.0).values()) == {"the system's CPU times cannot be read"}
+
+
 @pytest.mark.parametrize("error", [PermissionError(), RuntimeError("no /proc"), psutil.Error()])
 def test_cpu_times_that_cannot_be_read_are_a_reason_for_every_metric(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def refuse() -> None:
+    def refuse(percpu: bool = False) -> None:
         raise error
 
     monkeypatch.setattr(psutil, "cpu_times", refuse)
