@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
+
 from pipeline_bench import user_code
 from pipeline_bench.system.processes import queued_s
 from pipeline_bench.tfdata.describe import nbytes
@@ -39,8 +41,6 @@ _SLICES = 3
 _WINDOW_NS = 4e6
 """About how long a window takes, so that a slice ends near the time that it was given."""
 _WINDOW_MOST = 4096
-_STEAL = 8
-"""The column of the first line of /proc/stat, after its name: user, nice, system, idle, iowait, irq, softirq, steal."""
 _BEYOND_CACHES_BYTES, _BEYOND_CACHES_MOST = 2**28, 16
 """Batches of so much together do not stay in the caches of a CPU; no more than a short trial's warm-up can make."""
 
@@ -208,7 +208,7 @@ def rate(take: Callable[[], object], seconds: float, window: int = 1) -> Rate:
         window: how many elements are in what is taken.
     """
     calls = 0
-    start_queued_s = _queued_s()  # reads a file a thread, and is no part of what is timed
+    before = _CoreTimes.now()  # reads a file a thread, and is no part of what is timed
     start_ns, start_cpu_s = time.perf_counter_ns(), _cpu_s()
     end_ns = start_ns + seconds * 1e9
     while not calls or time.perf_counter_ns() < end_ns:
@@ -221,7 +221,7 @@ def rate(take: Callable[[], object], seconds: float, window: int = 1) -> Rate:
         calls += 1
     count = calls * window
     elapsed_ns, cpu_s = time.perf_counter_ns() - start_ns, _cpu_s() - start_cpu_s
-    queued_s = max(0.0, _queued_s() - start_queued_s)  # a thread that has ended takes its figure along
+    queued_s = _queued_s(before, _CoreTimes.now(), cpu_s)
     return Rate(elapsed_ns / count, cpu_s * 1e9 / count, queued_s * 1e9 / count)
 
 
@@ -261,16 +261,38 @@ def _cpu_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _queued_s() -> float:
+class _CoreTimes(NamedTuple):
+    """Seconds until now: of this process's threads without a core, and the whole machine's."""
+
+    queued_s: float
+    busy_s: float
+    stolen_s: float
+    """What the hypervisor gave to others; 0 where the system does not count it."""
+
+    @classmethod
+    def now(cls) -> _CoreTimes:
+        """Return them; 0 for what cannot be read."""
+        own_s = sum(queued_s(os.getpid(), int(each.name)) for each in Path("/proc/self/task").glob("*"))
+        with contextlib.suppress(psutil.Error, OSError, RuntimeError):
+            times = psutil.cpu_times()
+            return cls(own_s, times.user + times.nice + times.system, getattr(times, "steal", 0.0))
+        return cls(own_s, 0.0, 0.0)
+
+
+def _queued_s(before: _CoreTimes, after: _CoreTimes, cpu_s: float) -> float:
     """Return how many seconds threads of this process could have run and had no core; 0 where that is not known.
 
-    Other processes had it, which the kernel counts for each thread, or the hypervisor, which it counts for the whole
-    machine (``steal`` of /proc/stat).
+    Other processes had it, which the kernel counts for each thread, or the hypervisor, which it counts for the machine:
+    it takes from all that runs alike, and so from this process in proportion to what it computed.
+
+    Args:
+        before: at the begin.
+        after: at the end.
+        cpu_s: what this process computed meanwhile.
     """
-    stolen_s = 0.0
-    with contextlib.suppress(OSError, IndexError, ValueError), Path("/proc/stat").open(encoding="ascii") as stat:
-        stolen_s = int(stat.readline().split()[_STEAL]) / os.sysconf("SC_CLK_TCK")
-    return sum(queued_s(os.getpid(), int(each.name)) for each in Path("/proc/self/task").glob("*")) + stolen_s
+    own_s = max(0.0, after.queued_s - before.queued_s)  # a thread that has ended takes its figure along
+    busy_s = max(after.busy_s - before.busy_s, cpu_s)  # the machine's moves in ticks
+    return own_s + (max(0.0, after.stolen_s - before.stolen_s) * cpu_s / busy_s if busy_s else 0.0)
 
 
 class Pass(NamedTuple):

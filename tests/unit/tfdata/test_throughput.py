@@ -1,0 +1,47 @@
+"""What is measured beside the wall time while elements are taken."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import psutil
+import pytest
+
+from pipeline_bench.tfdata import throughput
+
+Times = namedtuple("Times", "user nice system idle steal")
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "queued_s"),
+    [(0.0, 0.0), (20.0, 5.0), (40.0, 10.0), (60.0, 10.0)],
+    ids=["waits", "half of what ran", "all of it", "all of it, which the machine counted late"],
+)
+def test_a_hypervisor_takes_from_a_process_in_proportion_to_what_it_computed(
+    monkeypatch: pytest.MonkeyPatch, cpu_s: float, queued_s: float
+) -> None:
+    machine = iter([Times(0.0, 0.0, 0.0, 0.0, 0.0), Times(30.0, 2.0, 8.0, 50.0, 10.0)])
+    own = iter([0.0, cpu_s])
+    monkeypatch.setattr(psutil, "cpu_times", lambda: next(machine))
+    monkeypatch.setattr(throughput, "queued_s", lambda *_: 0.0)
+    monkeypatch.setattr(throughput, "_cpu_s", lambda: next(own))
+    found = throughput.rate(lambda: None, seconds=0.0)
+    assert found.queued_ns == pytest.approx(queued_s * 1e9)
+
+
+def test_where_the_machine_counts_nothing_its_threads_still_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise RuntimeError("no /proc/stat")
+
+    queued = iter([1.0, 3.0])
+    monkeypatch.setattr(psutil, "cpu_times", refuse)
+    monkeypatch.setattr(throughput, "Path", lambda _: _Tasks())
+    monkeypatch.setattr(throughput, "queued_s", lambda *_: next(queued))
+    assert throughput.rate(lambda: None, seconds=0.0).queued_ns == pytest.approx(2e9)
+
+
+class _Tasks:
+    name = "1"
+
+    def glob(self, _: str) -> list[_Tasks]:
+        return [self]
