@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
-from pipeline_bench.script import training_data
+from pipeline_bench.script import training_calls, training_data
 from pipeline_bench.script.training_data import CapturedTraining, Does
 from pipeline_bench.script.training_loops import DatasetLoop, Loops
 from pipeline_bench.system import main_thread
@@ -39,39 +39,7 @@ from pipeline_bench.user_code.thread_state import ThreadState
 _RUN_HINT = "`pipeline-bench run -- python {script}` says how long each of its trainings waits for its input"
 _TRAINING_PROCESS_S = 2.0
 """CPU time that an import of TensorFlow alone takes: who starts processes that took less has none of them train."""
-_TRAINS = frozenset({"fit", "train_on_batch", "GradientTape", "minimize", "stateless_apply"})
-"""What a script calls that trains; a loop before that only prepares something.
-
-`apply_gradients` is none: beside a tape it needs no word, and that of Flax is compiled by JAX, where no call shows.
-"""
-
 _METHODS: dict[Does, str] = {"train": "fit", "test": "evaluate", "predict": "predict"}
-
-
-_OF_KERAS = frozenset({"epochs", "steps_per_epoch", "validation_data", "validation_split", "callbacks"})
-"""Arguments that tell a model's `fit` from one that computes statistics, such as scikit-learn's."""
-
-
-def fit_lines(tree: ast.AST) -> tuple[int, ...]:
-    """Return the lines in which a script's own text calls a Keras model's `fit`."""
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    of_keras = (call for call in calls if any(each.arg in _OF_KERAS for each in call.keywords))
-    return tuple(sorted({call.lineno for call in of_keras if getattr(call.func, "attr", "") == "fit"}))
-
-
-def trains(tree: ast.AST) -> bool:
-    """Return whether a script calls what trains, as far as its own text says."""
-    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return any(isinstance(called, ast.Attribute) and called.attr in _TRAINS for called in calls)
-
-
-@functools.cache
-def _trains_in(file: str) -> bool:
-    """Return whether a file of the user's calls what trains, as far as its own text says."""
-    try:
-        return trains(ast.parse(Path(file).read_bytes()))
-    except (OSError, SyntaxError, ValueError):
-        return False
 
 
 def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) -> CapturedTraining:
@@ -92,7 +60,7 @@ def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) 
     if not file.is_file():
         raise UserCodeError(f"there is no file {file}", "was it moved, or has the working folder changed?")
     tree = ast.parse(file.read_bytes(), filename=str(file))
-    watch = _Watch(target, trains(tree))
+    watch = _Watch(target, training_calls.trains(tree))
     name_a_function = f"name the function that makes the dataset: {target.module or file}:FUNCTION"
     with watch.watching():
         main_thread.run(lambda: watch.run(lambda: _execute(file, tree, target.arguments or (), spec)))
@@ -114,7 +82,7 @@ def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) 
         raise found
     here, line = found.line.rpartition(":")[::2]
     if found.epochs is not None and here == file.name:
-        lines = fit_lines(tree)
+        lines = training_calls.fit_lines(tree)
         return replace(found, later_fits=tuple(each for each in lines if each > int(line)))
     return found
 
@@ -163,19 +131,19 @@ class _Watch:
 
         Args:
             script: that is run.
-            trains: whether the script's text calls what trains: a loop without that then prepares something.
+            trains: whether the script's own text calls what trains.
         """
         self._outcomes: queue.SimpleQueue[CapturedTraining | BaseException | None] = queue.SimpleQueue()
         """What was found, or what the script raised; None at its end. The first one counts."""
         self._state: ThreadState | None = None
         self._process, self._reached_in_fork = os.getpid(), mmap.mmap(-1, 1)
         self._noted: CapturedTraining | None = None
-        """A loop that may be the training; it is where no other was reached."""
+        """A loop that may be the training, or else another use of a model; it is where no other was reached."""
         self.loops = Loops(
             self._reach_loop,
             self._note_loop,
             self._reach_bare,
-            lambda file: trains or _trains_in(file),
+            lambda file: training_calls.trains_in(file) or self._trains_elsewhere(),
             script.of_loop,
         )
         self._script, self._meant, self._trains = script.text, script.training, trains
@@ -275,8 +243,20 @@ class _Watch:
             self._reach(_of_loop(loop, loop.step))
 
     def _note_loop(self, loop: DatasetLoop) -> None:
-        if self._noted is None and self._is_meant(loop.line):
+        if (self._noted is None or self._noted.does != "train") and self._is_meant(loop.line):
             self._noted = _of_loop(loop, loop.step)
+
+    def _note_use(self, given: dict[str, Any], does: Does) -> None:
+        if self._noted is None and self._meant is None:
+            found = self._of_keras(given, does)
+            # That call uses a generator up.
+            if isinstance(found, CapturedTraining) and training_data.kind(found.data) != "generator":
+                self._noted = found
+
+    def _trains_elsewhere(self) -> bool:
+        """Return whether what trains nothing yet only prepares something: the script, or what it imports, trains."""
+        self._trains = self._trains or training_calls.trains_in_imported()
+        return self._trains
 
     def _reach_bare(self, line: str, by_session: bool = False) -> None:
         if not self._is_meant(line):
@@ -304,7 +284,8 @@ class _Watch:
                 if self.loops.is_paused and (does != "train" or self._meant is None):
                     return plain(*arguments, **named)
                 # An untrained model may be looked at before it is trained.
-                if does != "train" and self._trains:
+                if does != "train" and self._trains_elsewhere():
+                    self._note_use(dict(signature.bind(*arguments, **named).arguments), does)
                     with self.loops.paused():
                         return plain(*arguments, **named)
                 if not self._is_meant(user_code.line(), self._calls if does == "train" else None):

@@ -42,7 +42,7 @@ class DatasetLoop:
     trains: bool = False
     """Whether something that trains was run since its first element."""
     needs_training: bool = False
-    """Whether to ignore the loop until something in it trains: its file also trains elsewhere, so that this may be a
+    """Whether to ignore the loop until something in it trains: the script also trains elsewhere, so that this may be a
     validation."""
     within: SourceLoop | None = None
     """The innermost loop of the script's that begins it again and again."""
@@ -76,8 +76,8 @@ class Loops:
             note: called with a loop that may be the training.
             bare: called with the line of what trains again and again without a loop over a dataset, and whether it does
                 so by `Session.run`; returns as `reach` does.
-            needs_training: whether of the loops in a file only one counts in which something trains; else one of three
-                elements does.
+            needs_training: whether of the loops in a file only one counts in which something trains, for the script
+                trains somewhere; else one of three elements does.
             which: of the iterators that a training takes from at once, the place of the one that is meant; None for the
                 one that was waited for longest.
         """

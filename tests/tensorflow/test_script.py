@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import subprocess
@@ -10,8 +9,6 @@ import sys
 from typing import Any
 
 import pytest
-
-from pipeline_bench.script import capture
 
 HEAD = """
 import os, sys; sys.path.append("site-packages"); os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -123,6 +120,18 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "for epoch in range(2):\n    for i, (x, y) in enumerate(data):\n"
         "        with tf.GradientTape(): pass\n        if i > 20: break",
         [10, False, 8, False],
+    ),
+    "prepares_for_a_module": (
+        "import loop_beside\nlabels = np.concatenate([y for x, y in data])\nloop_beside.train(data.take(5))",
+        [5, False, 5],
+    ),
+    "evaluates_before_a_module_trains": (
+        "import loop_beside\nmodel.evaluate(data.take(4), verbose=0)\nloop_beside.train(data)",
+        [10, False, 5],
+    ),
+    "evaluates_only": (
+        "import loop_beside\nmodel.evaluate(data.take(4), verbose=0)\nmodel.evaluate(data, verbose=0)",
+        [4, True, 8],
     ),
     "prepares": ("for x, y in data: x.numpy()\nmodel.fit(data.take(2))", [2, True, 8]),
     "neighbour": ("from beside import train\ntrain(model, data)", [10, True, 2, 1, False]),
@@ -519,6 +528,10 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "import tensorflow as tf\nweight = tf.Variable(1.0)\ndef epoch(data, trains):\n    for x, y in data:\n"
         "        if trains:\n            with tf.GradientTape(): weight.assign(tf.reduce_sum(x))\n"
     )
+    (folder / "loop_beside.py").write_text(
+        "import tensorflow as tf\n\ndef train(data):\n    for epoch in range(2):\n        for x, y in data:\n"
+        "            with tf.GradientTape(): pass\n"
+    )
     (folder / "beside.py").write_text("def train(model, data):\n    model.fit(data)\n")
     variables = {**os.environ, "TMPDIR": str(folder)}  # the forks end without removing AutoGraph's files
     command = [sys.executable, "-c", RUN, *names]
@@ -538,13 +551,3 @@ def test_what_a_script_was_about_to_train_on_is_found(found: dict[str, Any], nam
         assert expected in found[name]
     else:
         assert found[name] == expected
-
-
-def test_the_fits_of_a_script_are_those_of_models() -> None:
-    text = "scaler.fit(x)\nmodel.fit(\n    x, epochs=3)\nif again:\n    build().fit(x, callbacks=[])\nfit(x, epochs=2)"
-    assert capture.fit_lines(ast.parse(text)) == (2, 5)
-
-
-def test_a_training_is_seen_in_the_text_of_a_script() -> None:
-    for text, expected in (("model.fit(data)", True), ("fit(data)", False), ("# model.fit(data)", False)):
-        assert capture.trains(ast.parse(text)) is expected

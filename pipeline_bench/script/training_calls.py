@@ -1,0 +1,67 @@
+"""Whether code of the user's calls what trains, as far as its text says."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+from pipeline_bench import user_code
+
+_TRAINS = frozenset({"train_on_batch", "GradientTape", "minimize", "stateless_apply"})
+"""What trains, whatever it is given.
+
+`apply_gradients` is none: beside a tape it needs no word, and that of Flax is compiled by JAX, where no call shows.
+"""
+_OF_KERAS = frozenset({"epochs", "steps_per_epoch", "validation_data", "validation_split", "callbacks"})
+"""Arguments that tell a model's `fit`, and a tuner's `search`, from other methods of that name."""
+
+
+def fit_lines(tree: ast.AST) -> tuple[int, ...]:
+    """Return the lines in which a script's own text calls a Keras model's `fit`."""
+    return tuple(sorted({call.lineno for call in _calls(tree) if _called(call) == "fit" and _is_of_keras(call)}))
+
+
+def trains(tree: ast.AST) -> bool:
+    """Return whether a text calls what trains: a loop before that only prepares something."""
+    return any(map(_trains, _calls(tree)))
+
+
+@functools.cache
+def trains_in(file: str) -> bool:
+    """Return whether a file is the user's and calls what trains."""
+    if user_code.origin(file) != "user":
+        return False
+    try:
+        return trains(ast.parse(Path(file).read_bytes()))
+    except (OSError, SyntaxError, ValueError):
+        return False
+
+
+def trains_in_imported() -> bool:
+    """Return whether a module of the user's that is imported by now calls what trains."""
+    modules = (module for module in list(sys.modules.values()) if isinstance(module, ModuleType))
+    # Asked otherwise, a module that loads late would load.
+    files = (object.__getattribute__(module, "__dict__").get("__file__") for module in modules)
+    return any(trains_in(file) for file in files if isinstance(file, str))
+
+
+def _calls(tree: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def _called(call: ast.Call) -> str:
+    """Return the name of the method that is called; empty for a function."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def _is_of_keras(call: ast.Call) -> bool:
+    return any(each.arg in _OF_KERAS for each in call.keywords)
+
+
+def _trains(call: ast.Call) -> bool:
+    name = _called(call)
+    return name in _TRAINS or name == "fit" or (name == "search" and _is_of_keras(call))

@@ -1,0 +1,41 @@
+"""What trains is seen in the text of a script, and of the modules that it imports."""
+
+from __future__ import annotations
+
+import ast
+import math
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from pipeline_bench.script import training_calls
+
+
+def test_the_fits_of_a_script_are_those_of_models() -> None:
+    text = "scaler.fit(x)\nmodel.fit(\n    x, epochs=3)\nif again:\n    build().fit(x, callbacks=[])\nfit(x, epochs=2)"
+    assert training_calls.fit_lines(ast.parse(text)) == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("model.fit(data)", True),
+        ("fit(data)", False),
+        ("# model.fit(data)", False),
+        ("tuner.search(data, epochs=3)", True),
+        ("re.search('a', text)", False),
+    ],
+)
+def test_a_training_is_seen_in_the_text_of_a_script(text: str, expected: bool) -> None:
+    assert training_calls.trains(ast.parse(text)) is expected
+
+
+def test_a_training_is_seen_in_an_imported_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules: dict[str, ModuleType] = {"math": math}
+    monkeypatch.setattr(training_calls, "sys", SimpleNamespace(modules=modules))
+    for name, text, expected in (("shows", "plot(data)", False), ("trainer", "model.fit(data)", True)):
+        modules[name] = ModuleType(name)
+        modules[name].__file__ = str(tmp_path / f"{name}.py")
+        (tmp_path / f"{name}.py").write_text(text)
+        assert training_calls.trains_in_imported() is expected
