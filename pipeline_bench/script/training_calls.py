@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Set
 from pathlib import Path
 from types import ModuleType
 
@@ -18,6 +19,8 @@ _TRAINS = frozenset({"train_on_batch", "GradientTape", "minimize", "stateless_ap
 """
 _OF_KERAS = frozenset({"epochs", "steps_per_epoch", "validation_data", "validation_split", "callbacks"})
 """Arguments that tell a model's `fit`, and a tuner's `search`, from other methods of that name."""
+_OTHERS = ("lightgbm", "scipy", "sklearn", "xgboost")
+"""Libraries whose `fit` and `minimize` take no batches, as that of a scaler."""
 
 
 def fit_lines(tree: ast.AST) -> tuple[int, ...]:
@@ -27,7 +30,8 @@ def fit_lines(tree: ast.AST) -> tuple[int, ...]:
 
 def trains(tree: ast.AST) -> bool:
     """Return whether a text calls what trains: a loop before that only prepares something."""
-    return any(map(_trains, _calls(tree)))
+    others = _of_others(tree)
+    return any(_trains(call) and (_is_of_keras(call) or not _comes_from(call.func, others)) for call in _calls(tree))
 
 
 @functools.cache
@@ -65,3 +69,34 @@ def _is_of_keras(call: ast.Call) -> bool:
 def _trains(call: ast.Call) -> bool:
     name = _called(call)
     return name in _TRAINS or name == "fit" or (name == "search" and _is_of_keras(call))
+
+
+def _of_others(tree: ast.AST) -> frozenset[str]:
+    """Return the names, also of attributes as `self.scaler`, that hold only what other libraries are or have made."""
+    nodes = [*ast.walk(tree)]
+    plain = [(each, each.name) for node in nodes if isinstance(node, ast.Import) for each in node.names]
+    parts = [(each, node.module or "") for node in nodes if isinstance(node, ast.ImportFrom) for each in node.names]
+    bound = ((each.asname or each.name.partition(".")[0], origin.partition(".")[0]) for each, origin in plain + parts)
+    imported = frozenset(name for name, package in bound if package in _OTHERS)
+    stored = (each for each in nodes if isinstance(each, ast.Name | ast.Attribute) and isinstance(each.ctx, ast.Store))
+    times = Counter(map(_dotted, stored)) + Counter(each.arg for each in nodes if isinstance(each, ast.arg))
+    assigned = (each for each in nodes if isinstance(each, ast.Assign) and _comes_from(each.value, imported))
+    made = Counter(_dotted(target) for each in assigned for target in each.targets)
+    return imported.union(name for name in made if name and made[name] == times[name])
+
+
+def _comes_from(node: ast.AST, names: Set[str]) -> bool:
+    """Return whether an expression is one of these names, or an attribute of one, or what a call of it gives."""
+    while isinstance(node, ast.Attribute | ast.Call):
+        if _dotted(node) in names:
+            return True
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return _dotted(node) in names
+
+
+def _dotted(node: ast.AST) -> str:
+    """Return a name, or an attribute of one, as it is written; empty for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    owner = _dotted(node.value) if isinstance(node, ast.Attribute) else ""
+    return f"{owner}.{node.attr}" if isinstance(node, ast.Attribute) and owner else ""

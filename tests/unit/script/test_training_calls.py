@@ -31,6 +31,26 @@ def test_a_training_is_seen_in_the_text_of_a_script(text: str, expected: bool) -
     assert training_calls.trains(ast.parse(text)) is expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("from sklearn.preprocessing import StandardScaler\nStandardScaler().fit(x)", False),
+        ("from sklearn import preprocessing\nlabels = preprocessing.LabelEncoder().fit(y)\nlabels.fit(z)", False),
+        (
+            "import sklearn.svm as svm\nclass A:\n    def a(self): self.b = svm.SVC()\n    def c(self): self.b.fit(x)",
+            False,
+        ),
+        ("import scipy.optimize\nscipy.optimize.minimize(cost, start)", False),
+        ("from sklearn.svm import SVC\nmodel = SVC()\nmodel.fit(x)\nmodel = build()\nmodel.fit(data)", True),
+        ("from sklearn.svm import SVC\nmodel = SVC()\ndef train(model): model.fit(data)", True),
+        ("from sklearn.svm import SVC\nSVC().fit(x)\nmodel.fit(data)", True),
+        ("optimizer.minimize(cost, variables)", True),
+    ],
+)
+def test_what_other_libraries_fit_is_no_training(text: str, expected: bool) -> None:
+    assert training_calls.trains(ast.parse(text)) is expected
+
+
 def test_a_training_is_seen_in_an_imported_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     modules: dict[str, ModuleType] = {"math": math}
     monkeypatch.setattr(training_calls, "sys", SimpleNamespace(modules=modules))
