@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
@@ -40,20 +41,22 @@ def training(workers: Sequence[WorkerFigures]) -> HostsVerdict | None:
 
     All step alike. Who comes last to the collective is there for the shortest time, which is what the collective costs
     by itself; what the others are there for longer they wait for that one, and for those that come little before it.
+    Most may come late: the delay is what those wait that come first, unless they are so few that they are what differs.
     """
     steps_ms = [each.step_ms for each in workers if each.step_ms]
     known = all(each.collective_ms is not None for each in workers)
     if not known or not steps_ms or len(workers) < 2:  # noqa: PLR2004 - one has nobody to wait for
         return None
-    last, *others = sorted(workers, key=_at_collective_ms)
-    step_ms = median(steps_ms)
+    ordered = sorted(workers, key=_at_collective_ms)
+    last, step_ms = ordered[0], median(steps_ms)
     soonest_ms = _at_collective_ms(last)
+    first = ordered[-math.ceil(thresholds.FASTER_HOSTS * len(ordered))]
+    half_ms = (_at_collective_ms(first) - soonest_ms) / 2
+    late = [last, *(each for each in ordered[1:] if _at_collective_ms(each) - soonest_ms < half_ms)]
+    others = ordered[len(late) :]
     lost_ms = median(map(_at_collective_ms, others)) - soonest_ms
     if lost_ms < thresholds.STRAGGLER_WAIT * step_ms:
         return None
-    late = [last, *(each for each in others if _at_collective_ms(each) - soonest_ms < lost_ms / 2)]
-    others = others[len(late) - 1 :]
-    lost_ms = median(map(_at_collective_ms, others)) - soonest_ms
     it = "it" if len(late) == 1 else "them"
     lost = (
         f"at the collective the others wait {lost_ms:.1f} ms for {it}, {units.share(lost_ms / step_ms)} of their step"

@@ -166,6 +166,20 @@ def test_whom_the_workers_wait_for_is_told_by_the_collective_and_why_by_the_inpu
     assert words in found.text
 
 
+@pytest.mark.parametrize(("late", "size"), [(3, 4), (5, 8), (6, 8)])
+@pytest.mark.parametrize(("wait_ms", "kind"), [(31.0, "slow-input"), (1.0, "slow-model")])
+def test_most_workers_are_named_where_most_are_late(late: int, size: int, wait_ms: float, kind: str) -> None:
+    parts = [worker(rank, wait_ms, 5.0 + 0.1 * rank) for rank in range(late)]
+    found = training([*parts, *(worker(rank, 1.0, 35.0) for rank in range(late, size))])
+    assert found is not None
+    assert (found.kind, found.named) == (kind, tuple(range(late)))
+    assert "at the collective the others wait 30.0 ms for them, 60 % of their step" in found.text
+
+
+def test_one_of_many_workers_that_comes_early_is_what_differs() -> None:
+    assert training([worker(0, 1.0, 35.0), *(worker(rank, 31.0, 5.0) for rank in range(1, 8))]) is None
+
+
 def test_nobody_is_named_where_all_come_together_or_a_part_is_not_known() -> None:
     alike = [worker(0, 20.0, 6.0), worker(1, 21.0, 5.0)]
     assert training(alike) is None
