@@ -15,7 +15,7 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
@@ -288,15 +288,29 @@ class _Watch:
                     self._note_use(dict(signature.bind(*arguments, **named).arguments), does)
                     with self.loops.paused():
                         return plain(*arguments, **named)
+                given = dict(signature.bind(*arguments, **named).arguments)
+                if does == "train":
+                    self._reach_loop_of(given)
                 if not self._is_meant(user_code.line(), self._calls if does == "train" else None):
                     with self.loops.paused():
                         return plain(*arguments, **named)
-                given = dict(signature.bind(*arguments, **named).arguments)
                 return self._reach(self._of_keras(given, does))
 
             return method
 
         return wrapper
+
+    def _reach_loop_of(self, given: dict[str, Any]) -> None:
+        """Reach the loop under way, if it has `fit` train on each of its batches; not one whose only batch is kept."""
+        loop = self.loops.under_way()
+        if loop is None or next(source_loops.around(body=False), None) not in loop.taken_in:
+            return
+        if (
+            training_data.epochs_of(given, "train") == 1
+            and _takes_batches_of(loop, given)
+            and self._is_meant(loop.line)
+        ):
+            self._reach(_of_loop(loop, given["self"]))
 
     def _of_keras(self, given: dict[str, Any], does: Does) -> CapturedTraining | UserCodeError:
         model, line = given.pop("self"), user_code.line()
@@ -331,12 +345,15 @@ class _Watch:
             if loop is None:
                 self._reach_bare(line)
             elif self._is_meant(loop.line):
-                takes = (given.get("x"), given.get("y"), given.get("sample_weight"))
-                model = given["self"] if training_data.are_batches_of(loop.dataset, takes) else None
-                self._reach(_of_loop(loop, model))
+                self._reach(_of_loop(loop, given["self"] if _takes_batches_of(loop, given) else None))
             return plain(*arguments, **named)
 
         return train_on_batch
+
+
+def _takes_batches_of(loop: DatasetLoop, given: Mapping[str, Any]) -> bool:
+    """Return whether what a model's method was given may be a batch that a loop took."""
+    return training_data.are_batches_of(loop.dataset, [given.get(name) for name in ("x", "y", "sample_weight")])
 
 
 def _of_loop(loop: DatasetLoop, model: Any) -> CapturedTraining:

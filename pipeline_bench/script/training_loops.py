@@ -46,6 +46,8 @@ class DatasetLoop:
     validation."""
     within: SourceLoop | None = None
     """The innermost loop of the script's that begins it again and again."""
+    taken_in: tuple[SourceLoop, ...] = ()
+    """The loops of the script's around what took its first element."""
     never_reads_again: bool = False
     """Whether nothing that one pass kept is read by another."""
     steps: int | None = None
@@ -284,6 +286,8 @@ class Loops:
             if loop is not None:
                 self._last = loop
                 loop.count += 1
+                if loop.count == 1:
+                    loop.taken_in = tuple(source_loops.around(body=False))
                 if loop.count == 1 and loop.within is None:
                     loop.steps = source_loops.rounds()
                 if loop.count >= _LOOP_ELEMENTS:

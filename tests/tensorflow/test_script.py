@@ -277,6 +277,11 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "for x, y in data.take(1): print(x)\nfor x, y in data:\n    model.train_on_batch(x, y)",
         [10, True, 8, None, False],
     ),
+    "fit_on_each_batch": ("for x, y in data:\n    model.fit(x, y, verbose=0)", [10, True, 7]),
+    "fit_on_one_batch_again": (
+        "batches = iter(data)\nx, y = next(batches)\nfor _ in range(2): model.fit(x, y)",
+        ["arrays", True, 9],
+    ),
     "gan": (
         "for x, y in data:\n    model.train_on_batch(np.zeros([8, 5]), np.zeros(8))",
         [10, False, 7],
