@@ -190,6 +190,9 @@ class _Ranks:
         self._group = ray_cluster.placed(library, hosts, scenario)
         self._outbox: list[dict[str, bytes]] = [{} for _ in range(hosts)]
         self._beats: dict[int, int] = {}
+        self._lived_s: dict[int, float] = {}
+        """By rank when a new beat of it came, or its first answer."""
+        self._ending: dict[int, Any] = {}
         self._lost: dict[int, str] = {}
         self._ahead_s: dict[int, float] = {}
         self._wall_s = _wall_clock()
@@ -207,6 +210,7 @@ class _Ranks:
         Without Ray those that go on are lost, and what is known of them is returned.
         """
         going = set(range(len(self._actors)))
+        looked_s = awake_since_s = time.monotonic()
         try:
             asked = {self._ask(number): (number, time.monotonic()) for number in going}
             while asked:
@@ -219,11 +223,15 @@ class _Ranks:
                         asked[self._ask(number)] = (number, time.monotonic())
                     else:
                         going.remove(number)
+                now_s = time.monotonic()
+                if now_s - looked_s > self._silent_s / 2:
+                    awake_since_s = now_s  # this program was stopped: the ranks have had no time to be silent in
+                looked_s = now_s
                 for future, (number, since_s) in list(asked.items()):
-                    if time.monotonic() - since_s > self._limit_s(number):
+                    if (why := self._why_lost(number, since_s, awake_since_s)) is not None:
                         del asked[future]
                         going.remove(number)
-                        self._lose(number, f"its node gave no answer for {units.seconds(self._limit_s(number))}")
+                        self._lose(number, why)
         except BrokenPipeError:  # nobody reads what `notify` says
             raise
         except ray_cluster.faults(self._ray) as error:
@@ -233,8 +241,24 @@ class _Ranks:
             self._end()
         return Ended(self._lost, self._ahead_s)
 
-    def _limit_s(self, number: int) -> float:
-        return self._silent_s if number in self._beats else max(self._silent_s, ray_cluster.PLACED_WITHIN_S)
+    def _why_lost(self, number: int, since_s: float, awake_since_s: float) -> str | None:
+        """Return why a rank is given up; None of one that goes on.
+
+        Its node may answer while its program is stopped: then it is the beat that stays the same.
+
+        Args:
+            number: of the rank.
+            since_s: when it was asked what has not been answered, and had answered all before.
+            awake_since_s: from when on this program has looked without a long break.
+        """
+        is_seen = number in self._beats
+        limit_s = self._silent_s if is_seen else max(self._silent_s, ray_cluster.PLACED_WITHIN_S)
+        if time.monotonic() - max(since_s, awake_since_s) > limit_s:
+            return f"its node gave no answer for {units.seconds(limit_s)}"
+        silent_s = since_s - max(self._lived_s.get(number, since_s), awake_since_s)
+        if silent_s <= (self._silent_s if is_seen else rendezvous.START_S):
+            return None
+        return f"it {'gave no sign of life for' if is_seen else 'did not start within'} {units.seconds(silent_s)}"
 
     def _ask(self, number: int) -> Any:
         files, self._outbox[number] = self._outbox[number], {}
@@ -253,8 +277,9 @@ class _Ranks:
             return False
         # The answer was under way for a while: the one that took least is the nearest.
         self._ahead_s[number] = max(seen.clock_s - self._wall_s(), self._ahead_s.get(number, -math.inf))
+        self._lived_s.setdefault(number, time.monotonic())
         if seen.beat is not None and seen.beat[0] != self._beats.get(number):
-            self._beats[number] = seen.beat[0]
+            self._beats[number], self._lived_s[number] = seen.beat[0], time.monotonic()
             self._send(number, rendezvous.path_of(Path(), number).name, seen.beat[1])
         if seen.session is not None:
             self._keep(number, seen.session)
@@ -281,13 +306,19 @@ class _Ranks:
                 files[name] = content
 
     def _lose(self, number: int, why: str) -> None:
+        """Have the others go on without a rank; it is ended first, or it would disturb them if it was only stopped."""
         self._lost[number] = why
+        with suppress(*ray_cluster.faults(self._ray)):
+            self._ending[number] = self._actors[number].end.remote()
         self._notify(f"rank {number} is lost: {why}")
         self._send(number, rendezvous.gone_path(Path(), number).name, why.encode())
 
     def _end(self) -> None:
         with interrupts.deferred(), suppress(*ray_cluster.faults(self._ray)):
-            ending = [actor.end.remote() for actor in self._actors]
+            for number, actor in enumerate(self._actors):
+                if number not in self._ending:
+                    self._ending[number] = actor.end.remote()
+            ending = list(self._ending.values())
             self._ray.wait(ending, num_returns=len(ending), timeout=_ENDED_WITHIN_S)
         with suppress(*ray_cluster.faults(self._ray)):
             for actor in self._actors:

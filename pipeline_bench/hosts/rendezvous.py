@@ -182,6 +182,8 @@ class Meeting:
         if (why := self._said_of(rank)) is not None:
             self._gone[rank] = f"is lost: {why}"
             return
+        if self._rank.launcher == "ray":  # who carries the files says who is gone; while that is stopped, none is new
+            return
         try:
             silent_s = self._path(self._rank.number).stat().st_mtime - self._path(rank).stat().st_mtime
             gone, why = silent_s > self._gone_s, "it gave no sign of life for"

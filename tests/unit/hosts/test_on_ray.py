@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import sys
 import time
+from collections.abc import Iterator
+from itertools import count, repeat
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from pipeline_bench.errors import SessionError, UsageError
-from pipeline_bench.hosts import on_ray, ray_cluster
+from pipeline_bench.hosts import on_ray, ray_cluster, rendezvous
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 
@@ -47,7 +49,8 @@ def test_a_rank_that_ends_early_is_lost_and_all_others_hear_why(code: int, ended
     run = on_ray._Ranks.__new__(on_ray._Ranks)
     run._ray = SimpleNamespace(get=lambda seen: seen, exceptions=SimpleNamespace(RayError=ConnectionError))
     run._beats, run._ahead_s, run._lost, run._outbox, run._notify = {}, {}, {}, [{}, {}, {}], told.append
-    run._wall_s = on_ray._wall_clock()
+    run._wall_s, run._lived_s, run._ending = on_ray._wall_clock(), {}, {}
+    run._actors = [actor(object()) for _ in range(3)]
     assert not run._take(1, on_ray.Seen(None, None, "", code, 0.0, ended_early))
     assert told == [f"rank 1 is lost: {why}"]
     assert run._outbox == [{"rank-001.gone": why.encode()}, {}, {"rank-001.gone": why.encode()}]
@@ -56,7 +59,7 @@ def test_a_rank_that_ends_early_is_lost_and_all_others_hear_why(code: int, ended
 def test_a_clock_that_is_set_back_leaves_no_rank_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     run = on_ray._Ranks.__new__(on_ray._Ranks)
     run._ray = SimpleNamespace(get=lambda seen: seen, exceptions=SimpleNamespace(RayError=ConnectionError))
-    run._beats, run._ahead_s, run._wall_s = {}, {}, on_ray._wall_clock()
+    run._beats, run._ahead_s, run._wall_s, run._lived_s = {}, {}, on_ray._wall_clock(), {}
     seen = on_ray.Seen(None, None, "", None, run._wall_s())
     monkeypatch.setattr(time, "time", lambda: 0.0)
     assert run._take(1, seen)
@@ -158,6 +161,7 @@ def test_what_was_known_of_the_ranks_is_there_when_ray_goes_away(error: Exceptio
     library = GoesAway(error)
     run._ray, run._group, run._silent_s, run._notify = library, None, 20.0, told.append
     run._beats, run._ahead_s, run._lost, run._outbox, run._wall_s = {}, {}, {}, [{}, {}], on_ray._wall_clock()
+    run._lived_s, run._ending = {}, {}
     run._actors = [actor(library.ended), actor(object())]
     found = run.follow()
     assert found.lost == {1: f"{type(error).__name__}: {error}"}
@@ -173,6 +177,82 @@ def actor(answer: object) -> Any:
 
     remote = SimpleNamespace
     return SimpleNamespace(exchange=remote(remote=lambda _: answer), end=remote(remote=end))
+
+
+class Node:
+    """A rank's node that answers at once; the rank ends with its beats, and when it hears that another is gone."""
+
+    def __init__(self, number: int, beats: Iterator[int], others: dict[int, Node]) -> None:
+        self._number, self._beats, self._others = number, beats, others
+        self.is_running, self.gone, self.ran_beside = True, False, False
+        self.exchange, self.end = SimpleNamespace(remote=self._exchange), SimpleNamespace(remote=self._end)
+        others[number] = self
+
+    def _exchange(self, files: dict[str, bytes]) -> on_ray.Seen:
+        if self.gone or any(name.endswith(".gone") for name in files):
+            self.gone, self.is_running = True, False
+            self.ran_beside = any(node.is_running for node in self._others.values())
+        beat = next(self._beats, None)
+        self.is_running &= beat is not None
+        seen = (beat, b"") if beat else None
+        return on_ray.Seen(seen, None, "", None if self.is_running else 0, float(self._number))
+
+    def _end(self) -> None:
+        self.is_running = False
+
+
+class Answers:
+    """A library that has every answer at once, but is slow at one of its looks."""
+
+    exceptions = SimpleNamespace(RayError=RayError)
+    util = SimpleNamespace(remove_placement_group=lambda _: None)
+
+    def __init__(self, stops_at: int = -1, stops_s: float = 0.0) -> None:
+        self._look, self._stops_at, self._stops_s = 0, stops_at, stops_s
+
+    def wait(self, futures: list[Any], **_: object) -> tuple[list[Any], list[Any]]:
+        self._look += 1
+        time.sleep(self._stops_s if self._look == self._stops_at else 0.01)
+        return futures, []
+
+    def get(self, future: Any) -> Any:
+        return future
+
+    def kill(self, _: object) -> None:
+        """Nothing is left to end."""
+
+
+def following(library: Answers, *beats: Iterator[int]) -> tuple[on_ray._Ranks, dict[int, Node]]:
+    """The ranks of a run whose programs beat so, and their nodes."""
+    nodes: dict[int, Node] = {}
+    run = on_ray._Ranks.__new__(on_ray._Ranks)
+    run._ray, run._group, run._silent_s, run._notify = library, None, 0.5, lambda _: None
+    run._beats, run._ahead_s, run._lost, run._outbox = {}, {}, {}, [{} for _ in beats]
+    run._wall_s, run._lived_s, run._ending = on_ray._wall_clock(), {}, {}
+    run._actors = [Node(number, each, nodes) for number, each in enumerate(beats)]
+    return run, nodes
+
+
+@pytest.mark.parametrize(
+    ("beats", "why"), [(repeat(1), "it gave no sign of life for"), (repeat(0), "it did not start within")]
+)
+def test_a_rank_that_is_stopped_on_a_node_that_answers_is_lost_and_ended_before_the_others_go_on(
+    beats: Iterator[int], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rendezvous, "START_S", 0.5)
+    run, nodes = following(Answers(), count(1), beats)
+    found = run.follow()
+    assert list(found.lost) == [1]
+    assert found.lost[1].startswith(why)
+    assert nodes[0].gone
+    assert not nodes[0].ran_beside
+
+
+def test_no_rank_is_lost_because_this_program_was_stopped() -> None:
+    """The answers that wait then are of the time before, and so are their beats."""
+    beats = [1, 1, 1, *range(2, 12)]
+    run, _ = following(Answers(stops_at=3, stops_s=1.0), iter(beats), iter(beats))
+    assert run.follow().lost == {}
 
 
 def test_an_error_beside_a_run_is_not_rays(monkeypatch: pytest.MonkeyPatch) -> None:

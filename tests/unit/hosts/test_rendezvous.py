@@ -195,6 +195,23 @@ def test_a_rank_that_was_stopped_with_all_others_waits_for_them_again(
     assert told == []
 
 
+def test_a_rank_on_ray_is_gone_where_the_process_says_so_that_carries_the_files(tmp_path: Path) -> None:
+    """While that is stopped, no file of the others is new, and each rank would go on by itself."""
+    told: list[str] = []
+    slots = ranks.slots(WANTED, 2)
+    with closing(Meeting(tmp_path, Rank(0, 2, "ray"), slots, told.append, 0.2, 0.3)) as first:
+        other = path_of(tmp_path / FOLDER, 1)
+        other.write_text('[0, 0, ""]')
+        os.utime(other, (time.time() - 60, time.time() - 60))
+        first._awake_since_s -= 60
+        first._note_gone(1)
+        assert not first._gone
+        gone_path(tmp_path / FOLDER, 1).write_text("its node died")
+        first._note_gone(1)
+        assert first._gone == {1: "is lost: its node died"}
+    assert told == []
+
+
 def test_a_folder_of_an_earlier_run_is_refused(tmp_path: Path) -> None:
     """Of that run only the ranks' own folders were removed: the others would be taken to have ended, or to be gone."""
     slots = ranks.slots(WANTED, 2)
