@@ -200,10 +200,11 @@ def _progress(asked: SyntheticDataset) -> Iterator[Callable[[int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from pipeline_bench.system import job_control
+    from pipeline_bench.ui.console import on_terminal
     from pipeline_bench.ui.foreground import ForegroundLive
 
     console = Console(stderr=True)
-    if console.is_terminal and not console.is_dumb_terminal and not job_control.in_background():
+    if on_terminal(console) and not console.is_dumb_terminal and not job_control.in_background():
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         bar = Progress(*columns, console=console)
         task = bar.add_task(f"making {asked.noun}", total=asked.samples)

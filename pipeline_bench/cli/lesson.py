@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_bench.cli.options import lesson_names
-from pipeline_bench.cli.output import wrapped
+from pipeline_bench.cli.output import silence, wrapped
 from pipeline_bench.errors import PipelineBenchError, UsageError
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ def lesson(
     ] = False,
 ) -> None:
     """Learn by measuring: predict what a queue, a thread or a device does, then see it here. 2 minutes each."""
-    from pipeline_bench.cli.running import interruptible
+    from pipeline_bench.cli.running import UNREAD, interruptible
     from pipeline_bench.lessons.engine import find, lessons
+    from pipeline_bench.ui.console import nobody_reads
 
     if listed and name is not None:
         raise UsageError(f"--list shows every lesson: it goes without {name!r}.", "Give the one or the other.")
@@ -47,8 +48,14 @@ def lesson(
         return
     chosen = find(name) if name is not None else None
     waits = not no_input and sys.stdin is not None and sys.stdin.isatty()
-    with interruptible():
-        _play(chosen, waits=waits)
+    try:
+        with interruptible():
+            _play(chosen, waits=waits)
+    except (KeyboardInterrupt, BrokenPipeError):
+        if not nobody_reads(sys.stdout):
+            raise
+        silence()
+        raise typer.Exit(UNREAD) from None
 
 
 def _play(chosen: Lesson | None, *, waits: bool) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
-import select
 import shlex
 import shutil
 import signal
-import stat
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator
@@ -34,6 +32,7 @@ from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts, job_control
 from pipeline_bench.system.files import remove_own, write_atomically
 from pipeline_bench.system.interrupts import Handler
+from pipeline_bench.ui.console import PipedConsole, nobody_reads, on_terminal
 from pipeline_bench.ui.live import LiveView
 from pipeline_bench.ui.plain import PlainView
 
@@ -65,21 +64,22 @@ def run_and_show(
     """
     check_export(shown.json_to)
     # With the session on stdout, everything that is for a reader goes to stderr.
-    console = Console(stderr=shown.json_to == STDOUT, highlight=False)
+    console = PipedConsole(stderr=shown.json_to == STDOUT, highlight=False)
     folder = make_folder(out, scenario.name)
-    if first is not None:
-        console.print(first)
     outcome: Outcome | None = None
     with interruptible():
         try:
             with interrupts.deferred():  # a second signal does not cost the reports either
+                if first is not None:
+                    with suppress(OSError):  # the view sees for itself whether somebody reads
+                        console.print(first)
                 with view(console, folder, shown.live) as observer:
                     try:
                         outcome = run(folder, observer)
                     except KeyboardInterrupt:
                         if any(folder.iterdir()):
                             raise
-                unread = isinstance(observer, UntilUnread) and observer.unread
+                unread = isinstance(observer, _Watched) and observer.unread
                 if unread:
                     output.silence()
                 if outcome is None or (outcome.interrupted and not outcome.measured):
@@ -102,27 +102,24 @@ def run_and_show(
 
 def view(console: Console, folder: Path, live: bool) -> AbstractContextManager[Observer]:
     """Return the live screen on a terminal, plain lines elsewhere, and in the background (``compare &``)."""
-    if live and console.is_terminal and not console.is_dumb_terminal and not job_control.in_background():
-        return LiveView(console)
+    if live and on_terminal(console) and not console.is_dumb_terminal and not job_control.in_background():
+        return _WatchedLive(console)
     return nullcontext(UntilUnread(sys.stderr if console.stderr else sys.stdout, folder))
 
 
-class UntilUnread(PlainView):
-    """Plain lines that end the run, as SIGTERM does, once nobody is left to read them: `| head` has seen enough."""
+class _Watched(Observer):
+    """Ends the run, as SIGTERM does, once nobody is left to read stdout: `| head` has seen enough."""
 
     unread = False
 
     def progress(self, trial: Trial, progress: Progress) -> None:
-        if not self.unread and _nobody_reads(self.stream):
+        if not self.unread and any(map(nobody_reads, self._streams())):
             self._end()
         if not self.unread:
             super().progress(trial, progress)
 
-    def _line(self, text: str) -> None:
-        try:
-            super()._line(text)
-        except BrokenPipeError:
-            self._end()
+    def _streams(self) -> tuple[TextIO, ...]:
+        return (sys.stdout,)  # where the session may go, with the lines on stderr
 
     def _end(self) -> None:
         if not self.unread:
@@ -130,20 +127,21 @@ class UntilUnread(PlainView):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _nobody_reads(stream: TextIO) -> bool:
-    """Return whether the stream is a pipe or a socket whose other end is closed, without writing to it.
+class _WatchedLive(_Watched, LiveView):
+    """The live screen, which may be on stderr."""
 
-    A terminal that is gone is no reason to end: what is to end with it gets a SIGHUP, and what was disowned goes on.
-    """
-    asked = select.poll()
-    try:
-        mode = os.fstat(stream.fileno()).st_mode
-        if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
-            return False
-        asked.register(stream.fileno(), 0)  # errors are reported whatever is asked for
-        return any(event & select.POLLERR for _, event in asked.poll(0))
-    except (OSError, ValueError):  # it is no file at all
-        return False
+
+class UntilUnread(_Watched, PlainView):
+    """Plain lines, which may be on stderr: also without their reader the run ends."""
+
+    def _streams(self) -> tuple[TextIO, ...]:
+        return (self.stream, sys.stdout)
+
+    def _line(self, text: str) -> None:
+        try:
+            super()._line(text)
+        except BrokenPipeError:
+            self._end()
 
 
 def check_export(json_to: str | None) -> None:

@@ -179,6 +179,7 @@ def sessions(
     from rich.console import Console
 
     from pipeline_bench.model.session import REPORTS, kept_sessions
+    from pipeline_bench.ui.console import on_terminal
 
     if folder.is_file():
         raise UsageError(f"{folder} is not a folder.", f"One session is shown by: pipeline-bench report {folder}")
@@ -190,7 +191,7 @@ def sessions(
         console.print(f"No session is kept in {safe(str(folder))}.", markup=False)
         return
     # Of what is there at once only the end would stay on the screen, and that is the oldest.
-    fits = console.is_terminal and not every
+    fits = on_terminal(console) and not every
     most = len(found) if every else max(1, (console.height - _LINES_BELOW) // _BLOCK_LINES) if fits else _SHOWN
     shown = found[:most]
     console.print(_session_table(shown, words=folder == REPORTS, width=console.width if fits else None))
@@ -254,10 +255,11 @@ def top(
     from rich.console import Console
 
     from pipeline_bench.run import jobs
+    from pipeline_bench.ui.console import on_terminal
     from pipeline_bench.ui.jobs import listing
 
     console = Console(highlight=False)
-    if once or not console.is_terminal or console.is_dumb_terminal:
+    if once or not on_terminal(console) or console.is_dumb_terminal:
         for line in listing(*jobs.find_jobs()):
             typer.echo(line)
         return

@@ -5,10 +5,12 @@ At most 80 columns wide, without colour too, and without a reader where none is 
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console
 from rich.markdown import Markdown
@@ -26,11 +28,12 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.child import call
 from pipeline_bench.run.comparison import compare
-from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.system import job_control
 from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.text import NAME, REASON, joined, one_line, units
+from pipeline_bench.ui.console import PipedConsole, nobody_reads, on_terminal
 from pipeline_bench.ui.foreground import ForegroundLive
 
 WIDTH_COLUMNS = 80
@@ -52,8 +55,8 @@ class LeftError(Exception):
 def console() -> Console:
     """Return a console for lessons: as wide as the terminal, but never wider than lines read well."""
     theme = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
-    made = Console(theme=theme, highlight=False)
-    return made if made.width <= WIDTH_COLUMNS else Console(theme=theme, highlight=False, width=WIDTH_COLUMNS)
+    made = PipedConsole(theme=theme, highlight=False)
+    return made if made.width <= WIDTH_COLUMNS else PipedConsole(theme=theme, highlight=False, width=WIDTH_COLUMNS)
 
 
 class Player:
@@ -213,14 +216,25 @@ def _range(part: Ask) -> str:
 @contextmanager
 def _shown_while(console: Console, doing: str) -> Iterator[Observer]:
     """Show that something is going on: a live line on a terminal, else a plain one."""
-    if not console.is_terminal or console.is_dumb_terminal or job_control.in_background():
+    if not on_terminal(console) or console.is_dumb_terminal or job_control.in_background():
         console.print(f"({one_line(doing, NAME)} ...)")
         console.print()
-        yield Observer()
+        yield _UntilUnread(console.file)
         return
     spinner = Spinner("dots", Text(one_line(doing, NAME)), style="status.spinner")
     with ForegroundLive(spinner, console=console, refresh_per_second=_DRAWN_PER_S, transient=True):
         yield _Progress(lambda text: spinner.update(text=Text(one_line(text, NAME))), doing)
+
+
+class _UntilUnread(Observer):
+    """Ends a comparison, as SIGTERM does, once nobody is left to read the lesson."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def progress(self, trial: Trial, progress: Progress) -> None:
+        if nobody_reads(self._stream):
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Progress(Observer):

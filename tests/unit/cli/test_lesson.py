@@ -1,12 +1,15 @@
 """The command `lesson`."""
 
 import io
+import os
+import signal
 import sys
 from typing import Any
 
 import pytest
 
 from pipeline_bench.cli import run
+from pipeline_bench.cli.options import INTERRUPTED
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.lessons import play
 from pipeline_bench.lessons.engine import find, lessons
@@ -134,3 +137,26 @@ def test_a_reader_of_a_lesson_that_fails_is_offered_the_next(
     out = capsys.readouterr().out
     assert "The lesson ends here. no room is left." in out
     assert "Enter goes on with queue_runner" in out
+
+
+@pytest.mark.parametrize("left", [KeyboardInterrupt, BrokenPipeError], ids=["while it measures", "at a line"])
+def test_without_a_reader_a_lesson_ends_as_by_sigpipe(
+    left: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leaves(*_: object) -> None:
+        raise left
+
+    monkeypatch.setattr(play.Player, "play", leaves)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", encoding="utf-8") as unread:
+        monkeypatch.setattr(sys, "stdout", unread)
+        assert run(["lesson", "queue_that_blocks"]) == 128 + signal.SIGPIPE
+
+
+def test_a_lesson_that_is_interrupted_while_it_is_read_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(play.Player, "play", interrupted)
+    assert run(["lesson", "queue_that_blocks"]) == INTERRUPTED

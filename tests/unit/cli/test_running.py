@@ -9,20 +9,23 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from pipeline_bench.cli import run
-from pipeline_bench.cli.options import INTERRUPTED
-from pipeline_bench.cli.running import UntilUnread, interruptible
+from pipeline_bench.cli import output, run
+from pipeline_bench.cli.options import INTERRUPTED, STDOUT, Presentation
+from pipeline_bench.cli.running import TRIAL_FAILED, UNREAD, UntilUnread, interruptible, run_and_show, view
 from pipeline_bench.injection import command_summary
 from pipeline_bench.model.session import load
 from pipeline_bench.model.trial import plan
 from pipeline_bench.run import comparison
 from pipeline_bench.run.comparison import Outcome
-from pipeline_bench.run.observer import Progress
+from pipeline_bench.run.observer import Observer, Progress
+from pipeline_bench.system import interrupts
 from pipeline_bench.system.job_control import SHOW_CURSOR
 from tests.unit import sessions
 
@@ -66,6 +69,54 @@ def test_a_long_trial_says_how_far_it_is_where_somebody_reads() -> None:
         view.progress(trials[0], Progress("train", steps=40, elapsed_s=25, training_s=20))
         stream.close()
         assert read.read().splitlines()[1:] == ["[ 1/12] feed_dict, repeat 1/3: step 40/300, 0:25 so far"]
+
+
+def begun(run: Callable[[Path, Observer], Outcome], out: Path, json_to: str | None = None) -> int:
+    """The exit code of a run that begins with a line, as `compare` without a GPU does."""
+    shown = Presentation(live=True, details=False, open_page=False, json_to=json_to)
+    return run_and_show(run, sessions.normal().scenario, out, shown, first="There is no GPU.")
+
+
+def test_a_full_stdout_does_not_keep_a_comparison_from_measuring(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", output.named(full))
+        assert begun(lambda folder, _: Outcome(sessions.normal(), folder, interrupted=False), tmp_path) == TRIAL_FAILED
+        monkeypatch.undo()
+    (folder,) = tmp_path.iterdir()
+    assert (folder / "report.html").exists()
+
+
+@pytest.mark.parametrize("json_to", [None, STDOUT])
+@pytest.mark.parametrize("environment", [{}, {"FORCE_COLOR": "1", "TERM": "xterm"}], ids=["", "forced colours"])
+def test_a_comparison_whose_reader_has_left_ends_as_by_sigpipe_and_leaves_no_empty_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, json_to: str | None, environment: dict[str, str]
+) -> None:
+    def run(folder: Path, observer: Observer) -> Outcome:
+        trial = plan(sessions.normal().scenario)[0]
+        observer.progress(trial, Progress("train", steps=1, elapsed_s=1, training_s=1))
+        interrupts.check()
+        return Outcome(sessions.normal(), folder, interrupted=False)
+
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", encoding="utf-8") as unread:
+        monkeypatch.setattr(sys, "stdout", unread)
+        assert begun(run, tmp_path, json_to) == UNREAD
+        monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_colours_that_are_forced_put_no_live_screen_into_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with view(Console(file=io.StringIO()), tmp_path, live=True) as shown:
+        assert isinstance(shown, UntilUnread)
 
 
 @pytest.fixture

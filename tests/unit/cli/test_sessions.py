@@ -205,6 +205,7 @@ def test_a_terminal_shows_as_many_as_it_has_room_for(
 ) -> None:
     for name, value in {"COLUMNS": str(width), "LINES": str(height), "FORCE_COLOR": "1", "TERM": "dumb"}.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     long = diagnoses.session(diagnoses.diagnosis().model_copy(update={"stopped": "interrupted"}))
     for day in range(1, 20):
         keep(reports / f"newer-{day}", f"2026-05-{day:02}T00:00:00+00:00", long)
@@ -215,4 +216,13 @@ def test_a_terminal_shows_as_many_as_it_has_room_for(
     assert lines[0].split()[:2] == ["last", "2026-05-19"]
     assert f"{(22 - (height - 3) // 4)} older sessions not shown" in " ".join(lines)
     assert run(["sessions", "--all"]) == 0
+    assert "reports/first" in capsys.readouterr().out
+
+
+def test_a_pipe_lists_as_many_with_colours_as_without(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"LINES": "8", "FORCE_COLOR": "1", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    assert run(["sessions"]) == 0
     assert "reports/first" in capsys.readouterr().out

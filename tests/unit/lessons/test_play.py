@@ -1,16 +1,18 @@
 """The player of lessons: what it shows at 80 columns, what it asks, and how a reader leaves."""
 
 import io
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from pipeline_bench.cli.running import interruptible
 from pipeline_bench.lessons.engine import Ask, Compare, Lesson, Run, Tell, find, lessons
 from pipeline_bench.lessons.play import LeftError, Player, _shown_while, console
 from pipeline_bench.model.trial import plan
-from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.observer import Observer, Progress
 from tests.unit import sessions
 from tests.unit.lessons import results
 
@@ -153,7 +155,28 @@ def test_the_list_says_where_to_begin() -> None:
 
 
 def test_the_live_line_names_the_trial_that_is_running() -> None:
-    screen = Console(file=io.StringIO(), width=80, force_terminal=True, _environ={"TERM": "xterm"})
+    stream = io.StringIO()
+    stream.isatty = lambda: True  # type: ignore[method-assign]
+    screen = Console(file=stream, width=80, force_terminal=True, _environ={"TERM": "xterm"})
     with _shown_while(screen, "training [two] variants") as observer:
         observer.trial_started(plan(sessions.two_layer())[1])
     assert "training [two] variants: round 1, fifo_queue" in text_of(screen)
+
+
+def test_a_pipe_gets_no_live_line_whatever_its_colours() -> None:
+    screen = Console(file=io.StringIO(), width=80, highlight=False, _environ={"FORCE_COLOR": "1", "TERM": "xterm"})
+    with _shown_while(screen, "training two variants") as observer:
+        observer.trial_started(plan(sessions.two_layer())[1])
+    assert text_of(screen) == "(training two variants ...)\n\n"
+
+
+def test_a_comparison_of_a_lesson_ends_once_its_reader_has_left() -> None:
+    reader, writer = os.pipe()
+    with (
+        os.fdopen(writer, "w", encoding="utf-8") as stream,
+        interruptible(),
+        _shown_while(Console(file=stream), "training") as observer,
+    ):
+        os.close(reader)
+        with pytest.raises(KeyboardInterrupt):
+            observer.progress(plan(sessions.two_layer())[0], Progress("train", steps=40, elapsed_s=25, training_s=20))

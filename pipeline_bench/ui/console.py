@@ -1,0 +1,44 @@
+"""A command's console: whether it can be drawn on, and what becomes of a pipe that nobody reads any more."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import stat
+from typing import IO
+
+from rich.console import Console
+
+
+class PipedConsole(Console):
+    """Raises the error of a pipe whose reader has left, as for any other file, where rich would end the program."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise it: what was measured is still to be saved and told.
+
+        Raises:
+            BrokenPipeError: always.
+        """
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def on_terminal(console: Console) -> bool:
+    """Return whether a terminal shows what is printed. rich also says so of a pipe, under ``FORCE_COLOR``."""
+    return console.is_terminal and console.file.isatty()
+
+
+def nobody_reads(stream: IO[str]) -> bool:
+    """Return whether the stream is a pipe or a socket whose other end is closed, without writing to it.
+
+    A terminal that is gone is no reason to end: what is to end with it gets a SIGHUP, and what was disowned goes on.
+    """
+    asked = select.poll()
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+        if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+            return False
+        asked.register(stream.fileno(), 0)  # errors are reported whatever is asked for
+        return any(event & select.POLLERR for _, event in asked.poll(0))
+    except (OSError, ValueError):  # it is no file at all
+        return False
