@@ -39,6 +39,16 @@ _LESS_MEMORY = {
 }
 
 
+_DECODE_THE_CROP = (
+    "crops them. Of JPEG files, tf.io.decode_and_crop_jpeg decodes the crop alone; tf.io.extract_jpeg_shape reads the "
+    "size that a random place is drawn from."
+)
+_DECODE_SMALLER = (
+    "resizes them. If they are much larger than what is made of them, resize the files once, before the training. To "
+    "decode JPEG files at a half or a quarter of their size (tf.io.decode_jpeg with ratio=2 or 4) helps less."
+)
+
+
 class _Idea(NamedTuple):
     stages: tuple[int, ...]
     text: str
@@ -244,7 +254,7 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 f"{named(stage)}, makes a dataset of every window and passes its elements on one by one. Keep the "
                 "series in a tensor and batch the start positions: one tf.gather in a map then makes a whole batch.",
             )
-    yield from _of_crops(inspection)
+    yield from _of_decoding(inspection)
     yield from _of_doubles(inspection)
     yield from _of_lost_caches(inspection)
     yield from _of_whole_arrays(inspection, trunk)
@@ -280,23 +290,20 @@ def _has_costly_line(function: UserFunction | None) -> TypeGuard[UserFunction]:
     )
 
 
-def _of_crops(inspection: Inspection) -> Iterator[_Idea]:
-    """Yield the idea to decode no more of a picture than the crop that is made of it.
+def _of_decoding(inspection: Inspection) -> Iterator[_Idea]:
+    """Yield the idea to decode no more of a picture than is made of it: the crop, or a picture of fewer pixels.
 
-    Source: TensorFlow's documentation of `tf.io.decode_and_crop_jpeg`, which takes much less time than both in a row.
+    Source: TensorFlow's documentation of `tf.io.decode_and_crop_jpeg`, which takes much less time than both in a row,
+    and of the `ratio` of `tf.io.decode_jpeg`: what that spares is the smaller part (docs/diagnose.md has the figures).
     """
     for stage, alike in _each_once(inspection):
         function = stage.function
-        if stage.method != "map" or function is None or not function.crops_decoded:
+        if stage.method != "map" or function is None or not (function.crops_decoded or function.resizes_decoded):
             continue
+        less = _DECODE_THE_CROP if function.crops_decoded else _DECODE_SMALLER
         if function.decoding_share is None or function.decoding_share >= _COSTLY_SHARE:
-            yield _Idea(
-                alike,
-                f"{named(stage)}, decodes whole pictures and then crops them. Of JPEG files, "
-                "tf.io.decode_and_crop_jpeg decodes the crop alone; tf.io.extract_jpeg_shape reads the size that a "
-                "random place is drawn from.",
-                1.0 if function.decoding_share is None else function.decoding_share,
-            )
+            share = 1.0 if function.decoding_share is None else function.decoding_share
+            yield _Idea(alike, f"{named(stage)}, decodes whole pictures and then {less}", share)
 
 
 def _of_doubles(inspection: Inspection) -> Iterator[_Idea]:

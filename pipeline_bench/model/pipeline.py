@@ -106,6 +106,8 @@ class UserFunction(Data):
     """Whether its graph reads files (`tf.io.read_file`); of Python that is not known."""
     crops_decoded: bool = False
     """Whether it decodes whole pictures that may be JPEG files, and then cuts a part out of them."""
+    resizes_decoded: bool = False
+    """Whether it decodes whole pictures that may be JPEG files, at their full size, and then resizes them."""
     decoding_share: float | None = None
     """Of its time, as far as its lines were followed: what those take that decode such pictures."""
     doubles: bool = False

@@ -160,6 +160,7 @@ def function(given: Any, dataset: Any, generator: bool = False) -> UserFunction:
     ops = _ops(dataset)
     stateful = any(_is_stateful(op) for op in ops - _NOT_COUNTED)
     code = getattr(_plain_function(given), "__code__", None)
+    decodes = not ops.isdisjoint(pictures.JPEG_DECODERS)
     return UserFunction(
         name=name(given),
         file=getattr(code, "co_filename", None),
@@ -172,7 +173,8 @@ def function(given: Any, dataset: Any, generator: bool = False) -> UserFunction:
         random=stateful and any(_RANDOM_OPS.search(op) for op in ops),
         parses_examples=not ops.isdisjoint(_PARSING_OPS),
         reads_files="ReadFile" in ops,
-        crops_decoded=not ops.isdisjoint(pictures.JPEG_DECODERS) and any(map(pictures.crops_decoded, _bodies(dataset))),
+        crops_decoded=decodes and any(map(pictures.crops_decoded, _bodies(dataset))),
+        resizes_decoded=decodes and any(map(pictures.resizes_decoded, _bodies(dataset))),
     )
 
 

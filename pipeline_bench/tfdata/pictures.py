@@ -10,6 +10,7 @@ _WHOLE_PICTURE_OPS = frozenset(
     {"AddV2", "Cast", "EnsureShape", "ExpandDims", "Identity", "Maximum", "Minimum", "Mul", "RealDiv", "Sub"}
 )
 """What they give has every pixel of what they are given."""
+_RESIZES = {"ResizeArea", "ResizeBicubic", "ResizeBilinear", "ResizeNearestNeighbor", "ScaleAndTranslate"}
 _PICTURE_AXES_MASK = 0b11
 """The bits of a slice's masks that stand for a picture's height and width."""
 
@@ -22,16 +23,28 @@ def crops_decoded(nodes: Sequence[Any]) -> bool:
     Args:
         nodes: of one graph or of one function of it, each before those that take its outputs.
     """
-    if any(node.op in ("Pad", "PadV2") for node in nodes):
-        return False
+    return not any(node.op in ("Pad", "PadV2") for node in nodes) and any(map(_crops, _taking_decoded(nodes)))
+
+
+def resizes_decoded(nodes: Sequence[Any]) -> bool:
+    """Return whether a picture that may be a JPEG is decoded whole, at its full size, and then resized.
+
+    Args:
+        nodes: as of `crops_decoded`.
+    """
+    return any(node.op in _RESIZES for node in _taking_decoded(nodes))
+
+
+def _taking_decoded(nodes: Sequence[Any]) -> Iterator[Any]:
+    """Yield the nodes that take a decoded picture with every pixel that the file has."""
     whole: set[str] = set()
     for node in nodes:
         of_picture = bool(node.input) and node.input[0].partition(":")[0] in whole
-        if of_picture and _crops(node):
-            return True
-        if node.op in JPEG_DECODERS or (of_picture and node.op in _WHOLE_PICTURE_OPS):
+        if of_picture:
+            yield node
+        is_full_size = node.op == "DecodeImage" or (node.op == "DecodeJpeg" and node.attr["ratio"].i <= 1)
+        if is_full_size or (of_picture and node.op in _WHOLE_PICTURE_OPS):
             whole.add(node.name)
-    return False
 
 
 def _crops(node: Any) -> bool:

@@ -153,6 +153,27 @@ def test_what_crops_the_pictures_that_it_decodes_is_told() -> None:
     assert not crops(whole, lambda picture: tf.image.resize_with_crop_or_pad(picture, 8, 8)), "it may only pad"
 
 
+def test_what_resizes_the_pictures_that_it_decodes_at_full_size_is_told() -> None:
+    import tensorflow as tf
+
+    def resizes(decode: Any, then: Any = lambda picture: tf.image.resize(picture, [8, 8])) -> bool:
+        files = tf.data.Dataset.from_tensors("a file")
+        made = recorded.recipe_of(lambda: files.map(lambda x: then(decode(x))))
+        function = made.stages[-1].function
+        assert function is not None
+        return function.resizes_decoded
+
+    def whole(x: Any) -> Any:
+        return tf.io.decode_jpeg(x, channels=3)
+
+    assert resizes(whole)
+    assert resizes(lambda x: tf.io.decode_image(x, channels=3, expand_animations=False))
+    assert resizes(whole, lambda picture: tf.image.resize(tf.cast(picture, tf.float32) / 255.0, [8, 8], antialias=True))
+    assert not resizes(whole, lambda picture: picture)
+    assert not resizes(lambda x: tf.io.decode_jpeg(x, channels=3, ratio=4)), "it is decoded smaller already"
+    assert not resizes(whole, lambda picture: tf.image.resize(picture[:96, :96], [8, 8])), "a crop has fewer pixels"
+
+
 def test_an_interleave_draws_if_what_it_opens_does() -> None:
     import tensorflow as tf
 

@@ -190,6 +190,27 @@ def test_of_pictures_that_are_cropped_the_crop_alone_is_to_be_decoded() -> None:
     assert "If that took no time" not in crop, "it has the same bound"
 
 
+def test_pictures_that_are_decoded_whole_and_resized_may_be_decoded_smaller() -> None:
+    looked = augmented(random=False)
+    load = looked.stages[1]
+
+    def of_decoding(share: float, **more: bool) -> tuple[str, ...]:
+        assert load.function is not None
+        does = {"resizes_decoded": True, "decoding_share": share, **more}
+        resizes = load.model_copy(update={"function": load.function.model_copy(update=does)})
+        stages = (looked.stages[0], resizes, looked.stages[2])
+        return beyond.ideas(looked.model_copy(update={"stages": stages}), 1, 25.0, 2.0, 1.0)
+
+    (text,) = of_decoding(0.5)
+    assert "map(load), train.py:11, decodes whole pictures and then resizes them" in text
+    assert "resize the files once" in text
+    assert "a step would be at most 1.67×" in text
+    assert of_decoding(0.15) == (), "where other lines take the time, fewer pixels gain next to nothing"
+    (crops,) = of_decoding(0.5, crops_decoded=True)
+    assert "decodes the crop alone" in crops
+    assert "ratio=" not in crops, "what a crop needs of the file is not known"
+
+
 def test_of_a_pydataset_that_draws_the_costly_line_is_to_be_kept_and_the_gain_has_a_bound() -> None:
     def texts(share: float | None, random: bool = True) -> tuple[str, ...]:
         made = function("Batches", python=True, random=random)
