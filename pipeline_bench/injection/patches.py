@@ -188,7 +188,14 @@ def _part_of_step(watched: Watched, is_part: Callable[[Any], bool] = lambda _: T
 
 
 def _patch_datasets(dataset_ops: Any, watched: Watched) -> None:
+    def by_iter(dataset: Any, call: Callable[[], Any]) -> Any:
+        """Return what `make_one_shot_iterator` does: in eager code the same as `iter`, which is watched."""
+        import tensorflow as tf
+
+        return iter(dataset) if tf.executing_eagerly() else call()
+
     _put_around(dataset_ops.DatasetV2, "__iter__", watched.iterator)
+    _put_around(dataset_ops.DatasetV1, "_make_one_shot_iterator", by_iter)
 
 
 def _patch_scan(dataset_autograph: Any, watched: Watched) -> None:

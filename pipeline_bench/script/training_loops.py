@@ -24,7 +24,7 @@ _LOOP_ELEMENTS = 3
 """A loop that takes so many elements trains, or has that many to take; who looks at an example takes one or two."""
 _BARE_STEPS = 50
 """So many steps in a row without any loop over a dataset are a training that takes its batches from elsewhere."""
-_DATA_OPS = "/tensorflow/python/data/ops/"
+_BETWEEN = ("/tensorflow/python/data/ops/", "/tensorflow/python/util/")
 """TensorFlow's own code between a user's loop and the iterator, of `as_numpy_iterator` for one."""
 
 
@@ -107,6 +107,7 @@ class Loops:
 
         places = [
             (dataset_ops.DatasetV2, "__iter__", self._iterate),
+            (dataset_ops.DatasetV1, "_make_one_shot_iterator", _by_iter),
             (input_lib.DistributedDataset, "__iter__", self._iterate),
             (input_lib.DistributedDatasetsFromFunction, "__iter__", self._iterate),
             (iterator_ops.OwnedIterator, "_next_internal", self._take),
@@ -322,6 +323,21 @@ class Loops:
         return loop
 
 
+def _by_iter(plain: Any) -> Any:
+    """Return what stands in the place of `make_one_shot_iterator`: in eager code the same as `iter`, which is watched.
+
+    That of a dataset of TensorFlow 1 asks the dataset that it was made of.
+    """
+
+    @functools.wraps(plain)
+    def make(dataset: Any) -> Any:
+        import tensorflow as tf
+
+        return iter(dataset) if tf.executing_eagerly() else plain(dataset)
+
+    return make
+
+
 def _is_short(dataset: Any) -> bool:
     """Return whether a loop over it may be one over an example or two, as over `take(1)`."""
     return 0 <= _count(dataset) < _LOOP_ELEMENTS
@@ -343,7 +359,7 @@ def _by_user() -> bool:
         origin = user_code.origin(file)
         if origin == "user":
             return True
-        if origin == "tensorflow" and _DATA_OPS not in file:
+        if origin == "tensorflow" and not any(each in file for each in _BETWEEN):
             return False
     return False
 

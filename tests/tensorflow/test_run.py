@@ -257,6 +257,24 @@ def test_epochs_of_a_batch_or_two_are_measured_also_beside_a_larger_validation(t
     assert set(re.findall(r"loop of train\.py:(\d+): ", done.stderr)) == expected, done.stderr
 
 
+ONE_SHOT = """
+import tensorflow as tf
+weight = tf.Variable(1.0)
+batches = tf.compat.v1.data.make_one_shot_iterator(tf.data.Dataset.range(99))
+for number in range(99):
+    with tf.GradientTape() as tape:
+        loss = (weight * tf.cast(batches.get_next(), tf.float32)) ** 2
+    weight.assign_sub(1e-6 * tape.gradient(loss, weight))
+"""
+
+
+@pytest.mark.slow
+def test_a_loop_by_the_iterator_of_tensorflow_1_is_measured_as_one_over_its_dataset(tmp_path: Path) -> None:
+    done = run(tmp_path, ONE_SHOT)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"loop of train\.py:(\d+): ", done.stderr) == ["4"], done.stderr
+
+
 KERAS_2 = """
 import os, sys, time
 os.environ["TF_USE_LEGACY_KERAS"] = "1"

@@ -141,6 +141,12 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         [-1, False, 7, 12],
     ),
     "loop": ("next(iter(data.take(3)))\nfor x, y in data:\n    x + 1", [10, False, 8]),
+    "one_shot_iterator": (
+        "v1 = tf.compat.v1.data\nv1.Dataset.range(9).make_one_shot_iterator().get_next()\n"
+        "batches = v1.make_one_shot_iterator(data.take(7))\nfor _ in range(7):\n"
+        "    x, y = batches.get_next()\n    with tf.GradientTape(): pass",
+        [7, False, 9],
+    ),
     "iterator": (
         "@tf.function\ndef step(batches):\n    return next(batches)\nnext(iter(data))\nstep(iter(data.take(5)))",
         [5, False, 11],
