@@ -1,4 +1,4 @@
-"""A tf.data service of the user's: what of a pipeline it runs, who its workers are, and which of them is silent."""
+"""A tf.data service of the user's: what of a pipeline it runs, who its workers are, and which process is silent."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def crossing(dispatcher: str, processing_mode: str) -> Callable[[Any], Any]:
 
 
 class Watch:
-    """Asks a cluster's workers about once a second whether they answer, in a thread: to ask may take seconds.
+    """Asks a cluster's processes about once a second whether they answer, in a thread: to ask may take seconds.
 
     Args:
         dispatcher: its address.
@@ -69,7 +69,7 @@ class Watch:
     def __init__(self, dispatcher: str) -> None:
         self._dispatcher = dispatcher
         self._silent_since_s: dict[str, float | None] = {}
-        """By each worker that was ever seen; None of one that answers."""
+        """By the dispatcher and each worker that was ever seen; None of one that answers."""
         self._ever_silent: set[str] = set()
         self._thread: threading.Thread | None = None
 
@@ -81,34 +81,44 @@ class Watch:
             reason = f"the dispatcher {self._dispatcher} does not answer"
         else:  # it forgets a worker that is gone, or may be too slow to say
             found = workers(self._dispatcher)
-            known = list(dict.fromkeys((*self._silent_since_s, *(found or ()))))
+            known = [each for each in self._known(found) if each != self._dispatcher]
             none = found == [] and not known
             reason = f"the dispatcher {self._dispatcher} has no workers" if none else _silent(known) or ""
         return f"{reason}, and no step came for {stalled_s:g} s" if reason else None
 
     def was_silent(self) -> list[str]:
-        """Return a sentence on each worker that once did not answer, also if it does again."""
-        return [f"the tf.data service worker {each} did not answer for a while" for each in sorted(self._ever_silent)]
+        """Return a sentence on each process that once did not answer, also if it does again."""
+        return [f"{self._named(each)} did not answer for a while" for each in sorted(self._ever_silent)]
 
     def why_silent(self, limit_s: float) -> str | None:
-        """Return which worker has not answered for so long; None where all do. The first call begins the watch."""
+        """Return which process has not answered for so long; None where all do. The first call begins the watch."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._keep_asking, name="pipeline-bench cluster", daemon=True)
             self._thread.start()
         for address, since_s in [*self._silent_since_s.items()]:
             if since_s is not None and time.monotonic() - since_s >= limit_s:
-                return f"the tf.data service worker {address} has not answered for {limit_s:g} s"
+                return f"{self._named(address)} has not answered for {limit_s:g} s"
         return None
 
     def _keep_asking(self) -> None:
         while True:
-            for address in dict.fromkeys((*self._silent_since_s, *(workers(self._dispatcher) or ()))):
-                asked_s, known_s = time.monotonic(), self._silent_since_s.get(address)
-                alive = answers(address)
-                self._silent_since_s[address] = None if alive else known_s or asked_s
-                if not alive:
-                    self._ever_silent.add(address)
+            self._ask()
             time.sleep(_ASK_EVERY_S)
+
+    def _ask(self) -> None:
+        for address in self._known(workers(self._dispatcher)):
+            asked_s, known_s = time.monotonic(), self._silent_since_s.get(address)
+            alive = answers(address)
+            self._silent_since_s[address] = None if alive else known_s or asked_s
+            if not alive:
+                self._ever_silent.add(address)
+
+    def _known(self, found: list[str] | None) -> list[str]:
+        """Return the addresses of the dispatcher, of each worker that was ever seen, and of those that it knows now."""
+        return list(dict.fromkeys((self._dispatcher, *self._silent_since_s, *(found or ()))))
+
+    def _named(self, address: str) -> str:
+        return f"the dispatcher {address}" if address == self._dispatcher else f"the tf.data service worker {address}"
 
 
 def is_dispatcher(address: str) -> bool:

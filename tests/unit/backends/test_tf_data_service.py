@@ -149,6 +149,24 @@ def test_a_grpc_server_of_another_kind_is_no_dispatcher() -> None:
     assert not service_cluster.is_dispatcher(address)
 
 
+def test_a_dispatcher_of_a_cluster_that_ends_is_told_while_its_workers_may_go_on() -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    address = f"grpc://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    watch = service_cluster.Watch(address)
+    watch._thread = threading.main_thread()  # this one asks
+    try:
+        watch._ask()
+        assert watch.why_silent(0.0) is None
+        assert watch.was_silent() == []
+    finally:
+        server.stop(None).wait()
+    watch._ask()
+    assert watch.was_silent() == [f"the dispatcher {address} did not answer for a while"]
+    assert watch.why_silent(60.0) is None
+    assert watch.why_silent(0.0) == f"the dispatcher {address} has not answered for 0 s"
+
+
 @pytest.mark.parametrize(("reply", "alive"), [(b"\0\0\0\4\0\0\0\0\0", True), (b"HTTP/1.1 400", False), (b"", False)])
 def test_a_server_answers_in_its_own_protocol_or_not_at_all(reply: bytes, alive: bool) -> None:
     with socket.socket() as listening:
