@@ -94,7 +94,18 @@ def _rendered(path: Path, form: SessionFormat, output: Path | None, details: boo
     if not written:
         return shown
     code = proposed_code(session) if PATCH in written else None
+    if code is not None and not _holds(folder / PATCH, code.diff or ""):
+        code = None
     return shown + "".join(f"{line.plain}\n" for line in where_to_find(folder, code, written))
+
+
+def _holds(patch: Path, diff: str) -> bool:
+    """Return whether a patch beside a session is the session's own: whoever gave you the folder may have changed it."""
+    own = diff.encode("utf-8", errors="replace")
+    try:
+        return patch.stat().st_size == len(own) and patch.read_bytes() == own
+    except OSError:
+        return False
 
 
 class DiffFormat(Format):

@@ -70,12 +70,23 @@ def test_a_report_says_where_the_page_and_the_patch_are(
     keep(reports / "fixed", "2026-03-09T10:00:00+00:00", diagnoses.session())
     assert run(["report", "last"]) == 0
     assert "Page: " not in capsys.readouterr().out
-    for name in ("report.html", "fix.patch"):
-        (reports / "fixed" / name).touch()
+    for name, text in {"report.html": "", "fix.patch": "a diff"}.items():
+        (reports / "fixed" / name).write_text(text, encoding="utf-8")
     assert run(["report", "last"]) == 0
     out = capsys.readouterr().out
     assert f"Page: {(reports / 'fixed' / 'report.html').absolute().as_uri()}\n" in out
     assert f"\nPatch: git -C /home/user apply {(reports / 'fixed' / 'fix.patch').absolute()}\n" in out
+
+
+@pytest.mark.parametrize("other", ["b diff", "a diff\n"])
+def test_a_report_offers_no_patch_that_is_not_its_sessions(
+    other: str, reports: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_saved, "proposed_code", lambda session: CodeChange(diff="a diff", root="/home/user"))
+    keep(reports / "fixed", "2026-03-09T10:00:00+00:00", diagnoses.session())
+    (reports / "fixed" / "fix.patch").write_text(other, encoding="utf-8")
+    assert run(["report", "last"]) == 0
+    assert "Patch: " not in capsys.readouterr().out
 
 
 def test_a_diff_of_words_names_the_folders(capsys: pytest.CaptureFixture[str]) -> None:
