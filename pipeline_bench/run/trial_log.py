@@ -119,9 +119,14 @@ class TrialLog:
         recent: list[events.Steps] = []
         while len(recent) < len(self.steps) and sum(s.end_ns.count for s in recent) < _RECENT_STEPS:
             recent.insert(0, self.steps[-1 - len(recent)])
-        step_ns = sum(float((s.end_ns.unpack() - s.start_ns.unpack()).sum()) for s in recent)
+        took_ns = [s.end_ns.unpack() - s.start_ns.unpack() for s in recent]
+        step_ns = float(sum(took.sum() for took in took_ns))
         recent_count = sum(s.end_ns.count for s in recent)
-        waits = [np.clip(s.wait_ns.unpack(), 0, None).sum() for s in recent if s.wait_ns is not None]
+        waits = [
+            np.clip(s.wait_ns.unpack(), 0, took).sum()  # as in the results: a clock may have been set
+            for s, took in zip(recent, took_ns, strict=True)
+            if s.wait_ns is not None
+        ]
         utilization, source = (_busy_percent(recent), BUSY_TIME) if self.emulated else self._utilization_now(cores)
         return Progress(
             phase=phase,

@@ -268,6 +268,13 @@ def test_progress_tells_step_time_and_wait_of_the_latest_steps(trial: Trial) -> 
     assert progress.input_wait_share == pytest.approx(0.5)
 
 
+def test_a_wait_that_is_longer_than_its_step_counts_as_all_of_it(trial: Trial) -> None:
+    log = TrialLog(trial, 0)
+    log.apply(steps(0, [0.01], step_s=0.01, wait_s=3.0))
+    log.apply(steps(1, [0.04], step_s=0.03, wait_s=0.0))
+    assert log.progress(NS_PER_S, cores=2).input_wait_share == pytest.approx(0.25)
+
+
 def test_before_the_first_step_nothing_is_claimed(trial: Trial) -> None:
     progress = TrialLog(trial, 0).progress(NS_PER_S, cores=2)
     assert (progress.step_ms, progress.input_wait_share, progress.device_utilization_percent) == (None, None, None)
