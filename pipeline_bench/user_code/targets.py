@@ -47,7 +47,7 @@ def parse(text: str, argument: int | None = None, what: str = "dataset") -> Targ
         script = "FILE.py for a whole script, or " if what == "dataset" else ""
         hint = f"write {script}FILE.py:FUNCTION, such as {_EXAMPLES[what]}"
         raise UsageError(f"{text!r} does not name a function in a file", hint)
-    is_file = where.endswith(".py") or "/" in where or Path(where).exists()
+    is_file = where.endswith(".py") or "/" in where or (Path(where).exists() and not _is_module_too(where))
     target = Target(file=where if is_file else None, module=None if is_file else where, name=name, argument=argument)
     check(target, what)
     return target
@@ -56,6 +56,12 @@ def parse(text: str, argument: int | None = None, what: str = "dataset") -> Targ
 def is_script(text: str) -> bool:
     """Return whether a whole script is named, ``train.py`` or ``package.train``, and no function in it."""
     return is_python(text) or (_is_module_name(text) and not Path(text).is_file())
+
+
+def _is_module_too(where: str) -> bool:
+    """Return whether a folder is a package, or a module has its name: ``train`` beside ``train.py``."""
+    spec = importlib.machinery.PathFinder.find_spec(where, [str(Path.cwd()), *sys.path])
+    return Path(where).is_dir() and spec is not None and spec.origin is not None
 
 
 def _is_module_name(text: str) -> bool:

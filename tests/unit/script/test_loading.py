@@ -115,6 +115,16 @@ def test_what_cannot_be_is_refused_in_words(text: str, message: str, hint: str) 
     assert hint in caught.value.hint
 
 
+def test_a_folder_hides_neither_the_module_of_its_name_nor_a_package(script: Path) -> None:
+    for name in ("train", "my_package", "data"):
+        (script.parent / name).mkdir()
+    (script.parent / "my_package" / "__init__.py").write_text(SCRIPT)
+    for name in ("train", "my_package"):
+        assert targets.parse(f"{name}:make_dataset") == Target(module=name, name="make_dataset")
+    with pytest.raises(UsageError, match="data is a folder"):
+        targets.parse("data:make_dataset")
+
+
 def test_a_module_of_a_package_is_found_without_importing_it(script: Path) -> None:
     package = script.parent / "my_package"
     package.mkdir()
