@@ -32,6 +32,7 @@ class Point:
         wait: the share of their step that they waited for it; the low end of its interval.
         more_wait: by how much that share is above the one of a host alone; 1 of workers.
         doubt: what else than something shared may have held them up, if they were held up; None: nothing.
+        alone: samples a second of one of them alone, by round; None: of the fewest that were measured.
     """
 
     count: int
@@ -39,6 +40,7 @@ class Point:
     wait: float
     more_wait: float = 1.0
     doubt: str | None = None
+    alone: Mapping[int, float] | None = None
 
     @property
     def starved(self) -> bool:
@@ -157,13 +159,14 @@ def fit(
 
 
 def _is_held_up(point: Point, first: Point) -> bool:
-    """Return whether so many together wait, and each reaches clearly less than the fewest do."""
-    shared = [each for each in point.rates if each in first.rates]
+    """Return whether so many together wait, and each reaches clearly less than alone, or than the fewest do."""
+    alone = point.alone or {each: rate / first.count for each, rate in first.rates.items()}
+    shared = [each for each in point.rates if each in alone]
     # Who waited alone already cannot wait for a much larger share of a longer step.
     is_wait = point.starved and (first.starved or point.more_wait >= thresholds.BOUND_SHARE)
     if not shared or not is_wait:
         return False
-    ratios = [(point.rates[each] / point.count) / (first.rates[each] / first.count) for each in shared]
+    ratios = [(point.rates[each] / point.count) / alone[each] for each in shared]
     return _end(_believed(ratios)) < thresholds.HOSTS_SCALE
 
 

@@ -138,13 +138,17 @@ def _of_hosts(session: Session, found: ByVariant, base: str) -> MeasuredInput | 
     if not (alone := names(1)):
         return None
     batch = batch_size(by_name[alone[0]])
-    spans = [(each, Span.of(each, 0, batch)) for each in session.trials]
+    spans = [(each, span) for each in session.trials if (span := Span.of(each, 0, batch)) is not None]
+    by_itself = [(each.rank, each.repeat, span) for each, span in spans if each.variant in alone]
     points = []
     for hosts in (1, *sorted(results)):
-        of = [(each.repeat, span) for each, span in spans if span is not None and each.variant in names(hosts)]
+        of = [(each.repeat, span) for each, span in spans if each.variant in names(hosts)]
         rates = efficiency.by_round(of, hosts, efficiency.rate_together if hosts > 1 else _alone)
-        if rates:
-            together = (_more_wait(results[hosts]), _doubt(results[hosts])) if hosts > 1 else ()
+        if rates and hosts == 1:
+            points.append(Point(1, rates, _lowest_wait(session, alone)))
+        elif rates:
+            same = [(repeat, span) for rank, repeat, span in by_itself if rank is not None and rank < hosts]
+            together = (_more_wait(results[hosts]), _doubt(results[hosts]), efficiency.by_round(same, hosts, _alone))
             points.append(Point(hosts, rates, _lowest_wait(session, names(hosts)), *together))
     return _input(found, base, "host", [by_name[name] for name in alone], points) if points else None
 

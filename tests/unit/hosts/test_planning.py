@@ -14,6 +14,7 @@ from pipeline_bench.hosts.planning import Asked, shown_counts
 from pipeline_bench.model.hosts import Plan, Range
 from pipeline_bench.model.result import WorkCheck
 from pipeline_bench.model.session import Session, load
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.model.trial import plan as trials_of
 from pipeline_bench.report import plan as report
 from pipeline_bench.scenario import Component, Variant
@@ -118,6 +119,31 @@ def test_hosts_of_one_tf_data_service_are_limited_by_it(together_ms: float, said
     text = " ".join(" ".join(shown(planned(session))).split())
     assert all(words in text for words in said)
     assert "storage" not in text.lower().replace("cores and storage", "")
+
+
+def test_hosts_are_held_against_what_they_themselves_reach_alone() -> None:
+    """Rank 2 reads slower than ranks 0 and 1, which reach 83 % of what they reach alone: 95 % of the mean of all."""
+    steps_ms = {"a, 2 hosts": 12.0, "a, 3 hosts": 18.0}
+
+    def at_pace(trial: TrialRecord, rank: int) -> TrialRecord:
+        step_ms = 16.0 if (rank, trial.variant) == (2, "a, alone") else steps_ms.get(trial.variant)
+        if step_ms is None or trial.steps is None:
+            return trial
+        start_ns = int(trial.steps.start_ns.unpack()[0])
+        return trial.model_copy(update={"steps": records.steps_of([step_ms] * 300, step_ms - 9.6, start_ns)})
+
+    ranks = []
+    for rank in range(3):
+        whole = on("abc"[rank], of_rank(rank, 3))
+        trials = [at_pace(trial, rank) for trial in whole.trials]
+        ranks.append(records.session(whole.scenario, trials, whole.environment, host=whole.host))
+    session = merge.merge(ranks)
+    assert session.hosts is not None
+    assert session.hosts.results[0].kind == "shared-storage"
+    assert session.hosts.results[0].efficiency.value == pytest.approx(10 / 12, rel=0.01)
+    (found,) = planned(working_ahead(session)).variants
+    assert found.total.value == pytest.approx(128_000 / 6, rel=0.02)
+    assert found.trend == "flat"  # from two hosts on
 
 
 def test_storage_that_gives_two_less_than_one_is_said_to_fall() -> None:
