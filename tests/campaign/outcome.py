@@ -23,7 +23,8 @@ _TROUBLE = re.compile(
     r"Traceback \(most recent call last\)|This is a bug of|Exception ignored|Exception in thread|Fatal Python error"
 )
 _MESSAGE = re.compile(r"^(?:Error: |╭─ Error|\+- Error|.?- Error -)", re.MULTILINE)
-_TOLD = re.compile(r"^\[ *(\d+)/\d+\] .*, repeat \d+/\d+: ", re.MULTILINE)
+_TOLD = re.compile(r"^\[ *(\d+)(?:/\d+)?\] (?!.* so far$).*: ", re.MULTILINE)
+"""A trial's end, of a number of trials, of rounds until all is decided or of a diagnosis; no line on how far it is."""
 
 
 @dataclass

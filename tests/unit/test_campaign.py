@@ -82,9 +82,23 @@ def test_a_whole_session_is_not_reported(measured: Outcome) -> None:
     assert told_by(measured) == ""
 
 
-def test_a_trial_that_was_told_and_is_not_saved_is_reported(measured: Outcome) -> None:
-    more = dataclasses.replace(measured, stdout=TOLD + "[13/13] tf_data, repeat 1/3: ok\n")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[13/13] tf_data, repeat 1/3: ok",
+        "[13] tf_data, repeat 5: ok, 1.2 ms a step, 300 steps",
+        "[13] trying prefetch: 2.0 ms, 1.9x so far; 0:20 left",
+    ],
+    ids=["of a number", "until decided", "of a diagnosis"],
+)
+def test_a_trial_that_was_told_and_is_not_saved_is_reported(measured: Outcome, line: str) -> None:
+    more = dataclasses.replace(measured, stdout=f"{TOLD}{line}\n")
     assert "trials [12] were told and are not in the session" in told_by(more)
+
+
+def test_a_trial_that_was_said_to_run_need_not_be_saved(measured: Outcome) -> None:
+    line = "[13] tf_data, repeat 5: step 40/300, 0:25 so far"
+    assert told_by(dataclasses.replace(measured, stdout=f"{TOLD}{line}\n")) == ""
 
 
 def test_a_session_that_does_not_load_is_reported(measured: Outcome) -> None:
