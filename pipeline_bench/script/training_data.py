@@ -19,10 +19,11 @@ from pipeline_bench.tfdata.keras_input import Kind
 from pipeline_bench.user_code.source_loops import SourceLoop
 
 _MOST_LISTED = 12
-_TRAINING = re.compile(r"(^|_)train(ing)?(_|\d|$)", re.IGNORECASE)
-"""In the name of a dataset: ``train_ds``."""
-_VALIDATION = re.compile(r"(^|_)(val|valid|validation|dev|eval|evaluation|test)(_|\d|$)", re.IGNORECASE)
-"""Likewise: ``val_ds``, ``ds_test``."""
+_PART = r"(?:^|_|(?<=[a-z\d])(?=[A-Z]))(?i:{})(?i:set|ds|data|dataset|loader|gen|iter)?(?:_|\d|$|(?<=[a-z])(?=[A-Z]))"
+_TRAINING = re.compile(_PART.format("train|training|tr"))
+"""In the name of a dataset: ``train_ds``, ``trainset``, ``dsTrain``."""
+_VALIDATION = re.compile(_PART.format("val|valid|validation|dev|eval|evaluation|test"))
+"""Likewise: ``val_ds``, ``testset``, ``valDs``."""
 
 Does = Literal["train", "test", "predict"]
 """What a call does with a model: `fit`, `evaluate` or `predict`."""

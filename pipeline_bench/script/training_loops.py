@@ -305,9 +305,16 @@ class Loops:
         return take
 
     def _take_in_graph(self, iterator: Any) -> None:
-        last = self._last
-        if last is not None and not self._paused and last.dataset.element_spec == iterator.element_spec:
-            self._reach(last)
+        if self._paused:
+            return
+        by_identity = {id(made): loop for made, loop in self._loops.items()}
+        # The function's own iterator is a symbol where it is an argument of the call.
+        _, arguments, named = self._outermost_call() or (None, (), {})
+        given = [id(each) for each in (iterator, *arguments, *named.values())]
+        last = [] if self._last is None else [self._last]
+        for loop in [by_identity[each] for each in given if each in by_identity] or last:
+            if loop.dataset.element_spec == iterator.element_spec:
+                self._reach(loop)
 
     def _in_graph(self, plain: Any) -> Any:
         """Return what stands in the place of what AutoGraph makes of a loop over a dataset."""

@@ -151,6 +151,16 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "@tf.function\ndef step(batches):\n    return next(batches)\nnext(iter(data))\nstep(iter(data.take(5)))",
         [5, False, 11],
     ),
+    "iterator_of_two": (
+        "@tf.function\ndef step(batches):\n    return next(batches)\n"
+        "train_it, val_it = iter(data), iter(data.take(5))\nstep(train_it)",
+        [10, False, 10],
+    ),
+    "iterator_of_two_that_is_no_argument": (
+        "train_it, val_it = iter(data), iter(data.take(5))\n"
+        "@tf.function\ndef step():\n    return next(train_it)\nstep()",
+        [10, False, 7],
+    ),
     "graph_loop": (
         "@tf.function\ndef train():\n    for x, y in data:\n        x + 1.0\ntrain()",
         [10, False, 9],
