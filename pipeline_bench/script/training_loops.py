@@ -93,6 +93,8 @@ class Loops:
         """The `tf.function`s under way with their arguments, by thread, the outermost first."""
         self._training_functions: weakref.WeakSet[Any] = weakref.WeakSet()
         """Those of which something trains, as their tracing showed."""
+        self._traced: list[DatasetLoop] = []
+        """The loops in a `tf.function` whose bodies are being traced, the outermost first."""
         self._paused = False
 
     @contextmanager
@@ -189,6 +191,7 @@ class Loops:
         def trains(*arguments: Any, **named: Any) -> Any:
             if self._paused:
                 return plain(*arguments, **named)
+            self._reach_traced()
             for loop in self._by_wait():
                 if loop.count and loop.step is None:
                     loop.step = loop_step.of(self._outermost_call(), loop.element)
@@ -203,6 +206,10 @@ class Loops:
             return plain(*arguments, **named)
 
         return trains
+
+    def _reach_traced(self) -> None:
+        for loop in self._traced:
+            self._reach(loop)
 
     def _by_wait(self) -> list[DatasetLoop]:
         """Return the loops that are under way; of several that a step takes from, as by `zip`, the one meant first."""
@@ -220,8 +227,10 @@ class Loops:
         @functools.wraps(plain)
         def call(function: Any, *arguments: Any, **named: Any) -> Any:
             called = self._called[threading.get_ident()]
-            if not called and function in self._training_functions:
-                self._count_bare()
+            if function in self._training_functions:
+                self._reach_traced()
+                if not called:
+                    self._count_bare()
             called.append((function, arguments, named))
             try:
                 return plain(function, *arguments, **named)
@@ -321,28 +330,27 @@ class Loops:
 
         @functools.wraps(plain)
         def loop(dataset: Any, *arguments: Any, **named: Any) -> Any:
-            if not self._paused:
-                self._reach(
-                    DatasetLoop(_eager_one(dataset), user_code.line(), within=next(source_loops.around(), None))
-                )
-            return plain(dataset, *arguments, **named)
+            if self._paused:
+                return plain(dataset, *arguments, **named)
+            place, within = user_code.location(), next(source_loops.around(), None)
+            found = DatasetLoop(_eager_one(dataset), user_code.named(place), within=within)
+            if not self._needs_training("" if place is None else place.file):
+                self._reach(found)
+            self._note(found)
+            self._traced.append(found)
+            try:
+                return plain(dataset, *arguments, **named)
+            finally:
+                self._traced.pop()
 
         return loop
 
 
 def _by_iter(plain: Any) -> Any:
-    """Return what stands in the place of `make_one_shot_iterator`: in eager code the same as `iter`, which is watched.
+    """Return what stands in the place of `make_one_shot_iterator`: in eager code `iter`, which does the same."""
+    import tensorflow as tf
 
-    That of a dataset of TensorFlow 1 asks the dataset that it was made of.
-    """
-
-    @functools.wraps(plain)
-    def make(dataset: Any) -> Any:
-        import tensorflow as tf
-
-        return iter(dataset) if tf.executing_eagerly() else plain(dataset)
-
-    return make
+    return functools.wraps(plain)(lambda dataset: iter(dataset) if tf.executing_eagerly() else plain(dataset))
 
 
 def _is_short(dataset: Any) -> bool:

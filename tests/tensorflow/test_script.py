@@ -169,6 +169,22 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "@tf.function\ndef train(batches):\n    for x, y in batches:\n        x + 1.0\ntrain(data.take(6))",
         [6, False, 9],
     ),
+    "graph_loop_that_prepares": (
+        "@tf.function\ndef total(batches):\n    found = 0.0\n    for x, y in batches: found += y[0]\n    return found\n"
+        "few = data.take(7)\n@tf.function\ndef train():\n    for x, y in few:\n"
+        "        with tf.GradientTape(): x + 1.0\ntotal(data)\ntrain()",
+        [7, False, 15],
+    ),
+    "graph_loop_of_a_step_that_was_traced": (
+        "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x\nstep(next(iter(data))[0])\n"
+        "@tf.function\ndef train(batches):\n    for x, y in batches: step(x)\ntrain(data)",
+        [10, False, 13],
+    ),
+    "graph_loop_where_no_other_trains": (
+        "@tf.function\ndef train(batches):\n    for x, y in batches: x + 1.0\n"
+        "train(data)\nif not data: model.fit(data)",
+        [10, False, 9],
+    ),
     "distributed": (
         "strategy = tf.distribute.OneDeviceStrategy('/cpu:0')\n"
         "data = strategy.experimental_distribute_dataset(data)\n"
