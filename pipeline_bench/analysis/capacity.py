@@ -210,9 +210,9 @@ def _believed(rates: Sequence[float]) -> Range:
 def utilization(supply: Supply, step: Step, count: int, samples: float) -> Range:
     """Return the accelerator utilization to expect of so many.
 
-    Its ends are those of the rates and of the host's part, all at their worst and at their best. Its value takes a
-    total that was never reached to go on; it has none where one's own rate is only known to be at least so much, and
-    that decides.
+    Its ends are those of the rates and of the host's part, all at their worst and at their best; the low one has hosts
+    wait for their turn by chance, where a step does not hide that. Its value takes a total that was never reached to go
+    on; it has none where one's own rate is only known to be at least so much, and that decides.
 
     Args:
         supply: of the inputs.
@@ -227,6 +227,10 @@ def utilization(supply: Supply, step: Step, count: int, samples: float) -> Range
 
     host = step.host_ms
     low = of(supply.own_at_least(count), supply.total.low, host.high or 0.0)
+    if supply.unit == "host" and supply.shared and supply.total.is_known and not step.works_ahead:
+        input_ms, turns_ms = supply.longest_ms(count, samples, supply.own.low, supply.total.low)
+        alone_ms = step.takes_ms(input_ms, host.high or 0.0)
+        low = min(low, step.step_ms / _queued_ms(count, alone_ms, turns_ms / count))
     high = of(_end(supply.own), _end(supply.total), host.low)
     typical_ms = host.value or 0.0
     value: float | None = of(supply.own.value or supply.own.low, supply.total.value or math.inf, typical_ms)
@@ -234,6 +238,23 @@ def utilization(supply: Supply, step: Step, count: int, samples: float) -> Range
         most = of(math.inf, supply.total.value or math.inf, typical_ms)
         value = value if value is not None and value >= _ONE_FIGURE * most else None
     return Range(value=value, low=low, high=high)
+
+
+def _queued_ms(count: int, alone_ms: float, turn_ms: float) -> float:
+    """Return how long a step takes of so many hosts that come to a queue at random, each with turns of random length.
+
+    That is longer than with even turns. Mean value analysis (Reiser and Lavenberg, "Mean-value analysis of closed
+    multichain queuing networks", JACM 27, 1980) of one queue and a delay, in the form of Schweitzer (1979): who comes
+    finds (n - 1) / n of the mean queue of n. With the turn's time r in the queue, r = t (1 + (n - 1) r / (z + r)).
+
+    Args:
+        count: of hosts.
+        alone_ms: a step of one that never waits; its turn is part of it.
+        turn_ms: of one.
+    """
+    delay_ms = max(0.0, alone_ms - turn_ms)
+    excess_ms = count * turn_ms - delay_ms
+    return delay_ms + (excess_ms + math.sqrt(excess_ms**2 + 4 * turn_ms * delay_ms)) / 2
 
 
 def limit(supply: Supply, step: Step, count: int, samples: float) -> Limit:

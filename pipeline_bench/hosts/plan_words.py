@@ -151,4 +151,5 @@ def _of_all(plan: VariantPlan) -> str:
 def explained() -> str:
     """Return what the words of a plan mean."""
     line = units.fraction(thresholds.COMPUTE_BOUND_AU)
-    return f"AU: share of the time in which an accelerator computes; fed: AU of {line} or more. In brackets: 95 %"
+    brackets = "In brackets: 95 %, and queueing if the input does not work ahead"
+    return f"AU: share of the time in which an accelerator computes; fed: AU of {line} or more. {brackets}"

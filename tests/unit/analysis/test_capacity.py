@@ -88,6 +88,28 @@ def test_hosts_that_wait_by_chance_before_the_storage_ends_are_planned_as_they_w
     assert planned.low <= simulate(machine, hosts, seed=7).utilization + 0.01
 
 
+@pytest.mark.parametrize("hosts", [2, 4, 5, 6, 7])
+def test_hosts_that_queue_by_chance_beside_another_accelerator_lie_between_the_ends(hosts: int) -> None:
+    """Nothing is made ahead: 200 ms a step and 42 to read, 40 of them at the storage, which six would just not fill."""
+    supply, step = supply_of(Machine(60, 2, 40, 0, 0.2), (1, 2, 4))
+    planned = capacity.utilization(supply, Step(200, NO_HOST, step.works_ahead), hosts, SAMPLES)
+    reached = simulate(Machine(200, 2, 40, 0, 0.2), hosts, seed=7).utilization
+    assert planned.low <= reached <= (planned.high or 0.0)
+
+
+@given(count=st.integers(1, 40), alone_ms=st.floats(10, 500), share=st.floats(0.01, 1))
+def test_a_low_end_with_queueing_is_at_most_what_mean_value_analysis_gives(
+    count: int, alone_ms: float, share: float
+) -> None:
+    """By its recursion over the hosts, from none in the queue on."""
+    turn_ms, queue, takes_ms = share * alone_ms, 0.0, 0.0
+    for hosts in range(1, count + 1):
+        at_storage_ms = turn_ms * (1 + queue)
+        takes_ms = alone_ms - turn_ms + at_storage_ms
+        queue = hosts * at_storage_ms / takes_ms
+    assert 0.999 * takes_ms <= capacity._queued_ms(count, alone_ms, turn_ms) <= 1.1 * takes_ms
+
+
 @st.composite
 def exhausted(draw: st.DrawFn) -> Machine:
     """Two turns at the storage take at least 1.33 times what a host takes alone."""
