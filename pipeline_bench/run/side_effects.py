@@ -1,10 +1,12 @@
-"""What a script does before its training, which every trial repeats: read from its text."""
+"""What a script does before its training, which every trial repeats: read from its text and its own modules'."""
 
 from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from pipeline_bench.run.trial_environment import TRACKERS
@@ -34,21 +36,32 @@ _EFFECTS = (
     ("starts runs of a tracker", _TRACKS),
 )
 _MOST = 3
+_MOST_MODULES = 50
+"""So many of the user's own are read, the nearest to the script first."""
 _HOOK = re.compile(r"on_(?:train|epoch|batch|test|predict)_\w*(?:begin|end)")
 _OPENS = frozenset({"open", "GFile"})
 _TO_WRITE = re.compile(r"(?=.*[wax+])[rwaxbt+]{1,4}")
 _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 
 
-def side_effects(text: str, beside: Collection[Path] = ()) -> str:
+def side_effects(text: str, beside: Sequence[Path] = ()) -> str:
     """Return the side effects of a script's calls, `` It downloads: get_file (line 12).``; empty if none is known.
+
+    With those of the modules beside it that it imports, ``rmtree (files.py:3)``; nothing is imported for that.
 
     Args:
         text: the script.
-        beside: the folders that it may import modules of its own from.
+        beside: the folders that it may import modules of its own from: its own first, then where it is run.
     """
-    calls = _calls(text, beside)
-    found = {does: [f"{name} (line {line})" for name, line in calls if name in names] for does, names in _EFFECTS}
+    script = _parsed(text)
+    modules = _imported(script, beside)
+    calls = [(name, f"line {line}") for name, line in _calls(script, beside)]
+    used = {name for tree in (script, *modules.values()) for name in _used(tree)}
+    for file, module in modules.items():
+        roots = (folder.absolute() for folder in reversed(beside))
+        shown = next((file.relative_to(root) for root in roots if file.is_relative_to(root)), file)
+        calls += [(name, f"{shown}:{line}") for name, line in _calls(_run_by_others(module, used), beside)]
+    found = {does: [f"{name} ({place})" for name, place in calls if name in names] for does, names in _EFFECTS}
     parts = [f"{does}: {_listed(places)}" for does, places in found.items() if places]
     if not parts:
         return ""
@@ -57,15 +70,86 @@ def side_effects(text: str, beside: Collection[Path] = ()) -> str:
     return f" It {'; '.join(parts)}.{tracked if found[_EFFECTS[-1][0]] else ''}"
 
 
+def _parsed(text: str | bytes) -> ast.Module:
+    """Return a syntax tree; an empty one of what Python cannot read."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of an escape that is none, say
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return ast.Module(body=[], type_ignores=[])
+
+
+def _imported(script: ast.Module, beside: Sequence[Path]) -> dict[Path, ast.Module]:
+    """Return the modules in these folders that a script imports, and that these import in turn, by their files."""
+    found: dict[Path, ast.Module] = {}
+    waiting = [file for folder in beside[:1] for file in _files(script, folder, beside)]
+    while waiting and len(found) < _MOST_MODULES:
+        file = waiting.pop(0).absolute()
+        if file in found:
+            continue
+        try:
+            found[file] = _parsed(file.read_bytes())
+        except OSError:
+            continue
+        waiting += _files(found[file], file.parent, beside)
+    return found
+
+
+def _files(tree: ast.Module, own: Path, beside: Sequence[Path]) -> Iterator[Path]:
+    """Yield the files in these folders, or in its `own`, that the imports of a module run, packages' first."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            level, names = 0, [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):  # what it names may be a module, too
+            level, names = node.level, [f"{node.module or ''}.{alias.name}".lstrip(".") for alias in node.names]
+        else:
+            continue
+        folders = [own, *own.absolute().parents][level - 1 : level] if level else beside
+        for name in names:
+            yield from next(filter(None, (_module_files(folder, name) for folder in folders)), [])
+
+
+def _module_files(folder: Path, name: str) -> list[Path]:
+    """Return the files of a module in a folder and of its packages; of a name in it without that."""
+    parts = name.split(".")
+    paths = [folder.joinpath(*parts[: depth + 1]) for depth in range(len(parts))]
+    either = ((path / "__init__.py", path.with_name(f"{path.name}.py")) for path in paths)
+    with suppress(OSError):  # a folder that is not to be read
+        return [file for files in either for file in [next(filter(Path.is_file, files), None)] if file is not None]
+    return []
+
+
+def _used(tree: ast.Module) -> Iterator[str]:
+    """Yield the names that a module uses, or imports from another."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names)
+
+
+def _run_by_others(module: ast.Module, used: Collection[str]) -> ast.Module:
+    """Return a module without what does not run when another imports it: its main part, and what nobody uses."""
+
+    def runs(statement: ast.stmt) -> bool:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            return statement.name in used or bool(statement.decorator_list)
+        test = statement.test if isinstance(statement, ast.If) else None
+        return not (isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__")
+
+    return ast.Module(body=[statement for statement in module.body if runs(statement)], type_ignores=[])
+
+
 def _listed(places: Sequence[str]) -> str:
     left = len(places) - _MOST
     return ", ".join(places[:_MOST]) + (f" and {left} more" if left > 0 else "")
 
 
-def _calls(text: str, beside: Collection[Path]) -> list[tuple[str, int]]:
-    """Return what is called in a script's text, but for what is plainly behind its `fit`, with the lines."""
+def _calls(tree: ast.Module, beside: Collection[Path]) -> list[tuple[str, int]]:
+    """Return what is called in a module, but for what is plainly behind its `fit`, with the lines."""
     try:
-        tree = ast.parse(text)
         nodes = list(ast.walk(tree))
         late = (*_behind_fit(nodes), *(node for node in nodes if _is_hook(node)))
         behind = {id(node) for statement in late for node in ast.walk(statement)}
@@ -77,7 +161,7 @@ def _calls(text: str, beside: Collection[Path]) -> list[tuple[str, int]]:
         return sorted(
             ((name, call.lineno) for call in calls for name in _names(call, own, made)), key=lambda each: each[1]
         )
-    except (SyntaxError, ValueError, RecursionError):
+    except RecursionError:  # as of a sum of a thousand terms
         return []
 
 

@@ -316,6 +316,28 @@ mnist.load_data()
     )
 
 
+@pytest.mark.parametrize("base", [".", "package"], ids=["a script", "a module of a package"])
+def test_what_the_modules_beside_a_script_do_is_told_with_their_files(tmp_path: Path, base: str) -> None:
+    texts = {
+        "files.py": "import shutil\ndef fresh(): shutil.rmtree('log')\ndef unused(): os.remove('a')\n"
+        "if __name__ == '__main__':\n    os.makedirs('b')\n",
+        "sets/__init__.py": "from .fetch import fetched\n",
+        "sets/fetch.py": "from .. import more\nimport files\ndef fetched(): return get_file('x')\n",
+        "broken.py": "def (",
+    }
+    own = tmp_path / base
+    for name, text in texts.items():
+        (own / name).parent.mkdir(parents=True, exist_ok=True)
+        (own / name).write_text(text)
+    script = "from files import fresh\nimport broken, json\nfrom sets import fetched\nfresh()\nos.mkdir('a')\n"
+    if base != ".":
+        script = script.replace("from files", "from .files").replace("from sets", "from package.sets")
+    assert side_effects(script, [tmp_path] if base == "." else [own, tmp_path]) == (
+        f" It deletes files: rmtree ({Path(base) / 'files.py'}:2); "
+        f"downloads: get_file ({Path(base) / 'sets/fetch.py'}:3); writes files: mkdir (line 5)."
+    )
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
