@@ -69,6 +69,12 @@ def window(spans: Sequence[Span]) -> tuple[int, int] | None:
     return None if end_ns - start_ns < _LEAST_OVERLAP * shortest_ns else (start_ns, end_ns)
 
 
+def apart_s(spans: Sequence[Span]) -> float:
+    """Return how long after those of the first one the measured steps of the last host began."""
+    began_ns = [int(span.end_ns[0]) for span in spans]
+    return (max(began_ns) - min(began_ns)) / 1e9
+
+
 def _sum(rates: Sequence[float]) -> float | None:
     return sum(rates) if all(rates) else None
 
@@ -117,6 +123,7 @@ def result(
     scatter: float = thresholds.SHARE_SCATTER,
     common: Common = Common(),  # noqa: B008 - immutable
     unequal: str | None = None,
+    began_apart_s: float | None = None,
 ) -> HostsResult:
     """Return what a variant comes to on so many hosts.
 
@@ -128,11 +135,16 @@ def result(
         scatter: the usual one of a share between rounds; 0 where only the one run that was measured is judged.
         common: what they share.
         unequal: who did not do equal work, of which there is neither a figure nor a verdict.
+        began_apart_s: how long after each other they began to train, where in no round all trained at once for long
+            enough; None in any other case.
     """
     if unequal is not None:
         rounds, figures = {}, [HostFigures(each.rank, each.who) for each in figures]
     ratios = [together / alone for together, alone in rounds.values()]
     incomplete = "no round is complete: every host alone, and all at once for at least half of a trial"
+    if began_apart_s is not None:
+        longer = f"--time {max(10, math.ceil(3 * began_apart_s))}"
+        incomplete += f"; they began to train {units.seconds(began_apart_s)} apart: make trials longer, {longer}"
     efficiency = Estimate(reason=unequal or incomplete)
     if ratios:
         value, ci95 = stats.believe_ratio(ratios, thresholds.RATIO_SCATTER)

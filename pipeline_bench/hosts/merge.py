@@ -249,6 +249,7 @@ def _results(ranked: Ranked, size: int, who: Mapping[int, str]) -> Iterator[Host
             at_once = efficiency.by_round(beside, hosts, efficiency.rate_together)
             rounds = {repeat: (rate, singles[repeat]) for repeat, rate in at_once.items() if repeat in singles}
             windows = efficiency.by_round(beside, hosts, efficiency.window)
+            apart_s = {} if windows else efficiency.by_round(beside, hosts, efficiency.apart_s)
             these_names = (variant.name, together, variant.ceiling or "")
             figures = [
                 _figures(host, who[host.rank], found[host.rank], these_names, {each: windows[each] for each in at_once})
@@ -257,7 +258,8 @@ def _results(ranked: Ranked, size: int, who: Mapping[int, str]) -> Iterator[Host
             runs = {rank: found[rank].get(together, {}) for rank in range(hosts)}
             common = common_of(inputs.shared_by_hosts(variant), [host for host, _ in these], runs)
             unequal = _unequal(these, who, these_names)
-            yield efficiency.result(base, hosts, rounds, figures, common=common, unequal=unequal)
+            late_s = max(apart_s.values(), default=None)
+            yield efficiency.result(base, hosts, rounds, figures, common=common, unequal=unequal, began_apart_s=late_s)
 
 
 def _unequal(ranked: Ranked, who: Mapping[int, str], names: Collection[str]) -> str | None:

@@ -349,7 +349,9 @@ def test_rounds_in_which_a_host_came_late_have_no_efficiency_and_no_straggler() 
     assert merged.hosts is not None
     (found,) = merged.hosts.results
     assert (found.kind, found.rounds, found.wait_together) == ("not-measured", 0, (None, None))
-    assert "all at once for at least half of a trial" in found.text
+    assert found.text.endswith(
+        "all at once for at least half of a trial; they began to train 2.03 s apart: make trials longer, --time 10"
+    )
 
 
 def test_a_host_that_is_busy_for_less_of_an_equally_long_step_has_no_slow_input() -> None:
