@@ -101,10 +101,9 @@ class JobStatus(Record):
     input_wait_share: float | None = None
     device_percent: float | None = None
     host_percent: float | None = None
-    """Of the whole machine's CPU, 0 to 100."""
+    """Of the CPU that the job may use, 0 to 100."""
     memory_bytes: float | None = None
     """Of the job's processes together."""
-    machine_memory_bytes: float | None = None
     buffered: tuple[float, float] | None = None
     """How many batches were ready, and how many there can be."""
     idle_s: float = 0.0

@@ -45,7 +45,6 @@ class Publisher:
         self._status = JobStatus(name=name, pid=os.getpid(), run=run, started_s=time.time(), device=device)
         self._latest = latest
         self._cores = environment.usable_cores()
-        self._memory_bytes = environment.usable_memory_bytes()
         self._histories: dict[str, deque[float | None]] = {
             name: deque(maxlen=HISTORY) for name in ("step", "wait", "device", "host")
         }
@@ -94,7 +93,6 @@ class Publisher:
         self._write(
             steps=totals.steps,
             memory_bytes=_last(self._latest("memory_bytes")),
-            machine_memory_bytes=float(self._memory_bytes),
             buffered=buffered,
             idle_s=(now_ns - self._step_ns) / 1e9,
             **_verdict(figures),

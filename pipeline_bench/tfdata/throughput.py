@@ -20,8 +20,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
-
 from pipeline_bench import user_code
 from pipeline_bench.system.processes import queued_s
 from pipeline_bench.tfdata.describe import nbytes
@@ -272,6 +270,8 @@ class _CoreTimes(NamedTuple):
     @classmethod
     def now(cls) -> _CoreTimes:
         """Return them; 0 for what cannot be read."""
+        import psutil  # what no trial of a comparison needs is imported by none
+
         own_s = sum(queued_s(os.getpid(), int(each.name)) for each in Path("/proc/self/task").glob("*"))
         with contextlib.suppress(psutil.Error, OSError, RuntimeError):
             times = psutil.cpu_times()
