@@ -1,4 +1,4 @@
-"""The suite's properties with ten times the examples, a process for each file of them."""
+"""The suite's properties with twenty times the examples, a process for each file of them."""
 
 from __future__ import annotations
 
