@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
@@ -16,6 +17,7 @@ from pipeline_bench.script.loop_step import LoopStep
 from pipeline_bench.text import joined, units
 from pipeline_bench.tfdata import public_api
 from pipeline_bench.tfdata.keras_input import Kind
+from pipeline_bench.user_code import legacy_keras
 from pipeline_bench.user_code.source_loops import SourceLoop
 
 _MOST_LISTED = 12
@@ -118,7 +120,9 @@ def kind(data: Any) -> Kind | None:
         return "PyDataset"
     if isinstance(data, dict | list | tuple) or hasattr(data, "shape"):
         return "arrays"
-    return "generator" if inspect.isgenerator(data) else None  # Keras takes no other iterator
+    # Keras 3 takes no other iterator, Keras 2 any: a `zip` of two generators.
+    is_iterator = hasattr(data, "__next__") and hasattr(data, "__iter__") and not isinstance(data, tf.data.Iterator)
+    return "generator" if inspect.isgenerator(data) or (is_iterator and legacy_keras.NAME in sys.modules) else None
 
 
 def named(frame: FrameType | None, *first: Any) -> tuple[Named, ...]:

@@ -20,9 +20,9 @@ class GeneratorCall:
         self._arguments = {name: _snapshot(value) for name, value in arguments.items()}
 
     @classmethod
-    def of(cls, generator: GeneratorType[Any, Any, Any]) -> GeneratorCall | None:
-        """Return the call of a generator; None where it has begun, or is no function's."""
-        frame = generator.gi_frame
+    def of(cls, generator: Any) -> GeneratorCall | None:
+        """Return the call of a generator; None where it has begun, or is no function's, as another iterator."""
+        frame = getattr(generator, "gi_frame", None)
         if frame is None or inspect.getgeneratorstate(generator) != inspect.GEN_CREATED:
             return None
         code, known = generator.gi_code, dict(frame.f_locals)

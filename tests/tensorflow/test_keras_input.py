@@ -257,8 +257,10 @@ def test_a_sequence_of_keras_2_becomes_a_py_dataset_with_the_workers_of_its_fit(
 
 def test_a_generator_and_arrays_of_keras_2_are_read_as_it_reads_them() -> None:
     made = ((np.full([4, 2], number, np.float32), np.ones([4], np.float32)) for number in range(5))
-    dataset = KerasInput("generator", made, {}, legacy=True).dataset()
-    assert [x[0, 0] for x, _ in dataset.as_numpy_iterator()] == [0, 1, 2, 3, 4]
+    numbers = (np.full([4, 2], number, np.float32) for number in range(5))
+    for iterator in (made, zip(numbers, np.ones([5, 4], np.float32), strict=True)):
+        dataset = KerasInput("generator", iterator, {}, legacy=True).dataset()
+        assert [x[0, 0] for x, _ in dataset.as_numpy_iterator()] == [0, 1, 2, 3, 4]
     given = {"y": np.arange(64), "batch_size": 16, "sample_weight": np.ones(64), "shuffle": True, "epochs": 2}
     dataset = KerasInput("arrays", np.arange(64), given, legacy=True).dataset()
     batches = [x.tolist() for x, *_ in dataset.as_numpy_iterator()]

@@ -340,6 +340,12 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "tf_keras.Sequential([tf_keras.layers.Dense(1)]).fit(Own(), workers=2)",
         ["PyDataset", True, 10],
     ),
+    "keras_2_zip": (
+        "import tf_keras\nold = tf_keras.Sequential([tf_keras.layers.Dense(1)])\n"
+        "batches = ((np.zeros([4, 1]), np.zeros(4)) for _ in range(9))\n"
+        "old.fit(map(lambda batch: batch, batches), steps_per_epoch=3)",
+        ["generator", True, 10],
+    ),
     "keras_2_arrays": (
         "import tf_keras\nold = tf_keras.Sequential([tf_keras.layers.Dense(1)])\n"
         "old.fit(np.zeros([8, 1]), np.zeros(8))",
