@@ -39,6 +39,8 @@ _SLICES = 3
 _WINDOW_NS = 4e6
 """About how long a window takes, so that a slice ends near the time that it was given."""
 _WINDOW_MOST = 4096
+_CPU_COLUMNS = (1, 2, 3, 8)
+"""Of the first line of /proc/stat, behind its name: user, nice, system, idle, iowait, irq, softirq, steal."""
 _BEYOND_CACHES_BYTES, _BEYOND_CACHES_MOST = 2**28, 16
 """Batches of so much together do not stay in the caches of a CPU; no more than a short trial's warm-up can make."""
 
@@ -270,13 +272,21 @@ class _CoreTimes(NamedTuple):
     @classmethod
     def now(cls) -> _CoreTimes:
         """Return them; 0 for what cannot be read."""
-        import psutil  # what no trial of a comparison needs is imported by none
-
         own_s = sum(queued_s(os.getpid(), int(each.name)) for each in Path("/proc/self/task").glob("*"))
-        with contextlib.suppress(psutil.Error, OSError, RuntimeError):
-            times = psutil.cpu_times()
-            return cls(own_s, times.user + times.nice + times.system, getattr(times, "steal", 0.0))
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            user, nice, system, stolen = _machine_s()
+            return cls(own_s, user + nice + system, stolen)
         return cls(own_s, 0.0, 0.0)
+
+
+def _machine_s() -> list[float]:
+    """Return the seconds of all CPUs for users, for those of low priority, in the system, and stolen (Linux).
+
+    Raises:
+        OSError, IndexError, ValueError: they cannot be read.
+    """
+    columns = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0].split()
+    return [int(columns[column]) / os.sysconf("SC_CLK_TCK") for column in _CPU_COLUMNS]
 
 
 def _queued_s(before: _CoreTimes, after: _CoreTimes, cpu_s: float) -> float:

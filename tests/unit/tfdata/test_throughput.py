@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
-
-import psutil
 import pytest
 
 from pipeline_bench.tfdata import throughput
-
-Times = namedtuple("Times", "user nice system idle steal")
 
 
 @pytest.mark.parametrize(
@@ -20,21 +15,29 @@ Times = namedtuple("Times", "user nice system idle steal")
 def test_a_hypervisor_takes_from_a_process_in_proportion_to_what_it_computed(
     monkeypatch: pytest.MonkeyPatch, cpu_s: float, queued_s: float
 ) -> None:
-    machine = iter([Times(0.0, 0.0, 0.0, 0.0, 0.0), Times(30.0, 2.0, 8.0, 50.0, 10.0)])
+    machine = iter([[0.0, 0.0, 0.0, 0.0], [30.0, 2.0, 8.0, 10.0]])
     own = iter([0.0, cpu_s])
-    monkeypatch.setattr(psutil, "cpu_times", lambda: next(machine))
+    monkeypatch.setattr(throughput, "_machine_s", lambda: next(machine))
     monkeypatch.setattr(throughput, "queued_s", lambda *_: 0.0)
     monkeypatch.setattr(throughput, "_cpu_s", lambda: next(own))
     found = throughput.rate(lambda: None, seconds=0.0)
     assert found.queued_ns == pytest.approx(queued_s * 1e9)
 
 
+def test_what_linux_counts_of_the_machine_is_read() -> None:
+    """The kernel counts from its start, so that each but what is stolen is above 0."""
+    user_s, nice_s, system_s, stolen_s = throughput._machine_s()
+    assert user_s > 0
+    assert system_s > 0
+    assert min(nice_s, stolen_s) >= 0
+
+
 def test_where_the_machine_counts_nothing_its_threads_still_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
-        raise RuntimeError("no /proc/stat")
+        raise OSError("no /proc/stat")
 
     queued = iter([1.0, 3.0])
-    monkeypatch.setattr(psutil, "cpu_times", refuse)
+    monkeypatch.setattr(throughput, "_machine_s", refuse)
     monkeypatch.setattr(throughput, "Path", lambda _: _Tasks())
     monkeypatch.setattr(throughput, "queued_s", lambda *_: next(queued))
     assert throughput.rate(lambda: None, seconds=0.0).queued_ns == pytest.approx(2e9)
