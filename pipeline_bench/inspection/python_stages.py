@@ -197,14 +197,19 @@ def _of_graph(
 
 @contextmanager
 def _until(deadline: Deadline, trace: Trace) -> Iterator[None]:
-    """Follow the lines that run in this thread in the block, and end it by an exception once the time is up."""
+    """Follow the lines that run in this thread in the block, and end it by an exception once the time is up.
+
+    It is raised in lines that are followed alone: TensorFlow's C code crashes where Python that it calls itself raises.
+    """
 
     def ending(inner: Trace) -> Trace:
         def checked(frame: FrameType, event: str, argument: Any) -> Any:
+            following = inner(frame, event, argument)
+            if following is None:
+                return None
             if deadline.passed:
                 raise OutOfTimeError(deadline.seconds)
-            following = inner(frame, event, argument)
-            return None if following is None else ending(following)
+            return ending(following)
 
         return checked
 

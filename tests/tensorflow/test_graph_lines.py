@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.util
 import textwrap
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 
 import pytest
 
 from pipeline_bench.inspection import python_stages
 from pipeline_bench.model.pipeline import Inspection
+from pipeline_bench.tfdata import throughput
 from tests.tensorflow.recorded import recipe_of
 from tests.unit.diagnosis.simulated import cost, inspection
 
@@ -120,6 +121,22 @@ def test_a_map_that_changes_its_element_gets_a_new_one_each_time(code: ModuleTyp
 
 def test_a_function_that_takes_too_long_op_by_op_is_given_up(code: ModuleType, tmp_path: Path) -> None:
     assert looked_into(code, "endless", tmp_path, each_ms=5.0, seconds=0.3) == []
+
+
+def test_a_function_that_takes_too_long_is_ended_in_its_own_lines_alone(code: ModuleType) -> None:
+    """In Python that TensorFlow's C code calls, as where it makes a tensor of a number, an exception is a crash."""
+    own = code.short.__code__
+
+    def trace(frame: FrameType, event: str, argument: object) -> object:
+        return trace if frame.f_code is own else None
+
+    with throughput.Deadline(0.0) as deadline:
+        while not deadline.passed:
+            pass
+        with python_stages._until(deadline, trace):
+            assert textwrap.dedent("  a library's") == "a library's"
+            with pytest.raises(throughput.OutOfTimeError):
+                code.short(1)
 
 
 @pytest.mark.parametrize(("name", "each_ms"), [("load", 0.5), ("short", 5.0)])
