@@ -15,7 +15,7 @@ import pytest
 from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.calls import AUTOTUNE
-from pipeline_bench.model.pipeline import Stage, Target
+from pipeline_bench.model.pipeline import Stage, Target, UserFunction
 from pipeline_bench.script import loading
 from pipeline_bench.tfdata import dataset_graph, describe, public_api
 from pipeline_bench.tfdata.recipe import Call, Recipe
@@ -119,15 +119,21 @@ def test_what_reads_a_table_or_draws_changes_no_state_unless_a_variable_seeds_it
     assert kind(flip) == (True, True)
 
 
+def of_a_file(decode: Any, then: Any) -> UserFunction:
+    """What is known of a map that decodes files, and does something with what it has decoded."""
+    import tensorflow as tf
+
+    files = tf.data.Dataset.from_tensors("a file")
+    function = recorded.recipe_of(lambda: files.map(lambda x: then(decode(x)))).stages[-1].function
+    assert function is not None
+    return function
+
+
 def test_what_crops_the_pictures_that_it_decodes_is_told() -> None:
     import tensorflow as tf
 
-    def crops(mapped: Any, then: Any = lambda picture: picture) -> bool:
-        files = tf.data.Dataset.from_tensors("a file")
-        made = recorded.recipe_of(lambda: files.map(lambda x: then(mapped(x))))
-        function = made.stages[-1].function
-        assert function is not None
-        return function.crops_decoded
+    def crops(decode: Any, then: Any = lambda picture: picture) -> bool:
+        return of_a_file(decode, then).crops_decoded
 
     def whole(x: Any) -> Any:
         return tf.io.decode_jpeg(x, channels=3)
@@ -157,11 +163,7 @@ def test_what_resizes_the_pictures_that_it_decodes_at_full_size_is_told() -> Non
     import tensorflow as tf
 
     def resizes(decode: Any, then: Any = lambda picture: tf.image.resize(picture, [8, 8])) -> bool:
-        files = tf.data.Dataset.from_tensors("a file")
-        made = recorded.recipe_of(lambda: files.map(lambda x: then(decode(x))))
-        function = made.stages[-1].function
-        assert function is not None
-        return function.resizes_decoded
+        return of_a_file(decode, then).resizes_decoded
 
     def whole(x: Any) -> Any:
         return tf.io.decode_jpeg(x, channels=3)
