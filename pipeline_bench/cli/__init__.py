@@ -25,7 +25,7 @@ from pipeline_bench.cli.hosts import merge, plan
 from pipeline_bench.cli.lesson import lesson
 from pipeline_bench.cli.measuring import compare, diagnose, selftest
 from pipeline_bench.cli.measuring import run as run_command
-from pipeline_bench.cli.options import INTERRUPTED, show_help
+from pipeline_bench.cli.options import INTERRUPTED, UNREAD, show_help
 from pipeline_bench.cli.saved import diff, report, sessions, top
 from pipeline_bench.errors import PipelineBenchError, UsageError, sentence, with_stop
 from pipeline_bench.text import one_line, safe_message
@@ -135,9 +135,11 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
-        output.silence()
-        return 1
+    except (BrokenPipeError, SystemExit) as error:  # rich and typer make the second of the first, with codes of theirs
+        if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
+            raise
+        output.silence()  # the reader, `head` perhaps, has seen enough
+        return UNREAD
     except output.StdoutError as error:
         return _unwritable(error)
     except Exception as error:

@@ -233,12 +233,11 @@ def _merge(
         lost: by rank why it did not end by itself, where that was seen.
         ahead_s: by rank how far its clock is ahead, where one machine asked them all.
     """
-    from rich.console import Console
-
     from pipeline_bench.cli.running import deliver
     from pipeline_bench.hosts import merge as merging
     from pipeline_bench.model.session import save
     from pipeline_bench.run.comparison import Outcome
+    from pipeline_bench.ui.console import PipedConsole
 
     found = merging.trainings(merging.read(folder))
     if len(found) > 1 and shown.json_to is not None:
@@ -246,7 +245,7 @@ def _merge(
             f"--json takes one session, and the ranks left {len(found)} trainings in {folder}.",
             "Leave --json out: each training's session.json is saved in a folder of its own there.",
         )
-    console, code = Console(stderr=shown.json_to == STDOUT, highlight=False), 0
+    console, code = PipedConsole(stderr=shown.json_to == STDOUT, highlight=False), 0
     for number, sessions in enumerate(found, start=1):
         session = merging.merge(sessions, lost, ahead_s)
         where = folder if len(found) == 1 else folder / f"training-{number}"
@@ -352,7 +351,7 @@ def plan(
     wanted_ms = None if accelerator_step is None else step_ms(accelerator_step)
     asked = planning.Asked(wanted_ms, counts(hosts, "--hosts"), accelerators, variant)
     made = planning.plan(load(session), asked, str(find(session)))
+    if json_to is not None:  # before the text, whose reader may leave
+        write(made.to_json(), None if json_to == STDOUT else Path(json_to), "--json")
     console = Console(stderr=json_to == STDOUT, highlight=False)
     console.print(report.render(made, console.width))
-    if json_to is not None:
-        write(made.to_json(), None if json_to == STDOUT else Path(json_to), "--json")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline_bench.cli.options import lesson_names
+from pipeline_bench.cli.options import UNREAD, lesson_names
 from pipeline_bench.cli.output import silence, wrapped
 from pipeline_bench.errors import PipelineBenchError, UsageError
 
@@ -36,7 +36,7 @@ def lesson(
     ] = False,
 ) -> None:
     """Learn by measuring: predict what a queue, a thread or a device does, then see it here. 2 minutes each."""
-    from pipeline_bench.cli.running import UNREAD, interruptible
+    from pipeline_bench.cli.running import interruptible
     from pipeline_bench.lessons.engine import find, lessons
     from pipeline_bench.ui.console import nobody_reads
 
@@ -51,7 +51,7 @@ def lesson(
     try:
         with interruptible():
             _play(chosen, waits=waits)
-    except (KeyboardInterrupt, BrokenPipeError):
+    except KeyboardInterrupt:
         if not nobody_reads(sys.stdout):
             raise
         silence()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,8 @@ _MOST_S = 1e7
 """What a scenario's times are at most, `scenario.PositiveSeconds`."""
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C ended: what a shell gives for SIGINT."""
+UNREAD = 128 + signal.SIGPIPE
+"""What a shell says of a program that SIGPIPE ended: its lines have no reader any more."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 
 from pipeline_bench.cli import output
-from pipeline_bench.cli.options import INTERRUPTED, STDOUT, Presentation
+from pipeline_bench.cli.options import INTERRUPTED, STDOUT, UNREAD, Presentation
 from pipeline_bench.cli.output import PAGE, PATCH, proposed_code, terminal_lines, where_to_find
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.model.diagnosis import CodeChange
@@ -37,8 +37,6 @@ from pipeline_bench.ui.live import LiveView
 from pipeline_bench.ui.plain import PlainView
 
 TRIAL_FAILED = 1
-UNREAD = 128 + signal.SIGPIPE
-"""What a shell says of a program that SIGPIPE ended: its lines have no reader any more."""
 _NOBODY_READS = (errno.EPIPE, errno.EIO)
 """The pipe's reader has left, or the terminal is gone: that is no reason to fail once the session is saved."""
 

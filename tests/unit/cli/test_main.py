@@ -15,7 +15,7 @@ from rich.console import Console
 
 from pipeline_bench import __version__, cli
 from pipeline_bench.cli import output, running
-from pipeline_bench.cli.options import INTERRUPTED, Presentation
+from pipeline_bench.cli.options import INTERRUPTED, UNREAD, Presentation
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.model import session as saved
 from pipeline_bench.run.comparison import Outcome
@@ -198,18 +198,40 @@ def test_a_report_that_is_ended_while_it_is_written_leaves_no_part_of_a_file(
     assert [path.name for path in tmp_path.iterdir()] == ["session.json"]
 
 
-def test_a_reader_that_leaves_early_is_no_error() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline_bench", "scenarios", "--schema"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    assert process.stderr.read() == b""
-    process.stderr.close()
-    process.wait()
+def without_a_reader(*arguments: str) -> tuple[int, bytes]:
+    """Run the command into a pipe whose other end is closed; return its exit code and its stderr."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "pipeline_bench", *arguments]
+    with os.fdopen(writer, "wb") as unread:
+        ended = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, check=False)
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["scenarios", "--schema"],
+        ["report", "SESSION"],
+        *(
+            pytest.param(each, marks=pytest.mark.slow, id=each[0])
+            for each in (["diff", "SESSION", "SESSION"], ["sessions"], ["backends"], ["--help"], ["lesson"])
+        ),
+    ],
+    ids=lambda command: command[0],
+)
+def test_every_command_whose_reader_leaves_ends_as_by_sigpipe_without_a_word(
+    command: list[str], tmp_path: Path
+) -> None:
+    saved.save(sessions.normal(), tmp_path)
+    arguments = [str(tmp_path) if argument == "SESSION" else argument for argument in command]
+    assert without_a_reader(*arguments) == (UNREAD, b"")
+
+
+def test_the_file_of_a_plan_is_written_also_where_its_text_has_no_reader(tmp_path: Path) -> None:
+    example = Path(cli.__file__).parents[2] / "reports" / "example"
+    assert without_a_reader("plan", str(example), "--json", str(tmp_path / "plan.json")) == (UNREAD, b"")
+    assert (tmp_path / "plan.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ import pytest
 from rich.console import Console
 
 from pipeline_bench.cli import output, run
-from pipeline_bench.cli.options import INTERRUPTED, STDOUT, Presentation
-from pipeline_bench.cli.running import TRIAL_FAILED, UNREAD, UntilUnread, interruptible, run_and_show, view
+from pipeline_bench.cli.options import INTERRUPTED, STDOUT, UNREAD, Presentation
+from pipeline_bench.cli.running import TRIAL_FAILED, UntilUnread, interruptible, run_and_show, view
 from pipeline_bench.injection import command_summary
 from pipeline_bench.model.session import load
 from pipeline_bench.model.trial import plan

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -755,6 +758,24 @@ def test_the_trainings_of_a_script_with_two_are_merged_each_by_itself(tmp_path: 
     merged = [load(path) for path in sorted(tmp_path.glob("training-*/session.json"))]
     told = [(each.scenario.name, each.hosts.results[0].host, each.hosts.missing) for each in merged if each.hosts]
     assert told == [("fit", None, ()), ("evaluate", None, (1,)), ("fit", 1, ())]
+
+
+def test_every_training_is_merged_also_where_nobody_reads_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        folder = tmp_path / "rank-000" / f"{number}"
+        folder.mkdir(parents=True)
+        save(session(0), folder)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with suppress(BrokenPipeError), os.fdopen(writer, "w", encoding="utf-8") as unread:
+        monkeypatch.setattr(sys, "stdout", unread)
+        run(["merge", str(tmp_path)])
+    assert [path.parent.name for path in sorted(tmp_path.glob("training-*/report.html"))] == [
+        "training-1",
+        "training-2",
+    ]
 
 
 def test_a_file_in_the_place_of_a_trainings_folder_is_one_message(
