@@ -11,7 +11,19 @@ from pathlib import Path
 
 from pipeline_bench import environment
 from pipeline_bench.errors import sentence
-from pipeline_bench.lessons.engine import Ask, Compare, Lesson, Part, Played, Run, Say, Show, Tell, find, lessons
+from pipeline_bench.lessons.engine import (
+    Ask,
+    Compare,
+    Exercise,
+    Lesson,
+    LessonPart,
+    Played,
+    Say,
+    Show,
+    Tell,
+    find,
+    lessons,
+)
 from pipeline_bench.lessons.play import measure
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -51,7 +63,7 @@ def page(lesson: Lesson, played: Played, machine: str) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def block(part: Part, played: Played) -> str:
+def block(part: LessonPart, played: Played) -> str:
     """Return a part as Markdown; empty for one that measures."""
     match part:
         case Say():
@@ -76,7 +88,7 @@ def played_through(lesson: Lesson) -> Played:
     """Return what the lesson measures, without a reader."""
     so_far = Played()
     for part in lesson.parts:
-        if isinstance(part, Run | Compare):
+        if isinstance(part, Exercise | Compare):
             so_far = so_far.with_result(part.key, measure(part, Observer()))
     return so_far
 

@@ -68,7 +68,7 @@ class Played:
     answers: Mapping[str, Answer] = field(default_factory=dict)
 
     def with_result(self, key: str, result: Session | Mapping[str, Any]) -> Played:
-        """Return a copy with one more result: the session of a `Compare`, or the mapping that a `Run` returned."""
+        """Return a copy with one more result: the session of a `Compare`, or the mapping that a `Exercise` returned."""
         return replace(self, results={**self.results, key: result})
 
     def with_answer(self, key: str, answer: Answer | None) -> Played:
@@ -151,11 +151,11 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Run:
+class Exercise:
     """A function of the lesson that is executed in a child process; it returns a mapping that JSON can carry."""
 
     key: str
-    exercise: Callable[..., dict[str, Any]]
+    function: Callable[..., dict[str, Any]]
     doing: str
     """What it does, for the line that is shown meanwhile: ``dequeuing four times``."""
     deadline_s: float = 120.0
@@ -176,8 +176,8 @@ class Compare:
 class Tell:
     """What happened and why, as Markdown without headings: a template of what was measured and predicted.
 
-    It sees the result of each `Run` and the `Comparison` of each `Compare` under its key, the slots of the lesson, the
-    functions of `_FUNCTIONS`, and those that put what happened beside a prediction: `judged` and its kin.
+    It sees the result of each `Exercise` and the `Comparison` of each `Compare` under its key, the slots of the lesson,
+    the functions of `_FUNCTIONS`, and those that put what happened beside a prediction: `judged` and its kin.
     """
 
     template: str
@@ -193,7 +193,7 @@ class Tell:
         return _rendered(self.template, {**self.slots, **results, **_FUNCTIONS, **judging.functions()})
 
 
-Part = Say | Show | Ask | Run | Compare | Tell
+LessonPart = Say | Show | Ask | Exercise | Compare | Tell
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class Lesson:
     summary: str
     """One line, without a full stop: what a reader knows afterwards."""
     order: int
-    parts: tuple[Part, ...]
+    parts: tuple[LessonPart, ...]
     then: tuple[Try, ...] = ()
 
 
@@ -344,7 +344,7 @@ def read_lesson(name: str, text: str) -> Lesson:
     return Lesson(name, about["title"], about["summary"], about["order"], parts, then)
 
 
-def _parts(lesson: str, body: str, slots: Mapping[str, Any]) -> Iterator[Part]:
+def _parts(lesson: str, body: str, slots: Mapping[str, Any]) -> Iterator[LessonPart]:
     asks: dict[str, Ask] = {}
     scenario = ""
     pieces = _PART.split(f"::: say\n{body}")[1:]
@@ -363,7 +363,7 @@ def _parts(lesson: str, body: str, slots: Mapping[str, Any]) -> Iterator[Part]:
                 asks[names[0]] = _ask(names[0], text, options)
                 yield asks[names[0]]
             case "run":
-                yield Run(names[0], _object(lesson, names[1]), text)
+                yield Exercise(names[0], _object(lesson, names[1]), text)
             case "compare":
                 document = {"name": lesson, **tomllib.loads(scenario)}
                 if "published" in options:

@@ -23,7 +23,19 @@ from rich.theme import Theme
 
 from pipeline_bench.analysis.goal import until_decided
 from pipeline_bench.errors import PipelineBenchError, sentence
-from pipeline_bench.lessons.engine import Answer, Ask, Compare, Lesson, Part, Played, Run, Say, Show, Tell, Try
+from pipeline_bench.lessons.engine import (
+    Answer,
+    Ask,
+    Compare,
+    Exercise,
+    Lesson,
+    LessonPart,
+    Played,
+    Say,
+    Show,
+    Tell,
+    Try,
+)
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.child import call
@@ -42,7 +54,7 @@ _BUDGET_S = 40.0
 """For each comparison: with what a reader reads, a lesson of two takes two minutes."""
 _LEAVE = {"q", "quit", "exit"}
 
-Measure = Callable[[Run | Compare, Observer], Session | dict[str, Any]]
+Measure = Callable[[Exercise | Compare, Observer], Session | dict[str, Any]]
 """Carries out what a part measures, and gives its result; the observer hears how a comparison goes."""
 ReadLine = Callable[[str], str]
 """Shows a prompt and gives the line that the reader typed. Raises EOFError where the input is at its end."""
@@ -129,7 +141,7 @@ class Player:
             self.offer(prompt)
             self._console.print()
 
-    def _part(self, part: Part, played: Played) -> Played:
+    def _part(self, part: LessonPart, played: Played) -> Played:
         match part:
             case Say():
                 self._text(part.text)
@@ -137,7 +149,7 @@ class Player:
                 self._code(part)
             case Ask():
                 return played.with_answer(part.key, self._ask(part))
-            case Run() | Compare():
+            case Exercise() | Compare():
                 with _shown_while(self._console, part.doing) as observer:
                     return played.with_result(part.key, self._measure(part, observer))
             case Tell():
@@ -223,7 +235,7 @@ def _shown_while(console: Console, doing: str) -> Iterator[Observer]:
         return
     spinner = Spinner("dots", Text(one_line(doing, NAME)), style="status.spinner")
     with ForegroundLive(spinner, console=console, refresh_per_second=_DRAWN_PER_S, transient=True):
-        yield _Progress(lambda text: spinner.update(text=Text(one_line(text, NAME))), doing)
+        yield _TrialLine(lambda text: spinner.update(text=Text(one_line(text, NAME))), doing)
 
 
 class _UntilUnread(Observer):
@@ -237,7 +249,7 @@ class _UntilUnread(Observer):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-class _Progress(Observer):
+class _TrialLine(Observer):
     """Says in the live line which trial is running."""
 
     def __init__(self, show: Callable[[str], None], doing: str) -> None:
@@ -251,25 +263,25 @@ class _Progress(Observer):
         self._show(f"{self._doing}: round {trial.repeat + 1}, {trial.variant.name}")
 
 
-def measure(part: Run | Compare, observer: Observer) -> Any:
+def measure(part: Exercise | Compare, observer: Observer) -> Any:
     """Carry out what a part of a lesson measures: the mapping of its exercise, or the session of its comparison.
 
     Raises:
         PipelineBenchError: it failed, in one line.
         KeyboardInterrupt: the reader has seen enough; everything that it started is ended.
     """
-    return exercise(part) if isinstance(part, Run) else compared(part, observer)
+    return exercise(part) if isinstance(part, Exercise) else compared(part, observer)
 
 
-def exercise(part: Run) -> dict[str, Any]:
+def exercise(part: Exercise) -> dict[str, Any]:
     """Execute the exercise in a child, which is ended with all that it started when it is done or its time is over.
 
     Raises:
         PipelineBenchError: it raised, ended without an answer, or took longer than its deadline.
         KeyboardInterrupt: the user interrupted.
     """
-    function = f"{part.exercise.__module__}.{part.exercise.__qualname__}"
-    answer = call(part.exercise, limit_s=part.deadline_s)
+    function = f"{part.function.__module__}.{part.function.__qualname__}"
+    answer = call(part.function, limit_s=part.deadline_s)
     if answer.timed_out:
         raise PipelineBenchError(f"{function} was ended: it took longer than {units.seconds(part.deadline_s)}.")
     if answer.failed:

@@ -159,7 +159,7 @@ def _digest_size(training: EagerTraining) -> int:
 def _model(training: EagerTraining, rows: _Rows) -> Any:
     import keras
 
-    class Trained(keras.Model):  # type: ignore[misc]
+    class TrainedModel(keras.Model):  # type: ignore[misc]
         """Hands its batches to the model that every loop trains."""
 
         def train_step(self, data: Any) -> dict[str, Any]:
@@ -168,13 +168,13 @@ def _model(training: EagerTraining, rows: _Rows) -> Any:
             rows.write(loss, batch)
             return {"loss": loss}
 
-    return Trained()
+    return TrainedModel()
 
 
 def _callback(rows: _Rows, record: StepRecorder, steps: int) -> Any:
     import keras
 
-    class Recording(keras.callbacks.Callback):  # type: ignore[misc]
+    class StepCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """Gives every step to the recorder when the call that trained it is over."""
 
         def on_train_begin(self, logs: Any = None) -> None:
@@ -191,7 +191,7 @@ def _callback(rows: _Rows, record: StepRecorder, steps: int) -> Any:
             rows.sample(record.should_sample_any(steps))
             self._start_ns = monotonic_ns()
 
-    return Recording()
+    return StepCallback()
 
 
 @contextmanager

@@ -217,11 +217,11 @@ def first_error(text: str, code: int | None) -> str:
     return found or (lines[0] if lines else ended)
 
 
-class Ready(NamedTuple):
+class SessionReady(NamedTuple):
     """The session is open and has its variables."""
 
 
-class Step(NamedTuple):
+class StepTimes(NamedTuple):
     """One training step; times in ns of ``time.monotonic_ns``, and what it fetched, float64 [n]."""
 
     start_ns: int
@@ -244,11 +244,11 @@ class Failure(NamedTuple):
     text: str
 
 
-class Done(NamedTuple):
+class Finished(NamedTuple):
     """The steps have been run and the variables written."""
 
 
-Message = Ready | Step | Sizes | Failure | Done
+Message = SessionReady | StepTimes | Sizes | Failure | Finished
 
 
 def messages(read: int) -> Iterator[Message]:
@@ -275,15 +275,17 @@ def _message(kind: int, content: bytes) -> Message:
     """Return a message by its kind, in the numbers of `stream.h`."""
     match kind:
         case 1:
-            return Ready()
+            return SessionReady()
         case 2:
             start_ns, end_ns, sampled = _STEP_HEAD.unpack_from(content)
-            return Step(start_ns, end_ns, bool(sampled), np.frombuffer(content, np.float64, offset=_STEP_HEAD.size))
+            return StepTimes(
+                start_ns, end_ns, bool(sampled), np.frombuffer(content, np.float64, offset=_STEP_HEAD.size)
+            )
         case 3:
             return Sizes(struct.unpack(f"={len(content) // 8}q", content))
         case 4:
             code, training = _FAILURE_HEAD.unpack_from(content)
             return Failure(code, bool(training), content[_FAILURE_HEAD.size :].decode(errors="replace"))
         case 5:
-            return Done()
+            return Finished()
     raise PipelineBenchError(f"The native program wrote a message of the kind {kind}, which there is not.")

@@ -33,26 +33,26 @@ PARTS = (
 """The parts of a step in their order; the copy to a GPU, where it is known, is taken out of the host slowdown."""
 
 
-class Part(NamedTuple):
+class StepPart(NamedTuple):
     """A part of a mean step, as measured; None where it was not."""
 
     ms: float | None = None
     share: float | None = None
 
 
-def measured(result: Result) -> list[Part]:
+def measured(result: Result) -> list[StepPart]:
     """Return each part of the step, the copy last; it is no more than the host slowdown that it is taken out of."""
     *others, host = (
-        Part(result.input_wait_ms.value, result.input_wait_share.value),
-        Part(result.ceiling_ms.value, result.accelerator_utilization.value),
-        Part(result.host_slowdown_ms.value, result.host_slowdown_share.value),
+        StepPart(result.input_wait_ms.value, result.input_wait_share.value),
+        StepPart(result.ceiling_ms.value, result.accelerator_utilization.value),
+        StepPart(result.host_slowdown_ms.value, result.host_slowdown_share.value),
     )
     copy, share = result.device_copy.ms.value or 0.0, result.device_copy.share.value
     if share is None or host.share is None or host.ms is None:
-        return [*others, host, Part()]
+        return [*others, host, StepPart()]
     own = min(1.0, max(0.0, host.share) / share) if share else 1.0
-    copied = Part(copy * own, share * own)
-    return [*others, Part(host.ms - copy * own, host.share - share * own), copied]
+    copied = StepPart(copy * own, share * own)
+    return [*others, StepPart(host.ms - copy * own, host.share - share * own), copied]
 
 
 def of(result: Result) -> list[tuple[float, float]]:

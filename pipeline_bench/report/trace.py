@@ -23,7 +23,7 @@ from pipeline_bench.model.trial import TrialRecord, TrialSteps
 from pipeline_bench.text import NAME, TEXT, one_line
 from pipeline_bench.text.units import NS_PER_MS
 
-Event = dict[str, Any]
+Json = dict[str, Any]
 Stamps = npt.NDArray[np.int64]
 
 STEP_LIMIT = 200_000
@@ -58,7 +58,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
-class Place:
+class TrialTracks:
     """Where a trial's events go: its process, its two threads, and the session's first stamp.
 
     Numbers of threads are unique in the file, because some viewers know a thread by its number alone.
@@ -68,11 +68,11 @@ class Place:
     zero_ns: int
 
     @property
-    def steps(self) -> Event:
+    def steps(self) -> Json:
         return {"pid": self.pid, "tid": self.pid * 10 + 1}
 
     @property
-    def phases(self) -> Event:
+    def phases(self) -> Json:
         return {"pid": self.pid, "tid": self.pid * 10 + 2}
 
     def us(self, at_ns: int) -> float:
@@ -80,7 +80,7 @@ class Place:
         return (at_ns - self.zero_ns) / 1000
 
 
-def complete(name: str, category: str, ts: float, took_ns: int, thread: Event, args: Event | None = None) -> Event:
+def complete(name: str, category: str, ts: float, took_ns: int, thread: Json, args: Json | None = None) -> Json:
     """Return a complete event, which a viewer draws as a slice; `ts` in µs on the trace's time line."""
     event = {"ph": "X", "name": name, "cat": category, **thread, "ts": ts, "dur": took_ns / 1000}
     return {**event, "args": args} if args else event
@@ -100,18 +100,18 @@ def merged_steps(session: Session) -> int:
     return max(1, math.ceil(count / STEP_LIMIT))
 
 
-def trace_events(session: Session) -> Iterator[Event]:
+def trace_events(session: Session) -> Iterator[Json]:
     """Yield every event, trial by trial; times are in µs since the session's first stamp."""
     merged, cores = merged_steps(session), session.environment.cores
     zero_ns = min((first for record in session.trials for first in _first_stamps(record)), default=0)
     verdicts = {result.variant: result.verdict.kind for result in session.results}
     for position, record in enumerate(session.trials):
-        place = Place(position + 1, zero_ns)
-        yield from _names(record, place, verdicts.get(record.variant, ""))
-        yield from _phases(record, place)
-        yield from _steps(record, place, merged)
-        yield from _counters(record, place, cores)
-        yield from _end(record, place)
+        tracks = TrialTracks(position + 1, zero_ns)
+        yield from _names(record, tracks, verdicts.get(record.variant, ""))
+        yield from _phases(record, tracks)
+        yield from _steps(record, tracks, merged)
+        yield from _counters(record, tracks, cores)
+        yield from _end(record, tracks)
 
 
 def _first_stamps(record: TrialRecord) -> Iterator[int]:
@@ -124,32 +124,32 @@ def _first_stamps(record: TrialRecord) -> Iterator[int]:
         yield from column.unpack()[:1].tolist()
 
 
-def _names(record: TrialRecord, place: Place, verdict: str) -> Iterator[Event]:
+def _names(record: TrialRecord, tracks: TrialTracks, verdict: str) -> Iterator[Json]:
     name = f"{one_line(record.variant, NAME)}, repeat {record.repeat + 1}"
     labels = ", ".join(label for label in (verdict, "" if record.status == "ok" else record.status) if label)
-    process = [("process_name", {"name": name}), ("process_sort_index", {"sort_index": place.pid})]
+    process = [("process_name", {"name": name}), ("process_sort_index", {"sort_index": tracks.pid})]
     process += [("process_labels", {"labels": labels})] if labels else []
     for kind, values in process:
-        yield {"ph": "M", "name": kind, **place.phases, "args": values}
-    for sort, (thread, label) in enumerate(((place.phases, "phases"), (place.steps, "steps"))):
+        yield {"ph": "M", "name": kind, **tracks.phases, "args": values}
+    for sort, (thread, label) in enumerate(((tracks.phases, "phases"), (tracks.steps, "steps"))):
         yield {"ph": "M", "name": "thread_name", **thread, "args": {"name": label}}
         yield {"ph": "M", "name": "thread_sort_index", **thread, "args": {"sort_index": sort}}
 
 
-def _phases(record: TrialRecord, place: Place) -> Iterator[Event]:
+def _phases(record: TrialRecord, tracks: TrialTracks) -> Iterator[Json]:
     spans = record.spans_ns
     first_ns = spans[0][1] if spans else record.ended_ns
     for name, start_ns, end_ns in (("start", record.started_ns, first_ns), *spans):
         if end_ns > start_ns:
-            yield complete(one_line(name, NAME), "phase", place.us(start_ns), end_ns - start_ns, place.phases)
+            yield complete(one_line(name, NAME), "phase", tracks.us(start_ns), end_ns - start_ns, tracks.phases)
 
 
-def _steps(record: TrialRecord, place: Place, merged: int) -> Iterator[Event]:
+def _steps(record: TrialRecord, tracks: TrialTracks, merged: int) -> Iterator[Json]:
     """Yield a trial's steps in order, each with its wait inside it, the warm-up under a name of its own.
 
     Args:
         record: the trial.
-        place: where its events go.
+        tracks: where its events go.
         merged: how many neighbours make one slice; warm-up and measured steps are never in one.
     """
     if record.steps is None or record.steps.count == 0:
@@ -158,9 +158,9 @@ def _steps(record: TrialRecord, place: Place, merged: int) -> Iterator[Event]:
     warmup = min(record.warmup_steps, columns.count)
     for category, first, last in (("warm-up", 0, warmup), ("measured", warmup, columns.count)):
         if merged == 1 and columns.of_several is None:
-            yield from _single_steps(columns, place, category, first, last)
+            yield from _single_steps(columns, tracks, category, first, last)
         else:
-            yield from _merged_steps(columns, place, category, first, last, merged)
+            yield from _merged_steps(columns, tracks, category, first, last, merged)
 
 
 @dataclass(frozen=True)
@@ -205,20 +205,20 @@ class _Columns:
         return cls(start_ns, took_ns * several, None if wait_ns is None else wait_ns * several, loss, several)
 
 
-def _single_steps(columns: _Columns, place: Place, category: str, first: int, last: int) -> Iterator[Event]:
+def _single_steps(columns: _Columns, tracks: TrialTracks, category: str, first: int, last: int) -> Iterator[Json]:
     name = "step" if category == "measured" else "warm-up step"
     rows = zip(columns.start_ns.tolist(), columns.took_ns.tolist(), columns.waits(), columns.loss.tolist(), strict=True)
     for index, (start_ns, took_ns, wait_ns, loss) in islice(enumerate(rows), first, last):
-        ts = place.us(start_ns)
-        yield complete(name, category, ts, took_ns, place.steps, {"step": index, "loss": _finite(loss)})
+        ts = tracks.us(start_ns)
+        yield complete(name, category, ts, took_ns, tracks.steps, {"step": index, "loss": _finite(loss)})
         # In every backend the wait begins the step: the batch is what it asks for first.
         if wait_ns is not None:
-            yield complete("input wait", category, ts, wait_ns, place.steps)
+            yield complete("input wait", category, ts, wait_ns, tracks.steps)
 
 
 def _merged_steps(
-    columns: _Columns, place: Place, category: str, first: int, last: int, merged: int
-) -> Iterator[Event]:
+    columns: _Columns, tracks: TrialTracks, category: str, first: int, last: int, merged: int
+) -> Iterator[Json]:
     """Slices of `merged` neighbours, from the first one's start to the last one's end; their waits are summed.
 
     Of rows of several steps, whose longest is not known, the mean is given alone.
@@ -239,15 +239,15 @@ def _merged_steps(
     columns_of_slices = (firsts, counts, start_ns, spans_ns, means_ms, most_ms, columns.loss[ends])
     rows = zip(*(column.tolist() for column in columns_of_slices), waits, strict=True)
     for first_step, count, start, span_ns, mean_ms, max_ms, loss, wait_ns in rows:
-        name, ts = f"{word} {first_step}–{first_step + count - 1}", place.us(start)
+        name, ts = f"{word} {first_step}–{first_step + count - 1}", tracks.us(start)
         longest = {"step_ms_max": max_ms} if columns.of_several is None else {}
         args = {"steps": count, "step_ms_mean": mean_ms, **longest, "loss": _finite(loss)}
         if wait_ns is None:
-            yield complete(name, category, ts, span_ns, place.steps, args)
+            yield complete(name, category, ts, span_ns, tracks.steps, args)
             continue
         args["input_wait_ms_mean"] = wait_ns / count / NS_PER_MS
-        yield complete(name, category, ts, span_ns, place.steps, args)
-        yield complete("input wait, summed", category, ts, min(wait_ns, span_ns), place.steps)
+        yield complete(name, category, ts, span_ns, tracks.steps, args)
+        yield complete("input wait, summed", category, ts, min(wait_ns, span_ns), tracks.steps)
 
 
 def _finite(value: float) -> float | str:
@@ -255,19 +255,19 @@ def _finite(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
-def _counters(record: TrialRecord, place: Place, cores: int) -> Iterator[Event]:
-    for track in record.samples:
-        if track.at_ns is None or track.values is None:
+def _counters(record: TrialRecord, tracks: TrialTracks, cores: int) -> Iterator[Json]:
+    for sampled in record.samples:
+        if sampled.at_ns is None or sampled.values is None:
             continue
-        at_ns, values = track.at_ns.unpack(), track.values.unpack()
-        name, unit = _name_and_unit(track.metric)
-        if track.metric == _CPU_SECONDS:
+        at_ns, values = sampled.at_ns.unpack(), sampled.values.unpack()
+        name, unit = _name_and_unit(sampled.metric)
+        if sampled.metric == _CPU_SECONDS:
             name, unit = "CPU utilization, this trial", "percent"
             at_ns, _, values = stats.cpu_percents(at_ns, values, cores)
-        yield from _counter(f"{name} ({one_line(track.source, NAME)})", unit, at_ns, values, place)
+        yield from _counter(f"{name} ({one_line(sampled.source, NAME)})", unit, at_ns, values, tracks)
     for depth in record.queue_depths:
         name = f"queue {one_line(depth.name, NAME)}, elements of {depth.capacity}"
-        yield from _counter(name, "elements", depth.at_ns.unpack(), depth.size.unpack(), place)
+        yield from _counter(name, "elements", depth.at_ns.unpack(), depth.size.unpack(), tracks)
 
 
 def _name_and_unit(metric: str) -> tuple[str, str]:
@@ -277,14 +277,14 @@ def _name_and_unit(metric: str) -> tuple[str, str]:
     return one_line(name, NAME), unit or "value"
 
 
-def _counter(name: str, unit: str, at_ns: Stamps, values: npt.NDArray[Any], place: Place) -> Iterator[Event]:
+def _counter(name: str, unit: str, at_ns: Stamps, values: npt.NDArray[Any], tracks: TrialTracks) -> Iterator[Json]:
     every = max(1, math.ceil(at_ns.size / COUNTER_LIMIT))
     for at, value in zip(at_ns[::every].tolist(), values[::every].tolist(), strict=True):
         if math.isfinite(value):
-            yield {"ph": "C", "name": name, **place.phases, "ts": place.us(at), "args": {unit: value}}
+            yield {"ph": "C", "name": name, **tracks.phases, "ts": tracks.us(at), "args": {unit: value}}
 
 
-def _end(record: TrialRecord, place: Place) -> Iterator[Event]:
+def _end(record: TrialRecord, tracks: TrialTracks) -> Iterator[Json]:
     """Yield what went wrong, marked where the trial ended."""
     if record.status == "ok":
         return
@@ -298,8 +298,8 @@ def _end(record: TrialRecord, place: Place) -> Iterator[Event]:
         "s": "p",
         "name": name,
         "cat": "trouble",
-        **place.phases,
-        "ts": place.us(record.ended_ns),
+        **tracks.phases,
+        "ts": tracks.us(record.ended_ns),
         "args": args,
     }
 
@@ -308,7 +308,7 @@ def _queue(size: int | None, capacity: int) -> str:
     return f"{size} of {capacity} elements" if size is not None else "did not answer"
 
 
-def _metadata(session: Session, merged: int) -> Event:
+def _metadata(session: Session, merged: int) -> Json:
     environment = {
         name: one_line(value, TEXT) if isinstance(value, str) else value
         for name, value in session.environment.model_dump().items()
@@ -332,6 +332,6 @@ def _metadata(session: Session, merged: int) -> Event:
     }
 
 
-def _json(value: Event) -> str:
+def _json(value: Json) -> str:
     # Not escaped to ASCII: Perfetto shows an escape like \u2013 as it is written.
     return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)

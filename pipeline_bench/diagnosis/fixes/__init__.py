@@ -60,7 +60,7 @@ _Blocker = Callable[[Inspection, Context], str | None]
 
 
 @dataclass(frozen=True)
-class Kind:
+class FixKind:
     """A way to make a pipeline faster.
 
     Attributes:
@@ -81,7 +81,7 @@ class Kind:
     has_price: bool = False
 
 
-_KINDS: list[Kind] = []
+_KINDS: list[FixKind] = []
 
 
 def kind(
@@ -90,17 +90,17 @@ def kind(
     apis: tuple[str, ...] = ("tf.data",),
     has_price: bool = False,
 ) -> Callable[[_Finder], _Finder]:
-    """Register a function that yields candidates as a kind of fix, which has its name; see `Kind`."""
+    """Register a function that yields candidates as a kind of fix, which has its name; see `FixKind`."""
 
     def registered(candidates: _Finder) -> _Finder:
-        _KINDS.append(Kind(candidates.__name__, saving, candidates, blocker, apis, has_price))
+        _KINDS.append(FixKind(candidates.__name__, saving, candidates, blocker, apis, has_price))
         return candidates
 
     return registered
 
 
 @cache
-def kinds() -> tuple[Kind, ...]:
+def kinds() -> tuple[FixKind, ...]:
     """Return every kind, by name."""
     for info in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{info.name}")
@@ -204,7 +204,7 @@ def short(stage: Stage) -> str:
     return one_line(name, _NAME_CHARACTERS)
 
 
-def _hopeless(kind: Kind, fix: Fix, inspection: Inspection, context: Context, parts: Segments) -> str | None:
+def _hopeless(kind: FixKind, fix: Fix, inspection: Inspection, context: Context, parts: Segments) -> str | None:
     """Return why a fix is not worth a try here, whatever is allowed; None where it may be."""
     if (blocker := kind.blocker(inspection, context)) is not None:
         return f"{blocker}."
@@ -315,7 +315,7 @@ def _not_allowed(fix: Fix, context: Context) -> str | None:
     return None
 
 
-def _rank(kind: Kind, fix: Fix, parts: Segments, context: Context) -> float:
+def _rank(kind: FixKind, fix: Fix, parts: Segments, context: Context) -> float:
     share = _part(fix, could_save(fix.stages, parts, context.as_written_ms))
     if share is None or (share < _UNKNOWN_SHARE and not _is_explained(parts, context)):
         return kind.saving * _UNKNOWN_SHARE

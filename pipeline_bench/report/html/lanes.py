@@ -292,7 +292,7 @@ _SLOW, _ABOVE_SLOW = 0.95, 1.5
 
 
 @dataclass
-class Line:
+class Curve:
     """Points of one variant in one lane; trials are kept apart by a gap."""
 
     x: list[float | None] = field(default_factory=list)
@@ -303,14 +303,14 @@ class Line:
         self.x += [*x.tolist(), None]
         self.y += [*y.tolist(), None]
 
-    def alone(self) -> Line:
+    def alone(self) -> Curve:
         """Return the points without a neighbour, which a line does not show."""
         ends = [None, *self.x, None]
         lone = [i for i, x in enumerate(self.x) if x is not None and ends[i] is None and ends[i + 2] is None]
-        return Line([self.x[i] for i in lone], [self.y[i] for i in lone])
+        return Curve([self.x[i] for i in lone], [self.y[i] for i in lone])
 
 
-Lines = dict[tuple[str, str], Line]
+Curves = dict[tuple[str, str], Curve]
 """By variant, and by what is drawn of it."""
 
 
@@ -319,11 +319,11 @@ class Lane:
     """Lines that share a height; `upper` is where their axis ends."""
 
     title: str
-    lines: Lines
+    lines: Curves
     upper: float | None = None
 
 
-def full(lines: Lines) -> Lines:
+def full(lines: Curves) -> Curves:
     """Return those that have a point."""
     return {key: line for key, line in lines.items() if line.x}
 
@@ -354,7 +354,7 @@ def said_of_limit(lanes: Sequence[Lane]) -> str:
     )
 
 
-def wait_limit(lines: Lines) -> float:
+def wait_limit(lines: Curves) -> float:
     """Return the end of the axis in percent: above the highest share, and above that from which one is input-bound."""
     highest = max((value for line in lines.values() for value in line.y if value is not None), default=0.0)
     return min(105.0, 1.15 * highest + 100 * thresholds.BOUND_SHARE)

@@ -16,7 +16,7 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report.html import elements, lanes
 from pipeline_bench.report.html.elements import Json, Plot, Table
-from pipeline_bench.report.html.lanes import ChartSteps, Clock, Floats, Lane, Line, Lines
+from pipeline_bench.report.html.lanes import ChartSteps, Clock, Curve, Curves, Floats, Lane
 from pipeline_bench.text import units
 
 POINTS = 1500
@@ -81,11 +81,11 @@ def timeline(session: Session, clock: Clock, steps: Mapping[int, ChartSteps], ta
 def _lanes(
     session: Session, records: Sequence[TrialRecord], clock: Clock, steps: Mapping[int, ChartSteps]
 ) -> list[Lane]:
-    device: Lines = defaultdict(Line)
-    machine: Lines = defaultdict(Line)
-    step_ms: Lines = defaultdict(Line)
-    wait: Lines = defaultdict(Line)
-    depth: Lines = defaultdict(Line)
+    device: Curves = defaultdict(Curve)
+    machine: Curves = defaultdict(Curve)
+    step_ms: Curves = defaultdict(Curve)
+    wait: Curves = defaultdict(Curve)
+    depth: Curves = defaultdict(Curve)
     least = max(1, min(_FEWEST_POINTS, 2 * POINTS // len(records)))
     for index, record in enumerate(records):
         span_s = max(record.took_s, 1e-9)
@@ -107,7 +107,7 @@ def _lanes(
     ]
 
 
-def _add(line: Line, read: tuple[Floats, Floats] | None, points: int) -> None:
+def _add(line: Curve, read: tuple[Floats, Floats] | None, points: int) -> None:
     """Add the mean of each bin, at the mean time of what is in it."""
     if read is None or not len(read[0]):
         return
@@ -116,7 +116,7 @@ def _add(line: Line, read: tuple[Floats, Floats] | None, points: int) -> None:
     line.add(lanes.means(at_s, starts), lanes.means(values, starts))
 
 
-def _add_steps(step_ms: Lines, wait: Lines, key: str, steps: ChartSteps, points: int) -> None:
+def _add_steps(step_ms: Curves, wait: Curves, key: str, steps: ChartSteps, points: int) -> None:
     if steps.wait_ms is None:
         at_s, took = lanes.ascending(steps.at_s, steps.step_ms)
         waited = None
@@ -188,7 +188,7 @@ def _layout(drawn: Sequence[Lane], height: int, clock: Clock) -> Json:
     return plot
 
 
-def _traces(key: tuple[str, str], line: Line, place: int, order: Mapping[str, int]) -> list[Json]:
+def _traces(key: tuple[str, str], line: Curve, place: int, order: Mapping[str, int]) -> list[Json]:
     """Return the line, and a marker for each of its points that has no neighbour to draw a line to."""
     variant, what = key
     colour, dash = lanes.colour_of(variant, order)

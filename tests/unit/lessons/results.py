@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_bench.lessons.engine import Compare, Lesson, Played, Run
+from pipeline_bench.lessons.engine import Compare, Exercise, Lesson, Played
 from pipeline_bench.model.session import Session
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
@@ -32,9 +32,9 @@ RECORDED: dict[str, dict[str, Any]] = {
 """What the exercises returned on a machine with two cores, by the name of their function."""
 
 
-def measured(part: Run | Compare, observer: Observer | None = None) -> Any:
+def measured(part: Exercise | Compare, observer: Observer | None = None) -> Any:
     """In place of `play.measure`: recorded results, and sessions with made figures."""
-    return RECORDED[part.exercise.__name__] if isinstance(part, Run) else made_session(part)
+    return RECORDED[part.function.__name__] if isinstance(part, Exercise) else made_session(part)
 
 
 def made_session(part: Compare, percent: float | None = 80.0) -> Session:
@@ -63,6 +63,6 @@ def played(lesson: Lesson) -> Played:
     """The lesson without a reader, on recorded results."""
     so_far = Played()
     for part in lesson.parts:
-        if isinstance(part, Run | Compare):
+        if isinstance(part, Exercise | Compare):
             so_far = so_far.with_result(part.key, measured(part))
     return so_far

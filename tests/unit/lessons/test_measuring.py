@@ -11,7 +11,7 @@ import pytest
 
 from pipeline_bench.errors import PipelineBenchError, ScenarioError
 from pipeline_bench.lessons import play
-from pipeline_bench.lessons.engine import Compare, Run
+from pipeline_bench.lessons.engine import Compare, Exercise
 from pipeline_bench.run import child as run_child
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.worker.call import Request, perform
@@ -39,8 +39,8 @@ def performed(request: Request) -> list[dict[str, Any]]:
     return sent
 
 
-def part(deadline_s: float = 30.0) -> Run:
-    return Run("key", counted, "counting", deadline_s)
+def part(deadline_s: float = 30.0) -> Exercise:
+    return Exercise("key", counted, "counting", deadline_s)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from pipeline_bench.cli.running import interruptible
-from pipeline_bench.lessons.engine import Ask, Compare, Lesson, Run, Tell, find, lessons
+from pipeline_bench.lessons.engine import Ask, Compare, Exercise, Lesson, Tell, find, lessons
 from pipeline_bench.lessons.play import LeftError, Player, _shown_while, console
 from pipeline_bench.model.trial import plan
 from pipeline_bench.run.observer import Observer, Progress
@@ -128,7 +128,7 @@ def test_what_is_measured_after_a_prediction_does_not_depend_on_it() -> None:
     """The exercise runs for a reader who skips the question as for one who answers."""
     asked: list[str] = []
 
-    def measure(part: Run | Compare, observer: Observer) -> Any:
+    def measure(part: Exercise | Compare, observer: Observer) -> Any:
         asked.append(part.key)
         return results.measured(part)
 

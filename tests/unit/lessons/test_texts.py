@@ -13,7 +13,7 @@ import pytest
 from pipeline_bench.errors import UsageError
 from pipeline_bench.lessons import engine
 from pipeline_bench.lessons.code import CODE_COLUMNS
-from pipeline_bench.lessons.engine import Ask, Compare, Lesson, Played, Run, Say, Show, Tell, find, lessons
+from pipeline_bench.lessons.engine import Ask, Compare, Exercise, Lesson, Played, Say, Show, Tell, find, lessons
 from tests.unit.lessons import results
 
 ROOT = Path(__file__).parents[3]
@@ -49,7 +49,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_one() -> None:
 def test_a_lesson_shows_code_asks_measures_and_then_tells(lesson: Lesson) -> None:
     kinds = [type(part) for part in lesson.parts]
     assert Ask in kinds
-    measuring = [place for place, kind in enumerate(kinds) if kind in (Run, Compare)]
+    measuring = [place for place, kind in enumerate(kinds) if kind in (Exercise, Compare)]
     assert measuring, "nothing is measured"
     assert kinds.index(Ask) < measuring[0], "a prediction comes before the measuring"
     assert all(Tell in kinds[place:] for place in measuring), "what was measured is explained"
@@ -59,7 +59,7 @@ def test_a_lesson_shows_code_asks_measures_and_then_tells(lesson: Lesson) -> Non
 
 @every_lesson
 def test_the_keys_of_what_is_measured_and_asked_are_each_its_own(lesson: Lesson) -> None:
-    for kinds in ((Run, Compare), (Ask,)):
+    for kinds in ((Exercise, Compare), (Ask,)):
         keys = [part.key for part in lesson.parts if isinstance(part, kinds)]
         assert len(set(keys)) == len(keys)
 
