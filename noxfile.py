@@ -92,6 +92,9 @@ def campaign(session: nox.Session) -> None:
     """Try to break it on purpose, for a quarter of an hour: hostile inputs, kills, full disks, an NVML that lies."""
     install(session, ".", KERAS_2, *TESTS)
     session.run("python", "-m", "tests.campaign", *session.posargs, env=CACHED)
+    if not session.posargs:  # and the tests' properties, with twenty times the examples
+        properties = ["-m", "hypothesis", "--hypothesis-profile=campaign", "tests/unit"]
+        session.run("pytest", *IN_PARALLEL, *properties, env=CACHED)
 
 
 @nox.session

@@ -36,10 +36,9 @@ def kinds() -> dict[str, Kind]:
         kills,
         nvml,
         pipelines,
-        properties,
         scenarios,
         sessions,
     )
 
-    modules = (scenarios, sessions, command_lines, kills, commands, disks, nvml, pipelines, properties)
+    modules = (scenarios, sessions, command_lines, kills, commands, disks, nvml, pipelines)
     return {module.__name__.rpartition(".")[2]: cast(Kind, module) for module in modules}
