@@ -17,11 +17,13 @@ _OF_PIPELINES = "/tensorflow/python/data/ops/structured_function.py"
 _BETWEEN = (
     "/tensorflow/python/autograph/",
     "/tensorflow/python/data/ops/dataset_ops.py",
+    "/tensorflow/python/util/deprecation.py",
     "/tensorflow_datasets/core/dataset_utils.py",
     "/tqdm/",
     "/rich/progress.py",
 )
-"""Stands between a loop and what that takes: AutoGraph's conversion, arrays in place of tensors, a progress bar."""
+"""Stands between a loop and what that takes: AutoGraph's conversion, arrays in place of tensors, the warning that a
+method is TensorFlow 1's (`make_one_shot_iterator`), a progress bar."""
 _MAKES_BATCHES = (
     "/tensorflow/python/ops/script_ops.py",
     "/keras/src/trainers/data_adapters/",

@@ -92,6 +92,12 @@ def test_a_loop_that_a_library_has_is_called_by_the_users_line_that_calls_it() -
     assert over_dataset is None
 
 
+def test_an_iterator_that_an_old_method_of_tensorflow_makes_is_the_users_line() -> None:
+    between = [f"{SITE}/tensorflow/python/{file}.py" for file in ("util/deprecation", "data/ops/dataset_ops")]
+    over_dataset, _ = called_through("/home/you/train.py", *between)
+    assert over_dataset == "train.py:2"
+
+
 def test_a_training_and_a_validation_that_one_function_iterates_over_differ_in_what_called_it() -> None:
     def epoch() -> int:
         return batch_lines.path()
