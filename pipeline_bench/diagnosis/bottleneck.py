@@ -80,17 +80,19 @@ def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bo
     dearer = fed is not None or _dearer_alone(parts, stage, as_written_ms)
     # What limits begins with its name, which is code and stays as it is.
     said = {"doubt": "stages" if dearer else None, "text": text if limits else sentence(text)}
-    return _of_steps(found, times) or found.model_copy(update=said)
+    return _in_doubt(found, cost, times) or found.model_copy(update=said)
 
 
-def _of_steps(found: Bottleneck, times: StepTimes) -> Bottleneck | None:
-    """Return it as probable where few steps were measured; None where they were enough."""
-    if times.steps is None or times.steps >= _FEW_STEPS or (found.share or 0.0) >= EXPLAINED:
-        return None
-    return _probable(found, "steps", f"only {units.count(times.steps, 'step')} as written could be measured")
+def _in_doubt(found: Bottleneck, cost: StageCost, times: StepTimes) -> Bottleneck | None:
+    """Return it as probable where few steps were measured, or a wait may be one for a core; else None."""
+    if times.steps is not None and times.steps < _FEW_STEPS and (found.share or 0.0) < EXPLAINED:
+        return _probable(found, "steps", f"only {units.count(times.steps, 'step')} as written could be measured")
+    if found.limits and found.cause in ("waiting", "reading") and cost.queued_ns is None:
+        return _probable(found, None, "this system does not tell a wait from one for a core")
+    return None
 
 
-def _probable(found: Bottleneck, doubt: Literal["stages", "steps"], why: str) -> Bottleneck:
+def _probable(found: Bottleneck, doubt: Literal["stages", "steps"] | None, why: str) -> Bottleneck:
     probable = {"certainty": "probable", "doubt": doubt, "text": f"Probably {found.text} In doubt: {why}."}
     return found.model_copy(update=probable)
 
@@ -318,15 +320,13 @@ def _beside_the_model(share: float, times: StepTimes) -> str:
     if not times.as_written_ms or times.wait_ms is None or not (times.trains or times.ceiling_ms):
         return ""
     waits = times.wait_ms / times.as_written_ms
-    if share - waits <= _MUCH_LESS and waits >= _MUCH_LESS * share:
-        return ""
-    return f" The model computes meanwhile: its step waits for {units.share(waits)} of it."
+    contradicts = share - waits > _MUCH_LESS or waits < _MUCH_LESS * share
+    return f" The model computes meanwhile: its step waits for {units.share(waits)} of it." * contradicts
 
 
 def _dearer_alone(parts: Segments, stage: Stage, as_written_ms: float | None) -> bool:
     """Return whether a stage took longer by itself than the whole pipeline does, beyond what trials differ by."""
-    alone_ms = parts.elapsed_ns.get(stage.id, 0.0) / NS_PER_MS
-    return as_written_ms is not None and alone_ms > DEARER_ALONE * as_written_ms
+    return as_written_ms is not None and parts.elapsed_ns.get(stage.id, 0.0) > DEARER_ALONE * as_written_ms * NS_PER_MS
 
 
 def _epochs(inspection: Inspection, parts: Segments) -> str:

@@ -92,7 +92,7 @@ def _pooled(read: KerasInput, costs: dict[int, Rate], period: Rate, first_ns: fl
     start_ns = max(0.0, first_ns - alone.elapsed_ns)
     return {
         **costs,
-        GET_ITEM: Rate(min(alone.elapsed_ns, period.elapsed_ns), alone.cpu_ns),
+        GET_ITEM: alone._replace(elapsed_ns=min(alone.elapsed_ns, period.elapsed_ns)),
         WORKERS_STAGE: Rate(start_ns / batches if batches else 0.0, 0.0),
         QUEUE: Rate(max(0.0, period.elapsed_ns - alone.elapsed_ns), 0.0),
     }

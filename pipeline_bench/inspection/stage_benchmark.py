@@ -270,7 +270,7 @@ def _cost(stage: Stage, result: _Result, usual: float | None, first_epoch: float
             costs["first_epoch_ns"] = result.rate.elapsed_ns * first_epoch
             costs["first_epoch_cpu_ns"] = result.rate.cpu_ns * first_epoch
     elif result.rate is not None:
-        costs = {name: value * usual for name, value in result.rate._asdict().items()}
+        costs = {name: value * usual for name, value in result.rate._asdict().items() if value is not None}
     return StageCost(
         stage=stage.id,
         elements=usual,

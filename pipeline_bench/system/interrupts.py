@@ -82,23 +82,25 @@ class Waited:
 
     Args:
         clock: seconds.
-        queued: for how many seconds so far what is waited for had no core to run on, which do not count.
+        queued: for how many seconds so far what is waited for had no core, which do not count; None where not known.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, queued: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, queued: Callable[[], float | None] = lambda: None
+    ) -> None:
         self._clock, self._queued = clock, queued
         self.restart()
 
     def restart(self) -> None:
         """Begin to wait, from now on."""
-        self._looked_s, self._waited_s, self._queued_s = self._clock(), 0.0, self._queued()
+        self._looked_s, self._waited_s, self._queued_s = self._clock(), 0.0, self._queued() or 0.0
 
     def seconds(self) -> float:
         """Look, and return the seconds so far."""
         now_s = self._clock()
         self._waited_s += min(now_s - self._looked_s, LONGEST_LOOK_S)
         self._looked_s = now_s
-        return max(0.0, self._waited_s - max(0.0, self._queued() - self._queued_s))
+        return max(0.0, self._waited_s - max(0.0, (self._queued() or 0.0) - self._queued_s))
 
 
 @contextmanager

@@ -165,14 +165,14 @@ def allowed_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def queued_s(pid: int, thread: int | None = None) -> float:
-    """Return how many seconds a thread, by default a process's first, could have run and had no core; 0 if not known.
+def queued_s(pid: int, thread: int | None = None) -> float | None:
+    """Return how many seconds a thread, by default a process's first, could have run and had no core; None: not known.
 
     Others had it, which the kernel counts (Linux, ``schedstat``, the second number).
     """
     with contextlib.suppress(OSError, IndexError, ValueError):
         return int(Path(f"/proc/{pid}/task/{thread or pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
-    return 0.0
+    return None
 
 
 def threads() -> set[int]:

@@ -192,11 +192,14 @@ def sample(iterator: FlatIterator, deadline: Deadline, first: list[Any], seconds
 
 
 class Rate(NamedTuple):
-    """Nanoseconds for one element: wall time, CPU time over all threads, and how long these queued for a core."""
+    """Nanoseconds for one element: wall time, CPU time over all threads, and how long these queued for a core.
+
+    The last is None where that is not known.
+    """
 
     elapsed_ns: float
     cpu_ns: float
-    queued_ns: float = 0.0
+    queued_ns: float | None = None
 
 
 def rate(take: Callable[[], object], seconds: float, window: int = 1) -> Rate:
@@ -222,7 +225,7 @@ def rate(take: Callable[[], object], seconds: float, window: int = 1) -> Rate:
     count = calls * window
     elapsed_ns, cpu_s = time.perf_counter_ns() - start_ns, _cpu_s() - start_cpu_s
     queued_s = _queued_s(before, _CoreTimes.now(), cpu_s)
-    return Rate(elapsed_ns / count, cpu_s * 1e9 / count, queued_s * 1e9 / count)
+    return Rate(elapsed_ns / count, cpu_s * 1e9 / count, None if queued_s is None else queued_s * 1e9 / count)
 
 
 def window_size(each_ns: float, element_bytes: float) -> int:
@@ -252,7 +255,14 @@ def windowed_rate(dataset: Any, deadline: Deadline, each_ns: float, element_byte
     iterator = FlatIterator(dataset if size == 1 else dataset.window(size))
     iterator.take(deadline)
     rates = [rate(lambda: iterator.take(deadline), seconds / _SLICES, size) for _ in range(_SLICES)]
-    return Rate(*(statistics.median(values) for values in zip(*rates, strict=True)))
+    elapsed_ns, cpu_ns, queued_ns = zip(*rates, strict=True)
+    return Rate(statistics.median(elapsed_ns), statistics.median(cpu_ns), _known_median(queued_ns))
+
+
+def _known_median(values: Sequence[float | None]) -> float | None:
+    """Return the median of those that are known; None where none is."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 def _cpu_s() -> float:
@@ -262,17 +272,19 @@ def _cpu_s() -> float:
 
 
 class _CoreTimes(NamedTuple):
-    """Seconds until now: of this process's threads without a core, and the whole machine's."""
+    """Seconds until now: of this process's threads without a core, None if not known, and the whole machine's."""
 
-    queued_s: float
+    queued_s: float | None
     busy_s: float
     stolen_s: float
     """What the hypervisor gave to others; 0 where the system does not count it."""
 
     @classmethod
     def now(cls) -> _CoreTimes:
-        """Return them; 0 for what cannot be read."""
-        own_s = sum(queued_s(os.getpid(), int(each.name)) for each in Path("/proc/self/task").glob("*"))
+        """Return them; of the machine 0 for what cannot be read."""
+        each_s = [queued_s(os.getpid(), int(each.name)) for each in Path("/proc/self/task").glob("*")]
+        known_s = [each for each in each_s if each is not None]  # a thread may end meanwhile
+        own_s = sum(known_s) if known_s else None
         with contextlib.suppress(OSError, IndexError, ValueError):
             user, nice, system, stolen = _machine_s()
             return cls(own_s, user + nice + system, stolen)
@@ -289,8 +301,8 @@ def _machine_s() -> list[float]:
     return [int(columns[column]) / os.sysconf("SC_CLK_TCK") for column in _CPU_COLUMNS]
 
 
-def _queued_s(before: _CoreTimes, after: _CoreTimes, cpu_s: float) -> float:
-    """Return how many seconds threads of this process could have run and had no core; 0 where that is not known.
+def _queued_s(before: _CoreTimes, after: _CoreTimes, cpu_s: float) -> float | None:
+    """Return how many seconds threads of this process could have run and had no core; None where that is not known.
 
     Other processes had it, which the kernel counts for each thread, or the hypervisor, which it counts for the machine:
     it takes from all that runs alike, and so from this process in proportion to what it computed.
@@ -300,6 +312,8 @@ def _queued_s(before: _CoreTimes, after: _CoreTimes, cpu_s: float) -> float:
         after: at the end.
         cpu_s: what this process computed meanwhile.
     """
+    if before.queued_s is None or after.queued_s is None:
+        return None
     own_s = max(0.0, after.queued_s - before.queued_s)  # a thread that has ended takes its figure along
     busy_s = max(after.busy_s - before.busy_s, cpu_s)  # the machine's moves in ticks
     return own_s + (max(0.0, after.stolen_s - before.stolen_s) * cpu_s / busy_s if busy_s else 0.0)

@@ -148,7 +148,7 @@ class Recorder(StepRecorder):
     def phase(self, name: PhaseName) -> None:
         """Report that a phase of the trial begins."""
         if name != self._phase:
-            self._begun_ns, self._queued_s = monotonic_ns(), queued_s(os.getpid())
+            self._begun_ns, self._queued_s = monotonic_ns(), queued_s(os.getpid()) or 0.0
         self._phase = name
         self._alive_ns = monotonic_ns()
         self._channel.send(Phase(name=name, at_ns=self._alive_ns))
@@ -313,7 +313,7 @@ class Recorder(StepRecorder):
         computes = cpu_ns - self._cpu_ns > _COMPUTES * (now_ns - self._looked_ns)
         self._looked_ns, self._cpu_ns = now_ns, cpu_ns
         if self._phase == IMPORT:
-            queued_ns = (queued_s(os.getpid()) - self._queued_s) * 1e9
+            queued_ns = ((queued_s(os.getpid()) or 0.0) - self._queued_s) * 1e9
             return now_ns - self._begun_ns - queued_ns < LONGEST_IMPORT_S * 1e9
         return self._doing == MODEL_STEP and computes and now_ns - self._doing_since_ns < _LONGEST_STEP_S * 1e9
 

@@ -72,6 +72,7 @@ def cost(number: int, elapsed_ms: float, cpu_ms: float | None = None, **changes:
         stage=number,
         elapsed_ns=elapsed_ms * 1e6,
         cpu_ns=(elapsed_ms if cpu_ms is None else cpu_ms) * 1e6,
+        queued_ns=0.0,
         elements=32.0 if number < 4 else 1.0,
         element_bytes=150_528.0 if number < 4 else 32 * 150_528.0,
     ).model_copy(update=changes)

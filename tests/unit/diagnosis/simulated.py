@@ -16,7 +16,7 @@ from pipeline_bench.diagnosis.search import Search
 from pipeline_bench.diagnosis.step_times import StepTimes
 from pipeline_bench.model import Series
 from pipeline_bench.model.calls import Value
-from pipeline_bench.model.diagnosis import AS_WRITTEN, Bottleneck, Diagnosis
+from pipeline_bench.model.diagnosis import AS_WRITTEN, DEFAULT_BUDGET_S, Bottleneck, Diagnosis
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.events import Copied, Device
 from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
@@ -95,6 +95,7 @@ def cost(
         stage=number,
         elapsed_ns=None if elapsed_ms is None else elapsed_ms * MS,
         cpu_ns=None if cpu_ms is None else cpu_ms * MS,
+        queued_ns=None if cpu_ms is None else 0.0,
         elements=elements,
         element_bytes=element_bytes,
         reason=reason,
@@ -275,23 +276,10 @@ class Machine:
         )
 
 
-def session(
-    machine: Machine,
-    *,
-    budget_s: float = 120.0,
-    allow_reordering: bool = False,
-    allow_threads: bool = False,
-    data_service: str | None = None,
-) -> Session:
+def session(machine: Machine, **options: Any) -> Session:
+    """A session that has not begun; `options` are what a user asks of a `Diagnosis`."""
     model = MODEL if machine.ceiling_ms is not None else None
-    asked = Diagnosis(
-        target=TARGET,
-        model=model,
-        budget_s=budget_s,
-        allow_reordering=allow_reordering,
-        allow_threads=allow_threads,
-        data_service=data_service,
-    )
+    asked = Diagnosis(target=TARGET, model=model, **{"budget_s": DEFAULT_BUDGET_S, **options})
     return Session(
         started_at="2026-01-01T00:00:00+00:00",
         scenario=variants.scenario(asked),
@@ -300,25 +288,9 @@ def session(
     )
 
 
-def diagnose(
-    machine: Machine,
-    *,
-    budget_s: float = 120.0,
-    allow_reordering: bool = False,
-    allow_threads: bool = False,
-    data_service: str | None = None,
-    most: int = 300,
-    free_memory_bytes: float | None = None,
-) -> Session:
-    """The search to its end, as the runner runs it."""
-    search = Search(free_memory_bytes)
-    state = session(
-        machine,
-        budget_s=budget_s,
-        allow_reordering=allow_reordering,
-        allow_threads=allow_threads,
-        data_service=data_service,
-    )
+def diagnose(machine: Machine, *, most: int = 300, free_memory_bytes: float | None = None, **options: Any) -> Session:
+    """The search to its end, as the runner runs it; `options` as of `session`."""
+    search, state = Search(free_memory_bytes), session(machine, **options)
     for _ in itertools.repeat(None, most):
         state, trial = search.next(state)
         if trial is None:

@@ -184,6 +184,13 @@ def test_a_stage_that_queued_for_a_core_does_not_wait_but_computes() -> None:
     assert find(inspection(stages, (cost(0, 0.0), queued)), 2, 187.0).cause == "python"
 
 
+def test_that_a_stage_waits_is_in_doubt_where_the_system_does_not_count_how_long_it_had_no_core() -> None:
+    stages = (stage(0, "range"), stage(1, "map", 0, of=function("f", python=True, stateful=True)))
+    for cpu_ms, certainty in ((54.0, "probable"), (180.0, "certain")):
+        unknown = cost(1, 187.0, cpu_ms).model_copy(update={"queued_ns": None})
+        assert find(inspection(stages, (cost(0, 0.0), unknown)), 2, 187.0).certainty == certainty
+
+
 @pytest.mark.parametrize(
     ("reads", "python", "cause", "said"),
     [

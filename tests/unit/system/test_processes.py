@@ -123,6 +123,11 @@ def test_an_open_accelerator_forbids_forking(monkeypatch: pytest.MonkeyPatch) ->
     assert processes.why_not_forkable(processes.threads()) == "importing TensorFlow opened /dev/nvidia0"
 
 
+def test_how_long_a_thread_had_no_core_is_not_known_of_one_that_is_gone() -> None:
+    assert processes.queued_s(os.getpid()) is not None
+    assert processes.queued_s(2**22 + 1) is None  # Linux gives no process so high a number
+
+
 def test_the_open_files_are_this_processes(tmp_path: Path) -> None:
     with (tmp_path / "opened").open("w"):
         assert str(tmp_path / "opened") in processes._open_files()

@@ -43,8 +43,26 @@ def test_where_the_machine_counts_nothing_its_threads_still_queue(monkeypatch: p
     assert throughput.rate(lambda: None, seconds=0.0).queued_ns == pytest.approx(2e9)
 
 
+def test_how_long_threads_had_no_core_is_not_known_where_the_system_does_not_count_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(throughput, "queued_s", lambda *_: None)
+    assert throughput.rate(lambda: None, seconds=0.0).queued_ns is None
+
+
+def test_a_thread_that_ends_while_all_are_read_leaves_the_others_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    queued = iter([1.0, None, 3.0, None])
+    monkeypatch.setattr(throughput, "Path", lambda _: _Tasks(2))
+    monkeypatch.setattr(throughput, "_machine_s", lambda: [0.0] * 4)
+    monkeypatch.setattr(throughput, "queued_s", lambda *_: next(queued))
+    assert throughput.rate(lambda: None, seconds=0.0).queued_ns == pytest.approx(2e9)
+
+
 class _Tasks:
     name = "1"
 
+    def __init__(self, count: int = 1) -> None:
+        self._count = count
+
     def glob(self, _: str) -> list[_Tasks]:
-        return [self]
+        return [self] * self._count
