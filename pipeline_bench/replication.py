@@ -7,7 +7,6 @@ those of one replica, but for rounding; dropout draws other masks.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +28,7 @@ def in_processes(runtime: Runtime) -> bool:
     return runtime.replicas > 1 and runtime.replication == "between_graph"
 
 
-def check(model: Model, runtime: Runtime, batch_size: int, loop: str = DRIVEN_BY, platform: str = sys.platform) -> None:
+def check(model: Model, runtime: Runtime, batch_size: int, loop: str = DRIVEN_BY) -> None:
     """Refuse what cannot be replicated; the parent asks before the first trial, without TensorFlow.
 
     Args:
@@ -37,7 +36,6 @@ def check(model: Model, runtime: Runtime, batch_size: int, loop: str = DRIVEN_BY
         runtime: how.
         batch_size: samples in a batch of the source.
         loop: the name of the loop that drives the variant.
-        platform: as `sys.platform` has it.
 
     Raises:
         UsageError: it cannot.
@@ -56,17 +54,10 @@ def check(model: Model, runtime: Runtime, batch_size: int, loop: str = DRIVEN_BY
             f"A batch of {batch_size} samples cannot be divided evenly among {replicas} replicas.",
             f"Set source.batch_size to a multiple of {replicas}, such as {-(-batch_size // replicas) * replicas}.",
         )
-    if not in_processes(runtime):
-        return
-    if loop != DRIVEN_BY:
+    if in_processes(runtime) and loop != DRIVEN_BY:
         raise UsageError(
             f"The loop {loop} cannot drive between_graph workers: each drives a session of its own.",
             f'Set loop.kind = "{DRIVEN_BY}", or runtime.replication = "in_graph".',
-        )
-    if platform != "linux":
-        raise UsageError(
-            f"The kernel of {platform} does not end between_graph workers with their trial; they need Linux.",
-            'Set runtime.replication = "in_graph" or "mirrored".',
         )
 
 

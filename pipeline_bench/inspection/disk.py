@@ -92,8 +92,6 @@ def bandwidth(files: Sequence[str]) -> Bandwidth:
     """Return what the disk under the files gives, by reading some of them, four pieces of a megabyte at once."""
     if not files:
         return Bandwidth(None, "no file was seen to be read")
-    if not hasattr(os, "O_DIRECT"):
-        return Bandwidth(None, f"{sys.platform} has no reads past the page cache that this program knows")
     kind = _file_system(files[0])
     if kind in _IN_MEMORY:
         return Bandwidth(None, f"the files are in memory ({kind})")

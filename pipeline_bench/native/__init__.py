@@ -10,7 +10,6 @@ import shlex
 import shutil
 import struct
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -47,8 +46,6 @@ class Toolchain(NamedTuple):
 
 def find() -> Toolchain | str:
     """Return what to compile with, or why this machine cannot and what to do about it. Imports no TensorFlow."""
-    if sys.platform != "linux":
-        return f"the program without Python runs on Linux only, and this is {sys.platform}."
     compiler = _compiler()
     if isinstance(compiler, str):
         return compiler

@@ -21,30 +21,30 @@ def asked(replicas: int, how: str = "in_graph", *, synchronous: bool = True) -> 
 
 @pytest.mark.parametrize("how", ["in_graph", "mirrored", "between_graph"])
 def test_an_even_batch_of_a_model_with_a_gradient_passes(how: str) -> None:
-    replication.check(TwoLayer({}), asked(4, how), 128, platform="linux")
+    replication.check(TwoLayer({}), asked(4, how), 128)
 
 
 @pytest.mark.parametrize("how", ["in_graph", "mirrored", "between_graph"])
 def test_a_batch_that_cannot_be_divided_is_refused_with_one_that_can(how: str) -> None:
     with pytest.raises(UsageError, match="128 samples cannot be divided evenly among 3 replicas") as refused:
-        replication.check(TwoLayer({}), asked(3, how), 128, platform="linux")
+        replication.check(TwoLayer({}), asked(3, how), 128)
     assert "such as 129" in refused.value.hint
 
 
 def test_one_replica_takes_any_model_and_batch() -> None:
-    replication.check(Emulated({}), asked(1), 7, loop="while_loop", platform="darwin")
+    replication.check(Emulated({}), asked(1), 7, loop="while_loop")
 
 
 def test_workers_need_several_replicas_to_be_any() -> None:
     with pytest.raises(UsageError, match=r"needs several replicas, and runtime\.replicas is 1"):
-        replication.check(TwoLayer({}), asked(1, "between_graph"), 128, platform="linux")
+        replication.check(TwoLayer({}), asked(1, "between_graph"), 128)
 
 
 @pytest.mark.parametrize(("replicas", "how"), [(1, "in_graph"), (2, "in_graph"), (2, "mirrored")])
 def test_only_workers_can_go_on_without_each_other(replicas: int, how: str) -> None:
     with pytest.raises(UsageError, match=f'synchronous = false needs the workers of .*, and it is "{how}"'):
-        replication.check(TwoLayer({}), asked(replicas, how, synchronous=False), 128, platform="linux")
-    replication.check(TwoLayer({}), asked(2, "between_graph", synchronous=False), 128, platform="linux")
+        replication.check(TwoLayer({}), asked(replicas, how, synchronous=False), 128)
+    replication.check(TwoLayer({}), asked(2, "between_graph", synchronous=False), 128)
 
 
 def test_an_emulated_device_has_no_gradient_to_share() -> None:
@@ -54,14 +54,8 @@ def test_an_emulated_device_has_no_gradient_to_share() -> None:
 
 def test_workers_are_driven_by_the_session_loop_only() -> None:
     with pytest.raises(UsageError, match="callable cannot drive between_graph workers"):
-        replication.check(TwoLayer({}), asked(2, "between_graph"), 128, loop="callable", platform="linux")
+        replication.check(TwoLayer({}), asked(2, "between_graph"), 128, loop="callable")
     replication.check(TwoLayer({}), asked(2, "in_graph"), 128, loop="callable")
-
-
-def test_workers_need_a_kernel_that_ends_them_with_their_trial() -> None:
-    with pytest.raises(UsageError, match="they need Linux"):
-        replication.check(TwoLayer({}), asked(2, "between_graph"), 128, platform="darwin")
-    replication.check(TwoLayer({}), asked(2, "mirrored"), 128, platform="darwin")
 
 
 def test_only_several_replicas_between_graphs_are_processes() -> None:

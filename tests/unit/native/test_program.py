@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.run import comparison
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the program runs on Linux only")
 
 # Writes down that it was called, and makes the file that follows -o.
 GOOD = """#!/bin/sh
@@ -121,11 +118,6 @@ def test_a_tensorflow_without_its_library_or_its_headers_is_said_to_be_so(machin
     assert "without its C headers" in str(native.find())
     (machine / "tensorflow" / native._LIBRARIES[0]).unlink()
     assert f"no {native._LIBRARIES[0]}" in str(native.find())
-
-
-def test_another_system_than_linux_is_named(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert "Linux only, and this is darwin" in str(native.find())
 
 
 def both() -> Scenario:
