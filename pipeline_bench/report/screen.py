@@ -105,7 +105,7 @@ def _screens(session: Session, width: int) -> Iterator[list[RenderableType]]:
     if session.selftest is not None:
         above = [*_heading(session, width), headline(conclusion.conclude(session))]
         for rows in range(max(_FEWEST_ROWS, len(session.selftest.parts)), _FEWEST_ROWS - 1, -1):
-            yield [*above, selftest.summary(session.selftest, rows)]
+            yield [*above, selftest.summary(session.selftest, rows, width)]
     elif session.diagnosis is not None:
         yield from _diagnoses(session, session.diagnosis, width)
     else:

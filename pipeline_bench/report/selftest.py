@@ -18,6 +18,10 @@ from pipeline_bench.text import NAME, one_line, units
 
 _STYLES = {"passed": "green", "failed": "bold red", "shown": "dim", "disturbed": "yellow", "not-run": "yellow"}
 _CELLS = (12, 12, 12, 6)
+_LEAST_NAME = 20
+"""Columns that a check's name needs beside its figures; with fewer these stand behind it, in words."""
+_FIGURES = ("planted", "measured", "error")
+_INDENT = 2
 
 
 _SHOWN: dict[Unit, Callable[[float], str]] = {
@@ -54,32 +58,26 @@ def error(check: Check) -> str:
 _DISTURBED = "other work took too much of the CPU; repeat it on a quieter machine."
 
 
-def table(selftest: Selftest) -> RenderableType:
-    """Return the table of every check by part, and the notes below it."""
-    heads = _grid()
-    heads.add_row("", *(Text(head, style="dim") for head in ("planted", "measured", "error", "")))
-    return Group(heads, *(line for part in selftest.parts for line in _part(part)), *_notes(selftest))
+def table(selftest: Selftest, width: int) -> RenderableType:
+    """Return the table of every check by part, and the notes below it, for so many columns."""
+    lines = (line for part in selftest.parts for line in _part(part, width))
+    return Group(_grid("", (), width), *lines, *_notes(selftest))
 
 
-def summary(selftest: Selftest, most: int) -> RenderableType:
+def summary(selftest: Selftest, most: int, width: int) -> RenderableType:
     """Return the worst check of each part that has a figure, the names of the others, and the notes.
 
     Args:
         selftest: as far as it has come.
         most: how many parts have a row; those that passed with most to spare are only named.
+        width: the columns there are.
     """
     with_figure = [part for part in selftest.parts if part.worst is not None and part.worst.unit != "word"]
     if (left := len(with_figure) - most) > 0:
         spared = sorted((part for part in with_figure if part.status == "passed"), key=_share_of_limit)[:left]
         with_figure = [part for part in with_figure if part not in spared]
-    grid = _grid((*_CELLS[:-1], len("disturbed")))
-    grid.add_row(
-        *(Text(head, style="dim") for head in ("the worst figure of a part", "planted", "measured", "error", ""))
-    )
-    for part in with_figure:
-        assert part.worst is not None
-        _, *figures, _ = _row(part.worst)
-        grid.add_row(Text(part.name), *figures, _status(part))
+    rows = [[Text(part.name), *_row(part.worst)[1:-1], _status(part)] for part in with_figure if part.worst is not None]
+    grid = _grid("the worst figure of a part", rows, width, (*_CELLS[:-1], len("disturbed")))
     passed = [part.name for part in selftest.parts if part.status == "passed" and part not in with_figure]
     also = [Text.assemble(("also passed: ", "green"), ", ".join(passed))] if passed else []
     windows = (
@@ -106,20 +104,33 @@ def _share_of_limit(part: Part) -> float:
     return abs(worst.error) / worst.limit if worst is not None and worst.error is not None and worst.limit else 0.0
 
 
-def _grid(cells_of_columns: Sequence[int] = _CELLS) -> Table:
+def _grid(
+    head: str | None, rows: Sequence[Sequence[Text]], width: int, cells_of_columns: Sequence[int] = _CELLS
+) -> RenderableType:
+    """Return rows as `_row` gives them, below a line of heads unless `head`, that of their names, is None."""
+    if width - sum(cells_of_columns) - len(cells_of_columns) < _LEAST_NAME:
+        return Group(*map(_in_words, rows))
     grid = Table.grid(padding=(0, 1, 0, 0), expand=True)
     grid.add_column(ratio=1)
     for cells in cells_of_columns:
         grid.add_column(justify="right", width=cells, no_wrap=True)
+    if head is not None:
+        grid.add_row(*(Text(each, style="dim") for each in (head, *_FIGURES, "")))
+    for row in rows:
+        grid.add_row(*row)
     return grid
 
 
-def _part(part: Part) -> Iterator[RenderableType]:
+def _in_words(row: Sequence[Text]) -> Text:
+    """Return a row as a line of text, each figure behind its head."""
+    name, *figures, mark = row
+    said = [f"{head} {figure}" for head, figure in zip(_FIGURES, figures, strict=True) if figure.plain]
+    return Text.assemble(name, f": {', '.join(said)}  ", mark)
+
+
+def _part(part: Part, width: int) -> Iterator[RenderableType]:
     yield Text.assemble((f"{part.name}  ", "bold"), _status(part), (_load(part), "dim"))
-    grid = _grid()
-    for check in _shown(part):
-        grid.add_row(*_row(check))
-    yield Padding(grid, (0, 0, 0, 2))
+    yield Padding(_grid(None, [_row(check) for check in _shown(part)], width - _INDENT), (0, 0, 0, _INDENT))
 
 
 def _status(part: Part) -> Text:

@@ -44,7 +44,7 @@ def render(session: Session, folder: Path | None, width: int) -> RenderableType:
     found = session.diagnosis
     sections: list[RenderableType | None] = [_heading(session)]
     if session.selftest is not None:
-        table = selftest_report.table(session.selftest)
+        table = selftest_report.table(session.selftest, width)
         sections = [spaced([_heading(session), headline(diagnosis.headline(session)), table])]
     elif found is not None:
         sections += terminal_diagnosis.sections(session, found, width)

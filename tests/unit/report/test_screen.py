@@ -61,6 +61,14 @@ def test_a_selftest_that_has_just_begun_has_its_screen(parts: int) -> None:
     assert all(part.name in text for part in begun.parts)
 
 
+@pytest.mark.parametrize("width", [40, 56, 80])
+def test_a_selftest_names_each_figure_whole_on_a_narrow_terminal(width: int) -> None:
+    session = load(ROOT / "reports" / "h100-selftest")
+    details = printed(terminal.render(session, None, width), width)
+    assert "-3.3 points" in " ".join(details.split())
+    assert re.search(r"wait for storage:?( planted)? 67\.2 %", " ".join(" ".join(shown(session, width)).split()))
+
+
 def test_a_tall_terminal_has_all_stages_and_attempts_on_it() -> None:
     session = diagnoses.thirty()
     low, tall = (printed(screen.render(session, 80, lines=lines), 80) for lines in (24, 80))

@@ -45,7 +45,7 @@ BROKE_OFF = "cuLaunchKernel failed: CUDA_ERROR_LAUNCH_FAILED"
 def output(part: Part) -> str:
     """What the terminal shows of a part."""
     console = Console(width=120, file=io.StringIO(), record=True)
-    console.print(report.table(Selftest(parts=(part,))))
+    console.print(report.table(Selftest(parts=(part,)), console.width))
     return console.export_text()
 
 
