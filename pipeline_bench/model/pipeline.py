@@ -105,9 +105,9 @@ class UserFunction(Data):
     reads_files: bool = False
     """Whether its graph reads files (`tf.io.read_file`); of Python that is not known."""
     crops_decoded: bool = False
-    """Whether it decodes whole pictures that may be JPEG files, and then cuts a part out of them."""
+    """Whether it decodes whole pictures that may be JPEG files, of which it or a map behind it then cuts a part out."""
     resizes_decoded: bool = False
-    """Whether it decodes whole pictures that may be JPEG files, at their full size, and then resizes them."""
+    """Whether it decodes whole pictures that may be JPEG files, which it or a map behind it resizes, at full size."""
     decoding_share: float | None = None
     """Of its time, as far as its lines were followed: what those take that decode such pictures."""
     doubles: bool = False

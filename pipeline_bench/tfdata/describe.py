@@ -155,12 +155,20 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
 
 
-def function(given: Any, dataset: Any, generator: bool = False) -> UserFunction:
-    """Return what is known of a function, as the dataset that a stage made of it holds it traced."""
+def function(given: Any, dataset: Any, generator: bool = False, behind: Sequence[Any] = ()) -> UserFunction:
+    """Return what is known of a function, as the dataset that a stage made of it holds it traced.
+
+    Args:
+        given: the function.
+        dataset: of the stage.
+        generator: whether it is one.
+        behind: of a map, the maps in a row that take what it gives.
+    """
     ops = _ops(dataset)
     stateful = any(_is_stateful(op) for op in ops - _NOT_COUNTED)
     code = getattr(_plain_function(given), "__code__", None)
-    decodes = not ops.isdisjoint(pictures.JPEG_DECODERS)
+    bodies = [(body, set[str]()) for body in _bodies(dataset)] if ops & pictures.JPEG_DECODERS else []
+    bodies += pictures.handed_on([dataset, *behind]) if bodies and behind else []
     return UserFunction(
         name=name(given),
         file=getattr(code, "co_filename", None),
@@ -173,8 +181,8 @@ def function(given: Any, dataset: Any, generator: bool = False) -> UserFunction:
         random=stateful and any(_RANDOM_OPS.search(op) for op in ops),
         parses_examples=not ops.isdisjoint(_PARSING_OPS),
         reads_files="ReadFile" in ops,
-        crops_decoded=decodes and any(map(pictures.crops_decoded, _bodies(dataset))),
-        resizes_decoded=decodes and any(map(pictures.resizes_decoded, _bodies(dataset))),
+        crops_decoded=any(itertools.starmap(pictures.crops_decoded, bodies)),
+        resizes_decoded=any(itertools.starmap(pictures.resizes_decoded, bodies)),
     )
 
 

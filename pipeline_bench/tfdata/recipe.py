@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -35,9 +35,9 @@ class Call(Invocation):
     loops: frozenset[SourceLoop] = frozenset()
     """The loops of the script's that made it and make another each time they go round."""
 
-    def stage(self) -> Stage:
-        """Return the call as plain data."""
-        function = self._user_function()
+    def stage(self, behind: Sequence[Any] = ()) -> Stage:
+        """Return the call as plain data; `behind` as of `describe.function`."""
+        function = self._user_function(behind)
         return Stage(
             id=self.id,
             method=self.method,
@@ -50,10 +50,10 @@ class Call(Invocation):
             serial=function is not None and function.python and is_deterministic(),
         )
 
-    def _user_function(self) -> UserFunction | None:
+    def _user_function(self, behind: Sequence[Any]) -> UserFunction | None:
         if self.function is None:
             return None
-        function = describe.function(self.function, self.result, self.method == "from_generator")
+        function = describe.function(self.function, self.result, self.method == "from_generator", behind)
         if user_code.is_converted(function.file or "") and self.location is not None:
             # A function that is defined in a converted one: AutoGraph's file is gone when anyone looks.
             return function.model_copy(update={"file": self.location.file, "line": self.location.line})
@@ -116,6 +116,7 @@ class Recipe:
         self.sink = numbers[sink]
         own_files = any(call.needs_own_files() for call in self.calls.values())
         self.notes = (*notes, OWN_FILE_NOTE) if own_files else notes
+        behind = _maps_behind(calls, needed)
         shared, left = _shared(calls, needed), dataset_graph.left_early(calls[sink].result)
         # What is passed over again before it is made anew, or keeps its elements in files, is read more than once.
         again = {before for each in needed if calls[each].method == "repeat" for before in calls[each].inputs}
@@ -126,7 +127,7 @@ class Recipe:
                 anew.add(each)
         self.stages: tuple[Stage, ...] = tuple(
             self.calls[numbers[each]]
-            .stage()
+            .stage(behind.get(each, ()))
             .model_copy(
                 update={
                     "shared": each in shared,
@@ -191,6 +192,20 @@ def _constant(tensor: Any) -> Any:
 
     value = tf.get_static_value(tensor)
     return tensor if value is None else value
+
+
+def _maps_behind(calls: Mapping[int, Call], needed: Collection[int]) -> dict[int, list[Any]]:
+    """Return of each map the maps in a row that take what it gives, each of them alone, as their datasets."""
+    takers: dict[int, list[int]] = {}
+    for number in needed:
+        for each in calls[number].inputs:
+            takers.setdefault(each, []).append(number)
+    found: dict[int, list[Any]] = {}
+    for number in sorted(needed, reverse=True):  # downstream first
+        alone = takers.get(number, [])
+        if calls[number].method == "map" and len(alone) == 1 and calls[alone[0]].method == "map":
+            found[number] = [calls[alone[0]].result, *found.get(alone[0], ())]
+    return found
 
 
 def _input_shares(calls: Mapping[int, Call], call: Call) -> tuple[float, ...]:

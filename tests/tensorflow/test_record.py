@@ -176,6 +176,33 @@ def test_what_resizes_the_pictures_that_it_decodes_at_full_size_is_told() -> Non
     assert not resizes(whole, lambda picture: tf.image.resize(picture[:96, :96], [8, 8])), "a crop has fewer pixels"
 
 
+def test_a_later_map_that_crops_or_resizes_counts_for_the_map_that_decodes() -> None:
+    import tensorflow as tf
+
+    def does(decode: Any, *then: Any) -> list[tuple[bool, bool]]:
+        def make() -> Any:
+            dataset = tf.data.Dataset.from_tensors(("a file", 1)).map(decode)
+            for each in then:
+                dataset = dataset.map(each)
+            return dataset
+
+        functions = [stage.function for stage in recorded.recipe_of(make).stages]
+        return [(each.crops_decoded, each.resizes_decoded) for each in functions if each is not None]
+
+    def decode(file: Any, label: Any) -> Any:
+        return label, tf.io.decode_jpeg(file, channels=3)
+
+    def as_floats(label: Any, picture: Any) -> Any:
+        return tf.cast(picture, tf.float32) / 255.0, label
+
+    neither = (False, False)
+    assert does(decode, lambda _, picture: tf.image.resize(picture, [8, 8])) == [(False, True), neither]
+    assert does(decode, as_floats, lambda picture, _: picture[:4, :4]) == [(True, False), neither, neither]
+    assert does(decode, lambda label, picture: (label, picture)) == [neither, neither]
+    made = does(decode, lambda label, _: tf.image.resize(tf.ones([4, 4, 3]) * tf.cast(label, tf.float32), [8, 8]))
+    assert made == [neither, neither], "of another picture"
+
+
 def test_an_interleave_draws_if_what_it_opens_does() -> None:
     import tensorflow as tf
 
@@ -715,9 +742,9 @@ def test_each_of_many_calls_of_one_line_is_described_once_or_twice(monkeypatch: 
 
     described, plain = [0], Call.stage
 
-    def counted(call: Any) -> Any:
+    def counted(call: Any, *behind: Any) -> Any:
         described[0] += 1
-        return plain(call)
+        return plain(call, *behind)
 
     with Recording() as recording:
         training, _ = make(12), make(12)
