@@ -20,6 +20,8 @@ _TIMES_COMPARED = 8
 """So many results are computed twice: a function may draw from a generator of its own, as a coin is thrown."""
 WORTH = 0.15
 """Of the time of a batch: what a call takes at least that is worth keeping."""
+_LEAST_TIMED_NS = 50_000_000
+"""Batches are timed for so long at least: another program may have the core for several ms of one."""
 _ALONE = 1.05
 _MOST_TRIED = 6
 """So many calls are compared with themselves, those that take the most first."""
@@ -79,7 +81,7 @@ def _made_with(
     end_s: float,
     alive: Callable[[], None],
 ) -> int:
-    """Make batches until the time has come, or all looks have seen enough; return how long they took.
+    """Make batches until the time has come, or all looks have seen enough of them; return how long they took.
 
     The first is counted only if there is no time for another: it may hold what is done once, such as reading a list.
     """
@@ -100,7 +102,7 @@ def _made_with(
                     took_ns, is_first = 0, False
                     for look in looks.values():
                         look.begin_anew()
-                elif all(look.refused or look.saw_enough for look in looks.values()):
+                elif took_ns >= _LEAST_TIMED_NS and all(look.refused or look.saw_enough for look in looks.values()):
                     break
     except Exception:  # whatever it is: with nothing looked at, a batch can be made
         for look in looks.values():

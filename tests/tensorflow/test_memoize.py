@@ -207,6 +207,13 @@ def test_a_call_is_found_also_where_a_batch_takes_all_of_the_time(tmp_path: Path
     assert call.text == "load(each)"
 
 
+def test_one_batch_that_took_long_for_another_reason_hides_no_call(tmp_path: Path) -> None:
+    """As where another program had the core for a while."""
+    call = found(tmp_path, "time.sleep(0.03 * (number == 4))\nx = load(number)")
+    assert call is not None
+    assert call.text == "load(number)"
+
+
 def test_what_is_drawn_eagerly_once_a_seed_was_set_is_seen(tmp_path: Path) -> None:
     import tensorflow as tf
 
