@@ -29,8 +29,11 @@ def cycles(period_ms: int, share: float, start_ms: int, lasts_ms: int = 6000) ->
     )
 
 
-def runs(window_ms: int, latency_ms: int, bias_points: float = 0.0) -> list[GpuRun]:
-    """Duty cycles one after the other, each with the figures of an instrument that has this window."""
+def runs(window_ms: int, latency_ms: int, bias_points: float = 0.0, up_to_late_ms: int = 0) -> list[GpuRun]:
+    """Duty cycles one after the other, each with the figures of an instrument that has this window.
+
+    `up_to_late_ms`: a figure is made anew in such a period, and stamped by the poll that reads it after that.
+    """
     made = [
         cycles(period, share, start_ms=8000 * place)
         for place, (period, share) in enumerate(((20, 0.25), (500, 0.5), (2000, 0.25), (2000, 0.75), (20, 0.0)))
@@ -39,7 +42,8 @@ def runs(window_ms: int, latency_ms: int, bias_points: float = 0.0) -> list[GpuR
     found = []
     for run in made:
         at_ns = np.arange(run.start_ns, run.end_ns + 1500 * MS, 170 * MS).astype(np.float64)
-        to_ns = at_ns - latency_ms * MS
+        late_ns = at_ns % (up_to_late_ms * MS) if up_to_late_ms else 0
+        to_ns = at_ns - late_ns - latency_ms * MS
         values = np.clip(busy.percent(to_ns - window_ms * MS, to_ns) + bias_points, 0, 100)
         track = Track(metric=METRIC, source=SOURCE, at_ns=Series.pack(at_ns), values=Series.pack(values))
         found.append(run.model_copy(update={"tracks": (track,)}))
@@ -53,6 +57,12 @@ def test_the_window_and_how_late_it_is_are_found(window_ms: int, latency_ms: int
     assert found.period_ms == pytest.approx(170)
     assert found.error_points is not None
     assert found.error_points < 0.1  # also of periods of 2 s, of which the windows are no whole part
+
+
+def test_the_latency_of_polled_figures_has_the_time_until_the_poll_in_it() -> None:
+    found = windows.fit(runs(100, 60, up_to_late_ms=50), METRIC, SOURCE)
+    assert found.window_ms == 100
+    assert found.latency_ms in (80, 100)  # 60 and the mean of 0 to 50
 
 
 def test_an_instrument_that_is_off_is_found_out() -> None:
