@@ -16,12 +16,19 @@ from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
+from pipeline_bench.scenario.resolve import resolve
 
 
 def without_ceilings(scenario: Scenario, *kept: str | None) -> Scenario:
     """Leave the ceilings out, but for those with these names: a trial less for each that a test does not look at."""
     variants = [variant for variant in scenario.variants if not variant.is_ceiling or variant.name in kept]
     return scenario.model_copy(update={"variants": tuple(variants)})
+
+
+def alone(*variants: dict[str, Any], run: dict[str, Any] | None = None, **job: Any) -> Scenario:
+    """Return a scenario of these variants without their ceilings, each measured once; `job` is what they share."""
+    document = {"name": "test", **job, "run": {"repeats": 1, **(run or {})}, "variants": list(variants)}
+    return without_ceilings(resolve(document))
 
 
 def new_session(scenario: Scenario, precision: Precision | None = None) -> Session:

@@ -30,7 +30,7 @@ from pipeline_bench.scenario.resolve import resolve
 from tests.integration.program import scripted_launcher, started, wait_for, wait_until_gone
 from tests.integration.scripted_child import STEPS
 from tests.stubs.nvml import nvml_stub, stub_environment
-from tests.trials import new_session, without_ceilings
+from tests.trials import alone, new_session
 
 __all__ = ["nvml_stub"]
 
@@ -71,14 +71,8 @@ def run(server: TrialServer, tmp_path: Path) -> Run:
 
 def scripted(*scripts: str, stall_timeout_s: float = 30) -> Scenario:
     """One variant a script, without ceilings."""
-    resolved = resolve(
-        {
-            "name": "scripted",
-            "run": {"repeats": 1, "stall_timeout_s": stall_timeout_s},
-            "variants": [{"name": script, "backend": "feed_dict"} for script in scripts],
-        }
-    )
-    return without_ceilings(resolved)
+    variants = [{"name": script, "backend": "feed_dict"} for script in scripts]
+    return alone(*variants, run={"stall_timeout_s": stall_timeout_s})
 
 
 class Ran(NamedTuple):

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from pipeline_bench.model.session import Session
-from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources.image_folder import ImageFolder
 from tests.tensorflow.conftest import RunScenario
-from tests.trials import without_ceilings
+from tests.trials import alone
 
 RECORDS = 52
 TRAINED: dict[str, Any] = {"hidden_widths": [16]}
@@ -41,6 +40,11 @@ def spoil(folder: Path) -> Path:
     return path
 
 
+def files(folder: Path, batch_size: int = 8) -> dict[str, Any]:
+    """The images as the source of a scenario."""
+    return {"kind": "image_folder", "path": str(folder), "image_size": 8, "batch_size": batch_size}
+
+
 def source(folder: Path, **options: Any) -> ImageFolder:
     """The source over the images, in this process."""
     return ImageFolder({"path": str(folder), "image_size": 8, **options})
@@ -55,8 +59,7 @@ def train(
     **more: Any,
 ) -> Session:
     """Trials over the images; what is more is options of the source."""
-    source = {"kind": "image_folder", "path": str(folder), "image_size": 8, "batch_size": 8}
-    return run(run_scenario, source | more, *variants, steps=steps, model=model)
+    return run(run_scenario, files(folder) | more, *variants, steps=steps, model=model)
 
 
 def run(
@@ -67,16 +70,7 @@ def run(
     model: dict[str, Any] = TRAINED,
 ) -> Session:
     """Trials of one repeat over a source, no ceilings, with a stall timeout after which a hang is a failure."""
-    whole = resolve(
-        {
-            "name": "images",
-            "source": source,
-            "model": model,
-            "run": {"steps": steps, "repeats": 1, "stall_timeout_s": 20},
-            "variants": list(variants),
-        }
-    )
-    return run_scenario(without_ceilings(whole))
+    return run_scenario(alone(*variants, source=source, model=model, run={"steps": steps, "stall_timeout_s": 20}))
 
 
 def losses(session: Session) -> dict[str, Any]:

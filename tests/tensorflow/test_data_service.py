@@ -15,11 +15,10 @@ from pipeline_bench.analysis import validity
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.scenario import Scenario
-from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow import images
 from tests.tensorflow.beside import AtStep, Cluster, WhenStepping, service_cluster
 from tests.tensorflow.conftest import RunScenario
-from tests.trials import run, without_ceilings
+from tests.trials import alone, run
 
 STEPS = 40
 STALL_S = 8
@@ -36,16 +35,8 @@ def service(name: str = "service", **options: Any) -> dict[str, Any]:
 
 
 def scenario(folder: Path, *variants: dict[str, Any], **lengths: Any) -> Scenario:
-    resolved = resolve(
-        {
-            "name": "service",
-            "source": {"kind": "image_folder", "path": str(folder), "image_size": 8, "batch_size": 8},
-            "model": {"kind": "emulated", "step_ms": 2},
-            "run": {"repeats": 1, "stall_timeout_s": 60, **lengths},
-            "variants": list(variants),
-        }
-    )
-    return without_ceilings(resolved)
+    model = {"kind": "emulated", "step_ms": 2}
+    return alone(*variants, source=images.files(folder), model=model, run={"stall_timeout_s": 60, **lengths})
 
 
 def numbered(record: TrialRecord) -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources.datasets import PipelineOptions, reorder_window
 from tests.tensorflow.conftest import RunScenario
-from tests.trials import without_ceilings
+from tests.trials import alone
 
 MODEL: dict[str, Any] = {"model": {"hidden_widths": [16]}}
 MEMORY: dict[str, Any] = {"source": {"kind": "memory", "batch_size": 16, "features": 32, "samples": 100}}
@@ -34,8 +34,7 @@ HONEST: list[dict[str, Any]] = [
 
 
 def run(run_scenario: RunScenario, source: dict[str, Any], *variants: dict[str, Any], steps: int = 60) -> Session:
-    top = {**MODEL, **source, "name": "x", "run": {"steps": steps, "repeats": 1}}
-    return run_scenario(without_ceilings(resolve({**top, "variants": list(variants)})))
+    return run_scenario(alone(*variants, run={"steps": steps}, **{**MODEL, **source}))
 
 
 def test_every_backend_carries_the_same_samples(run_scenario: RunScenario) -> None:
@@ -139,8 +138,7 @@ def test_no_cheat_is_the_fastest(cheated: dict[str, Session], source: str) -> No
 def test_queue_depths_are_sampled_while_the_model_trains(run_scenario: RunScenario) -> None:
     # Asked four times a second; on a busy machine one answer took longer than a second.
     entry = {"name": "queue", "backend": "fifo_queue", "run": {"time_s": 4}}
-    top = {**LONG_STEPS, **SYNTHETIC, "name": "x", "run": {"repeats": 1}, "variants": [entry]}
-    session = run_scenario(without_ceilings(resolve(top)))
+    session = run_scenario(alone(entry, **LONG_STEPS, **SYNTHETIC))
     (depth,) = session.trials[0].queue_depths
     steps = session.trials[0].steps
     assert steps is not None

@@ -8,9 +8,8 @@ import pytest
 
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario.load import load
-from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow.conftest import RunScenario
-from tests.trials import without_ceilings
+from tests.trials import alone, without_ceilings
 
 SMALL: dict[str, Any] = {"source": {"batch_size": 16, "features": 32}, "model": {"hidden_widths": [16]}}
 STALL_S = 4.0
@@ -36,15 +35,8 @@ def faulty(faulty_backends: None, run_scenario_once: RunScenario) -> dict[str, T
     ]
     for entry in entries[len(DIES) :]:
         entry["run"] = {"stall_timeout_s": STALL_S}
-    scenario = resolve(
-        {
-            **SMALL,
-            "name": "faults",
-            "run": {"steps": 40, "repeats": 1},
-            "variants": [*entries, {"name": "good", "backend": "feed_dict"}],
-        }
-    )
-    return {record.variant: record for record in run_scenario_once(without_ceilings(scenario)).trials}
+    scenario = alone(*entries, {"name": "good", "backend": "feed_dict"}, run={"steps": 40}, **SMALL)
+    return {record.variant: record for record in run_scenario_once(scenario).trials}
 
 
 @pytest.mark.parametrize("fault", DIES)

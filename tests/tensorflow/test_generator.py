@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources import RecordError
 from pipeline_bench.sources.generator import Generator
 from tests.tensorflow.conftest import RunScenario
-from tests.trials import without_ceilings
+from tests.trials import alone
 
 BACKENDS: list[dict[str, Any]] = [
     {"name": "feed_dict", "backend": "feed_dict"},
@@ -24,18 +22,10 @@ BACKENDS: list[dict[str, Any]] = [
 ]
 
 
-def run(run_scenario: RunScenario, *variants: dict[str, Any], **source: Any) -> Session:
-    scenario = resolve(
-        {
-            "name": "test",
-            "source": {"kind": "generator", "batch_size": 8, **source},
-            "model": {"hidden_widths": [16]},
-            "run": {"steps": 25, "repeats": 1, "stall_timeout_s": 20},
-            "variants": list(variants),
-        }
-    )
-    session = run_scenario(without_ceilings(scenario))
-    return session.model_copy(update={"results": summarise(scenario, session.trials, cores=2)})
+def run(run_scenario: RunScenario, *variants: dict[str, Any], stall_timeout_s: float = 20, **source: Any) -> Session:
+    generated = {"kind": "generator", "batch_size": 8, **source}
+    length = {"steps": 25, "stall_timeout_s": stall_timeout_s}
+    return run_scenario(alone(*variants, source=generated, model={"hidden_widths": [16]}, run=length))
 
 
 def written(folder: Path, body: str) -> str:
@@ -89,15 +79,6 @@ def test_what_is_no_exception_of_a_program_is_one_of_the_generator(tmp_path: Pat
 def test_a_generator_that_hangs_is_found_at_its_own_line(run_scenario: RunScenario, tmp_path: Path) -> None:
     """In the standard library, in the end: what the user can mend is the line that called it."""
     body = "import queue\nfor i in range(50):\n    yield [i], 0\nqueue.Queue().get()"
-    scenario = resolve(
-        {
-            "name": "test",
-            "source": {"kind": "generator", "batch_size": 8, "callable": written(tmp_path, body)},
-            "model": {"hidden_widths": [16]},
-            "run": {"steps": 25, "repeats": 1, "stall_timeout_s": 4},
-            "variants": [BACKENDS[0]],
-        }
-    )
-    record = run_scenario(without_ceilings(scenario)).trials[0]
+    record = run(run_scenario, BACKENDS[0], stall_timeout_s=4, callable=written(tmp_path, body)).trials[0]
     assert record.status == "stalled"
     assert "train.py:7 in make" in str(record.reason)

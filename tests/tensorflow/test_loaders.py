@@ -14,11 +14,10 @@ from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.scenario import Scenario
-from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.system.processes import removes_shared_memory
 from tests.tensorflow import images
 from tests.tensorflow.conftest import RunScenario
-from tests.trials import run, without_ceilings
+from tests.trials import alone, run
 
 STEPS = 40
 NEEDS_GRAIN = pytest.mark.skipif(find_spec("grain") is None, reason="grain is not installed")
@@ -35,16 +34,8 @@ def variant(name: str, backend: str, **rest: Any) -> dict[str, Any]:
 
 
 def scenario(folder: Path, *variants: dict[str, Any], **lengths: Any) -> Scenario:
-    resolved = resolve(
-        {
-            "name": "loaders",
-            "source": {"kind": "image_folder", "path": str(folder), "image_size": 8, "batch_size": 7},
-            "model": {"kind": "emulated", "step_ms": 2},
-            "run": {"repeats": 1, "stall_timeout_s": 60, **lengths},
-            "variants": list(variants),
-        }
-    )
-    return without_ceilings(resolved)
+    source, model = images.files(folder, batch_size=7), {"kind": "emulated", "step_ms": 2}
+    return alone(*variants, source=source, model=model, run={"stall_timeout_s": 60, **lengths})
 
 
 GRAIN = {"worker_count": 2, "num_threads": 2}

@@ -14,7 +14,7 @@ from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow import images
 from tests.tensorflow.conftest import RunScenario
-from tests.trials import without_ceilings
+from tests.trials import alone, without_ceilings
 
 STEPS = 40
 CALLS = {"while_loop": 15, "queue, while_loop": 15, "function, many": 15, "keras_fit, many": 20}
@@ -142,31 +142,26 @@ def test_a_shuffled_dataset_has_the_same_order_in_keras_which_makes_an_iterator_
     shuffled = {"backend": "tf_data", "options": {"shuffle": images.RECORDS}}
     entries = [{"name": name, **shuffled, "loop": {"kind": name}} for name in ("session", "keras_fit")]
     source = {"kind": "image_folder", "path": str(images.make(tmp_path)), "image_size": 8, "batch_size": 8}
-    whole = resolve({"name": "shuffled", "source": source, "run": {"steps": 6, "repeats": 1}, "variants": entries})
-    losses = {record.variant: columns(record)[2] for record in run_scenario(without_ceilings(whole)).trials}
+    session = run_scenario(alone(*entries, source=source, run={"steps": 6}))
+    losses = {record.variant: columns(record)[2] for record in session.trials}
     np.testing.assert_allclose(losses["keras_fit"], losses["session"], rtol=1e-4)
 
 
 def test_keras_takes_the_next_batch_of_a_call_while_a_step_computes(run_scenario: RunScenario) -> None:
     """A batch takes a third of a step: from the second step of a call on, nothing is left of it when the step ends."""
     in_a_call, read_ms = 6, 20.0
-    whole = resolve(
+    asked = alone(
         {
-            "name": "overlapped",
-            "source": {"kind": "planted", "batch_size": 8, "read_ms": [read_ms]},
-            "model": {"kind": "planted_device", "step_ms": 3 * read_ms},
-            "run": {"steps": 2 * in_a_call, "repeats": 1},
-            "variants": [
-                {
-                    "name": "keras_fit",
-                    "backend": "tf_data",
-                    "options": {"parallel_calls": 1, "prefetch": 0},
-                    "loop": {"kind": "keras_fit", "steps_per_execution": in_a_call},
-                }
-            ],
-        }
+            "name": "keras_fit",
+            "backend": "tf_data",
+            "options": {"parallel_calls": 1, "prefetch": 0},
+            "loop": {"kind": "keras_fit", "steps_per_execution": in_a_call},
+        },
+        source={"kind": "planted", "batch_size": 8, "read_ms": [read_ms]},
+        model={"kind": "planted_device", "step_ms": 3 * read_ms},
+        run={"steps": 2 * in_a_call},
     )
-    (record,) = run_scenario(without_ceilings(whole)).trials
+    (record,) = run_scenario(asked).trials
     assert record.status == "ok", record.reason
     assert record.steps is not None
     assert record.steps.wait_ns is not None

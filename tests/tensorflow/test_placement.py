@@ -14,11 +14,10 @@ from pipeline_bench.model.events import Placement
 from pipeline_bench.models.matpow import Matpow
 from pipeline_bench.models.mnist_cnn import MnistCnn
 from pipeline_bench.scenario import Runtime
-from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources import Batch
 from pipeline_bench.worker import runtime
 from tests.tensorflow.conftest import RunScenario
-from tests.trials import without_ceilings
+from tests.trials import alone
 
 CPUS = ("/cpu:0", "/cpu:1", "/cpu:2", "/cpu:3")
 PARTITIONED = """
@@ -117,17 +116,15 @@ def test_every_loop_tells_where_its_step_ran(run_scenario: RunScenario) -> None:
         {"name": "queued", "backend": "fifo_queue"},
         {"name": "eager", "backend": "tf_data", "loop": {"kind": "function"}},
     ]
-    scenario = resolve(
-        {
-            "name": "loops",
-            "source": {"batch_size": 8, "features": 16},
-            "model": {"hidden_widths": [8], "learning_rate": 0.1},  # one step more is another accuracy
-            "runtime": {"device": "cpu", "log_placement": True},
-            "run": {"steps": 4, "repeats": 1},
-            "variants": [*loops, {**loops[0], "name": "not asked", "runtime": {"log_placement": False}}],
-        }
+    scenario = alone(
+        *loops,
+        {**loops[0], "name": "not asked", "runtime": {"log_placement": False}},
+        source={"batch_size": 8, "features": 16},
+        model={"hidden_widths": [8], "learning_rate": 0.1},  # one step more is another accuracy
+        runtime={"device": "cpu", "log_placement": True},
+        run={"steps": 4},
     )
-    *asked, not_asked = run_scenario(without_ceilings(scenario)).trials
+    *asked, not_asked = run_scenario(scenario).trials
     assert asked[0].accuracy == not_asked.accuracy  # nor does it count as training
     for trial in asked:
         assert trial.status == "ok", trial.reason

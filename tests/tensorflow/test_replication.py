@@ -14,10 +14,9 @@ import pytest
 
 from pipeline_bench.run.launcher import TrialServer, fresh_launcher
 from pipeline_bench.scenario import Scenario
-from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow.beside import AtStep
 from tests.tensorflow.conftest import RunScenario
-from tests.trials import losses, run, without_ceilings
+from tests.trials import alone, losses, run
 
 BATCH = 16
 STEPS = 20
@@ -30,15 +29,8 @@ def variant(name: str, batch_size: int = BATCH, **runtime: Any) -> dict[str, Any
 
 
 def scenario(*variants: dict[str, Any], **settings: Any) -> Scenario:
-    whole = resolve(
-        {
-            "name": "replicas",
-            "model": {"hidden_widths": [16]},
-            "run": {"repeats": 1, **({} if "time_s" in settings else {"steps": STEPS}), **settings},
-            "variants": list(variants),
-        }
-    )
-    return without_ceilings(whole)
+    length = {} if "time_s" in settings else {"steps": STEPS}
+    return alone(*variants, model={"hidden_widths": [16]}, run={**length, **settings})
 
 
 def test_replicas_train_what_one_trains_but_for_rounding(run_scenario: RunScenario) -> None:

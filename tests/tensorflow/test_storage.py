@@ -41,11 +41,10 @@ def run(
     ceilings: bool = False,
     **source: Any,
 ) -> Session:
-    files = {"kind": "image_folder", "path": str(folder), "image_size": 8, "batch_size": 8}
     scenario = resolve(
         {
             "name": "test",
-            "source": {"kind": "slow_storage", **source, "files": files | source.get("files", {})},
+            "source": {"kind": "slow_storage", **source, "files": images.files(folder) | source.get("files", {})},
             "model": {"hidden_widths": [16]},
             "run": {"steps": steps, "repeats": 1, "stall_timeout_s": 20},
             "variants": list(variants),
