@@ -71,8 +71,8 @@ def _gpu_utilization(runs: Sequence[Measured], known: Sequence[Window]) -> Devic
     found = _percent(source, [float(np.mean(values)) for values, _ in trials], sum(v.size for v, _ in trials))
     covered_ns = sum(window_ns + np.minimum(np.diff(ends_ns), window_ns).sum() for _, ends_ns in trials)
     spoken = {"window_ms": window_ns / NS_PER_MS, "coverage": _coverage(covered_ns, runs)}
-    error_points = next((window.error_points for window in known if window.source == source), None)
-    return _widened(found.model_copy(update=spoken), error_points)
+    checked = next((window for window in known if window.source == source), None)
+    return _widened(found.model_copy(update=spoken), checked, covered_ns / window_ns)
 
 
 def _spoken_within(run: Measured, track: Track, window_ns: float, latency_ns: float) -> tuple[np.ndarray, np.ndarray]:
@@ -103,14 +103,17 @@ def _window_ns(source: str, known: Sequence[Window], tracks: Sequence[Track]) ->
     return min(max(least_ns, found_ns), max(_NVML_WINDOW_NS.values())), 0.0
 
 
-def _widened(found: DeviceUtilization, error_points: float | None) -> DeviceUtilization:
+def _widened(found: DeviceUtilization, checked: Window | None, windows: float) -> DeviceUtilization:
     """Return a utilization whose interval has what the instrument's own error adds, as the selftest found it.
 
-    Of one trial, which has no interval of its own, it is that error.
+    Of one trial, which has no interval of its own, it is that error. The selftest's runs last for many windows: what
+    differs from one to the next, which the spread of several trials shows, may be more in a mean of few.
     """
-    if error_points is None or found.mean_percent is None:
+    if checked is None or checked.error_points is None or found.mean_percent is None:
         return found
-    mean = found.mean_percent
+    mean, error_points = found.mean_percent, checked.error_points
+    if found.ci95 is None and checked.figure_points is not None:
+        error_points = max(error_points, checked.figure_points / math.sqrt(windows))
     low, high = (math.hypot(end - mean, error_points) for end in found.ci95 or (mean, mean))
     return found.model_copy(update={"ci95": (max(0.0, mean - low), min(100.0, mean + high))})
 

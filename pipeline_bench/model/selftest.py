@@ -99,6 +99,8 @@ class Window(Record):
     """Between two new figures, the median."""
     error_points: float | None = None
     """95 of 100 runs came this close to the device's own time in the very windows of their figures, in points."""
+    figure_points: float | None = None
+    """The same of single figures: a mean of few is no better than these allow."""
     runs: int = 0
     reason: Line | None = None
 

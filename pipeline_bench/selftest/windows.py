@@ -84,8 +84,15 @@ def fit(runs: Sequence[GpuRun], metric: str, source: str) -> Window:
     errors = [error for run in runs if (error := error_of(run, metric, found)) is not None]
     if not errors:
         return found.model_copy(update={"reason": "no run was long enough for a whole window"})
-    worst = float(np.percentile(np.abs(errors), 95))
-    return found.model_copy(update={"error_points": worst, "runs": len(errors)})
+    single = np.concatenate([_errors_of_figures(run, metric, found, busy) for run in runs])
+    worst, of_figures = (float(np.percentile(np.abs(each), 95)) for each in (errors, single))
+    return found.model_copy(update={"error_points": worst, "figure_points": of_figures, "runs": len(errors)})
+
+
+def _errors_of_figures(run: GpuRun, metric: str, window: Window, busy: Busy) -> Floats:
+    """Return each figure that speaks of nothing but the run, less what it should come to, in percentage points."""
+    values, from_ns, to_ns = inside(run, metric, window)
+    return values - busy.percent(from_ns, to_ns)
 
 
 def _reason(runs: Sequence[GpuRun], metric: str, source: str) -> str:

@@ -81,6 +81,16 @@ def test_the_instruments_own_error_is_in_the_interval() -> None:
     assert result(one, known=known).device_utilization.ci95 == pytest.approx((37, 43))
 
 
+@pytest.mark.parametrize(("steps", "points"), [(100, 4.24), (400, 1.95), (6400, 1.0)])
+def test_the_interval_of_one_trial_is_as_wide_as_so_few_figures_make_it(steps: int, points: float) -> None:
+    """A single figure is within 12 points; of a trial's steps of 10 ms there are 8, 38 and 638 windows of 100 ms."""
+    at_s = np.arange(0.1, 100.0, 0.1)
+    one = track(UTILIZATION, RATES_SOURCE, at_s, at_s * 0 + 40)
+    known = [Window(source=RATES_SOURCE, window_ms=100, latency_ms=0, error_points=1.0, figure_points=12.0)]
+    low, high = result(one, steps=steps, known=known).device_utilization.ci95 or (0.0, 0.0)
+    assert (40 - low, high - 40) == pytest.approx((points, points), rel=0.02)
+
+
 def test_gpm_counts_where_its_window_lies_within_the_measured_steps() -> None:
     from_s, at_s = [-0.5, 0.5, 1.0, 1.5], [0.5, 1.0, 1.5, 3.0]
     (found,) = result(track(SMS, "NVML GPM", at_s, [90, 10, 20, 90], from_s)).device_utilization.activity

@@ -131,6 +131,6 @@ def test_a_selftest_says_what_the_figures_of_nvml_speak_of() -> None:
         ("NVML utilization rates", "which time a figure is of is not known: no permission"),
     ]
     console = Console(width=200, file=io.StringIO(), record=True)
-    console.print(table(Selftest(windows=(known, unknown))))
+    console.print(table(Selftest(windows=(known, unknown)), console.width))
     shown = console.export_text()
     assert all(f"{name}: {text}" in shown for name, text in found)

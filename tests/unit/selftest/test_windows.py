@@ -63,6 +63,9 @@ def test_the_latency_of_polled_figures_has_the_time_until_the_poll_in_it() -> No
     found = windows.fit(runs(100, 60, up_to_late_ms=50), METRIC, SOURCE)
     assert found.window_ms == 100
     assert found.latency_ms in (80, 100)  # 60 and the mean of 0 to 50
+    assert found.figure_points is not None
+    assert found.error_points is not None
+    assert found.figure_points > 3 * found.error_points  # what a single one is off by is little in a mean of many
 
 
 def test_an_instrument_that_is_off_is_found_out() -> None:
