@@ -24,6 +24,8 @@ from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_STARTER_ENDED = signal.SIGURG
+"""Is ignored by whoever has no handler for it."""
 _SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
 """Names of threads whose library waits for them when the process forks, and starts them anew in the child: jemalloc,
 which pandas brings along, has handlers of its own for that (``background_thread_prefork0``)."""
@@ -47,8 +49,8 @@ def module_command(module: str, *arguments: object, detached: bool = False) -> l
 def end_with_parent(parent: int, thread: int | None = None) -> None:
     """Ask the kernel to kill this process when its parent ends; leave at once if that has ended already (Linux).
 
-    Call it before anything slow. The kernel's "parent" is the thread that started this process, and is not asked to
-    watch one that may end before its process: then only the second half is done.
+    Call it before anything slow. The kernel's "parent" is the thread that started this process. One that may end before
+    its process does is watched with a signal that asks whether the process still runs.
 
     Args:
         parent: the process id of the parent, as the parent itself gave it.
@@ -56,6 +58,14 @@ def end_with_parent(parent: int, thread: int | None = None) -> None:
     """
     if thread in (None, parent):  # Linux gives the first thread the number of its process
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    else:
+        signal.signal(_STARTER_ENDED, lambda *_: _leave_without(parent))
+        _prctl(_PR_SET_PDEATHSIG, _STARTER_ENDED)  # sent anew at the end of each thread that is then the parent
+    _leave_without(parent)
+
+
+def _leave_without(parent: int) -> None:
+    """End this process at once where its parent has ended."""
     if os.getppid() != parent:
         os._exit(1)
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import Pipe
 from pathlib import Path
 
 import psutil
@@ -75,6 +78,41 @@ def test_a_task_that_is_over_may_end(start: Start) -> None:
     started = start("say", "exit")
     started[1].over = True
     assert set(hear_all(started, 1)) == {"the parameter server"}
+
+
+FROM_A_THREAD = """
+import subprocess, sys, threading, time
+from pipeline_bench.system.processes import module_command
+descriptor, module = int(sys.argv[1]), sys.argv[2]
+start = lambda: subprocess.Popen(module_command(module, descriptor), pass_fds=[descriptor])
+thread = threading.Thread(target=start)
+thread.start()
+thread.join()
+print("the thread has ended", flush=True)
+time.sleep(120)
+"""
+
+
+def test_a_process_that_a_thread_started_ends_with_the_parent_and_not_with_the_thread() -> None:
+    ours, theirs = Pipe()
+    command = [sys.executable, "-c", FROM_A_THREAD, str(theirs.fileno()), ECHO]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with (
+        ours,
+        subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment
+        ) as parent,
+    ):
+        theirs.close()
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"the thread has ended\n"
+        ours.send("say")
+        assert ours.recv() == f"a child of {parent.pid}"
+        parent.kill()
+        parent.wait()
+        assert ours.poll(60), "the child still holds its end of the pipe"
+        with pytest.raises((EOFError, ConnectionResetError)):
+            ours.recv()
 
 
 def test_the_end_leaves_no_process(start: Start) -> None:
