@@ -74,9 +74,10 @@ def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) 
             f"{_RUN_HINT.format(script=target.text)}; where these run a script, it names the command that diagnoses it",
         )
     if found is None:
+        of_others = f"{_RUN_HINT.format(script=target.text)}, also over a DataLoader, grain or arrays"
         raise UserCodeError(
             f"{target.text} ran to its end, and no training was found: no fit, and no loop over a tf.data.Dataset",
-            name_a_function,
+            of_others if training_calls.may_not_show() else name_a_function,
         )
     if isinstance(found, BaseException):
         raise found
@@ -323,10 +324,12 @@ class _Watch:
         taken = legacy_keras.as_py_dataset(given.get("x"), given)
         data = self.loops.behind(taken)
         if training_data.kind(data) is None:
+            hints = _RUN_HINT.format(script=self._script), public_api.loader_hint(data)
             return UserCodeError(
-                f"what the {_METHODS[does]} of {line} takes its batches from, a "
-                f"{type(data).__name__}, cannot be inspected",
-                _RUN_HINT.format(script=self._script),
+                f"the {_METHODS[does]} of {line} takes its batches from what cannot be looked at here, "
+                f"{type(data).__name__} of {type(data).__module__}: only a tf.data.Dataset, a PyDataset, a generator "
+                "and arrays can",
+                "; ".join(filter(None, hints)),
             )
         datasets = training_data.named(sys._getframe(1), data)
         epochs = training_data.epochs_of(given, does) if data is taken else 1  # an iterator passes once

@@ -6,11 +6,14 @@ import ast
 import functools
 import sys
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 
 from pipeline_bench import user_code
+from pipeline_bench.user_code import source_guards
+from pipeline_bench.user_code.source_loops import SourceLoop
 
 _TRAINS = frozenset({"train_on_batch", "GradientTape", "minimize", "stateless_apply"})
 """What trains, whatever it is given.
@@ -19,6 +22,10 @@ _TRAINS = frozenset({"train_on_batch", "GradientTape", "minimize", "stateless_ap
 """
 _OF_KERAS = frozenset({"epochs", "steps_per_epoch", "validation_data", "validation_split", "callbacks"})
 """Arguments that tell a model's `fit`, and a tuner's `search`, from other methods of that name."""
+_UNSEEN = ("jax", "torch")
+"""Frameworks whose calls do not show as they train."""
+_GRADIENTS = frozenset({"backward", "grad", "value_and_grad"})
+"""What takes a gradient in these."""
 _OTHERS = ("lightgbm", "scipy", "sklearn", "xgboost")
 """Libraries whose `fit` and `minimize` take no batches, as that of a scaler."""
 
@@ -51,6 +58,56 @@ def trains_in_imported() -> bool:
     # Asked otherwise, a module that loads late would load.
     files = (object.__getattribute__(module, "__dict__").get("__file__") for module in modules)
     return any(trains_in(file) for file in files if isinstance(file, str))
+
+
+def may_not_show() -> bool:
+    """Return whether a framework is imported whose calls do not show as they train."""
+    return any(name in sys.modules for name in _UNSEEN)
+
+
+def takes_gradient(loops: Iterable[SourceLoop]) -> bool:
+    """Return whether the innermost of the user's loops takes a gradient of JAX or PyTorch, as far as its text says.
+
+    Args:
+        loops: around a call, inner ones first.
+    """
+    innermost = next((each for each in loops if user_code.origin(each.file) == "user"), None)
+    if innermost is None or not may_not_show():
+        return False
+    nodes = source_guards.nodes(innermost.file)
+    return _names_gradient(nodes, (node for node in nodes if getattr(node, "lineno", 0) == innermost.line))
+
+
+def _names_gradient(nodes: Sequence[ast.AST], begun: Iterable[ast.AST]) -> bool:
+    """Return whether a loop among some nodes, or what it names of a file, or what that names, takes a gradient.
+
+    Args:
+        nodes: of the file.
+        begun: those of the loop's first line.
+    """
+    named: list[ast.AST] = [*chain.from_iterable(each.body for each in begun if isinstance(each, ast.For | ast.While))]
+    names: set[str] = set()
+    while named:
+        new = {name for node in named for each in ast.walk(node) for name in _own_name(each)} - names
+        names |= new
+        named = [each for each in nodes if not new.isdisjoint(_defined(each))]
+    return not names.isdisjoint(_GRADIENTS)
+
+
+def _own_name(node: ast.AST) -> tuple[str, ...]:
+    """Return the name that a node is, or that of the attribute."""
+    return (node.id,) if isinstance(node, ast.Name) else (node.attr,) if isinstance(node, ast.Attribute) else ()
+
+
+def _defined(node: ast.AST) -> tuple[str, ...]:
+    """Return the name of a function, or of a method, or those of what an assignment gives to.
+
+    Not of a class: of its methods only those run that are named themselves.
+    """
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return (node.name,)
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return tuple(name for target in targets for each in ast.walk(target) for name in _own_name(each))
 
 
 def _calls(tree: ast.AST) -> Iterator[ast.Call]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline_bench import user_code
-from pipeline_bench.script import loop_step
+from pipeline_bench.script import loop_step, training_calls
 from pipeline_bench.script.loop_step import LoopStep
 from pipeline_bench.tfdata import public_api
 from pipeline_bench.user_code import source_loops
@@ -298,8 +298,8 @@ class Loops:
                 loop.count += 1
                 if loop.count == 1:
                     loop.taken_in = tuple(source_loops.around(body=False))
-                if loop.count == 1 and loop.within is None:
-                    loop.steps = source_loops.rounds()
+                    loop.needs_training = loop.needs_training and not training_calls.takes_gradient(loop.taken_in)
+                    loop.steps = source_loops.rounds() if loop.within is None else None
                 if loop.count >= _LOOP_ELEMENTS:
                     self._note(loop)
                     if loop.trains or not loop.needs_training:

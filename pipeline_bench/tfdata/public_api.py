@@ -22,6 +22,8 @@ ASSERT_CARDINALITY = "apply(assert_cardinality)"
 _EXPERIMENTAL_CLASSES = ("CsvDataset", "SqlDataset")
 _SEARCHED = 16
 """A longer list of data, such as a million file names, or of rows of data, is not searched for datasets."""
+_LOADERS = ("torch", "grain")
+"""The packages of other loaders."""
 _DATA = (str, bytes, int, float, os.PathLike, np.generic, np.ndarray)
 
 
@@ -181,6 +183,14 @@ def is_dataset(value: object) -> bool:
     import tensorflow as tf
 
     return isinstance(value, tf.data.Dataset)
+
+
+def loader_hint(value: object) -> str:
+    """Return what measures other loaders, if a value is one of PyTorch or of grain; empty for anything else."""
+    packages = {each.__module__.partition(".")[0] for each in type(value).__mro__}
+    if packages.isdisjoint(_LOADERS):
+        return ""
+    return "`pipeline-bench compare loaders` trains one model with tf.data, a PyDataset, grain and a DataLoader"
 
 
 def is_symbolic(dataset: Any) -> bool:

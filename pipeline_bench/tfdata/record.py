@@ -231,4 +231,4 @@ def _hint(value: object) -> str:
         return "does it end with `return dataset`?"
     if isinstance(value, Iterator):
         return "return the dataset itself, not an iterator over it"
-    return ""
+    return public_api.loader_hint(value)

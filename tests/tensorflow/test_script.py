@@ -282,6 +282,12 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "state = State()\nfor x, y in data: state = state.apply_gradients()\nopen('after', 'w')",
         [10, False, 10],
     ),
+    "jax_beside_keras": (
+        "import types\njax = sys.modules['jax'] = types.ModuleType('jax')\njax.value_and_grad = lambda given: given\n"
+        "def keras_way(): model.fit(data)\nstep = jax.value_and_grad(len)\n"
+        "count = sum(1 for _ in data)\nfor x, y in data: step(x)\nopen('after', 'w')",
+        [10, False, 13],
+    ),
     "zipped": (ZIPPED, [9, False, 10, 1, 2]),
     "zipped_of_before": (ZIPPED, [10, False, 10, 0, 2]),
     "starts_processes": (
@@ -415,7 +421,17 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "import beside\nbeside.train(model, object())",
         "`pipeline-bench run -- python unknown_beside.py --epochs 3`",
     ),
-    "unknown": ("model.fit(object())", "the fit of unknown.py:7 takes its batches from, a object, cannot be inspected"),
+    "unknown": (
+        "model.fit(object())",
+        "the fit of unknown.py:7 takes its batches from what cannot be looked at here, object of builtins: only a "
+        "tf.data.Dataset, a PyDataset, a generator and arrays can `pipeline-bench run -- python unknown.py --epochs 3` "
+        "says how long each of its trainings waits for its input",
+    ),
+    "loader": (
+        "class DataLoader: __module__ = 'torch.utils.data.dataloader'\nmodel.fit(DataLoader())",
+        "waits for its input; `pipeline-bench compare loaders` trains one model with tf.data, a PyDataset, grain and a "
+        "DataLoader",
+    ),
     "eager_off": ("tf.compat.v1.disable_eager_execution()\nmodel.fit(data)", "switched eager execution off"),
     "keras_2_eager_off": (
         "import tf_keras\ntf.compat.v1.disable_eager_execution()\n"
@@ -424,6 +440,11 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "so that what the fit of keras_2_eager_off.py:11 takes cannot be inspected take that call out",
     ),
     "nothing": ("print('done')", "ran to its end, and no training was found"),
+    "nothing_of_jax": (
+        "import math\nsys.modules['jax'] = math\nfor x in np.ones([9, 1]): x + 1",
+        "`pipeline-bench run -- python nothing_of_jax.py --epochs 3` says how long each of its trainings waits for its "
+        "input, also over a DataLoader, grain or arrays",
+    ),
     "no_dataset": ("class Other:\n    def fit(self): pass\nOther().fit()", "no training was found"),
     "needs": (
         "import argparse\np = argparse.ArgumentParser()\np.add_argument('x')\np.parse_args([])",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from pipeline_bench.script import training_calls
+from pipeline_bench.user_code.source_loops import SourceLoop
 
 
 def test_the_fits_of_a_script_are_those_of_models() -> None:
@@ -59,3 +61,45 @@ def test_a_training_is_seen_in_an_imported_module(tmp_path: Path, monkeypatch: p
         modules[name].__file__ = str(tmp_path / f"{name}.py")
         (tmp_path / f"{name}.py").write_text(text)
         assert training_calls.trains_in_imported() is expected
+
+
+JAX_OR_TORCH = """
+loss_and_gradient = jax.value_and_grad(loss)
+class Trainer:
+    def train(self, x):
+        self.loss(x).backward()
+    def test(self, x):
+        return self.loss(x)
+@jax.jit
+def update(state, x):
+    return loss_and_gradient(state, x)
+step = jax.jit(update)
+trainer = Trainer()
+def fit_keras(model):
+    model.fit(data)
+for x in data:  # trains by functions
+    state = step(state, x)
+while more:  # trains by a method
+    trainer.train(next(batches))
+for x in data:  # validates
+    trainer.test(x)
+for x in data:  # counts
+    count += 1
+"""
+
+
+@pytest.mark.parametrize("imported", ["jax", "torch", "tensorflow"])
+def test_a_loop_takes_a_gradient_of_jax_or_pytorch_if_a_function_does_that_it_names(
+    imported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training_calls, "sys", SimpleNamespace(modules={imported: math}))
+    script = tmp_path / "train.py"
+    script.write_text(JAX_OR_TORCH)
+    lines = [number for number, line in enumerate(JAX_OR_TORCH.splitlines(), 1) if ":  #" in line]
+
+    def around(line: int) -> Sequence[SourceLoop]:
+        return SourceLoop(1, tqdm_file, 9), SourceLoop(2, str(script), line)
+
+    tqdm_file = f"{Path(pytest.__file__).parents[1]}/tqdm/std.py"
+    found = [training_calls.takes_gradient(around(line)) for line in lines]
+    assert found == [imported != "tensorflow", imported != "tensorflow", False, False]
