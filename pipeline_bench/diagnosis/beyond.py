@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple, TypeGuard
 
 from pipeline_bench.analysis.thresholds import EXPLAINED, MOST_GAIN, WORTH_REWRITING
@@ -195,38 +195,49 @@ def _most(parts: Segments, idea: _Idea, as_written_ms: float, ceiling_ms: float 
 
 
 def _all(inspection: Inspection) -> Iterator[_Idea]:
-    trunk = stage_graph.trunk(inspection)
-    batched = any(stage.method in ("batch", "padded_batch") for stage in trunk)
-    cached = any(stage.method in KEEPING for stage in inspection.stages)
-    fixed = stage_graph.fixed_part(inspection, list(reversed(trunk)))
-    if inspection.anew and fixed:
-        last = next((stage for stage in fixed if stage.method in KEEPING), fixed[-1])
-        keeps = ", with the cache in it," if cached else ""
-        adds = "" if cached else f", with a cache() behind {named(last)}"
-        yield _Idea(
-            tuple(each.id for each in stage_graph.upstream(inspection, last)),
-            f"The script makes the pipeline{keeps} anew for each pass over it. If each is over the same data, make it "
-            f"once, before the loop{adds}: later epochs then compute only what comes behind the cache.",
-        )
+    """Yield every idea, in the order in which they are told."""
+    yield from _of_made_anew(inspection)
     for stage, alike in _each_once(inspection):
-        function = stage.function
-        if stage.method == "map" and function is not None and function.random and not cached:
-            if (function.fixed_statements is not None and stage in trunk) or inspection.once:
-                continue  # a trial divides it, or no later epoch would gain
-            yield _Idea(
-                alike,
-                f"{named(stage)}, draws random numbers, so nothing after it can be cached. If a part of it does not "
-                "depend on them, such as decoding, make that a map of its own, and put a cache() behind it: later "
-                "epochs then compute only the random part."
-                + (f" No trial divided it: {function.undivided}." if function.undivided else ""),
-            )
-        elif stage.method == "map" and batched and _on_records(inspection, stage) and not _tried_on_batches(function):
+        yield from _of_stage(inspection, stage, alike)
+    yield from _of_decoding(inspection)
+    yield from _of_doubles(inspection)
+    yield from _of_lost_caches(inspection)
+    yield from _of_whole_arrays(inspection)
+
+
+def _of_made_anew(inspection: Inspection) -> Iterator[_Idea]:
+    """Yield the idea to make the pipeline once, where the script makes it anew for each pass over the data."""
+    fixed = stage_graph.fixed_part(inspection, list(reversed(stage_graph.trunk(inspection))))
+    if not inspection.anew or not fixed:
+        return
+    last = next((stage for stage in fixed if stage.method in KEEPING), fixed[-1])
+    cached = _is_cached(inspection)
+    keeps = ", with the cache in it," if cached else ""
+    adds = "" if cached else f", with a cache() behind {named(last)}"
+    yield _Idea(
+        tuple(each.id for each in stage_graph.upstream(inspection, last)),
+        f"The script makes the pipeline{keeps} anew for each pass over it. If each is over the same data, make it "
+        f"once, before the loop{adds}: later epochs then compute only what comes behind the cache.",
+    )
+
+
+def _is_cached(inspection: Inspection) -> bool:
+    return any(stage.method in KEEPING for stage in inspection.stages)
+
+
+def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> Iterator[_Idea]:
+    """Yield the idea of a stage that follows from its method, and from what its function is known to do."""
+    function = stage.function
+    match stage.method:
+        case "map" if function is not None and function.random and not _is_cached(inspection):
+            yield from _of_random_map(inspection, stage, function, alike)
+        case "map" if not _tried_on_batches(function) and _is_batched(inspection) and _on_records(inspection, stage):
             yield _Idea(
                 alike,
                 f"{named(stage)}, gets one record at a time. If it only parses, batch first and parse a whole batch in "
                 "one call, with tf.io.parse_example or with tf.io.decode_csv for all lines.",
             )
-        elif stage.method == "__getitem__" and _has_costly_line(function) and not inspection.once:
+        case "__getitem__" if _has_costly_line(function) and not inspection.once:
             yield _Idea(
                 alike,
                 f"{named(stage)}, draws random numbers, so its batches cannot be kept, and spends "
@@ -235,7 +246,7 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 "behind it.",
                 function.costliest_share or 0.0,
             )
-        elif stage.method == "from_generator":
+        case "from_generator":
             cost = inspection.cost(stage.id)
             waits = " What it waits for, such as a queue of your own, is then the limit." * (
                 cost is not None and stage_graph.waits(cost)
@@ -245,8 +256,7 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 f"{named(stage)}, gives one element at a time.{waits} Have it give only what names an element, such as "
                 "a path, and a map with num_parallel_calls make the element; or interleave several generators.",
             )
-        elif stage.method == "window" and stage_graph.around_window(inspection, stage) is None:
-            # Else a trial gathers them.
+        case "window" if stage_graph.around_window(inspection, stage) is None:  # else a trial gathers them
             behind = stage_graph.after(inspection, stage)
             both = (stage.id, behind.id) if behind is not None and behind.method == "flat_map" else (stage.id,)
             yield _Idea(
@@ -254,10 +264,25 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
                 f"{named(stage)}, makes a dataset of every window and passes its elements on one by one. Keep the "
                 "series in a tensor and batch the start positions: one tf.gather in a map then makes a whole batch.",
             )
-    yield from _of_decoding(inspection)
-    yield from _of_doubles(inspection)
-    yield from _of_lost_caches(inspection)
-    yield from _of_whole_arrays(inspection, trunk)
+
+
+def _is_batched(inspection: Inspection) -> bool:
+    return any(stage.method in ("batch", "padded_batch") for stage in stage_graph.trunk(inspection))
+
+
+def _of_random_map(
+    inspection: Inspection, stage: Stage, function: UserFunction, alike: tuple[int, ...]
+) -> Iterator[_Idea]:
+    """Yield the idea to divide a map that draws, unless a trial divides it, or no later epoch would gain."""
+    divided = function.fixed_statements is not None and stage in stage_graph.trunk(inspection)
+    if not divided and not inspection.once:
+        yield _Idea(
+            alike,
+            f"{named(stage)}, draws random numbers, so nothing after it can be cached. If a part of it does not depend "
+            "on them, such as decoding, make that a map of its own, and put a cache() behind it: later epochs then "
+            "compute only the random part."
+            + (f" No trial divided it: {function.undivided}." if function.undivided else ""),
+        )
 
 
 def _each_once(inspection: Inspection) -> Iterator[tuple[Stage, tuple[int, ...]]]:
@@ -320,9 +345,10 @@ def _of_doubles(inspection: Inspection) -> Iterator[_Idea]:
             )
 
 
-def _of_whole_arrays(inspection: Inspection, trunk: Sequence[Stage]) -> Iterator[_Idea]:
+def _of_whole_arrays(inspection: Inspection) -> Iterator[_Idea]:
     """Yield the idea to gather whole batches, where a map cuts each sample from an array (Keras' time series do)."""
-    batch = next((stage for stage in trunk if stage.method in ("batch", "padded_batch")), None)
+    batches = (stage for stage in stage_graph.trunk(inspection) if stage.method in ("batch", "padded_batch"))
+    batch = next(batches, None)
     above = [] if batch is None else stage_graph.upstream(inspection, batch)
     cutting = [stage for stage in above if stage.method == "map" and _takes_whole_array(inspection, stage)]
     if cutting:

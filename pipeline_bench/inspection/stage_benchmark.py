@@ -45,7 +45,7 @@ _CACHED = "it runs in the first pass only: a cache after it gives the elements f
 
 
 @dataclass
-class _Result:
+class _StageRate:
     """What a stage by itself showed, for one of its own elements."""
 
     inputs: float | None
@@ -91,7 +91,7 @@ class StageBenchmark:
         self._stages, self._sink, self._make, self._options = stages, sink, made, options
         self._end_s = time.monotonic() + limit_s
         self._first_s = max(_FIRST_ELEMENT_S, limit_s / 3)
-        self._results = {stage.id: _Result(inputs_per_output(stage), _ENDED) for stage in stages}
+        self._results = {stage.id: _StageRate(inputs_per_output(stage), _ENDED) for stage in stages}
         self._kept: dict[int, tuple[KeptElements, Rate]] = {}
         self._alive, self._making_s = alive, 0.0
 
@@ -175,7 +175,7 @@ class StageBenchmark:
         own.experimental_optimization.inject_prefetch = False
         return dataset.with_options(self._options).with_options(own)
 
-    def _measure(self, stage: Stage, result: _Result, share_s: float, limit_s: float) -> None:
+    def _measure(self, stage: Stage, result: _StageRate, share_s: float, limit_s: float) -> None:
         dataset = self._alone(stage, endless=True)
         positional = stage.method in _POSITIONAL
         # A header that is skipped once must not come back with every pass over what feeds the next stage.
@@ -258,7 +258,7 @@ def _by_windows(dataset: Any, deadline: Deadline, each_ns: float, element_bytes:
             return throughput.rate(lambda: iterator.take(anew), seconds)
 
 
-def _cost(stage: Stage, result: _Result, usual: float | None, first_epoch: float | None) -> StageCost:
+def _cost(stage: Stage, result: _StageRate, usual: float | None, first_epoch: float | None) -> StageCost:
     """Return what a stage costs for so many of its elements, usually and while a cache behind it is filled."""
     costs: dict[str, float] = {}
     reason = result.reason

@@ -76,7 +76,7 @@ def _mixes(passed: Sequence[Stage], maps: Sequence[Stage]) -> bool:
     return any(stage.method == "shuffle" for stage in passed) and any(map(stage_graph.may_differ, maps))
 
 
-class _Samples(NamedTuple):
+class _SamplePath(NamedTuple):
     """What single samples pass in front of a `batch`: stages that take any elements, maps, and again such stages."""
 
     ahead: list[Stage]
@@ -95,16 +95,16 @@ class _Samples(NamedTuple):
         return [stage.id for stage in (*self.ahead, *self.maps, *self.passed, self.batch)]
 
 
-def _mixed(samples: _Samples) -> str:
+def _mixed(samples: _SamplePath) -> str:
     shuffled = any(stage.method == "shuffle" for stage in (*samples.ahead, *samples.passed))
     return "Shuffle and batch" if shuffled else "Batch"
 
 
-def _samples(inspection: Inspection) -> Iterator[_Samples]:
+def _samples(inspection: Inspection) -> Iterator[_SamplePath]:
     for batch in (stage for stage in inspection.stages if stage.method == "batch"):
         passed = stage_graph.run_before(inspection, batch, TAKE_ANY)
         maps = stage_graph.maps_before(inspection, passed[0] if passed else batch)
-        yield _Samples(stage_graph.run_before(inspection, maps[0], TAKE_ANY) if maps else [], maps, passed, batch)
+        yield _SamplePath(stage_graph.run_before(inspection, maps[0], TAKE_ANY) if maps else [], maps, passed, batch)
 
 
 @kind(saving=0.9, has_price=True)
