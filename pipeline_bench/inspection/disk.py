@@ -109,7 +109,7 @@ def bandwidth(files: Sequence[str]) -> Bandwidth:
 
 
 def _pieces(files: Sequence[str]) -> list[tuple[str, int]]:
-    """Whole pieces of the files, the same number of each as far as it has them."""
+    """Return whole pieces of the files, the same number of each as far as it has them."""
     sizes = {path: Path(path).stat().st_size for path in files if Path(path).is_file()}
     most = _MOST_BYTES // _PIECE_BYTES
     starts = range(0, _MOST_BYTES, _PIECE_BYTES)

@@ -147,7 +147,7 @@ def _sources(pattern: str) -> list[Path]:
 
 
 def _stand_in() -> str:
-    """C source of a library with the functions of TensorFlow's that the program calls, which do nothing.
+    """Return the C source of a library with the functions of TensorFlow that the program calls; they do nothing here.
 
     The program is linked against it and finds the real one, of the same name, when it starts: a linker reads that one's
     gigabyte for ten seconds.

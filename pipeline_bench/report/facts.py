@@ -320,7 +320,7 @@ def _gains(rows: list[tuple[str, PublishedComparison]]) -> Iterator[str]:
 
 
 def _gain(show: Callable[[float], str], before: float | None, after: float | None, faster: bool = False) -> str:
-    """``18.0 s → 11.5 s = 1.57×``; less time is more speed."""
+    """Return the gain from one figure to another, ``18.0 s → 11.5 s = 1.57×``; of times (`faster`) less is more."""
     if not before or not after:
         return units.NOT_MEASURED
     return f"{show(before)} → {show(after)} = {units.ratio(before / after if faster else after / before)}"

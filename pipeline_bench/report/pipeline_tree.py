@@ -181,7 +181,7 @@ def _row(tree: _Tree, stage: Stage, guide: str, depth: int, joins: int, again: b
 
 
 def where(place: Location | None) -> str:
-    """``train.py:14``; empty where it is not known."""
+    """Return the place in the source, ``train.py:14``; empty where it is not known."""
     return "" if place is None else f"{one_line(PurePath(place.file).name, NAME)}:{place.line}"
 
 

@@ -98,7 +98,7 @@ def _tree_table(rows: Sequence[StageRow]) -> Table:
 
 
 def _tree_lines(rows: Sequence[StageRow], width: int, *, below: bool = True) -> Group:
-    """On a narrow terminal: what has no column stands below its stage."""
+    """Return the tree for a narrow terminal: what has no column stands below its stage."""
     bar = _BAR if width >= _NARROW else 0
     columns = [
         ("own ms", 7, True),

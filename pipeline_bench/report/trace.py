@@ -219,7 +219,7 @@ def _single_steps(columns: _Columns, tracks: TrialTracks, category: str, first: 
 def _merged_steps(
     columns: _Columns, tracks: TrialTracks, category: str, first: int, last: int, merged: int
 ) -> Iterator[Json]:
-    """Slices of `merged` neighbours, from the first one's start to the last one's end; their waits are summed.
+    """Yield slices of `merged` neighbours, from the first one's start to the last one's end; their waits are summed.
 
     Of rows of several steps, whose longest is not known, the mean is given alone.
     """

@@ -279,7 +279,7 @@ def is_other_kind(base: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
 
 
 def _merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """`own` on top of `base`, as are the tables in it; another kind starts from nothing."""
+    """Return `base` with the values of `own` over it, table by table; of another kind `own` alone."""
     if is_other_kind(base, own):
         return dict(own)
     merged = copy.deepcopy(dict(base))

@@ -175,7 +175,7 @@ def _kinds_first(name: str) -> bool:
 
 
 def _label(name: str, value: str) -> str:
-    """``batch_size 32``; a kind by itself; ``synchronous false``, as TOML has it."""
+    """Return a setting as a part of a name: ``batch_size 32``, ``synchronous false`` as in TOML; a kind by itself."""
     option = name.rpartition(".")[2]
     value = value.lower() if value in ("True", "False") else value
     return value if option == "kind" else f"{option} {value}"

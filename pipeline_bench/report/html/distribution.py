@@ -126,7 +126,7 @@ def _is_logarithmic(lower: float, upper: float) -> bool:
 
 
 def _ticks(lower: float, upper: float) -> list[float]:
-    """1, 2 and 5 of each decade between the ends of a logarithmic axis; 1 alone where there are many decades."""
+    """Return 1, 2 and 5 of each decade between the ends of a logarithmic axis; 1 alone of many decades."""
     first, last = math.floor(math.log10(lower)), math.ceil(math.log10(upper))
     leading = (1, 2, 5) if math.log10(upper / lower) <= _FINE_DECADES else (1,)
     ticks = [float(f"{digit}e{decade}") for decade in range(first, last + 1) for digit in leading]

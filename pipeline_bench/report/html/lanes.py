@@ -180,7 +180,7 @@ def legend(
 
 
 def colour_of(variant: str, order: Mapping[str, int]) -> tuple[str, str]:
-    """Colour and dash of a variant by its place in the scenario; grey for one that it does not know."""
+    """Return colour and dash of a variant by its place in the scenario; grey for one that it does not know."""
     return elements.of_variant(order[variant]) if variant in order else (elements.NEUTRAL, "solid")
 
 
@@ -278,7 +278,7 @@ def quantiles(values: Floats, starts: npt.NDArray[np.intp], share: float) -> Flo
 
 
 def ascending(at_s: Floats, *columns: Floats) -> tuple[Floats, ...]:
-    """Times and their columns in the order of time, which a clock that was read by turns may not have kept."""
+    """Return times and their columns in the order of time; threads that read a clock by turns may not keep it."""
     if len(at_s) < 2 or bool(np.all(np.diff(at_s) >= 0)):  # noqa: PLR2004 - one time is in order
         return at_s, *columns
     order = np.argsort(at_s, kind="stable")
