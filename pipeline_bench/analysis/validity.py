@@ -228,6 +228,18 @@ def describe_cache(trials: Sequence[TrialRecord]) -> str | None:
     return f"{', '.join(parts)}; {_traffic_text(found)}"
 
 
+def from_page_cache(trials: Sequence[TrialRecord]) -> bool | None:
+    """Return whether what trials read of files came from the page cache, and not from storage; None: not known.
+
+    A network's file system may not count what it reads, so that the cache itself has to hold the files.
+    """
+    epochs = [epoch for trial in trials if trial.storage is not None for epoch in trial.storage.epochs]
+    resident = _resident(epochs)
+    if resident is None:
+        return None
+    return resident >= 1 - OTHER_STATE_SHARE and (_traffic(epochs) or 0.0) <= OTHER_STATE_SHARE
+
+
 def _traffic_text(found: Sequence[Storage]) -> str:
     epochs = [epoch for storage in found for epoch in storage.epochs]
     consumed = sum(epoch.size_bytes for epoch in epochs)

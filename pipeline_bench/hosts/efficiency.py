@@ -229,7 +229,8 @@ def _of_all(
         why = "more than is possible: other work, or files that were not cached yet, slowed them while they ran alone"
         return HostsVerdict("inconclusive", (), f"{reached}, {why}")
     if ci95 is not None and ci95[0] >= line:
-        return HostsVerdict("scales", (), reached)
+        cached = "; what they read came from their page caches, which says nothing of a shared storage"
+        return HostsVerdict("scales", (), f"{reached}{cached * common.cached}")
     if ci95 is None or ci95[1] >= line:
         cores = f"; {common.on_one_machine}" if common.are_cores_busy else ""
         more = f"the threshold is {units.share(line)}: use more --repeats"

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import geometric_mean, mean, median
+from typing import Any
 
 from pydantic import ValidationError
 
 from pipeline_bench import plugins
-from pipeline_bench.analysis import capacity, measured, stats, thresholds
+from pipeline_bench.analysis import capacity, measured, stats, thresholds, validity
 from pipeline_bench.analysis.capacity import Point
 from pipeline_bench.analysis.measured import ByVariant
 from pipeline_bench.analysis.speedups import batch_size
@@ -20,9 +21,11 @@ from pipeline_bench.hosts.efficiency import Span
 from pipeline_bench.model import task
 from pipeline_bench.model.hosts import HostsResult, Range, Unit
 from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import OnHosts, Variant
 
 _SERVICE = "tf_data_service"
+_STORAGE = "storage"
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class MeasuredInput:
         own_step_ms: the ceiling's; None where there is no model.
         host_ms: the host's own part of a step.
         shares: what hosts may share of it, see `shared_by_hosts`.
+        cached: whether what it read came from the page cache, see `read_from_cache`.
     """
 
     name: str
@@ -50,6 +54,7 @@ class MeasuredInput:
     own_step_ms: float | None
     host_ms: Range
     shares: str | None
+    cached: bool
 
     @property
     def samples(self) -> int:
@@ -198,6 +203,7 @@ def _input(found: ByVariant, name: str, unit: Unit, of: Sequence[Variant], point
         own_step_ms=None if drained or not top else top,
         host_ms=host_ms,
         shares=shared_by_hosts(of[0]),
+        cached=read_from_cache(of[0], [run.record for run in runs]),
     )
 
 
@@ -208,11 +214,24 @@ def shared_by_hosts(variant: Variant) -> str | None:
     """
     if variant.backend == _SERVICE and not _counts_workers(variant):
         return "the tf.data service"
+    return _STORAGE if getattr(_source(variant), "reads_storage", True) else None
+
+
+def read_from_cache(variant: Variant, trials: Sequence[TrialRecord]) -> bool:
+    """Return whether trials of a variant are known to have read files from the page cache, and not from storage.
+
+    Those of a running cluster are read elsewhere, and an emulated storage is as slow wherever they lie.
+    """
+    here = shared_by_hosts(variant) == _STORAGE and not getattr(_source(variant), "emulates_storage", False)
+    return here and validity.from_page_cache(trials) is True
+
+
+def _source(variant: Variant) -> type[Any] | None:
+    """Return the source of a variant; None of one that is not installed here."""
     try:
-        source = plugins.find("sources", variant.source.kind)
+        return plugins.find("sources", variant.source.kind)
     except (KeyError, UsageError):
-        return "storage"
-    return "storage" if getattr(source, "reads_storage", True) else None
+        return None
 
 
 def _host_ms(steps: Sequence[tuple[float, float | None, float]]) -> Range:

@@ -256,7 +256,9 @@ def _results(ranked: Ranked, size: int, who: Mapping[int, str]) -> Iterator[Host
                 for host, _ in these
             ]
             runs = {rank: found[rank].get(together, {}) for rank in range(hosts)}
-            common = common_of(inputs.shared_by_hosts(variant), [host for host, _ in these], runs)
+            records = [[run.record for run in own.values()] for own in runs.values()]
+            cached = all(inputs.read_from_cache(variant, each) for each in records)
+            common = common_of(inputs.shared_by_hosts(variant), [host for host, _ in these], runs, cached=cached)
             unequal = _unequal(these, who, these_names)
             late_s = max(apart_s.values(), default=None)
             yield efficiency.result(base, hosts, rounds, figures, common=common, unequal=unequal, began_apart_s=late_s)

@@ -64,7 +64,7 @@ def plan(session: Session, asked: Asked, path: str) -> Plan:
         accelerators=asked.accelerators,
         batch_size=main.samples,
         variants=tuple(made),
-        notes=tuple(_notes(session, others, made)),
+        notes=tuple(_notes(session, others, made, cached=any(each.cached for each in chosen))),
     )
 
 
@@ -98,9 +98,16 @@ def _most_waiting(every: Sequence[MeasuredInput]) -> Iterator[MeasuredInput]:
             yield each
 
 
-def _notes(session: Session, of_other_batches: Sequence[str], made: Sequence[VariantPlan]) -> Iterator[str]:
+def _notes(
+    session: Session, of_other_batches: Sequence[str], made: Sequence[VariantPlan], *, cached: bool
+) -> Iterator[str]:
     if inputs.computed_on_cpu(session):
         yield "the model computed on the host's own cores: with a real accelerator, host and input may be faster"
+    if cached:
+        yield (
+            "what was read came from the page cache: the plan holds where each host's memory keeps the files, and says "
+            "nothing of their storage"
+        )
     if session.hosts is not None:
         named = [each.text for each in session.hosts.results if each.host is not None]
         machines = {(each.accelerator, each.cpu, each.cores) for each in session.hosts.hosts}

@@ -42,6 +42,8 @@ class Common(NamedTuple):
     """The ranks that ran on one machine, by machine."""
     cpus: tuple[UsedCpu, ...] = ()
     """Of each such machine; empty where one is not known."""
+    cached: bool = False
+    """Whether all of them are known to have read their files from their page caches, see `inputs.read_from_cache`."""
 
     @property
     def cpu(self) -> UsedCpu | None:
@@ -78,12 +80,14 @@ def ranks_named(ranks: Sequence[int]) -> str:
     return f"rank{'' if len(ranks) == 1 else 's'} {joined([str(rank) for rank in ranks], 'and')}"
 
 
-def common_of(storage: str | None, hosts: Sequence[Host], together: Mapping[int, Rounds]) -> Common:
-    """Return what hosts share, by the trials together of each rank; `storage` as of `Common`."""
+def common_of(
+    storage: str | None, hosts: Sequence[Host], together: Mapping[int, Rounds], *, cached: bool = False
+) -> Common:
+    """Return what hosts share, by the trials together of each rank; `storage` and `cached` as of `Common`."""
     machines = [tuple(host.rank for host in each) for each in sharing(hosts)]
     cpus = [_used_cpu([together[rank] for rank in ranks_of_one]) for ranks_of_one in machines]
     known = tuple(cpu for cpu in cpus if cpu is not None)
-    return Common(storage, tuple(machines), known if len(known) == len(cpus) else ())
+    return Common(storage, tuple(machines), known if len(known) == len(cpus) else (), cached)
 
 
 def _used_cpu(of: Sequence[Rounds]) -> UsedCpu | None:

@@ -104,6 +104,8 @@ class SlowStorage(plugins.Plugin):
     name = "slow_storage"
     summary = "the files of another source, with a latency for each file and a bandwidth for each stream"
     Options = SlowStorageOptions
+    emulates_storage = True
+    """Whether the files are as slow as a storage wherever they lie."""
     timing_options = frozenset({"latency_ms", "bandwidth_mb_s", "total_mb_s", "shared", "jitter", "seed"})
 
     @classmethod

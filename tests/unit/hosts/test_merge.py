@@ -15,10 +15,11 @@ from pipeline_bench.analysis.conclusion import conclude
 from pipeline_bench.analysis.difference import between
 from pipeline_bench.cli import run
 from pipeline_bench.errors import SessionError, UsageError
-from pipeline_bench.hosts import merge, ranks
+from pipeline_bench.hosts import merge, planning, ranks
+from pipeline_bench.hosts.planning import Asked
 from pipeline_bench.hosts.ranks import Rank
 from pipeline_bench.model import Series
-from pipeline_bench.model.events import Storage
+from pipeline_bench.model.events import Storage, StorageEpoch
 from pipeline_bench.model.hosts import HostsResult
 from pipeline_bench.model.job import Epoch, WallTime
 from pipeline_bench.model.result import Estimate, StepTime, WorkCheck
@@ -371,6 +372,38 @@ def test_ranks_whose_input_is_made_in_memory_share_no_storage() -> None:
     assert merged.hosts is not None
     assert merged.hosts.results[0].kind == "inconclusive"
     assert "each waits 62 %, alone 4 %" in merged.hosts.results[0].text
+
+
+def with_files(whole: Session, resident: float | None, read: float, source: str = "tfrecord") -> Session:
+    """The session of files of which so much was in the page cache, and so much was read from storage."""
+    epoch = StorageEpoch(index=0, size_bytes=10**9, read_bytes=round(read * 10**9), resident_share=resident)
+    seen = Storage(asked="as-is", size_bytes=10**9, resident_share=resident, epoch_count=1, epochs=(epoch,))
+    trials = tuple(trial.model_copy(update={"storage": seen}) for trial in whole.trials)
+    variants = tuple(
+        each.model_copy(update={"source": each.source.model_copy(update={"kind": source})})
+        for each in whole.scenario.variants
+    )
+    scenario = whole.scenario.model_copy(update={"variants": variants})
+    return whole.model_copy(update={"trials": trials, "scenario": scenario})
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ((1.0, 0.0), True),
+        ((0.2, 1.1), False),
+        ((0.2, 0.0), False),  # a network's file system that counts nothing
+        ((None, 0.0), False),
+        ((1.0, 0.0, "slow_storage"), False),
+    ],
+    ids=["cached", "read", "read uncounted", "not known", "emulated"],
+)
+def test_hosts_that_scale_on_files_of_their_page_caches_say_nothing_of_a_storage(files: Any, said: bool) -> None:
+    merged = merge.merge([with_files(session(rank, together_ms=10.0), *files) for rank in range(2)])
+    found = only(merged)
+    assert found.kind == "scales"
+    assert ("from their page caches, which says nothing of a shared storage" in found.text) is said
+    assert any("from the page cache" in note for note in planning.plan(merged, Asked(None, (1, 8)), "").notes) is said
 
 
 def test_ranks_on_one_machine_are_said_to_share_it() -> None:
