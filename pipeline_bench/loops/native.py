@@ -166,14 +166,14 @@ class NativeLoop(Loop):
         more = True
         done = False
         for message in native.messages(read):
-            if isinstance(message, native.StepTimes) and more:
+            if isinstance(message, native.StepMessage) and more:
                 wait_ns, *others = self._fetched.figures.split(message.values, message.sampled)
                 more = record(message.start_ns, message.end_ns, wait_ns, *others)
             elif isinstance(message, native.Sizes):
                 self._sizes = time.monotonic(), message.each
             elif isinstance(message, native.Failure):
                 _raise(message)
-            elif isinstance(message, native.Finished):
+            elif isinstance(message, native.EndMessage):
                 done = True  # the thread that sends sizes may still have added some behind it
         return done
 

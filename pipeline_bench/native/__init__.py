@@ -218,7 +218,7 @@ class SessionReady(NamedTuple):
     """The session is open and has its variables."""
 
 
-class StepTimes(NamedTuple):
+class StepMessage(NamedTuple):
     """One training step; times in ns of ``time.monotonic_ns``, and what it fetched, float64 [n]."""
 
     start_ns: int
@@ -241,11 +241,11 @@ class Failure(NamedTuple):
     text: str
 
 
-class Finished(NamedTuple):
+class EndMessage(NamedTuple):
     """The steps have been run and the variables written."""
 
 
-Message = SessionReady | StepTimes | Sizes | Failure | Finished
+Message = SessionReady | StepMessage | Sizes | Failure | EndMessage
 
 
 def messages(read: int) -> Iterator[Message]:
@@ -275,7 +275,7 @@ def _message(kind: int, content: bytes) -> Message:
             return SessionReady()
         case 2:
             start_ns, end_ns, sampled = _STEP_HEAD.unpack_from(content)
-            return StepTimes(
+            return StepMessage(
                 start_ns, end_ns, bool(sampled), np.frombuffer(content, np.float64, offset=_STEP_HEAD.size)
             )
         case 3:
@@ -284,5 +284,5 @@ def _message(kind: int, content: bytes) -> Message:
             code, training = _FAILURE_HEAD.unpack_from(content)
             return Failure(code, bool(training), content[_FAILURE_HEAD.size :].decode(errors="replace"))
         case 5:
-            return Finished()
+            return EndMessage()
     raise PipelineBenchError(f"The native program wrote a message of the kind {kind}, which there is not.")

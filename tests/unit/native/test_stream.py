@@ -18,8 +18,8 @@ NUMBERS = st.integers(-(2**63), 2**63 - 1)
 VALUES = st.lists(st.floats(allow_nan=False), max_size=6)
 MESSAGES = st.one_of(
     st.just(native.SessionReady()),
-    st.just(native.Finished()),
-    st.builds(native.StepTimes, NUMBERS, NUMBERS, st.booleans(), VALUES),
+    st.just(native.EndMessage()),
+    st.builds(native.StepMessage, NUMBERS, NUMBERS, st.booleans(), VALUES),
     st.builds(native.Sizes, st.lists(NUMBERS, max_size=4).map(tuple)),
     st.builds(native.Failure, st.integers(0, 16), st.booleans(), st.text(max_size=30)),
 )
@@ -30,14 +30,14 @@ def written(message: native.Message) -> bytes:
     match message:
         case native.SessionReady():
             kind, content = 1, b""
-        case native.StepTimes():
+        case native.StepMessage():
             head = struct.pack("=qqq", message.start_ns, message.end_ns, message.sampled)
             kind, content = 2, head + np.array(message.values, dtype=np.float64).tobytes()
         case native.Sizes():
             kind, content = 3, struct.pack(f"={len(message.each)}q", *message.each)
         case native.Failure():
             kind, content = 4, struct.pack("=ii", message.code, message.in_training) + message.text.encode()
-        case native.Finished():
+        case native.EndMessage():
             kind, content = 5, b""
     return struct.pack("=ii", kind, len(content)) + content
 
@@ -53,7 +53,7 @@ def read_back(content: bytes) -> list[native.Message]:
 
 
 def plain(messages: Iterable[native.Message]) -> list[native.Message]:
-    return [m._replace(values=list(m.values)) if isinstance(m, native.StepTimes) else m for m in messages]
+    return [m._replace(values=list(m.values)) if isinstance(m, native.StepMessage) else m for m in messages]
 
 
 @given(st.lists(MESSAGES, max_size=8), st.integers(1, 64), st.integers(0, 7))
