@@ -66,6 +66,17 @@ class WatchedTraining(BaseModel):
         return str(self.line_number if self.number is None else self.number)
 
 
+class BetweenFits(BaseModel):
+    """What a process did between its calls of `fit`, apart from what models computed for it."""
+
+    seconds: float
+    fits_s: float
+    """How long the calls themselves took."""
+    line: Text | None = None
+    """The one that took most of it, ``train.py:12``; None where none stands out."""
+    line_share: float = 0.0
+
+
 class ProcessRecord(BaseModel):
     """What one Python process of the command leaves, and replaces while it trains."""
 
@@ -75,6 +86,7 @@ class ProcessRecord(BaseModel):
     trainings: tuple[WatchedTraining, ...]
     more: int
     problem: Text | None
+    between_fits: BetweenFits | None = None
     unwatched_loops: tuple[Text, ...] = ()
     """The lines of loops that came when as many as a process measures were measured: ``train.py:31``."""
     ended: bool = True

@@ -16,7 +16,7 @@ from pipeline_bench.analysis import wall_time
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, NEEDED_STEPS
 from pipeline_bench.hosts import ranks
 from pipeline_bench.injection import process_records
-from pipeline_bench.injection.command_result import EndedCommand, ProcessRecord, WatchedTraining
+from pipeline_bench.injection.command_result import BetweenFits, EndedCommand, ProcessRecord, WatchedTraining
 from pipeline_bench.injection.hooks import KEPT_TRAININGS
 from pipeline_bench.injection.watched_loops import STEPS_OF_A_BATCH, WATCHED_LOOPS
 from pipeline_bench.model.session import load
@@ -27,6 +27,8 @@ PAGE = "report.html"
 _SHOWN_PROBLEMS, _SHOWN_SHORT, _SHOWN_LOOPS = 3, 2, 4
 _LONG_AFTER_S, _LONG_AFTER = 2.0, 0.1
 """What comes behind the last training is mentioned if it takes longer than that, and than this part of the command."""
+_LONG_BETWEEN_S = 1.0
+"""What comes between the calls of `fit` is mentioned if it takes longer than that, and as much of both as a wait."""
 _BUSY_PERCENT = 70.0
 """Of the usable cores: from there on, what the input computes is likely to take them from the model."""
 _OF_SHARED_CORES = (
@@ -164,6 +166,8 @@ def _of_process(record: ProcessRecord, running: Collection[int], several: bool) 
         yield from (f"  {remark}" for remark in remarks)
     if hidden:
         yield from _of_short(hidden, record.more)
+    if record.between_fits is not None and all(each.number is not None for each in record.trainings if each.trains):
+        yield from _between_fits(record.between_fits, where)
     if record.pid in running:
         yield f"process {record.pid} still trains: that is what it had measured when the command ended"
     elif not record.ended:
@@ -196,9 +200,30 @@ def _of_short(fits: Sequence[WatchedTraining], more: int) -> Iterator[str]:
     yield f"{units.count(len(fits), 'more call')} of fit took {units.count(most, 'step')} at most: {come_to}"
     if most <= STEPS_OF_A_BATCH and more:
         yield (
-            "  a loop that calls fit for each batch makes its next batch between two calls, which is in no figure; "
-            "train_on_batch in its place costs less a call, and run measures such a loop"
+            "  a loop that calls fit for each batch makes its next batch between two calls, which is no input wait of "
+            "theirs; train_on_batch in its place costs less a call, and run measures such a loop"
         )
+
+
+def _between_fits(between: BetweenFits, where: str) -> Iterator[str]:
+    """Yield how long a program did something else between its calls of `fit`, where that is a good part of both.
+
+    Args:
+        between: that.
+        where: the end of what names it.
+    """
+    share = between.seconds / (between.seconds + between.fits_s)
+    if share < BOUND_SHARE or between.seconds < _LONG_BETWEEN_S:
+        return
+    most = f"; {units.share(between.line_share)} of it in {between.line}" if between.line is not None else ""
+    yield (
+        f"between the calls of fit{where}: {units.seconds(between.seconds)}, {units.share(share)} of the time from the "
+        f"first to the last, without evaluate and predict{most}"
+    )
+    yield (
+        "  that is no input wait of theirs; where it loads the next part of the data, one fit over all of it, by "
+        "tf.data or a PyDataset with workers, loads during the steps"
+    )
 
 
 def _kept(training: WatchedTraining) -> str:

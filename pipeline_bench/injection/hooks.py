@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.injection import OUT_VARIABLE, no_collection, process_records
+from pipeline_bench.injection.between_fits import BetweenFits
 from pipeline_bench.injection.functions import Call, Functions
 from pipeline_bench.injection.loop_locations import Line
 from pipeline_bench.injection.watched_loops import WatchedLoops
@@ -52,6 +53,7 @@ class Watched:
         self._trainings: list[tuple[int, Any]] = []
         """Calls of `fit`: which one of the process it is, and what watches it."""
         self._fits = 0
+        self.between_fits = BetweenFits()
         self._loops = WatchedLoops()
         for name in ("_session_runs", "_training_calls"):
             self.__dict__.pop(name, None)
@@ -291,9 +293,7 @@ class Watched:
         """Make one of the kinds of `monitoring.calls.TimedCalls`; return None where that fails."""
 
         def make() -> Any:
-            with no_collection():
-                made = getattr(importlib.import_module(f"pipeline_bench.monitoring.{module}"), kind)
-            return made(_batch_lines().of_user, self._watched_loop, self.problem, self._out)
+            return _kind(module, kind)(_batch_lines().of_user, self._watched_loop, self.problem, self._out)
 
         return self._guarded(make)
 
@@ -303,20 +303,14 @@ class Watched:
             return iterator
 
         def begin(where: str) -> Any:
-            with no_collection():
-                from pipeline_bench.monitoring.iterators import IteratorMonitor
-
-            return IteratorMonitor(where, framework, self._out)
+            return _kind("iterators", "IteratorMonitor")(where, framework, self._out)
 
         loop = self._guarded(lambda: self._watched_loop(_batch_lines().of_user(), begin, data))
         return iterator if loop is None else self._guarded(lambda: loop.timed(iterator, making_ns), iterator)
 
     def _loop(self, line: Callable[[Any], Line | None], data: Any = None) -> Any:
         def begin(where: str) -> Any:
-            with no_collection():
-                from pipeline_bench.monitoring.loop import DatasetMonitor
-
-            return DatasetMonitor(where, self._out, lasting=True)
+            return _kind("loop", "DatasetMonitor")(where, self._out, lasting=True)
 
         return self._watched_loop(line(_batch_lines()), begin, data)
 
@@ -341,6 +335,7 @@ class Watched:
         with interrupts.to_the_end(ending=True):
             for _, monitor in self._trainings:
                 self._guarded(monitor.close)
+            self._guarded(self.between_fits.end)
             self._guarded(lambda: self._loops.end(self._fit_trains, self._guarded))
             self._guarded(self._write)
 
@@ -360,6 +355,7 @@ class Watched:
             "executable": sys.executable,
             "trainings": trainings,
             "more": self._more,
+            "between_fits": self.between_fits.record(),
             "unwatched_loops": self._loops.unwatched,
             "problem": self._problem or unseen,
             "ended": self._ended,
@@ -375,6 +371,12 @@ class Watched:
         except Exception as error:
             self.problem(error)
             return otherwise
+
+
+def _kind(module: str, name: str) -> Any:
+    """Return a class of what watches loops."""
+    with no_collection():
+        return getattr(importlib.import_module(f"pipeline_bench.monitoring.{module}"), name)
 
 
 def _batch_lines() -> Any:

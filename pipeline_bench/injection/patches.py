@@ -75,6 +75,10 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
             bound = signature.bind(*arguments, **named)
         except TypeError:  # Keras itself says what is wrong
             return plain_fit(*arguments, **named)
+        with watched.between_fits.fit():
+            return watched_fit(bound)
+
+    def watched_fit(bound: inspect.BoundArguments) -> Any:
         given = bound.arguments.get("callbacks")
         listed: list[Any] = []
         if isinstance(given, own_list):
@@ -101,7 +105,7 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
 def _inside(name: str | None, watched: Watched) -> _Around:
     def around(_: Any, call: Callable[[], Any]) -> Any:
         calls = watched.ends_step(name)
-        with watched.inside_library():
+        with watched.inside_library(), watched.between_fits.computing():
             return call() if calls is None or name is None else calls.computes(call)
 
     return around

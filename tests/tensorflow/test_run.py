@@ -90,7 +90,7 @@ def test_a_fit_a_loop_and_a_spawned_worker_are_measured_without_an_edit_until_a_
     whole = [line for line in told if not line.startswith("pipeline-bench:   ") and "was killed" not in line]
     names = sorted(line.split(": ")[1].partition(", process")[0] for line in whole)
     fits = ["fit 1 of train.py", "fit 2 of train.py", "fit of train.py"]
-    assert names == [*fits, f"loop of train.py:{loop}", "next", "whole command"]
+    assert names == ["between the calls of fit", *fits, f"loop of train.py:{loop}", "next", "whole command"]
     steps = dict(re.findall(r"pipeline-bench: (fit.* of train\.py), process \d+: (\d+) steps", done.stderr))
     assert steps == {"fit 1 of train.py": "72", "fit 2 of train.py": "36", "fit of train.py": "36"}  # a worker's
     assert sum("input-bound" in line and "not input-bound" not in line for line in told) == 3  # how severe, is a load's

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline_bench.analysis.verdicts import judge_watched
 from pipeline_bench.injection import command_result, process_records
-from pipeline_bench.injection.command_result import EndedCommand, ProcessRecord, WatchedTraining
+from pipeline_bench.injection.command_result import BetweenFits, EndedCommand, ProcessRecord, WatchedTraining
 from pipeline_bench.injection.command_summary import isolated_by, lines, next_command
 from pipeline_bench.injection.watched_loops import WATCHED_LOOPS
 
@@ -217,6 +217,20 @@ def test_many_calls_of_fit_too_short_for_a_verdict_are_one_line_and_of_a_batch_e
     )
     assert len(told(2, 1, 0)) == 2
     assert len(told(5, 100, 0)) == 5
+
+
+@pytest.mark.parametrize(("seconds", "fits_s", "expected"), [(6.0, 2.0, True), (6.0, 94.0, False), (0.9, 0.1, False)])
+def test_what_goes_by_between_fits_is_told_with_its_line_where_it_is_a_good_part(
+    seconds: float, fits_s: float, expected: bool
+) -> None:
+    job = ended("python train.py", "train.py")
+    between = BetweenFits(seconds=seconds, fits_s=fits_s, line="train.py:12", line_share=0.9)
+    records = (job.records[0].model_copy(update={"between_fits": between}),)
+    told = [each for each in lines(replace(job, records=records), ["python"]) if each.startswith("between")]
+    assert told == expected * [
+        "between the calls of fit: 6.00 s, 75 % of the time from the first to the last, without evaluate and predict; "
+        "90 % of it in train.py:12"
+    ]
 
 
 def test_loops_that_were_not_measured_are_named() -> None:
