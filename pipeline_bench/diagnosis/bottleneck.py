@@ -57,12 +57,13 @@ def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bo
     unknown = _unmeasured(inspection, number)
     if number is None or (unknown and not at_limit):
         late = any(cost.late for cost in inspection.costs)
-        return Bottleneck(doubt="stages" if late else None, text=f"No stage can be named: {unknown}.")
+        hardly = "" if limits else f"{sentence(step_times.hardly_waits(times))}. "  # a full buffer may feed these steps
+        return Bottleneck(doubt="stages" if late else None, text=f"{hardly}No stage can be named: {unknown}.")
     stage, cost = inspection.stage(number), inspection.cost(number) or StageCost(stage=number)
     period_ns = parts.period_ns if as_written_ms is None else as_written_ms * NS_PER_MS
     if at_limit:
-        hardly = parts.cost_ns([number]) < LEAST_CAUSE * period_ns
-        costliest = "" if hardly else f" The costliest stage is {named(stage)}."
+        costs = parts.cost_ns([number]) >= LEAST_CAUSE * period_ns
+        costliest = f" The costliest stage is {named(stage)}." * costs
         return Bottleneck(text=f"The input is not the limit: {at_limit}.{costliest}")
     passing = _passing(inspection, parts, number)
     stage = passing[0] if passing else stage
@@ -142,9 +143,9 @@ def _withheld(inspection: Inspection, costliest: int | None, explained: str, res
     """Return what is to be said where the time lies elsewhere than in the stages that were measured alone."""
     unknown = [cost for cost in inspection.costs if cost.elapsed_ns is None]
     others = f"The stages that were measured alone explain only {explained}"
-    if not unknown and len(inspection.stages) == 1:
-        return Bottleneck(text=f"Making the batches takes only {explained}.")
     if not unknown:
+        if len(inspection.stages) == 1:
+            return Bottleneck(text=f"Making the batches takes only {explained}.")
         most = "" if costliest is None else f", {named(inspection.stage(costliest))}, most of it"
         text = f"No stage can be named. {others}{most}: the rest is spent between them."
         return Bottleneck(doubt="stages", text=text)
@@ -188,7 +189,7 @@ def _of_unseen_beginning(inspection: Inspection, parts: Segments, begins: Beginn
     """
     front = [stage for stage in stage_graph.upstream(inspection, begins.stage) if stage.id != begins.stage.id]
     unknown = [each.id for each in front if each.method not in HANDS_ON and each.id not in parts.elapsed_ns]
-    late = any(cost.late for cost in map(inspection.cost, unknown) if cost is not None)
+    late = any(cost.late for cost in inspection.costs if cost.stage in unknown)
     costs_ns = parts.cpu_ns if parts.cores_limit else parts.elapsed_ns
     stage = max(front, key=lambda each: costs_ns.get(each.id, 0.0), default=None)
     share = begins.batch_ms / (begins.batch_ms + (times.as_written_ms or 0.0))
@@ -304,13 +305,11 @@ def _costliest_line(stage: Stage) -> str:
 
 def _beside(stage: Stage, cost: StageCost, times: StepTimes) -> str:
     """Return what is said of the costliest stage of an input that the training hardly waits for, but for a capital."""
-    step_ms, wait_ms = times.as_written_ms or 1.0, times.wait_ms or 0.0
     alone = f", which alone takes {units.milliseconds(times.ceiling_ms)}" if times.ceiling_ms else ""
     alone += "" if times.steady else " (in doubt: trials of one variant differ)"
     computes = units.milliseconds((cost.cpu_ns or cost.elapsed_ns or 0.0) / NS_PER_MS)
     return (
-        f"the training hardly waits for its input ({units.share(wait_ms / step_ms)} of a step of "
-        f"{units.milliseconds(step_ms)}); the input can only take cores from the model{alone}. "
+        f"{step_times.hardly_waits(times)}; the input can only take cores from the model{alone}. "
         f"The costliest stage, {named(stage)}, computes for {computes} a batch{_costliest_line(stage)}."
     )
 

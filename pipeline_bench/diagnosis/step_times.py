@@ -245,6 +245,12 @@ def at_the_model(inspection: Inspection, cores: int, times: StepTimes) -> str:
     return f"{waits} compute for {taken}; the model alone takes {units.milliseconds(ceiling_ms)}"
 
 
+def hardly_waits(times: StepTimes) -> str:
+    """Return how little of a step is waited for its batch, as a sentence but for its capital and its stop."""
+    share = units.share((times.wait_ms or 0.0) / (times.as_written_ms or 1.0))
+    return f"the training hardly waits for its input ({share} of a step of {units.milliseconds(times.as_written_ms)})"
+
+
 def taken_ms(inspection: Inspection, *, elapsed: bool) -> float | None:
     """Return the CPU time of all stages for an element; `elapsed`: of each stage its wall time where that is more."""
     if len(inspection.costs) < len(inspection.stages):
