@@ -21,7 +21,7 @@ from pipeline_bench.model.result import (
 )
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.report import activity, machines, selftest, step_parts
+from pipeline_bench.report import activity, crossing, machines, selftest, step_parts
 from pipeline_bench.text import NAME, REASON, code_line, joined, one_line, units
 
 Fact = tuple[str, str]
@@ -136,6 +136,7 @@ _HOLDS = "How far the comparison holds"
 
 SECTIONS = (
     FactSection("Copy to the GPU", "Copy to the GPU", "copy to the GPU, {}: ", "{}: ", step_parts.copies),
+    FactSection("Crossing", "The way from the workers", "from the worker, {}: ", "{}: ", crossing.facts),
     FactSection("Activity", "What of the GPU was busy", "{}: ", "{}: ", activity.facts),
     FactSection("Selftest", "What was planted and measured", "selftest: {}: ", "{}: ", selftest.facts),
     FactSection("Checked", "How accurate the figures are", "{}: ", "{}: ", selftest.cited),
