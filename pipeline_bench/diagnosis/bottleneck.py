@@ -394,6 +394,7 @@ def _unmeasured(inspection: Inspection, costliest: int | None) -> str:
         if computes is None or inspection.stage(costliest).method not in HANDS_ON:
             return ""
         return f"{named(computes)}, was not measured, for want of time"
-    reasons = [cost.reason.rstrip(".") for cost in inspection.costs if cost.reason]
-    none = "took any time that could be measured" if inspection.costs else "could be measured alone"
-    return reasons[0] if reasons else f"no stage {none}"
+    for cost in inspection.costs:
+        if cost.reason:
+            return f"{named(inspection.stage(cost.stage))}, was not measured alone: {cost.reason.rstrip('.')}"
+    return f"no stage {'took any time that could be measured' if inspection.costs else 'could be measured alone'}"

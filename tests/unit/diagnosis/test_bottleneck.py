@@ -412,7 +412,10 @@ def test_without_any_cost_no_stage_is_named_and_the_reason_is() -> None:
     looked = inspection((stage(0, "range"),), (cost(0, None, reason="it gave no element within 3 s."),))
     found = find(looked, cores=2, as_written_ms=10.0)
     assert found.stage is None
-    assert found.text == "No stage can be named: it gave no element within 3 s."
+    assert (
+        found.text
+        == "No stage can be named: range, train.py:10, was not measured alone: it gave no element within 3 s."
+    )
 
 
 @pytest.mark.parametrize(("wait_ms", "hardly"), [(3.0, True), (900.0, False)])
@@ -420,7 +423,10 @@ def test_where_no_stage_could_be_measured_it_is_told_that_the_steps_hardly_waite
     looked = inspection((stage(0, "range"),), (cost(0, None, reason="no time was left for it"),))
     found = find(looked, cores=2, as_written_ms=8980.0, ceiling_ms=7850.0, wait_ms=wait_ms, steps=1)
     seen = "The training hardly waits for its input (0 % of a step of 8.98 s). " * hardly
-    assert found.text == f"{seen}No stage can be named: no time was left for it."
+    assert (
+        found.text
+        == f"{seen}No stage can be named: range, train.py:10, was not measured alone: no time was left for it."
+    )
 
 
 def test_the_only_function_that_could_not_be_measured_is_named_where_the_rest_explains_little() -> None:
