@@ -7,6 +7,7 @@ to copy it before it computes. The difference of the two step times is what a co
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -52,8 +53,22 @@ def with_host_ceilings(session: Session) -> Session:
     scenario = session.scenario
     if len(session.trials) != len(round_of(scenario, 0, 0)):
         return session
-    on_gpu = {trial.variant for trial in session.trials if trial.on_gpu}
-    referred = on_gpu & {variant.ceiling for variant in scenario.variants}
+    found = _with_host_ceilings(scenario, {trial.variant for trial in session.trials if trial.on_gpu})
+    return session if found is scenario else session.model_copy(update={"scenario": found})
+
+
+def with_host_ceilings_asked_for(scenario: Scenario) -> Scenario:
+    """Return the scenario with a host ceiling for each ceiling whose model it wants on a GPU.
+
+    For several hosts, whose plan all of them know before a trial says where its model is.
+    """
+    wanted = {variant.name for variant in scenario.variants if variant.runtime.device.startswith("gpu")}
+    return _with_host_ceilings(scenario, wanted)
+
+
+def _with_host_ceilings(scenario: Scenario, on_gpu: Collection[str]) -> Scenario:
+    """Return the scenario with a host ceiling for each ceiling among these variants; itself if it needs none."""
+    referred = {variant.ceiling for variant in scenario.variants}.intersection(on_gpu)
     names = {variant.name for variant in scenario.variants}
     added = [
         variant.model_copy(update={"name": name, "backend": HOST_CEILING})
@@ -61,10 +76,7 @@ def with_host_ceilings(session: Session) -> Session:
         if variant.name in referred and variant.runtime.replicas == 1
         if (name := _name(variant.name)) not in names
     ]
-    if not added:
-        return session
-    scenario = scenario.model_copy(update={"variants": (*scenario.variants, *added)})
-    return session.model_copy(update={"scenario": scenario})
+    return scenario.model_copy(update={"variants": (*scenario.variants, *added)}) if added else scenario
 
 
 def of(scenario: Scenario, variant: Variant, found: ByVariant) -> DeviceCopy:
@@ -184,4 +196,5 @@ def _gain(scenario: Scenario, variant: Variant, found: ByVariant) -> Speedup:
 
 def _but_for_copy(variant: Variant) -> Variant:
     options = {name: value for name, value in variant.options.items() if name != AHEAD_OPTION}
-    return variant.model_copy(update={"name": "-", "options": options})
+    on_hosts = variant.on_hosts and variant.on_hosts.model_copy(update={"variant": "-"})
+    return variant.model_copy(update={"name": "-", "options": options, "on_hosts": on_hosts})

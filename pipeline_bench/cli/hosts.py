@@ -96,6 +96,7 @@ def refuse_shown(shown: Presentation, out: Path) -> None:
 
 def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers: bool) -> int:
     """Run one rank's part, and return its exit code; its session lies in a folder of its own in ``--out``."""
+    from pipeline_bench.analysis.copies import with_host_ceilings_asked_for
     from pipeline_bench.cli.running import interruptible
     from pipeline_bench.hosts import ranks
     from pipeline_bench.hosts.rendezvous import Meeting, gone_s
@@ -105,7 +106,7 @@ def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers
     from pipeline_bench.ui.plain import PlainView
 
     # Before the common plan is made: a trial is known to the other ranks by its place there.
-    scenario = without_unavailable(scenario, expose_servers=expose_servers)
+    scenario = with_host_ceilings_asked_for(without_unavailable(scenario, expose_servers=expose_servers))
     folder = folder_of(rank, out)
 
     def notify(line: str) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.analysis.copies import with_host_ceilings
+from pipeline_bench.analysis.copies import with_host_ceilings, with_host_ceilings_asked_for
 from pipeline_bench.analysis.precision import next_trial
+from pipeline_bench.hosts import ranks
 from pipeline_bench.model.result import DeviceCopy, Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario import Scenario
@@ -73,6 +74,24 @@ def test_nothing_is_added_without_a_gpu_or_in_the_middle_of_the_first_round() ->
     early = begun(pair())
     early = early.model_copy(update={"trials": early.trials[:-1]})
     assert with_host_ceilings(early) is early
+
+
+def test_ranks_that_ask_for_a_gpu_have_the_host_ceilings_in_their_plan_from_the_start() -> None:
+    asked = with_host_ceilings_asked_for(pair(device="gpu"))
+    assert asked.variants == with_host_ceilings(begun(pair(device="gpu"))).scenario.variants
+    assert [slot.ranks for slot in ranks.slots(asked, 2) if slot.variant == COPIED] == [(0, 1)] * 3
+    of_first = ranks.of_rank(asked, 2, 0)
+    step_ms = {"in the step, alone": 7.0, "ahead, alone": 5.0, "ceiling": COMPUTE_MS, COPIED: COMPUTE_MS + COPY_MS}
+    trials = [
+        records.record(name, repeat, ms, 0.0 if "alone" in name else None, gpu=True, noise=0.002)
+        for repeat in range(3)
+        for name, ms in step_ms.items()
+    ]
+    found = records.session(of_first, trials)
+    assert found.result("in the step, alone").device_copy.ms.value == pytest.approx(COPY_MS, rel=0.05)
+    assert found.result("ahead, alone").device_copy.gain.over == "in the step, alone"
+    nowhere = pair()
+    assert with_host_ceilings_asked_for(nowhere) is nowhere
 
 
 def test_replicas_have_no_host_ceiling() -> None:
