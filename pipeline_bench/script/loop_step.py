@@ -6,16 +6,25 @@ its place, may as well write a checkpoint or a log, and is never run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from types import FrameType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pipeline_bench.errors import UserCodeError
+from pipeline_bench.script import loop_arguments
 from pipeline_bench.tfdata import describe
 
-Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
-"""A call of a `tf.function`: the function, its arguments, and those by name."""
+
+class Call(NamedTuple):
+    """A call of a `tf.function`: the function, its arguments, those by name, and what makes the call."""
+
+    function: Any
+    arguments: Sequence[Any]
+    named: Mapping[str, Any]
+    frame: FrameType
 
 
 class LoopStep:
@@ -87,22 +96,25 @@ def of(call: Call | None, batch: Any) -> LoopStep | None:
     """Return the step that a call of a `tf.function` makes of a batch; None where it was not given the batch.
 
     Nor is there one where it got an array that is no part of the batch: it may have been made of it, as by a cast or by
-    a transposition, and would fit no other. A function that runs eagerly may do anything.
+    a transposition, and would fit no other. An array that is made of no batch, as noise, is given again with each. A
+    function that runs eagerly may do anything.
     """
     import tensorflow as tf
 
     if call is None or tf.config.functions_run_eagerly():
         return None
-    function, arguments, named = call
     places = _places(batch)
+    given: Iterator[tuple[int | str, Any]] = chain(enumerate(call.arguments), call.named.items())
     try:
-        given = [part for each in (*arguments, *named.values()) for part in tf.nest.flatten(each)]
+        parts = [(place, part) for place, each in given for part in tf.nest.flatten(each)]
     except (TypeError, ValueError):  # a structure whose keys have no order
         return None
-    others = [part for part in given if id(part) not in places]
-    if len(others) == len(given) or any(map(_is_array, others)):
+    others = [(place, part) for place, part in parts if id(part) not in places]
+    arrays = {place for place, part in others if _is_array(part)}
+    known = loop_arguments.of_no_batch(call.frame, len(call.arguments), [*call.named]) if arrays else arrays
+    if len(others) == len(parts) or not arrays <= known:
         return None
-    return LoopStep(function, arguments, named, batch)
+    return LoopStep(call.function, call.arguments, call.named, batch)
 
 
 def _is_array(argument: Any) -> bool:

@@ -202,7 +202,7 @@ class Loops:
                     self._trained.append(loop)
                     self._note(loop)
             if (call := self._outermost_call()) is not None:
-                self._training_functions.add(call[0])
+                self._training_functions.add(call.function)
             return plain(*arguments, **named)
 
         return trains
@@ -231,7 +231,7 @@ class Loops:
                 self._reach_traced()
                 if not called:
                     self._count_bare()
-            called.append((function, arguments, named))
+            called.append(loop_step.Call(function, arguments, named, sys._getframe(1)))
             try:
                 return plain(function, *arguments, **named)
             finally:
@@ -318,8 +318,8 @@ class Loops:
             return
         by_identity = {id(made): loop for made, loop in self._loops.items()}
         # The function's own iterator is a symbol where it is an argument of the call.
-        _, arguments, named = self._outermost_call() or (None, (), {})
-        given = [id(each) for each in (iterator, *arguments, *named.values())]
+        call = self._outermost_call()
+        given = [id(each) for each in (iterator, *(() if call is None else (*call.arguments, *call.named.values())))]
         last = [] if self._last is None else [self._last]
         for loop in [by_identity[each] for each in given if each in by_identity] or last:
             if loop.dataset.element_spec == iterator.element_spec:

@@ -236,6 +236,18 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "for x, y in data.take(5): step(tf.transpose(x), y)",
         [5, False, 10],
     ),
+    "step_of_noise": (
+        "SIZE = 3\nscale = np.ones([SIZE], 'float32')\n@tf.function\ndef step(x, noise, scale):\n"
+        "    with tf.GradientTape(): return tf.reduce_sum(x) + tf.reduce_sum(0.0 * noise * scale)\n"
+        "for epoch in range(2):\n    for x, y in data.take(5):\n        noise = tf.random.normal([1, SIZE])\n"
+        "        step(x, noise, scale=scale)",
+        [5, True, 13, [6.0, 22.0]],
+    ),
+    "step_of_noise_for_the_batch": (
+        "@tf.function\ndef step(x, noise):\n    with tf.GradientTape(): return x + noise\n"
+        "for x, y in data.take(5):\n    noise = tf.random.normal([len(x), 1])\n    step(x, noise)",
+        [5, False, 10],
+    ),
     "step_beside_a_generator": (
         "from threading import Event\ndraws = Event()\n"
         "@tf.function\ndef draw(): return draws.set() or Event().wait(3)\n"
@@ -520,7 +532,7 @@ def reach(name):
             assert np.geterr()["over"] == "raise"
             step = consumers.step_of(training.model)
             assert [step(batch) for batch in training.data.take(2)] == [1.0, 1.0]
-        if name in ("step_of_a_method", "step_with_summaries"):
+        if name in ("step_of_a_method", "step_with_summaries", "step_of_noise"):
             assert not os.path.exists("stepped")
             step = consumers.step_of(training.model)
             found.append([step(batch) for batch in training.data.take(2)])

@@ -1,0 +1,54 @@
+"""Which arguments of a step are made of no batch, by the text of the loop around it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_bench.script import loop_arguments
+
+HEAD = "import numpy as np\nSIZE, mask, batches = 4, np.ones(3), [np.zeros(2)]\ndef make(): return np.ones(3)\n"
+
+
+@pytest.mark.parametrize(
+    ("loop", "expected"),
+    [
+        ("for x in batches:\n    step(x, mask)", {1}),
+        (
+            "for epoch in range(1):\n    for x in batches:\n        step(x, z=np.zeros((SIZE * 2, 3), 'f4'))",
+            {"z"},
+        ),
+        (
+            "for x in batches:\n    noise = np.random.normal(0, 1, [SIZE]).astype('f4')\n    str(step(x, noise))",
+            {1},
+        ),
+        ("while batches:\n    x = batches.pop()\n    noise = np.zeros(SIZE)\n    step(noise, x)", {0}),
+        ("while batches:\n    x = batches.pop()\n    step(x, x)", set()),
+        ("for x in batches:\n    noise = np.zeros(len(x))\n    step(x, noise)", set()),
+        ("for x in batches:\n    size = x.shape[0]\n    noise = np.zeros(size)\n    step(x, noise)", set()),
+        ("for x in batches:\n    noise = np.zeros(SIZE)\n    noise += x.sum()\n    step(x, noise)", set()),
+        ("for x in batches:\n    step(x, make())", set()),
+        ("for x in batches:\n    step(x, np.square(mask))", set()),
+        ("for epoch in range(1):\n    for x in batches:\n        step(x, mask)\n    mask = x", set()),
+        ("def turn():\n    global mask\n    mask = mask.T\nfor x in batches:\n    turn()\n    step(x, mask)", set()),
+        ("for x in batches:\n    step(x, mask), step(mask, x)", set()),
+        ("for x in batches:\n    step(*[x, mask])", set()),
+        ("step(batches, mask)", set()),
+    ],
+)
+def test_an_argument_is_of_no_batch_that_is_there_before_the_loop_or_made_of_numbers(
+    loop: str, expected: set[int | str], tmp_path: Path
+) -> None:
+    found = []
+
+    def step(*arguments: Any, **named: Any) -> int:
+        found.append(loop_arguments.of_no_batch(sys._getframe(1), len(arguments), [*named]))
+        return 1
+
+    script = tmp_path / "train.py"
+    script.write_text(HEAD + loop)
+    exec(compile(script.read_text(), str(script), "exec"), {"step": step})
+    assert found[0] == expected
