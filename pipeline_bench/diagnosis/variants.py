@@ -155,7 +155,7 @@ def _variant(name: str, diagnosis: Diagnosis, run: Run, runtime: Runtime, edits:
 def _fingerprint_batches(inspection: Inspection | None) -> int:
     """Return how many batches of a `PyDataset` or a generator are compared: as many as there is time for."""
     element_ms = _element_ms(inspection)
-    if element_ms is None:
+    if not element_ms:  # 0 where feeding the stages took as long as they did
         return FINGERPRINT_BATCHES
     return int(_within(_COMPARED_S * 1e3 / element_ms, (_FEWEST_COMPARED, FINGERPRINT_BATCHES)))
 

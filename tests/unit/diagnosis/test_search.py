@@ -156,6 +156,12 @@ def test_where_no_stage_limits_the_step_no_larger_budget_is_asked_for(overhead_s
     assert "--allow" not in text
 
 
+def test_stages_whose_time_is_lost_in_what_feeding_them_takes_end_no_diagnosis() -> None:
+    found = diagnose(Machine(inspection((stage(0, "range"),), (cost(0, 0.0),)), lambda edits: 0.1))
+    assert limiting(found) is None
+    assert found.find_result(AS_WRITTEN) is not None
+
+
 def test_ceilings_that_contradict_each_other_are_no_reason_to_try_nothing() -> None:
     """One that other work has made twice as long says nothing: the model may take a small part of the step."""
 
