@@ -54,7 +54,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Step:
+class HostStep:
     """What a host does in a step beside its input, in ms.
 
     Attributes:
@@ -207,7 +207,7 @@ def _believed(rates: Sequence[float]) -> Range:
 # --- what an accelerator does with it --------------------------------------------------------------------------------
 
 
-def utilization(supply: Supply, step: Step, count: int, samples: float) -> Range:
+def utilization(supply: Supply, step: HostStep, count: int, samples: float) -> Range:
     """Return the accelerator utilization to expect of so many.
 
     Its ends are those of the rates and of the host's part, all at their worst and at their best; the low one has hosts
@@ -257,7 +257,7 @@ def _queued_ms(count: int, alone_ms: float, turn_ms: float) -> float:
     return delay_ms + (excess_ms + math.sqrt(excess_ms**2 + 4 * turn_ms * delay_ms)) / 2
 
 
-def limit(supply: Supply, step: Step, count: int, samples: float) -> Limit:
+def limit(supply: Supply, step: HostStep, count: int, samples: float) -> Limit:
     """Return what keeps the accelerator from more than it reaches."""
     found = utilization(supply, step, count, samples)
     own, total = supply.own.value or supply.own.low, supply.total.value or math.inf
@@ -272,7 +272,7 @@ def limit(supply: Supply, step: Step, count: int, samples: float) -> Limit:
     return "input" if step.takes_ms(by_host_ms, host_ms) - step.step_ms - host_ms > host_ms else "host"
 
 
-def rate(supply: Supply, step: Step, count: int, samples: float) -> Range:
+def rate(supply: Supply, step: HostStep, count: int, samples: float) -> Range:
     """Return the samples a second that the accelerators of all take together at their `utilization`."""
     scale = 1000 * samples / step.step_ms * (count if supply.unit == "host" else 1)
     found = utilization(supply, step, count, samples)
@@ -280,7 +280,7 @@ def rate(supply: Supply, step: Step, count: int, samples: float) -> Range:
     return Range(value=value, low=scale * found.low, high=scale * _end(found))
 
 
-def feeds(given: Range, step: Step, samples: float) -> Range:
+def feeds(given: Range, step: HostStep, samples: float) -> Range:
     """Return how many accelerators a rate feeds, each of so many samples a step: as many as reach 0.90 by it."""
 
     def of(samples_per_second: float) -> float:
@@ -290,7 +290,7 @@ def feeds(given: Range, step: Step, samples: float) -> Range:
     return Range(value=None if given.value is None else of(given.value), low=of(given.low), high=high)
 
 
-def total_from(supply: Supply, step: Step, samples: float) -> Range | None:
+def total_from(supply: Supply, step: HostStep, samples: float) -> Range | None:
     """Return the smallest count at which the total is the limit; None where it never is."""
     total = supply.total
     if total.value is None:

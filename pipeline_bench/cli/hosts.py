@@ -350,8 +350,8 @@ def plan(
     from pipeline_bench.report import plan as report
 
     wanted_ms = None if accelerator_step is None else step_ms(accelerator_step)
-    asked = planning.Asked(wanted_ms, counts(hosts, "--hosts"), accelerators, variant)
-    made = planning.plan(load(session), asked, str(find(session)))
+    request = planning.PlanRequest(wanted_ms, counts(hosts, "--hosts"), accelerators, variant)
+    made = planning.plan(load(session), request, str(find(session)))
     if json_to is not None:  # before the text, whose reader may leave
         write(made.to_json(), None if json_to == STDOUT else Path(json_to), "--json")
     console = Console(stderr=json_to == STDOUT, highlight=False)

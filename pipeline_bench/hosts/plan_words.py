@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pipeline_bench.analysis import thresholds
-from pipeline_bench.analysis.capacity import Step
+from pipeline_bench.analysis.capacity import HostStep
 from pipeline_bench.model.hosts import Range, VariantPlan
 from pipeline_bench.text import units
 
@@ -46,13 +46,13 @@ def rate(figure: Range) -> str:
     return units.between(units.rate(figure.low), units.rate(figure.high))
 
 
-def answer(plan: VariantPlan, step: Step, accelerators: int) -> str:
+def answer(plan: VariantPlan, step: HostStep, accelerators: int) -> str:
     """Return how many feed how many, and where what they share ends."""
     own = _of_workers(plan, accelerators) if plan.unit != "host" else _of_host(plan, step, accelerators)
     return f"{own} {_of_total(plan)}".strip()
 
 
-def _of_host(plan: VariantPlan, step: Step, accelerators: int) -> str:
+def _of_host(plan: VariantPlan, step: HostStep, accelerators: int) -> str:
     feeds, reached = plan.feeds, f"AU {utilization(plan.alone.utilization)}"
     fed = feeds.low if feeds.value is None else feeds.value
     if fed >= accelerators:

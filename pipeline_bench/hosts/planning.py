@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline_bench.analysis import capacity, thresholds
-from pipeline_bench.analysis.capacity import Point, Step, Supply
+from pipeline_bench.analysis.capacity import HostStep, Point, Supply
 from pipeline_bench.errors import UsageError, did_you_mean, sentence
 from pipeline_bench.hosts import inputs, plan_words
 from pipeline_bench.hosts.inputs import MeasuredInput
@@ -19,7 +19,7 @@ _ROWS = 8
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanRequest:
     """What a plan is wanted for.
 
     Attributes:
@@ -35,23 +35,23 @@ class Asked:
     variant: str | None = None
 
 
-def plan(session: Session, asked: Asked, path: str) -> Plan:
+def plan(session: Session, request: PlanRequest, path: str) -> Plan:
     """Return what the session's inputs feed.
 
     Raises:
         UsageError: nothing was measured that tells it, or not of that variant, or there is no step.
     """
     every = inputs.inputs_of(session)
-    chosen = _chosen(every, session, asked.variant)
+    chosen = _chosen(every, session, request.variant)
     main = min(chosen, key=lambda each: (each.unit == "host", -len(each.points)))
     others = [each.name for each in chosen if each.samples != main.samples]
     chosen = [each for each in chosen if each.samples == main.samples]
-    step_ms = asked.step_ms or main.own_step_ms
+    step_ms = request.step_ms or main.own_step_ms
     if step_ms is None:
         raise UsageError(
             "The session has no model, so that there is no step to plan for.", "Give one: --accelerator-step 5ms"
         )
-    made = [_of(each, every, asked, step_ms, *inputs.works_ahead(session, each, every)) for each in chosen]
+    made = [_of(each, every, request, step_ms, *inputs.works_ahead(session, each, every)) for each in chosen]
     proposal = session.diagnosis.proposal if session.diagnosis is not None else None
     made.sort(key=lambda each: -each.alone.utilization.low)
     made.sort(key=lambda each: (each.variant != proposal, each.unit == "host", -len(each.measured_counts)))
@@ -60,8 +60,8 @@ def plan(session: Session, asked: Asked, path: str) -> Plan:
         scenario=session.scenario.name,
         command=session.command,
         step_ms=step_ms,
-        own_step=asked.step_ms is None,
-        accelerators=asked.accelerators,
+        own_step=request.step_ms is None,
+        accelerators=request.accelerators,
         batch_size=main.samples,
         variants=tuple(made),
         notes=tuple(_notes(session, others, made, cached=any(each.cached for each in chosen))),
@@ -129,24 +129,24 @@ def _notes(
 def _of(
     own: MeasuredInput,
     every: Sequence[MeasuredInput],
-    asked: Asked,
+    request: PlanRequest,
     step_ms: float,
     ahead: bool | None,
     seen: bool,
 ) -> VariantPlan:
     """Return the plan of one input; its ranges cover both cases if it is not known whether it works ahead."""
     ways = [
-        (_supply_beside_all(own, every, works), Step(step_ms, own.host_ms, works))
+        (_supply_beside_all(own, every, works), HostStep(step_ms, own.host_ms, works))
         for works in ((True, False) if ahead is None else (ahead,))
     ]
     supply, step = ways[0]
-    each, of_host = float(own.samples), float(asked.accelerators * own.samples)
+    each, of_host = float(own.samples), float(request.accelerators * own.samples)
     counts = tuple(point.count for point in own.points)
     total_from = capacity.total_from(supply, step, of_host)
     feeds = _either([capacity.feeds(each_supply.own, each_step, each) for each_supply, each_step in ways])
     # A host's turn at the total passes during the steps of the others, however its own input works.
     total_feeds = capacity.feeds(supply.total, replace(step, works_ahead=True), each)
-    shown = shown_counts(asked.counts, counts, total_from)
+    shown = shown_counts(request.counts, counts, total_from)
     made = VariantPlan(
         variant=own.name,
         unit=own.unit,
@@ -162,14 +162,14 @@ def _of(
         feeds=feeds,
         total_feeds=total_feeds,
         total_from=total_from,
-        needed=_needed(asked.accelerators, feeds, total_feeds),
+        needed=_needed(request.accelerators, feeds, total_feeds),
         alone=_row(ways, 1, of_host, counts),
         rows=tuple(_row(ways, count, of_host, counts) for count in shown),
         checks=tuple(_checks(own, ways)),
         answer="",
         assumption="",
     )
-    words = {"answer": plan_words.answer(made, step, asked.accelerators), "assumption": plan_words.assumption(made)}
+    words = {"answer": plan_words.answer(made, step, request.accelerators), "assumption": plan_words.assumption(made)}
     return VariantPlan.model_validate(made.model_dump() | words)
 
 
@@ -197,7 +197,7 @@ def _needed(accelerators: int, feeds: Range, total: Range) -> int | None:
     return math.ceil(accelerators / feeds.value - 1e-9)
 
 
-def _row(ways: Sequence[tuple[Supply, Step]], count: int, samples: float, measured: Sequence[int]) -> PlanRow:
+def _row(ways: Sequence[tuple[Supply, HostStep]], count: int, samples: float, measured: Sequence[int]) -> PlanRow:
     rate = _either([capacity.rate(supply, step, count, samples) for supply, step in ways])
     limits = {capacity.limit(supply, step, count, samples) for supply, step in ways}
     total = ways[0][0].total
@@ -225,7 +225,7 @@ def shown_counts(asked: tuple[int, int], measured: Sequence[int], total_from: Ra
     return sorted({*kept, *powers})
 
 
-def _checks(own: MeasuredInput, ways: Sequence[tuple[Supply, Step]]) -> Iterator[PlanCheck]:
+def _checks(own: MeasuredInput, ways: Sequence[tuple[Supply, HostStep]]) -> Iterator[PlanCheck]:
     """Yield what the smaller half of the numbers alone says of the others, with the session's own accelerator."""
     points = own.points
     half = [point for point in points if point.count <= max(points[0].count, points[-1].count // 2)]
@@ -235,7 +235,7 @@ def _checks(own: MeasuredInput, ways: Sequence[tuple[Supply, Step]]) -> Iterator
         planned = [
             capacity.rate(
                 _supply(own, half, step.works_ahead),
-                Step(own.own_step_ms, own.host_ms, step.works_ahead),
+                HostStep(own.own_step_ms, own.host_ms, step.works_ahead),
                 point.count,
                 float(own.samples),
             )

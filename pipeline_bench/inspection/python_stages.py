@@ -17,7 +17,7 @@ from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
 from pipeline_bench.text import one_line, units
 from pipeline_bench.text.units import NS_PER_S
 from pipeline_bench.tfdata import describe, fingerprint, pictures, public_api, rebuild
-from pipeline_bench.tfdata.recipe import Call, Recipe
+from pipeline_bench.tfdata.recipe import Recipe, RecordedCall
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, OutOfTimeError
 from pipeline_bench.user_code import installed, memoize
 from pipeline_bench.user_code.line_profile import (
@@ -139,7 +139,7 @@ def of_tf_data(
         return
 
 
-def _gives_doubles(call: Call) -> bool:
+def _gives_doubles(call: RecordedCall) -> bool:
     """Return whether most of a generator's first element are 64-bit floats where its dataset has smaller ones."""
     import tensorflow as tf
 

@@ -12,7 +12,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import AUTOTUNE, TAKE_ANY, Value
 from pipeline_bench.tfdata import composing, service_cluster, splitting
 from pipeline_bench.tfdata.public_api import Invocation, entries, replaced
-from pipeline_bench.tfdata.recipe import Call, Recipe
+from pipeline_bench.tfdata.recipe import Recipe, RecordedCall
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Ref:
 class Node(Invocation):
     """A call to make, its datasets replaced by references."""
 
-    recorded: Call | None = None
+    recorded: RecordedCall | None = None
     """The call that it was made from; None of one that an edit inserted."""
     changed: bool = False
     """Whether the recorded dataset cannot stand for it any more, even where its inputs are unchanged."""
@@ -83,7 +83,7 @@ class Node(Invocation):
         return replace(self, args=args, kwargs=kwargs, changed=True)
 
 
-def larger_ahead(calls: Iterable[Call], elements: int) -> list[Call]:
+def larger_ahead(calls: Iterable[RecordedCall], elements: int) -> list[RecordedCall]:
     """Return the shuffles and skips among recorded calls that hold, or leave out, more elements than so many.
 
     Those whose number is not known are among them, and the shuffles that a user's function makes within a call.
@@ -303,7 +303,7 @@ class CallPlan:
         self.put(node)
 
 
-def _inner(calls: tuple[Call, ...], number: int) -> Call | None:
+def _inner(calls: tuple[RecordedCall, ...], number: int) -> RecordedCall | None:
     """Return the call with that id among these, and among those that their functions make."""
     for call in calls:
         found = call if call.id == number else _inner(call.inner, number)
@@ -312,7 +312,7 @@ def _inner(calls: tuple[Call, ...], number: int) -> Call | None:
     return None
 
 
-def _node(call: Call) -> Node:
+def _node(call: RecordedCall) -> Node:
     import tensorflow as tf
 
     numbers = iter(call.inputs)

@@ -28,7 +28,7 @@ from pipeline_bench.model.element_flow import never_full
 from pipeline_bench.tfdata import composing, dataflow, subsample
 from pipeline_bench.tfdata.plan import CallPlan, Node, Ref
 from pipeline_bench.tfdata.public_api import Entry, Run, intercepted, replaced
-from pipeline_bench.tfdata.recipe import Call, Recipe, writes_files
+from pipeline_bench.tfdata.recipe import Recipe, RecordedCall, writes_files
 
 _ORDER_SEED = 20_011
 """The global seed while stages that only decide an order are made: the same for every seed of a fingerprint."""
@@ -284,7 +284,7 @@ class _Maker:
         self.caches.append(kept)
         return kept if limit is None else kept.repeat()
 
-    def _values(self, number: int, method: str, given: dict[str, Any], recorded: Call | None) -> dict[str, Any]:
+    def _values(self, number: int, method: str, given: dict[str, Any], recorded: RecordedCall | None) -> dict[str, Any]:
         """Return the file, the seed or the passes that a call is to be made with."""
         if writes_files(method, given):
             self._scratch.mkdir(parents=True, exist_ok=True)
@@ -303,7 +303,7 @@ class _Maker:
                 return {"count": most if count is None or count < 0 else min(count, most)}
         return {}
 
-    def _inner_values(self, node: Node, call: Call, given: dict[str, Any]) -> dict[str, Any] | None:
+    def _inner_values(self, node: Node, call: RecordedCall, given: dict[str, Any]) -> dict[str, Any] | None:
         """Return what to set in a call within a user's function; None to leave the call out."""
         if call.writes_files():
             return None
@@ -344,7 +344,9 @@ def _marked(call: Callable[[], Any]) -> Any:
 class _InnerCalls:
     """Changes the calls that a user's function makes while it is traced again, in the order in which they came."""
 
-    def __init__(self, outer: Call, values: Callable[[Call, dict[str, Any]], dict[str, Any] | None]) -> None:
+    def __init__(
+        self, outer: RecordedCall, values: Callable[[RecordedCall, dict[str, Any]], dict[str, Any] | None]
+    ) -> None:
         self._values = values
         self._function = outer.function
         self._levels = [iter(outer.inner)]

@@ -23,14 +23,14 @@ _OF_A_GRAPH = (
 
 
 @dataclass(frozen=True, eq=False)
-class Call(Invocation):
+class RecordedCall(Invocation):
     """A recorded call with its live arguments, which can be made again."""
 
     result: Any = None
     """The dataset that it made."""
     inputs: tuple[int, ...] = ()
     """The calls that made the datasets among its arguments, in the order of the arguments."""
-    inner: tuple[Call, ...] = ()
+    inner: tuple[RecordedCall, ...] = ()
     location: Location | None = None
     loops: frozenset[SourceLoop] = frozenset()
     """The loops of the script's that made it and make another each time they go round."""
@@ -99,7 +99,11 @@ class Recipe:
     """How a pipeline was made: the calls that its sink depends on."""
 
     def __init__(
-        self, calls: Mapping[int, Call], sink: int, notes: tuple[str, ...] = (), within: SourceLoop | None = None
+        self,
+        calls: Mapping[int, RecordedCall],
+        sink: int,
+        notes: tuple[str, ...] = (),
+        within: SourceLoop | None = None,
     ) -> None:
         """Take a pipeline from the calls that were recorded.
 
@@ -112,7 +116,9 @@ class Recipe:
         parts = [part for number in needed for part in _with_inner(calls[number])]
         known = sorted({number for part in parts for number in (part.id, *part.inputs)})
         numbers = {number: new for new, number in enumerate(known)}
-        self.calls: dict[int, Call] = {numbers[each]: _numbered(calls[each], numbers) for each in sorted(needed)}
+        self.calls: dict[int, RecordedCall] = {
+            numbers[each]: _numbered(calls[each], numbers) for each in sorted(needed)
+        }
         self.sink = numbers[sink]
         own_files = any(call.needs_own_files() for call in self.calls.values())
         self.notes = (*notes, OWN_FILE_NOTE) if own_files else notes
@@ -148,7 +154,7 @@ class Recipe:
         """
         return self.calls[number].result
 
-    def same_kind_before(self, call: Call) -> int:
+    def same_kind_before(self, call: RecordedCall) -> int:
         """Return the first stage in front of a call that gives elements of the kind that it takes.
 
         No shuffle need then be filled for one of them.
@@ -159,7 +165,7 @@ class Recipe:
         return number
 
 
-def outside_of_graph(calls: Mapping[int, Call], sink: int) -> dict[int, Call]:
+def outside_of_graph(calls: Mapping[int, RecordedCall], sink: int) -> dict[int, RecordedCall]:
     """Return the calls with those that a pipeline of a `tf.function` depends on made again, outside of its graph.
 
     Raises:
@@ -173,7 +179,7 @@ def outside_of_graph(calls: Mapping[int, Call], sink: int) -> dict[int, Call]:
     return made
 
 
-def _made_again(call: Call, inputs: Iterator[Any]) -> Call:
+def _made_again(call: RecordedCall, inputs: Iterator[Any]) -> RecordedCall:
     import tensorflow as tf
 
     if call.entry is None:
@@ -194,7 +200,7 @@ def _constant(tensor: Any) -> Any:
     return tensor if value is None else value
 
 
-def _maps_behind(calls: Mapping[int, Call], needed: Collection[int]) -> dict[int, list[Any]]:
+def _maps_behind(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> dict[int, list[Any]]:
     """Return of each map the maps in a row that take what it gives, each of them alone, as their datasets."""
     takers: dict[int, list[int]] = {}
     for number in needed:
@@ -208,7 +214,7 @@ def _maps_behind(calls: Mapping[int, Call], needed: Collection[int]) -> dict[int
     return found
 
 
-def _input_shares(calls: Mapping[int, Call], call: Call) -> tuple[float, ...]:
+def _input_shares(calls: Mapping[int, RecordedCall], call: RecordedCall) -> tuple[float, ...]:
     """Return `Stage.input_shares`; of one that never ends, nothing behind it comes."""
     if call.method != "concatenate":
         return ()
@@ -221,7 +227,7 @@ def _input_shares(calls: Mapping[int, Call], call: Call) -> tuple[float, ...]:
     return tuple(count / total for count in known) if total and len(known) == len(counts) else ()
 
 
-def _check_captured(calls: Mapping[int, Call], needed: Collection[int]) -> None:
+def _check_captured(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> None:
     """Check that no function reads a dataset made outside of it that keeps elements in files: no other can be given it.
 
     Raises:
@@ -240,18 +246,18 @@ def _check_captured(calls: Mapping[int, Call], needed: Collection[int]) -> None:
             )
 
 
-def _with_inner(call: Call) -> Iterator[Call]:
+def _with_inner(call: RecordedCall) -> Iterator[RecordedCall]:
     yield call
     for inner in call.inner:
         yield from _with_inner(inner)
 
 
-def _numbered(call: Call, numbers: Mapping[int, int]) -> Call:
+def _numbered(call: RecordedCall, numbers: Mapping[int, int]) -> RecordedCall:
     inputs, inner = (numbers[each] for each in call.inputs), (_numbered(each, numbers) for each in call.inner)
     return replace(call, id=numbers[call.id], inputs=tuple(inputs), inner=tuple(inner))
 
 
-def _shared(calls: Mapping[int, Call], needed: Collection[int]) -> set[int]:
+def _shared(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> set[int]:
     """Return those of the calls needed from whose place in the source others that are not needed come, unlike them.
 
     Another one is unlike that has another function, or that is random or mixes, itself or by what is before it, where

@@ -25,7 +25,7 @@ from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Location
 from pipeline_bench.tfdata import public_api
 from pipeline_bench.tfdata.public_api import Entry, Run, is_dataset
-from pipeline_bench.tfdata.recipe import Call, Recipe, outside_of_graph
+from pipeline_bench.tfdata.recipe import Recipe, RecordedCall, outside_of_graph
 from pipeline_bench.user_code import source_loops
 from pipeline_bench.user_code.source_loops import SourceLoop
 
@@ -43,7 +43,7 @@ class _Open:
     """A call under way: the user's function in it, and the calls that this one makes within."""
 
     function: Any = None
-    inner: list[Call] = field(default_factory=list)
+    inner: list[RecordedCall] = field(default_factory=list)
 
 
 class _Thread(threading.local):
@@ -60,7 +60,7 @@ class Recording:
     """
 
     def __init__(self) -> None:
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, RecordedCall] = {}
         self._makers: dict[int, int] = {}
         self._numbers = itertools.count()
         self._thread = _Thread()
@@ -185,7 +185,7 @@ class Recording:
         return by_itself or user_code.called_by_other_code(3, {Recording._handle.__code__})
 
     def _note(
-        self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, inner: tuple[Call, ...]
+        self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, inner: tuple[RecordedCall, ...]
     ) -> None:
         inputs = public_api.datasets(args, kwargs)
         if self._thread.open:  # within a traced function, where the datasets of the function's arguments have no maker
@@ -193,16 +193,16 @@ class Recording:
         else:
             numbers = [self._maker(each) for each in inputs]
         place = user_code.location(3), frozenset(source_loops.repeating())
-        call = self._keep(Call(next(self._numbers), entry, args, kwargs, result, tuple(numbers), inner, *place))
+        call = self._keep(RecordedCall(next(self._numbers), entry, args, kwargs, result, tuple(numbers), inner, *place))
         if self._thread.open:
             self._thread.open[-1].inner.append(call)
 
     def _maker(self, dataset: Any) -> int:
         """Return the call that made a dataset; a new opaque one where none did."""
         known = self._makers.get(id(_plain(dataset)))
-        return self._keep(Call(next(self._numbers), None, (), {}, dataset)).id if known is None else known
+        return self._keep(RecordedCall(next(self._numbers), None, (), {}, dataset)).id if known is None else known
 
-    def _keep(self, call: Call) -> Call:
+    def _keep(self, call: RecordedCall) -> RecordedCall:
         self._makers[id(_plain(call.result))] = call.id
         self._calls[call.id] = call
         return call

@@ -25,7 +25,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.pipeline import Stage, UserFunction
 from pipeline_bench.text import REASON, one_line
-from pipeline_bench.tfdata.recipe import Call, Recipe, upstream
+from pipeline_bench.tfdata.recipe import Recipe, RecordedCall, upstream
 from pipeline_bench.user_code import function_calls, source_guards
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
@@ -125,7 +125,7 @@ def with_splits(recipe: Recipe) -> tuple[Stage, ...]:
     )
 
 
-def _with_split(recipe: Recipe, stage: Stage, call: Call) -> Stage:
+def _with_split(recipe: Recipe, stage: Stage, call: RecordedCall) -> Stage:
     if stage.function is None or not stage.function.random:
         return stage
     try:
@@ -139,7 +139,7 @@ def _with_split(recipe: Recipe, stage: Stage, call: Call) -> Stage:
     return stage.model_copy(update={"function": function})
 
 
-def _fixed_statements(recipe: Recipe, call: Call) -> tuple[int, float]:
+def _fixed_statements(recipe: Recipe, call: RecordedCall) -> tuple[int, float]:
     """Return the number of statements after which a random map's function can be divided, and the bytes that cross.
 
     Raises:

@@ -11,7 +11,7 @@ import numpy as np
 from pipeline_bench.tfdata import composing
 from pipeline_bench.tfdata.plan import CallPlan, Node
 from pipeline_bench.tfdata.public_api import ASSERT_CARDINALITY, FILE_READERS
-from pipeline_bench.tfdata.recipe import Call, upstream
+from pipeline_bench.tfdata.recipe import RecordedCall, upstream
 
 LEAST_ELEMENTS = 64
 """What is taken of a source of elements, unless batches, shards or skipped elements ask for more."""
@@ -119,7 +119,7 @@ def _opens(node: Node) -> bool:
     )
 
 
-def _makes_sources(calls: tuple[Call, ...]) -> bool:
+def _makes_sources(calls: tuple[RecordedCall, ...]) -> bool:
     sources = (*FILE_READERS, "CsvDataset", "from_generator")
     return any(call.method in sources or _makes_sources(call.inner) for call in calls)
 

@@ -24,7 +24,7 @@ from pipeline_bench.tfdata.throughput import can_window, window_size
 from pipeline_bench.user_code import legacy_keras, thread_state
 
 Record = Callable[[int, int, int, float], bool]
-Step = Callable[[Any], float]
+StepFunction = Callable[[Any], float]
 Alive = Callable[[], None]
 """Called for every element of a warm-up, as a sign of life."""
 
@@ -128,7 +128,9 @@ def _has_windows(dataset: Any, count: int) -> bool:
     return can_window(dataset) and (cardinality == INFINITE or cardinality >= _WINDOWS_LEAST * count)
 
 
-def train(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None) -> int | None:
+def train(
+    dataset: Any, step: StepFunction, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None
+) -> int | None:
     """Train on the elements; the input wait is how long `next` took.
 
     Args:
@@ -152,7 +154,7 @@ def train(dataset: Any, step: Step, record: Record, warmup_s: float = 0.0, alive
 
 def iterate(
     next_batch: Callable[[], Any],
-    step: Step,
+    step: StepFunction,
     record: Record,
     warmup_s: float,
     alive: Alive,
@@ -200,7 +202,7 @@ def iterate(
     return None
 
 
-def step_of(model: Any, does: Does = "train", spec: Any = None) -> Step:
+def step_of(model: Any, does: Does = "train", spec: Any = None) -> StepFunction:
     """Return a step of what the user's function for the model returned: it takes a batch, gives the loss.
 
     A Keras model steps as in `fit`: `train_step` in a `tf.function`, compiled by XLA or run eagerly where the model

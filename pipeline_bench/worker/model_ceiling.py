@@ -14,7 +14,7 @@ from pipeline_bench.tfdata import passes
 from pipeline_bench.tfdata.describe import nbytes
 from pipeline_bench.tfdata.passes import UsedUpError
 from pipeline_bench.tfdata.throughput import beyond_caches
-from pipeline_bench.worker.consumers import Alive, Record, Step, iterate
+from pipeline_bench.worker.consumers import Alive, Record, StepFunction, iterate
 
 _HOST = "/cpu:0"
 _PAIRS_NS, _FEWEST_PAIRS = 4e8, 3
@@ -31,7 +31,7 @@ _ERROR_OF_MEDIAN = 1.253
 
 def run(
     dataset: Any,
-    step: Step,
+    step: StepFunction,
     record: Record,
     warmup_s: float = 0.0,
     alive: Alive = lambda: None,
@@ -119,7 +119,7 @@ def _is_on(batch: Any, device: str) -> bool:
     return any(part.device.lower().endswith(device.lower().removeprefix("/")) for part in parts)
 
 
-def _copied(made: Sequence[Any], on_device: Any, step: Step, alive: Alive) -> Copied | None:
+def _copied(made: Sequence[Any], on_device: Any, step: StepFunction, alive: Alive) -> Copied | None:
     """Return what steps on a batch in host memory take longer than those on the device's, by the median of pairs.
 
     Each has a tensor of its own there: where TensorFlow has moved one to a GPU once, it keeps what it moved.

@@ -215,7 +215,7 @@ class PipelineEngine(Engine):
             given = units.count(ended, "batch", "batches")
             self._tell(f"The input ended after {given} and gave no more: those are all steps.")
 
-    def _watched_step(self, step: consumers.Step, *, traces: bool) -> consumers.Step:
+    def _watched_step(self, step: consumers.StepFunction, *, traces: bool) -> consumers.StepFunction:
         """Return the step, which the watch then knows from a wait for a batch; the first is a phase if it traces."""
         firsts = iter([traces])
 

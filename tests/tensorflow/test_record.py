@@ -18,7 +18,7 @@ from pipeline_bench.model.calls import AUTOTUNE
 from pipeline_bench.model.pipeline import Stage, Target, UserFunction
 from pipeline_bench.script import loading
 from pipeline_bench.tfdata import dataset_graph, describe, public_api
-from pipeline_bench.tfdata.recipe import Call, Recipe
+from pipeline_bench.tfdata.recipe import Recipe, RecordedCall
 from pipeline_bench.tfdata.record import Recording
 from pipeline_bench.user_code import source_loops
 from tests.tensorflow import recorded
@@ -740,7 +740,7 @@ def test_each_of_many_calls_of_one_line_is_described_once_or_twice(monkeypatch: 
             whole = whole.concatenate(tf.data.Dataset.range(number).map(lambda value: value + 1))
         return whole
 
-    described, plain = [0], Call.stage
+    described, plain = [0], RecordedCall.stage
 
     def counted(call: Any, *behind: Any) -> Any:
         described[0] += 1
@@ -748,7 +748,7 @@ def test_each_of_many_calls_of_one_line_is_described_once_or_twice(monkeypatch: 
 
     with Recording() as recording:
         training, _ = make(12), make(12)
-    monkeypatch.setattr(Call, "stage", counted)
+    monkeypatch.setattr(RecordedCall, "stage", counted)
     recipe = recording.recipe(training)
     assert described[0] <= 3 * len(recipe.stages), "with one for each pair of calls, and what is before it, thousands"
     assert not any(stage.shared for stage in recipe.stages)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.analysis import capacity
-from pipeline_bench.analysis.capacity import Point, Step, Supply
+from pipeline_bench.analysis.capacity import HostStep, Point, Supply
 from pipeline_bench.model.hosts import Range
 from tests.unit.storage_simulation import Machine, simulate
 
@@ -31,10 +31,10 @@ def points_of(machine: Machine, counts: Sequence[int]) -> list[Point]:
     return points
 
 
-def supply_of(machine: Machine, counts: Sequence[int]) -> tuple[Supply, Step]:
+def supply_of(machine: Machine, counts: Sequence[int]) -> tuple[Supply, HostStep]:
     busy_ms = None if machine.ahead else machine.step_ms
     supply = capacity.fit(points_of(machine, counts), "host", SAMPLES, busy_ms)
-    return supply, Step(machine.step_ms, NO_HOST, bool(machine.ahead))
+    return supply, HostStep(machine.step_ms, NO_HOST, bool(machine.ahead))
 
 
 times = st.floats(2, 100)
@@ -92,7 +92,7 @@ def test_hosts_that_wait_by_chance_before_the_storage_ends_are_planned_as_they_w
 def test_hosts_that_queue_by_chance_beside_another_accelerator_lie_between_the_ends(hosts: int) -> None:
     """Nothing is made ahead: 200 ms a step and 42 to read, 40 of them at the storage, which six would just not fill."""
     supply, step = supply_of(Machine(60, 2, 40, 0, 0.2), (1, 2, 4))
-    planned = capacity.utilization(supply, Step(200, NO_HOST, step.works_ahead), hosts, SAMPLES)
+    planned = capacity.utilization(supply, HostStep(200, NO_HOST, step.works_ahead), hosts, SAMPLES)
     reached = simulate(Machine(200, 2, 40, 0, 0.2), hosts, seed=7).utilization
     assert planned.low <= reached <= (planned.high or 0.0)
 
@@ -132,7 +132,7 @@ def test_another_accelerator_beside_the_same_input_lies_between_the_ends(machine
     """Also one that is faster, of an input whose end was never seen."""
     supply, step = supply_of(machine, (1, 2))
     other = Machine(other_ms, machine.own_ms, machine.turn_ms, machine.ahead, machine.jitter)
-    planned = capacity.utilization(supply, Step(other_ms, NO_HOST, step.works_ahead), 1, SAMPLES)
+    planned = capacity.utilization(supply, HostStep(other_ms, NO_HOST, step.works_ahead), 1, SAMPLES)
     reached = simulate(other, 1, seed=7).utilization
     assert 0.9 * planned.low <= reached <= 1.1 * (planned.high or 0.0)
 
@@ -142,11 +142,11 @@ def test_an_input_that_no_step_waits_for_is_known_from_below_only() -> None:
     supply, _ = supply_of(Machine(60, 9, 1), (1,))
     assert supply.own.value is None
     assert supply.own.low == pytest.approx(SAMPLES / 0.060, rel=0.01)
-    fast = capacity.utilization(supply, Step(5, NO_HOST, True), 1, SAMPLES)
+    fast = capacity.utilization(supply, HostStep(5, NO_HOST, True), 1, SAMPLES)
     assert fast.value is None
     assert fast.low == pytest.approx(5 / 60, rel=0.01)
     assert fast.high == pytest.approx(1.0)
-    assert capacity.limit(supply, Step(5, NO_HOST, True), 1, SAMPLES) == "not-known"
+    assert capacity.limit(supply, HostStep(5, NO_HOST, True), 1, SAMPLES) == "not-known"
 
 
 @pytest.mark.parametrize(("ahead", "own_rate"), [(2, SAMPLES / 0.100), (0, SAMPLES / 0.100)])
@@ -161,9 +161,9 @@ def test_the_input_of_a_batch_is_the_step_where_it_is_hidden_and_the_wait_where_
 
 def test_without_prefetch_a_faster_accelerator_gains_what_it_saves() -> None:
     supply, _ = supply_of(Machine(50, 100, 0, 0), (1,))
-    behind = capacity.utilization(supply, Step(5, NO_HOST, False), 1, SAMPLES)
+    behind = capacity.utilization(supply, HostStep(5, NO_HOST, False), 1, SAMPLES)
     assert behind.value == pytest.approx(5 / 105, rel=0.03)
-    feeds = capacity.feeds(supply.own, Step(50, NO_HOST, False), SAMPLES)
+    feeds = capacity.feeds(supply.own, HostStep(50, NO_HOST, False), SAMPLES)
     assert feeds.value == pytest.approx(50 / 9 / 100, rel=0.03)
 
 
@@ -209,7 +209,7 @@ def test_a_total_that_more_hosts_exceed_without_an_end_was_none() -> None:
     supply = capacity.fit([point(1, 300.0), point(2, 420.0), point(4, 1200.0)], "host", SAMPLES, None)
     assert not supply.total.is_known
     assert supply.total.low == pytest.approx(1200.0)
-    assert capacity.total_from(supply, Step(10, NO_HOST, True), SAMPLES) is None
+    assert capacity.total_from(supply, HostStep(10, NO_HOST, True), SAMPLES) is None
 
 
 def test_a_round_in_which_a_host_alone_was_held_up_hides_no_end_of_the_storage() -> None:
@@ -226,7 +226,7 @@ def test_workers_add_up_until_what_they_send_ends() -> None:
     supply = capacity.fit([point(1, 300.0), point(2, 600.0), point(8, 900.0)], "input worker", SAMPLES, None)
     assert supply.own.value == pytest.approx(300.0)
     assert supply.total.value == pytest.approx(900.0)
-    step = Step(10, NO_HOST, True)  # 1600 samples a second
+    step = HostStep(10, NO_HOST, True)  # 1600 samples a second
     assert capacity.utilization(supply, step, 2, SAMPLES).value == pytest.approx(600 / 1600)
     assert capacity.utilization(supply, step, 64, SAMPLES).value == pytest.approx(900 / 1600)
     found = capacity.total_from(supply, step, SAMPLES)
@@ -252,7 +252,7 @@ def test_a_utilization_is_between_0_and_1_and_never_grows_with_more_hosts(
         Range(value=total, low=total / spread, high=total * spread),
         None,
     )
-    step = Step(step_ms, Range(value=host_ms, low=host_ms / spread, high=host_ms * spread), works_ahead)
+    step = HostStep(step_ms, Range(value=host_ms, low=host_ms / spread, high=host_ms * spread), works_ahead)
     found = capacity.utilization(supply, step, count, SAMPLES)
     more = capacity.utilization(supply, step, count + 1, SAMPLES)
     assert found.value is not None

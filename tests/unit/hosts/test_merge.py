@@ -16,7 +16,7 @@ from pipeline_bench.analysis.difference import between
 from pipeline_bench.cli import run
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import merge, planning, ranks
-from pipeline_bench.hosts.planning import Asked
+from pipeline_bench.hosts.planning import PlanRequest
 from pipeline_bench.hosts.ranks import Rank
 from pipeline_bench.model import Series
 from pipeline_bench.model.events import Storage, StorageEpoch
@@ -403,7 +403,10 @@ def test_hosts_that_scale_on_files_of_their_page_caches_say_nothing_of_a_storage
     found = only(merged)
     assert found.kind == "scales"
     assert ("from their page caches, which says nothing of a shared storage" in found.text) is said
-    assert any("from the page cache" in note for note in planning.plan(merged, Asked(None, (1, 8)), "").notes) is said
+    assert (
+        any("from the page cache" in note for note in planning.plan(merged, PlanRequest(None, (1, 8)), "").notes)
+        is said
+    )
 
 
 def test_ranks_on_one_machine_are_said_to_share_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline_bench.errors import UsageError
 from pipeline_bench.hosts import merge, planning
-from pipeline_bench.hosts.planning import Asked, shown_counts
+from pipeline_bench.hosts.planning import PlanRequest, shown_counts
 from pipeline_bench.model.hosts import Plan, Range
 from pipeline_bench.model.result import WorkCheck
 from pipeline_bench.model.session import Session, load
@@ -63,7 +63,7 @@ def merged(together_ms: float = 25.0) -> Session:
 
 
 def planned(session: Session, step_ms: float | None = None, **asked: Any) -> Plan:
-    return planning.plan(session, Asked(step_ms, asked.pop("counts", COUNTS), **asked), "here")
+    return planning.plan(session, PlanRequest(step_ms, asked.pop("counts", COUNTS), **asked), "here")
 
 
 def shown(plan: Plan) -> list[str]:
