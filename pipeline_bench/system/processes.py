@@ -59,7 +59,8 @@ def end_with_parent(parent: int, thread: int | None = None) -> None:
     if thread in (None, parent):  # Linux gives the first thread the number of its process
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     else:
-        signal.signal(_STARTER_ENDED, lambda *_: _leave_without(parent))
+        own = os.getpid()  # a process that this one forks has the handler as well, and another parent
+        signal.signal(_STARTER_ENDED, lambda *_: _leave_without(parent) if os.getpid() == own else None)
         _prctl(_PR_SET_PDEATHSIG, _STARTER_ENDED)  # sent anew at the end of each thread that is then the parent
     _leave_without(parent)
 

@@ -115,6 +115,24 @@ def test_a_process_that_a_thread_started_ends_with_the_parent_and_not_with_the_t
             ours.recv()
 
 
+FORKED = """
+import os, signal
+from pipeline_bench.system.processes import end_with_parent
+end_with_parent(os.getppid(), thread=1)
+forked = os.fork()
+if not forked:
+    os.kill(os.getpid(), signal.SIGURG)
+    sum(range(10))
+    os._exit(7)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]))
+"""
+
+
+def test_a_signal_of_urgent_data_does_not_end_what_such_a_process_forks() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run([sys.executable, "-c", FORKED], env=environment, check=False).returncode == 7
+
+
 def test_the_end_leaves_no_process(start: Start) -> None:
     started = start("wait", "wait")
     pids = [process.pid for process in started]
