@@ -54,17 +54,17 @@ def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bo
         if parts.elapsed_ns and explained < (HINTED if all_measured else EXPLAINED):
             begins = _of_beginnings(inspection, times) if ceiling_ms else None
             return begins or _withheld(inspection, number, f"{units.share(explained)} of {of}", 1 - explained)
+    period_ns = parts.period_ns if as_written_ms is None else as_written_ms * NS_PER_MS
+    if at_limit:
+        costs = number is not None and parts.cost_ns([number]) >= LEAST_CAUSE * period_ns
+        costliest = f" The costliest stage is {named(inspection.stage(number or 0))}." if costs else ""
+        return Bottleneck(text=f"The input is not the limit: {at_limit}.{costliest}")
     unknown = _unmeasured(inspection, number)
-    if number is None or (unknown and not at_limit):
+    if number is None or unknown:
         late = any(cost.late for cost in inspection.costs)
         hardly = "" if limits else f"{sentence(step_times.hardly_waits(times))}. "  # a full buffer may feed these steps
         return Bottleneck(doubt="stages" if late else None, text=f"{hardly}No stage can be named: {unknown}.")
     stage, cost = inspection.stage(number), inspection.cost(number) or StageCost(stage=number)
-    period_ns = parts.period_ns if as_written_ms is None else as_written_ms * NS_PER_MS
-    if at_limit:
-        costs = parts.cost_ns([number]) >= LEAST_CAUSE * period_ns
-        costliest = f" The costliest stage is {named(stage)}." * costs
-        return Bottleneck(text=f"The input is not the limit: {at_limit}.{costliest}")
     passing = _passing(inspection, parts, number)
     stage = passing[0] if passing else stage
     limiting_ones = passing or stage_graph.alike(inspection, stage)

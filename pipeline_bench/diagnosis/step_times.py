@@ -224,10 +224,13 @@ def at_the_model(inspection: Inspection, cores: int, times: StepTimes) -> str:
 
     The model takes the step by itself, in steady trials if the stages compute so much that they may slow it; or all
     that a step waits and the stages compute (without a ceiling: take) is too little: no input saves more than both.
-    Steps prove it only if they show all that the input costs.
+    Steps prove it only if they show all that the input costs: where no stage was measured, if they hardly wait, and are
+    more than its buffers hold.
     """
     as_written_ms, ceiling_ms, wait_ms, *_ = times
-    if as_written_ms is None or unseen_beginning(inspection, times) or fed_by(inspection, cores, times):
+    unmeasured = all(cost.elapsed_ns is None for cost in inspection.costs)
+    unseen = unseen_beginning(inspection, times) or fed_by(inspection, cores, times)
+    if as_written_ms is None or unseen or (unmeasured and not _outlasts_buffers(inspection, times)):
         return ""
     step = units.milliseconds(as_written_ms)
     all_ms = taken_ms(inspection, elapsed=ceiling_ms is None)
@@ -243,6 +246,14 @@ def at_the_model(inspection: Inspection, cores: int, times: StepTimes) -> str:
     if ceiling_ms is None:
         return f"{waits} take {taken}"
     return f"{waits} compute for {taken}; the model alone takes {units.milliseconds(ceiling_ms)}"
+
+
+def _outlasts_buffers(inspection: Inspection, times: StepTimes) -> bool:
+    """Return whether steps hardly waited, though they were more than all that each `prefetch` may have held."""
+    sizes = [stage.arguments.get("buffer_size") for stage in inspection.stages if stage.method == "prefetch"]
+    held = sum(size if isinstance(size, int) and size >= 0 else _AUTOTUNED_BATCHES for size in sizes)
+    hardly = times.wait_ms is not None and times.wait_ms <= (1 - NOT_THE_LIMIT) * (times.as_written_ms or 0.0)
+    return hardly and (times.in_a_row or 0) > held
 
 
 def hardly_waits(times: StepTimes) -> str:

@@ -418,6 +418,20 @@ def test_without_any_cost_no_stage_is_named_and_the_reason_is() -> None:
     )
 
 
+@pytest.mark.parametrize(("steps", "wait_ms", "shows"), [(41, 0.5, True), (40, 0.5, False), (400, 5.0, False)])
+def test_steps_that_outlast_the_buffers_show_that_the_model_limits_though_no_stage_was_measured(
+    steps: int, wait_ms: float, shows: bool
+) -> None:
+    """As where a generator fills a buffer of its own first, and gives nothing by itself within the time for a stage."""
+    late = cost(0, None, reason="it gave no element within 5 s").model_copy(update={"late": True})
+    stages = (stage(0, "from_generator", of=function("parse", python=True)), stage(1, "prefetch", 0, buffer_size=40))
+    found = find(
+        inspection(stages, (late,)), cores=2, as_written_ms=30.3, ceiling_ms=31.4, wait_ms=wait_ms, in_a_row=steps
+    )
+    assert found.stage is None
+    assert found.text.startswith("The input is not the limit: a step takes 30.3 ms") is shows
+
+
 @pytest.mark.parametrize(("wait_ms", "hardly"), [(3.0, True), (900.0, False)])
 def test_where_no_stage_could_be_measured_it_is_told_that_the_steps_hardly_waited(wait_ms: float, hardly: bool) -> None:
     looked = inspection((stage(0, "range"),), (cost(0, None, reason="no time was left for it"),))
