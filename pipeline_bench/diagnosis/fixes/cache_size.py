@@ -19,10 +19,16 @@ IN_MEMORY = "in memory"
 
 def size_bytes_of(inspection: Inspection, stage: Stage) -> float | None:
     """Return the size of all that a stage gives in a pass; None where it is not known."""
-    cost, count = inspection.cost(stage.id), pass_elements(inspection, stage)
-    if cost is None or cost.element_bytes is None or cost.elements is None or count is None:
+    each_bytes, count = batch_bytes_of(inspection, stage), pass_elements(inspection, stage)
+    return None if each_bytes is None or count is None else each_bytes * count
+
+
+def batch_bytes_of(inspection: Inspection, stage: Stage) -> float | None:
+    """Return the size of what a stage gives for an element of the sink; None where it is not known."""
+    cost = inspection.cost(stage.id)
+    if cost is None or cost.element_bytes is None or cost.elements is None:
         return None
-    return cost.element_bytes * cost.elements * count
+    return cost.element_bytes * cost.elements
 
 
 def pass_elements(inspection: Inspection, stage: Stage) -> float | None:
@@ -89,7 +95,13 @@ def shuffled_bytes(inspection: Inspection, where: str, passed: Sequence[Stage], 
     return held_bytes
 
 
-def price(stages: Sequence[Stage], size_bytes: float | None, where: str, held_bytes: float | None = None) -> str:
+def price(
+    stages: Sequence[Stage],
+    size_bytes: float | None,
+    where: str,
+    held_bytes: float | None = None,
+    batch_bytes: float | None = None,
+) -> str:
     """Return what keeping the elements of stages takes, and when it is right, as a sentence without its subject.
 
     Args:
@@ -97,9 +109,11 @@ def price(stages: Sequence[Stage], size_bytes: float | None, where: str, held_by
         size_bytes: of all of them; None where that is not known.
         where: they are kept.
         held_bytes: what the shuffles behind them then hold beside that.
+        batch_bytes: of those that a batch is made of; told where the size of all is not known.
     """
     if size_bytes is None:
-        text = f"takes an unknown size {where}, in which the whole dataset must fit"
+        each = f" ({units.size(batch_bytes)} a batch)" if batch_bytes else ""
+        text = f"takes an unknown size {where}{each}, in which the whole dataset must fit"
     else:
         text = f"takes about {units.size(size_bytes)} {where}"
     if held_bytes:

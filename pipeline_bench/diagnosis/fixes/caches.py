@@ -11,6 +11,7 @@ from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.diagnosis.fixes.cache_size import (
     IN_MEMORY,
+    batch_bytes_of,
     fits,
     mixing,
     order_caveat,
@@ -103,7 +104,9 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
         InsertAfter(stage=fixed[-1].id, method="cache", arguments=arguments),
         stages=inspection.measured(each.id for each in (*above, stage)),
         reorders=_keeps_one_order(above, run[len(fixed) :]),
-        caveat=price(above, size_bytes, where, shuffled_bytes(given, where, passed, stage))
+        caveat=price(
+            above, size_bytes, where, shuffled_bytes(given, where, passed, stage), batch_bytes_of(given, stage)
+        )
         + read_back(given, stage, where)
         + unread(given),
     )
@@ -143,7 +146,7 @@ def cache_samples(inspection: Inspection, context: Context) -> Iterator[Fix]:
         KeepSamples(stage=stage.id, batch_size=size, buffer_size=min(samples, buffer)),
         stages=inspection.measured(each.id for each in above),
         reorders=True,
-        caveat=price(above, size_bytes, IN_MEMORY),
+        caveat=price(above, size_bytes, IN_MEMORY, batch_bytes=batch_bytes_of(inspection, stage)),
     )
 
 
@@ -191,7 +194,13 @@ def _cached(
         # Behind a repeat, one that reads several files at a time begins the next pass before the end of this one.
         reorders=_keeps_one_order(above, (*behind, *passed))
         or any(each.id in moved and each.method == "interleave" for each in above),
-        caveat=price(above, size_bytes, where, shuffled_bytes(inspection, where, passed, stage))
+        caveat=price(
+            above,
+            size_bytes,
+            where,
+            shuffled_bytes(inspection, where, passed, stage),
+            batch_bytes_of(inspection, stage),
+        )
         + read_back(inspection, stage, where)
         + order_caveat(inspection, stage, passed)
         + unread(inspection),

@@ -539,7 +539,7 @@ def test_what_a_trial_does_not_show_of_a_proposal_stands_beside_its_gain() -> No
     assert state.diagnosis is not None
     assert state.diagnosis.attempt(state.diagnosis.proposal or "").fix.kind == "cache"
     price = (
-        "It takes an unknown size in memory, in which the whole dataset must fit; right only if decode gives the same"
+        "It takes an unknown size in memory (1000 B a batch), in which the whole dataset must fit; right only if decode"
     )
     assert price in state.diagnosis.text
 

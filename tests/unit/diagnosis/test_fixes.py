@@ -617,7 +617,9 @@ def test_a_cache_of_records_that_nobody_counted_is_as_large_as_their_files_say(
     (found,) = of_kind(tried(known, free_memory_bytes=2e7), "cache")
     assert f"cache {where} after batch" in found.variant
     assert found.because.startswith(
-        "takes an unknown size" if size is None else f"takes about {units.size(size)} {where}"
+        "takes an unknown size in memory (1000 B a batch)"
+        if size is None
+        else f"takes about {units.size(size)} {where}"
     )
 
 
