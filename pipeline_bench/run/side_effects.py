@@ -40,6 +40,8 @@ _MOST_MODULES = 50
 """So many of the user's own are read, the nearest to the script first."""
 _HOOK = re.compile(r"on_(?:train|epoch|batch|test|predict)_\w*(?:begin|end)")
 _OPENS = frozenset({"open", "GFile"})
+_OF_TEXT = frozenset({"sort_keys", "default_flow_style", "indent", "width", "allow_unicode", "Dumper", "encoding"})
+"""Arguments of YAML's `dump` that name no file."""
 _TO_WRITE = re.compile(r"(?=.*[wax+])[rwaxbt+]{1,4}")
 _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 
@@ -210,7 +212,10 @@ def _fits(node: ast.AST) -> bool:
 
 
 def _names(call: ast.Call, own: Collection[str], made: Collection[str]) -> Iterator[str]:
-    """Yield what a call may be known by, ``load`` and ``tfds.load``; of what opens a file only if it is to write."""
+    """Yield what a call may be known by, ``load`` and ``tfds.load``; of what opens a file only if it is to write.
+
+    Nor of a `dump` that is given no file, as YAML's, which then returns text.
+    """
     if isinstance(call.func, ast.Attribute):
         whole = ast.unparse(call.func.value)
         name, of = call.func.attr, whole.rpartition(".")[2]
@@ -226,5 +231,6 @@ def _names(call: ast.Call, own: Collection[str], made: Collection[str]) -> Itera
     first = 1 if isinstance(call.func, ast.Name) else 0  # the file's own name
     given = [*call.args[first:], *(each.value for each in call.keywords if each.arg == "mode")]
     modes = [each.value for each in given if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    if name not in _OPENS or any(map(_TO_WRITE.fullmatch, modes)):
+    returns = name == "dump" and len(call.args) == 1 and all(each.arg in _OF_TEXT for each in call.keywords)
+    if not returns and (name not in _OPENS or any(map(_TO_WRITE.fullmatch, modes))):
         yield name
