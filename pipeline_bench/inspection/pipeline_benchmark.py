@@ -1,15 +1,15 @@
 """The whole pipeline as written, run for a moment: its elements, what AUTOTUNE sets, what it reads.
 
 TensorFlow gives what AUTOTUNE set as a tree of nodes (`tf.data.experimental.get_model_proto`), of which only the
-settings are taken: the processing times there count a parallel interleave's waiting as its work. The tree is that of
-the optimized pipeline: nodes were inserted, made parallel and fused, so it is matched to the stages from the sink on by
-names.
+settings are taken: the processing times there count a parallel interleave's waiting as its work. The tree is of the
+optimized pipeline, with nodes inserted, made parallel, fused: it is matched to the stages by names from the sink on.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import mmap
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,8 +28,7 @@ from pipeline_bench.tfdata.plan import larger_ahead
 from pipeline_bench.tfdata.recipe import Recipe, upstream
 
 _ELEMENTS_WEIGHED = 64
-_NAMES_READ = 64
-_LONGEST_NAME = 4096
+_NAMES_READ, _LONGEST_NAME = 64, 4096
 _LONG_FIRST = 3
 """Where the first element takes so many times the time for all of them, it must do."""
 _FIRST_WITHIN_S = 2.0
@@ -228,13 +227,14 @@ def with_all_ahead(inspection: Inspection, each_ns: float) -> Inspection:
 def _read_for_one(before: int | None, first: int | None, after: int | None, count: int, ended: bool) -> float | None:
     """Return the bytes that are read for one element; None where that is not known.
 
-    What is read before the first one comes may fill a buffer, as a shuffle's, and be of many elements.
+    What is read before the first one comes may fill a buffer, as a shuffle's, and be of many elements. Less than a
+    block behind it is of no file: a reader with a large buffer has read it before.
     """
     if before is None or first is None or after is None:
         return None
     if ended or after == before:
         return (after - before) / count
-    return (after - first) / (count - 1) if after > first and count > 1 else None
+    return (after - first) / (count - 1) if after - first >= mmap.PAGESIZE and count > 1 else None
 
 
 def named_files(dataset: Any) -> tuple[str, ...]:
