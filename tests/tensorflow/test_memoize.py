@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -207,8 +208,14 @@ def test_a_call_is_found_also_where_a_batch_takes_all_of_the_time(tmp_path: Path
     assert call.text == "load(each)"
 
 
-def test_one_batch_that_took_long_for_another_reason_hides_no_call(tmp_path: Path) -> None:
-    """As where another program had the core for a while."""
+def test_one_batch_that_took_long_for_another_reason_hides_no_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where another program had the core for a while; by a clock that only `sleep` moves."""
+    now_s = [0.0]
+    clock = SimpleNamespace(perf_counter_ns=lambda: round(now_s[0] * 1e9), monotonic=lambda: now_s[0])
+    monkeypatch.setattr(memoize, "time", clock)
+    monkeypatch.setattr(time, "sleep", lambda seconds: now_s.append(now_s.pop() + seconds))
     call = found(tmp_path, "time.sleep(0.03 * (number == 4))\nx = load(number)")
     assert call is not None
     assert call.text == "load(number)"
