@@ -77,7 +77,8 @@ def _real(arguments: list[Any], case: Case, folder: Path) -> Outcome:
     for descriptor in (value for value in options.values() if isinstance(value, int)):
         os.close(descriptor)
     full = case.get("stdout") == "/dev/full" and "-o" not in arguments
-    found = program.outcome(allowed=(0, 1, 2), tells_all=not lost and not bad_stdout)
+    allowed = (0, 1, 2, 141) if case.get("stdout") == "gone" else (0, 1, 2)  # as for SIGPIPE
+    found = program.outcome(allowed=allowed, tells_all=not lost and not bad_stdout)
     if full and found.code == 0:
         found.more.append("stdout was full, and the exit code says nothing of it")
     if full and "cannot be written" not in found.stderr and found.code == 1:
