@@ -17,9 +17,10 @@ _COMPUTING = (ast.Attribute, ast.BinOp, ast.Call, ast.UnaryOp, ast.keyword, ast.
 
 
 def of_no_batch(frame: FrameType, size: int, names: Sequence[str]) -> frozenset[int | str]:
-    """Return those arguments, by place or name, that are there before the loop, or that it makes of numbers alone.
+    """Return those arguments, by place or name, that the loop around the call makes of numbers alone.
 
-    There is none where the text does not tell which call it is, or has no loop around it.
+    There is none where the text does not tell which call it is, or has no loop around it. What is there before the loop
+    may be made of a batch all the same: the loop over the batches may be around the function's call.
 
     Args:
         frame: of the code that makes the call.
@@ -37,7 +38,9 @@ def of_no_batch(frame: FrameType, size: int, names: Sequence[str]) -> frozenset[
         return frozenset()
     outermost = min(loops, key=lambda each: each.lineno)
     shared = {name for each in nodes if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
-    text = _LoopText(outermost, shared, {**frame.f_globals, **frame.f_locals})
+    code = frame.f_code
+    own = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}  # a function's may be of the batch: its size
+    text = _LoopText(outermost, shared, {name: each for name, each in frame.f_globals.items() if name not in own})
     given: Iterator[tuple[int | str, ast.expr]] = chain(
         enumerate(calls[0].args), ((str(each.arg), each.value) for each in calls[0].keywords)
     )
@@ -45,7 +48,7 @@ def of_no_batch(frame: FrameType, size: int, names: Sequence[str]) -> frozenset[
 
 
 class _LoopText:
-    """What a loop sets, and the variables where it runs."""
+    """What a loop sets and reads, and its module's variables."""
 
     def __init__(self, loop: ast.AST, shared: set[str], known: Mapping[str, Any]) -> None:
         """Read the loop.
@@ -53,21 +56,22 @@ class _LoopText:
         Args:
             loop: that runs.
             shared: names that functions set outside of themselves.
-            known: all variables.
+            known: the module's variables.
         """
         nodes = [*ast.walk(loop)]
         self._shared, self._known = shared, known
         self._set = [each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
+        self._read = [each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
         self._assigned = [each for each in nodes if isinstance(each, ast.Assign)]
 
     def is_free(self, value: ast.expr) -> bool:
-        """Return whether an argument is a variable that the loop never sets, or is always made of numbers alone."""
+        """Return whether an argument is made of numbers alone, there or by the loop, which does no more with it."""
         if not isinstance(value, ast.Name):
             return self._is_of_numbers(value)
-        if value.id in self._shared:
+        if value.id in self._shared or self._read.count(value.id) > 1:  # as in `noise += x`, `noise[:] = x`
             return False
         made = [each.value for each in self._assigned if [ast.unparse(to) for to in each.targets] == [value.id]]
-        return len(made) == self._set.count(value.id) and all(map(self._is_of_numbers, made))
+        return 0 < len(made) == self._set.count(value.id) and all(map(self._is_of_numbers, made))
 
     def _is_of_numbers(self, value: ast.expr) -> bool:
         parts = [*ast.walk(value)]

@@ -6,7 +6,7 @@ import ast
 import functools
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
@@ -24,8 +24,9 @@ _OF_KERAS = frozenset({"epochs", "steps_per_epoch", "validation_data", "validati
 """Arguments that tell a model's `fit`, and a tuner's `search`, from other methods of that name."""
 _UNSEEN = ("jax", "torch")
 """Frameworks whose calls do not show as they train."""
-_GRADIENTS = frozenset({"backward", "grad", "value_and_grad"})
-"""What takes a gradient in these."""
+_GRADIENTS = frozenset({"grad", "value_and_grad"})
+_OF_GRADIENTS = ("flax", "jax", "torch")
+"""What takes a gradient in these, beside a call of `backward`, and the packages whose functions do."""
 _OTHERS = ("lightgbm", "scipy", "sklearn", "xgboost")
 """Libraries whose `fit` and `minimize` take no batches, as that of a scaler."""
 
@@ -75,23 +76,39 @@ def takes_gradient(loops: Iterable[SourceLoop]) -> bool:
     if innermost is None or not may_not_show():
         return False
     nodes = source_guards.nodes(innermost.file)
-    return _names_gradient(nodes, (node for node in nodes if getattr(node, "lineno", 0) == innermost.line))
+    begun = (node for node in nodes if getattr(node, "lineno", 0) == innermost.line)
+    return _reaches_gradient(nodes, begun, _imported(nodes, _OF_GRADIENTS))
 
 
-def _names_gradient(nodes: Sequence[ast.AST], begun: Iterable[ast.AST]) -> bool:
+def _reaches_gradient(nodes: Sequence[ast.AST], begun: Iterable[ast.AST], packages: Set[str]) -> bool:
     """Return whether a loop among some nodes, or what it names of a file, or what that names, takes a gradient.
+
+    An attribute names a method only if the file has no other of that name: `update` may be any object's.
 
     Args:
         nodes: of the file.
         begun: those of the loop's first line.
+        packages: names of those that take gradients.
     """
     named: list[ast.AST] = [*chain.from_iterable(each.body for each in begun if isinstance(each, ast.For | ast.While))]
+    times = Counter(chain.from_iterable(map(_defined, nodes)))
     names: set[str] = set()
     while named:
-        new = {name for node in named for each in ast.walk(node) for name in _own_name(each)} - names
-        names |= new
+        within = [each for node in named for each in ast.walk(node)]
+        if any(_takes(each, packages) for each in within):
+            return True
+        known = {name for each in within for name in _own_name(each) if isinstance(each, ast.Name) or times[name] == 1}
+        new, names = known - names, names | known
         named = [each for each in nodes if not new.isdisjoint(_defined(each))]
-    return not names.isdisjoint(_GRADIENTS)
+    return False
+
+
+def _takes(node: ast.AST, packages: Set[str]) -> bool:
+    """Return whether a node is a call that takes a gradient."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = _called(node) or _dotted(node.func)
+    return _called(node) == "backward" or (name in _GRADIENTS and _comes_from(node.func, packages))
 
 
 def _own_name(node: ast.AST) -> tuple[str, ...]:
@@ -131,15 +148,20 @@ def _trains(call: ast.Call) -> bool:
 def _of_others(tree: ast.AST) -> frozenset[str]:
     """Return the names, also of attributes as `self.scaler`, that hold only what other libraries are or have made."""
     nodes = [*ast.walk(tree)]
-    plain = [(each, each.name) for node in nodes if isinstance(node, ast.Import) for each in node.names]
-    parts = [(each, node.module or "") for node in nodes if isinstance(node, ast.ImportFrom) for each in node.names]
-    bound = ((each.asname or each.name.partition(".")[0], origin.partition(".")[0]) for each, origin in plain + parts)
-    imported = frozenset(name for name, package in bound if package in _OTHERS)
+    imported = _imported(nodes, _OTHERS)
     stored = (each for each in nodes if isinstance(each, ast.Name | ast.Attribute) and isinstance(each.ctx, ast.Store))
     times = Counter(map(_dotted, stored)) + Counter(each.arg for each in nodes if isinstance(each, ast.arg))
     assigned = (each for each in nodes if isinstance(each, ast.Assign) and _comes_from(each.value, imported))
     made = Counter(_dotted(target) for each in assigned for target in each.targets)
     return imported.union(name for name in made if name and made[name] == times[name])
+
+
+def _imported(nodes: Sequence[ast.AST], packages: Collection[str]) -> frozenset[str]:
+    """Return the names that imports of some packages, or of what is in them, bind."""
+    plain = [(each, each.name) for node in nodes if isinstance(node, ast.Import) for each in node.names]
+    parts = [(each, node.module or "") for node in nodes if isinstance(node, ast.ImportFrom) for each in node.names]
+    bound = ((each.asname or each.name.partition(".")[0], origin.partition(".")[0]) for each, origin in plain + parts)
+    return frozenset(name for name, package in bound if package in packages)
 
 
 def _comes_from(node: ast.AST, names: Set[str]) -> bool:

@@ -237,11 +237,11 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         [5, False, 10],
     ),
     "step_of_noise": (
-        "SIZE = 3\nscale = np.ones([SIZE], 'float32')\n@tf.function\ndef step(x, noise, scale):\n"
+        "SIZE = 3\n@tf.function\ndef step(x, noise, scale):\n"
         "    with tf.GradientTape(): return tf.reduce_sum(x) + tf.reduce_sum(0.0 * noise * scale)\n"
         "for epoch in range(2):\n    for x, y in data.take(5):\n        noise = tf.random.normal([1, SIZE])\n"
-        "        step(x, noise, scale=scale)",
-        [5, True, 13, [6.0, 22.0]],
+        "        step(x, noise, scale=np.ones([SIZE], 'float32'))",
+        [5, True, 12, [6.0, 22.0]],
     ),
     "step_of_noise_for_the_batch": (
         "@tf.function\ndef step(x, noise):\n    with tf.GradientTape(): return x + noise\n"

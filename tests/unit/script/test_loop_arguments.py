@@ -16,7 +16,17 @@ HEAD = "import numpy as np\nSIZE, mask, batches = 4, np.ones(3), [np.zeros(2)]\n
 @pytest.mark.parametrize(
     ("loop", "expected"),
     [
-        ("for x in batches:\n    step(x, mask)", {1}),
+        ("for x in batches:\n    step(x, mask)", set()),
+        ("for x in batches:\n    def steps(y, z=x * 2):\n        for _ in range(1): step(y, z)\n    steps(x)", set()),
+        (
+            "def steps(x, size):\n    for _ in range(1): step(x, np.zeros(size))\nfor x in batches: steps(x, len(x))",
+            set(),
+        ),
+        ("def steps(x):\n    for _ in range(1): step(x, np.zeros(SIZE))\nfor x in batches: steps(x)", {1}),
+        ("for x in batches:\n    match (x * 2, 1):\n        case (u, v): step(x, u)", set()),
+        ("for x in batches:\n    noise = np.zeros(2)\n    noise[:] = x\n    step(x, noise)", set()),
+        ("for x in batches:\n    noise = [1]\n    noise.append(x)\n    step(x, noise)", set()),
+        ("for x in batches:\n    noise = np.zeros(2)\n    np.copyto(noise, x)\n    step(x, noise)", set()),
         (
             "for epoch in range(1):\n    for x in batches:\n        step(x, z=np.zeros((SIZE * 2, 3), 'f4'))",
             {"z"},
