@@ -295,8 +295,8 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         [10, False, 10],
     ),
     "jax_beside_keras": (
-        "import types\nsys.modules['jax'] = types.ModuleType('jax')\nimport jax; jax.value_and_grad = lambda given: given\n"
-        "def keras_way(): model.fit(data)\nstep = jax.value_and_grad(len)\n"
+        "import types\nsys.modules['jax'] = types.ModuleType('jax')\nimport jax; jax.value_and_grad = abs\n"
+        "def keras_way(): model.fit(data)\nstep = jax.value_and_grad(1) and len\n"
         "count = sum(1 for _ in data)\nfor x, y in data: step(x)\nopen('after', 'w')",
         [10, False, 13],
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from typing import Any
 
 import pytest
@@ -53,3 +55,65 @@ def test_the_line_that_most_of_it_goes_to_is_told(monkeypatch: pytest.MonkeyPatc
     between.end()
     found: dict[str, Any] = between.record() or {}
     assert (found["line"].partition(":")[0], found["line_share"]) == ("test_between_fits.py", 1.0)
+
+
+def test_what_models_compute_within_each_other_counts_once(now_s: list[float]) -> None:
+    between = BetweenFits()
+    with between.fit():
+        now_s[0] += 1.0
+    with between.computing(), between.computing():  # a callback of `evaluate` predicts
+        now_s[0] += 2.0
+    now_s[0] += 4.0
+    with between.computing(), between.fit():  # and may train: that is a part of it
+        now_s[0] += 8.0
+    with between.fit():
+        now_s[0] += 1.0
+    between.end()
+    assert between.record() == {"seconds": 4.0, "fits_s": 2.0}
+
+
+def test_threads_that_train_once_leave_nothing_behind_and_one_alone_is_looked_at(now_s: list[float]) -> None:
+    between = BetweenFits()
+
+    def train() -> None:
+        with between.fit():
+            now_s[0] += 1.0
+
+    train()
+    running = len(sampling.running)
+    for _ in range(5):
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join()
+    assert len(sampling.running) == running
+    between.end()
+    assert len(sampling.running) == running - 1
+
+
+def test_long_after_a_fit_nothing_more_is_kept(monkeypatch: pytest.MonkeyPatch, now_s: list[float]) -> None:
+    monkeypatch.setattr(sampling, "PERIOD_S", 60.0)
+    between = BetweenFits()
+    with between.fit():
+        now_s[0] += 1.0
+    (samples,) = between._lines._waits.values()
+    for now, expected in ((10.0, 1), (600.0, 2), (612.0, 2)):
+        now_s[0] = now
+        between._look()
+        assert len(samples) == expected
+    between.end()
+
+
+def test_what_a_handler_of_the_programs_raises_reaches_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OutOfTimeError(Exception):
+        pass
+
+    def raises(*_: object) -> None:
+        raise OutOfTimeError
+
+    before = signal.signal(signal.SIGUSR2, raises)
+    try:
+        monkeypatch.setattr(sampling, "SamplerThread", lambda *_: signal.raise_signal(signal.SIGUSR2))
+        with pytest.raises(OutOfTimeError), BetweenFits().fit():
+            pass
+    finally:
+        signal.signal(signal.SIGUSR2, before)
