@@ -224,11 +224,12 @@ def at_the_model(inspection: Inspection, cores: int, times: StepTimes) -> str:
 
     The model takes the step by itself, in steady trials if the stages compute so much that they may slow it; or all
     that a step waits and the stages compute (without a ceiling: take) is too little: no input saves more than both.
-    Steps prove it only if they show all that the input costs: where no stage was measured, if they hardly wait, and are
-    more than its buffers hold.
+    Steps prove it only if they show all that the input costs: where a stage was not measured, if they hardly wait, and
+    are more than its buffers hold.
     """
     as_written_ms, ceiling_ms, wait_ms, *_ = times
-    unmeasured = all(cost.elapsed_ns is None for cost in inspection.costs)
+    measured = {cost.stage for cost in inspection.costs if cost.elapsed_ns is not None}
+    unmeasured = any(stage.id not in measured and stage.method not in HANDS_ON for stage in inspection.stages)
     unseen = unseen_beginning(inspection, times) or fed_by(inspection, cores, times)
     if as_written_ms is None or unseen or (unmeasured and not _outlasts_buffers(inspection, times)):
         return ""
@@ -249,11 +250,19 @@ def at_the_model(inspection: Inspection, cores: int, times: StepTimes) -> str:
 
 
 def _outlasts_buffers(inspection: Inspection, times: StepTimes) -> bool:
-    """Return whether steps hardly waited, though they were more than all that each `prefetch` may have held."""
-    sizes = [stage.arguments.get("buffer_size") for stage in inspection.stages if stage.method == "prefetch"]
-    held = sum(size if isinstance(size, int) and size >= 0 else _AUTOTUNED_BATCHES for size in sizes)
+    """Return whether steps hardly waited, though they were more than all that the pipeline's buffers may have held.
+
+    A shuffle may hold any number of batches where its pass has no known end, and so may a buffer of what is cut up.
+    """
+    held, is_known = 0.0, True
+    for stage in inspection.stages:
+        is_known = is_known and stage.method != "unbatch"
+        is_known = is_known and (stage.method != "shuffle" or inspection.cardinality is not None)
+        size = stage.arguments.get("buffer_size" if stage.method == "prefetch" else "max_queue_size")
+        holds = stage.method == "prefetch" or size is not None
+        held += (size if isinstance(size, int) and size >= 0 else _AUTOTUNED_BATCHES) if holds else 0
     hardly = times.wait_ms is not None and times.wait_ms <= (1 - NOT_THE_LIMIT) * (times.as_written_ms or 0.0)
-    return hardly and (times.in_a_row or 0) > held
+    return hardly and is_known and (times.in_a_row or 0) > held
 
 
 def hardly_waits(times: StepTimes) -> str:

@@ -23,8 +23,9 @@ def facts(session: Session) -> list[tuple[str, str]]:
     """
     lines = []
     for variant in session.scenario.variants:
-        if variant.backend != _SERVICE or (variant.options.get("workers") or 1) > 1:
-            continue
+        options = variant.options
+        if variant.backend != _SERVICE or options.get("dispatcher") or (options.get("workers") or 1) > 1:
+            continue  # a running cluster may have any number of workers
         for other in _without_worker(session, variant):
             found, over = (session.find_result(each.name) for each in (variant, other))
             if found is not None and over is not None and _waits(found) and _waits(over):
@@ -54,7 +55,10 @@ def _text(found: Result, over: Result) -> str:
         below = math.hypot(with_worker.value - with_worker.ci95[0], without.ci95[1] - without.value)
         above = math.hypot(with_worker.ci95[1] - with_worker.value, without.value - without.ci95[0])
         interval = more_ms - below, more_ms + above
-    longer = units.with_ends(units.milliseconds, more_ms, interval)
+    differs = "longer" if more_ms >= 0 else "shorter"
     undecided = interval is not None and interval[0] <= 0 <= interval[1]
     doubt = "; that anything crosses at a cost is not shown" if undecided else ""
-    return f"a step takes {longer} longer than that of {like}{doubt}"
+    if more_ms < 0 and interval is not None:
+        interval = -interval[1], -interval[0]
+    size = units.with_ends(units.milliseconds, abs(more_ms), interval)
+    return f"a step takes {size} {differs} than that of {like}{doubt}"

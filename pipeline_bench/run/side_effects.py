@@ -214,7 +214,7 @@ def _fits(node: ast.AST) -> bool:
 def _names(call: ast.Call, own: Collection[str], made: Collection[str]) -> Iterator[str]:
     """Yield what a call may be known by, ``load`` and ``tfds.load``; of what opens a file only if it is to write.
 
-    Nor of a `dump` that is given no file, as YAML's, which then returns text.
+    Nor of YAML's `dump` that is given no file: it returns text.
     """
     if isinstance(call.func, ast.Attribute):
         whole = ast.unparse(call.func.value)
@@ -231,6 +231,7 @@ def _names(call: ast.Call, own: Collection[str], made: Collection[str]) -> Itera
     first = 1 if isinstance(call.func, ast.Name) else 0  # the file's own name
     given = [*call.args[first:], *(each.value for each in call.keywords if each.arg == "mode")]
     modes = [each.value for each in given if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    returns = name == "dump" and len(call.args) == 1 and all(each.arg in _OF_TEXT for each in call.keywords)
+    of_yaml = name == "dump" and "yaml" in ast.unparse(call.func).lower()
+    returns = of_yaml and len(call.args) == 1 and all(each.arg in _OF_TEXT for each in call.keywords)
     if not returns and (name not in _OPENS or any(map(_TO_WRITE.fullmatch, modes))):
         yield name

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from pipeline_bench.diagnosis import stage_graph
+from pipeline_bench.model.calls import WORKERS
 from pipeline_bench.model.diagnosis import Bottleneck
-from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining
+from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining, Stage
 from tests.unit.diagnosis.simulated import cost, find, function, inspection, python_decode, shuffled, stage
 
 
@@ -432,15 +433,33 @@ def test_steps_that_outlast_the_buffers_show_that_the_model_limits_though_no_sta
     assert found.text.startswith("The input is not the limit: a step takes 30.3 ms") is shows
 
 
+@pytest.mark.parametrize(
+    ("behind", "shows"),
+    [
+        ((stage(1, "batch", 0), stage(2, "prefetch", 1, buffer_size=40)), True),
+        ((stage(1, "shuffle", 0, buffer_size=10_000), stage(2, "batch", 1)), False),
+        ((stage(1, "prefetch", 0, buffer_size=40), stage(2, "unbatch", 1), stage(3, "batch", 2)), False),
+        ((stage(1, WORKERS, 0, workers=2, max_queue_size=400),), False),
+        ((stage(1, "map", 0, of=function("parse")), stage(2, "prefetch", 1, buffer_size=400)), False),
+    ],
+)
+def test_steps_show_that_the_model_limits_only_where_no_buffer_may_have_fed_them(
+    behind: tuple[Stage, ...], shows: bool
+) -> None:
+    looked = inspection((stage(0, "from_generator", of=function("parse", python=True)), *behind), (cost(0, 0.001),))
+    looked = looked.model_copy(update={"cardinality": None})
+    found = find(looked, cores=2, as_written_ms=30.3, ceiling_ms=31.4, wait_ms=0.5, in_a_row=100)
+    assert found.text.startswith("The input is not the limit: a step takes 30.3 ms") is shows
+
+
 @pytest.mark.parametrize(("wait_ms", "hardly"), [(3.0, True), (900.0, False)])
 def test_where_no_stage_could_be_measured_it_is_told_that_the_steps_hardly_waited(wait_ms: float, hardly: bool) -> None:
-    looked = inspection((stage(0, "range"),), (cost(0, None, reason="no time was left for it"),))
+    source = stage(0, "from_generator", of=function("parse", python=True))
+    looked = inspection((source,), (cost(0, None, reason="no time was left for it"),))
     found = find(looked, cores=2, as_written_ms=8980.0, ceiling_ms=7850.0, wait_ms=wait_ms, steps=1)
     seen = "The training hardly waits for its input (0 % of a step of 8.98 s). " * hardly
-    assert (
-        found.text
-        == f"{seen}No stage can be named: range, train.py:10, was not measured alone: no time was left for it."
-    )
+    why = "from_generator(parse), train.py:10, was not measured alone: no time was left for it"
+    assert found.text == f"{seen}No stage can be named: {why}."
 
 
 def test_the_only_function_that_could_not_be_measured_is_named_where_the_rest_explains_little() -> None:

@@ -346,6 +346,7 @@ def test_what_the_modules_beside_a_script_do_is_told_with_their_files(tmp_path: 
         ("json.dump(config, file)", "writes files: dump (line 2)"),
         ("np.save('a', x)", "writes files: save (line 2)"),
         ("print(yaml.dump(config, indent=2))", ""),
+        ("weights.dump('weights.pkl')", "writes files: dump (line 2)"),
         ("yaml.dump(config, stream=file)", "writes files: dump (line 2)"),
         ("subprocess.run(['make'])", "starts programs: subprocess.run (line 2)"),
         ("requests.get(url)", "downloads: requests.get (line 2)"),
