@@ -61,6 +61,8 @@ class _LoopText:
         nodes = [*ast.walk(loop)]
         self._shared, self._known = shared, known
         self._set = [each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
+        named = (getattr(each, field, None) for each in nodes for field in ("name", "rest"))  # as by a `case`
+        self._set += [name for name in named if isinstance(name, str)]
         self._read = [each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
         self._assigned = [each for each in nodes if isinstance(each, ast.Assign)]
 

@@ -24,6 +24,7 @@ HEAD = "import numpy as np\nSIZE, mask, batches = 4, np.ones(3), [np.zeros(2)]\n
         ),
         ("def steps(x):\n    for _ in range(1): step(x, np.zeros(SIZE))\nfor x in batches: steps(x)", {1}),
         ("for x in batches:\n    match (x * 2, 1):\n        case (u, v): step(x, u)", set()),
+        ("for x in batches:\n    match len(x):\n        case n: step(x, np.zeros(n))", set()),
         ("for x in batches:\n    noise = np.zeros(2)\n    noise[:] = x\n    step(x, noise)", set()),
         ("for x in batches:\n    noise = [1]\n    noise.append(x)\n    step(x, noise)", set()),
         ("for x in batches:\n    noise = np.zeros(2)\n    np.copyto(noise, x)\n    step(x, noise)", set()),
