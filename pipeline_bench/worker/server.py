@@ -83,9 +83,12 @@ class _Server:
 
     def _serve_one(self) -> Literal["asked", "gone"] | None:
         """Do what the program asks next; return why this process is to end, if it is."""
-        message, descriptors, _, _ = socket.recv_fds(
-            self._control, MESSAGE_LIMIT_BYTES, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
-        )
+        try:
+            message, descriptors, _, _ = socket.recv_fds(
+                self._control, MESSAGE_LIMIT_BYTES, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+            )
+        except ConnectionResetError:  # it ended with messages that it had not read
+            return "gone"
         if not message:
             return "gone"
         request: dict[str, Any] = json.loads(message)

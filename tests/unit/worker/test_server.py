@@ -50,6 +50,24 @@ def test_how_a_trial_ended_is_told_before_what_it_left_is_ended(ends: Ends, monk
     assert messages == [{"exited": pid, "code": 3, "trial": 7}, {"cleared": pid}]
 
 
+@pytest.mark.parametrize("unread", [False, True])
+def test_what_trials_left_is_ended_also_when_the_program_ended_with_messages_unread(ends: Ends, unread: bool) -> None:
+    """As one that is killed just as a trial has ended: the kernel then resets the connection."""
+    pid = os.posix_spawnp("sleep", ["sleep", "1000"], os.environ)
+    ends.server._children[pid] = 7
+    if unread:
+        ends.server.send(started=pid, trial=7)
+    ends.program.close()
+    before = signal.getsignal(signal.SIGCHLD)
+    try:
+        ends.server.serve()
+    finally:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, before)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
 @pytest.mark.parametrize("trial", [False, True])
 def test_a_process_that_may_not_be_killed_keeps_no_other_alive(
     ends: Ends, monkeypatch: pytest.MonkeyPatch, trial: bool
