@@ -100,7 +100,9 @@ def test_every_training_has_its_part_and_all_pass_on_a_gpu_that_does_as_it_shoul
 
 def test_each_comparison_is_kept_whole_in_a_session_of_its_own(outcome: Outcome) -> None:
     kept = {path.name: sessions.load(path) for path in (outcome.folder / training.FOLDER).iterdir()}
-    assert set(kept) == {"training", "two_layer", "width", "two_layer_starved"}
+    # On a busy machine the stub is sampled late, and no width may starve it.
+    starved = set() if parts_of(outcome)[cases.STARVED].status == "disturbed" else {"two_layer_starved"}
+    assert {"training", "two_layer", "width"} | starved <= set(kept)
     for session in kept.values():
         assert {trial.status for trial in session.trials} == {"ok"}
         assert session.selftest is None
@@ -110,11 +112,11 @@ def test_each_comparison_is_kept_whole_in_a_session_of_its_own(outcome: Outcome)
 def test_the_width_at_which_feed_dict_starves_this_gpu_is_found_and_the_tutorial_repeated_with_it(
     outcome: Outcome,
 ) -> None:
-    width = sessions.load(outcome.folder / training.FOLDER / "two_layer_starved").scenario.variants[0].model.options
-    (units,) = width["hidden_widths"]
     part = parts_of(outcome)[cases.STARVED]
     if part.status == "disturbed":
         pytest.skip("other programs took so much of the CPU that the stub was sampled late")
+    width = sessions.load(outcome.folder / training.FOLDER / "two_layer_starved").scenario.variants[0].model.options
+    (units,) = width["hidden_widths"]
     assert units == pytest.approx(scripted_gpu.STARVED_WIDTH, rel=0.3)
     found = check_of(part, f"feed_dict, {units} units", "utilization")
     assert found.planted == 31
