@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Literal
 
-from pipeline_bench.analysis.thresholds import DEARER_ALONE, EXPLAINED, HINTED, LEAST_CAUSE, NOT_THE_LIMIT
+from pipeline_bench.analysis.thresholds import DEARER_ALONE, EXPLAINED, HINTED, LEAST_CAUSE
 from pipeline_bench.diagnosis import stage_graph, step_times
 from pipeline_bench.diagnosis.stage_graph import Segments
 from pipeline_bench.diagnosis.step_times import HANDS_ON, Beginning, StepTimes
@@ -56,8 +56,9 @@ def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bo
             return begins or _withheld(inspection, number, f"{units.share(explained)} of {of}", 1 - explained)
     period_ns = parts.period_ns if as_written_ms is None else as_written_ms * NS_PER_MS
     if at_limit:
-        costs = number is not None and parts.cost_ns([number]) >= LEAST_CAUSE * period_ns
-        costliest = f" The costliest stage is {named(inspection.stage(number or 0))}." if costs else ""
+        costliest = ""
+        if number is not None and parts.cost_ns([number]) >= LEAST_CAUSE * period_ns:
+            costliest = f" The costliest stage is {named(inspection.stage(number))}."
         return Bottleneck(text=f"The input is not the limit: {at_limit}.{costliest}")
     unknown = _unmeasured(inspection, number)
     if number is None or unknown:
@@ -291,10 +292,9 @@ def _fed(buffer: Stage, parts: Segments, times: StepTimes) -> str:
 
 def _is_waited_for(inspection: Inspection, times: StepTimes) -> bool:
     """Return whether a training step waits for its batch at all, as far as that is known."""
-    if not times.as_written_ms or times.wait_ms is None or not (times.trains or times.ceiling_ms):
-        return True
-    made_by_keras = inspection.api in ("arrays", "generator")  # of which the conclusion says how long `fit` waits
-    return made_by_keras or times.wait_ms > (1 - NOT_THE_LIMIT) * times.as_written_ms
+    is_of_model = times.as_written_ms and (times.trains or times.ceiling_ms)
+    by_keras = inspection.api in ("arrays", "generator")  # of which the conclusion says how long `fit` waits
+    return not is_of_model or by_keras or not times.waits_little
 
 
 def _costliest_line(stage: Stage) -> str:

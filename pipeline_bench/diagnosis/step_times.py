@@ -53,6 +53,11 @@ class StepTimes(NamedTuple):
     """The most that one trial measured, one after another; None where that is not known."""
 
     @property
+    def waits_little(self) -> bool:
+        """Whether a step is known to wait for so little of its time that no input makes it 3 % faster."""
+        return self.wait_ms is not None and self.wait_ms <= (1 - NOT_THE_LIMIT) * (self.as_written_ms or 0.0)
+
+    @property
     def most_wait_at_beginnings(self) -> bool:
         """Whether most of what steps wait, on average, lies in few of them: those that begin an epoch."""
         typical_ms = self.typical_wait_ms
@@ -261,8 +266,7 @@ def _outlasts_buffers(inspection: Inspection, times: StepTimes) -> bool:
         size = stage.arguments.get("buffer_size" if stage.method == "prefetch" else "max_queue_size")
         holds = stage.method == "prefetch" or size is not None
         held += (size if isinstance(size, int) and size >= 0 else _AUTOTUNED_BATCHES) if holds else 0
-    hardly = times.wait_ms is not None and times.wait_ms <= (1 - NOT_THE_LIMIT) * (times.as_written_ms or 0.0)
-    return hardly and is_known and (times.in_a_row or 0) > held
+    return times.waits_little and is_known and (times.in_a_row or 0) > held
 
 
 def hardly_waits(times: StepTimes) -> str:

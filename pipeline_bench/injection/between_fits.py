@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from time import monotonic_ns
 from typing import Any
 
@@ -69,10 +69,7 @@ class BetweenFits:
             return
         begun_ns, thread.is_inside = monotonic_ns(), True
         try:
-            if self._is_looked_at():
-                with self._lines.paused(self._first):
-                    yield
-            else:
+            with self._lines.paused(self._first) if self._is_looked_at() else nullcontext():
                 yield
         finally:
             thread.is_inside = False
