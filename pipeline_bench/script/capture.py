@@ -77,7 +77,7 @@ def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) 
         of_others = f"{_RUN_HINT.format(script=target.text)}, also over a DataLoader, grain or arrays"
         raise UserCodeError(
             f"{target.text} ran to its end, and no training was found: no fit, and no loop over a tf.data.Dataset",
-            of_others if training_calls.may_not_show() else name_a_function,
+            name_a_function if {"jax", "torch"}.isdisjoint(sys.modules) else of_others,
         )
     if isinstance(found, BaseException):
         raise found
@@ -162,6 +162,7 @@ class _Watch:
             self._patches.enter_context(after_import("keras", self._patch_keras))
             self._patches.enter_context(after_import(legacy_keras.NAME, self._patch_keras))
             self._patches.enter_context(after_import(legacy_keras.WITHOUT_EAGER, self._patch_fit))
+            self._patches.enter_context(after_import("torch.autograd", self._patch_autograd))
             self._patches.enter_context(self.loops.watched())
             yield
 
@@ -219,6 +220,10 @@ class _Watch:
                 plain = getattr(keras.optimizers.Optimizer, name)
                 wrapper = self.loops.training(plain)
                 self._patches.enter_context(public_api.patched(keras.optimizers.Optimizer, name, wrapper))
+
+    def _patch_autograd(self, autograd: Any) -> None:
+        wrapper = self.loops.training(autograd.backward)  # which a tensor's `backward` calls too
+        self._patches.enter_context(public_api.patched(autograd, "backward", wrapper))
 
     def _patch_fit(self, keras: Any) -> None:
         keras.Model.fit = self._whole("train")(keras.Model.fit)  # for good: no other thread may come to train either

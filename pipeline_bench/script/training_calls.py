@@ -22,11 +22,9 @@ _TRAINS = frozenset({"train_on_batch", "GradientTape", "minimize", "stateless_ap
 """
 _OF_KERAS = frozenset({"epochs", "steps_per_epoch", "validation_data", "validation_split", "callbacks"})
 """Arguments that tell a model's `fit`, and a tuner's `search`, from other methods of that name."""
-_UNSEEN = ("jax", "torch")
-"""Frameworks whose calls do not show as they train."""
 _GRADIENTS = frozenset({"grad", "value_and_grad"})
-_OF_GRADIENTS = ("flax", "jax", "torch")
-"""What takes a gradient in these, beside a call of `backward`, and the packages whose functions do."""
+_OF_GRADIENTS = ("flax", "jax")
+"""What takes a gradient in JAX, whose calls do not show as they train, and the packages whose functions do."""
 _OTHERS = ("lightgbm", "scipy", "sklearn", "xgboost")
 """Libraries whose `fit` and `minimize` take no batches, as that of a scaler."""
 
@@ -61,19 +59,14 @@ def trains_in_imported() -> bool:
     return any(trains_in(file) for file in files if isinstance(file, str))
 
 
-def may_not_show() -> bool:
-    """Return whether a framework is imported whose calls do not show as they train."""
-    return any(name in sys.modules for name in _UNSEEN)
-
-
 def takes_gradient(loops: Iterable[SourceLoop]) -> bool:
-    """Return whether the innermost of the user's loops takes a gradient of JAX or PyTorch, as far as its text says.
+    """Return whether the innermost of the user's loops takes a gradient of JAX, as far as its text says.
 
     Args:
         loops: around a call, inner ones first.
     """
     innermost = next((each for each in loops if user_code.origin(each.file) == "user"), None)
-    if innermost is None or not may_not_show():
+    if innermost is None or "jax" not in sys.modules:
         return False
     nodes = source_guards.nodes(innermost.file)
     begun = (node for node in nodes if getattr(node, "lineno", 0) == innermost.line)
@@ -108,7 +101,7 @@ def _takes(node: ast.AST, packages: Set[str]) -> bool:
     if not isinstance(node, ast.Call):
         return False
     name = _called(node) or _dotted(node.func)
-    return _called(node) == "backward" or (name in _GRADIENTS and _comes_from(node.func, packages))
+    return name in _GRADIENTS and _comes_from(node.func, packages)
 
 
 def _own_name(node: ast.AST) -> tuple[str, ...]:

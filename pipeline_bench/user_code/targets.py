@@ -20,7 +20,7 @@ from pipeline_bench.errors import UsageError, did_you_mean
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.system.files import is_python
 from pipeline_bench.text import is_utf8, safe
-from pipeline_bench.user_code import source_guards
+from pipeline_bench.user_code import other_frameworks, source_guards
 
 _EXAMPLES = {"dataset": "train.py:make_dataset", "model": "train.py:make_model", "generator": "train.py:samples"}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -87,8 +87,8 @@ def parse_script(
         training: which of its trainings is meant, by the number of its `fit` or by its line.
 
     Raises:
-        UsageError: there is no such file or module, it is no valid Python, the training is no number, or something is
-            given that a script does not take.
+        UsageError: there is no such file or module, it is no valid Python, it trains without TensorFlow, the training
+            is no number, or something is given that a script does not take.
     """
     if model is not None or argument is not None:
         option = "--model" if model is not None else "--batch-arg"
@@ -102,16 +102,11 @@ def parse_script(
             "write which fit it is, from 1, or the line that it is on",
         )
     _require_text(text)
-    is_file = is_python(text)
-    target = Target(
-        file=text if is_file else None,
-        module=None if is_file else text,
-        name="",
-        arguments=tuple(arguments),
-        dataset=dataset,
-        training=number,
-    )
-    _parsed(script_file(target), text)
+    file, module = (text, None) if is_python(text) else (None, text)
+    target = Target(file=file, module=module, name="", arguments=tuple(arguments), dataset=dataset, training=number)
+    source = script_file(target)
+    _parsed(source, text)
+    other_frameworks.refuse(target, source)
     return target
 
 

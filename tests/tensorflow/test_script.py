@@ -300,6 +300,16 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "count = sum(1 for _ in data)\nfor x, y in data: step(x)\nopen('after', 'w')",
         [10, False, 13],
     ),
+    "torch_over_tf_data": (
+        "sys.path.insert(0, 'stand_in')\nfrom torch_step import train\ndef keras_way(): model.fit(data)\n"
+        "count = sum(1 for _ in data)\nfor x, y in data: train(x)\nopen('after', 'w')",
+        [10, False, 11],
+    ),
+    "torch_over_others": (
+        "sys.path.insert(0, 'stand_in')\nfrom torch_step import train\n"
+        "for x in range(90): train(x)\nopen('after', 'w')",
+        "The training of torch_step.py:3 takes its batches from no tf.data pipeline",
+    ),
     "zipped": (ZIPPED, [9, False, 10, 1, 2]),
     "zipped_of_before": (ZIPPED, [10, False, 10, 0, 2]),
     "starts_processes": (
@@ -609,6 +619,10 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "            with tf.GradientTape(): pass\n"
     )
     (folder / "beside.py").write_text("def train(model, data):\n    model.fit(data)\n")
+    (folder / "torch_step.py").write_text("import torch\ndef train(x):\n    torch.autograd.backward(x)\n")
+    (folder / "stand_in" / "torch" / "autograd").mkdir(parents=True)
+    (folder / "stand_in" / "torch" / "__init__.py").write_text("from torch import autograd\n")
+    (folder / "stand_in" / "torch" / "autograd" / "__init__.py").write_text("def backward(x): pass\n")
     variables = {**os.environ, "TMPDIR": str(folder)}  # the forks end without removing AutoGraph's files
     command = [sys.executable, "-c", RUN, *names]
     subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, check=True, timeout=600, env=variables)

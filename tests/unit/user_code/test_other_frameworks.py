@@ -1,0 +1,82 @@
+"""A script of PyTorch or JAX alone is told from one that may have a tf.data pipeline, by its text and its modules'."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pipeline_bench.errors import UsageError
+from pipeline_bench.user_code import other_frameworks, targets
+
+TF = "import tensorflow as tf"
+OF_TORCH = "import torch.nn as nn\nfor x, y in loader:\n    nn.functional.mse_loss(model(x), y).backward()\n"
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def _written(files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    return Path(next(iter(files)))
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"train.py": OF_TORCH}, "PyTorch"),
+        ({"train.py": "from jax import value_and_grad\nstep = value_and_grad(loss)"}, "JAX"),
+        ({"train.py": "import jax\nstep = jax.jit(jax.grad(loss))"}, "JAX"),
+        # By what a module of the script's does, or a package's.
+        ({"train.py": "from steps import one\nimport numpy", "steps.py": OF_TORCH}, "PyTorch"),
+        ({"train.py": "import net.loop", "net/__init__.py": "", "net/loop.py": OF_TORCH}, "PyTorch"),
+        ({"train.py": "from net import loop", "net/loop.py": OF_TORCH}, "PyTorch"),
+        # Something may be of TensorFlow.
+        ({"train.py": "from net import loop", "net/loop.py": OF_TORCH + "from .a.b import c", "net/a/b.py": TF}, None),
+        ({"train.py": "from net import loop", "net/loop.py": OF_TORCH + "from . import b", "net/b.py": TF}, None),
+        ({"train.py": "import tensorflow as tf\n" + OF_TORCH}, None),
+        ({"train.py": "import keras\n" + OF_TORCH}, None),
+        ({"train.py": "from data import load\n" + OF_TORCH, "data.py": "import tensorflow_datasets"}, None),
+        ({"train.py": "def main():\n    import tensorflow.keras\n" + OF_TORCH}, None),
+        ({"train.py": "import importlib\n" + OF_TORCH}, None),
+        # Nothing is seen to train.
+        ({"train.py": "import torch\nprint(torch.__version__)"}, None),
+        ({"train.py": OF_TORCH.replace("import torch.nn as nn", "nn = object()")}, None),
+        # What cannot be read says nothing; what Python would refuse is left to it.
+        ({"train.py": "import broken\n" + OF_TORCH, "broken.py": "import tensorflow as"}, "PyTorch"),
+        ({"train.py": "from . import away\n" + OF_TORCH}, "PyTorch"),
+    ],
+)
+def test_a_script_of_another_framework_is_told_by_its_text(files: dict[str, str], expected: str | None) -> None:
+    assert other_frameworks.trained_with(_written(files)) == expected
+
+
+@pytest.mark.parametrize(
+    ("module", "file"), [("work.train", "work/train.py"), ("work", "work/__main__.py"), ("train", "train.py")]
+)
+def test_a_module_is_followed_through_its_package(module: str, file: str) -> None:
+    relative = "from .helper import load\n" if "/" in file else "from helper import load\n"
+    written = _written({file: relative + OF_TORCH, "work/__init__.py": "", "work/helper.py": "", "helper.py": ""})
+    assert other_frameworks.trained_with(written, module) == "PyTorch"
+    for helper in ("work/helper.py", "helper.py"):
+        Path(helper).write_text("import tensorflow")
+    assert other_frameworks.trained_with(written, module) is None
+
+
+def test_modules_beside_the_script_count_and_none_of_the_working_folder() -> None:
+    _written({"jobs/train.py": "from data import load\n" + OF_TORCH, "data.py": "import tensorflow"})
+    assert other_frameworks.trained_with(Path("jobs/train.py")) == "PyTorch"
+
+
+def test_such_a_script_is_refused_before_it_runs_with_the_command_that_measures_it() -> None:
+    _written({"train.py": OF_TORCH + "open('ran', 'w')"})
+    expected = "train.py --epochs 3 trains with PyTorch, and imports neither TensorFlow nor Keras"
+    with pytest.raises(UsageError, match=re.escape(expected)) as refused:
+        targets.parse_script("train.py", ["--epochs", "3"])
+    assert "`pipeline-bench run -- python train.py --epochs 3`" in str(refused.value.hint)
+    assert not Path("ran").exists()
