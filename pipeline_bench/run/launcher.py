@@ -106,7 +106,11 @@ class Child:
 
     def kill(self) -> None:
         """Kill the process, its group and its descendants, also those that left the group."""
-        end_whole(self.pid, reaped=self.wait(0) is not None)
+        reaped = self.wait(0) is not None
+        if reaped:  # what is left the server ends, and the process that removes shared memory last
+            self._wait_until_in(self._server.cleared, _GONE_S)
+        if self.pid not in self._server.cleared:
+            end_whole(self.pid, reaped=reaped)
 
     def close(self) -> None:
         """End the process if it still runs, and close the pipe; safe to call twice."""

@@ -155,9 +155,30 @@ def test_the_number_of_a_process_that_has_been_reaped_may_be_anothers(tmp_path: 
         child = server.start(trial, tmp_path / "stderr")
         assert child.wait(60) is not None
         server.exit_codes[another.pid], child.pid = 0, another.pid
+        server.cleared.add(another.pid)
         child.close()
         assert another.communicate(b"\n")
     assert another.returncode == 0
+
+
+def test_what_a_trial_that_ended_had_shared_is_removed(tmp_path: Path) -> None:
+    """As a loader whose worker holds on to it: the process that removes it ends behind the worker."""
+    script = (
+        "import os, subprocess, sys; from multiprocessing import resource_tracker, shared_memory; sys.stdin.read()\n"
+        "blocks = [shared_memory.SharedMemory(create=True, size=8) for _ in range(50)]\n"
+        f"open({str(tmp_path / 'names')!r}, 'w').write(' '.join(each.name for each in blocks))\n"
+        "held = [resource_tracker.getfd()]\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], pass_fds=held, close_fds=True)\n"
+        "os._exit(1)"
+    )
+    trial = plan(scenario("feed_dict"))[0]
+    with closing(TrialServer(tmp_path / "log", (sys.executable, "-c", script))) as server:
+        child = server.start(trial, tmp_path / "stderr")
+        assert child.wait(60) == 1
+        child.close()
+    names = (tmp_path / "names").read_text().split()
+    assert len(names) == 50
+    assert not [name for name in names if Path("/dev/shm", name.lstrip("/")).exists()]
 
 
 @pytest.mark.parametrize("command", [(sys.executable, "-c", "import sys; sys.stdin.read()"), ("/no/such/program",)])
