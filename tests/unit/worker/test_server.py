@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -51,12 +52,17 @@ def test_how_a_trial_ended_is_told_before_what_it_left_is_ended(ends: Ends, monk
 
 
 @pytest.mark.parametrize("unread", [False, True])
-def test_what_trials_left_is_ended_also_when_the_program_ended_with_messages_unread(ends: Ends, unread: bool) -> None:
+def test_what_trials_left_is_ended_also_when_the_program_ended_with_messages_unread(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch, unread: bool
+) -> None:
     """As one that is killed just as a trial has ended: the kernel then resets the connection."""
-    pid = os.posix_spawnp("sleep", ["sleep", "1000"], os.environ)
-    ends.server._children[pid] = 7
+    trial, left = (os.posix_spawnp("sleep", ["sleep", "1000"], os.environ) for _ in range(2))
+    entry = Path(f"/proc/{left}")
+    # Not every child of this process: other tests have some.
+    monkeypatch.setattr(_Server, "_descended", staticmethod(lambda: {left} if entry.exists() else set()))
+    ends.server._children[trial] = 7
     if unread:
-        ends.server.send(started=pid, trial=7)
+        ends.server.send(started=trial, trial=7)
     ends.program.close()
     before = signal.getsignal(signal.SIGCHLD)
     try:
@@ -64,8 +70,9 @@ def test_what_trials_left_is_ended_also_when_the_program_ended_with_messages_unr
     finally:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, before)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+    for pid in (trial, left):
+        with pytest.raises(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
 
 
 @pytest.mark.parametrize("trial", [False, True])
