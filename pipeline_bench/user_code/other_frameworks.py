@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib.machinery
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from pipeline_bench import user_code
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.pipeline import Target
 
@@ -39,6 +42,8 @@ def refuse(target: Target, file: Path) -> None:
 def trained_with(file: Path, module: str | None = None) -> str | None:
     """Return the framework that a script takes gradients with; None where TensorFlow may be imported, or none is taken.
 
+    It may also be imported where a module of the user's is not found.
+
     The script's modules are those beside it, or with `module`, which is run as by ``python -m``, in the working folder.
     """
     folder = file.parent if module is None else Path.cwd()
@@ -55,6 +60,8 @@ def trained_with(file: Path, module: str | None = None) -> str | None:
             trees |= {each: _parsed(each) for each in new}
             looked_at += new.items()
     if any(name.startswith(("tensorflow", "keras", "tf_", "tfds")) for name in missing) or missing & _UNSEEN:
+        return None
+    if not all(map(_is_installed, missing - _FRAMEWORKS.keys())):  # a folder of PYTHONPATH or of `sys.path.append`
         return None
     framework = next((shown for name, shown in _FRAMEWORKS.items() if name in missing), None)
     return framework if any(map(_takes_gradient, trees.values())) else None
@@ -90,6 +97,14 @@ def _files(folder: Path, name: tuple[str, ...]) -> dict[Path, tuple[str, ...]]:
     modules = {folder.joinpath(*part).with_suffix(".py"): part[:-1] for part in parts}
     packages = {folder.joinpath(*part, "__init__.py"): part for part in parts}
     return {file: package for file, package in {**modules, **packages}.items() if file.is_file()}
+
+
+def _is_installed(name: str) -> bool:
+    """Return whether a module is Python's own or an installed package's, and not the user's."""
+    if name in sys.stdlib_module_names:
+        return True
+    spec = importlib.machinery.PathFinder.find_spec(name)
+    return spec is not None and spec.origin is not None and user_code.origin(spec.origin) != "user"
 
 
 def _takes_gradient(tree: ast.AST | None) -> bool:

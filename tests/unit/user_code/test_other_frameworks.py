@@ -44,12 +44,13 @@ def _written(files: dict[str, str]) -> Path:
         ({"train.py": "from data import load\n" + OF_TORCH, "data.py": "import tensorflow_datasets"}, None),
         ({"train.py": "def main():\n    import tensorflow.keras\n" + OF_TORCH}, None),
         ({"train.py": "import importlib\n" + OF_TORCH}, None),
+        ({"train.py": "import away\n" + OF_TORCH}, None),
         # Nothing is seen to train.
         ({"train.py": "import torch\nprint(torch.__version__)"}, None),
         ({"train.py": OF_TORCH.replace("import torch.nn as nn", "nn = object()")}, None),
         # What cannot be read says nothing; what Python would refuse is left to it.
         ({"train.py": "import broken\n" + OF_TORCH, "broken.py": "import tensorflow as"}, "PyTorch"),
-        ({"train.py": "from . import away\n" + OF_TORCH}, "PyTorch"),
+        ({"train.py": "from . import away\n" + OF_TORCH}, None),
     ],
 )
 def test_a_script_of_another_framework_is_told_by_its_text(files: dict[str, str], expected: str | None) -> None:
@@ -68,9 +69,11 @@ def test_a_module_is_followed_through_its_package(module: str, file: str) -> Non
     assert other_frameworks.trained_with(written, module) is None
 
 
-def test_modules_beside_the_script_count_and_none_of_the_working_folder() -> None:
-    _written({"jobs/train.py": "from data import load\n" + OF_TORCH, "data.py": "import tensorflow"})
-    assert other_frameworks.trained_with(Path("jobs/train.py")) == "PyTorch"
+def test_a_module_that_is_not_beside_the_script_may_be_of_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    _written({"jobs/train.py": "from loaders import load\n" + OF_TORCH, "src/loaders.py": "import tensorflow"})
+    assert other_frameworks.trained_with(Path("jobs/train.py")) is None
+    monkeypatch.syspath_prepend("src")  # as of PYTHONPATH
+    assert other_frameworks.trained_with(Path("jobs/train.py")) is None
 
 
 def test_such_a_script_is_refused_before_it_runs_with_the_command_that_measures_it() -> None:
