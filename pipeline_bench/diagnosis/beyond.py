@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeGuard
 
 from pipeline_bench.analysis.thresholds import EXPLAINED, MOST_GAIN, WORTH_REWRITING
-from pipeline_bench.diagnosis import stage_graph
-from pipeline_bench.diagnosis.bottleneck import named
+from pipeline_bench.diagnosis import segments, stage_graph
 from pipeline_bench.diagnosis.fixes import short
 from pipeline_bench.diagnosis.fixes.cache_size import size_bytes_of
-from pipeline_bench.diagnosis.stage_graph import Segments
+from pipeline_bench.diagnosis.segments import Segments
+from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.diagnosis.step_times import Beginning
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.element import Element
@@ -77,7 +77,7 @@ def ideas(
         copy_ms: of a batch to the GPU; None where there is none, or it is not known.
     """
     sentences = [*_of_copies(inspection, as_written_ms, copy_ms, gained)]
-    parts = stage_graph.segments_of(inspection, cores)
+    parts = segments.of(inspection, cores)
     if as_written_ms is None or not parts.elapsed_ns:
         return tuple(sentences)
     explained = parts.explained(as_written_ms, ceiling_ms)
@@ -187,7 +187,7 @@ def _has_float_pictures(batch: Element | None) -> bool:
 
 def _most(parts: Segments, idea: _Idea, as_written_ms: float, ceiling_ms: float | None) -> float:
     """Return how many times as fast it could be at most if what an idea saves took no time."""
-    left_ms = stage_graph.without(parts, idea.stages).period_ns / NS_PER_MS
+    left_ms = segments.without(parts, idea.stages).period_ns / NS_PER_MS
     # What the costs do not explain may be these stages' as well: alone, a stage may have found a quieter machine.
     cost_ms = parts.cost_ns(idea.stages) / NS_PER_MS / parts.explained(as_written_ms, ceiling_ms)
     kept_ms = as_written_ms - idea.share * cost_ms
@@ -249,7 +249,7 @@ def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> I
         case "from_generator":
             cost = inspection.cost(stage.id)
             waits = " What it waits for, such as a queue of your own, is then the limit." * (
-                cost is not None and stage_graph.waits(cost)
+                cost is not None and segments.waits(cost, cores=1)
             )
             yield _Idea(
                 alike,

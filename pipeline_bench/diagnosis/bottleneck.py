@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePath
 from typing import Literal
 
 from pipeline_bench.analysis.thresholds import DEARER_ALONE, EXPLAINED, HINTED, LEAST_CAUSE
-from pipeline_bench.diagnosis import stage_graph, step_times
-from pipeline_bench.diagnosis.stage_graph import Segments
+from pipeline_bench.diagnosis import segments, stage_graph, step_times
+from pipeline_bench.diagnosis.segments import Segments
+from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.diagnosis.step_times import HANDS_ON, Beginning, StepTimes
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.calls import TAKE_ANY, WORKERS
@@ -21,8 +21,8 @@ _FEW_STEPS = 16
 """Of fewer, one that is slower than usual moves a small share by its half."""
 _MANY_ELEMENTS = 16
 """For one of the sink: fewer are handed over in less than a batch costs to make."""
-_TINY_NS = 20_000.0
-"""So little an element is about what handing it from stage to stage costs: 1 to 10 µs (docs/method.md)."""
+_COMPUTES_LITTLE = 0.2
+"""The part of its time up to which a stage that waits computes little."""
 _MUCH_LESS = 0.25
 """A wait that is less than a stage's share by so much, or so small a part of it, contradicts it without a word."""
 
@@ -37,13 +37,13 @@ def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
     """
     begins = step_times.unseen_beginning(inspection, times)
     if begins is not None:
-        return _of_unseen_beginning(inspection, stage_graph.segments_of(inspection, cores), begins, times)
+        return _of_unseen_beginning(inspection, segments.of(inspection, cores), begins, times)
     return _of_steps_within(inspection, cores, times)
 
 
 def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
     """Return what limits the steps that were measured."""
-    parts = stage_graph.segments_of(inspection, cores)
+    parts = segments.of(inspection, cores)
     as_written_ms, ceiling_ms = times.as_written_ms, times.ceiling_ms
     at_limit = step_times.at_the_model(inspection, cores, times)
     fed = step_times.fed_by(inspection, cores, times)
@@ -70,11 +70,11 @@ def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bo
     stage = passing[0] if passing else stage
     limiting_ones = passing or stage_graph.alike(inspection, stage)
     others = {each.id for each in inspection.stages} - {each.id for each in limiting_ones}
-    share = min(1.0, stage_graph.without(parts, others).period_ns / period_ns)
+    share = min(1.0, segments.without(parts, others).period_ns / period_ns)
     if ceiling_ms is not None and share < LEAST_CAUSE:
         takes = f"the costliest, {named(stage)}, takes {units.share(share)} of it"
         return Bottleneck(share=share, text=f"No stage limits the training step: {takes}.")
-    cause = "handing-over" if passing else _cause(inspection, stage, cost)
+    cause = "handing-over" if passing else _cause(inspection, parts, stage, cost)
     text = _text(inspection, parts, limiting_ones, share, cause, times, fed) if limits else _beside(stage, cost, times)
     found = Bottleneck(stage=stage.id, share=share, cause=cause, limits=limits, text=text)
     if limits and explained < EXPLAINED:
@@ -130,14 +130,6 @@ def limiting(inspection: Inspection, parts: Segments) -> int | None:
     alike = {number: stage_graph.alike(inspection, inspection.stage(number)) for number in costs_ns}
     sums_ns = {number: sum(costs_ns.get(each.id, 0.0) for each in stages) for number, stages in alike.items()}
     return max(costs_ns, key=lambda number: (sums_ns[number], costs_ns[number]), default=None)
-
-
-def named(stage: Stage) -> str:
-    """Return the stage with its place as a sentence names it: ``map(decode), train.py:31``."""
-    name = one_line(stage.label, NAME)
-    if stage.place is None:
-        return name
-    return f"{name}, {one_line(PurePath(stage.place.file).name, NAME)}:{stage.place.line}"
 
 
 def _withheld(inspection: Inspection, costliest: int | None, explained: str, rest: float) -> Bottleneck:
@@ -203,7 +195,7 @@ def _of_unseen_beginning(inspection: Inspection, parts: Segments, begins: Beginn
     )
     if stage is None or unknown or not costs_ns.get(stage.id):
         return Bottleneck(doubt="stages" if late else None, text=f"An epoch's beginning limits it: {text}")
-    cause = _cause(inspection, stage, inspection.cost(stage.id) or StageCost(stage=stage.id))
+    cause = _cause(inspection, parts, stage, inspection.cost(stage.id) or StageCost(stage=stage.id))
     return Bottleneck(stage=stage.id, share=share, cause=cause, text=f"{named(stage)}, limits an epoch: {text}")
 
 
@@ -224,19 +216,18 @@ def _passing(inspection: Inspection, parts: Segments, number: int) -> tuple[Stag
             continue
         dearest_ns = max(parts.elapsed_ns.get(each, 0.0) for each in ids)
         many = (cost.elements or 0) >= _MANY_ELEMENTS
-        if many and dearest_ns < _TINY_NS * (cost.elements or 0) and dearest_ns <= 3 * (cost.elapsed_ns or 0.0):
+        if many and dearest_ns < segments.TINY_NS * (cost.elements or 0) and dearest_ns <= 3 * (cost.elapsed_ns or 0.0):
             return found
     return ()
 
 
-def _cause(inspection: Inspection, stage: Stage, cost: StageCost) -> Cause:
+def _cause(inspection: Inspection, parts: Segments, stage: Stage, cost: StageCost) -> Cause:
     parallel = stage_graph.hands_over(stage, inspection.default_parallelised)
-    if stage_graph.waits(cost) and not (parallel and stage.method == "prefetch"):
+    if segments.waits(cost, parts.cores) and not (parallel and stage.method == "prefetch"):
         return "reading" if any(map(stage_graph.reads_by_itself, stage.with_inner())) else "waiting"
     if stage.runs_python:
         return "python"
-    tiny = cost.elapsed_ns is not None and cost.elements and cost.elapsed_ns / cost.elements < _TINY_NS
-    if tiny and (cost.elements or 0) >= _MANY_ELEMENTS:
+    if segments.is_tiny(cost) and (cost.elements or 0) >= _MANY_ELEMENTS:
         return "handing-over"
     return "filling" if stage.method == "shuffle" else "cpu"
 
@@ -344,7 +335,7 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
             f" This is the first epoch, because its cache could not be filled in time. Later epochs skip {costliest}: "
             f"the stages after the cache take about {later} per {element}."
         )
-    whole = stage_graph.segments_of(inspection.of_first_epoch(), parts.cores)
+    whole = segments.of(inspection.of_first_epoch(), parts.cores)
     takes = f"takes about {units.milliseconds(whole.period_ns / NS_PER_MS)} per {element}"
     if max(whole.elapsed_ns, key=lambda number: whole.elapsed_ns[number]) not in first:
         return f" The cache keeps nothing that takes long: the first epoch, which fills it, {takes}, too."
@@ -363,15 +354,23 @@ def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) ->
     cost = inspection.cost(stage.id)
     elements = f"{cost.elements:,.0f}" if cost is not None and cost.elements else "many"
     computes = f"computes, {'and all cores are busy' if parts.cores_limit else one_by_one}"
-    waits = "computes little and waits, as for files or a network"  # of Python it is not known for what
     return {
         "python": f"it runs Python, {one_by_one}",
-        "waiting": f"it {waits if stage.runs_python else 'neither computes nor reads files but waits'}, {one_by_one}",
+        "waiting": f"it {_waits(stage, cost, parts.cores)}, {one_by_one}",
         "reading": f"it reads files, {'several at a time' if parallel else 'one after another'}",
         "filling": "it moves the elements through its buffer",
         "handing-over": f"it passes {elements} small elements on, one by one",
         "cpu": f"it reads files and {computes}" if stage_graph.reads_files(stage) else f"it {computes}",
     }[cause]
+
+
+def _waits(stage: Stage, cost: StageCost | None, cores: int) -> str:
+    part = None if cost is None else segments.computing(cost, cores)
+    if part is not None and part >= _COMPUTES_LITTLE:
+        return f"computes for {units.share(part)} of its time and waits for the rest"
+    # Of Python it is not known for what.
+    files = "computes little and waits, as for files or a network"
+    return files if stage.runs_python else "neither computes nor reads files but waits"
 
 
 def _first_element(inspection: Inspection, begins: Beginning | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_bench.diagnosis import stage_graph, step_times
+from pipeline_bench.diagnosis import segments, step_times
 from pipeline_bench.model.diagnosis import CEILING, Diagnosis, Limit
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
@@ -47,7 +47,7 @@ def _copy_limit(session: Session) -> Iterator[Limit]:
 
 def _cores_limit(inspection: Inspection, cores: int) -> Limit:
     name = "all cores busy"
-    parts = stage_graph.segments_of(inspection, cores)
+    parts = segments.of(inspection, cores)
     if not parts.cpu_ns or parts.cores_ns <= 0:
         return Limit(name=name, text="the stages' CPU time was not measured")
     unmeasured = len(inspection.stages) - len(parts.cpu_ns)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from pipeline_bench.diagnosis import attempt_statistics, conclusion, fixes, stage_graph, step_times, variants
+from pipeline_bench.diagnosis import attempt_statistics, conclusion, fixes, segments, stage_graph, step_times, variants
 from pipeline_bench.diagnosis.attempt_statistics import CONFIRMED_TRIALS, AttemptStatistics
 from pipeline_bench.model.calls import WHOLE
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Fix
@@ -268,7 +268,7 @@ class NextTrial:
         """Return the single fixes that fit to these, sorted by what they gained, then by what they may gain."""
         inspection = self._diagnosis.inspection
         assert inspection is not None
-        costs = stage_graph.segments_of(inspection, self._session.environment.cores)
+        costs = segments.of(inspection, self._session.environment.cores)
         left_ns = (step_times.mean_ms(self._session, AS_WRITTEN) or 0.0) * NS_PER_MS / gain
         touched = {stage for part in parts for stage in part.attempt.fix.stages}
         ranked = []

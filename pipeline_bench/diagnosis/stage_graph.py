@@ -1,30 +1,29 @@
-"""A pipeline's stages: who comes before and after whom, and how their costs add up to the pipeline's period.
-
-A stage that hands its elements over through a buffer works in threads of its own: a prefetch, a map or an interleave
-with `num_parallel_calls`, and a stateless map that tf.data parallelises by default. Such a stage, what pulls from it,
-and what it pulls from run beside each other. Between two of them, stages run one after another, in one thread: a
-segment. The period is that of the longest segment, but never less than the CPU time of all stages over the cores.
-"""
+"""A pipeline's stages: who comes before and after whom, and what each of them does with its elements."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from pathlib import PurePath
 
 from pipeline_bench.model import element_flow
 from pipeline_bench.model.calls import WORKERS
-from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
-from pipeline_bench.text.units import NS_PER_MS
+from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.text import NAME, one_line
 
 READERS = frozenset(
     {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "CsvDataset", "SqlDataset", "load"}
 )
 """The methods and classes that read files."""
-_WAITS = 0.5
-"""Less CPU time than this part of the elapsed time: it mostly waits."""
 _ENDS_THE_FIXED_PART = frozenset({"shuffle", "repeat", "snapshot", "sample_from_datasets", "rejection_resample"})
 _PASS_NAMES_ON = frozenset({"repeat", "prefetch", "with_options"})
+
+
+def named(stage: Stage) -> str:
+    """Return the stage with its place as a sentence names it: ``map(decode), train.py:31``."""
+    name = one_line(stage.label, NAME)
+    if stage.place is None:
+        return name
+    return f"{name}, {one_line(PurePath(stage.place.file).name, NAME)}:{stage.place.line}"
 
 
 def consumers(inspection: Inspection, stage: Stage) -> list[Stage]:
@@ -212,105 +211,6 @@ def _known(inspection: Inspection, number: int) -> Stage | None:
     return next((stage for stage in inspection.stages if stage.id == number), None)
 
 
-ALL_BUSY = 0.9
-"""From this part of the longest segment on, the CPU time over the cores is what limits: nothing else can use them."""
-
-
-@dataclass(frozen=True)
-class Segments:
-    """The stages of a pipeline in groups that run beside each other, and what each costs for an element of the sink."""
-
-    groups: tuple[tuple[int, ...], ...]
-    """Stage ids; of each group from sink to source. Every stage is in exactly one."""
-    elapsed_ns: dict[int, float]
-    """Only of the stages that were measured."""
-    cpu_ns: dict[int, float]
-    cores: int
-
-    @cached_property
-    def longest(self) -> tuple[int, ...]:
-        """The group whose stages take the most time together; empty without any stage."""
-        return max(self.groups, key=self._sum_ns, default=())
-
-    @property
-    def longest_ns(self) -> float:
-        """How long the longest group takes for one element of the sink."""
-        return self._sum_ns(self.longest)
-
-    @property
-    def cores_ns(self) -> float:
-        """The CPU time of all stages for one element of the sink, over the cores."""
-        return sum(self.cpu_ns.values()) / self.cores
-
-    @property
-    def period_ns(self) -> float:
-        """How long the pipeline takes for one element of the sink; 0 where nothing was measured."""
-        return max(self.longest_ns, self.cores_ns)
-
-    @property
-    def cores_limit(self) -> bool:
-        """Whether all cores are busy: nothing gains but less work."""
-        return self.cores_ns > 0 and self.cores_ns >= ALL_BUSY * self.longest_ns
-
-    def cost_ns(self, stages: Collection[int]) -> float:
-        """Return the most that the stages can cost the pipeline: their time in a row, or their share of the cores."""
-        elapsed_ns = sum(self.elapsed_ns.get(stage, 0.0) for stage in stages)
-        return max(elapsed_ns, sum(self.cpu_ns.get(stage, 0.0) for stage in stages) / self.cores)
-
-    def explained(self, as_written_ms: float, ceiling_ms: float | None = None) -> float:
-        """Return how much of the time for an element the stages account for, with the model's own step; 1 at most.
-
-        Args:
-            as_written_ms: of the pipeline as written, or of a step with a model.
-            ceiling_ms: of a step of the model without any input: on a CPU it competes with the stages.
-        """
-        return min(1.0, (self.period_ns / NS_PER_MS + (ceiling_ms or 0.0)) / as_written_ms)
-
-    def _sum_ns(self, group: tuple[int, ...]) -> float:
-        return sum(self.elapsed_ns.get(stage, 0.0) for stage in group)
-
-
-def segments_of(inspection: Inspection, cores: int) -> Segments:
-    """Group the pipeline's stages.
-
-    Args:
-        inspection: with the stages' costs as far as they were measured.
-        cores: that the pipeline may use.
-    """
-    known = {stage.id: stage for stage in inspection.stages}
-    groups: list[list[int]] = []
-    seen: set[int] = set()
-    waiting: list[tuple[int, int | None]] = [(inspection.sink, None)]
-    while waiting:
-        number, group = waiting.pop()
-        stage = known.get(number)
-        if stage is None or number in seen:
-            continue
-        seen.add(number)
-        apart = hands_over(stage, inspection.default_parallelised)
-        if apart or group is None:
-            group = len(groups)
-            groups.append([])
-        groups[group].append(number)
-        waiting += [(before, None if apart else group) for before in reversed(stage.inputs)]
-    costs = [cost for cost in inspection.costs if cost.stage in known]
-    return Segments(
-        groups=tuple(map(tuple, groups)),
-        elapsed_ns={cost.stage: cost.elapsed_ns for cost in costs if cost.elapsed_ns is not None},
-        cpu_ns={cost.stage: cost.cpu_ns for cost in costs if cost.cpu_ns is not None},
-        cores=max(1, cores),
-    )
-
-
-def without(parts: Segments, stages: Collection[int]) -> Segments:
-    """Return the segments as if some stages cost nothing."""
-    return replace(
-        parts,
-        elapsed_ns={number: ns for number, ns in parts.elapsed_ns.items() if number not in stages},
-        cpu_ns={number: ns for number, ns in parts.cpu_ns.items() if number not in stages},
-    )
-
-
 def passes(inspection: Inspection) -> float | None:
     """Return how often a script's training passes over its data in all; None if that is not known."""
     training, batches = inspection.training, max(0, inspection.pass_elements or 0)
@@ -387,10 +287,3 @@ def fixed_part(inspection: Inspection, run: Sequence[Stage]) -> list[Stage]:
         fixed.pop()
     before = upstream(inspection, fixed[0]) if fixed else []
     return [] if any(each.is_random for each in before) else fixed
-
-
-def waits(cost: StageCost) -> bool:
-    """Return whether the stage mostly waits: for little of its time it computes, or would if it had a core."""
-    if cost.cpu_ns is None or cost.elapsed_ns is None:
-        return False
-    return cost.cpu_ns + (cost.queued_ns or 0.0) < _WAITS * cost.elapsed_ns

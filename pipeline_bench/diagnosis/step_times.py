@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.analysis.thresholds import DEARER_ALONE, FILLING, LEAST_CAUSE, NOT_THE_LIMIT
-from pipeline_bench.diagnosis import stage_graph
+from pipeline_bench.diagnosis import segments, stage_graph
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
 from pipeline_bench.model.pipeline import Inspection, Stage
@@ -197,7 +197,7 @@ def fed_by(inspection: Inspection, cores: int, times: StepTimes) -> Stage | None
     as the machine may have been. But where all in front of a buffer takes much longer for a batch than a step did, and
     what is behind it does not, steps that take no more of it than it holds cannot show what all later ones wait for.
     """
-    parts, step_ms = stage_graph.segments_of(inspection, cores), times.as_written_ms or 0.0
+    parts, step_ms = segments.of(inspection, cores), times.as_written_ms or 0.0
     period_ms = parts.period_ns / NS_PER_MS
     is_of_model = times.trains or times.ceiling_ms is not None
     waits = (times.wait_ms or 0.0) >= LEAST_CAUSE * step_ms  # which those that a buffer feeds do not
@@ -208,7 +208,7 @@ def fed_by(inspection: Inspection, cores: int, times: StepTimes) -> Stage | None
         # How long a shuffle takes to begin is known of a pass of known length (`beginning`).
         fills = stage.method == "prefetch" or (stage.method == "shuffle" and inspection.cardinality is None)
         size = _held(inspection, stage, inspection.ahead_elements if stage.method == "shuffle" else None)
-        behind = stage_graph.without(parts, [each.id for each in stage_graph.upstream(inspection, stage)])
+        behind = segments.without(parts, [each.id for each in stage_graph.upstream(inspection, stage)])
         goes_with_step = behind.period_ns <= DEARER_ALONE * step_ms * NS_PER_MS
         if fills and goes_with_step and taken <= (_AUTOTUNED_BATCHES if size is None else size):
             return stage

@@ -54,6 +54,8 @@ class _StageRate:
     rate: Rate | None = None
     element_bytes: float | None = None
     first_ns: float | None = None
+    calls: float = 1.0
+    """How many of its calls could run at the same time."""
     late: bool = True
     """Whether it is for want of time that it has no rate."""
 
@@ -198,7 +200,20 @@ class StageBenchmark:
             else:
                 gross = _by_windows(dataset, deadline, kept.each_ns, kept.element_bytes, share_s / 2)
         result.rate = self._net(stage, gross, result.inputs or 0.0)
+        result.calls = self._calls_at_once(stage, iterator)
         self._keep(stage, dataset.element_spec, kept.elements)
+
+    def _calls_at_once(self, stage: Stage, iterator: FlatIterator) -> float:
+        """Return how many calls of a stage could run at the same time: of Python one, for its lock."""
+        import tensorflow as tf
+
+        if any(each.runs_python for each in stage.with_inner()):
+            return 1.0
+        own = self._options.threading.private_threadpool_size
+        shared = own or tf.config.threading.get_inter_op_parallelism_threads()
+        unbounded = stage.arguments.get("use_unbounded_threadpool") is True
+        found = throughput.calls_at_once(iterator)
+        return found if unbounded or not shared else min(found, shared)
 
     def _keep(self, stage: Stage, spec: Any, taken: Sequence[list[Any]]) -> None:
         """Keep the elements of a stage if a later one is fed with them."""
@@ -276,6 +291,7 @@ def _cost(stage: Stage, result: _StageRate, usual: float | None, first_epoch: fl
         elements=usual,
         element_bytes=result.element_bytes,
         first_ns=result.first_ns,
+        calls=result.calls,
         reason=reason,
         late=result.rate is None and result.late,
         **costs,

@@ -28,8 +28,9 @@ History of `schema_version`; every version up to this one can be read:
     14  adds, each with a default: a result's `device_copy`; of a track `from_ns`; of a selftest's copy `call_ms`, and a
         part may be `shown`, and of its windows `figure_points`; of a device utilization `window_ms` and `coverage`; of
         `checked` the `gpu` and `windows_at`; of a host its `boot`, and of a merged session's `accelerator`, `cpu` and
-        `cores`; of what hosts come to `named` and `shared`; of a script's training `behind`, `epochs`, `in_loop`,
-        `later_fits`, `never_reads_again`, `step` and `steps`, of its data `pass_elements`, `ahead_elements` and
+        `cores`; of what hosts come to `named` and `shared`; of a stage's cost the `calls`; of a script's training
+        `behind`, `epochs`, `in_loop`, `later_fits`, `never_reads_again`, `step` and `steps`, of its data
+        `pass_elements`, `ahead_elements` and
         `source_bytes`, of a trial's cache `cached_elements`; which `training` of a script a target means, and which
         dataset `of_loop`; of a verdict `cause`, and of its doubt `likeliest`; of a bottleneck the `doubt`, and whether
         it `limits`; whether a stage's call is `shared`, and it is `left_early` or `serial`, its `element` as data, the

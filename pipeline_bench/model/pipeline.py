@@ -227,6 +227,8 @@ class StageCost(Data):
     cpu_ns: float | None = None
     queued_ns: float | None = None
     """For how long its threads could have run and had no core: other work had it, or the hypervisor."""
+    calls: float = 1.0
+    """How many of its calls could run at the same time, on threads of their own; one of Python, for its lock."""
     elements: float | None = None
     """How many elements it gives for one of the sink's."""
     element_bytes: float | None = None

@@ -228,6 +228,20 @@ def rate(take: Callable[[], object], seconds: float, window: int = 1) -> Rate:
     return Rate(elapsed_ns / count, cpu_s * 1e9 / count, None if queued_s is None else queued_s * 1e9 / count)
 
 
+def calls_at_once(iterator: EagerIterator) -> float:
+    """Return how many calls a dataset may have under way at the same time, as TensorFlow has it now; 1: not known.
+
+    Of several parallel stages it is that of the one with the most.
+    """
+    import tensorflow as tf
+
+    with contextlib.suppress(tf.errors.OpError, ValueError, AttributeError):
+        nodes = tf.data.experimental.get_model_proto(iterator.iterator).nodes.values()
+        found = [float(each.state_value) for node in nodes for each in node.parameters if each.name == "parallelism"]
+        return max([1.0, *found])
+    return 1.0
+
+
 def window_size(each_ns: float, element_bytes: float) -> int:
     """Return how many elements a window should hold that take so long and are so large each; one at least."""
     most = min(_WINDOW_MOST, round(_KEPT_BYTES / max(1.0, element_bytes)))

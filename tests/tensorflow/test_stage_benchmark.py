@@ -82,6 +82,14 @@ def doubled(dataset: Any) -> Any:
     return dataset.map(lambda value: value * 2)
 
 
+def rooted(value: Any) -> Any:
+    return tf.sqrt(tf.cast(tf.range(value, value + 10_000), tf.float32))
+
+
+def each(value: Any) -> Any:
+    return tf.data.Dataset.from_tensors(value).repeat(3)
+
+
 def none(value: Any) -> Any:
     return value < 0
 
@@ -93,6 +101,31 @@ def raising(value: Any) -> Any:
 
 def costliest(costs: Sequence[StageCost]) -> int:
     return max(costs, key=lambda cost: cost.elapsed_ns or 0.0).stage
+
+
+@pytest.mark.usefixtures("briefly")
+@pytest.mark.parametrize(
+    ("call", "python", "threads", "calls"),
+    [
+        (lambda data: data.map(rooted, num_parallel_calls=8), False, None, 8),
+        (lambda data: data.map(rooted, num_parallel_calls=8), False, 3, 3),
+        (lambda data: data.map(in_python, num_parallel_calls=8), True, None, 1),
+        (lambda data: data.map(rooted), False, None, 1),
+        (lambda data: data.interleave(each, cycle_length=5, num_parallel_calls=5), False, None, 5),
+    ],
+)
+def test_how_many_calls_a_stage_has_at_the_same_time_is_known(
+    call: Call, python: bool, threads: int | None, calls: int
+) -> None:
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    if threads is not None:
+        options.threading.private_threadpool_size = threads
+    chain = Chain().source("range", numbers).add("map", call)
+    chain.stages[1] = chain.stages[1].model_copy(
+        update={"function": UserFunction(name="f", file="train.py", line=1, python=python)}
+    )
+    assert chain.measured(options=options)[1].calls == calls
 
 
 @pytest.mark.usefixtures("briefly")

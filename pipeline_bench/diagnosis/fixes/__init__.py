@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from pipeline_bench.analysis.thresholds import EXPLAINED, WORTH_A_TRY
-from pipeline_bench.diagnosis import stage_graph
-from pipeline_bench.diagnosis.stage_graph import Segments
+from pipeline_bench.diagnosis import segments, stage_graph
+from pipeline_bench.diagnosis.segments import Segments
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
 from pipeline_bench.model.edits import Edit, InsertAfter, KeepSamples, MoveBefore
@@ -137,7 +137,7 @@ def fix(
 
 def attempts(inspection: Inspection, context: Context) -> tuple[Attempt, ...]:
     """Return every candidate under a name of its own, the most promising first; those not tried say why."""
-    parts = stage_graph.segments_of(inspection, context.cores)
+    parts = segments.of(inspection, context.cores)
     ranked: list[tuple[float, Attempt]] = []
     for kind in (each for each in kinds() if inspection.api in each.apis):
         for found in _together(kind.candidates(inspection, context), inspection):
@@ -214,7 +214,7 @@ def _hopeless(kind: FixKind, fix: Fix, inspection: Inspection, context: Context,
             short(inspection.stage(number)) for number in fix.stages
         ]
         took = f"{', '.join(named[:3])} {'takes' if len(named) == 1 else 'take'}"
-        first = could_save(fix.stages, stage_graph.segments_of(inspection.of_first_epoch(), context.cores), None)
+        first = could_save(fix.stages, segments.of(inspection.of_first_epoch(), context.cores), None)
         begins = any(cost.first_epoch_ns for cost in map(inspection.cost, fix.stages) if cost)
         if begins and first and first >= WORTH_A_TRY:
             return (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from pipeline_bench.diagnosis import stage_graph
+from pipeline_bench.diagnosis import segments, stage_graph
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
-from pipeline_bench.diagnosis.stage_graph import Segments
+from pipeline_bench.diagnosis.segments import Segments
 from pipeline_bench.model.calls import AUTOTUNE, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import InsertAfter, PrefetchToDevice, Remove, SetArgument
@@ -32,7 +32,7 @@ def prefetch(inspection: Inspection, context: Context) -> Iterator[Fix]:
             InsertAfter(stage=inspection.sink, method="prefetch", arguments=ahead),
             caveat=default if inspection.default_parallelised else "",
         )
-    middle = _middle(inspection, stage_graph.segments_of(inspection, context.cores))
+    middle = _middle(inspection, segments.of(inspection, context.cores))
     if middle is not None:
         number, smaller = middle
         stage = inspection.stage(number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_bench.diagnosis import stage_graph
+from pipeline_bench.diagnosis import segments, stage_graph
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.calls import AUTOTUNE, Value
 from pipeline_bench.model.diagnosis import Fix
@@ -130,7 +130,7 @@ def threadpool(inspection: Inspection, context: Context) -> Iterator[Fix]:
     waiting = [
         stage.id
         for cost in inspection.costs
-        if stage_graph.waits(cost)
+        if segments.waits(cost, context.cores)
         for stage in [inspection.stage(cost.stage)]
         if stage.method != "prefetch" and stage_graph.hands_over(stage, inspection.default_parallelised)
     ]
@@ -205,7 +205,7 @@ def _degrees(stage: Stage, inspection: Inspection, cores: int) -> Iterator[int]:
     if given is None or 0 < present < cores:
         yield AUTOTUNE
     cost = inspection.cost(stage.id)
-    if cost is not None and stage_graph.waits(cost):
+    if cost is not None and segments.waits(cost, cores):
         degrees = {each * cores for each in _WAITING_A_CORE} | {_MORE_CALLS * present}
         yield from sorted((each for each in degrees if present < each <= _MOST_CALLS), reverse=True)
 

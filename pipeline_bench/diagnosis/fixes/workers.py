@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_bench.diagnosis import stage_graph
+from pipeline_bench.diagnosis import segments, stage_graph
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.diagnosis.fixes.cache_size import fits, price, price_of_results, size_bytes_of
 from pipeline_bench.model.calls import WORKERS, Value
@@ -44,7 +44,7 @@ def worker_threads(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Make several batches at the same time, in threads: worth it where they wait, or leave Python's lock alone."""
     for stage, run, workers, processes in pools(inspection):
         cost = inspection.cost(run.id)
-        waits = cost is not None and stage_graph.waits(cost)
+        waits = cost is not None and segments.waits(cost, context.cores)
         for count in _counts(*([context.cores * _WAITING_A_CORE] if waits else []), context.cores):
             if count > workers or processes:
                 yield fix(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.diagnosis import stage_graph
+from pipeline_bench.diagnosis import segments
 from pipeline_bench.model.calls import WORKERS
 from pipeline_bench.model.diagnosis import Bottleneck
 from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining, Stage
@@ -118,8 +118,8 @@ def two_maps(calls: int | None, first_ms: float, second_ms: float, first_cpu_ms:
 
 
 def test_stages_of_one_thread_add_up_and_those_behind_a_buffer_do_not() -> None:
-    assert stage_graph.segments_of(two_maps(None, 6.0, 5.0), 16).period_ns == pytest.approx(12e6)
-    beside = stage_graph.segments_of(two_maps(4, 6.0, 5.0), 16)
+    assert segments.of(two_maps(None, 6.0, 5.0), 16).period_ns == pytest.approx(12e6)
+    beside = segments.of(two_maps(4, 6.0, 5.0), 16)
     assert beside.period_ns == pytest.approx(6e6)
     assert set(beside.groups) == {(3, 2), (1,), (0,)}
 
@@ -152,17 +152,15 @@ def test_a_prefetch_in_the_middle_cuts_a_segment_and_one_without_a_buffer_does_n
         )
         return inspection(stages, (cost(0, 4.0), cost(1, 0.0), cost(2, 5.0)))
 
-    assert stage_graph.segments_of(with_buffer(-1), 8).period_ns == pytest.approx(5e6)
-    assert stage_graph.segments_of(with_buffer(0), 8).period_ns == pytest.approx(9e6)
+    assert segments.of(with_buffer(-1), 8).period_ns == pytest.approx(5e6)
+    assert segments.of(with_buffer(0), 8).period_ns == pytest.approx(9e6)
 
 
 def test_a_stateless_map_counts_as_parallel_only_while_tf_data_makes_it_so() -> None:
     stages = (stage(0, "range"), stage(1, "map", 0, of=function("f")), stage(2, "batch", 1))
     costs = (cost(0, 1.0), cost(1, 2.0), cost(2, 3.0))
-    assert stage_graph.segments_of(inspection(stages, costs), 16).period_ns == pytest.approx(3e6)
-    assert stage_graph.segments_of(
-        inspection(stages, costs, default_parallelised=False), 16
-    ).period_ns == pytest.approx(6e6)
+    assert segments.of(inspection(stages, costs), 16).period_ns == pytest.approx(3e6)
+    assert segments.of(inspection(stages, costs, default_parallelised=False), 16).period_ns == pytest.approx(6e6)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +181,32 @@ def test_a_stage_that_queued_for_a_core_does_not_wait_but_computes() -> None:
     queued = alone.model_copy(update={"queued_ns": 80e6})
     assert find(inspection(stages, (cost(0, 0.0), alone)), 2, 187.0).cause == "waiting"
     assert find(inspection(stages, (cost(0, 0.0), queued)), 2, 187.0).cause == "python"
+
+
+@pytest.mark.parametrize(
+    ("cpu_ms", "calls", "cores", "elements", "cause"),
+    [
+        (160.0, 16, 16, 64.0, "waiting"),  # each of 16 calls computes for a tenth of its time: more calls gain
+        (1231.0, 16, 16, 64.0, "cpu"),  # of pictures that 16 cores decode (reports/h100-diagnose)
+        (73.0, 8, 2, 64.0, "waiting"),  # 8 calls leave 2 cores idle for most of their time
+        (190.0, 8, 2, 64.0, "cpu"),
+        (160.0, 16, 16, 64_000.0, "handing-over"),  # of so small elements, calls lie idle for want of them
+        (160.0, 1, 16, 64.0, "cpu"),
+    ],
+)
+def test_calls_at_the_same_time_wait_if_they_leave_most_of_the_time_of_their_cores(
+    cpu_ms: float, calls: float, cores: int, elements: float, cause: str
+) -> None:
+    stages = (stage(0, "range"), stage(1, "map", 0, of=function("f"), num_parallel_calls=-1))
+    alone = cost(1, 100.0, cpu_ms, elements=elements).model_copy(update={"calls": calls})
+    assert find(inspection(stages, (cost(0, 0.0), alone)), cores, 100.0).cause == cause
+
+
+def test_how_much_a_stage_that_waits_computes_is_said() -> None:
+    stages = (stage(0, "range"), stage(1, "map", 0, of=function("f"), num_parallel_calls=-1))
+    alone = cost(1, 100.0, 640.0, elements=64.0).model_copy(update={"calls": 16.0})
+    said = find(inspection(stages, (cost(0, 0.0), alone)), 16, 100.0).text
+    assert "it computes for 40 % of its time and waits for the rest, on several threads" in said
 
 
 def test_that_a_stage_waits_is_in_doubt_where_the_system_does_not_count_how_long_it_had_no_core() -> None:
@@ -502,7 +526,7 @@ def test_a_zip_of_two_inputs_is_one_segment() -> None:
         stage(2, "zip", 0, 1),
     )
     looked = inspection(stages, (cost(0, 4.0), cost(1, 3.0), cost(2, 0.1)))
-    assert stage_graph.segments_of(looked, 8).period_ns == pytest.approx(7.1e6)
+    assert segments.of(looked, 8).period_ns == pytest.approx(7.1e6)
 
 
 def test_a_prefetch_is_not_named_while_a_map_was_not_measured_for_want_of_time() -> None:

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.diagnosis import conclusion, variants
+from pipeline_bench.diagnosis import conclusion, segments, variants
 from pipeline_bench.diagnosis.search import Search
-from pipeline_bench.diagnosis.stage_graph import segments_of
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, SetArgument, SetOptions
 from pipeline_bench.model.fingerprint import Fingerprint
@@ -429,7 +428,7 @@ def test_a_pipeline_that_fails_as_written_ends_the_diagnosis(why: str, told: str
     found = diagnose(machine({}, fails=lambda trial: why if trial.variant.name == AS_WRITTEN else None))
     assert said(found).failure == why
     assert len(found.trials) == 2
-    stages_ms = segments_of(machine({}).looked_at, found.environment.cores).period_ns / 1e6
+    stages_ms = segments.of(machine({}).looked_at, found.environment.cores).period_ns / 1e6
     assert said(found).text == f"{told} All stages together take {units.milliseconds(stages_ms)} for a batch."
 
 

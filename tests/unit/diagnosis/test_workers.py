@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.diagnosis import fixes, next_trial, stage_graph
+from pipeline_bench.diagnosis import fixes, next_trial, segments
 from pipeline_bench.diagnosis.fixes import Context
 from pipeline_bench.diagnosis.patching import patch
 from pipeline_bench.model.calls import WORKERS
@@ -76,8 +76,8 @@ def test_the_workers_are_said_to_run_it_as_many_do(workers: int, processes: bool
 
 
 def test_only_a_pool_runs_beside_the_copy() -> None:
-    assert len(stage_graph.segments_of(looked_at(), 4).groups) == 1
-    assert stage_graph.segments_of(looked_at(4), 4).groups == ((3, 2), (1,), (0,))
+    assert len(segments.of(looked_at(), 4).groups) == 1
+    assert segments.of(looked_at(4), 4).groups == ((3, 2), (1,), (0,))
 
 
 WITHOUT_IMPORT = "class Batches:\n    def __getitem__(self, index):\n        return 1\n"

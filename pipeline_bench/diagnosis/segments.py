@@ -1,0 +1,142 @@
+"""How the costs of a pipeline's stages add up to its period, and what each stage spends its time on.
+
+A stage that hands its elements over through a buffer works in threads of its own: a prefetch, a map or an interleave
+with `num_parallel_calls`, and a stateless map that tf.data parallelises by default. Such a stage, what pulls from it,
+and what it pulls from run beside each other. Between two of them, stages run one after another, in one thread: a
+segment. The period is that of the longest segment, but never less than the CPU time of all stages over the cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from pipeline_bench.diagnosis import stage_graph
+from pipeline_bench.model.pipeline import Inspection, StageCost
+from pipeline_bench.text.units import NS_PER_MS
+
+TINY_NS = 20_000.0
+"""So little an element is about what handing it from stage to stage costs: 1 to 10 µs (docs/method.md)."""
+_WAITS = 0.5
+"""A stage that computes for less than this part of its time mostly waits."""
+ALL_BUSY = 0.9
+"""From this part of the longest segment on, the CPU time over the cores is what limits: nothing else can use them."""
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The stages of a pipeline in groups that run beside each other, and what each costs for an element of the sink."""
+
+    groups: tuple[tuple[int, ...], ...]
+    """Stage ids; of each group from sink to source. Every stage is in exactly one."""
+    elapsed_ns: dict[int, float]
+    """Only of the stages that were measured."""
+    cpu_ns: dict[int, float]
+    cores: int
+
+    @cached_property
+    def longest(self) -> tuple[int, ...]:
+        """The group whose stages take the most time together; empty without any stage."""
+        return max(self.groups, key=self._sum_ns, default=())
+
+    @property
+    def longest_ns(self) -> float:
+        """How long the longest group takes for one element of the sink."""
+        return self._sum_ns(self.longest)
+
+    @property
+    def cores_ns(self) -> float:
+        """The CPU time of all stages for one element of the sink, over the cores."""
+        return sum(self.cpu_ns.values()) / self.cores
+
+    @property
+    def period_ns(self) -> float:
+        """How long the pipeline takes for one element of the sink; 0 where nothing was measured."""
+        return max(self.longest_ns, self.cores_ns)
+
+    @property
+    def cores_limit(self) -> bool:
+        """Whether all cores are busy: nothing gains but less work."""
+        return self.cores_ns > 0 and self.cores_ns >= ALL_BUSY * self.longest_ns
+
+    def cost_ns(self, stages: Collection[int]) -> float:
+        """Return the most that the stages can cost the pipeline: their time in a row, or their share of the cores."""
+        elapsed_ns = sum(self.elapsed_ns.get(stage, 0.0) for stage in stages)
+        return max(elapsed_ns, sum(self.cpu_ns.get(stage, 0.0) for stage in stages) / self.cores)
+
+    def explained(self, as_written_ms: float, ceiling_ms: float | None = None) -> float:
+        """Return how much of the time for an element the stages account for, with the model's own step; 1 at most.
+
+        Args:
+            as_written_ms: of the pipeline as written, or of a step with a model.
+            ceiling_ms: of a step of the model without any input: on a CPU it competes with the stages.
+        """
+        return min(1.0, (self.period_ns / NS_PER_MS + (ceiling_ms or 0.0)) / as_written_ms)
+
+    def _sum_ns(self, group: tuple[int, ...]) -> float:
+        return sum(self.elapsed_ns.get(stage, 0.0) for stage in group)
+
+
+def of(inspection: Inspection, cores: int) -> Segments:
+    """Group the pipeline's stages.
+
+    Args:
+        inspection: with the stages' costs as far as they were measured.
+        cores: that the pipeline may use.
+    """
+    known = {stage.id: stage for stage in inspection.stages}
+    groups: list[list[int]] = []
+    seen: set[int] = set()
+    waiting: list[tuple[int, int | None]] = [(inspection.sink, None)]
+    while waiting:
+        number, group = waiting.pop()
+        stage = known.get(number)
+        if stage is None or number in seen:
+            continue
+        seen.add(number)
+        apart = stage_graph.hands_over(stage, inspection.default_parallelised)
+        if apart or group is None:
+            group = len(groups)
+            groups.append([])
+        groups[group].append(number)
+        waiting += [(before, None if apart else group) for before in reversed(stage.inputs)]
+    costs = [cost for cost in inspection.costs if cost.stage in known]
+    return Segments(
+        groups=tuple(map(tuple, groups)),
+        elapsed_ns={cost.stage: cost.elapsed_ns for cost in costs if cost.elapsed_ns is not None},
+        cpu_ns={cost.stage: cost.cpu_ns for cost in costs if cost.cpu_ns is not None},
+        cores=max(1, cores),
+    )
+
+
+def without(parts: Segments, stages: Collection[int]) -> Segments:
+    """Return the segments as if some stages cost nothing."""
+    return replace(
+        parts,
+        elapsed_ns={number: ns for number, ns in parts.elapsed_ns.items() if number not in stages},
+        cpu_ns={number: ns for number, ns in parts.cpu_ns.items() if number not in stages},
+    )
+
+
+def computing(cost: StageCost, cores: int) -> float | None:
+    """Return the part of a stage's time in which it computes, or would with a core, 0 to 1; None if not known.
+
+    Of several calls at the same time it is the part of the time of the cores that they could use. Where an element
+    takes as little as handing it on, they lie idle for want of elements: there it is the part of one core's time.
+    """
+    if cost.cpu_ns is None or not cost.elapsed_ns:
+        return None
+    used = 1.0 if is_tiny(cost) else max(1.0, min(cost.calls, cores))
+    return min(1.0, (cost.cpu_ns + (cost.queued_ns or 0.0)) / (used * cost.elapsed_ns))
+
+
+def waits(cost: StageCost, cores: int) -> bool:
+    """Return whether a stage mostly waits: for little of its time it computes, or would if it had a core."""
+    part = computing(cost, cores)
+    return part is not None and part < _WAITS
+
+
+def is_tiny(cost: StageCost) -> bool:
+    """Return whether each of a stage's own elements takes about as little as handing one on."""
+    return cost.elapsed_ns is not None and cost.elapsed_ns < TINY_NS * (cost.elements or 0.0)
