@@ -122,13 +122,15 @@ def without(parts: Segments, stages: Collection[int]) -> Segments:
 def computing(cost: StageCost, cores: int) -> float | None:
     """Return the part of a stage's time in which it computes, or would with a core, 0 to 1; None if not known.
 
-    Of several calls at the same time it is the part of the time of the cores that they could use. Where an element
-    takes as little as handing it on, they lie idle for want of elements: there it is the part of one core's time.
+    Of several calls at the same time it is the part of their time, or of that of the cores that they could use, of
+    which a CPU quota gives no more, whichever is larger. Where an element takes as little as handing it on, calls lie
+    idle for want of elements: there it is the part of the time of one.
     """
     if cost.cpu_ns is None or not cost.elapsed_ns:
         return None
-    used = 1.0 if is_tiny(cost) else max(1.0, min(cost.calls, cores))
-    return min(1.0, (cost.cpu_ns + (cost.queued_ns or 0.0)) / (used * cost.elapsed_ns))
+    calls = 1.0 if is_tiny(cost) else max(1.0, cost.calls)
+    of_calls = (cost.cpu_ns + (cost.queued_ns or 0.0)) / (calls * cost.elapsed_ns)
+    return min(1.0, max(of_calls, cost.cpu_ns / (min(calls, cores) * cost.elapsed_ns)))
 
 
 def waits(cost: StageCost, cores: int) -> bool:

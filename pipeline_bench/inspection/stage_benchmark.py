@@ -20,9 +20,10 @@ from typing import Any
 from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.inspection import counting
-from pipeline_bench.model.calls import KEEPING
+from pipeline_bench.model.calls import KEEPING, POOLED
 from pipeline_bench.model.element_flow import inputs_per_output, per_sink_element, shares
 from pipeline_bench.model.pipeline import Stage, StageCost
+from pipeline_bench.system.processes import allowed_cpus
 from pipeline_bench.text import line_of, units
 from pipeline_bench.tfdata import throughput
 from pipeline_bench.tfdata.public_api import ASSERT_CARDINALITY
@@ -209,11 +210,11 @@ class StageBenchmark:
 
         if any(each.runs_python for each in stage.with_inner()):
             return 1.0
-        own = self._options.threading.private_threadpool_size
-        shared = own or tf.config.threading.get_inter_op_parallelism_threads()
-        unbounded = stage.arguments.get("use_unbounded_threadpool") is True
         found = throughput.calls_at_once(iterator)
-        return found if unbounded or not shared else min(found, shared)
+        if stage.method not in POOLED or stage.arguments.get("use_unbounded_threadpool") is True:
+            return found
+        own, shared = self._options.threading.private_threadpool_size, tf.config.threading
+        return min(found, own or shared.get_inter_op_parallelism_threads() or allowed_cpus())
 
     def _keep(self, stage: Stage, spec: Any, taken: Sequence[list[Any]]) -> None:
         """Keep the elements of a stage if a later one is fed with them."""

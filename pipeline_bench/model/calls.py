@@ -22,6 +22,8 @@ Value = int | float | bool | Text | None
 
 WORKERS = "workers"
 """The method of the stage in which Keras' workers make the batches of a `PyDataset`."""
+POOLED = frozenset({"batch", "filter", "map"})
+"""Methods whose calls share a pool, by default of a thread for each CPU; those of an interleave have their own."""
 RANDOM = frozenset({"shuffle", "sample_from_datasets", "rejection_resample", "random", "apply(shuffle_and_repeat)"})
 """Methods and labels of stages whose order or elements are random."""
 KEEPING = frozenset({"cache", "snapshot"})

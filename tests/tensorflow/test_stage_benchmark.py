@@ -14,6 +14,7 @@ import tensorflow as tf  # noqa: TID253
 from pipeline_bench.inspection import counting, stage_benchmark
 from pipeline_bench.inspection.stage_benchmark import StageBenchmark
 from pipeline_bench.model.pipeline import Stage, StageCost, UserFunction
+from pipeline_bench.system.processes import allowed_cpus
 from pipeline_bench.tfdata import throughput
 
 Call = Callable[..., Any]
@@ -107,21 +108,21 @@ def costliest(costs: Sequence[StageCost]) -> int:
 @pytest.mark.parametrize(
     ("call", "python", "threads", "calls"),
     [
-        (lambda data: data.map(rooted, num_parallel_calls=8), False, None, 8),
+        (lambda data: data.map(rooted, num_parallel_calls=8), False, 0, min(8, allowed_cpus())),
         (lambda data: data.map(rooted, num_parallel_calls=8), False, 3, 3),
-        (lambda data: data.map(in_python, num_parallel_calls=8), True, None, 1),
-        (lambda data: data.map(rooted), False, None, 1),
-        (lambda data: data.interleave(each, cycle_length=5, num_parallel_calls=5), False, None, 5),
+        (lambda data: data.map(in_python, num_parallel_calls=8), True, 0, 1),
+        (lambda data: data.map(rooted), False, 0, 1),
+        (lambda data: data.interleave(each, cycle_length=50, num_parallel_calls=50), False, 3, 50),
     ],
 )
 def test_how_many_calls_a_stage_has_at_the_same_time_is_known(
-    call: Call, python: bool, threads: int | None, calls: int
+    call: Call, python: bool, threads: int, calls: int
 ) -> None:
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
-    if threads is not None:
+    if threads:
         options.threading.private_threadpool_size = threads
-    chain = Chain().source("range", numbers).add("map", call)
+    chain = Chain().source("range", numbers).add("interleave" if calls == 50 else "map", call)
     chain.stages[1] = chain.stages[1].model_copy(
         update={"function": UserFunction(name="f", file="train.py", line=1, python=python)}
     )

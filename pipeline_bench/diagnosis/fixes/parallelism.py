@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pipeline_bench.diagnosis import segments, stage_graph
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
-from pipeline_bench.model.calls import AUTOTUNE, Value
+from pipeline_bench.model.calls import AUTOTUNE, POOLED, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import Edit, Interleave, SetArgument, SetOptions
 from pipeline_bench.model.pipeline import Inspection, Stage
@@ -96,11 +96,15 @@ def parallel_interleave(inspection: Inspection, context: Context) -> Iterator[Fi
             files_known = stage.arguments.get("filenames")
             several = files_known is None or (isinstance(files_known, int) and files_known > 1)
             present = stage.arguments.get("num_parallel_reads")
-            if several and (present is None or (isinstance(present, int) and 0 < present < context.cores)):
+            counts = [files] if present is None or (isinstance(present, int) and 0 < present < context.cores) else []
+            reads = present if isinstance(present, int) and present > 0 else 1 if present is None else context.cores
+            for count in _with_more(counts, _more_calls(inspection, stage, reads, context.cores)) if several else ():
                 yield fix(
-                    f"parallel reads in {stage.label}",
-                    f"Have {short(stage)} read {files} files at the same time",
-                    SetArgument(stage=stage.id, argument="num_parallel_reads", value=files),
+                    f"parallel reads in {stage.label}"
+                    if count == files
+                    else f"{count} parallel reads in {stage.label}",
+                    f"Have {short(stage)} read {count} files at the same time",
+                    SetArgument(stage=stage.id, argument="num_parallel_reads", value=count),
                     reorders=True,
                     caveat=_OTHER_ORDER,
                 )
@@ -132,7 +136,7 @@ def threadpool(inspection: Inspection, context: Context) -> Iterator[Fix]:
         for cost in inspection.costs
         if segments.waits(cost, context.cores)
         for stage in [inspection.stage(cost.stage)]
-        if stage.method != "prefetch" and stage_graph.hands_over(stage, inspection.default_parallelised)
+        if stage.method in POOLED and stage_graph.hands_over(stage, inspection.default_parallelised)
     ]
     pools = []
     if 0 < _pool(inspection) < context.cores:
@@ -204,10 +208,28 @@ def _degrees(stage: Stage, inspection: Inspection, cores: int) -> Iterator[int]:
     present = given if isinstance(given, int) else 1
     if given is None or 0 < present < cores:
         yield AUTOTUNE
+    yield from _more_calls(inspection, stage, present, cores)
+
+
+def _more_calls(inspection: Inspection, stage: Stage, present: int, cores: int) -> list[int]:
+    """Return how many calls, or inputs, at the same time are worth a try of a stage that waits; the most first.
+
+    Args:
+        inspection: with the stages' costs.
+        stage: of it.
+        present: how many it has as written.
+        cores: that the pipeline may use.
+    """
     cost = inspection.cost(stage.id)
-    if cost is not None and segments.waits(cost, cores):
-        degrees = {each * cores for each in _WAITING_A_CORE} | {_MORE_CALLS * present}
-        yield from sorted((each for each in degrees if present < each <= _MOST_CALLS), reverse=True)
+    if cost is None or not segments.waits(cost, cores):
+        return []
+    degrees = {each * cores for each in _WAITING_A_CORE} | {_MORE_CALLS * present}
+    return sorted((each for each in degrees if present < each <= _MOST_CALLS), reverse=True)
+
+
+def _with_more(counts: Sequence[int], more: Iterable[int]) -> list[int]:
+    """Return the counts, and what is more than each of them."""
+    return [*counts, *(each for each in more if each > max(counts, default=0))]
 
 
 def _room_to_wait(stage: Stage, inspection: Inspection, calls: int) -> Edit:
@@ -253,11 +275,14 @@ def _of_interleave(inspection: Inspection, stage: Stage, files: int, context: Co
             reorders=stage_graph.any_order(inspection, stage),
             threads=given in (None, 1) and _needs_threads(stage),
         )
-    if cycle is None or (isinstance(cycle, int) and 0 < cycle < files):
+    in_turn_now = cycle if isinstance(cycle, int) and cycle > 0 else context.allowed_cpus or cores
+    counts = [files] if cycle is None or (isinstance(cycle, int) and 0 < cycle < files) else []
+    waiting = [] if given is None else _more_calls(inspection, stage, in_turn_now, cores)
+    for count in _with_more(counts, waiting):
         yield fix(
-            f"{files} inputs in {stage.label}",
-            f"Have {short(stage)} read {files} inputs in parallel",
-            SetArgument(stage=stage.id, argument="cycle_length", value=files),
+            f"{count} inputs in {stage.label}",
+            f"Have {short(stage)} read {count} inputs in parallel",
+            SetArgument(stage=stage.id, argument="cycle_length", value=count),
             parallel,
             reorders=True,
             threads=_needs_threads(stage),

@@ -184,21 +184,24 @@ def test_a_stage_that_queued_for_a_core_does_not_wait_but_computes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpu_ms", "calls", "cores", "elements", "cause"),
+    ("cpu_ms", "queued_ms", "calls", "cores", "elements", "cause"),
     [
-        (160.0, 16, 16, 64.0, "waiting"),  # each of 16 calls computes for a tenth of its time: more calls gain
-        (1231.0, 16, 16, 64.0, "cpu"),  # of pictures that 16 cores decode (reports/h100-diagnose)
-        (73.0, 8, 2, 64.0, "waiting"),  # 8 calls leave 2 cores idle for most of their time
-        (190.0, 8, 2, 64.0, "cpu"),
-        (160.0, 16, 16, 64_000.0, "handing-over"),  # of so small elements, calls lie idle for want of them
-        (160.0, 1, 16, 64.0, "cpu"),
+        (160.0, 0.0, 16, 16, 64.0, "waiting"),  # each of 16 calls computes for a tenth of its time: more calls gain
+        (1231.0, 89.0, 16, 16, 64.0, "cpu"),  # of pictures that 16 cores decode (reports/h100-diagnose)
+        (73.0, 0.0, 8, 2, 64.0, "waiting"),  # 8 calls leave 2 cores idle for most of their time
+        (50.0, 60.0, 8, 2, 64.0, "waiting"),  # likewise beside other work, which their queueing for cores tells
+        (50.0, 750.0, 8, 2, 64.0, "cpu"),  # beside other work each of them always wants a core
+        (190.0, 0.0, 8, 2, 64.0, "cpu"),  # a quota lets them use no more, and counts no queueing
+        (160.0, 0.0, 16, 16, 64_000.0, "handing-over"),  # of so small elements, calls lie idle for want of them
+        (160.0, 0.0, 1, 16, 64.0, "cpu"),
     ],
 )
 def test_calls_at_the_same_time_wait_if_they_leave_most_of_the_time_of_their_cores(
-    cpu_ms: float, calls: float, cores: int, elements: float, cause: str
+    cpu_ms: float, queued_ms: float, calls: float, cores: int, elements: float, cause: str
 ) -> None:
     stages = (stage(0, "range"), stage(1, "map", 0, of=function("f"), num_parallel_calls=-1))
-    alone = cost(1, 100.0, cpu_ms, elements=elements).model_copy(update={"calls": calls})
+    changes = {"calls": calls, "queued_ns": queued_ms * 1e6}
+    alone = cost(1, 100.0, cpu_ms, elements=elements).model_copy(update=changes)
     assert find(inspection(stages, (cost(0, 0.0), alone)), cores, 100.0).cause == cause
 
 

@@ -359,6 +359,31 @@ def test_fewer_parallel_reads_than_cores_are_raised(reads: int | None, is_tried:
     assert bool(of_kind(tried(looked, cores=4), "parallel_interleave")) is is_tried
 
 
+@pytest.mark.parametrize(
+    ("method", "given", "waits", "counts"),
+    [
+        ("interleave", {"cycle_length": 16, "num_parallel_calls": AUTOTUNE}, True, [128, 64, 32]),
+        ("interleave", {"num_parallel_calls": AUTOTUNE}, True, [16, 128, 64, 32]),  # it has one in turn for each core
+        ("interleave", {"cycle_length": 64, "num_parallel_calls": 64}, True, [256, 128]),
+        ("interleave", {"cycle_length": 16, "num_parallel_calls": AUTOTUNE}, False, []),
+        ("interleave", {"cycle_length": 4}, True, [16]),  # one at a time so far
+        ("TFRecordDataset", {"num_parallel_reads": 16}, True, [128, 64, 32]),
+        ("TFRecordDataset", {"num_parallel_reads": 16}, False, []),
+        ("TFRecordDataset", {"num_parallel_reads": AUTOTUNE}, True, [128, 64, 32]),
+    ],
+)
+def test_what_waits_for_files_reads_more_of_them_than_there_are_cores(
+    method: str, given: dict[str, int], waits: bool, counts: list[int]
+) -> None:
+    read = stage(1, method, 0, of=function("open") if method == "interleave" else None)
+    stages = (source(), read.model_copy(update={"arguments": given}), stage(2, "batch", 1))
+    alone = cost(1, 100.0, 160.0 if waits else 1400.0, elements=32.0).model_copy(update={"calls": 16.0})
+    found = tried(inspection(stages, (cost(0, 0.1), alone, cost(2, 1.0))), cores=16)
+    names = {"cycle_length", "num_parallel_reads"}
+    edits = [edit for fix in of_kind(found, "parallel_interleave") if fix.reorders for edit in fix.edits]
+    assert [edit.value for edit in edits if isinstance(edit, SetArgument) and edit.argument in names] == counts
+
+
 def augmented() -> tuple[Stage, ...]:
     return (
         stage(0, "list_files", shuffle=False),
