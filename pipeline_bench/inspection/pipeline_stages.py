@@ -77,6 +77,7 @@ def inspect(
         recipe.dataset(recipe.sink).options(),
         max(end_s - lines_s - time.monotonic(), limit_s * _STAGES_SHARE),
         begins,
+        (inspection.first_ns or 0.0) / 1e9,
     )
     for costs in benchmark.run():
         inspection = inspection.model_copy(update={"costs": costs})

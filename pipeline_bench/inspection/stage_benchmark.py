@@ -35,6 +35,11 @@ _LEAST_STAGE_S = 0.06
 _CACHED_WEIGHT = 0.25
 _FIRST_ELEMENT_S = 5.0
 """A stage that gives nothing for so long is given up, and what stands behind it has nothing to be fed with."""
+_LATE_FIRST, _LATE_MOST_S = 2.0, 30.0
+"""A stage is waited for so many times the pipeline's own first element, which a generator may fill a buffer for; at
+most for as long as a trial's first step is not counted."""
+_LATE_SHARE = 0.25
+"""A first element that takes so much of the time that a stage has for it must not come a second time."""
 _ONCE = frozenset({"cache", "repeat", "snapshot", "unique", "take_while", "take", "save"})
 """Methods that never end, or give nothing more, on an input without end."""
 _POSITIONAL = frozenset({"skip", "shard", "enumerate"})
@@ -72,6 +77,7 @@ class StageBenchmark:
         options: Any,
         limit_s: float,
         alive: Callable[[], None] = lambda: None,
+        first_s: float = 0.0,
     ) -> None:
         """Prepare; nothing is run yet.
 
@@ -80,8 +86,9 @@ class StageBenchmark:
             sink: the id of the last one.
             make: makes the dataset of a stage upon others as its inputs.
             options: the `tf.data.Options` of the pipeline as written.
-            limit_s: the most time for all stages.
+            limit_s: the most time for all stages, beside the one whose first element is as late as the pipeline's.
             alive: called between stages, as a sign of life.
+            first_s: how long the pipeline's first element took; one stage may need as much of it again.
         """
         failing: set[int] = set()  # in front of an `ignore_errors`
         for stage in reversed(stages):
@@ -92,8 +99,9 @@ class StageBenchmark:
             return dataset.ignore_errors() if number in failing else dataset
 
         self._stages, self._sink, self._make, self._options = stages, sink, made, options
-        self._end_s = time.monotonic() + limit_s
-        self._first_s = max(_FIRST_ELEMENT_S, limit_s / 3)
+        late_s = min(_LATE_FIRST * first_s, _LATE_MOST_S)
+        self._end_s = time.monotonic() + limit_s + late_s
+        self._first_s = max(_FIRST_ELEMENT_S, limit_s / 3, late_s)
         self._results = {stage.id: _StageRate(inputs_per_output(stage), _ENDED) for stage in stages}
         self._kept: dict[int, tuple[KeptElements, Rate]] = {}
         self._alive, self._making_s = alive, 0.0
@@ -195,7 +203,8 @@ class StageBenchmark:
             result.first_ns = time.perf_counter_ns() - start_ns
             kept = throughput.sample(iterator, deadline, first, share_s / 3)
             result.element_bytes = kept.element_bytes
-            if kept.each_ns is None or kept.each_ns >= throughput.SLOW_NS:
+            begins_late = result.first_ns > _LATE_SHARE * limit_s * 1e9  # and so would another iterator
+            if kept.each_ns is None or kept.each_ns >= throughput.SLOW_NS or begins_late:
                 iterator = FlatIterator(dataset) if positional else iterator
                 gross = throughput.rate(lambda: iterator.take(deadline), share_s / 2)
             else:

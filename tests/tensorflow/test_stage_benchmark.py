@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,10 @@ class Chain:
         self.calls.append(call)
         return self
 
-    def measured(self, limit_s: float = 60.0, options: Any = None) -> tuple[StageCost, ...]:
+    def measured(self, limit_s: float = 60.0, options: Any = None, first_s: float = 0.0) -> tuple[StageCost, ...]:
         options = options or tf.data.Options()
-        benchmark = StageBenchmark(self.stages, self.stages[-1].id, self._make, options, limit_s)
+        last = self.stages[-1].id
+        benchmark = StageBenchmark(self.stages, last, self._make, options, limit_s, first_s=first_s)
         return list(benchmark.run())[-1]
 
     def _make(self, number: int, inputs: Sequence[Any]) -> Any:
@@ -268,6 +269,26 @@ def test_how_long_was_waited_for_an_element_is_told(monkeypatch: pytest.MonkeyPa
     chain = Chain().source("range", numbers)
     chain.add("filter", lambda data: data.filter(lambda n: tf.numpy_function(late, [n], tf.bool)))
     assert chain.measured(30)[1].reason == "it gave no element within 300 ms"
+
+
+@pytest.mark.usefixtures("briefly")
+@pytest.mark.parametrize(("first_s", "measured"), [(0.0, False), (0.8, True)])
+def test_a_stage_is_waited_for_as_long_as_the_pipelines_own_first_element_took(
+    monkeypatch: pytest.MonkeyPatch, first_s: float, measured: bool
+) -> None:
+    """As a generator that fills a buffer of its own first."""
+    monkeypatch.setattr(stage_benchmark, "_FIRST_ELEMENT_S", 0.1)
+
+    def fills_first() -> Iterator[int]:
+        time.sleep(0.8)
+        while True:
+            yield 1
+
+    spec = tf.TensorSpec((), tf.int64)
+    chain = Chain().source("generator", lambda: tf.data.Dataset.from_generator(fills_first, output_signature=spec))
+    costs = chain.add("batch", batched, batch_size=8).measured(0.6, first_s=first_s)
+    assert [cost.elapsed_ns is not None for cost in costs] == [measured] * 2
+    assert costs[0].late is not measured
 
 
 def test_a_filter_that_lets_nothing_through_is_told_in_time() -> None:
