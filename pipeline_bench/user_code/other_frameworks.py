@@ -6,17 +6,25 @@ import ast
 import importlib.machinery
 import sys
 from collections.abc import Iterator
+from importlib import metadata
+from itertools import chain
 from pathlib import Path
 
 from pipeline_bench import user_code
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.pipeline import Target
 
-_FRAMEWORKS = {"torch": "PyTorch", "jax": "JAX"}
-_GRADIENTS = frozenset({"backward", "grad", "value_and_grad"})
-"""Functions and methods that take a gradient in these."""
+_FRAMEWORKS = {
+    "torch": ("PyTorch", frozenset({"backward", "manual_backward"})),
+    "jax": ("JAX", frozenset({"grad", "value_and_grad"})),
+}
+"""What is imported, and the functions and methods that take a gradient in it."""
+_OF_TENSORFLOW = ("keras", "tensorflow", "tf_", "tfds")
+"""How the names of TensorFlow's packages, and of those that need it, begin."""
 _UNSEEN = frozenset({"dlimp", "hydra", "importlib", "rlds", "runpy", "seqio"})
 """What imports modules that no text names, or makes tf.data pipelines by itself."""
+_MOST_FILES = 1000
+"""Of more, nothing is said: they would take seconds to read."""
 
 
 def refuse(target: Target, file: Path) -> None:
@@ -42,29 +50,30 @@ def refuse(target: Target, file: Path) -> None:
 def trained_with(file: Path, module: str | None = None) -> str | None:
     """Return the framework that a script takes gradients with; None where TensorFlow may be imported, or none is taken.
 
-    It may also be imported where a module of the user's is not found.
-
-    The script's modules are those beside it, or with `module`, which is run as by ``python -m``, in the working folder.
+    The script's modules are those beside it, or, with `module`, which is run as by ``python -m``, beside its package.
     """
-    folder = file.parent if module is None else Path.cwd()
     package = tuple((module or "").split(".")[: None if file.name == "__main__.py" else -1])
+    folder = file.resolve().parents[len(package)]
     trees: dict[Path, ast.AST | None] = {file: _parsed(file)}
-    missing: set[str] = set()
+    others: set[str] = set()
     looked_at = [(file, package)]
     while looked_at:
         here, package = looked_at.pop()
-        for name in _imported(trees[here], package):
+        names = [*_imported(trees[here], package)]
+        if len(trees) > _MOST_FILES or any(name[0].startswith(_OF_TENSORFLOW) or name[0] in _UNSEEN for name in names):
+            return None
+        for name in names:
             found = _files(folder, name)
-            missing |= set() if found else {name[0]}
+            others |= set() if found else {name[0]}
             new = {each: around for each, around in found.items() if each not in trees}
             trees |= {each: _parsed(each) for each in new}
             looked_at += new.items()
-    if any(name.startswith(("tensorflow", "keras", "tf_", "tfds")) for name in missing) or missing & _UNSEEN:
+    called = frozenset(chain.from_iterable(map(_called, trees.values())))
+    taken = (shown for name, (shown, gradients) in _FRAMEWORKS.items() if name in others and gradients & called)
+    framework = next(taken, None)
+    if framework is None or not all(_is_foreign(each, "path" in called) for each in others - _FRAMEWORKS.keys()):
         return None
-    if not all(map(_is_installed, missing - _FRAMEWORKS.keys())):  # a folder of PYTHONPATH or of `sys.path.append`
-        return None
-    framework = next((shown for name, shown in _FRAMEWORKS.items() if name in missing), None)
-    return framework if any(map(_takes_gradient, trees.values())) else None
+    return framework
 
 
 def _parsed(file: Path) -> ast.AST | None:
@@ -99,14 +108,38 @@ def _files(folder: Path, name: tuple[str, ...]) -> dict[Path, tuple[str, ...]]:
     return {file: package for file, package in {**modules, **packages}.items() if file.is_file()}
 
 
-def _is_installed(name: str) -> bool:
-    """Return whether a module is Python's own or an installed package's, and not the user's."""
+def _called(tree: ast.AST | None) -> Iterator[str]:
+    """Give the names of the functions and methods that a file calls, and `path` where it has one of `sys`."""
+    for node in [] if tree is None else ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield getattr(node.func, "attr", getattr(node.func, "id", ""))
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.path":
+            yield "path"
+
+
+def _is_foreign(name: str, finds_more: bool) -> bool:
+    """Return whether a module that is not beside the script is neither the user's nor needs TensorFlow.
+
+    Args:
+        name: of the module.
+        finds_more: whether the script may find modules where Python does not yet.
+    """
     if name in sys.stdlib_module_names:
         return True
     spec = importlib.machinery.PathFinder.find_spec(name)
-    return spec is not None and spec.origin is not None and user_code.origin(spec.origin) != "user"
+    if spec is None:  # a package that is not installed, or that the script finds by itself
+        return not finds_more
+    if spec.origin is None or user_code.origin(spec.origin) == "user":
+        return False
+    distributions = map(metadata.distribution, metadata.packages_distributions().get(name, ()))
+    return not any(_is_own(each) or _needs_tensorflow(each) for each in distributions)
 
 
-def _takes_gradient(tree: ast.AST | None) -> bool:
-    calls = (node.func for node in ([] if tree is None else ast.walk(tree)) if isinstance(node, ast.Call))
-    return any(getattr(each, "attr", getattr(each, "id", "")) in _GRADIENTS for each in calls)
+def _is_own(distribution: metadata.Distribution) -> bool:
+    """Return whether a package was installed from a folder or a repository, as one's own (PEP 610)."""
+    return distribution.read_text("direct_url.json") is not None
+
+
+def _needs_tensorflow(distribution: metadata.Distribution) -> bool:
+    needed = (each for each in distribution.requires or () if "extra ==" not in each)
+    return any(each.replace("-", "_").startswith(_OF_TENSORFLOW) for each in needed)

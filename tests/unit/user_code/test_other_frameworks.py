@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
+from pipeline_bench import user_code
 from pipeline_bench.errors import UsageError
 from pipeline_bench.user_code import other_frameworks, targets
 
@@ -44,13 +46,15 @@ def _written(files: dict[str, str]) -> Path:
         ({"train.py": "from data import load\n" + OF_TORCH, "data.py": "import tensorflow_datasets"}, None),
         ({"train.py": "def main():\n    import tensorflow.keras\n" + OF_TORCH}, None),
         ({"train.py": "import importlib\n" + OF_TORCH}, None),
-        ({"train.py": "import away\n" + OF_TORCH}, None),
+        ({"train.py": "import sys\nsys.path.append('src')\nimport away\n" + OF_TORCH}, None),
         # Nothing is seen to train.
         ({"train.py": "import torch\nprint(torch.__version__)"}, None),
         ({"train.py": OF_TORCH.replace("import torch.nn as nn", "nn = object()")}, None),
         # What cannot be read says nothing; what Python would refuse is left to it.
         ({"train.py": "import broken\n" + OF_TORCH, "broken.py": "import tensorflow as"}, "PyTorch"),
-        ({"train.py": "from . import away\n" + OF_TORCH}, None),
+        ({"train.py": "from . import away\n" + OF_TORCH}, "PyTorch"),
+        ({"train.py": "def rarely():\n    import not_installed\n" + OF_TORCH}, "PyTorch"),
+        ({"train.py": "import torch.utils.data, jax\nstep = jax.jit(jax.grad(loss))"}, "JAX"),
     ],
 )
 def test_a_script_of_another_framework_is_told_by_its_text(files: dict[str, str], expected: str | None) -> None:
@@ -71,9 +75,48 @@ def test_a_module_is_followed_through_its_package(module: str, file: str) -> Non
 
 def test_a_module_that_is_not_beside_the_script_may_be_of_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
     _written({"jobs/train.py": "from loaders import load\n" + OF_TORCH, "src/loaders.py": "import tensorflow"})
-    assert other_frameworks.trained_with(Path("jobs/train.py")) is None
     monkeypatch.syspath_prepend("src")  # as of PYTHONPATH
     assert other_frameworks.trained_with(Path("jobs/train.py")) is None
+
+
+def test_the_modules_of_an_installed_package_that_is_run_are_beside_it() -> None:
+    written = _written({"away/work/train.py": "from .data import load\n" + OF_TORCH, "away/work/data.py": ""})
+    assert other_frameworks.trained_with(written, "work.train") == "PyTorch"
+    Path("away/work/data.py").write_text(TF)
+    assert other_frameworks.trained_with(written, "work.train") is None
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"METADATA": "Requires-Dist: numpy"}, "PyTorch"),
+        ({"METADATA": "Requires-Dist: tensorflow>=2.16"}, None),
+        ({"METADATA": 'Requires-Dist: tensorflow; extra == "tf"'}, "PyTorch"),
+        ({"METADATA": "", "direct_url.json": "{}"}, None),  # installed from a folder, as one's own
+    ],
+)
+def test_an_installed_package_may_need_tensorflow_or_be_ones_own(
+    monkeypatch: pytest.MonkeyPatch, told: dict[str, str], expected: str | None
+) -> None:
+    head = {"METADATA": "Name: loaders\nVersion: 1\n" + told["METADATA"], "top_level.txt": "loaders"}
+    _written({f"site/loaders-1.dist-info/{name}": text for name, text in {**told, **head}.items()})
+    _written({"site/loaders/__init__.py": "", "jobs/train.py": "import loaders\n" + OF_TORCH})
+    monkeypatch.syspath_prepend("site")
+    monkeypatch.setattr(user_code, "origin", lambda _: "library")
+    assert other_frameworks.trained_with(Path("jobs/train.py")) == expected
+
+
+def test_a_script_of_tensorflow_is_not_read_to_its_last_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = _written({"train.py": "import many\nimport tensorflow", "many.py": "import more", "more.py": ""})
+    read: list[Path] = []
+
+    def parsed(file: Path) -> ast.AST:
+        read.append(file)
+        return ast.parse(file.read_text())
+
+    monkeypatch.setattr(other_frameworks, "_parsed", parsed)
+    assert other_frameworks.trained_with(written) is None
+    assert read == [written]
 
 
 def test_such_a_script_is_refused_before_it_runs_with_the_command_that_measures_it() -> None:
