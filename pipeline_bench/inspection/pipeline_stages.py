@@ -70,6 +70,7 @@ def inspect(
     runs_python, maps = any(stage.runs_python for stage in stages), any(stage.method == "map" for stage in stages)
     lines_s = limit_s * (_PYTHON_SHARE if runs_python else _GRAPH_SHARE * maps)
     numbers = itertools.count()
+    counts = {stage.id: composing.static(recipe.dataset(stage.id).cardinality()) for stage in recipe.stages}
     benchmark = StageBenchmark(
         recipe.stages,
         recipe.sink,
@@ -78,6 +79,7 @@ def inspect(
         max(end_s - lines_s - time.monotonic(), limit_s * _STAGES_SHARE),
         begins,
         (inspection.first_ns or 0.0) / 1e9,
+        {number: count for number, count in counts.items() if count is not None and count > 0},
     )
     for costs in benchmark.run():
         inspection = inspection.model_copy(update={"costs": costs})

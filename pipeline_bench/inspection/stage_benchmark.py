@@ -12,7 +12,7 @@ A source reads files as they lie, from the page cache where they are in it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.inspection import counting
-from pipeline_bench.model.calls import KEEPING, POOLED
+from pipeline_bench.model.calls import KEEPING, OPENING, POOLED
 from pipeline_bench.model.element_flow import inputs_per_output, per_sink_element, shares
 from pipeline_bench.model.pipeline import Stage, StageCost
 from pipeline_bench.system.processes import allowed_cpus
@@ -78,6 +78,7 @@ class StageBenchmark:
         limit_s: float,
         alive: Callable[[], None] = lambda: None,
         first_s: float = 0.0,
+        in_a_pass: Mapping[int, int] | None = None,
     ) -> None:
         """Prepare; nothing is run yet.
 
@@ -89,6 +90,7 @@ class StageBenchmark:
             limit_s: the most time for all stages, beside the one whose first element is as late as the pipeline's.
             alive: called between stages, as a sign of life.
             first_s: how long the pipeline's first element took; one stage may need as much of it again.
+            in_a_pass: how many elements each stage gives in a pass, of those for which it is known and has an end.
         """
         failing: set[int] = set()  # in front of an `ignore_errors`
         for stage in reversed(stages):
@@ -104,6 +106,7 @@ class StageBenchmark:
         self._first_s = max(_FIRST_ELEMENT_S, limit_s / 3, late_s)
         self._results = {stage.id: _StageRate(inputs_per_output(stage), _ENDED) for stage in stages}
         self._kept: dict[int, tuple[KeptElements, Rate]] = {}
+        self._in_a_pass = in_a_pass or {}
         self._alive, self._making_s = alive, 0.0
 
     def run(self) -> Iterator[tuple[StageCost, ...]]:
@@ -172,12 +175,21 @@ class StageBenchmark:
 
     def _alone(self, stage: Stage, endless: bool) -> Any:
         feeds = [self._kept[number][0].dataset() for number in stage.inputs]
-        if endless and stage.method not in _ONCE:
+        if endless and stage.method not in _ONCE and not self._opens_all(stage):
             feeds = [feed.repeat() for feed in feeds]
         dataset = self._make(stage.id, feeds)
         if stage.method in KEEPING and endless:  # one that is not full keeps its file locked against a second iterator
             throughput.fill((dataset,), _FIRST_ELEMENT_S)
         return self._as_in_pipeline(dataset.repeat() if endless else dataset)
+
+    def _opens_all(self, stage: Stage) -> bool:
+        """Return whether a stage opens a dataset for each of a few elements, all of which are kept.
+
+        Where there is one file, an interleave reads one. Fed with it again and again, it would read as many copies as
+        it takes in turn, and would begin with opening twice as many.
+        """
+        counts = [(self._kept[number][0].count, self._in_a_pass.get(number)) for number in stage.inputs]
+        return stage.method in OPENING and all(kept == in_a_pass for kept, in_a_pass in counts)
 
     def _as_in_pipeline(self, dataset: Any) -> Any:
         import tensorflow as tf
@@ -228,7 +240,7 @@ class StageBenchmark:
     def _keep(self, stage: Stage, spec: Any, taken: Sequence[list[Any]]) -> None:
         """Keep the elements of a stage if a later one is fed with them."""
         if any(stage.id in later.inputs for later in self._stages):
-            elements = KeptElements(spec, taken)
+            elements = KeptElements(spec, taken[: self._in_a_pass.get(stage.id)])
             self._kept[stage.id] = (elements, self._feeding(elements))
 
     def _keep_as_written(self, stage: Stage) -> None:

@@ -22,6 +22,8 @@ Value = int | float | bool | Text | None
 
 WORKERS = "workers"
 """The method of the stage in which Keras' workers make the batches of a `PyDataset`."""
+OPENING = frozenset({"interleave", "flat_map", "parallel_interleave"})
+"""Methods that give the elements of the datasets that their function makes, one for each of their input's."""
 POOLED = frozenset({"batch", "filter", "map"})
 """Methods whose calls share a pool, by default of a thread for each CPU; those of an interleave have their own."""
 RANDOM = frozenset({"shuffle", "sample_from_datasets", "rejection_resample", "random", "apply(shuffle_and_repeat)"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from pipeline_bench.model.calls import KEEPING
+from pipeline_bench.model.calls import KEEPING, OPENING
 from pipeline_bench.model.pipeline import INFINITE, Stage
 
 _ONE_FOR_ONE = frozenset(
@@ -18,8 +18,6 @@ _ONE_FOR_ONE = frozenset(
 _SIZED = {"batch": "batch_size", "padded_batch": "batch_size", "ragged_batch": "batch_size", "shard": "num_shards"}
 _CHOOSING = frozenset({"sample_from_datasets", "choose_from_datasets", "concatenate"})
 """Methods whose elements come each from one of the inputs, and not from all of them."""
-_READING = frozenset({"interleave", "flat_map", "parallel_interleave"})
-"""Methods that give the elements of the datasets that their function makes."""
 
 
 def inputs_per_output(stage: Stage) -> float | None:
@@ -74,7 +72,7 @@ def endless(stages: Sequence[Stage], number: int) -> bool:
     found: dict[int, bool] = {}
     for stage in stages:  # upstream first
         count, before = stage.arguments.get("count"), [found.get(each, False) for each in stage.inputs]
-        reads = stage.inner if _applied(stage) in _READING else ()
+        reads = stage.inner if _applied(stage) in OPENING else ()
         begins = stage.method in ("counter", "random") or (stage.method == "repeat" and count in (None, INFINITE))
         if begins or (reads and endless(reads, reads[-1].id)):
             found[stage.id] = True

@@ -39,10 +39,9 @@ class Chain:
         self.calls.append(call)
         return self
 
-    def measured(self, limit_s: float = 60.0, options: Any = None, first_s: float = 0.0) -> tuple[StageCost, ...]:
+    def measured(self, limit_s: float = 60.0, options: Any = None, **more: Any) -> tuple[StageCost, ...]:
         options = options or tf.data.Options()
-        last = self.stages[-1].id
-        benchmark = StageBenchmark(self.stages, last, self._make, options, limit_s, first_s=first_s)
+        benchmark = StageBenchmark(self.stages, self.stages[-1].id, self._make, options, limit_s, **more)
         return list(benchmark.run())[-1]
 
     def _make(self, number: int, inputs: Sequence[Any]) -> Any:
@@ -269,6 +268,30 @@ def test_how_long_was_waited_for_an_element_is_told(monkeypatch: pytest.MonkeyPa
     chain = Chain().source("range", numbers)
     chain.add("filter", lambda data: data.filter(lambda n: tf.numpy_function(late, [n], tf.bool)))
     assert chain.measured(30)[1].reason == "it gave no element within 300 ms"
+
+
+@pytest.mark.usefixtures("briefly")
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_an_interleave_of_one_file_opens_one_at_a_time(tmp_path: Path, shuffled: bool) -> None:
+    """As TensorFlow Datasets reads a small dataset: fed with the file again and again it opened 32 copies first."""
+    opened = tmp_path / "opened"
+
+    def note(name: bytes) -> bytes:
+        with opened.open("a", encoding="utf-8") as file:
+            file.write("1")
+        return name
+
+    def records(name: Any) -> Any:
+        noted = tf.numpy_function(note, [name], tf.string)
+        return tf.data.Dataset.from_tensors(noted).repeat(100_000)
+
+    chain = Chain().source("from_tensor_slices", lambda: tf.data.Dataset.from_tensor_slices(["a file"]))
+    if shuffled:
+        chain.add("shuffle", lambda data: data.shuffle(1))
+    chain.add("interleave", lambda data: data.interleave(records, cycle_length=16, num_parallel_calls=16))
+    costs = chain.measured(in_a_pass=dict.fromkeys(range(len(chain.stages) - 1), 1))
+    assert costs[-1].elapsed_ns is not None, costs[-1].reason
+    assert len(opened.read_text()) <= 6  # one for each iterator that looks at it
 
 
 @pytest.mark.usefixtures("briefly")
