@@ -367,7 +367,7 @@ def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) ->
 def _waits(stage: Stage, cost: StageCost | None, cores: int) -> str:
     part = None if cost is None else segments.computing(cost, cores)
     if part is not None and part >= _COMPUTES_LITTLE:
-        return f"computes for {units.share(part)} of its time and waits for the rest"
+        return f"mostly waits: it computes for {units.share(part)} of its time"
     # Of Python it is not known for what.
     files = "computes little and waits, as for files or a network"
     return files if stage.runs_python else "neither computes nor reads files but waits"

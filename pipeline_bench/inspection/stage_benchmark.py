@@ -226,12 +226,16 @@ class StageBenchmark:
         self._keep(stage, dataset.element_spec, kept.elements)
 
     def _calls_at_once(self, stage: Stage, iterator: FlatIterator) -> float:
-        """Return how many calls of a stage could run at the same time: of Python one, for its lock."""
+        """Return how many calls of a stage could run at the same time; Python's lock lets one call run Python."""
         import tensorflow as tf
 
         if any(each.runs_python for each in stage.with_inner()):
             return 1.0
-        found = throughput.calls_at_once(iterator)
+        # Readers, and what runs without AUTOTUNE, are not in TensorFlow's model.
+        asked = [stage.arguments.get(name) for name in ("num_parallel_calls", "num_parallel_reads")]
+        found = max([throughput.calls_at_once(iterator), *(each for each in asked if isinstance(each, int))])
+        if stage.method in OPENING:  # one for each input, as many as there are
+            return min([found, *(self._in_a_pass[number] for number in stage.inputs if number in self._in_a_pass)])
         if stage.method not in POOLED or stage.arguments.get("use_unbounded_threadpool") is True:
             return found
         own, shared = self._options.threading.private_threadpool_size, tf.config.threading

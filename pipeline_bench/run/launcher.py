@@ -107,17 +107,18 @@ class Child:
     def kill(self) -> None:
         """Kill the process, its group and its descendants, also those that left the group."""
         reaped = self.wait(0) is not None
-        if reaped:  # what is left the server ends, and the process that removes shared memory last
-            self._wait_until_in(self._server.cleared, _GONE_S)
-        if self.pid not in self._server.cleared:
-            end_whole(self.pid, reaped=reaped)
+        if not reaped:
+            end_whole(self.pid, reaped=False)
+        # The server ends what is left of one that has ended; last, by itself, the process that removes shared memory.
+        self._wait_until_in(self._server.cleared, _GONE_S)
+        if reaped and self.pid not in self._server.cleared:
+            end_whole(self.pid, reaped=True)
 
     def close(self) -> None:
         """End the process if it still runs, and close the pipe; safe to call twice."""
         if self._events < 0:
             return  # its number may be another process's by now
         self.kill()
-        self._wait_until_in(self._server.cleared, _GONE_S)
         os.close(self._events)
         self._events = -1
         self._open = False

@@ -14,7 +14,6 @@ import mmap
 import os
 import queue
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -39,6 +38,8 @@ from pipeline_bench.user_code.thread_state import ThreadState
 _RUN_HINT = "`pipeline-bench run -- python {script}` says how long each of its trainings waits for its input"
 _TRAINING_PROCESS_S = 2.0
 """CPU time that an import of TensorFlow alone takes: who starts processes that took less has none of them train."""
+_BARE_GRADIENTS = 50
+"""So many of PyTorch's are a training without a dataset, unless the script imports TensorFlow: then it may come yet."""
 _METHODS: dict[Does, str] = {"train": "fit", "test": "evaluate", "predict": "predict"}
 
 
@@ -77,7 +78,7 @@ def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) 
         of_others = f"{_RUN_HINT.format(script=target.text)}, also over a DataLoader, grain or arrays"
         raise UserCodeError(
             f"{target.text} ran to its end, and no training was found: no fit, and no loop over a tf.data.Dataset",
-            name_a_function if {"jax", "torch"}.isdisjoint(sys.modules) else of_others,
+            of_others if training_calls.may_not_show() else name_a_function,
         )
     if isinstance(found, BaseException):
         raise found
@@ -148,8 +149,8 @@ class _Watch:
             script.of_loop,
         )
         self._script, self._meant, self._trains = script.text, script.training, trains
-        self._calls = 0
-        """Of `fit`."""
+        self._calls = self._gradients = 0
+        """Of `fit`; of PyTorch's `backward`, while nothing takes from a dataset."""
         self.passed: dict[str, None] = {}
         """The trainings that were not meant, as they are listed."""
         self._patches = ExitStack()
@@ -171,7 +172,7 @@ class _Watch:
         found: CapturedTraining | BaseException | None = None
         try:
             script()
-            _end_threads()
+            main_thread.end_others()
             found = self._noted
         except SystemExit as ended:  # of a main that has gone well, as sys.exit(main()) tells it
             well = ended.code in (None, 0) and (self._noted is not None or self._meant is not None)
@@ -222,8 +223,17 @@ class _Watch:
                 self._patches.enter_context(public_api.patched(keras.optimizers.Optimizer, name, wrapper))
 
     def _patch_autograd(self, autograd: Any) -> None:
-        wrapper = self.loops.training(autograd.backward)  # which a tensor's `backward` calls too
-        self._patches.enter_context(public_api.patched(autograd, "backward", wrapper))
+        plain = autograd.backward  # which a tensor's `backward` calls too
+
+        @functools.wraps(plain)
+        def backward(*arguments: Any, **named: Any) -> Any:
+            if not (self.loops.is_paused or self.loops.mark_trained()):
+                self._gradients += 1
+                if self._gradients == _BARE_GRADIENTS and not training_calls.names_tensorflow():
+                    self._reach_bare(user_code.line())
+            return plain(*arguments, **named)
+
+        self._patches.enter_context(public_api.patched(autograd, "backward", backward))
 
     def _patch_fit(self, keras: Any) -> None:
         keras.Model.fit = self._whole("train")(keras.Model.fit)  # for good: no other thread may come to train either
@@ -375,18 +385,3 @@ def _of_loop(loop: DatasetLoop, model: Any) -> CapturedTraining:
         steps=loop.steps,
         of_loop=loop.place,
     )
-
-
-def _end_threads() -> None:
-    """Wait for the script's threads, as the interpreter does at a script's end; pools end theirs first."""
-    for end in reversed(getattr(threading, "_threading_atexits", ())):
-        end()
-    for pools, is_closed in (
-        ("concurrent.futures.thread", "_shutdown"),
-        ("concurrent.futures.process", "_global_shutdown"),
-    ):
-        if pools in sys.modules:  # the trial goes on, and what it runs of the script's has pools too
-            setattr(sys.modules[pools], is_closed, False)
-    for thread in threading.enumerate():
-        if not thread.daemon and thread is not threading.current_thread():
-            thread.join()

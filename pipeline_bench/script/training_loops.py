@@ -42,8 +42,7 @@ class DatasetLoop:
     trains: bool = False
     """Whether something that trains was run since its first element."""
     needs_training: bool = False
-    """Whether to ignore the loop until something in it trains: the script also trains elsewhere, so that this may be a
-    validation."""
+    """Whether to ignore the loop until something in it trains: the script trains elsewhere too, and may validate."""
     within: SourceLoop | None = None
     """The innermost loop of the script's that begins it again and again."""
     taken_in: tuple[SourceLoop, ...] = ()
@@ -80,8 +79,7 @@ class Loops:
                 so by `Session.run`; returns as `reach` does.
             needs_training: whether of the loops in a file only one counts in which something trains, for the script
                 trains somewhere; else one of three elements does.
-            which: of the iterators that a training takes from at once, the place of the one that is meant; None for the
-                one that was waited for longest.
+            which: the place of the iterator that is meant, of several in a step; None: the one waited for longest.
         """
         self._reach, self._note, self._bare = reach, note, bare
         self._needs_training, self._which = needs_training, which
@@ -95,7 +93,8 @@ class Loops:
         """Those of which something trains, as their tracing showed."""
         self._traced: list[DatasetLoop] = []
         """The loops in a `tf.function` whose bodies are being traced, the outermost first."""
-        self._paused = False
+        self.is_paused = False
+        """Whether what runs is left alone."""
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -128,19 +127,14 @@ class Loops:
                 patches.enter_context(public_api.patched(owner, name, wrapper(getattr(owner, name))))
             yield
 
-    @property
-    def is_paused(self) -> bool:
-        """Whether what runs is left alone."""
-        return self._paused
-
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Leave alone what is run in the block."""
-        before, self._paused = self._paused, True
+        before, self.is_paused = self.is_paused, True
         try:
             yield
         finally:
-            self._paused = before
+            self.is_paused = before
 
     def behind(self, data: Any) -> Any:
         """Return the dataset behind an iterator of the script's, which Keras 2 takes; any other data as it is."""
@@ -161,6 +155,12 @@ class Loops:
         if last is None or last.count != 1 or last.within is None or self.under_way() is not None:
             return None
         return last.line
+
+    def mark_trained(self) -> bool:
+        """Take in that something trains that does not show by itself; return whether a loop is under way."""
+        for loop in self._loops.values():
+            loop.trains = loop.trains or loop.count > 0
+        return bool(self._loops)
 
     def let_go(self) -> None:
         """Free the iterators of the loops: nothing takes from them any more, and their buffers would go on filling."""
@@ -189,7 +189,7 @@ class Loops:
 
         @functools.wraps(plain)
         def trains(*arguments: Any, **named: Any) -> Any:
-            if self._paused:
+            if self.is_paused:
                 return plain(*arguments, **named)
             self._reach_traced()
             for loop in self._by_wait():
@@ -258,7 +258,7 @@ class Loops:
         return step
 
     def _count_bare(self, by_session: bool = False) -> None:
-        if self._paused:
+        if self.is_paused:
             return
         self._bare_steps = 0 if self._loops else self._bare_steps + 1
         if self._bare_steps > _BARE_STEPS:
@@ -269,7 +269,7 @@ class Loops:
         def __iter__(dataset: Any) -> Any:  # noqa: N807 - it stands in the place of that method
             import tensorflow as tf
 
-            if self._paused or not tf.executing_eagerly() or not _by_user():
+            if self.is_paused or not tf.executing_eagerly() or not _by_user():
                 return plain(dataset)
             for trained in self._trained:
                 if dataset is trained.dataset:  # in its second epoch: it has few batches
@@ -314,7 +314,7 @@ class Loops:
         return take
 
     def _take_in_graph(self, iterator: Any) -> None:
-        if self._paused:
+        if self.is_paused:
             return
         by_identity = {id(made): loop for made, loop in self._loops.items()}
         # The function's own iterator is a symbol where it is an argument of the call.
@@ -330,7 +330,7 @@ class Loops:
 
         @functools.wraps(plain)
         def loop(dataset: Any, *arguments: Any, **named: Any) -> Any:
-            if self._paused:
+            if self.is_paused:
                 return plain(dataset, *arguments, **named)
             place, within = user_code.location(), next(source_loops.around(), None)
             found = DatasetLoop(_eager_one(dataset), user_code.named(place), within=within)

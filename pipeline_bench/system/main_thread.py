@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
@@ -58,3 +59,18 @@ def receive(box: queue.SimpleQueue[_Item], waiting: Callable[[], None]) -> _Item
             return box.get(timeout=_LOOK_EVERY_S)
         except queue.Empty:
             waiting()
+
+
+def end_others() -> None:
+    """Wait for a script's other threads, as the interpreter does at its end; pools end theirs first."""
+    for end in reversed(getattr(threading, "_threading_atexits", ())):
+        end()
+    for pools, is_closed in (
+        ("concurrent.futures.thread", "_shutdown"),
+        ("concurrent.futures.process", "_global_shutdown"),
+    ):
+        if pools in sys.modules:  # the trial goes on, and what it runs of the script's has pools too
+            setattr(sys.modules[pools], is_closed, False)
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()

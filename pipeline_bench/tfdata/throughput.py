@@ -229,9 +229,9 @@ def rate(take: Callable[[], object], seconds: float, window: int = 1) -> Rate:
 
 
 def calls_at_once(iterator: EagerIterator) -> float:
-    """Return how many calls a dataset may have under way at the same time, as TensorFlow has it now; 1: not known.
+    """Return how many calls a dataset may have under way at the same time, as TensorFlow's model of it says.
 
-    Of several parallel stages it is that of the one with the most.
+    It is 1 where the model says nothing, and of several parallel stages that of the one with the most.
     """
     import tensorflow as tf
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import importlib.machinery
+import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
@@ -21,10 +21,12 @@ _FRAMEWORKS = {
 """What is imported, and the functions and methods that take a gradient in it."""
 _OF_TENSORFLOW = ("keras", "tensorflow", "tf_", "tfds")
 """How the names of TensorFlow's packages, and of those that need it, begin."""
-_UNSEEN = frozenset({"dlimp", "hydra", "importlib", "rlds", "runpy", "seqio"})
+_UNSEEN = frozenset({"dlimp", "hydra", "importlib", "pkgutil", "pydoc", "rlds", "runpy", "seqio", "site"})
 """What imports modules that no text names, or makes tf.data pipelines by itself."""
-_MOST_FILES = 1000
-"""Of more, nothing is said: they would take seconds to read."""
+_UNREAD = frozenset({"__import__", "eval", "exec", "to_tf", "to_tf_dataset"})
+"""Functions and methods that do."""
+_MOST_FILES = 200
+"""A script with more modules of its own is not judged: reading them would take seconds."""
 
 
 def refuse(target: Target, file: Path) -> None:
@@ -37,7 +39,10 @@ def refuse(target: Target, file: Path) -> None:
     Raises:
         UsageError: it trains with PyTorch or JAX, and nothing of the user's imports TensorFlow or Keras.
     """
-    framework = trained_with(file, None if target.file is not None else target.module)
+    try:
+        framework = trained_with(file, None if target.file is not None else target.module)
+    except (OSError, MemoryError):  # of what cannot be read nothing is said
+        return
     if framework is not None:
         raise UsageError(
             f"{target.text} trains with {framework}, and imports neither TensorFlow nor Keras: it has no tf.data "
@@ -50,10 +55,16 @@ def refuse(target: Target, file: Path) -> None:
 def trained_with(file: Path, module: str | None = None) -> str | None:
     """Return the framework that a script takes gradients with; None where TensorFlow may be imported, or none is taken.
 
-    The script's modules are those beside it, or, with `module`, which is run as by ``python -m``, beside its package.
+    The script's modules are those beside it, or beside the package of `module`, which is run as by ``python -m``, and
+    those in the user's folders on Python's path.
+
+    Raises:
+        OSError: a file or a folder cannot be read.
     """
-    package = tuple((module or "").split(".")[: None if file.name == "__main__.py" else -1])
-    folder = file.resolve().parents[len(package)]
+    parts = () if module is None else tuple(module.removesuffix(".__main__").split("."))
+    package = parts if file.name == "__main__.py" else parts[:-1]
+    folders = {path.parents[len(package)] for path in (file.absolute(), file.resolve())}
+    folders |= {Path(each) for each in sys.path if user_code.origin(f"{each}/__init__.py") == "user"}
     trees: dict[Path, ast.AST | None] = {file: _parsed(file)}
     others: set[str] = set()
     looked_at = [(file, package)]
@@ -63,7 +74,9 @@ def trained_with(file: Path, module: str | None = None) -> str | None:
         if len(trees) > _MOST_FILES or any(name[0].startswith(_OF_TENSORFLOW) or name[0] in _UNSEEN for name in names):
             return None
         for name in names:
-            found = _files(folder, name)
+            found = {file: around for folder in folders for file, around in _files(folder, name).items()}
+            if name[-1] == "*" and any(each.name == "__init__.py" for each in found):  # it may name any of its modules
+                return None
             others |= set() if found else {name[0]}
             new = {each: around for each, around in found.items() if each not in trees}
             trees |= {each: _parsed(each) for each in new}
@@ -71,16 +84,18 @@ def trained_with(file: Path, module: str | None = None) -> str | None:
     called = frozenset(chain.from_iterable(map(_called, trees.values())))
     taken = (shown for name, (shown, gradients) in _FRAMEWORKS.items() if name in others and gradients & called)
     framework = next(taken, None)
-    if framework is None or not all(_is_foreign(each, "path" in called) for each in others - _FRAMEWORKS.keys()):
+    if framework is None or called & _UNREAD or user_code.origin(str(file.resolve())) != "user":
         return None
-    return framework
+    owners = metadata.packages_distributions()
+    foreign = (_is_foreign(each, owners, "path" in called) for each in others - _FRAMEWORKS.keys())
+    return framework if all(foreign) else None
 
 
 def _parsed(file: Path) -> ast.AST | None:
     """Return what a file holds; None where Python cannot read it."""
     try:
         return ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError):
         return None
 
 
@@ -101,7 +116,11 @@ def _imported(tree: ast.AST | None, package: tuple[str, ...]) -> Iterator[tuple[
 
 
 def _files(folder: Path, name: tuple[str, ...]) -> dict[Path, tuple[str, ...]]:
-    """Return the files that importing a module runs, with the packages that they are in; none if it is elsewhere."""
+    """Return the files that importing a module runs, with the packages that they are in; none if it is elsewhere.
+
+    Raises:
+        OSError: a folder cannot be looked at, or the name is too long.
+    """
     parts = [name[:depth] for depth in range(1, len(name) + 1)]
     modules = {folder.joinpath(*part).with_suffix(".py"): part[:-1] for part in parts}
     packages = {folder.joinpath(*part, "__init__.py"): part for part in parts}
@@ -109,30 +128,36 @@ def _files(folder: Path, name: tuple[str, ...]) -> dict[Path, tuple[str, ...]]:
 
 
 def _called(tree: ast.AST | None) -> Iterator[str]:
-    """Give the names of the functions and methods that a file calls, and `path` where it has one of `sys`."""
+    """Give the names of the functions and methods that a file calls; also `path` if it has that of the module `sys`."""
     for node in [] if tree is None else ast.walk(tree):
         if isinstance(node, ast.Call):
             yield getattr(node.func, "attr", getattr(node.func, "id", ""))
-        elif isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.path":
+        elif isinstance(node, ast.Attribute) and node.attr == "path" and ast.unparse(node) != "os.path":
             yield "path"
+        elif isinstance(node, ast.ImportFrom) and node.module == "sys":
+            yield from (each.name for each in node.names)
 
 
-def _is_foreign(name: str, finds_more: bool) -> bool:
-    """Return whether a module that is not beside the script is neither the user's nor needs TensorFlow.
+def _is_foreign(name: str, owners: Mapping[str, Sequence[str]], finds_more: bool) -> bool:
+    """Return whether a module that is in none of the user's folders is not the user's, and needs no TensorFlow.
 
     Args:
         name: of the module.
+        owners: the installed packages by the names of their modules.
         finds_more: whether the script may find modules where Python does not yet.
     """
     if name in sys.stdlib_module_names:
         return True
-    spec = importlib.machinery.PathFinder.find_spec(name)
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return False
     if spec is None:  # a package that is not installed, or that the script finds by itself
         return not finds_more
     if spec.origin is None or user_code.origin(spec.origin) == "user":
         return False
-    distributions = map(metadata.distribution, metadata.packages_distributions().get(name, ()))
-    return not any(_is_own(each) or _needs_tensorflow(each) for each in distributions)
+    found = [metadata.distribution(each) for each in owners.get(name, ())]
+    return bool(found) and not any(_is_own(each) or _needs_tensorflow(each) for each in found)
 
 
 def _is_own(distribution: metadata.Distribution) -> bool:

@@ -302,11 +302,12 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     ),
     "torch_over_tf_data": (
         "sys.path.insert(0, 'stand_in')\nfrom torch_step import train\ndef keras_way(): model.fit(data)\n"
+        "train(next(iter(data.take(4))))\nfor x in range(90): train(x)  # a check, and another training, before\n"
         "count = sum(1 for _ in data)\nfor x, y in data: train(x)\nopen('after', 'w')",
-        [10, False, 11],
+        [10, False, 13],
     ),
     "torch_over_others": (
-        "sys.path.insert(0, 'stand_in')\nfrom torch_step import train\n"
+        "del keras, tf, data, model\nsys.path.insert(0, 'stand_in')\nfrom torch_step import train\n"
         "for x in range(90): train(x)\nopen('after', 'w')",
         "The training of torch_step.py:3 takes its batches from no tf.data pipeline",
     ),

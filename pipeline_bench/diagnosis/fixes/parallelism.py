@@ -93,21 +93,23 @@ def parallel_interleave(inspection: Inspection, context: Context) -> Iterator[Fi
                 caveat=_OTHER_ORDER,
             )
         elif stage.method in ("TFRecordDataset", "TextLineDataset"):
-            files_known = stage.arguments.get("filenames")
-            several = files_known is None or (isinstance(files_known, int) and files_known > 1)
-            present = stage.arguments.get("num_parallel_reads")
-            counts = [files] if present is None or (isinstance(present, int) and 0 < present < context.cores) else []
-            reads = present if isinstance(present, int) and present > 0 else 1 if present is None else context.cores
-            for count in _with_more(counts, _more_calls(inspection, stage, reads, context.cores)) if several else ():
-                yield fix(
-                    f"parallel reads in {stage.label}"
-                    if count == files
-                    else f"{count} parallel reads in {stage.label}",
-                    f"Have {short(stage)} read {count} files at the same time",
-                    SetArgument(stage=stage.id, argument="num_parallel_reads", value=count),
-                    reorders=True,
-                    caveat=_OTHER_ORDER,
-                )
+            yield from _of_reader(inspection, stage, files, context.cores)
+
+
+def _of_reader(inspection: Inspection, stage: Stage, files: int, cores: int) -> Iterator[Fix]:
+    known, present = stage.arguments.get("filenames"), stage.arguments.get("num_parallel_reads")
+    most = known if isinstance(known, int) else _MOST_CALLS if known is None else 1  # a text says what they are
+    reads = 1 if present is None else present if isinstance(present, int) and present > 0 else cores
+    counts = [files] if reads < cores or present is None else []
+    counts = _with_more(counts, _more_calls(inspection, stage, reads, cores))
+    for count in dict.fromkeys(min(each, most) for each in counts if reads < most):
+        yield fix(
+            f"{count} parallel reads in {stage.label}",
+            f"Have {short(stage)} read {count} files at the same time",
+            SetArgument(stage=stage.id, argument="num_parallel_reads", value=count),
+            reorders=True,
+            caveat=_OTHER_ORDER,
+        )
 
 
 @kind(saving=0.4)
@@ -136,7 +138,9 @@ def threadpool(inspection: Inspection, context: Context) -> Iterator[Fix]:
         for cost in inspection.costs
         if segments.waits(cost, context.cores)
         for stage in [inspection.stage(cost.stage)]
-        if stage.method in POOLED and stage_graph.hands_over(stage, inspection.default_parallelised)
+        if stage.method in POOLED
+        and stage.arguments.get("use_unbounded_threadpool") is not True
+        and stage_graph.hands_over(stage, inspection.default_parallelised)
     ]
     pools = []
     if 0 < _pool(inspection) < context.cores:
@@ -277,8 +281,10 @@ def _of_interleave(inspection: Inspection, stage: Stage, files: int, context: Co
         )
     in_turn_now = cycle if isinstance(cycle, int) and cycle > 0 else context.allowed_cpus or cores
     counts = [files] if cycle is None or (isinstance(cycle, int) and 0 < cycle < files) else []
-    waiting = [] if given is None else _more_calls(inspection, stage, in_turn_now, cores)
-    for count in _with_more(counts, waiting):
+    if given is not None:
+        waiting = _more_calls(inspection, stage, in_turn_now, cores)
+        counts = [] if _has_one_input(inspection, stage) else _with_more(counts, waiting)
+    for count in counts:
         yield fix(
             f"{count} inputs in {stage.label}",
             f"Have {short(stage)} read {count} inputs in parallel",
@@ -288,6 +294,12 @@ def _of_interleave(inspection: Inspection, stage: Stage, files: int, context: Co
             threads=_needs_threads(stage),
             caveat=_OTHER_ORDER,
         )
+
+
+def _has_one_input(inspection: Inspection, stage: Stage) -> bool:
+    """Return whether a stage has one call at a time though it was asked for several, and not for Python's lock."""
+    cost = inspection.cost(stage.id)
+    return cost is not None and cost.calls == 1.0 and not any(each.runs_python for each in stage.with_inner())
 
 
 def _needs_threads(stage: Stage) -> bool:

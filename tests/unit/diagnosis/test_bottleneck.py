@@ -209,7 +209,7 @@ def test_how_much_a_stage_that_waits_computes_is_said() -> None:
     stages = (stage(0, "range"), stage(1, "map", 0, of=function("f"), num_parallel_calls=-1))
     alone = cost(1, 100.0, 640.0, elements=64.0).model_copy(update={"calls": 16.0})
     said = find(inspection(stages, (cost(0, 0.0), alone)), 16, 100.0).text
-    assert "it computes for 40 % of its time and waits for the rest, on several threads" in said
+    assert "it mostly waits: it computes for 40 % of its time, on several threads" in said
 
 
 def test_that_a_stage_waits_is_in_doubt_where_the_system_does_not_count_how_long_it_had_no_core() -> None:

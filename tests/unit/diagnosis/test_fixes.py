@@ -369,6 +369,8 @@ def test_fewer_parallel_reads_than_cores_are_raised(reads: int | None, is_tried:
         ("interleave", {"cycle_length": 4}, True, [16]),  # one at a time so far
         ("TFRecordDataset", {"num_parallel_reads": 16}, True, [128, 64, 32]),
         ("TFRecordDataset", {"num_parallel_reads": 16}, False, []),
+        ("TFRecordDataset", {"num_parallel_reads": 16, "filenames": 40}, True, [40, 32]),  # as many as there are
+        ("TFRecordDataset", {"num_parallel_reads": 16, "filenames": 16}, True, []),
         ("TFRecordDataset", {"num_parallel_reads": AUTOTUNE}, True, [128, 64, 32]),
     ],
 )
@@ -382,6 +384,16 @@ def test_what_waits_for_files_reads_more_of_them_than_there_are_cores(
     names = {"cycle_length", "num_parallel_reads"}
     edits = [edit for fix in of_kind(found, "parallel_interleave") if fix.reorders for edit in fix.edits]
     assert [edit.value for edit in edits if isinstance(edit, SetArgument) and edit.argument in names] == counts
+
+
+@pytest.mark.parametrize(("python", "counts"), [(False, []), (True, [16, 64, 32])])
+def test_an_interleave_of_one_input_is_not_given_more(python: bool, counts: list[int]) -> None:
+    """It has one call, as one that runs Python has, whose inputs may be many."""
+    opened = stage(1, "interleave", 0, of=function("open", python=python), cycle_length=8, num_parallel_calls=8)
+    looked = inspection((source(), opened, stage(2, "batch", 1)), (cost(0, 0.1), cost(1, 100.0, 9.0), cost(2, 1.0)))
+    found = of_kind(tried(looked, cores=8, allow_threads=True), "parallel_interleave")
+    edits = [edit for fix in found for edit in fix.edits if isinstance(edit, SetArgument)]
+    assert [edit.value for edit in edits if edit.argument == "cycle_length"] == counts
 
 
 def augmented() -> tuple[Stage, ...]:

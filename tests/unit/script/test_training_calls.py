@@ -63,12 +63,12 @@ def test_a_training_is_seen_in_an_imported_module(tmp_path: Path, monkeypatch: p
         assert training_calls.trains_in_imported() is expected
 
 
-WITH_JAX = """
-import jax, numpy as np
+JAX_OR_TORCH = """
+import jax, numpy as np, torch
 loss_and_gradient = jax.value_and_grad(loss)
 class Trainer:
     def train(self, x):
-        jax.grad(self.loss)(x)
+        self.loss(x).backward()
     def test(self, x):
         return self.loss(x)
 @jax.jit
@@ -95,18 +95,18 @@ class Statistics:
 for x in data:  # prepares by a method whose name another has that trains
     statistics.improve(x)
 for x in data:  # computes, and reads a setting
-    slope = np.grad(x) if options.grad else x
+    slope = np.grad(x) if options.backward else x
 """
 
 
-@pytest.mark.parametrize("imported", ["jax", "tensorflow"])
-def test_a_loop_takes_a_gradient_of_jax_if_a_function_does_that_it_names(
+@pytest.mark.parametrize("imported", ["jax", "torch", "tensorflow"])
+def test_a_loop_takes_a_gradient_of_jax_or_pytorch_if_a_function_does_that_it_names(
     imported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training_calls, "sys", SimpleNamespace(modules={imported: math}))
     script = tmp_path / "train.py"
-    script.write_text(WITH_JAX)
-    lines = [number for number, line in enumerate(WITH_JAX.splitlines(), 1) if ":  #" in line]
+    script.write_text(JAX_OR_TORCH)
+    lines = [number for number, line in enumerate(JAX_OR_TORCH.splitlines(), 1) if ":  #" in line]
 
     def around(line: int) -> Sequence[SourceLoop]:
         return SourceLoop(1, tqdm_file, 9), SourceLoop(2, str(script), line)

@@ -10,6 +10,7 @@ import pytest
 
 from pipeline_bench import user_code
 from pipeline_bench.errors import UsageError
+from pipeline_bench.model.pipeline import Target
 from pipeline_bench.user_code import other_frameworks, targets
 
 TF = "import tensorflow as tf"
@@ -53,12 +54,26 @@ def _written(files: dict[str, str]) -> Path:
         # What cannot be read says nothing; what Python would refuse is left to it.
         ({"train.py": "import broken\n" + OF_TORCH, "broken.py": "import tensorflow as"}, "PyTorch"),
         ({"train.py": "from . import away\n" + OF_TORCH}, "PyTorch"),
+        ({"train.py": "import site\nsite.addsitedir('src')\n" + OF_TORCH}, None),
+        ({"train.py": "from sys import path\npath.append('src')\nimport away\n" + OF_TORCH}, None),
+        ({"train.py": "from net import *\n" + OF_TORCH, "net/__init__.py": "__all__ = ['b']", "net/b.py": TF}, None),
+        ({"train.py": "data.to_tf_dataset()\n" + OF_TORCH}, None),
+        ({"train.py": "import " + "x" * 300 + "\n" + OF_TORCH}, None),
+        ({"app/__main__.py": "import data\n" + OF_TORCH, "app/data.py": TF}, None),
+        ({"app/__main__.py": "import data\n" + OF_TORCH, "app/data.py": ""}, "PyTorch"),
         ({"train.py": "def rarely():\n    import not_installed\n" + OF_TORCH}, "PyTorch"),
         ({"train.py": "import torch.utils.data, jax\nstep = jax.jit(jax.grad(loss))"}, "JAX"),
     ],
 )
 def test_a_script_of_another_framework_is_told_by_its_text(files: dict[str, str], expected: str | None) -> None:
-    assert other_frameworks.trained_with(_written(files)) == expected
+    file = str(_written(files))
+    target = Target(file=file, name="", arguments=())
+    try:
+        other_frameworks.refuse(target, Path(file))
+        found = None
+    except UsageError as refused:
+        found = next(name for name in ("PyTorch", "JAX") if f"trains with {name}, " in refused.message)
+    assert found == expected
 
 
 @pytest.mark.parametrize(
@@ -75,8 +90,21 @@ def test_a_module_is_followed_through_its_package(module: str, file: str) -> Non
 
 def test_a_module_that_is_not_beside_the_script_may_be_of_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
     _written({"jobs/train.py": "from loaders import load\n" + OF_TORCH, "src/loaders.py": "import tensorflow"})
-    monkeypatch.syspath_prepend("src")  # as of PYTHONPATH
+    monkeypatch.syspath_prepend(str(Path("src").absolute()))  # as of PYTHONPATH
     assert other_frameworks.trained_with(Path("jobs/train.py")) is None
+
+
+def test_a_module_beside_the_package_and_one_in_the_path_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    _written({"src/work/train.py": "import my_data\n" + OF_TORCH, "lib/my_data.py": "", "linked/work/a": ""})
+    monkeypatch.syspath_prepend(str(Path("lib").absolute()))
+    assert other_frameworks.trained_with(Path("src/work/train.py"), "work.train") == "PyTorch"
+    Path("lib/my_data.py").write_text(TF)
+    assert other_frameworks.trained_with(Path("src/work/train.py"), "work.train") is None
+    Path("linked/my_data.py").write_text(TF)
+    Path("lib/my_data.py").write_text("")
+    link = Path("linked/work/train.py")
+    link.symlink_to(Path("src/work/train.py").absolute())
+    assert other_frameworks.trained_with(link, "work.train") is None
 
 
 def test_the_modules_of_an_installed_package_that_is_run_are_beside_it() -> None:
@@ -101,8 +129,8 @@ def test_an_installed_package_may_need_tensorflow_or_be_ones_own(
     head = {"METADATA": "Name: loaders\nVersion: 1\n" + told["METADATA"], "top_level.txt": "loaders"}
     _written({f"site/loaders-1.dist-info/{name}": text for name, text in {**told, **head}.items()})
     _written({"site/loaders/__init__.py": "", "jobs/train.py": "import loaders\n" + OF_TORCH})
-    monkeypatch.syspath_prepend("site")
-    monkeypatch.setattr(user_code, "origin", lambda _: "library")
+    monkeypatch.syspath_prepend(str(Path("site").absolute()))
+    monkeypatch.setattr(user_code, "origin", lambda file: "library" if "/site/" in file else "user")
     assert other_frameworks.trained_with(Path("jobs/train.py")) == expected
 
 
