@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from pipeline_bench import user_code
 from pipeline_bench.injection.loop_locations import Line, Loop, Places
 
 WATCHED_LOOPS = 4
 """Loops that are watched in a process, identified by the line of the `for`, and by what they iterate over."""
 STEPS_OF_A_BATCH = 2
 """A `fit` of no more is given a batch or two: it is a step of a loop."""
-_UNSEEN = ("jax", "torch")
-"""Frameworks whose calls are not seen to train."""
 _CALLS_A_BATCH = 50
 """Calls that train on what one batch of a dataset holds: as a critic's, or parts of the batch. After more that come
 without another batch, something else makes what they train on."""
@@ -153,7 +151,7 @@ class WatchedLoops:
         show that a function which the loop calls would be seen to.
         """
         known = self._calls_train or (self._fits_train and not loop.called)
-        if not known or not loop.on_tf_data or any(name in sys.modules for name in _UNSEEN):
+        if not known or not loop.on_tf_data or user_code.names(user_code.UNSEEN):
             return False
         in_graphs = any(each.takes_in_graphs for each in self._by_line.values())
         return not (loop.saw_training or loop.in_training or in_graphs or loop.called - {False})

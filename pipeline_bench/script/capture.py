@@ -78,7 +78,7 @@ def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) 
         of_others = f"{_RUN_HINT.format(script=target.text)}, also over a DataLoader, grain or arrays"
         raise UserCodeError(
             f"{target.text} ran to its end, and no training was found: no fit, and no loop over a tf.data.Dataset",
-            of_others if training_calls.may_not_show() else name_a_function,
+            of_others if user_code.names(user_code.UNSEEN) else name_a_function,
         )
     if isinstance(found, BaseException):
         raise found
@@ -229,7 +229,7 @@ class _Watch:
         def backward(*arguments: Any, **named: Any) -> Any:
             if not (self.loops.is_paused or self.loops.mark_trained()):
                 self._gradients += 1
-                if self._gradients == _BARE_GRADIENTS and not training_calls.names_tensorflow():
+                if self._gradients == _BARE_GRADIENTS and not user_code.names(user_code.TENSORFLOW):
                     self._reach_bare(user_code.line())
             return plain(*arguments, **named)
 

@@ -22,8 +22,6 @@ _TRAINS = frozenset({"train_on_batch", "GradientTape", "minimize", "stateless_ap
 """
 _OF_KERAS = frozenset({"epochs", "steps_per_epoch", "validation_data", "validation_split", "callbacks"})
 """Arguments that tell a model's `fit`, and a tuner's `search`, from other methods of that name."""
-_UNSEEN = ("jax", "torch")
-"""Frameworks whose calls do not show as they train."""
 _GRADIENTS = frozenset({"grad", "value_and_grad"})
 _OF_GRADIENTS = ("flax", "jax", "torch")
 """What takes a gradient in these, beside a call of `backward`, and the packages whose functions do."""
@@ -61,24 +59,6 @@ def trains_in_imported() -> bool:
     return any(trains_in(file) for file in files if isinstance(file, str))
 
 
-def names_tensorflow() -> bool:
-    """Return whether a module of the user's that is imported by now has a name for something of TensorFlow or Keras."""
-    spaces = [
-        object.__getattribute__(module, "__dict__")  # asked otherwise, a module that loads late would load
-        for module in list(sys.modules.values())
-        if isinstance(module, ModuleType)
-    ]
-    users = (each for each in spaces if (file := each.get("__file__")) and user_code.origin(str(file)) == "user")
-    values = chain.from_iterable([*each.values()] for each in users)
-    names = (each.__name__ if isinstance(each, ModuleType) else getattr(each, "__module__", "") for each in values)
-    return any(str(name).startswith(("tensorflow", "keras", "tf_keras")) for name in names)
-
-
-def may_not_show() -> bool:
-    """Return whether a framework is imported whose calls do not show as they train."""
-    return any(name in sys.modules for name in _UNSEEN)
-
-
 def takes_gradient(loops: Iterable[SourceLoop]) -> bool:
     """Return whether the innermost of the user's loops takes a gradient of JAX or PyTorch, as far as its text says.
 
@@ -86,7 +66,7 @@ def takes_gradient(loops: Iterable[SourceLoop]) -> bool:
         loops: around a call, inner ones first.
     """
     innermost = next((each for each in loops if user_code.origin(each.file) == "user"), None)
-    if innermost is None or not may_not_show():
+    if innermost is None or sys.modules.keys().isdisjoint(user_code.UNSEEN):
         return False
     nodes = source_guards.nodes(innermost.file)
     begun = (node for node in nodes if getattr(node, "lineno", 0) == innermost.line)

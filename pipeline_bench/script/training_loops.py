@@ -22,8 +22,8 @@ from pipeline_bench.user_code.source_loops import SourceLoop
 
 _LOOP_ELEMENTS = 3
 """A loop that takes so many elements trains, or has that many to take; who looks at an example takes one or two."""
-_BARE_STEPS = 50
-"""So many steps in a row without any loop over a dataset are a training that takes its batches from elsewhere."""
+_BARE_STEPS, _BARE_LEAST, _BARE_S = 50, 4, 20.0
+"""So many steps in a row without any loop over a dataset, or fewer that take long, are a training without a dataset."""
 _BETWEEN = ("/tensorflow/python/data/ops/", "/tensorflow/python/util/")
 """TensorFlow's own code between a user's loop and the iterator, of `as_numpy_iterator` for one."""
 
@@ -75,8 +75,7 @@ class Loops:
         Args:
             reach: called with a loop that trains; returns only where another is meant.
             note: called with a loop that may be the training.
-            bare: called with the line of what trains again and again without a loop over a dataset, and whether it does
-                so by `Session.run`; returns as `reach` does.
+            bare: called with the line of what trains without a dataset, and whether by `Session.run`; as `reach`.
             needs_training: whether of the loops in a file only one counts in which something trains, for the script
                 trains somewhere; else one of three elements does.
             which: the place of the iterator that is meant, of several in a step; None: the one waited for longest.
@@ -86,7 +85,7 @@ class Loops:
         self._loops: weakref.WeakKeyDictionary[Any, DatasetLoop] = weakref.WeakKeyDictionary()
         self._last: DatasetLoop | None = None
         self._trained: list[DatasetLoop] = []
-        self._bare_steps = 0
+        self._bare_steps, self._bare_from_s = 0, 0.0
         self._called: defaultdict[int | None, list[loop_step.Call]] = defaultdict(list)
         """The `tf.function`s under way with their arguments, by thread, the outermost first."""
         self._training_functions: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -240,10 +239,8 @@ class Loops:
         return call
 
     def _outermost_call(self) -> loop_step.Call | None:
-        """Return the call of a `tf.function` that led here; of a strategy's replica, the one that runs its thread.
-
-        Not another thread's, as of a generator that prepares the next batch.
-        """
+        """Return the call of a `tf.function` that led here; of a strategy's replica the one that runs its thread."""
+        # Not another thread's, as of a generator that prepares the next batch.
         threads = (threading.get_ident(), threading.main_thread().ident)
         return next((self._called[each][0] for each in threads if self._called[each]), None)
 
@@ -261,7 +258,10 @@ class Loops:
         if self.is_paused:
             return
         self._bare_steps = 0 if self._loops else self._bare_steps + 1
-        if self._bare_steps > _BARE_STEPS:
+        if self._bare_steps <= 1:
+            self._bare_from_s = time.monotonic()
+        is_long = self._bare_steps >= _BARE_LEAST and time.monotonic() - self._bare_from_s > _BARE_S
+        if is_long or self._bare_steps > _BARE_STEPS:
             self._bare(user_code.line(), by_session)
 
     def _iterate(self, plain: Any) -> Any:

@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Literal
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
@@ -29,7 +29,9 @@ from pipeline_bench.text import FIELD_CHARACTERS, message_of, one_line, safe_mes
 from pipeline_bench.user_code import installed
 
 _OURS = str(Path(__file__).parents[1]) + "/"
-_FRAMEWORKS = ("tensorflow", "keras", "tf_keras")
+TENSORFLOW = _FRAMEWORKS = ("tensorflow", "keras", "tf_keras")
+UNSEEN = ("flax", "jax", "torch")
+"""Frameworks whose calls do not show as they train. TensorFlow imports JAX by itself where it is installed."""
 _GENERATED = "__autograph_generated_file"
 """The name of the files that AutoGraph converts functions into, in the folder for temporary files."""
 _STANDARD_LIBRARY = (sysconfig.get_path("stdlib") + "/", sysconfig.get_path("platstdlib") + "/")
@@ -62,6 +64,22 @@ def origin(file: str) -> Origin:
     if package in _FRAMEWORKS:
         return "tensorflow"
     return "user" if package.removesuffix(".py") == installed.program() else "library"
+
+
+def names(packages: tuple[str, ...]) -> bool:
+    """Return whether a module of the user's that is imported by now has a name for something of these packages."""
+    modules = (module for module in list(sys.modules.values()) if isinstance(module, ModuleType))
+    # Asked otherwise, a module that loads late would load.
+    spaces = (object.__getattribute__(module, "__dict__") for module in modules)
+    users = (each for each in spaces if (file := each.get("__file__")) and origin(str(file)) == "user")
+    return any(_module_of(value).startswith(packages) for each in users for value in list(each.values()))
+
+
+def _module_of(value: object) -> str:
+    """Return the module that a value is, is defined in, or whose class it is of."""
+    if isinstance(value, ModuleType):
+        return str(value.__name__)
+    return str(getattr(value if isinstance(value, type | FunctionType) else type(value), "__module__", ""))
 
 
 def is_converted(file: str) -> bool:

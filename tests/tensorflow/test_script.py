@@ -464,7 +464,7 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     ),
     "nothing": ("print('done')", "ran to its end, and no training was found"),
     "nothing_of_jax": (
-        "import math\nsys.modules['jax'] = math\nfor x in np.ones([9, 1]): x + 1",
+        "import types\njax = types.ModuleType('jax')\nfor x in np.ones([9, 1]): x + 1",
         "`pipeline-bench run -- python nothing_of_jax.py --epochs 3` says how long each of its trainings waits for its "
         "input, also over a DataLoader, grain or arrays",
     ),

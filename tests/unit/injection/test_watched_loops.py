@@ -28,13 +28,6 @@ def looked(loop: Any) -> None:
     next(loop.timed(Batches(40)))
 
 
-@pytest.fixture(autouse=True)
-def without_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another test of the process may have imported what is not seen to train."""
-    for name in ("jax", "torch"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-
-
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     begun: list[IteratorMonitor] = []
@@ -145,7 +138,13 @@ def test_where_calls_of_jax_or_pytorch_may_train_no_loop_is_said_to_read(
     passed(loop, 9)
     loops.feed_a_call()
     assert loops.only_reads(loop)
-    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))  # as TensorFlow imports JAX where it is installed
+    assert loops.only_reads(loop)
+    users = ModuleType("train")
+    users.__file__ = "/home/user/train.py"
+    monkeypatch.setitem(sys.modules, "train", users)
+    assert loops.only_reads(loop)
+    vars(users)["framework"] = sys.modules[name]
     assert not loops.only_reads(loop)
 
 
