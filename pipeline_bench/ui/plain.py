@@ -47,7 +47,8 @@ class PlainView(Observer):
         self._making = ("", 0)
         self._clock = clock
         self._started_s = clock()
-        self._found = ""
+        self._found: set[object] = set()
+        """What was told of the limit: its stage, why, and how certainly, or a text that names none."""
         self._next_line_s = _LONG_TRIAL_S
 
     def preparing(self, what: str) -> None:
@@ -103,9 +104,13 @@ class PlainView(Observer):
         # Why there will be no diagnosis is what the report says next.
         tried = [record.status] if diagnosis.failure is not None else _tried(trial, record, session)
         self._line(f"{self._named(trial)}: {', '.join(tried)}; {left}")
-        found = diagnosing.found(session)
-        if found and found != self._found:
-            self._found = found
+        found, limit = diagnosing.found(session), diagnosis.bottleneck
+        if not found or limit is None:
+            return
+        # Its share is another with every trial.
+        fact = found if limit.stage is None else (limit.stage, limit.cause, limit.certainty, limit.limits)
+        if fact not in self._found:
+            self._found.add(fact)
             self._line(f"found: {found}")
 
     def _named(self, trial: Trial) -> str:

@@ -284,3 +284,22 @@ def test_a_refused_fix_is_called_so_at_every_width(width: int) -> None:
     screen.finish(AS_WRITTEN, diagnoses.EVERY["drained"]())
     (row,) = [line for line in screen.lines() if line.startswith("no shuffle")]
     assert row.split()[-1] == "refused"
+
+
+def test_what_was_found_is_told_again_only_as_another_stage_or_cause() -> None:
+    whole, stream = diagnoses.session(), io.StringIO()
+    view = PlainView(stream, clock=Clock())
+    view.session_started(diagnoses.begun(), [])
+    assert whole.diagnosis is not None
+    assert whole.diagnosis.bottleneck is not None
+    first = whole.trials[0]
+    limits = [
+        whole.diagnosis.bottleneck.model_copy(update=change)
+        for change in ({}, {"share": 0.5, "text": "it takes 50 %."}, {"cause": "waiting", "text": "it waits."}, {})
+    ]
+    none = [limits[0].model_copy(update={"stage": None, "text": text}) for text in ("none.", "none.", "none yet.")]
+    for limit in (*limits, *none):
+        found = whole.diagnosis.model_copy(update={"bottleneck": limit})
+        view.trial_finished(trial(first.variant, first.index), first, whole.model_copy(update={"diagnosis": found}))
+    told = [line.removeprefix("found: ") for line in stream.getvalue().splitlines() if line.startswith("found: ")]
+    assert told == [limits[0].text, "it waits.", "none.", "none yet."]
