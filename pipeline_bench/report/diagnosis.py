@@ -192,18 +192,19 @@ def pace(session: Session, diagnosis: Diagnosis) -> str:
     took_ms = reached_ms(diagnosis, result)
     if took_ms is None or took_ms <= 0:
         return ""
-    takes = f"{_of_what(diagnosis)} takes {units.milliseconds(took_ms)}{_of_few(result)}"
+    takes = f"{_of_what(diagnosis)} takes {units.milliseconds(took_ms)}"
     if diagnosis.model is None or result is None or result.input_wait_share.value is None:
-        return takes
-    ceiling = units.milliseconds(step_times.ceiling_ms(session))
-    return f"{takes}; input wait {units.share(result.input_wait_share.value)}, the model alone {ceiling}"
+        return f"{takes}{_of_few(result)}"
+    ceiling, wait = units.milliseconds(step_times.ceiling_ms(session)), units.share(result.input_wait_share.value)
+    # A narrow screen cuts the end.
+    return f"{takes}; input wait {wait}, the model alone {ceiling}{_of_few(result)}"
 
 
 def _of_few(result: Result | None) -> str:
     """Return of how few steps a mean is, of which one that was disturbed makes up much; "" of one of enough steps."""
     if result is None or not 0 < result.steps < FEWEST_STEPS or result.step_ms.median is None:
         return ""
-    return f", a mean of {units.count(result.steps, 'step')} (median {units.milliseconds(result.step_ms.median)})"
+    return f" (a mean of {units.count(result.steps, 'step')}, median {units.milliseconds(result.step_ms.median)})"
 
 
 def _of_what(diagnosis: Diagnosis) -> str:

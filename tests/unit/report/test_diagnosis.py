@@ -39,7 +39,7 @@ def session(request: pytest.FixtureRequest) -> Session:
     return diagnoses.EVERY[request.param]()
 
 
-@pytest.mark.parametrize(("steps", "told"), [(5, ", a mean of 5 steps (median 4.71 ms)"), (40, "")])
+@pytest.mark.parametrize(("steps", "told"), [(5, " (a mean of 5 steps, median 4.71 ms)"), (40, "")])
 def test_a_mean_of_few_steps_is_told_as_one_with_their_median(steps: int, told: str) -> None:
     """One step of eight times its length, beside other work, was "a training step" of a public script."""
     whole = diagnoses.session()
