@@ -7,18 +7,10 @@ from collections.abc import Iterator
 
 from pipeline_bench.analysis import speedups
 from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SHORT_STEP_MS, SIMPLER, STEPS_A_CALL, WORTH
-from pipeline_bench.diagnosis import (
-    attempt_statistics,
-    beyond,
-    fixes,
-    limits,
-    segments,
-    stage_graph,
-    step_times,
-    variants,
-)
+from pipeline_bench.diagnosis import attempt_statistics, beyond, fixes, limits, stage_graph, step_times, variants
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.diagnosis.refusals import failure
+from pipeline_bench.diagnosis.segments import of as segments_of
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Bottleneck, Diagnosis, NotTried, Outcome
 from pipeline_bench.model.pipeline import Inspection
@@ -181,7 +173,7 @@ def _stages_alone(session: Session, inspection: Inspection | None) -> str:
     """Return what the stages take where no step could be measured: the reader's own step can be held against it."""
     if inspection is None or not inspection.stages or any(cost.elapsed_ns is None for cost in inspection.costs):
         return ""
-    period_ns = segments.of(inspection, session.environment.cores).period_ns
+    period_ns = segments_of(inspection, session.environment.cores).period_ns
     what = "a batch" if inspection.batch_size else "an element"
     return f"All stages together take {units.milliseconds(period_ns / NS_PER_MS)} for {what}." if period_ns else ""
 
