@@ -229,7 +229,7 @@ class StageBenchmark:
         """Return how many calls of a stage could run at the same time; Python's lock lets one call run Python."""
         import tensorflow as tf
 
-        if any(each.runs_python for each in stage.with_inner()):
+        if stage.runs_python_within:
             return 1.0
         # Readers, and what runs without AUTOTUNE, are not in TensorFlow's model.
         asked = [stage.arguments.get(name) for name in ("num_parallel_calls", "num_parallel_reads")]

@@ -174,6 +174,11 @@ class Stage(Data):
         return self.method == "from_generator" or (self.function is not None and self.function.python)
 
     @property
+    def runs_python_within(self) -> bool:
+        """Whether Python makes its elements, or those of what its function builds."""
+        return any(each.runs_python for each in self.with_inner())
+
+    @property
     def keeps_state(self) -> bool:
         """Whether it may go on from pass to pass where it was; see `UserFunction.keeps_state`."""
         return self.function is not None and self.function.keeps_state

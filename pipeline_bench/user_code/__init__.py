@@ -29,7 +29,7 @@ from pipeline_bench.text import FIELD_CHARACTERS, message_of, one_line, safe_mes
 from pipeline_bench.user_code import installed
 
 _OURS = str(Path(__file__).parents[1]) + "/"
-TENSORFLOW = _FRAMEWORKS = ("tensorflow", "keras", "tf_keras")
+TENSORFLOW = ("tensorflow", "keras", "tf_keras")
 UNSEEN = ("flax", "jax", "torch")
 """Frameworks whose calls do not show as they train. TensorFlow imports JAX by itself where it is installed."""
 _GENERATED = "__autograph_generated_file"
@@ -55,13 +55,13 @@ def origin(file: str) -> Origin:
     """Return whose code a file holds, by where it is."""
     if file.startswith(_OURS) or (file.startswith("<frozen") and file.endswith(">")):
         return "other"
-    if installed.is_of(file, _FRAMEWORKS):
+    if installed.is_of(file, TENSORFLOW):
         return "tensorflow"
     path = installed.inside(file)
     if path is None:
         return "other" if file.startswith(_STANDARD_LIBRARY) else "user"
     package = path.partition("/")[0]
-    if package in _FRAMEWORKS:
+    if package in TENSORFLOW:
         return "tensorflow"
     return "user" if package.removesuffix(".py") == installed.program() else "library"
 

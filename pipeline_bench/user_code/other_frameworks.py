@@ -65,7 +65,7 @@ def trained_with(file: Path, module: str | None = None) -> str | None:
     package = parts if file.name == "__main__.py" else parts[:-1]
     folders = {path.parents[len(package)] for path in (file.absolute(), file.resolve())}
     folders |= {Path(each) for each in sys.path if user_code.origin(f"{each}/__init__.py") == "user"}
-    trees: dict[Path, ast.AST | None] = {file: _parsed(file)}
+    trees: dict[Path, ast.AST] = {file: _parsed(file)}
     others: set[str] = set()
     looked_at = [(file, package)]
     while looked_at:
@@ -91,22 +91,22 @@ def trained_with(file: Path, module: str | None = None) -> str | None:
     return framework if all(foreign) else None
 
 
-def _parsed(file: Path) -> ast.AST | None:
-    """Return what a file holds; None where Python cannot read it."""
+def _parsed(file: Path) -> ast.AST:
+    """Return what a file holds; nothing where Python cannot read it."""
     try:
         return ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, RecursionError):
-        return None
+        return ast.Module(body=[], type_ignores=[])
 
 
-def _imported(tree: ast.AST | None, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _imported(tree: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Give the names of the modules that a file may import, in parts, also those that may be no module.
 
     Args:
         tree: of the file.
         package: that the file is in, to which relative imports refer.
     """
-    for node in [] if tree is None else ast.walk(tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (tuple(each.name.split(".")) for each in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -127,9 +127,9 @@ def _files(folder: Path, name: tuple[str, ...]) -> dict[Path, tuple[str, ...]]:
     return {file: package for file, package in {**modules, **packages}.items() if file.is_file()}
 
 
-def _called(tree: ast.AST | None) -> Iterator[str]:
+def _called(tree: ast.AST) -> Iterator[str]:
     """Give the names of the functions and methods that a file calls; also `path` if it has that of the module `sys`."""
-    for node in [] if tree is None else ast.walk(tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield getattr(node.func, "attr", getattr(node.func, "id", ""))
         elif isinstance(node, ast.Attribute) and node.attr == "path" and ast.unparse(node) != "os.path":

@@ -191,7 +191,7 @@ def _no_service(inspection: Inspection, context: Context) -> str | None:
         return "a worker on this machine has the same cores, and without a model nothing competes for them"
     if context.no_servers is not None:
         return context.no_servers
-    python = next((stage for stage in inspection.stages if any(each.runs_python for each in stage.with_inner())), None)
+    python = next((stage for stage in inspection.stages if stage.runs_python_within), None)
     return None if python is None else f"a tf.data service worker cannot run the Python of {short(python)}"
 
 
@@ -299,7 +299,7 @@ def _of_interleave(inspection: Inspection, stage: Stage, files: int, context: Co
 def _has_one_input(inspection: Inspection, stage: Stage) -> bool:
     """Return whether a stage has one call at a time though it was asked for several, and not for Python's lock."""
     cost = inspection.cost(stage.id)
-    return cost is not None and cost.calls == 1.0 and not any(each.runs_python for each in stage.with_inner())
+    return cost is not None and cost.calls == 1.0 and not stage.runs_python_within
 
 
 def _needs_threads(stage: Stage) -> bool:
