@@ -38,8 +38,6 @@ from pipeline_bench.user_code.thread_state import ThreadState
 _RUN_HINT = "`pipeline-bench run -- python {script}` says how long each of its trainings waits for its input"
 _TRAINING_PROCESS_S = 2.0
 """CPU time that an import of TensorFlow alone takes: who starts processes that took less has none of them train."""
-_BARE_GRADIENTS = 50
-"""So many of PyTorch's are a training without a dataset, unless the script imports TensorFlow: then it may come yet."""
 _METHODS: dict[Does, str] = {"train": "fit", "test": "evaluate", "predict": "predict"}
 
 
@@ -149,8 +147,8 @@ class _Watch:
             script.of_loop,
         )
         self._script, self._meant, self._trains = script.text, script.training, trains
-        self._calls = self._gradients = 0
-        """Of `fit`; of PyTorch's `backward`, while nothing takes from a dataset."""
+        self._calls = 0
+        """Of `fit`."""
         self.passed: dict[str, None] = {}
         """The trainings that were not meant, as they are listed."""
         self._patches = ExitStack()
@@ -223,17 +221,8 @@ class _Watch:
                 self._patches.enter_context(public_api.patched(keras.optimizers.Optimizer, name, wrapper))
 
     def _patch_autograd(self, autograd: Any) -> None:
-        plain = autograd.backward  # which a tensor's `backward` calls too
-
-        @functools.wraps(plain)
-        def backward(*arguments: Any, **named: Any) -> Any:
-            if not (self.loops.is_paused or self.loops.mark_trained()):
-                self._gradients += 1
-                if self._gradients == _BARE_GRADIENTS and not user_code.names(user_code.TENSORFLOW):
-                    self._reach_bare(user_code.line())
-            return plain(*arguments, **named)
-
-        self._patches.enter_context(public_api.patched(autograd, "backward", backward))
+        wrapper = self.loops.training_beside(autograd.backward)  # which a tensor's `backward` calls too
+        self._patches.enter_context(public_api.patched(autograd, "backward", wrapper))
 
     def _patch_fit(self, keras: Any) -> None:
         keras.Model.fit = self._whole("train")(keras.Model.fit)  # for good: no other thread may come to train either

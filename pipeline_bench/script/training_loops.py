@@ -155,12 +155,6 @@ class Loops:
             return None
         return last.line
 
-    def mark_trained(self) -> bool:
-        """Take in that something trains that does not show by itself; return whether a loop is under way."""
-        for loop in self._loops.values():
-            loop.trains = loop.trains or loop.count > 0
-        return bool(self._loops)
-
     def let_go(self) -> None:
         """Free the iterators of the loops: nothing takes from them any more, and their buffers would go on filling."""
         for iterator in list(self._loops):
@@ -169,6 +163,18 @@ class Loops:
     def training(self, plain: Any) -> Any:
         """Return what stands in the place of something that trains."""
         return self._gradient(self._tape(plain))
+
+    def training_beside(self, plain: Any) -> Any:
+        """Return what stands in the place of what trains in another framework, in no `tf.function`."""
+
+        @functools.wraps(plain)
+        def trains(*arguments: Any, **named: Any) -> Any:
+            for loop in () if self.is_paused else self._loops.values():
+                loop.trains = loop.trains or loop.count > 0
+            self._count_bare(before_tensorflow=True)
+            return plain(*arguments, **named)
+
+        return trains
 
     def _gradient(self, plain: Any) -> Any:
         """Return what stands in the place of something that is done once in a step, if anything is trained at all."""
@@ -254,7 +260,8 @@ class Loops:
 
         return step
 
-    def _count_bare(self, by_session: bool = False) -> None:
+    def _count_bare(self, by_session: bool = False, before_tensorflow: bool = False) -> None:
+        """Count a step, if no loop is under way; what another framework trains may come before what TensorFlow does."""
         if self.is_paused:
             return
         self._bare_steps = 0 if self._loops else self._bare_steps + 1
@@ -262,7 +269,10 @@ class Loops:
             self._bare_from_s = time.monotonic()
         is_long = self._bare_steps >= _BARE_LEAST and time.monotonic() - self._bare_from_s > _BARE_S
         if is_long or self._bare_steps > _BARE_STEPS:
-            self._bare(user_code.line(), by_session)
+            if before_tensorflow and user_code.names(user_code.TENSORFLOW):
+                self._bare_steps = 0
+            else:
+                self._bare(user_code.line(), by_session)
 
     def _iterate(self, plain: Any) -> Any:
         @functools.wraps(plain)
@@ -333,7 +343,7 @@ class Loops:
             if self.is_paused:
                 return plain(dataset, *arguments, **named)
             place, within = user_code.location(), next(source_loops.around(), None)
-            found = DatasetLoop(_eager_one(dataset), user_code.named(place), within=within)
+            found = DatasetLoop(public_api.eager_dataset(dataset), user_code.named(place), within=within)
             if not self._needs_training("" if place is None else place.file):
                 self._reach(found)
             self._note(found)
@@ -377,24 +387,3 @@ def _by_user() -> bool:
         if origin == "tensorflow" and not any(each in file for each in _BETWEEN):
             return False
     return False
-
-
-def _eager_one(dataset: Any) -> Any:
-    """Return the user's dataset behind the one that a `tf.function` sees of it where it is an argument."""
-    import tensorflow as tf
-
-    kinds = (tf.data.Dataset, tf.distribute.DistributedDataset)
-    found = dataset
-    if not public_api.is_symbolic(dataset):
-        return dataset
-    for frame in user_code.outward(sys._getframe(2)):
-        for name in ("args", "kwds"):
-            for each in _parts(frame.f_locals.get(name)):
-                is_eager = isinstance(each, kinds) and not public_api.is_symbolic(each)
-                if is_eager and each.element_spec == dataset.element_spec:
-                    found = each
-    return found
-
-
-def _parts(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, tuple | list) else list(value.values()) if isinstance(value, dict) else []

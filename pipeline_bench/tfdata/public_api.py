@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pipeline_bench import user_code
+
 FILE_READERS = ("TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset")
 """The classes that read files one after another, or several at once by `num_parallel_reads`."""
 ASSERT_CARDINALITY = "apply(assert_cardinality)"
@@ -288,3 +290,24 @@ class _Finder:
             self._action(module)
 
         loader.exec_module = exec_module
+
+
+def eager_dataset(dataset: Any) -> Any:
+    """Return the user's dataset behind the one that a `tf.function` sees of it where it is an argument."""
+    import tensorflow as tf
+
+    kinds = (tf.data.Dataset, tf.distribute.DistributedDataset)
+    found = dataset
+    if not is_symbolic(dataset):
+        return dataset
+    for frame in user_code.outward(sys._getframe(1)):
+        for name in ("args", "kwds"):
+            for each in _parts(frame.f_locals.get(name)):
+                is_eager = isinstance(each, kinds) and not is_symbolic(each)
+                if is_eager and each.element_spec == dataset.element_spec:
+                    found = each
+    return found
+
+
+def _parts(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, tuple | list) else list(value.values()) if isinstance(value, dict) else []
