@@ -1,15 +1,13 @@
-"""What no trial shows of a pipeline, in words: what would help that no edit can do, and what overflows the memory."""
+"""What would help a pipeline that no edit of its calls can do, in words."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple, TypeGuard
 
 from pipeline_bench.analysis.thresholds import EXPLAINED, MOST_GAIN, WORTH_REWRITING
 from pipeline_bench.diagnosis import segments, stage_graph
 from pipeline_bench.diagnosis.fixes import short
-from pipeline_bench.diagnosis.fixes.cache_size import size_bytes_of
 from pipeline_bench.diagnosis.segments import Segments
 from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.diagnosis.step_times import Beginning
@@ -31,13 +29,8 @@ _SAVED_BY_BYTES = 0.75
 """How much of the copy of 32-bit floats is saved if bytes are copied in their place."""
 _SAVED_BY_HALF = 0.5
 """At most, of the time of what goes through half the memory."""
-
-_LESS_MEMORY = {
-    "cache": "Give the cache the name of a file, or put it in front of what makes its elements larger.",
-    "shuffle": "Shuffle what is small, such as paths or records, or use a smaller buffer.",
-    "prefetch": "Its buffer fills as soon as no step waits any more: tf.data.AUTOTUNE holds a few.",
-}
-
+_WHOLE_READERS = ("make_csv_dataset", "make_batched_features_dataset")
+"""Functions of TensorFlow's whose one call reads, parses, shuffles, repeats and batches."""
 
 _DECODE_THE_CROP = (
     "crops them. Of JPEG files, tf.io.decode_and_crop_jpeg decodes the crop alone; tf.io.extract_jpeg_shape reads the "
@@ -121,47 +114,6 @@ def of_beginning(
         )
 
 
-def overflows(inspection: Inspection, memory_bytes: float) -> Iterator[str]:
-    """Yield a sentence of each cache in memory, shuffle and prefetch as written that would hold more than the memory.
-
-    Args:
-        inspection: the stages and their costs, of a trial too short to fill them.
-        memory_bytes: of the machine.
-    """
-    for stage in inspection.stages:
-        held_bytes = _held_bytes(inspection, stage)
-        if held_bytes is not None and memory_bytes < held_bytes < math.inf:
-            yield (
-                f"{named(stage)}, would hold about {units.size(held_bytes)} in memory, and this machine has "
-                f"{units.size(memory_bytes)}: the training would run out of it. {_LESS_MEMORY[stage.method]}"
-            )
-
-
-def _held_bytes(inspection: Inspection, stage: Stage) -> float | None:
-    """Return what a cache in memory, a shuffle or a prefetch holds once it is full; None of another stage.
-
-    Infinite where that is not known.
-    """
-    size_bytes, cost = size_bytes_of(inspection, stage), inspection.cost(stage.id)
-    pass_bytes = math.inf if size_bytes is None else size_bytes * min(1.0, stage_graph.passes(inspection) or 1.0)
-    if stage.method == "cache" and not stage_graph.in_file(stage):
-        return pass_bytes
-    if stage.method not in ("shuffle", "prefetch") or _holds_what_is_held(inspection, stage):
-        return None
-    asked = stage.ahead or math.inf if stage.method == "shuffle" else stage.arguments.get("buffer_size")
-    if cost is None or not cost.element_bytes or not isinstance(asked, int | float) or asked <= 0:
-        return None  # of a prefetch without a number, TensorFlow decides how many it holds
-    repeated = any(each.method == "repeat" for each in stage_graph.upstream(inspection, stage))
-    buffer_bytes = asked * cost.element_bytes
-    return buffer_bytes if repeated else min(buffer_bytes, pass_bytes)
-
-
-def _holds_what_is_held(inspection: Inspection, buffer: Stage) -> bool:
-    """Return whether what comes to a shuffle or a prefetch is in memory already, in a cache or in another shuffle."""
-    before = stage_graph.first_before(inspection, buffer, ("repeat", "prefetch", "take", "skip", "with_options"))
-    return before is not None and before.method in ("cache", "shuffle")
-
-
 def _of_copies(
     inspection: Inspection, as_written_ms: float | None, copy_ms: float | None, gained: float
 ) -> Iterator[str]:
@@ -203,6 +155,7 @@ def _all(inspection: Inspection) -> Iterator[_Idea]:
     yield from _of_doubles(inspection)
     yield from _of_lost_caches(inspection)
     yield from _of_whole_arrays(inspection)
+    yield from _of_whole_readers(inspection)
 
 
 def _of_made_anew(inspection: Inspection) -> Iterator[_Idea]:
@@ -229,7 +182,7 @@ def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> I
     """Yield the idea of a stage that follows from its method, and from what its function is known to do."""
     function = stage.function
     match stage.method:
-        case "map" if function is not None and function.random and not _is_cached(inspection):
+        case "map" if function is not None and stage.draws and not _is_cached(inspection):
             yield from _of_random_map(inspection, stage, function, alike)
         case "map" if not _tried_on_batches(function) and _is_batched(inspection) and _on_records(inspection, stage):
             yield _Idea(
@@ -273,9 +226,10 @@ def _is_batched(inspection: Inspection) -> bool:
 def _of_random_map(
     inspection: Inspection, stage: Stage, function: UserFunction, alike: tuple[int, ...]
 ) -> Iterator[_Idea]:
-    """Yield the idea to divide a map that draws, unless a trial divides it, or no later epoch would gain."""
+    """Yield the idea to divide a map that draws, unless a trial keeps its costly part, or no later epoch would gain."""
     divided = function.fixed_statements is not None and stage in stage_graph.trunk(inspection)
-    if not divided and not inspection.once:
+    tried = divided or function.memoizable is not None
+    if not tried and not inspection.once:
         yield _Idea(
             alike,
             f"{named(stage)}, draws random numbers, so nothing after it can be cached. If a part of it does not depend "
@@ -357,6 +311,22 @@ def _of_whole_arrays(inspection: Inspection) -> Iterator[_Idea]:
             f"{named(cutting[-1])}, cuts one sample a call from an array that is passed along whole. Keep the array in "
             "a tensor and batch the positions: one tf.gather in a map then makes a whole batch.",
         )
+
+
+def _of_whole_readers(inspection: Inspection) -> Iterator[_Idea]:
+    """Yield the idea to have a reader of TensorFlow's, which repeats and shuffles in its one call, do neither."""
+    for stage in inspection.stages:
+        if stage.method != "repeat" or stage.place is None or inspection.once or _is_cached(inspection):
+            continue
+        name = next((each for each in _WHOLE_READERS if each in stage.place.text), None)
+        here = tuple(each.id for each in inspection.stages if each.place == stage.place)
+        if name is not None and stage_graph.endless(inspection, stage):
+            yield _Idea(
+                here,
+                f"{name}, {stage.place.short}, shuffles and repeats by itself, and no cache can stand behind that. If "
+                "its data fits in memory, call it with shuffle=False and num_epochs=1, and put cache(), shuffle and "
+                "repeat() behind it: later epochs then read its batches from memory, each of the same samples.",
+            )
 
 
 def _takes_whole_array(inspection: Inspection, stage: Stage) -> bool:

@@ -10,14 +10,12 @@ from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SHORT_S
 from pipeline_bench.diagnosis import attempt_statistics, beyond, fixes, limits, stage_graph, step_times, variants
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.diagnosis.refusals import failure
-from pipeline_bench.diagnosis.segments import of as segments_of
 from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Bottleneck, Diagnosis, NotTried, Outcome
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import units
-from pipeline_bench.text.units import NS_PER_MS
 
 _MORE_THAN_THE_WAIT = 1.2
 """What the model alone would save is another bound than the wait from so many times it on."""
@@ -155,7 +153,7 @@ def _text(
 ) -> tuple[str, bool]:
     """Return the conclusion, and whether it says what limits the pipeline."""
     if diagnosis.failure is not None:
-        stages = _stages_alone(session, diagnosis.inspection)
+        stages = limits.stages_alone(session, diagnosis.inspection)
         end = "" if diagnosis.failure.endswith((".", "?")) else "."
         return f"{sentence(diagnosis.failure)}{end} {stages}" if stages else diagnosis.failure, False
     found = diagnosis.bottleneck or Bottleneck()
@@ -163,19 +161,21 @@ def _text(
         return found.text, True
     no_fix = "" if chosen is not None or nothing_to_gain(session) else _of_what_has_no_fix(session, diagnosis)
     says = not no_fix or found.stage is not None
-    memory = beyond.overflows(diagnosis.inspection, session.environment.memory_bytes) if diagnosis.inspection else ()
     ending = _ended(session, diagnosis, chosen, no_fix)
-    parts = (found.text * says, *ending, *memory, _other_runs(session, diagnosis))
+    parts = (
+        found.text * says,
+        *ending,
+        *_beside_the_fixes(session, diagnosis.inspection),
+        _other_runs(session, diagnosis),
+    )
     return " ".join(filter(None, parts)), says
 
 
-def _stages_alone(session: Session, inspection: Inspection | None) -> str:
-    """Return what the stages take where no step could be measured: the reader's own step can be held against it."""
-    if inspection is None or not inspection.stages or any(cost.elapsed_ns is None for cost in inspection.costs):
-        return ""
-    period_ns = segments_of(inspection, session.environment.cores).period_ns
-    what = "a batch" if inspection.batch_size else "an element"
-    return f"All stages together take {units.milliseconds(period_ns / NS_PER_MS)} for {what}." if period_ns else ""
+def _beside_the_fixes(session: Session, inspection: Inspection | None) -> Iterator[str]:
+    """Yield what matters whatever a fix gains: what the memory cannot hold, and what open shapes cost the model."""
+    if inspection is not None:
+        yield from limits.overflows(inspection, session.environment.memory_bytes)
+        yield limits.open_shapes(session, inspection)
 
 
 def _other_runs(session: Session, diagnosis: Diagnosis) -> str:

@@ -1,15 +1,27 @@
-"""How fast a pipeline could be if only one thing limited it: the model, the cores, the disk."""
+"""What limits a training beside its stages: the model, what it knows of shapes, the cores, the disk, the memory."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from pipeline_bench.diagnosis import segments, step_times
+from pipeline_bench.diagnosis import segments, stage_graph, step_times
+from pipeline_bench.diagnosis.fixes.cache_size import size_bytes_of
+from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.model.diagnosis import CEILING, Diagnosis, Limit
-from pipeline_bench.model.pipeline import Inspection
+from pipeline_bench.model.element import Element, axes
+from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.model.session import Session
-from pipeline_bench.text import units
+from pipeline_bench.text import joined, units
 from pipeline_bench.text.units import NS_PER_MS
+
+_LESS_MEMORY = {
+    "cache": "Give the cache the name of a file, or put it in front of what makes its elements larger.",
+    "shuffle": "Shuffle what is small, such as paths or records, or use a smaller buffer.",
+    "prefetch": "Its buffer fills as soon as no step waits any more: tf.data.AUTOTUNE holds a few.",
+}
+_NAMED = 3
+"""Of tensors whose shapes are open, so many are named."""
 
 
 def of(session: Session, diagnosis: Diagnosis) -> tuple[Limit, ...]:
@@ -72,3 +84,102 @@ def _disk_limit(inspection: Inspection) -> Limit:
     read, rate = units.size(inspection.read_bytes), units.size(inspection.disk_bytes_per_s)
     ms = 1e3 * inspection.read_bytes / inspection.disk_bytes_per_s
     return Limit(name=name, ms=ms, text=f"{read} an element at {rate}/s, as measured here past the page cache")
+
+
+def stages_alone(session: Session, inspection: Inspection | None) -> str:
+    """Return what the stages take where no step could be measured: the reader's own step can be held against it."""
+    if inspection is None or not inspection.stages or any(cost.elapsed_ns is None for cost in inspection.costs):
+        return ""
+    period_ns = segments.of(inspection, session.environment.cores).period_ns
+    what = "a batch" if inspection.batch_size else "an element"
+    return f"All stages together take {units.milliseconds(period_ns / NS_PER_MS)} for {what}." if period_ns else ""
+
+
+def overflows(inspection: Inspection, memory_bytes: float) -> Iterator[str]:
+    """Yield a sentence of each cache in memory, shuffle and prefetch as written that would hold more than the memory.
+
+    Args:
+        inspection: the stages and their costs, of a trial too short to fill them.
+        memory_bytes: of the machine.
+    """
+    for stage in inspection.stages:
+        held_bytes = _held_bytes(inspection, stage)
+        if held_bytes is not None and memory_bytes < held_bytes < math.inf:
+            yield (
+                f"{named(stage)}, would hold about {units.size(held_bytes)} in memory, and this machine has "
+                f"{units.size(memory_bytes)}: the training would run out of it. {_LESS_MEMORY[stage.method]}"
+            )
+
+
+def _held_bytes(inspection: Inspection, stage: Stage) -> float | None:
+    """Return what a cache in memory, a shuffle or a prefetch holds once it is full; None of another stage.
+
+    Infinite where that is not known.
+    """
+    size_bytes, cost = size_bytes_of(inspection, stage), inspection.cost(stage.id)
+    pass_bytes = math.inf if size_bytes is None else size_bytes * min(1.0, stage_graph.passes(inspection) or 1.0)
+    if stage.method == "cache" and not stage_graph.in_file(stage):
+        return pass_bytes
+    if stage.method not in ("shuffle", "prefetch") or _holds_what_is_held(inspection, stage):
+        return None
+    asked = stage.ahead or math.inf if stage.method == "shuffle" else stage.arguments.get("buffer_size")
+    if cost is None or not cost.element_bytes or not isinstance(asked, int | float) or asked <= 0:
+        return None  # of a prefetch without a number, TensorFlow decides how many it holds
+    repeated = any(each.method == "repeat" for each in stage_graph.upstream(inspection, stage))
+    buffer_bytes = asked * cost.element_bytes
+    return buffer_bytes if repeated else min(buffer_bytes, pass_bytes)
+
+
+def _holds_what_is_held(inspection: Inspection, buffer: Stage) -> bool:
+    """Return whether what comes to a shuffle or a prefetch is in memory already, in a cache or in another shuffle."""
+    before = stage_graph.first_before(inspection, buffer, ("repeat", "prefetch", "take", "skip", "with_options"))
+    return before is not None and before.method in ("cache", "shuffle")
+
+
+def open_shapes(session: Session, inspection: Inspection) -> str:
+    """Return what steps would take if the dataset promised the shapes of its batches; empty where that was not found.
+
+    `fit` traces a model for what is promised. Where a `tf.py_function` or a `padded_batch` loses sizes, TensorFlow
+    computes for any: on a CPU a convolution of three axes took ten times as long.
+    """
+    found = [trial.known_shapes for trial in session.trials_of(CEILING) if trial.known_shapes is not None]
+    if not found or inspection.element is None:
+        return ""
+    last = found[-1]
+    both = zip(inspection.element.tensors(), last.element.tensors(), strict=False)
+    differ = [(promised, known) for promised, known in both if promised.shape != known.shape][:_NAMED]
+    if not differ:
+        return ""
+    promised, known = (joined([each.text for each in side]) for side in zip(*differ, strict=True))
+    loses = _loses_shapes(inspection)
+    where = "" if loses is None else f" behind {named(loses)},"
+    first = 0 if loses is None or _is_batched(inspection, loses) else 1
+    sizes = joined([axes((each.shape or ())[first:], "None") for _, each in differ])
+    return (
+        f"fit traces the model for {promised}, all that the dataset promises of its batches: alone, a step takes "
+        f"{units.milliseconds(last.promised_ms)}. Traced for {known}, as the batches are, it takes "
+        f"{units.milliseconds(last.ms)}. If all are so, promise it{where} with tf.ensure_shape: {sizes}."
+    )
+
+
+def _loses_shapes(inspection: Inspection) -> Stage | None:
+    """Return the stage behind which to promise sizes that are open from it on; None where that is not known.
+
+    It is the first of them, or the last that loses whatever comes to it: Python, and `padded_batch` by its arguments.
+    """
+    run = list[Stage]()
+    for stage in stage_graph.trunk(inspection):  # the sink comes first
+        if stage.element is None or not any(map(_is_open, stage.element.tensors())):
+            break
+        run.append(stage)
+    again = (stage for stage in run if stage.runs_python or stage.method == "padded_batch")
+    return next(again, run[-1] if run else None)
+
+
+def _is_open(tensor: Element) -> bool:
+    return tensor.kind == "tensor" and (tensor.shape is None or None in tensor.shape[1:])
+
+
+def _is_batched(inspection: Inspection, stage: Stage) -> bool:
+    before = stage_graph.upstream(inspection, stage)
+    return any(each.method in ("batch", "padded_batch") for each in before)

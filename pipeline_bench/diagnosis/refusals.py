@@ -133,7 +133,7 @@ def _drawn_beside_graph(inspection: Inspection, written: Fingerprint) -> bool:
 
     Samples then differ between two passes with one seed, or are random and no op of the graph explains it.
     """
-    explained = any(stage.draws for stage in inspection.stages)
+    explained = any(each.function.random for each in inspection.stages if each.function is not None)
     return any(each.kept_state or (each.random and not explained) for each in written.components)
 
 

@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from pipeline_bench.errors import ProtocolError
 from pipeline_bench.model import Data, Series
+from pipeline_bench.model.element import Element
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.text import Line, Text, to_json
@@ -278,6 +279,17 @@ class Copied(Data):
     ms: float
 
 
+class KnownShapes(Data):
+    """What a step takes where the model is traced for the shapes of its batches, and not for those promised."""
+
+    event: Literal["shapes"] = "shapes"
+    element: Element
+    """With these shapes."""
+    ms: float
+    promised_ms: float
+    """Where it is traced for what the dataset promises, as `fit` traces it."""
+
+
 class Failed(Data):
     """The trial raised; the traceback is on stderr."""
 
@@ -309,6 +321,7 @@ Event = (
     | Inspected
     | Fingerprinted
     | Copied
+    | KnownShapes
     | Failed
     | Done
 )

@@ -99,7 +99,9 @@ class UserFunction(Data):
     changes_state: bool = False
     """Whether an op of its graph may change a state: of stateful ops, all that do more than read one or draw."""
     random: bool = False
-    """Whether it draws random numbers, others at each call. Stateless random ops do not, unless a state seeds them."""
+    """Whether its ops draw random numbers, others at each call. Stateless ones do not, unless a state seeds them."""
+    draws_in_python: bool = False
+    """Whether two calls of it for one element differ, of a map that runs Python; seen of a few elements."""
     parses_examples: bool = False
     """Whether it parses serialized examples (`tf.io.parse_single_example`)."""
     reads_files: bool = False
@@ -185,8 +187,8 @@ class Stage(Data):
 
     @property
     def draws(self) -> bool:
-        """Whether its function draws random numbers."""
-        return self.function is not None and self.function.random
+        """Whether its function draws random numbers, by its ops or in Python, as far as that is known."""
+        return self.function is not None and (self.function.random or self.function.draws_in_python)
 
     @property
     def is_random(self) -> bool:

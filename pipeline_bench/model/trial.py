@@ -9,7 +9,18 @@ import numpy.typing as npt
 from pydantic import Field
 
 from pipeline_bench.model import Count, Record, Series
-from pipeline_bench.model.events import TRACE, Copied, Device, PhaseName, Placement, QueueState, Stack, Storage, Work
+from pipeline_bench.model.events import (
+    TRACE,
+    Copied,
+    Device,
+    KnownShapes,
+    PhaseName,
+    Placement,
+    QueueState,
+    Stack,
+    Storage,
+    Work,
+)
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.scenario import Scenario, Variant
@@ -158,6 +169,8 @@ class TrialRecord(Record):
     """Which samples a user's own pipeline gave, in the trial that was asked for it."""
     copied: Copied | None = None
     """What the copy of a batch to the GPU costs, in the trial of a user's model on one batch."""
+    known_shapes: KnownShapes | None = None
+    """In the same trial, where the dataset does not promise all shapes of its batches and that makes steps longer."""
     queues: tuple[QueueState, ...] = ()
     stacks: tuple[Stack, ...] = ()
     traceback: Text = ""

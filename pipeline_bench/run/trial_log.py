@@ -187,6 +187,7 @@ class TrialLog:
             inspection=inspected.inspection if inspected else None,
             fingerprint=fingerprinted.fingerprint if fingerprinted else None,
             copied=self.latest(events.Copied),
+            known_shapes=self.latest(events.KnownShapes),
             traceback=failed.traceback if failed else "",
             queues=stalled.queues if stalled else (),
             stacks=stalled.stacks if stalled else (),

@@ -379,3 +379,37 @@ def traceable_spec(dataset: Any) -> Any:
     spec = getattr(dataset, "element_spec", None)
     kinds = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
     return spec if all(isinstance(each, kinds) for each in tf.nest.flatten(spec)) else None
+
+
+def open_shapes(spec: Any) -> bool:
+    """Return whether a spec leaves open how large its tensors are, but for their leading sizes."""
+    import tensorflow as tf
+
+    shapes = [shape(each.shape) for each in tf.nest.flatten(spec) if isinstance(each, tf.TensorSpec)]
+    return any(each is None or None in each[1:] for each in shapes)
+
+
+def with_shapes(spec: Any, elements: Sequence[Any]) -> Any:
+    """Return a spec with the sizes that it leaves open and all of some elements have, but for the leading ones."""
+    import tensorflow as tf
+
+    given = [tf.nest.flatten(each) for each in elements]
+    known = [
+        tf.TensorSpec(_agreed(shape(each.shape), [shape(parts[number].shape) for parts in given]), each.dtype)
+        if isinstance(each, tf.TensorSpec)
+        else each
+        for number, each in enumerate(tf.nest.flatten(spec))
+    ]
+    return tf.nest.pack_sequence_as(spec, known)
+
+
+def _agreed(promised: Shape, shapes: Sequence[Shape]) -> Shape:
+    """Return a promised shape with the sizes that it leaves open and some shapes have in common."""
+    known = [each for each in shapes if each is not None]
+    if len({len(each) for each in known}) != 1:
+        return promised
+    own = (None,) * len(known[0]) if promised is None else promised
+    return tuple(
+        size if axis == 0 or size is not None or len(set(sizes)) > 1 else sizes[0]
+        for axis, (size, *sizes) in enumerate(zip(own, *known, strict=True))
+    )

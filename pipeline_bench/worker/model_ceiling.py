@@ -1,16 +1,20 @@
-"""The user's model on one batch that stays on the device: its ceiling, and what the copy of a batch adds to a step."""
+"""The user's model on one batch that stays on the device: its ceiling, and what makes a step longer without any input.
+
+That is the copy of a batch, and shapes that the dataset does not promise: TensorFlow then computes for any.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from time import monotonic_ns  # by itself: a user's code may replace that of the module
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.model.events import Copied
-from pipeline_bench.tfdata import passes
+from pipeline_bench.model.events import Copied, KnownShapes
+from pipeline_bench.tfdata import describe, passes
 from pipeline_bench.tfdata.describe import nbytes
 from pipeline_bench.tfdata.passes import UsedUpError
 from pipeline_bench.tfdata.throughput import beyond_caches
@@ -27,6 +31,19 @@ _CERTAIN_ERRORS = 2.0
 """A copy is told from none if it is so many times its standard error."""
 _ERROR_OF_MEDIAN = 1.253
 """The standard error of a median over that of a mean, of a normal distribution."""
+_SHORTER, _MUCH_SHORTER = 1.3, 2.0
+"""In each pair a step must be so many times as long without the shapes; in one pair alone, so many times."""
+_MOST_TRACING_NS = 1e10
+"""A model whose tracing takes longer is not traced a second time."""
+
+
+class Retracing(NamedTuple):
+    """How to make a step that is traced for other shapes."""
+
+    promised: Any
+    """The spec of the dataset's elements, for which the step is traced."""
+    step_of: Callable[[Any], StepFunction]
+    """Makes a step of a spec."""
 
 
 def run(
@@ -35,8 +52,9 @@ def run(
     record: Record,
     warmup_s: float = 0.0,
     alive: Alive = lambda: None,
-) -> Copied | None:
-    """Train on one batch that stays on the device, then alternately on that and on one in host memory.
+    retracing: Retracing | None = None,
+) -> Iterator[Copied | KnownShapes]:
+    """Train on one batch that stays on the device, then alternately on that and with what may be longer or shorter.
 
     Args:
         dataset: gives the batch.
@@ -44,29 +62,42 @@ def run(
         record: called for every step on the device's batch that begins after the warm-up.
         warmup_s: how long to step before.
         alive: see `Alive`.
+        retracing: of a step that is traced for what the dataset promises; None of others.
 
-    Returns:
-        What the copy of the batch costs. None where TensorFlow has no GPU, or several; where the pipeline copies its
-        batches itself; where steps on a batch in host memory fail, for one for lack of the GPU's memory; and where no
-        copy can be told from noise.
+    Yields:
+        What the copy of the batch costs, unless TensorFlow has no GPU, or several; the pipeline copies its batches
+        itself; steps on a batch in host memory fail, for one for lack of the GPU's memory; or no copy can be told from
+        noise. And what a step takes with known shapes, if it is shorter.
 
     Raises:
         UserCodeError: the dataset gives no element, or it or the model fails.
     """
-    devices = _gpus()
-    made = _taken(dataset, several=len(devices) == 1, alive=alive)
+    devices, took_ns = _gpus(), list[int]()
+    is_open = retracing is not None and describe.open_shapes(retracing.promised)
+    made = _taken(dataset, several=len(devices) == 1 or is_open, alive=alive)
     batch = _on_device(made[0], devices[0]) if devices else made[0]
-    iterate(lambda: batch, step, record, warmup_s, alive)
-    if len(devices) != 1 or _is_on(made[0], devices[0]):
-        return None
-    try:
-        return _copied(made, batch, step, alive)
-    except UserCodeError:  # the ceiling is measured all the same
-        return None
+
+    def timed(batch: Any) -> float:
+        begun_ns = monotonic_ns()
+        loss = step(batch)
+        took_ns.append(monotonic_ns() - begun_ns)
+        return loss
+
+    iterate(lambda: batch, timed, record, warmup_s, alive)
+    # What follows may fail, for one for lack of memory: the ceiling is measured all the same.
+    if len(devices) == 1 and not _is_on(made[0], devices[0]):
+        alike = [each for each in made if _shapes(each) == _shapes(made[0])]
+        with suppress(UserCodeError):
+            yield from _copied(alike, batch, step, alive)
+    if retracing is not None and is_open and took_ns[0] - 2 * took_ns[-1] < _MOST_TRACING_NS:
+        known = describe.with_shapes(retracing.promised, made)
+        with suppress(UserCodeError):
+            if known != retracing.promised:
+                yield from _shorter(known, batch, step, retracing.step_of(known), alive)
 
 
 def _taken(dataset: Any, *, several: bool, alive: Alive) -> list[Any]:
-    """Return a batch, or several of one shape where they come fast: the caches of the CPU would keep a single one."""
+    """Return a batch, or several where they come fast: the caches of the CPU would keep a single one."""
     with user_code.element_errors():
         take = passes.batches(dataset)
         made = [take()]
@@ -74,13 +105,32 @@ def _taken(dataset: Any, *, several: bool, alive: Alive) -> list[Any]:
         begun_ns, most = monotonic_ns(), beyond_caches(nbytes(made[0])) if several else 1
         while len(made) < most and monotonic_ns() - begun_ns < _TAKING_NS:
             try:
-                batch = take()
+                made.append(take())
             except UsedUpError:
                 break
             alive()
-            if _shapes(batch) == _shapes(made[0]):
-                made.append(batch)
     return made
+
+
+def _shorter(known: Any, batch: Any, step: StepFunction, retraced: StepFunction, alive: Alive) -> Iterator[KnownShapes]:
+    """Yield what steps take that are traced for the shapes of a batch, if those for what is promised take longer."""
+    retraced(batch)
+    alive()
+    pairs: list[tuple[int, int]] = []
+    begun_ns = monotonic_ns()
+    while monotonic_ns() - begun_ns < _PAIRS_NS or (
+        len(pairs) < _FEWEST_PAIRS and monotonic_ns() - begun_ns < _MOST_PAIRS_NS
+    ):
+        ends_ns = [monotonic_ns()]
+        for each in (step, retraced):
+            each(batch)
+            ends_ns.append(monotonic_ns())
+            alive()
+        pairs.append((ends_ns[1] - ends_ns[0], ends_ns[2] - ends_ns[1]))
+    least = _SHORTER if len(pairs) >= _FEWEST_PAIRS else _MUCH_SHORTER
+    if all(promised_ns >= least * known_ns for promised_ns, known_ns in pairs):
+        promised_ms, ms = (statistics.median(each) / 1e6 for each in zip(*pairs, strict=True))
+        yield KnownShapes(element=describe.element(known), ms=ms, promised_ms=promised_ms)
 
 
 def _shapes(batch: Any) -> list[Any]:
@@ -119,8 +169,8 @@ def _is_on(batch: Any, device: str) -> bool:
     return any(part.device.lower().endswith(device.lower().removeprefix("/")) for part in parts)
 
 
-def _copied(made: Sequence[Any], on_device: Any, step: StepFunction, alive: Alive) -> Copied | None:
-    """Return what steps on a batch in host memory take longer than those on the device's, by the median of pairs.
+def _copied(made: Sequence[Any], on_device: Any, step: StepFunction, alive: Alive) -> Iterator[Copied]:
+    """Yield what steps on a batch in host memory take longer than those on the device's, by the median of pairs.
 
     Each has a tensor of its own there: where TensorFlow has moved one to a GPU once, it keeps what it moved.
     """
@@ -129,7 +179,7 @@ def _copied(made: Sequence[Any], on_device: Any, step: StepFunction, alive: Aliv
     begun_ns = monotonic_ns()
     while monotonic_ns() - begun_ns < _PAIRS_NS or len(longer_ns) < _FEWEST_PAIRS:
         if monotonic_ns() - begun_ns > _MOST_PAIRS_NS:
-            return None
+            return
         in_host_memory = _on_device(made[len(longer_ns) % len(made)], _HOST)
         ends_ns = [monotonic_ns()]
         for batch in (on_device, in_host_memory):
@@ -140,6 +190,5 @@ def _copied(made: Sequence[Any], on_device: Any, step: StepFunction, alive: Aliv
         longer_ns.append((end - between) - (between - start))
     median_ns = statistics.median(longer_ns)
     error_ns = _ERROR_OF_MEDIAN * statistics.stdev(longer_ns) / len(longer_ns) ** 0.5
-    if median_ns <= _CERTAIN_ERRORS * error_ns:
-        return None
-    return Copied(size_bytes=nbytes(made[0]), ms=median_ns / 1e6)
+    if median_ns > _CERTAIN_ERRORS * error_ns:
+        yield Copied(size_bytes=nbytes(made[0]), ms=median_ns / 1e6)

@@ -206,11 +206,17 @@ class PipelineEngine(Engine):
         # A loop that calls `train_on_batch` hands over batches, and no dataset.
         by_fit = not task.model.is_script or bool(self._given)
         spec = describe.traceable_spec(dataset) if by_fit else None
-        step = self._watched_step(consumers.step_of(model, self._does, spec), traces=True)
+
+        def traced(spec: Any, *, first: bool = False) -> consumers.StepFunction:
+            return self._watched_step(consumers.step_of(model, self._does, spec), traces=first)
+
+        step = traced(spec, first=True)
         recorder.train(waits=not is_ceiling)
         if is_ceiling:
-            if copied := model_ceiling.run(dataset, step, recorder, task.warmup_s, recorder.heartbeat):
-                self.channel.send(copied)
+            is_traced = spec is not None and not getattr(model, "run_eagerly", True)  # no Keras model has no such thing
+            retracing = model_ceiling.Retracing(spec, traced) if is_traced else None
+            for found in model_ceiling.run(dataset, step, recorder, task.warmup_s, recorder.heartbeat, retracing):
+                self.channel.send(found)
         elif (ended := consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat)) is not None:
             given = units.count(ended, "batch", "batches")
             self._tell(f"The input ended after {given} and gave no more: those are all steps.")

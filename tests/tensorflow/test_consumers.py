@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import subprocess
 import sys
@@ -18,7 +19,8 @@ import tf_keras
 
 from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.model.events import Copied
+from pipeline_bench.model.element import Element
+from pipeline_bench.model.events import Copied, KnownShapes
 from pipeline_bench.script import loop_step
 from pipeline_bench.tfdata import dataset_graph, describe, iterators, passes, public_api, throughput
 from pipeline_bench.worker import consumers, model_ceiling
@@ -255,12 +257,11 @@ def test_what_is_no_tensor_is_traced_for_no_spec() -> None:
 def test_the_ceiling_steps_on_one_batch_of_the_dataset() -> None:
     seen: list[int] = []
     batches: list[int] = []
-    found = model_ceiling.run(
-        counting(seen, 50), consumers.step_of(lambda batch: batches.append(int(batch))), Steps(20)
-    )
+    step = consumers.step_of(lambda batch: batches.append(int(batch)))
+    found = list(model_ceiling.run(counting(seen, 50), step, Steps(20)))
     assert set(batches) == {0}
     assert len(batches) >= 20
-    assert found is None, "without a GPU nothing is copied"
+    assert not found, "without a GPU nothing is copied"
 
 
 @dataclass
@@ -288,19 +289,19 @@ class FakeGpu:
             self.on_host.append(batch)
         return 0.0
 
-    def ran(self, monkeypatch: pytest.MonkeyPatch, device: str = "/gpu:7") -> Copied | None:
+    def ran(self, monkeypatch: pytest.MonkeyPatch, device: str = "/gpu:7") -> list[Copied | KnownShapes]:
         monkeypatch.setattr(model_ceiling, "_gpus", lambda: [device])
         monkeypatch.setattr(model_ceiling, "_on_device", self.put)
         monkeypatch.setattr(model_ceiling, "monotonic_ns", lambda: self.now_ns)
-        return model_ceiling.run(self.dataset, self.step, Steps(5))
+        return list(model_ceiling.run(self.dataset, self.step, Steps(5)))
 
 
 def test_the_copy_is_what_a_step_takes_longer_on_a_batch_in_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = FakeGpu()
-    assert gpu.ran(monkeypatch) == Copied(size_bytes=2 * 5 * 4, ms=5.0)
+    assert gpu.ran(monkeypatch) == [Copied(size_bytes=2 * 5 * 4, ms=5.0)]
     assert len({id(batch) for batch in gpu.on_host}) == len(gpu.on_host) > 3, "a tensor that was moved is moved once"
     slow_to_set_up = FakeGpu(host_ns=(5_000_000_000, 7_000_000))
-    assert slow_to_set_up.ran(monkeypatch) == Copied(size_bytes=2 * 5 * 4, ms=5.0)
+    assert slow_to_set_up.ran(monkeypatch) == [Copied(size_bytes=2 * 5 * 4, ms=5.0)]
 
 
 def test_batches_of_one_shape_are_copied_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,10 +312,10 @@ def test_batches_of_one_shape_are_copied_in_turn(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_copy_that_cannot_be_told_or_that_the_pipeline_makes_has_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert FakeGpu(host_ns=(1_500_000_000,)).ran(monkeypatch) is None, "beside such a step no copy shows"
+    assert not FakeGpu(host_ns=(1_500_000_000,)).ran(monkeypatch), "beside such a step no copy shows"
     noise = tuple(2_000_000 + (-1) ** number * 900_000 for number in range(1000))
-    assert FakeGpu(host_ns=noise).ran(monkeypatch) is None
-    assert FakeGpu().ran(monkeypatch, device="/cpu:0") is None, "the pipeline copies its batches itself"
+    assert not FakeGpu(host_ns=noise).ran(monkeypatch)
+    assert not FakeGpu().ran(monkeypatch, device="/cpu:0"), "the pipeline copies its batches itself"
 
 
 def test_a_batch_in_host_memory_for_which_there_is_no_room_costs_nothing_but_its_figure(
@@ -326,7 +327,103 @@ def test_a_batch_in_host_memory_for_which_there_is_no_room_costs_nothing_but_its
                 raise UserCodeError("the GPU has no memory left", "")
             return super().step(batch)
 
-    assert Full().ran(monkeypatch) is None
+    assert not Full().ran(monkeypatch)
+
+
+def lost(*lengths: int, promised: Any = None) -> Any:
+    """Batches of rows of these lengths, whose shape is not promised whole."""
+    elements = itertools.cycle(lengths)
+    spec = tf.TensorSpec(promised, tf.float32)
+    rows = (np.ones((2, each), np.float32) for each in elements)
+    return tf.data.Dataset.from_generator(lambda: rows, output_signature=spec)
+
+
+@pytest.mark.parametrize(
+    ("promised", "lengths", "known_ms", "tracing_s", "known"),
+    [
+        (None, (5,), 2.0, 1.0, (None, 5)),
+        (None, (5, 7), 2.0, 1.0, (None, None)),  # that they have two axes is known
+        ((None, None), (5, 7), 2.0, 1.0, None),
+        (None, (5,), 8.0, 1.0, None),  # of a step of 9 ms
+        (None, (5,), 2.0, 20.0, None),  # it would take much of the budget
+    ],
+)
+def test_a_model_is_also_traced_for_the_shapes_that_all_batches_have(
+    monkeypatch: pytest.MonkeyPatch,
+    promised: Any,
+    lengths: tuple[int, ...],
+    known_ms: float,
+    tracing_s: float,
+    known: tuple[int | None, ...] | None,
+) -> None:
+    now_ns = 0
+
+    def stepping(*ms: float) -> consumers.StepFunction:
+        each_ms = itertools.chain(ms, itertools.repeat(ms[-1]))
+
+        def step(batch: Any) -> float:
+            nonlocal now_ns
+            now_ns += int(next(each_ms) * 1e6)
+            return 0.0
+
+        return step
+
+    def step_of(spec: Any) -> consumers.StepFunction:
+        assert spec != batches.element_spec
+        return stepping(1e3 * tracing_s, known_ms)
+
+    monkeypatch.setattr(model_ceiling, "monotonic_ns", lambda: now_ns)
+    batches = lost(*lengths, promised=promised).take(12)
+    retracing = model_ceiling.Retracing(batches.element_spec, step_of)
+    found = list(model_ceiling.run(batches, stepping(1e3 * tracing_s, 9.0), Steps(5), retracing=retracing))
+    shaped = Element(kind="tensor", dtype="float32", shape=known)
+    assert found == [KnownShapes(element=shaped, ms=known_ms, promised_ms=9.0)] * (known is not None)
+
+
+def test_a_long_step_is_told_to_be_shorter_with_known_shapes_by_one_pair_if_by_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_ns = 0
+
+    def stepping(ms: float) -> consumers.StepFunction:
+        def step(batch: Any) -> float:
+            nonlocal now_ns
+            now_ns += int(ms * 1e6)
+            return 0.0
+
+        return step
+
+    monkeypatch.setattr(model_ceiling, "monotonic_ns", lambda: now_ns)
+
+    def found(known_ms: float) -> list[Any]:
+        retracing = model_ceiling.Retracing(lost(5).element_spec, lambda spec: stepping(known_ms))
+        return list(model_ceiling.run(lost(5).take(12), stepping(3_600.0), Steps(2), retracing=retracing))
+
+    assert found(1_000.0)
+    assert not found(2_500.0)
+
+
+@pytest.mark.parametrize(
+    ("promised", "shapes", "known"),
+    [
+        (None, [[2, 3], [2, 3]], [None, 3]),
+        (None, [[2, 3], [1, 3]], [None, 3]),
+        (None, [[2, 3], [2, 4]], [None, None]),
+        (None, [[2, 3], [2]], None),
+        ([None, None, 3], [[2, 5, 3]], [None, 5, 3]),
+        ([4, None], [[4, 2], [4, 7]], [4, None]),
+        ([], [[], []], []),
+    ],
+)
+def test_sizes_that_a_spec_leaves_open_are_those_that_all_elements_have(
+    promised: list[int | None] | None, shapes: list[list[int]], known: list[int | None] | None
+) -> None:
+    spec = {"x": tf.TensorSpec(promised, tf.float32), "text": tf.RaggedTensorSpec([None, None], tf.string)}
+    elements = [{"x": tf.zeros(each), "text": tf.ragged.constant([["a"], []])} for each in shapes]
+    found = describe.with_shapes(spec, elements)
+    assert describe.shape(found["x"].shape) == (None if known is None else tuple(known))
+    assert found["text"] == spec["text"]
+    assert describe.open_shapes(spec) == (promised is None or None in promised[1:])
 
 
 def test_parts_of_a_batch_that_are_none_or_text_stay_as_they_are() -> None:

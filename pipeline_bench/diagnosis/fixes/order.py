@@ -52,7 +52,7 @@ def _on_batches(maps: Sequence[Stage]) -> list[Edit] | None:
     changes: list[Edit] = []
     for stage in maps:
         function = stage.function
-        if function is None or function.random or function.on_batches == "not":
+        if function is None or stage.draws or function.on_batches == "not":
             return None
         if function.on_batches == "vectorized-map":
             changes.append(Vectorize(stage=stage.id))

@@ -18,7 +18,7 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.diagnosis import AS_WRITTEN, DEFAULT_BUDGET_S, Bottleneck, Diagnosis
 from pipeline_bench.model.edits import Edit
-from pipeline_bench.model.events import Copied, Device
+from pipeline_bench.model.events import Copied, Device, KnownShapes
 from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
 from pipeline_bench.model.pipeline import (
     Inspection,
@@ -53,6 +53,7 @@ def function(
     stateful: bool = False,
     changes_state: bool = False,
     random: bool = False,
+    draws_in_python: bool = False,
     parses_examples: bool = False,
     on_batches: OnBatches | None = None,
 ) -> UserFunction:
@@ -60,10 +61,11 @@ def function(
         name=name,
         file="train.py",
         line=3,
-        python=python,
-        stateful=stateful or python or random or changes_state,
+        python=python or draws_in_python,
+        stateful=stateful or python or random or changes_state or draws_in_python,
         changes_state=changes_state,
         random=random,
+        draws_in_python=draws_in_python,
         parses_examples=parses_examples,
         on_batches=on_batches,
     )
@@ -202,6 +204,8 @@ class Machine:
     """What telling which samples arrive takes."""
     copied: Copied | None = None
     """What the copy of a batch takes where the model is on a GPU; None: it is on the CPU."""
+    known_shapes: KnownShapes | None = None
+    """What a step of the model takes with shapes that the dataset does not promise."""
     now_s: float = 5.0
     ran: list[Trial] = field(default_factory=list)
 
@@ -247,6 +251,7 @@ class Machine:
                 "fingerprint": self._told(task) if task.fingerprint else None,
                 "device": None if self.copied is None else Device(kind="gpu", name="Test GPU"),
                 "copied": self.copied if task.activity == "ceiling" else None,
+                "known_shapes": self.known_shapes if task.activity == "ceiling" else None,
             }
         )
 

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline_bench.diagnosis import attempt_statistics, beyond, conclusion, stage_graph
+from pipeline_bench.diagnosis import attempt_statistics, beyond, conclusion, limits, stage_graph
 from pipeline_bench.diagnosis.step_times import Beginning
 from pipeline_bench.model import Series
+from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
 from pipeline_bench.model.edits import Edit, InsertAfter, SetArgument
 from pipeline_bench.model.fingerprint import Fingerprint
-from pipeline_bench.model.pipeline import Inspection, ScriptTraining, StageCost
+from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining, StageCost
 from pipeline_bench.model.result import Estimate
 from tests.unit.diagnoses import row, tensor
 from tests.unit.diagnosis.simulated import (
@@ -56,6 +57,21 @@ def test_a_map_that_draws_is_to_be_split_before_a_cache_and_the_gain_has_a_bound
     assert beyond.ideas(augmented(random=False), 1, 25.0, None, 1.0) == ()
     once = ScriptTraining(line="train.py:9", model=True, epochs=1)
     assert beyond.ideas(augmented().model_copy(update={"training": once}), 1, 25.0, None, 1.0) == ()
+
+
+def test_python_that_draws_is_to_be_split_unless_a_trial_keeps_its_costly_call() -> None:
+    def texts(**known: object) -> tuple[str, ...]:
+        looked = augmented(random=False)
+        load = function("load", draws_in_python=True).model_copy(update=known)
+        drawing = looked.stages[1].model_copy(update={"function": load})
+        stages = (looked.stages[0], drawing, looked.stages[2])
+        return beyond.ideas(looked.model_copy(update={"stages": stages}), 1, 25.0, None, 1.0)
+
+    (text,) = texts()
+    assert "map(load), train.py:11, draws random numbers" in text
+    lines: dict[str, int] = {"line": 4, "column": 8, "end_line": 4, "end_column": 18}
+    call = MemoizableCall(file="train.py", text="read(path)", arguments=("path",), share=0.9, **lines)
+    assert texts(memoizable=call) == ()
 
 
 def of_pictures(*methods: str, passes: int | None = None, **buffer: Any) -> Inspection:
@@ -99,18 +115,18 @@ def of_pictures(*methods: str, passes: int | None = None, **buffer: Any) -> Insp
 def test_a_cache_or_a_buffer_that_memory_cannot_hold_is_told_though_no_trial_fills_it(
     looked: Inspection, text: str
 ) -> None:
-    told = list(beyond.overflows(looked, 32e9))
+    told = list(limits.overflows(looked, 32e9))
     assert len(told) == bool(text)
     assert all(each.startswith(text) for each in told)
-    assert list(beyond.overflows(looked, 1e15)) == []
+    assert list(limits.overflows(looked, 1e15)) == []
 
 
 def test_a_shuffle_of_what_a_cache_holds_is_told_with_that_and_what_is_not_read_is_not_counted() -> None:
     both = of_pictures("cache", "shuffle", buffer_size=300_000)
-    assert [each.split(",")[0] for each in beyond.overflows(both, 32e9)] == ["cache"]
-    assert list(beyond.overflows(of_pictures("cache", passes=3), 32e9)) != []
+    assert [each.split(",")[0] for each in limits.overflows(both, 32e9)] == ["cache"]
+    assert list(limits.overflows(of_pictures("cache", passes=3), 32e9)) != []
     part = ScriptTraining(line="train.py:9", steps=5_000)
-    assert list(beyond.overflows(both.model_copy(update={"training": part}), 32e9)) == []
+    assert list(limits.overflows(both.model_copy(update={"training": part}), 32e9)) == []
 
 
 @pytest.mark.parametrize(
@@ -148,6 +164,28 @@ def test_what_would_help_the_inputs_of_a_zip_is_told_once_for_all_that_run_one_f
     (lost,) = texts(random=False, left_early=True)
     assert lost.startswith("cache, train.py:14, never fills: each pass ends before it has all elements")
     assert lost.endswith("a batch would be at most 1.91× as fast.")
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "cached", "told"),
+    [
+        ("data = tf.data.experimental.make_csv_dataset(", None, False, True),
+        ("data = tf.data.experimental.make_csv_dataset(", 3, False, False),  # a cache in front of the repeat is a fix
+        ("data = tf.data.experimental.make_csv_dataset(", None, True, False),
+        ("data = tf.data.Dataset.list_files(PATHS).map(load).repeat()", None, False, False),
+    ],
+)
+def test_a_reader_that_repeats_by_itself_is_to_do_it_behind_a_cache(
+    text: str, count: int | None, cached: bool, told: bool
+) -> None:
+    here = Location(file="train.py", line=9, text=text)
+    chain = [stage(0, "apply", of=function("make_csv_dataset_v2")), stage(1, "repeat", 0, count=count)]
+    chain = [each.model_copy(update={"place": here}) for each in chain]
+    stages = (*chain, stage(2, "map", 1, of=function("pack")), stage(3, "cache" if cached else "prefetch", 2))
+    looked = inspection(stages, (cost(0, 8.0), cost(1, 0.1), cost(2, 0.9), cost(3, 0.1)), cardinality=None)
+    found = beyond.ideas(looked, 1, 9.0, 3.0, 1.0)
+    assert [each.partition(" and ")[0] for each in found] == ["make_csv_dataset, train.py:9, shuffles"] * told
+    assert all(each.endswith("If that took no time, a step would be at most 3.00× as fast.") for each in found)
 
 
 def test_python_that_gives_64_bit_floats_is_to_compute_with_32() -> None:

@@ -111,7 +111,9 @@ def windows(of: Element | None = ROWS, **arguments: Any) -> tuple[Stage, ...]:
 
 def mapped(number: int, name: str = "f", **arguments: Any) -> Stage:
     """A map of the user's function behind the stage before it; `random` and its like are the function's."""
-    of_function = ("random", "python", "stateful", "changes_state", "parses_examples", "on_batches")
+    of_function = (
+        *("random", "draws_in_python", "python", "stateful", "changes_state", "parses_examples", "on_batches"),
+    )
     kinds = {key: arguments.pop(key) for key in of_function if key in arguments}
     serial = arguments.pop("serial", False)
     made = stage(number, "map", number - 1, of=function(name, **kinds), **arguments)
@@ -131,6 +133,8 @@ def mapped(number: int, name: str = "f", **arguments: Any) -> Stage:
         ("cache", (source(shuffle=False), mapped(1, "decode"), stage(2, "cache", 1, filename="/data/kept")), True),
         ("batch_before_map", (source(), mapped(1), stage(2, "cache", 1), stage(3, "batch", 2)), False),
         ("batch_before_map", (source(), mapped(1, on_batches="not"), stage(2, "batch", 1)), False),
+        ("batch_before_map", (source(), mapped(1, python=True), stage(2, "batch", 1)), True),
+        ("batch_before_map", (source(), mapped(1, draws_in_python=True), stage(2, "batch", 1)), False),
         ("batch_before_map", (source(), mapped(1, on_batches="as-is"), stage(2, "ragged_batch", 1)), True),
         ("batch_before_map", (source(), mapped(1), stage(2, "padded_batch", 1)), False),
         ("superfluous", (source(), stage(1, "batch", 0, drop_remainder=True), stage(2, "unbatch", 1)), False),
@@ -845,6 +849,15 @@ def test_what_a_cache_spares_the_later_epochs_is_told_with_its_part_of_the_first
     found = fixes.attempts(looked, Context(cores=2, as_written_ms=10.0, allow_threads=True))
     said = next(each.reason for each in found if each.fix.variant == "parallel map(decode)")
     assert said.startswith("decode takes 67 % of the first epoch, and 0 % of the later ones, which read the cache")
+
+
+def test_what_a_map_draws_in_python_is_not_cached() -> None:
+    def cached(decode: Stage) -> list[str]:
+        looked = chain_of(source(shuffle=False), decode, stage(2, "batch", 1))
+        return [fix.variant for fix in of_kind(tried(looked), "cache")]
+
+    assert cached(mapped(1, python=True)) == ["cache in memory after batch"]
+    assert cached(mapped(1, draws_in_python=True)) == ["cache in memory after range"]
 
 
 def test_a_cache_behind_an_endless_repeat_moves_in_front_of_it() -> None:
