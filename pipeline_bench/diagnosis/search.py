@@ -195,7 +195,8 @@ def _for_a_verdict(session: Session, diagnosis: Diagnosis, left_s: float) -> Tri
     result = session.find_result(AS_WRITTEN)
     if result is None or not result.steps or result.verdict.kind != "inconclusive":
         return None
-    is_between = result.verdict.doubt is not None and result.verdict.doubt.likeliest is not None
+    has_two = result.verdict.doubt is not None and result.verdict.doubt.likeliest is not None
+    is_between = has_two and not conclusion.nothing_to_gain(session)  # then no verdict would lead to a fix
     if result.verdict.cause != "too-few-steps" and not is_between:
         return None
     base = variants.base_of(diagnosis)

@@ -341,6 +341,19 @@ def test_what_python_draws_for_each_sample_is_not_drawn_once_a_batch_that_passes
     assert "map(decode) may draw them" in said(found).attempt(BATCHED).reason
 
 
+def test_a_map_that_is_known_to_draw_clears_no_other_python_of_it() -> None:
+    """Not each function was called twice: a cache in front of the map would freeze what the first one draws."""
+    looked = python_decode()
+    flip = stage(3, "map", 2, of=function("flip", draws_in_python=True))
+    looked = looked.model_copy(
+        update={"stages": (*looked.stages, flip), "sink": 3, "costs": (*looked.costs, cost(3, 0.1))}
+    )
+    random = fingerprint(component(is_random=True))
+    found = diagnose(Machine(looked, lambda edits: 22.0, told=lambda edits: random))
+    cached = next(each for each in said(found).attempts if each.fix.kind == "cache")
+    assert "map(decode) may draw them" in cached.reason
+
+
 @pytest.mark.parametrize("kept_state", [True, False])
 def test_what_python_draws_beside_random_ops_is_told_by_its_state(kept_state: bool) -> None:
     looked = python_decode()
@@ -638,6 +651,16 @@ def test_a_verdict_between_two_plausible_ones_gets_a_few_more_rounds() -> None:
     far = Machine(arrays, lambda edits: 9.0, ceiling_ms=5.0, noise=0.05, seed=2)
     assert diagnose(far, budget_s=60.0).result(AS_WRITTEN).verdict.kind != "inconclusive"
     assert len(trials_of(far, AS_WRITTEN)) == len(trials_of(far, CEILING)) == 2
+
+
+def test_no_more_rounds_are_spent_on_a_verdict_where_the_input_is_known_to_be_no_limit() -> None:
+    seen = Machine(python_decode(0.1), lambda edits: 100.0, ceiling_ms=99.9, noise=0.1, seed=1)
+    found = diagnose(seen, budget_s=60.0)
+    assert conclusion.nothing_to_gain(found)
+    doubt = found.result(AS_WRITTEN).verdict.doubt
+    assert doubt is not None
+    assert doubt.likeliest is not None
+    assert len(trials_of(seen, AS_WRITTEN)) == len(trials_of(seen, CEILING)) == 2
 
 
 def test_nothing_is_ruled_out_by_costs_that_do_not_explain_the_time() -> None:
