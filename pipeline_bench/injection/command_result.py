@@ -77,6 +77,18 @@ class BetweenFits(BaseModel):
     line_share: float = 0.0
 
 
+class TracedAnew(BaseModel):
+    """A `tf.function` of the program's that was traced again and again."""
+
+    function: Text
+    line: Text
+    """Where it is written, ``train.py:12``; empty where that is not known."""
+    calls: int
+    """That traced it, without the first."""
+    seconds: float
+    """That these calls took, of which their tracing is by far the most."""
+
+
 class ProcessRecord(BaseModel):
     """What one Python process of the command leaves, and replaces while it trains."""
 
@@ -89,6 +101,7 @@ class ProcessRecord(BaseModel):
     between_fits: BetweenFits | None = None
     unwatched_loops: tuple[Text, ...] = ()
     """The lines of loops that came when as many as a process measures were measured: ``train.py:31``."""
+    traced_anew: tuple[TracedAnew, ...] = ()
     ended: bool = True
     """Whether its last word: else it was killed, or left by `os._exit`."""
     saved_s: float = 0.0

@@ -31,6 +31,8 @@ _LONG_BETWEEN_S = 1.0
 """What comes between the calls of `fit` is mentioned if it takes longer than that, and as much of both as a wait."""
 _BUSY_PERCENT = 70.0
 """Of the usable cores: from there on, what the input computes is likely to take them from the model."""
+_TRACED_CALLS, _LONG_TRACING_S, _TRACED_SHARE = 3, 1.0, 0.05
+"""A function that is traced anew is mentioned if so many calls did so, for so long, and for that part of the steps."""
 _OF_SHARED_CORES = (
     "without a GPU, what the input computes may take cores from the model, which no wait shows; diagnose measures the "
     "model alone"
@@ -168,6 +170,7 @@ def _of_process(record: ProcessRecord, running: Collection[int], several: bool) 
         yield from _of_short(hidden, record.more)
     if record.between_fits is not None and all(each.number is not None for each in record.trainings if each.trains):
         yield from _between_fits(record.between_fits, where)
+    yield from _traced_anew(record)
     if record.pid in running:
         yield f"process {record.pid} still trains: that is what it had measured when the command ended"
     elif not record.ended:
@@ -224,6 +227,20 @@ def _between_fits(between: BetweenFits, where: str) -> Iterator[str]:
         "  that is no input wait of theirs; where it loads the next part of the data, one fit over all of it, by "
         "tf.data or a PyDataset with workers, loads during the steps"
     )
+
+
+def _traced_anew(record: ProcessRecord) -> Iterator[str]:
+    """Yield which functions a process traced again and again, where that took a good part of what trained."""
+    trained_s = sum(each.seconds for each in record.trainings if each.trains)
+    for each in record.traced_anew:
+        if each.calls >= _TRACED_CALLS and each.seconds >= max(_LONG_TRACING_S, _TRACED_SHARE * trained_s):
+            at = f", {each.line}," if each.line else ""
+            yield (
+                f"  {each.function}{at} was traced anew in {units.count(each.calls, 'call')}, which took "
+                f"{units.seconds(each.seconds)}: each new shape of a tensor, and each new Python number, among its "
+                "arguments has it traced. Give it batches of one shape and numbers as tensors, or make it with "
+                "tf.function(reduce_retracing=True)"
+            )
 
 
 def _kept(training: WatchedTraining) -> str:

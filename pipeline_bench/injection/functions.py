@@ -1,15 +1,19 @@
 """Which calls of a `tf.function` train: those that were traced with a gradient in them, or with a call that trains.
 
-One function may be traced for a training and, with another argument of Python's, for a validation.
+One function may be traced for a training and, with another argument of Python's, for a validation. What is traced again
+and again, for each new shape of a batch for one, is counted, with the time that it takes.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import PurePath
+from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -41,6 +45,8 @@ class Call:
         return cls(function, frozenset(flags), tuple(probes))
 
 
+_WRAPPERS = 8
+"""TensorFlow puts some around a method, each around the one before; a program's decorators may be more."""
 _FLAGS = (bool, str, type(None))
 _PROBED = "ProbedIterator"
 """The class of `monitoring.probe`, which is imported with the first loop that is watched."""
@@ -60,6 +66,8 @@ class Functions:
         self._thread = thread
         self._train: WeakKeyDictionary[Any, dict[Any, bool | None]] = WeakKeyDictionary()
         """Whether a function trains with the flags of a call, as far as it was traced here with those; see `train`."""
+        self._traced_anew: dict[tuple[str, str], list[int]] = {}
+        """How long each call took that traced a function again though its flags were known, in ns, by its `_place`."""
 
     @property
     def outermost(self) -> Any:
@@ -85,14 +93,17 @@ class Functions:
         before = self._entered
         self._thread.entered = (*before, (call, getattr(self._thread, "depth", 0)))
         is_known = self.train(call) is not None
-        traced = 0 if is_known else _traces(call.function)
+        traced, begun_ns = _traces(call.function), time.monotonic_ns()
         try:
             with nullcontext() if is_known or len(call.probes) != 1 else _signatures_timed(call.probes[0]):
                 yield
         finally:
             self._thread.entered = before
+            was_traced = _traces(call.function) > traced
             if not is_known:
-                self._learn(call, _traces(call.function) > traced, before)
+                self._learn(call, was_traced, before)
+            elif was_traced and not before:
+                self._traced_anew.setdefault(_place(call.function), []).append(time.monotonic_ns() - begun_ns)
 
     def _learn(self, call: Call, was_traced: bool, before: Sequence[tuple[Call, int]]) -> None:
         """Take in a call that ended, and that may have been traced, within those before it."""
@@ -104,6 +115,17 @@ class Functions:
         if self.train(call) is None:
             for outer, _ in before:
                 self._train.setdefault(outer.function, {}).setdefault(outer.flags, None)
+
+    def forget_traces(self) -> None:
+        """Begin to count anew, as in a fork, what is traced again."""
+        self._traced_anew.clear()
+
+    def traced_anew(self) -> list[dict[str, Any]]:
+        """Return, as data, which functions were traced again by how many calls, and how long these took."""
+        return [
+            {"function": name, "line": line, "calls": len(took_ns), "seconds": sum(took_ns) / 1e9}
+            for (name, line), took_ns in list(self._traced_anew.items())
+        ]
 
     def see_training(self) -> Iterator[Any]:
         """Take in that what is being traced trains; yield the functions in which it is.
@@ -142,3 +164,13 @@ def _traces(function: Any) -> int:
     """Return how often a function was traced; 0 of a concrete one, and of a SavedModel's, traced elsewhere."""
     count = getattr(function, "experimental_get_tracing_count", None)
     return 0 if count is None or type(function).__name__ == _RESTORED else int(count())
+
+
+def _place(function: Any) -> tuple[str, str]:
+    """Return the name of a `tf.function`, and where it is written, ``train.py:12``; empty where that is not known."""
+    plain = getattr(function, "python_function", function)
+    for _ in range(_WRAPPERS):
+        plain = getattr(plain, "__wrapped__", plain)
+    code = getattr(getattr(plain, "__func__", plain), "__code__", None)
+    line = f"{PurePath(code.co_filename).name}:{code.co_firstlineno}" if isinstance(code, CodeType) else ""
+    return str(getattr(plain, "__name__", type(plain).__name__)), line

@@ -39,8 +39,7 @@ class Watched:
     """
 
     def __init__(self, folder: Path, out: Path) -> None:
-        self._folder = folder
-        self._out = out
+        self._folder, self._out = folder, out
         self._in_library = threading.local()
         self.functions = Functions(self._in_library)
         self._parents: list[Any] = []
@@ -52,12 +51,12 @@ class Watched:
         self._pid = os.getpid()
         self._trainings: list[tuple[int, Any]] = []
         """Calls of `fit`: which one of the process it is, and what watches it."""
-        self._fits = 0
+        self._fits = self._more = 0
         self.between_fits = BetweenFits()
         self._loops = WatchedLoops()
         for name in ("_session_runs", "_training_calls"):
             self.__dict__.pop(name, None)
-        self._more = 0
+        self.functions.forget_traces()
         self._problem: str | None = None
         self._tapes_unwatched = False
         """Whether eager code on a GPU entered a GradientTape: it may have trained, or only taken a gradient."""
@@ -345,9 +344,9 @@ class Watched:
 
     def _write(self) -> None:
         """Write the record as it stands, before any signal: no handler of one would run while a call in C does."""
-        fits = map(process_records.of_fit, list(self._trainings))
         shown = self._loops.shown(self._fit_trains)
         loops = (process_records.of_loop(where, loop, self._loops.only_reads(loop)) for where, loop in shown)
+        fits = map(process_records.of_fit, list(self._trainings))
         trainings = [each for each in (*fits, *loops) if each is not None]
         unseen = process_records.ASYNCHRONOUS if self._tapes_unwatched and not trainings else None
         record = {
@@ -357,6 +356,7 @@ class Watched:
             "more": self._more,
             "between_fits": self.between_fits.record(),
             "unwatched_loops": self._loops.unwatched,
+            "traced_anew": self.functions.traced_anew(),
             "problem": self._problem or unseen,
             "ended": self._ended,
             "command": self._command,

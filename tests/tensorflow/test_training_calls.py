@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tensorflow as tf  # noqa: TID253
+
+from pipeline_bench.injection.functions import Call, Functions
 
 SCRIPT = """
 import sys, time
@@ -108,3 +113,27 @@ def test_a_loop_that_hands_over_its_batches_is_measured_and_trains_as_without(tm
         wait_ms = re.search(rf"train\.py:{line_of(comment)}: .*?input wait ([\d.]+) ms", told)
         assert wait_ms is not None, told
         assert float(wait_ms[1]) > 9.8, told  # what so long a sleep takes at the least, however long the step is
+
+
+def double(x: Any) -> Any:
+    return 2 * x
+
+
+class Doubling:
+    def double(self, x: Any) -> Any:
+        return 2 * x
+
+    traced = tf.function(double, reduce_retracing=False)
+
+
+@pytest.mark.parametrize("function", [tf.function(double), Doubling().traced])
+def test_of_a_function_that_is_traced_for_each_shape_it_is_known_where_it_is_written(function: Any) -> None:
+    functions = Functions(threading.local())
+    for length in (1, 2, 3, 3):
+        with functions.inside(Call.of(function, (tf.zeros([length]),), {})):
+            function(tf.zeros([length]))
+    (found,) = functions.traced_anew()
+    assert (found["function"], found["calls"]) == ("double", 2)
+    file, _, line = found["line"].partition(":")
+    assert file == Path(__file__).name
+    assert "def double(" in Path(__file__).read_text().splitlines()[int(line) - 1]

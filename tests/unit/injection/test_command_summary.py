@@ -12,7 +12,13 @@ import pytest
 
 from pipeline_bench.analysis.verdicts import judge_watched
 from pipeline_bench.injection import command_result, process_records
-from pipeline_bench.injection.command_result import BetweenFits, EndedCommand, ProcessRecord, WatchedTraining
+from pipeline_bench.injection.command_result import (
+    BetweenFits,
+    EndedCommand,
+    ProcessRecord,
+    TracedAnew,
+    WatchedTraining,
+)
 from pipeline_bench.injection.command_summary import isolated_by, lines, next_command
 from pipeline_bench.injection.watched_loops import WATCHED_LOOPS
 
@@ -231,6 +237,22 @@ def test_what_goes_by_between_fits_is_told_with_its_line_where_it_is_a_good_part
         "between the calls of fit: 6.00 s, 75 % of the time from the first to the last, without evaluate and predict; "
         "90 % of it in train.py:12"
     ]
+
+
+@pytest.mark.parametrize(
+    ("calls", "seconds", "told"), [(57, 12.0, True), (2, 12.0, False), (57, 0.9, False), (57, 4.0, False)]
+)
+def test_a_function_that_is_traced_again_and_again_is_told_where_it_takes_a_good_part(
+    calls: int, seconds: float, told: bool
+) -> None:
+    job = ended("python train.py", "train.py")
+    anew = TracedAnew(function="train_step", line="train.py:40", calls=calls, seconds=seconds)
+    trainings = tuple(each.model_copy(update={"seconds": 100.0}) for each in job.records[0].trainings)
+    record = job.records[0].model_copy(update={"traced_anew": (anew,), "trainings": trainings})
+    said = lines(replace(job, records=(record,)), ["python", "train.py"])
+    start = "  train_step, train.py:40, was traced anew in 57 calls, which took 12.0 s: each new shape"
+    assert [line.startswith(start) for line in said].count(True) == told
+    assert any("traced anew" in line for line in said) == told
 
 
 def test_loops_that_were_not_measured_are_named() -> None:

@@ -125,3 +125,35 @@ def test_one_function_trains_by_the_flags_that_it_was_traced_with() -> None:
         pass
     assert functions.train(by_name) is True, "as it does in another way of writing, so that nothing is missed"
     assert functions.train(Call.of(both, (object(), True), {})) is True
+
+
+def test_calls_that_trace_a_function_again_are_counted_by_its_line_and_not_the_first_with_each_flag() -> None:
+    functions = Functions(threading.local())
+
+    def step() -> None:
+        """Stands for what the program wrote."""
+
+    made = Function(step)
+    made.python_function = step  # type: ignore[attr-defined]
+    for training in (True, False):
+        for shape in range(4):
+            with functions.inside(Call.of(made, (shape, training), {})):
+                made._traced += shape != 1
+    (found,) = functions.traced_anew()
+    line = f"test_functions.py:{step.__code__.co_firstlineno}"
+    assert {**found, "seconds": 0} == {"function": "step", "line": line, "calls": 4, "seconds": 0}
+
+
+def test_what_an_outer_function_traces_within_it_is_not_counted_again() -> None:
+    functions, inner = Functions(threading.local()), Function(lambda: None)
+
+    def body() -> None:
+        with functions.inside(Call(inner)):
+            inner._traced += 1
+
+    outer = Function(body)
+    for _ in range(3):
+        with functions.inside(Call(outer)):
+            outer._traced += 1
+            body()
+    assert [each["calls"] for each in functions.traced_anew()] == [2]
