@@ -172,10 +172,11 @@ def _text(
 
 
 def _beside_the_fixes(session: Session, inspection: Inspection | None) -> Iterator[str]:
-    """Yield what matters whatever a fix gains: what the memory cannot hold, and what open shapes cost the model."""
+    """Yield what matters whatever a fix gains: what the memory cannot hold, and what shapes cost the model."""
     if inspection is not None:
         yield from limits.overflows(inspection, session.environment.memory_bytes)
         yield limits.open_shapes(session, inspection)
+        yield limits.traced_anew(session, inspection)
 
 
 def _other_runs(session: Session, diagnosis: Diagnosis) -> str:

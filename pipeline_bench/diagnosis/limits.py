@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pipeline_bench.diagnosis import segments, stage_graph, step_times
 from pipeline_bench.diagnosis.fixes.cache_size import size_bytes_of
 from pipeline_bench.diagnosis.stage_graph import named
-from pipeline_bench.model.diagnosis import CEILING, Diagnosis, Limit
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Limit
 from pipeline_bench.model.element import Element, axes
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.model.session import Session
@@ -20,6 +20,8 @@ _LESS_MEMORY = {
     "shuffle": "Shuffle what is small, such as paths or records, or use a smaller buffer.",
     "prefetch": "Its buffer fills as soon as no step waits any more: tf.data.AUTOTUNE holds a few.",
 }
+_TRACED_ANEW, _TRACED_SHARE = 3, 0.05
+"""A step that is traced anew is mentioned from so often on, and from that part of the steps' time on."""
 _NAMED = 3
 """Of tensors whose shapes are open, so many are named."""
 
@@ -159,6 +161,21 @@ def open_shapes(session: Session, inspection: Inspection) -> str:
         f"fit traces the model for {promised}, all that the dataset promises of its batches: alone, a step takes "
         f"{units.milliseconds(last.promised_ms)}. Traced for {known}, as the batches are, it takes "
         f"{units.milliseconds(last.ms)}. If all are so, promise it{where} with tf.ensure_shape: {sizes}."
+    )
+
+
+def traced_anew(session: Session, inspection: Inspection) -> str:
+    """Return how often a loop's step was traced for batches of other shapes; empty where that takes little of it."""
+    found = [trial for trial in session.trials_of(AS_WRITTEN) if trial.measured and trial.inspection is not None]
+    looks = [trial.inspection for trial in found if trial.inspection is not None]
+    times, seconds = sum(each.traced_anew for each in looks), sum(each.traced_anew_s for each in looks)
+    stepped_s = sum(float(trial.step_ns.sum()) for trial in found) / 1e9
+    if inspection.training is None or times < _TRACED_ANEW or seconds < _TRACED_SHARE * stepped_s:
+        return ""
+    return (
+        f"{inspection.training.step} is traced anew for batches of another shape: {units.count(times, 'time')} in "
+        f"{units.count(len(found), 'trial')} of the pipeline as written, which took {units.seconds(seconds)}. Give it "
+        "batches of one shape, or make it with tf.function(reduce_retracing=True)."
     )
 
 

@@ -310,6 +310,10 @@ class Inspection(Data):
     """The same of one pass over the data, whatever repeats it; None where TensorFlow does not know."""
     cached_elements: int | None = None
     """Of a trial whose edits keep something, the elements of a pass, once all of a pass was kept."""
+    traced_anew: int = 0
+    """Of a trial that trains by a `tf.function` of a script, how often that was traced behind the first time."""
+    traced_anew_s: float = 0.0
+    """How long that took."""
     element_bytes: float | None = None
     """Mean size of the sink's elements, as far as they were weighed."""
     first_ns: float | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from time import monotonic  # by itself: a user's code may replace that of the module
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -48,6 +49,13 @@ class LoopStep:
         """Of the parts of the batches for which the function's graph was looked at."""
         self._graphs: list[Any] = []
         """Those that were looked at: a batch of another shape may have the function traced anew, into another graph."""
+        self.traced_anew_s = 0.0
+        """How long it took to trace those behind the first."""
+
+    @property
+    def traced_anew(self) -> int:
+        """How often it was traced behind the first time, for batches of other shapes."""
+        return max(0, len(self._graphs) - 1)
 
     def __call__(self, batch: Any) -> Any:
         """Make a step, and return what the function gives; without a tensor in it, when the devices are done.
@@ -69,7 +77,10 @@ class LoopStep:
         """Look at the graph that runs for a batch, before it runs for the first one of these shapes."""
         if shapes in self._shapes:
             return
+        begun_s = monotonic()
         graph = self._function.get_concrete_function(*arguments, **named).graph
+        if self._graphs:
+            self.traced_anew_s += monotonic() - begun_s
         if all(graph is not each for each in self._graphs):
             if describe.leaves_graph(graph):
                 raise UserCodeError(f"{self.name} runs Python, or writes files, in its graph")

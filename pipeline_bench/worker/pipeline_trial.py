@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import sys
@@ -22,6 +23,7 @@ from pipeline_bench.model.pipeline import INFINITE, Inspection, ScriptTraining
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
 from pipeline_bench.model.task import MODEL_STEP, REBUILDING, Task
 from pipeline_bench.script import loading, training_data
+from pipeline_bench.script.loop_step import LoopStep
 from pipeline_bench.text import line_of, units
 from pipeline_bench.tfdata import dataset_graph, describe, keras_input, rebuild, service, service_cluster, throughput
 from pipeline_bench.tfdata import fingerprint as fingerprints
@@ -206,20 +208,18 @@ class PipelineEngine(Engine):
         # A loop that calls `train_on_batch` hands over batches, and no dataset.
         by_fit = not task.model.is_script or bool(self._given)
         spec = describe.traceable_spec(dataset) if by_fit else None
-
-        def traced(spec: Any, *, first: bool = False) -> consumers.StepFunction:
-            return self._watched_step(consumers.step_of(model, self._does, spec), traces=first)
-
-        step = traced(spec, first=True)
+        step_of = functools.partial(consumers.step_of, model, self._does)
+        step = self._watched_step(step_of(spec), traces=True)
         recorder.train(waits=not is_ceiling)
         if is_ceiling:
-            is_traced = spec is not None and not getattr(model, "run_eagerly", True)  # no Keras model has no such thing
-            retracing = model_ceiling.Retracing(spec, traced) if is_traced else None
+            is_traced = spec is not None and not getattr(model, "run_eagerly", True)  # which Keras models alone have
+            retracing = model_ceiling.Retracing(spec, step_of) if is_traced else None
             for found in model_ceiling.run(dataset, step, recorder, task.warmup_s, recorder.heartbeat, retracing):
                 self.channel.send(found)
         elif (ended := consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat)) is not None:
-            given = units.count(ended, "batch", "batches")
-            self._tell(f"The input ended after {given} and gave no more: those are all steps.")
+            self._tell(f"The input ended after {units.count(ended, 'batch', 'batches')}: those are all steps.")
+        if isinstance(model, LoopStep) and model.traced_anew:
+            self._tell(traced_anew=model.traced_anew, traced_anew_s=model.traced_anew_s)
 
     def _watched_step(self, step: consumers.StepFunction, *, traces: bool) -> consumers.StepFunction:
         """Return the step, which the watch then knows from a wait for a batch; the first is a phase if it traces."""

@@ -472,6 +472,19 @@ def test_a_loops_step_that_runs_python_for_batches_of_another_shape_is_not_made(
     assert not ran
 
 
+def test_how_often_a_loops_step_is_traced_for_batches_of_other_shapes_is_counted_behind_the_first() -> None:
+    step, batch = tf.function(tf.reduce_sum), tf.ones([4])
+    made = loop_step.LoopStep(step, [batch], {}, batch)
+    for length in (4, 4, 5, 6, 5):
+        made(tf.ones([length]))
+    assert made.traced_anew == 2
+    assert made.traced_anew_s > 0
+    relaxed = loop_step.LoopStep(tf.function(tf.reduce_sum, reduce_retracing=True), [batch], {}, batch)
+    for length in (4, 5, 6, 7):
+        relaxed(tf.ones([length]))
+    assert relaxed.traced_anew == 1
+
+
 @pytest.mark.parametrize("package", [keras, tf_keras])
 def test_a_model_that_was_not_compiled_is_told_what_to_do(package: Any) -> None:
     with pytest.raises(UserCodeError, match="not compiled") as raised:

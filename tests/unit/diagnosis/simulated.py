@@ -194,6 +194,8 @@ class Machine:
     """What a second look at the pipeline finds; None: the same."""
     cold: bool = False
     """Whether the pipeline as written cannot fill its cache in a trial."""
+    told_as_written: Inspection | None = None
+    """What a trial of the pipeline as written tells beside its steps."""
     cached_elements: int | None = None
     """What an edit that keeps something keeps of a pass, where the trial tells it."""
     steps: int = STEPS
@@ -258,6 +260,8 @@ class Machine:
     def _sent(self, variant: str, task: Task) -> Inspection | None:
         if self.cold and variant == AS_WRITTEN:
             return Inspection(cold=True)
+        if self.told_as_written is not None and variant == AS_WRITTEN:
+            return self.told_as_written
         keeps = any(edit.keeps for edit in task.edits)
         return Inspection(cached_elements=self.cached_elements) if keeps else None
 

@@ -7,6 +7,7 @@ import pytest
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Limit
 from pipeline_bench.model.element import Shape
 from pipeline_bench.model.events import Copied, KnownShapes
+from pipeline_bench.model.pipeline import Inspection, ScriptTraining
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from tests.unit.diagnoses import row, tensor
@@ -119,3 +120,22 @@ def test_sizes_that_a_batch_loses_are_promised_behind_it() -> None:
         "90.0 ms. Traced for float32[?, 40], as the batches are, it takes 30.0 ms. If all are so, promise it behind "
         "batch, train.py:12, with tf.ensure_shape: [None, 40]."
     )
+
+
+@pytest.mark.parametrize(("times", "seconds", "told"), [(40, 5.0, True), (1, 5.0, False), (40, 0.2, False)])
+def test_a_loops_step_that_is_traced_anew_is_told_with_how_long_that_took(
+    times: int, seconds: float, told: bool
+) -> None:
+    looked = python_decode(2.0)
+    training = ScriptTraining(line="train.py:9", model=True, step="train_step")
+    looked = looked.model_copy(update={"training": training})
+    traced = Inspection(traced_anew=times, traced_anew_s=seconds)
+    found = diagnose(Machine(looked, lambda edits: 500.0, ceiling_ms=480.0, told_as_written=traced), budget_s=40)
+    assert found.diagnosis is not None
+    trials = len(found.trials_of(AS_WRITTEN))
+    said = (
+        f"train_step is traced anew for batches of another shape: {40 * trials} times in {trials} trials of the "
+        f"pipeline as written, which took {5 * trials}.0 s."
+    )
+    assert (said in found.diagnosis.text) is told
+    assert ("traced anew" in found.diagnosis.text) is told
