@@ -226,16 +226,15 @@ def _is_batched(inspection: Inspection) -> bool:
 def _of_random_map(
     inspection: Inspection, stage: Stage, function: UserFunction, alike: tuple[int, ...]
 ) -> Iterator[_Idea]:
-    """Yield the idea to divide a map that draws, unless a trial keeps its costly part, or no later epoch would gain."""
+    """Yield the idea to divide a map that draws, unless a trial divides it, or no later epoch would gain."""
     divided = function.fixed_statements is not None and stage in stage_graph.trunk(inspection)
-    tried = divided or function.memoizable is not None
-    if not tried and not inspection.once:
+    differs = "draws random numbers" if function.random else "gives something else at each call for the same element"
+    if not divided and not inspection.once:
         yield _Idea(
             alike,
-            f"{named(stage)}, draws random numbers, so nothing after it can be cached. If a part of it does not depend "
-            "on them, such as decoding, make that a map of its own, and put a cache() behind it: later epochs then "
-            "compute only the random part."
-            + (f" No trial divided it: {function.undivided}." if function.undivided else ""),
+            f"{named(stage)}, {differs}, so nothing after it can be cached. If a part of it does not depend on that, "
+            "such as decoding, make it a map of its own, and put a cache() behind it: later epochs then compute only "
+            "the rest." + (f" No trial divided it: {function.undivided}." if function.undivided else ""),
         )
 
 
@@ -323,9 +322,9 @@ def _of_whole_readers(inspection: Inspection) -> Iterator[_Idea]:
         if name is not None and stage_graph.endless(inspection, stage):
             yield _Idea(
                 here,
-                f"{name}, {stage.place.short}, shuffles and repeats by itself, and no cache can stand behind that. If "
-                "its data fits in memory, call it with shuffle=False and num_epochs=1, and put cache(), shuffle and "
-                "repeat() behind it: later epochs then read its batches from memory, each of the same samples.",
+                f"{name}, {stage.place.short}, repeats by itself, and no cache can stand behind that. If its data fits "
+                "in memory, call it with num_epochs=1, and put cache(), shuffle and repeat() behind it: later epochs "
+                "then read its batches from memory. Each batch keeps its samples, and the last one of a pass is short.",
             )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pipeline_bench.diagnosis import segments, stage_graph, step_times
 from pipeline_bench.diagnosis.fixes.cache_size import size_bytes_of
 from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Limit
-from pipeline_bench.model.element import Element, axes
+from pipeline_bench.model.element import Element
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import joined, units
@@ -148,20 +148,39 @@ def open_shapes(session: Session, inspection: Inspection) -> str:
     if not found or inspection.element is None:
         return ""
     last = found[-1]
-    both = zip(inspection.element.tensors(), last.element.tensors(), strict=False)
-    differ = [(promised, known) for promised, known in both if promised.shape != known.shape][:_NAMED]
+    pairs = zip(inspection.element.tensors(), last.element.tensors(), strict=False)
+    differ = [(promised, known) for promised, known in pairs if promised.shape != known.shape]
     if not differ:
         return ""
-    promised, known = (joined([each.text for each in side]) for side in zip(*differ, strict=True))
-    loses = _loses_shapes(inspection)
-    where = "" if loses is None else f" behind {named(loses)},"
-    first = 0 if loses is None or _is_batched(inspection, loses) else 1
-    sizes = joined([axes((each.shape or ())[first:], "None") for _, each in differ])
+    promised, known = (_listed(side) for side in zip(*differ, strict=True))
+    batches = units.count(last.batches, "batch", "batches")
     return (
-        f"fit traces the model for {promised}, all that the dataset promises of its batches: alone, a step takes "
-        f"{units.milliseconds(last.promised_ms)}. Traced for {known}, as the batches are, it takes "
-        f"{units.milliseconds(last.ms)}. If all are so, promise it{where} with tf.ensure_shape: {sizes}."
+        f"fit traces the model for {promised}, the shapes that the dataset promises{_opened(inspection)}: a step of "
+        f"the model alone then takes {units.milliseconds(last.promised_ms)}. Traced for {known}, as the first "
+        f"{batches} are, it takes {units.milliseconds(last.ms)}. If all batches have these shapes, promise them in a "
+        "last map, with tf.ensure_shape, which ends the training at any other batch; then diagnose again."
     )
+
+
+def _listed(tensors: Sequence[Element]) -> str:
+    """Return some tensors for people, each with its name where it has one, and how many more there are."""
+    shown = [f"{each.name} {each.text}".lstrip() for each in tensors[:_NAMED]]
+    more = f" and {len(tensors) - _NAMED} more" if len(tensors) > _NAMED else ""
+    return f"{joined(shown)}{more}"
+
+
+def _opened(inspection: Inspection) -> str:
+    """Return from which stage on sizes are open, as a part of a sentence; empty where that is not known."""
+    first = None
+    for stage in stage_graph.trunk(inspection):  # the sink comes first
+        if stage.element is None or not any(map(_is_open, stage.element.tensors())):
+            break
+        first = stage
+    return "" if first is None else f" (sizes are open from {named(first)}, on)"
+
+
+def _is_open(tensor: Element) -> bool:
+    return tensor.kind == "tensor" and (tensor.shape is None or None in tensor.shape[1:])
 
 
 def traced_anew(session: Session, inspection: Inspection) -> str:
@@ -177,26 +196,3 @@ def traced_anew(session: Session, inspection: Inspection) -> str:
         f"{units.count(len(found), 'trial')} of the pipeline as written, which took {units.seconds(seconds)}. Give it "
         "batches of one shape, or make it with tf.function(reduce_retracing=True)."
     )
-
-
-def _loses_shapes(inspection: Inspection) -> Stage | None:
-    """Return the stage behind which to promise sizes that are open from it on; None where that is not known.
-
-    It is the first of them, or the last that loses whatever comes to it: Python, and `padded_batch` by its arguments.
-    """
-    run = list[Stage]()
-    for stage in stage_graph.trunk(inspection):  # the sink comes first
-        if stage.element is None or not any(map(_is_open, stage.element.tensors())):
-            break
-        run.append(stage)
-    again = (stage for stage in run if stage.runs_python or stage.method == "padded_batch")
-    return next(again, run[-1] if run else None)
-
-
-def _is_open(tensor: Element) -> bool:
-    return tensor.kind == "tensor" and (tensor.shape is None or None in tensor.shape[1:])
-
-
-def _is_batched(inspection: Inspection, stage: Stage) -> bool:
-    before = stage_graph.upstream(inspection, stage)
-    return any(each.method in ("batch", "padded_batch") for each in before)

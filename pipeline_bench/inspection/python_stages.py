@@ -139,13 +139,13 @@ def of_tf_data(
             )
             for inspection in looks:
                 yield inspection
-            if again and stage.method == "map" and _draws(recipe, stage, scratch, deadline):
+            if again and stage.method == "map" and not stage.draws and _draws(recipe, stage, scratch, deadline, alive):
                 yield with_function(inspection, stage.id, draws_in_python=True)
     except Exception:
         return
 
 
-def _draws(recipe: Recipe, stage: Stage, scratch: Path, deadline: Deadline) -> bool:
+def _draws(recipe: Recipe, stage: Stage, scratch: Path, deadline: Deadline, alive: Callable[[], None]) -> bool:
     """Return whether a map gives something else for the same element: its Python draws, or goes on from a state."""
     elements = rebuild.up_to(recipe, recipe.same_kind_before(recipe.calls[stage.id]), scratch)
     before = FlatIterator(elements)
@@ -153,8 +153,10 @@ def _draws(recipe: Recipe, stage: Stage, scratch: Path, deadline: Deadline) -> b
         one = KeptElements(elements.element_spec, [before.take(deadline)]).dataset().repeat()  # calls may overlap
         made = FlatIterator(rebuild.stage(recipe, stage.id, [one], scratch))
         first = fingerprint.digests(made.take(deadline))
-        if any(fingerprint.digests(made.take(deadline)) != first for _ in range(_CALLS - 1)):
-            return True
+        for _ in range(_CALLS - 1):
+            alive()
+            if fingerprint.digests(made.take(deadline)) != first:
+                return True
     return False
 
 

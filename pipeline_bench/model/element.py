@@ -63,9 +63,9 @@ class Element(Data):
         return f"{'' if self.kind == 'tensor' else f'{self.kind} '}{self.dtype}{axes(self.shape)}"
 
 
-def axes(shape: Shape, unknown: str = "?") -> str:
+def axes(shape: Shape) -> str:
     """Return a shape for people: ``[32, ?, 3]``, ``[]`` of a scalar, ``[...]`` where its rank is not known."""
-    return "[...]" if shape is None else f"[{', '.join(unknown if size is None else str(size) for size in shape)}]"
+    return "[...]" if shape is None else f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
 def _not_as_text(given: Any) -> Any:

@@ -285,6 +285,8 @@ class KnownShapes(Data):
     event: Literal["shapes"] = "shapes"
     element: Element
     """With these shapes."""
+    batches: int
+    """How many batches have them: the first ones."""
     ms: float
     promised_ms: float
     """Where it is traced for what the dataset promises, as `fit` traces it."""

@@ -85,7 +85,8 @@ class Loops:
         self._loops: weakref.WeakKeyDictionary[Any, DatasetLoop] = weakref.WeakKeyDictionary()
         self._last: DatasetLoop | None = None
         self._trained: list[DatasetLoop] = []
-        self._bare_steps, self._bare_from_s = 0, 0.0
+        self._bare_steps: dict[bool, tuple[int, float]] = {}
+        """Those in a row without any loop, and since when; of another framework, and of TensorFlow."""
         self._called: defaultdict[int | None, list[loop_step.Call]] = defaultdict(list)
         """The `tf.function`s under way with their arguments, by thread, the outermost first."""
         self._training_functions: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -264,15 +265,14 @@ class Loops:
         """Count a step, if no loop is under way; what another framework trains may come before what TensorFlow does."""
         if self.is_paused:
             return
-        self._bare_steps = 0 if self._loops else self._bare_steps + 1
-        if self._bare_steps <= 1:
-            self._bare_from_s = time.monotonic()
-        is_long = self._bare_steps >= _BARE_LEAST and time.monotonic() - self._bare_from_s > _BARE_S
-        if is_long or self._bare_steps > _BARE_STEPS:
-            if before_tensorflow and user_code.names(user_code.TENSORFLOW):
-                self._bare_steps = 0
-            else:
-                self._bare(user_code.line(), by_session)
+        count, from_s = self._bare_steps.get(before_tensorflow, (0, 0.0))
+        count, from_s = (0 if self._loops else count + 1), (from_s if count else time.monotonic())
+        is_long = count >= _BARE_LEAST and time.monotonic() - from_s > _BARE_S
+        is_training = is_long or count > _BARE_STEPS
+        may_come = is_training and before_tensorflow and user_code.names(user_code.TENSORFLOW)
+        self._bare_steps[before_tensorflow] = 0 if may_come else count, from_s
+        if is_training and not may_come:
+            self._bare(user_code.line(), by_session)
 
     def _iterate(self, plain: Any) -> Any:
         @functools.wraps(plain)

@@ -385,27 +385,31 @@ def open_shapes(spec: Any) -> bool:
     """Return whether a spec leaves open how large its tensors are, but for their leading sizes."""
     import tensorflow as tf
 
-    shapes = [shape(each.shape) for each in tf.nest.flatten(spec) if isinstance(each, tf.TensorSpec)]
-    return any(each is None or None in each[1:] for each in shapes)
+    sizes = [shape(each.shape) for each in tf.nest.flatten(spec) if isinstance(each, tf.TensorSpec)]
+    return any(each is None or None in each[1:] for each in sizes)
 
 
-def with_shapes(spec: Any, elements: Sequence[Any]) -> Any:
-    """Return a spec with the sizes that it leaves open and all of some elements have, but for the leading ones."""
+def shapes(of: Any) -> list[Shape]:
+    """Return the shapes of an element's tensors, whole where they are ragged or sparse."""
     import tensorflow as tf
 
-    given = [tf.nest.flatten(each) for each in elements]
+    return [shape(part.shape) for part in tf.nest.flatten(of)]
+
+
+def with_shapes(spec: Any, some: Sequence[Sequence[Shape]]) -> Any:
+    """Return a spec with the sizes that it leaves open and the shapes of some elements share, but for leading ones."""
+    import tensorflow as tf
+
     known = [
-        tf.TensorSpec(_agreed(shape(each.shape), [shape(parts[number].shape) for parts in given]), each.dtype)
-        if isinstance(each, tf.TensorSpec)
-        else each
-        for number, each in enumerate(tf.nest.flatten(spec))
+        tf.TensorSpec(_agreed(shape(each.shape), own), each.dtype) if isinstance(each, tf.TensorSpec) else each
+        for each, *own in zip(tf.nest.flatten(spec), *some, strict=True)
     ]
     return tf.nest.pack_sequence_as(spec, known)
 
 
-def _agreed(promised: Shape, shapes: Sequence[Shape]) -> Shape:
+def _agreed(promised: Shape, some: Sequence[Shape]) -> Shape:
     """Return a promised shape with the sizes that it leaves open and some shapes have in common."""
-    known = [each for each in shapes if each is not None]
+    known = [each for each in some if each is not None]
     if len({len(each) for each in known}) != 1:
         return promised
     own = (None,) * len(known[0]) if promised is None else promised

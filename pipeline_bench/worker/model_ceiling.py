@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
+from pipeline_bench.model.element import Shape
 from pipeline_bench.model.events import Copied, KnownShapes
 from pipeline_bench.tfdata import describe, passes
 from pipeline_bench.tfdata.describe import nbytes
-from pipeline_bench.tfdata.passes import UsedUpError
 from pipeline_bench.tfdata.throughput import beyond_caches
 from pipeline_bench.worker.consumers import Alive, Record, StepFunction, iterate
 
@@ -31,10 +31,13 @@ _CERTAIN_ERRORS = 2.0
 """A copy is told from none if it is so many times its standard error."""
 _ERROR_OF_MEDIAN = 1.253
 """The standard error of a median over that of a mean, of a normal distribution."""
+_LOOKED_AT, _LEAST_LOOKED_AT = 16, 2
+"""Batches whose shapes are compared, if they come fast; and in any case, but for those that take longer than this."""
+_LONG_BATCH_NS = 2e9
 _SHORTER, _MUCH_SHORTER = 1.3, 2.0
-"""In each pair a step must be so many times as long without the shapes; in one pair alone, so many times."""
-_MOST_TRACING_NS = 1e10
-"""A model whose tracing takes longer is not traced a second time."""
+"""Each step must be so many times as long without the shapes; a long one, of which few are made, so many times."""
+_MOST_RETRACING_NS = 1.5e10
+"""What traces and steps longer is not traced a second time."""
 
 
 class Retracing(NamedTuple):
@@ -74,7 +77,7 @@ def run(
     """
     devices, took_ns = _gpus(), list[int]()
     is_open = retracing is not None and describe.open_shapes(retracing.promised)
-    made = _taken(dataset, several=len(devices) == 1 or is_open, alive=alive)
+    made, shapes = _taken(dataset, several=len(devices) == 1, looks=is_open, alive=alive)
     batch = _on_device(made[0], devices[0]) if devices else made[0]
 
     def timed(batch: Any) -> float:
@@ -89,48 +92,81 @@ def run(
         alike = [each for each in made if _shapes(each) == _shapes(made[0])]
         with suppress(UserCodeError):
             yield from _copied(alike, batch, step, alive)
-    if retracing is not None and is_open and took_ns[0] - 2 * took_ns[-1] < _MOST_TRACING_NS:
-        known = describe.with_shapes(retracing.promised, made)
+    if retracing is None or len(shapes) < _LEAST_LOOKED_AT or took_ns[0] / 2 + took_ns[-1] > _MOST_RETRACING_NS:
+        return  # of the first call, another half is the tracing of Keras' own method for one batch
+    known = describe.with_shapes(retracing.promised, shapes)
+    if known != retracing.promised:
         with suppress(UserCodeError):
-            if known != retracing.promised:
-                yield from _shorter(known, batch, step, retracing.step_of(known), alive)
+            pairs = _pairs(batch, step, retracing.step_of(known), min(took_ns), alive)
+            if pairs:
+                promised_ms, ms = (statistics.median(each) / 1e6 for each in zip(*pairs, strict=True))
+                element = describe.element(known)
+                yield KnownShapes(element=element, batches=len(shapes), ms=ms, promised_ms=promised_ms)
 
 
-def _taken(dataset: Any, *, several: bool, alive: Alive) -> list[Any]:
-    """Return a batch, or several where they come fast: the caches of the CPU would keep a single one."""
+def _taken(dataset: Any, *, several: bool, looks: bool, alive: Alive) -> tuple[list[Any], list[list[Shape]]]:
+    """Return a batch, or several where they come fast, and the shapes of these and more.
+
+    Args:
+        dataset: gives them.
+        several: whether to keep more than one: the caches of the CPU would keep a single one.
+        looks: whether more are taken for their shapes.
+        alive: see `Alive`.
+    """
+    begun_ns = monotonic_ns()
     with user_code.element_errors():
         take = passes.batches(dataset)
         made = [take()]
         alive()
-        begun_ns, most = monotonic_ns(), beyond_caches(nbytes(made[0])) if several else 1
-        while len(made) < most and monotonic_ns() - begun_ns < _TAKING_NS:
-            try:
-                made.append(take())
-            except UsedUpError:
-                break
-            alive()
-    return made
+    first_ns, shapes = monotonic_ns() - begun_ns, [describe.shapes(made[0])]
+    most, looked_at = beyond_caches(nbytes(made[0])) if several else 1, _LOOKED_AT if looks else 1
+    begun_ns = monotonic_ns()
+    while len(made) < most or len(shapes) < looked_at:
+        if first_ns > _LONG_BATCH_NS and looks:
+            break
+        if monotonic_ns() - begun_ns > _TAKING_NS and len(shapes) >= min(looked_at, _LEAST_LOOKED_AT):
+            break
+        try:
+            batch = take()
+        except Exception:  # it has ended, or an element fails that no step of a ceiling needs
+            break
+        alive()
+        shapes.append(describe.shapes(batch))
+        made += [batch] * (len(made) < most)
+    return made, shapes
 
 
-def _shorter(known: Any, batch: Any, step: StepFunction, retraced: StepFunction, alive: Alive) -> Iterator[KnownShapes]:
-    """Yield what steps take that are traced for the shapes of a batch, if those for what is promised take longer."""
-    retraced(batch)
-    alive()
+def _pairs(
+    batch: Any, step: StepFunction, retraced: StepFunction, shortest_ns: int, alive: Alive
+) -> list[tuple[int, int]]:
+    """Return how long steps take that are traced for what is promised, each with one that is for a batch's own shapes.
+
+    Empty as soon as the first of a pair is not surely longer.
+
+    Args:
+        batch: that they step on.
+        step: traced for what is promised.
+        retraced: the other one.
+        shortest_ns: the shortest step so far; a long one is not made again.
+        alive: see `Alive`.
+    """
+    is_short = 2 * _FEWEST_PAIRS * shortest_ns < _MOST_PAIRS_NS
+    least, fewest = (_SHORTER, _FEWEST_PAIRS) if is_short else (_MUCH_SHORTER, 2)
+
+    def of(one: StepFunction) -> int:
+        begun_ns = monotonic_ns()
+        one(batch)
+        alive()
+        return monotonic_ns() - begun_ns
+
+    of(retraced)
     pairs: list[tuple[int, int]] = []
     begun_ns = monotonic_ns()
-    while monotonic_ns() - begun_ns < _PAIRS_NS or (
-        len(pairs) < _FEWEST_PAIRS and monotonic_ns() - begun_ns < _MOST_PAIRS_NS
-    ):
-        ends_ns = [monotonic_ns()]
-        for each in (step, retraced):
-            each(batch)
-            ends_ns.append(monotonic_ns())
-            alive()
-        pairs.append((ends_ns[1] - ends_ns[0], ends_ns[2] - ends_ns[1]))
-    least = _SHORTER if len(pairs) >= _FEWEST_PAIRS else _MUCH_SHORTER
-    if all(promised_ns >= least * known_ns for promised_ns, known_ns in pairs):
-        promised_ms, ms = (statistics.median(each) / 1e6 for each in zip(*pairs, strict=True))
-        yield KnownShapes(element=describe.element(known), ms=ms, promised_ms=promised_ms)
+    while len(pairs) < fewest or monotonic_ns() - begun_ns < _PAIRS_NS:
+        pairs.append((of(step) if is_short else shortest_ns, of(retraced)))
+        if pairs[-1][0] < least * pairs[-1][1]:
+            return []
+    return pairs
 
 
 def _shapes(batch: Any) -> list[Any]:

@@ -207,13 +207,13 @@ class PipelineEngine(Engine):
         model = self._fitted() if task.model.is_script else loading.call(task.model, "model")
         # A loop that calls `train_on_batch` hands over batches, and no dataset.
         by_fit = not task.model.is_script or bool(self._given)
-        spec = describe.traceable_spec(dataset) if by_fit else None
+        spec = describe.traceable_spec(dataset) if by_fit and consumers.is_traced(model, self._does) else None
         step_of = functools.partial(consumers.step_of, model, self._does)
         step = self._watched_step(step_of(spec), traces=True)
         recorder.train(waits=not is_ceiling)
         if is_ceiling:
-            is_traced = spec is not None and not getattr(model, "run_eagerly", True)  # which Keras models alone have
-            retracing = model_ceiling.Retracing(spec, step_of) if is_traced else None
+            is_first_fit = self._read is None and self._does == "train" and self.trial.repeat == 0
+            retracing = model_ceiling.Retracing(spec, step_of) if is_first_fit and spec is not None else None
             for found in model_ceiling.run(dataset, step, recorder, task.warmup_s, recorder.heartbeat, retracing):
                 self.channel.send(found)
         elif (ended := consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat)) is not None:

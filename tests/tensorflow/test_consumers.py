@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import subprocess
@@ -345,7 +346,7 @@ def lost(*lengths: int, promised: Any = None) -> Any:
         (None, (5, 7), 2.0, 1.0, (None, None)),  # that they have two axes is known
         ((None, None), (5, 7), 2.0, 1.0, None),
         (None, (5,), 8.0, 1.0, None),  # of a step of 9 ms
-        (None, (5,), 2.0, 20.0, None),  # it would take much of the budget
+        (None, (5,), 2.0, 30.0, None),  # it would take much of the budget
     ],
 )
 def test_a_model_is_also_traced_for_the_shapes_that_all_batches_have(
@@ -373,34 +374,128 @@ def test_a_model_is_also_traced_for_the_shapes_that_all_batches_have(
         return stepping(1e3 * tracing_s, known_ms)
 
     monkeypatch.setattr(model_ceiling, "monotonic_ns", lambda: now_ns)
-    batches = lost(*lengths, promised=promised).take(12)
+    batches = lost(*lengths, promised=promised)
     retracing = model_ceiling.Retracing(batches.element_spec, step_of)
     found = list(model_ceiling.run(batches, stepping(1e3 * tracing_s, 9.0), Steps(5), retracing=retracing))
     shaped = Element(kind="tensor", dtype="float32", shape=known)
-    assert found == [KnownShapes(element=shaped, ms=known_ms, promised_ms=9.0)] * (known is not None)
+    told = KnownShapes(element=shaped, batches=16, ms=known_ms, promised_ms=9.0)
+    assert found == [told] * (known is not None)
 
 
-def test_a_long_step_is_told_to_be_shorter_with_known_shapes_by_one_pair_if_by_much(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now_ns = 0
+class Clock:
+    """Time that passes by steps and batches alone."""
 
-    def stepping(ms: float) -> consumers.StepFunction:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_ns = 0
+        monkeypatch.setattr(model_ceiling, "monotonic_ns", lambda: self.now_ns)
+
+    def step(self, seconds: float) -> consumers.StepFunction:
         def step(batch: Any) -> float:
-            nonlocal now_ns
-            now_ns += int(ms * 1e6)
+            self.now_ns += int(seconds * 1e9)
             return 0.0
 
         return step
 
-    monkeypatch.setattr(model_ceiling, "monotonic_ns", lambda: now_ns)
+    def takes(self, monkeypatch: pytest.MonkeyPatch, seconds: float, fails_at: int | None = None) -> Any:
+        """Return a dataset whose batches take so long, one after another."""
+        numbers = itertools.count()
 
-    def found(known_ms: float) -> list[Any]:
-        retracing = model_ceiling.Retracing(lost(5).element_spec, lambda spec: stepping(known_ms))
-        return list(model_ceiling.run(lost(5).take(12), stepping(3_600.0), Steps(2), retracing=retracing))
+        def take() -> Any:
+            if next(numbers) == fails_at:
+                raise ValueError("a record is broken")
+            self.now_ns += int(seconds * 1e9)
+            return tf.ones((2, 5))
 
-    assert found(1_000.0)
-    assert not found(2_500.0)
+        monkeypatch.setattr(passes, "batches", lambda dataset: take)
+        return lost(5)
+
+
+@pytest.mark.parametrize(("step_s", "known_s", "told"), [(3.6, 1.0, True), (3.6, 2.5, False), (12.0, 1.0, False)])
+def test_of_long_steps_few_are_made_with_known_shapes_and_these_must_be_much_shorter(
+    monkeypatch: pytest.MonkeyPatch, step_s: float, known_s: float, told: bool
+) -> None:
+    clock = Clock(monkeypatch)
+    data = clock.takes(monkeypatch, 0.01)
+    retracing = model_ceiling.Retracing(data.element_spec, lambda spec: clock.step(known_s))
+    steps = Steps(2)
+    found = list(model_ceiling.run(data, clock.step(step_s), steps, retracing=retracing))
+    assert len(found) == told
+    assert clock.now_ns <= 1e9 * (1 + 4 * step_s + 3 * known_s), "a long step is not made again"
+
+
+@pytest.mark.parametrize(
+    ("batch_s", "fails_at", "batches"), [(0.01, None, 16), (1.0, None, 2), (3.0, None, 0), (0.01, 4, 4), (0.01, 1, 0)]
+)
+def test_shapes_are_those_of_two_batches_or_more_as_far_as_they_come_fast_and_do_not_fail(
+    monkeypatch: pytest.MonkeyPatch, batch_s: float, fails_at: int | None, batches: int
+) -> None:
+    clock, steps = Clock(monkeypatch), Steps(3)
+    data = clock.takes(monkeypatch, batch_s, fails_at)
+    retracing = model_ceiling.Retracing(data.element_spec, lambda spec: clock.step(0.001))
+    found = list(model_ceiling.run(data, clock.step(0.01), steps, retracing=retracing))
+    assert [each.batches for each in found if isinstance(each, KnownShapes)] == [batches] * (batches > 0)
+    assert len(steps.loss) == 3, "the ceiling is measured all the same"
+
+
+def test_a_model_that_fails_for_known_shapes_has_its_ceiling_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, steps = Clock(monkeypatch), Steps(3)
+    data = clock.takes(monkeypatch, 0.01)
+
+    def step_of(spec: Any) -> consumers.StepFunction:
+        def fails(batch: Any) -> float:
+            raise UserCodeError("no memory is left", "")
+
+        return fails
+
+    retracing = model_ceiling.Retracing(data.element_spec, step_of)
+    assert not list(model_ceiling.run(data, clock.step(0.01), steps, retracing=retracing))
+    assert len(steps.loss) == 3
+
+
+@pytest.mark.parametrize("package", [keras, tf_keras])
+def test_a_keras_model_is_traced_a_second_time_for_the_shapes_of_its_batches(
+    package: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(model_ceiling, "_SHORTER", 0.0)  # whatever these small steps take
+
+    class Own(package.Model):  # type: ignore[misc]
+        def train_step(self, data: Any) -> Any:
+            x, y = data
+            if public_api.is_symbolic(x):
+                seen.append(x.shape.as_list())
+            return {"loss": tf.reduce_mean((self(x, training=True) - y) ** 2)}
+
+    inputs = package.Input((4,))
+    model = Own(inputs, package.layers.Dense(1)(inputs))
+    model.compile(optimizer="sgd", loss="mse")
+    unknown = pairs().map(lambda x, y: (tf.tile(x, [1, tf.random.uniform([], 4, 5, tf.int32)]), y))
+    spec = describe.traceable_spec(unknown)
+    assert seen == []
+    step_of = functools.partial(consumers.step_of, model, "train")
+    (found,) = model_ceiling.run(unknown, step_of(spec), Steps(2), retracing=model_ceiling.Retracing(spec, step_of))
+    assert isinstance(found, KnownShapes)
+    assert [each.shape for each in found.element.tensors()] == [(4, 4), (4, 1)]
+    assert [4, None] in seen
+    assert seen[-1] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "does", "expected"),
+    [
+        ({}, "train", True),
+        ({}, "test", True),
+        ({}, "predict", False),  # Keras 3 hands it each batch as it is
+        ({"run_eagerly": True}, "train", False),
+        ({"jit_compile": True}, "train", False),
+    ],
+)
+def test_shapes_matter_to_what_is_traced_for_those_that_the_dataset_promises(
+    options: dict[str, Any], does: Any, expected: bool
+) -> None:
+    assert consumers.is_traced(compiled(keras, **options), does) is expected
+    assert consumers.is_traced(compiled(tf_keras), "predict")
+    assert not consumers.is_traced(lambda batch: 0.0, does)
 
 
 @pytest.mark.parametrize(
@@ -419,8 +514,8 @@ def test_sizes_that_a_spec_leaves_open_are_those_that_all_elements_have(
     promised: list[int | None] | None, shapes: list[list[int]], known: list[int | None] | None
 ) -> None:
     spec = {"x": tf.TensorSpec(promised, tf.float32), "text": tf.RaggedTensorSpec([None, None], tf.string)}
-    elements = [{"x": tf.zeros(each), "text": tf.ragged.constant([["a"], []])} for each in shapes]
-    found = describe.with_shapes(spec, elements)
+    elements = ({"x": tf.zeros(each), "text": tf.ragged.constant([["a"], []])} for each in shapes)
+    found = describe.with_shapes(spec, [*map(describe.shapes, elements)])
     assert describe.shape(found["x"].shape) == (None if known is None else tuple(known))
     assert found["text"] == spec["text"]
     assert describe.open_shapes(spec) == (promised is None or None in promised[1:])

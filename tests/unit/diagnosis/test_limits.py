@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Limit
-from pipeline_bench.model.element import Shape
+from pipeline_bench.model.element import Element
 from pipeline_bench.model.events import Copied, KnownShapes
 from pipeline_bench.model.pipeline import Inspection, ScriptTraining
 from pipeline_bench.model.session import Session
@@ -82,44 +82,41 @@ def test_on_a_gpu_the_copy_of_a_batch_has_its_part_of_the_step_and_a_limit_of_it
     assert "the copy to the GPU" not in limits(on_cpu)
 
 
-def of_shapes(lost_by_map: bool, promised: Shape, known: Shape, batch_by: str = "batch") -> str:
+def of_shapes(lost_by_map: bool, promised: Element, known: Element) -> str:
     """What is said where the model is the limit, and is three times as fast traced for the known shapes."""
-    pictures, labels = tensor("float32", *(promised or ())), tensor("int64", None)
-    batch = row(pictures.model_copy(update={"shape": promised}), labels)
     looked = python_decode(2.0)
     made = tensor("float32", 8, 8, 3).model_copy(update={"shape": None}) if lost_by_map else tensor("float32", None)
-    elements = [tensor("string"), row(made, tensor("int64")), batch]
-    methods = [*(stage.method for stage in looked.stages[:-1]), batch_by]
-    stages = tuple(
-        one.model_copy(update={"element": element, "method": method})
-        for one, element, method in zip(looked.stages, elements, methods, strict=True)
-    )
-    looked = looked.model_copy(update={"stages": stages, "element": batch})
-    shapes = KnownShapes(element=row(tensor("float32", *(known or ())), labels), ms=30.0, promised_ms=90.0)
+    elements = [tensor("string"), row(made, tensor("int64")), promised]
+    stages = (one.model_copy(update={"element": each}) for one, each in zip(looked.stages, elements, strict=True))
+    looked = looked.model_copy(update={"stages": tuple(stages), "element": promised})
+    shapes = KnownShapes(element=known, batches=12, ms=30.0, promised_ms=90.0)
     found = diagnose(Machine(looked, lambda edits: 2.0, ceiling_ms=90.0, known_shapes=shapes), budget_s=40)
     assert found.diagnosis is not None
     return found.diagnosis.text
 
 
-def test_shapes_that_a_map_loses_are_told_with_what_they_cost_the_model_and_where_to_promise_them() -> None:
-    assert of_shapes(True, None, (None, 8, 8, 3)).endswith(
-        "fit traces the model for float32[...], all that the dataset promises of its batches: alone, a step takes "
-        "90.0 ms. Traced for float32[?, 8, 8, 3], as the batches are, it takes 30.0 ms. If all are so, promise it "
-        "behind map(decode), train.py:11, with tf.ensure_shape: [8, 8, 3]."
+def test_shapes_that_are_not_promised_are_told_with_what_they_cost_the_model_and_who_lost_them() -> None:
+    labels, unknown = tensor("int64", None), tensor("float32").model_copy(update={"shape": None})
+    known = row(tensor("float32", None, 8, 8, 3), labels)
+    told = "fit traces the model for {}, the shapes that the dataset promises (sizes are open from {}, on): a step of "
+    assert told.format("float32[...]", "map(decode), train.py:11") in of_shapes(True, row(unknown, labels), known)
+    text = of_shapes(False, row(tensor("float32", None, None, 8, 3), labels), known)
+    assert told.format("float32[?, ?, 8, 3]", "batch, train.py:12") in text
+    assert text.endswith(
+        "the model alone then takes 90.0 ms. Traced for float32[?, 8, 8, 3], as the first 12 batches are, it takes "
+        "30.0 ms. If all batches have these shapes, promise them in a last map, with tf.ensure_shape, which ends the "
+        "training at any other batch; then diagnose again."
     )
 
 
-def test_sizes_that_a_map_and_then_a_padded_batch_lose_are_promised_behind_the_batch() -> None:
-    text = of_shapes(True, (None, None, None, 3), (None, 8, 8, 3), "padded_batch")
-    assert text.endswith("promise it behind padded_batch, train.py:12, with tf.ensure_shape: [None, 8, 8, 3].")
+def test_of_many_inputs_whose_shapes_are_not_promised_some_are_named_and_the_rest_counted() -> None:
+    def inputs(*shape: int | None) -> Element:
+        parts = (tensor("int64", *shape).model_copy(update={"name": name}) for name in "abcde")
+        return Element(kind="dict", parts=tuple(parts))
 
-
-def test_sizes_that_a_batch_loses_are_promised_behind_it() -> None:
-    assert of_shapes(False, (None, None), (None, 40)).endswith(
-        "fit traces the model for float32[?, ?], all that the dataset promises of its batches: alone, a step takes "
-        "90.0 ms. Traced for float32[?, 40], as the batches are, it takes 30.0 ms. If all are so, promise it behind "
-        "batch, train.py:12, with tf.ensure_shape: [None, 40]."
-    )
+    text = of_shapes(False, inputs(None, None), inputs(None, 128))
+    assert "fit traces the model for a int64[?, ?]; b int64[?, ?]; c int64[?, ?] and 2 more, the shapes" in text
+    assert "Traced for a int64[?, 128]; b int64[?, 128]; c int64[?, 128] and 2 more, as the" in text
 
 
 @pytest.mark.parametrize(("times", "seconds", "told"), [(40, 5.0, True), (1, 5.0, False), (40, 0.2, False)])
