@@ -118,7 +118,7 @@ def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None
         return None
     kept = _run_otherwise(fix, inspection)
     draw = (each for each in inspection.stages if each.method == "from_generator" or each.keeps_state)
-    able = [each for each in draw if each in kept]
+    able = [each for each in draw if each in kept and not (each.function and each.function.draws_in_python is False)]
     if not able:
         return None
     names = joined([one_line(stage.label, NAME) for stage in able[:_NAMED]], "or")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pipeline_bench.inspection import disk, pipeline_benchmark, python_stages
+from pipeline_bench.inspection import disk, draws, pipeline_benchmark, python_stages
 from pipeline_bench.inspection.stage_benchmark import StageBenchmark
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.tfdata import composing, rebuild, splitting
@@ -88,4 +88,7 @@ def inspect(
         inspection = pipeline_benchmark.with_all_ahead(inspection, each_ns)
         yield inspection
     begins()
+    if runs_python:
+        inspection = draws.told(recipe, inspection, folder("draws"), lines_s / 2, alive)
+        yield inspection
     yield from python_stages.of_tf_data(recipe, inspection, folder("python"), lines_s, alive)

@@ -18,7 +18,7 @@ from pipeline_bench.text import one_line, units
 from pipeline_bench.text.units import NS_PER_S
 from pipeline_bench.tfdata import describe, fingerprint, pictures, public_api, rebuild
 from pipeline_bench.tfdata.recipe import Recipe, RecordedCall
-from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, KeptElements, OutOfTimeError
+from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, OutOfTimeError
 from pipeline_bench.user_code import installed, memoize
 from pipeline_bench.user_code.line_profile import (
     Follow,
@@ -41,8 +41,6 @@ _NEARLY = 2 / 3
 """Of what the costliest line takes: one that takes so much is told beside it, for another run may find it costlier."""
 _COMPARED = 2
 """Elements of two passes that are compared, to tell whether the passes are the same."""
-_CALLS = 4
-"""Calls for one element that are compared: of two elements, one that is flipped or not is alike in one of 64."""
 
 
 def look_into(
@@ -124,40 +122,21 @@ def of_tf_data(
             if stage.method == "from_generator" and _gives_doubles(recipe.calls[stage.id]):
                 inspection = with_function(inspection, stage.id, doubles=True)
                 yield inspection
-            endless = _endless(rebuild.up_to(recipe, stage.id, scratch))
+            dataset = endless(rebuild.up_to(recipe, stage.id, scratch))
 
             def taker() -> Callable[[], Any]:
-                iterator = FlatIterator(endless)
+                iterator = FlatIterator(dataset)
                 return lambda: iterator.take(deadline)
 
             take = taker()
             one, other = ([fingerprint.digests(each()) for _ in range(_COMPARED)] for each in (take, taker()))
             alive()
             again = taker if runs_later and one != other else None
-            looks = look_into(
+            yield from look_into(
                 inspection, stage.id, take, seconds, alive, taker=again, follow=in_graphs, alone=one_at_a_time
             )
-            for inspection in looks:
-                yield inspection
-            if again and stage.method == "map" and not stage.draws and _draws(recipe, stage, scratch, deadline, alive):
-                yield with_function(inspection, stage.id, draws_in_python=True)
     except Exception:
         return
-
-
-def _draws(recipe: Recipe, stage: Stage, scratch: Path, deadline: Deadline, alive: Callable[[], None]) -> bool:
-    """Return whether a map gives something else for the same element: its Python draws, or goes on from a state."""
-    elements = rebuild.up_to(recipe, recipe.same_kind_before(recipe.calls[stage.id]), scratch)
-    before = FlatIterator(elements)
-    for _ in range(_COMPARED):
-        one = KeptElements(elements.element_spec, [before.take(deadline)]).dataset().repeat()  # calls may overlap
-        made = FlatIterator(rebuild.stage(recipe, stage.id, [one], scratch))
-        first = fingerprint.digests(made.take(deadline))
-        for _ in range(_CALLS - 1):
-            alive()
-            if fingerprint.digests(made.take(deadline)) != first:
-                return True
-    return False
 
 
 def _gives_doubles(call: RecordedCall) -> bool:
@@ -191,7 +170,7 @@ def _of_graph(
     function = call_of_map.function
     if function is None:
         return
-    dataset = _endless(rebuild.up_to(recipe, recipe.same_kind_before(call_of_map), scratch))
+    dataset = endless(rebuild.up_to(recipe, recipe.same_kind_before(call_of_map), scratch))
     iterator = FlatIterator(dataset)
     flat = [iterator.take(deadline) for _ in range(_COMPARED)]
     elements = itertools.cycle(flat)
@@ -238,7 +217,7 @@ def _until(deadline: Deadline, trace: Trace) -> Iterator[None]:
         yield
 
 
-def _endless(dataset: Any) -> Any:
+def endless(dataset: Any) -> Any:
     """Return a dataset that begins anew at its end, and runs nothing ahead of what is taken."""
     import tensorflow as tf
 

@@ -100,8 +100,9 @@ class UserFunction(Data):
     """Whether an op of its graph may change a state: of stateful ops, all that do more than read one or draw."""
     random: bool = False
     """Whether its ops draw random numbers, others at each call. Stateless ones do not, unless a state seeds them."""
-    draws_in_python: bool = False
-    """Whether two calls of it for one element differ, of a map that runs Python; seen of a few elements."""
+    draws_in_python: bool | None = None
+    """Whether Python gives something else in other calls for one element, or a generator in another pass; None: not
+    known. What draws seldom from a random generator of its own is taken to give the same."""
     parses_examples: bool = False
     """Whether it parses serialized examples (`tf.io.parse_single_example`)."""
     reads_files: bool = False
@@ -188,7 +189,7 @@ class Stage(Data):
     @property
     def draws(self) -> bool:
         """Whether its function draws random numbers, by its ops or in Python, as far as that is known."""
-        return self.function is not None and (self.function.random or self.function.draws_in_python)
+        return self.function is not None and (self.function.random or self.function.draws_in_python is True)
 
     @property
     def is_random(self) -> bool:

@@ -133,12 +133,12 @@ class _Look:
         return next(iter(self._kinds)) if len(self._kinds) == 1 else "other"
 
     def __call__(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        before = _random_states() if self._compares else None
+        before = random_states() if self._compares else None
         start_ns = time.perf_counter_ns()
         made = make()
         self.spent_ns += time.perf_counter_ns() - start_ns
         self.calls += 1
-        if self._compares and _random_states() != before:  # it drew, though it may seldom use that
+        if self._compares and random_states() != before:  # it drew, though it may seldom use that
             self.refused = True
         size = _kept_bytes(made)
         if self.refused or size is None or not all(map(is_key, key)):
@@ -206,7 +206,7 @@ class Memos:
             memo.stand_in()
 
 
-def _random_states() -> tuple[Any, ...]:
+def random_states() -> tuple[Any, ...]:
     """Return the states of the random generators that all code shares: a draw changes one, and so does a seed."""
     import numpy as np
     from tensorflow.python.eager import context

@@ -245,29 +245,6 @@ def test_a_generator_of_64_bit_floats_is_told_where_they_become_smaller(
     assert function.doubles is doubles
 
 
-@pytest.mark.parametrize(
-    ("returned", "draws"),
-    [("x * random.random()", True), ("x * (coin[0] % 2)", True), ("x", False)],
-)
-@pytest.mark.parametrize("calls", [None, 4])
-def test_a_map_whose_python_draws_is_told_from_a_shuffle_in_front_of_it(
-    returned: str, draws: bool, calls: int | None, tmp_path: Path
-) -> None:
-    import tensorflow as tf
-
-    made = "coin[0] += 1\n    x = np.full([2], 1.0 + number, np.float32)"
-    code = module(tmp_path, f"def sample(number):\n    {made}\n    return {returned}\n")
-
-    def make() -> Any:
-        dataset = tf.data.Dataset.range(40).shuffle(40)
-        return dataset.map(lambda n: tf.numpy_function(code.sample, [n], tf.float32), num_parallel_calls=calls)
-
-    recipe = recipe_of(make)
-    looked = inspection(recipe.stages, (cost(0, 0.1), cost(1, 0.1), cost(2, 2.5, 0.1)))
-    last = [looked, *python_stages.of_tf_data(recipe, looked, tmp_path, 3.0, lambda: None)][-1]
-    assert last.stage(2).draws is draws
-
-
 def test_calls_of_a_parallel_map_do_not_draw_what_others_draw_beside_them(tmp_path: Path) -> None:
     """Each `load` sleeps, while others of the map's calls would go on to what they draw behind it."""
     import tensorflow as tf

@@ -11,7 +11,7 @@ from pipeline_bench.diagnosis.search import Search
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, SetArgument, SetOptions
 from pipeline_bench.model.fingerprint import Fingerprint
-from pipeline_bench.model.pipeline import Inspection, ScriptTraining
+from pipeline_bench.model.pipeline import Inspection, ScriptTraining, UserFunction
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.task import Task
@@ -341,17 +341,27 @@ def test_what_python_draws_for_each_sample_is_not_drawn_once_a_batch_that_passes
     assert "map(decode) may draw them" in said(found).attempt(BATCHED).reason
 
 
-def test_a_map_that_is_known_to_draw_clears_no_other_python_of_it() -> None:
-    """Not each function was called twice: a cache in front of the map would freeze what the first one draws."""
+@pytest.mark.parametrize("draws", [None, False])
+@pytest.mark.parametrize("flip", [function("flip", draws_in_python=True), function("flip", random=True)])
+def test_python_in_front_of_a_map_that_draws_is_cached_where_it_was_found_to_give_the_same(
+    draws: bool | None, flip: UserFunction
+) -> None:
+    """Keras' random layers go on from pass to pass, as Python's numbers do: the samples do not show who draws."""
     looked = python_decode()
-    flip = stage(3, "map", 2, of=function("flip", draws_in_python=True))
-    looked = looked.model_copy(
-        update={"stages": (*looked.stages, flip), "sink": 3, "costs": (*looked.costs, cost(3, 0.1))}
-    )
-    random = fingerprint(component(is_random=True))
-    found = diagnose(Machine(looked, lambda edits: 22.0, told=lambda edits: random))
-    cached = next(each for each in said(found).attempts if each.fix.kind == "cache")
-    assert "map(decode) may draw them" in cached.reason
+    decode = function("decode", python=True).model_copy(update={"draws_in_python": draws})
+    stages = (looked.stages[0], stage(1, "map", 0, of=decode), looked.stages[2], stage(3, "map", 2, of=flip))
+    looked = looked.model_copy(update={"stages": stages, "sink": 3, "costs": (*looked.costs, cost(3, 0.1))})
+    random = component(is_random=True).model_copy(update={"kept_state": True})
+
+    def took_ms(edits: tuple[Edit, ...]) -> float:
+        return 3.0 if any(edit.kept_stage is not None for edit in edits) else 22.0
+
+    found = diagnose(Machine(looked, took_ms, told=lambda edits: fingerprint(random)))
+    if draws is None:
+        cached = next(each for each in said(found).attempts if each.fix.kind == "cache")
+        assert "map(decode) may draw them" in cached.reason
+    else:
+        assert said(found).proposal == "cache in memory after batch"
 
 
 @pytest.mark.parametrize("kept_state", [True, False])
