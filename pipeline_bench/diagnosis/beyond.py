@@ -23,6 +23,8 @@ _PICTURE_AXES = 3
 """An array of as many or more is a picture, whose decoding takes one at a time."""
 _COSTLY_SHARE = 0.3
 """A line that takes less of a function's time is not worth writing anew."""
+_FEW_CALLS = 2
+"""A stage of fewer calls at the same time leaves cores idle."""
 _UNEXPLAINED = 0.1
 """So much of a step, if no stage's cost explains it, is mentioned beside a bound that counts it as a stage's."""
 _SAVED_BY_BYTES = 0.75
@@ -184,6 +186,8 @@ def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> I
     match stage.method:
         case "map" if function is not None and stage.draws and not _is_cached(inspection):
             yield from _of_random_map(inspection, stage, function, alike)
+        case "map" if stage.runs_python:
+            yield from _of_parallel_python(inspection, stage, alike)
         case "map" if not _tried_on_batches(function) and _is_batched(inspection) and _on_records(inspection, stage):
             yield _Idea(
                 alike,
@@ -209,6 +213,8 @@ def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> I
                 f"{named(stage)}, gives one element at a time.{waits} Have it give only what names an element, such as "
                 "a path, and a map with num_parallel_calls make the element; or interleave several generators.",
             )
+        case "interleave" | "flat_map":
+            yield from _of_inner_maps(inspection, stage, alike)
         case "window" if stage_graph.around_window(inspection, stage) is None:  # else a trial gathers them
             behind = stage_graph.after(inspection, stage)
             both = (stage.id, behind.id) if behind is not None and behind.method == "flat_map" else (stage.id,)
@@ -217,6 +223,30 @@ def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> I
                 f"{named(stage)}, makes a dataset of every window and passes its elements on one by one. Keep the "
                 "series in a tensor and batch the start positions: one tf.gather in a map then makes a whole batch.",
             )
+
+
+def _of_parallel_python(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> Iterator[_Idea]:
+    """Yield the idea to leave Python, where it computes though several of its calls were asked for."""
+    cost, calls = inspection.cost(stage.id), stage.arguments.get("num_parallel_calls")
+    if calls not in (None, 1) and not stage.serial and cost is not None and not segments.waits(cost, cores=1):
+        yield _Idea(
+            alike,
+            f"{named(stage)}, runs Python, of which one call at a time computes, whatever num_parallel_calls says. "
+            "TensorFlow's ops in its place run on all cores; what is the same in each epoch can be made once, before.",
+        )
+
+
+def _of_inner_maps(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> Iterator[_Idea]:
+    """Yield the idea to map behind what opens files, and not in its function, where no map is made parallel."""
+    cost, inner = inspection.cost(stage.id), [each for each in stage.inner if each.method == "map"]
+    one_by_one = all(each.arguments.get("num_parallel_calls") in (None, 1) for each in inner)
+    if inner and one_by_one and cost is not None and cost.calls < _FEW_CALLS and stage_graph.reads_files(stage):
+        yield _Idea(
+            alike,
+            f"{named(stage)}, has {inner[-1].label} within its function, where one call at a time runs for each file. "
+            "Have the function give the records alone, and put that map behind it, with "
+            "num_parallel_calls=tf.data.AUTOTUNE.",
+        )
 
 
 def _is_batched(inspection: Inspection) -> bool:

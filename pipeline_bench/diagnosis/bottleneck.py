@@ -346,6 +346,7 @@ def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) ->
     behind = stage_graph.after(inspection, stage)
     runs = behind if behind is not None and behind.method == WORKERS else stage  # the workers run it
     alone = any(runs.arguments.get(name) == 1 for name in ("num_parallel_calls", "num_parallel_reads", "workers"))
+    alone = alone or stage_graph.has_one_input(inspection, stage)
     parallel = stage_graph.hands_over(runs, inspection.default_parallelised) and not alone
     many = "in several processes" if runs.arguments.get("use_multiprocessing") is True else "on several threads"
     if stage_graph.parallel_by_default(runs, inspection.default_parallelised):

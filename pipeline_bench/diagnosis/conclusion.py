@@ -172,9 +172,11 @@ def _text(
 
 
 def _beside_the_fixes(session: Session, inspection: Inspection | None) -> Iterator[str]:
-    """Yield what matters whatever a fix gains: what the memory cannot hold, and what shapes cost the model."""
+    """Yield what matters whatever a fix gains: of the memory, the disk, random draws, and shapes."""
     if inspection is not None:
         yield from limits.overflows(inspection, session.environment.memory_bytes)
+        yield from limits.frozen(inspection)
+        yield limits.from_memory(session, inspection)
         yield limits.open_shapes(session, inspection)
         yield limits.traced_anew(session, inspection)
 

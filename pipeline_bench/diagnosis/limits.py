@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from pipeline_bench.diagnosis import segments, stage_graph, step_times
-from pipeline_bench.diagnosis.fixes.cache_size import size_bytes_of
+from pipeline_bench.diagnosis.fixes import short
+from pipeline_bench.diagnosis.fixes.cache_size import pass_elements, size_bytes_of
 from pipeline_bench.diagnosis.stage_graph import named
+from pipeline_bench.model import element_flow
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Limit
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.pipeline import Inspection, Stage
@@ -22,6 +24,8 @@ _LESS_MEMORY = {
 }
 _TRACED_ANEW, _TRACED_SHARE = 3, 0.05
 """A step that is traced anew is mentioned from so often on, and from that part of the steps' time on."""
+_SLOWER_DISK = 1.25
+"""The disk limits what reads from it if reading takes so many times as long as a step that does not."""
 _NAMED = 3
 """Of tensors whose shapes are open, so many are named."""
 
@@ -181,6 +185,32 @@ def _opened(inspection: Inspection) -> str:
 
 def _is_open(tensor: Element) -> bool:
     return tensor.kind == "tensor" and (tensor.shape is None or None in tensor.shape[1:])
+
+
+def frozen(inspection: Inspection) -> Iterator[str]:
+    """Yield of each cache as written that it keeps one random draw for all epochs."""
+    for stage in [] if inspection.once else inspection.stages:
+        drawn = [each for each in stage_graph.upstream(inspection, stage) if stage_graph.draws(each)]
+        if stage.method == "cache" and drawn and not element_flow.never_full(inspection.stages, stage):
+            yield (
+                f"{named(stage)}, keeps what {short(drawn[-1])} drew in the first epoch, and gives the same in all "
+                "others. If each epoch is to have its own, draw behind the cache."
+            )
+
+
+def from_memory(session: Session, inspection: Inspection) -> str:
+    """Return that trials read from memory what a training reads from the disk, where that takes longer than a step."""
+    count, source_bytes = pass_elements(inspection, inspection.stage(inspection.sink)), inspection.source_bytes
+    rate, as_written_ms = inspection.disk_bytes_per_s, step_times.mean_ms(session, AS_WRITTEN)
+    if not count or not rate or as_written_ms is None or (source_bytes or 0.0) < session.environment.memory_bytes:
+        return ""
+    read_ms = 1e3 * (source_bytes or 0.0) / count / rate
+    if read_ms < _SLOWER_DISK * as_written_ms:
+        return ""
+    return (
+        f"The files have {units.size(source_bytes)}, more than the memory. The trials read the first of them, which "
+        f"memory holds; from this disk a batch takes {units.milliseconds(read_ms)} to read, and limits an epoch."
+    )
 
 
 def traced_anew(session: Session, inspection: Inspection) -> str:

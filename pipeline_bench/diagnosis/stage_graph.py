@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import PurePath
 
 from pipeline_bench.model import element_flow
-from pipeline_bench.model.calls import WORKERS
+from pipeline_bench.model.calls import OPENING, WORKERS
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import NAME, one_line
 
@@ -148,6 +148,17 @@ def reads_by_itself(stage: Stage) -> bool:
     return stage.method in READERS or (stage.function is not None and stage.function.reads_files)
 
 
+def disk_ms(inspection: Inspection, stage: Stage) -> float | None:
+    """Return how long it takes to read what a stage gives for an element of the sink from the disk, in ms.
+
+    None where its size, or what the disk gives, is not known.
+    """
+    cost, rate = inspection.cost(stage.id), inspection.disk_bytes_per_s
+    if not rate or cost is None or not cost.element_bytes or not cost.elements:
+        return None
+    return 1e3 * cost.element_bytes * cost.elements / rate
+
+
 def shuffles_files(stages: Collection[Stage], stage: Stage) -> bool:
     """Return whether a stage among these gives files in another order in each epoch.
 
@@ -238,6 +249,12 @@ def hands_over(stage: Stage, default_parallelised: bool) -> bool:
     if stage.method == WORKERS:
         return stage.arguments.get("use_multiprocessing") is True or stage.arguments.get("workers") not in (0, 1)
     return _in_parallel(stage) or parallel_by_default(stage, default_parallelised)
+
+
+def has_one_input(inspection: Inspection, stage: Stage) -> bool:
+    """Return whether a stage that reads several datasets at the same time has but one, as of a single file."""
+    cost = inspection.cost(stage.id)
+    return stage.method in OPENING and not stage.runs_python_within and cost is not None and cost.calls == 1
 
 
 def parallel_by_default(stage: Stage, default_parallelised: bool) -> bool:

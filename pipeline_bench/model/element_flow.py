@@ -74,6 +74,7 @@ def endless(stages: Sequence[Stage], number: int) -> bool:
         count, before = stage.arguments.get("count"), [found.get(each, False) for each in stage.inputs]
         reads = stage.inner if _applied(stage) in OPENING else ()
         begins = stage.method in ("counter", "random") or (stage.method == "repeat" and count in (None, INFINITE))
+        begins = begins or (stage.function is not None and stage.function.endless)
         if begins or (reads and endless(reads, reads[-1].id)):
             found[stage.id] = True
         elif stage.method in ("zip", "choose_from_datasets"):  # which end with the first of their inputs to end

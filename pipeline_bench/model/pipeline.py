@@ -113,6 +113,8 @@ class UserFunction(Data):
     """Whether it decodes whole pictures that may be JPEG files, which it or a map behind it resizes, at full size."""
     decoding_share: float | None = None
     """Of its time, as far as its lines were followed: what those take that decode such pictures."""
+    endless: bool = False
+    """Whether it is a generator whose text shows that it never ends."""
     doubles: bool = False
     """Whether it is Python that gives arrays of 64-bit floats, which then become smaller ones."""
     on_batches: OnBatches | None = None

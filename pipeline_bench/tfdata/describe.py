@@ -22,6 +22,7 @@ from pipeline_bench.model.element import Element, Shape
 from pipeline_bench.model.pipeline import UserFunction
 from pipeline_bench.tfdata import pictures
 from pipeline_bench.tfdata.public_api import datasets
+from pipeline_bench.user_code import generator_call
 
 _LONGEST_TEXT = 80
 _LONGEST_TUPLE = 16
@@ -176,6 +177,7 @@ def function(given: Any, dataset: Any, generator: bool = False, behind: Sequence
         python=generator or bool(ops & PYTHON_OPS),
         stateful=generator or stateful,
         changes_state=changes_state(dataset),
+        endless=generator and generator_call.never_ends(_plain_function(given)),
         # Stateless random ops alone give the same for the same seed, which tf.data knows: it parallelises such a map.
         # Keras' random layers give them a seed out of a variable.
         random=stateful and any(_RANDOM_OPS.search(op) for op in ops),
@@ -370,50 +372,3 @@ def nbytes(of: Any) -> int:
         elif tensor.dtype not in (tf.variant, tf.resource):
             total += tensor.shape.num_elements() * tensor.dtype.size
     return total
-
-
-def traceable_spec(dataset: Any) -> Any:
-    """Return the spec of a dataset's elements where a `tf.function` can be traced for it, as `fit` does; else None."""
-    import tensorflow as tf
-
-    spec = getattr(dataset, "element_spec", None)
-    kinds = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
-    return spec if all(isinstance(each, kinds) for each in tf.nest.flatten(spec)) else None
-
-
-def open_shapes(spec: Any) -> bool:
-    """Return whether a spec leaves open how large its tensors are, but for their leading sizes."""
-    import tensorflow as tf
-
-    sizes = [shape(each.shape) for each in tf.nest.flatten(spec) if isinstance(each, tf.TensorSpec)]
-    return any(each is None or None in each[1:] for each in sizes)
-
-
-def shapes(of: Any) -> list[Shape]:
-    """Return the shapes of an element's tensors, whole where they are ragged or sparse."""
-    import tensorflow as tf
-
-    return [shape(part.shape) for part in tf.nest.flatten(of)]
-
-
-def with_shapes(spec: Any, some: Sequence[Sequence[Shape]]) -> Any:
-    """Return a spec with the sizes that it leaves open and the shapes of some elements share, but for leading ones."""
-    import tensorflow as tf
-
-    known = [
-        tf.TensorSpec(_agreed(shape(each.shape), own), each.dtype) if isinstance(each, tf.TensorSpec) else each
-        for each, *own in zip(tf.nest.flatten(spec), *some, strict=True)
-    ]
-    return tf.nest.pack_sequence_as(spec, known)
-
-
-def _agreed(promised: Shape, some: Sequence[Shape]) -> Shape:
-    """Return a promised shape with the sizes that it leaves open and some shapes have in common."""
-    known = [each for each in some if each is not None]
-    if len({len(each) for each in known}) != 1:
-        return promised
-    own = (None,) * len(known[0]) if promised is None else promised
-    return tuple(
-        size if axis == 0 or size is not None or len(set(sizes)) > 1 else sizes[0]
-        for axis, (size, *sizes) in enumerate(zip(own, *known, strict=True))
-    )

@@ -9,13 +9,14 @@ from typing import Any, Protocol
 from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.graph_ops import is_deterministic
-from pipeline_bench.model.calls import TAKE_ANY
+from pipeline_bench.model.calls import KEEPING, TAKE_ANY
 from pipeline_bench.model.pipeline import INFINITE, Location, Stage, UserFunction
 from pipeline_bench.tfdata import composing, dataset_graph, describe, public_api
 from pipeline_bench.tfdata.public_api import Invocation
 from pipeline_bench.user_code.source_loops import SourceLoop
 
 OWN_FILE_NOTE = "The dataset's own cache file was not used; a fresh one took its place."
+_KEEPS_ORDER = "shuffle(…, reshuffle_each_iteration=False)"
 _OF_A_GRAPH = (
     "The dataset belongs to a graph of its own, from which it cannot be taken.",
     "Make it outside of tf.Graph().as_default() and of any tf.function.",
@@ -121,7 +122,7 @@ class Recipe:
         }
         self.sink = numbers[sink]
         own_files = any(call.needs_own_files() for call in self.calls.values())
-        self.notes = (*notes, OWN_FILE_NOTE) if own_files else notes
+        self.notes = (*_mixed_divisions(calls, needed), *notes, *[OWN_FILE_NOTE] * own_files)
         behind = _maps_behind(calls, needed)
         shared, left = _shared(calls, needed), dataset_graph.left_early(calls[sink].result)
         # What is passed over again before it is made anew, or keeps its elements in files, is read more than once.
@@ -244,6 +245,46 @@ def _check_captured(calls: Mapping[int, RecordedCall], needed: Collection[int]) 
                 f"{call.label} reads a dataset that {kept.method}{where} keeps in files, which each trial would fill.",
                 f"Make the dataset in the function, or leave the {kept.method} out for the diagnosis.",
             )
+
+
+def _mixed_divisions(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> Iterator[str]:
+    """Yield, as notes, which `take` and `skip` divide elements that come in another order in each pass.
+
+    Of a shuffle each iterator has an order of its own, so that either part has elements of the other in other passes.
+    """
+    parts: dict[int, list[RecordedCall]] = {}
+    for call in calls.values():
+        if call.method in ("take", "skip") and call.inputs:  # in a function, what it is given has no call
+            parts.setdefault(call.inputs[0], []).append(call)
+    for number, dividing in sorted(parts.items()):
+        mixes = _mixing_before(calls, number)
+        is_measured = any(each.id in needed for each in dividing)
+        if mixes is None or not is_measured or len({each.method for each in dividing}) == 1:
+            continue
+        yield (
+            f"{' and '.join(map(_placed, dividing[:2]))} divide what {_placed(mixes)} gives in another order in each "
+            "pass, so that samples of one part, as for validation, come in the other part too. "
+            f"{'list_files(…, shuffle=False)' if mixes.method == 'list_files' else _KEEPS_ORDER} keeps them apart, and "
+            "a cache may then stand behind them."
+        )
+
+
+def _mixing_before(calls: Mapping[int, RecordedCall], number: int) -> RecordedCall | None:
+    """Return what mixes anew in each pass in front of a call, which is among it; None where a cache keeps the order."""
+    while True:
+        call = calls[number]
+        given = call.given()
+        if call.method == "shuffle" and given.get("reshuffle_each_iteration") is not False:
+            return call
+        if call.method == "list_files" and given.get("shuffle") is not False:
+            return call
+        if call.method in KEEPING or len(call.inputs) != 1:
+            return None
+        number = call.inputs[0]
+
+
+def _placed(call: RecordedCall) -> str:
+    return call.method if call.location is None else f"{call.method}, {call.location.short},"
 
 
 def _with_inner(call: RecordedCall) -> Iterator[RecordedCall]:

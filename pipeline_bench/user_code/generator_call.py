@@ -1,10 +1,13 @@
-"""The call that made a generator, to make it again: from its start, and with other code."""
+"""A user's generator: the call that made it, to make it again, from its start or with other code; whether it ends."""
 
 from __future__ import annotations
 
+import ast
 import copy
 import gc
 import inspect
+import textwrap
+from collections.abc import Iterator
 from types import FunctionType, GeneratorType
 from typing import Any
 
@@ -65,3 +68,56 @@ def _snapshot(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.copy() if value.nbytes <= _SMALL_BYTES else value
     return copy.copy(value) if isinstance(value, list | dict | set) else value
+
+
+def never_ends(function: Any) -> bool:
+    """Return whether a generator's text shows that it never ends: its values come from a ``while True`` without an end.
+
+    Of a lambda that calls a function, that function's text counts.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):  # a part of a larger expression, or not written in a file
+        return False
+    defined = next((each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.Lambda)), None)
+    if isinstance(defined, ast.Lambda) and isinstance(defined.body, ast.Call) and isinstance(function, FunctionType):
+        known = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
+        called = known.get(defined.body.func.id) if isinstance(defined.body.func, ast.Name) else None
+        return isinstance(called, FunctionType) and called.__name__ != "<lambda>" and never_ends(called)
+    if not isinstance(defined, ast.FunctionDef):
+        return False
+    own = list(_own(defined.body))
+    loops = [each for each in own if isinstance(each, ast.While) and _is_true(each.test)]
+    leaves = any(isinstance(each, ast.Return | ast.Raise) for each in own)
+    return not leaves and any(_yields(loop) and not _breaks(loop.body) for loop in loops)
+
+
+def _own(body: list[ast.stmt]) -> Iterator[ast.AST]:
+    """Yield the parts of a function's body, without those of functions within it."""
+    for statement in body:
+        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield statement
+            for each in ast.iter_child_nodes(statement):
+                yield from _own([each]) if isinstance(each, ast.stmt) else ast.walk(each)
+
+
+def _is_true(test: ast.expr) -> bool:
+    return isinstance(test, ast.Constant) and bool(test.value)
+
+
+def _yields(loop: ast.While) -> bool:
+    return any(isinstance(each, ast.Yield | ast.YieldFrom) for each in _own(loop.body))
+
+
+def _breaks(body: list[ast.stmt]) -> bool:
+    """Return whether a loop's body has a `break` of that loop, and not of one within it."""
+    for statement in body:
+        if isinstance(statement, ast.Break):
+            return True
+        if not isinstance(statement, ast.For | ast.While | ast.FunctionDef):
+            parts = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
+            handlers = [each.body for each in getattr(statement, "handlers", [])]
+            cases = [each.body for each in getattr(statement, "cases", [])]
+            if any(map(_breaks, [*parts, *handlers, *cases])):
+                return True
+    return False

@@ -15,7 +15,7 @@ from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.element import Shape
 from pipeline_bench.model.events import Copied, KnownShapes
-from pipeline_bench.tfdata import describe, passes
+from pipeline_bench.tfdata import describe, passes, static_shapes
 from pipeline_bench.tfdata.describe import nbytes
 from pipeline_bench.tfdata.throughput import beyond_caches
 from pipeline_bench.worker.consumers import Alive, Record, StepFunction, iterate
@@ -76,7 +76,7 @@ def run(
         UserCodeError: the dataset gives no element, or it or the model fails.
     """
     devices, took_ns = _gpus(), list[int]()
-    is_open = retracing is not None and describe.open_shapes(retracing.promised)
+    is_open = retracing is not None and static_shapes.are_open(retracing.promised)
     made, shapes = _taken(dataset, several=len(devices) == 1, looks=is_open, alive=alive)
     batch = _on_device(made[0], devices[0]) if devices else made[0]
 
@@ -94,7 +94,7 @@ def run(
             yield from _copied(alike, batch, step, alive)
     if retracing is None or len(shapes) < _LEAST_LOOKED_AT or took_ns[0] / 2 + took_ns[-1] > _MOST_RETRACING_NS:
         return  # of the first call, another half is the tracing of Keras' own method for one batch
-    known = describe.with_shapes(retracing.promised, shapes)
+    known = static_shapes.known(retracing.promised, shapes)
     if known != retracing.promised:
         with suppress(UserCodeError):
             pairs = _pairs(batch, step, retracing.step_of(known), min(took_ns), alive)
@@ -118,7 +118,7 @@ def _taken(dataset: Any, *, several: bool, looks: bool, alive: Alive) -> tuple[l
         take = passes.batches(dataset)
         made = [take()]
         alive()
-    first_ns, shapes = monotonic_ns() - begun_ns, [describe.shapes(made[0])]
+    first_ns, shapes = monotonic_ns() - begun_ns, [static_shapes.of_element(made[0])]
     most, looked_at = beyond_caches(nbytes(made[0])) if several else 1, _LOOKED_AT if looks else 1
     begun_ns = monotonic_ns()
     while len(made) < most or len(shapes) < looked_at:
@@ -131,7 +131,7 @@ def _taken(dataset: Any, *, several: bool, looks: bool, alive: Alive) -> tuple[l
         except Exception:  # it has ended, or an element fails that no step of a ceiling needs
             break
         alive()
-        shapes.append(describe.shapes(batch))
+        shapes.append(static_shapes.of_element(batch))
         made += [batch] * (len(made) < most)
     return made, shapes
 

@@ -25,7 +25,15 @@ from pipeline_bench.model.task import MODEL_STEP, REBUILDING, Task
 from pipeline_bench.script import loading, training_data
 from pipeline_bench.script.loop_step import LoopStep
 from pipeline_bench.text import line_of, units
-from pipeline_bench.tfdata import dataset_graph, describe, keras_input, rebuild, service, service_cluster, throughput
+from pipeline_bench.tfdata import (
+    dataset_graph,
+    keras_input,
+    rebuild,
+    service,
+    service_cluster,
+    static_shapes,
+    throughput,
+)
 from pipeline_bench.tfdata import fingerprint as fingerprints
 from pipeline_bench.tfdata.keras_input import KerasInput
 from pipeline_bench.tfdata.record import Recording
@@ -207,7 +215,7 @@ class PipelineEngine(Engine):
         model = self._fitted() if task.model.is_script else loading.call(task.model, "model")
         # A loop that calls `train_on_batch` hands over batches, and no dataset.
         by_fit = not task.model.is_script or bool(self._given)
-        spec = describe.traceable_spec(dataset) if by_fit and consumers.is_traced(model, self._does) else None
+        spec = static_shapes.traceable_spec(dataset) if by_fit and consumers.is_traced(model, self._does) else None
         step_of = functools.partial(consumers.step_of, model, self._does)
         step = self._watched_step(step_of(spec), traces=True)
         recorder.train(waits=not is_ceiling)

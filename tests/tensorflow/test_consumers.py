@@ -23,7 +23,7 @@ from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.events import Copied, KnownShapes
 from pipeline_bench.script import loop_step
-from pipeline_bench.tfdata import dataset_graph, describe, iterators, passes, public_api, throughput
+from pipeline_bench.tfdata import dataset_graph, describe, iterators, passes, public_api, static_shapes, throughput
 from pipeline_bench.worker import consumers, model_ceiling
 
 
@@ -243,16 +243,16 @@ def test_a_model_is_traced_for_the_shapes_that_its_dataset_promises_as_fit_trace
     unknown = pairs().map(lambda x, y: (tf.tile(x, [tf.random.uniform([], 1, 2, tf.int32), 4]), y))
     model.fit(unknown, steps_per_epoch=2, shuffle=False, verbose=0)
     by_fit = seen[-1]
-    spec = describe.traceable_spec(unknown)
+    spec = static_shapes.traceable_spec(unknown)
     seen.clear()
     consumers.train(unknown, consumers.step_of(model, spec=spec), Steps(2))
     assert seen[-1] == by_fit == [None, 4]
 
 
 def test_what_is_no_tensor_is_traced_for_no_spec() -> None:
-    assert describe.traceable_spec(pairs()) == pairs().element_spec
-    assert describe.traceable_spec(tf.data.Dataset.range(4).window(2)) is None
-    assert describe.traceable_spec([1, 2]) is None
+    assert static_shapes.traceable_spec(pairs()) == pairs().element_spec
+    assert static_shapes.traceable_spec(tf.data.Dataset.range(4).window(2)) is None
+    assert static_shapes.traceable_spec([1, 2]) is None
 
 
 def test_the_ceiling_steps_on_one_batch_of_the_dataset() -> None:
@@ -470,7 +470,7 @@ def test_a_keras_model_is_traced_a_second_time_for_the_shapes_of_its_batches(
     model = Own(inputs, package.layers.Dense(1)(inputs))
     model.compile(optimizer="sgd", loss="mse")
     unknown = pairs().map(lambda x, y: (tf.tile(x, [1, tf.random.uniform([], 4, 5, tf.int32)]), y))
-    spec = describe.traceable_spec(unknown)
+    spec = static_shapes.traceable_spec(unknown)
     assert seen == []
     step_of = functools.partial(consumers.step_of, model, "train")
     (found,) = model_ceiling.run(unknown, step_of(spec), Steps(2), retracing=model_ceiling.Retracing(spec, step_of))
@@ -515,10 +515,10 @@ def test_sizes_that_a_spec_leaves_open_are_those_that_all_elements_have(
 ) -> None:
     spec = {"x": tf.TensorSpec(promised, tf.float32), "text": tf.RaggedTensorSpec([None, None], tf.string)}
     elements = ({"x": tf.zeros(each), "text": tf.ragged.constant([["a"], []])} for each in shapes)
-    found = describe.with_shapes(spec, [*map(describe.shapes, elements)])
+    found = static_shapes.known(spec, [*map(static_shapes.of_element, elements)])
     assert describe.shape(found["x"].shape) == (None if known is None else tuple(known))
     assert found["text"] == spec["text"]
-    assert describe.open_shapes(spec) == (promised is None or None in promised[1:])
+    assert static_shapes.are_open(spec) == (promised is None or None in promised[1:])
 
 
 def test_parts_of_a_batch_that_are_none_or_text_stay_as_they_are() -> None:

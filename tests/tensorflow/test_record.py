@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -794,3 +795,40 @@ def test_what_is_passed_over_again_before_it_is_made_anew_or_is_kept_in_files_ma
             kept = tf.data.Dataset.range(6).cache(str(tmp_path / "kept")).batch(2)
     for each, anew in ((repeated, [False, True, True]), (kept, [False, False, True])):
         assert [stage.anew for stage in recording.recipe(each, within).stages] == anew
+
+
+def mixed(by: str, kept: bool = False, both: bool = True) -> Any:
+    import tensorflow as tf
+
+    given = tf.data.Dataset.range(100)
+    if by == "shuffle":
+        given = given.shuffle(100)
+    elif by == "one order":
+        given = given.shuffle(100, reshuffle_each_iteration=False)
+    elif by == "files":
+        given = tf.data.Dataset.list_files(str(Path(__file__).parent / "*.py"))
+    given = given.map(lambda x: x).cache() if kept else given.map(lambda x: x)
+    validation = given.take(3) if both else None
+    return given.skip(3).batch(2), validation
+
+
+@pytest.mark.parametrize(
+    ("by", "kept", "both", "keeps"),
+    [
+        ("shuffle", False, True, "shuffle(…, reshuffle_each_iteration=False)"),
+        ("files", False, True, "list_files(…, shuffle=False)"),
+        ("one order", False, True, None),
+        ("nothing", False, True, None),
+        ("shuffle", True, True, None),
+        ("shuffle", False, False, None),
+    ],
+)
+def test_a_division_into_parts_that_change_from_pass_to_pass_is_told(
+    by: str, kept: bool, both: bool, keeps: str | None
+) -> None:
+    notes = recorded.recipe_of(lambda: mixed(by, kept, both)[0]).notes
+    assert len(notes) == (keeps is not None)
+    for note in notes:
+        file = Path(__file__).name
+        assert re.match(rf"(take, {file}:\d+, and skip|skip, {file}:\d+, and take), {file}:\d+, divide what ", note)
+        assert f"{keeps} keeps them apart" in note

@@ -208,6 +208,8 @@ def _hopeless(kind: FixKind, fix: Fix, inspection: Inspection, context: Context,
     """Return why a fix is not worth a try here, whatever is allowed; None where it may be."""
     if (blocker := kind.blocker(inspection, context)) is not None:
         return f"{blocker}."
+    if (slow := _read_slower(fix, inspection, context.as_written_ms)) is not None:
+        return slow
     share = _part(fix, could_save(fix.stages, parts, context.as_written_ms))
     if _is_explained(parts, context) and share is not None and share < WORTH_A_TRY:
         named = [f"`{call.text}`" for call in _memoized(fix)] or [
@@ -225,6 +227,22 @@ def _hopeless(kind: FixKind, fix: Fix, inspection: Inspection, context: Context,
     return None
 
 
+def _read_slower(fix: Fix, inspection: Inspection, as_written_ms: float | None) -> str | None:
+    """Return that a cache on disk would be read no faster than its elements are made; None of others.
+
+    No trial shows it: what was just written is read from memory.
+    """
+    for edit in fix.edits:
+        if isinstance(edit, InsertAfter) and edit.method == "cache" and edit.arguments and as_written_ms is not None:
+            read_ms = stage_graph.disk_ms(inspection, inspection.stage(edit.stage))
+            if read_ms is not None and read_ms >= as_written_ms:
+                return (
+                    f"memory has no room for it, and reading it from this disk takes {units.milliseconds(read_ms)}, as "
+                    "long as it takes without."
+                )
+    return None
+
+
 def _is_explained(parts: Segments, context: Context) -> bool:
     """Return whether the stages' costs make up enough of the time, so that a stage of little cost is no gain."""
     return context.as_written_ms is None or parts.explained(context.as_written_ms) >= EXPLAINED
@@ -238,10 +256,10 @@ def _spoils(fix: Fix, inspection: Inspection) -> str | None:
     """
     claims = (claim for edit in fix.edits if not isinstance(edit, InsertAfter) for claim in edit.claims())
     changed = {number for number, _ in claims}
-    drawing = {stage.id for stage in inspection.stages if stage_graph.draws(stage)}
     moved = changed | _reordered(fix, inspection) if fix.reorders else set()
     kept, choosing = _kept_order(fix, inspection)
-    if (kept | moved | changed & drawing) & stage_graph.in_front_of(inspection, "zip"):
+    drawn = changed & _drawn_in_several_inputs(inspection)
+    if drawn or (kept | moved) & stage_graph.in_front_of(inspection, "zip"):
         return "what zip joins by its place in the order would no longer belong together."
     for method in _BY_PLACE:
         if method in choosing or moved & stage_graph.in_front_of(inspection, method):
@@ -250,6 +268,18 @@ def _spoils(fix: Fix, inspection: Inspection) -> str | None:
     if changed & failing and any(inspection.stage(number).method == "batch" for number in failing):
         return "with an element that fails ignore_errors drops its batch, and would drop other samples."
     return None
+
+
+def _drawn_in_several_inputs(inspection: Inspection) -> set[int]:
+    """Return the stages that draw in an input of a `zip` of which another input draws too."""
+    drawing = {stage.id for stage in inspection.stages if stage_graph.draws(stage)}
+    found = set[int]()
+    for stage in inspection.stages:
+        above = [stage_graph.upstream(inspection, inspection.stage(n)) for n in stage.inputs if stage.method == "zip"]
+        draw = [drawing & {each.id for each in branch} for branch in above]
+        if sum(map(bool, draw)) > 1:
+            found.update(*draw)
+    return found
 
 
 def _reordered(fix: Fix, inspection: Inspection) -> set[int]:

@@ -15,6 +15,8 @@ from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import units
 
 IN_MEMORY = "in memory"
+_PASS_ON = ("shuffle", "repeat", "prefetch", "with_options", "take", "skip", "ignore_errors")
+"""Stages of an interleave's function that pass the records on as they are."""
 
 
 def size_bytes_of(inspection: Inspection, stage: Stage) -> float | None:
@@ -47,6 +49,8 @@ def pass_elements(inspection: Inspection, stage: Stage) -> float | None:
     cost = inspection.cost(readers[0][0].id) if len(readers) == 1 else None
     if cost is None or not cost.element_bytes or not cost.elements:
         return None
+    if not all(each.method in (*stage_graph.READERS, *_PASS_ON) for each in readers[0][0].inner):
+        return None  # what its function makes of the records has another size than they have in the files
     packed = readers[0][1].arguments.get("compression_type") not in (None, "")
     of_one = inspection.read_bytes if packed else cost.element_bytes * cost.elements
     return inspection.source_bytes / of_one if of_one else None
@@ -178,10 +182,9 @@ def read_back(inspection: Inspection, stage: Stage, where: str) -> str:
 
     It is on disk because memory has no room for it, but what a short trial has just written is in the page cache.
     """
-    cost, rate = inspection.cost(stage.id), inspection.disk_bytes_per_s
-    if where == IN_MEMORY or not rate or cost is None or not cost.element_bytes or not cost.elements:
+    took_ms, rate = stage_graph.disk_ms(inspection, stage), inspection.disk_bytes_per_s
+    if where == IN_MEMORY or took_ms is None or rate is None:
         return ""
-    took_ms = cost.element_bytes * cost.elements / rate * 1e3
     return f"; reading it takes {units.milliseconds(took_ms)} a batch at this disk's {units.size(rate)}/s"
 
 

@@ -654,3 +654,13 @@ def test_steps_that_a_buffer_filled_before_them_may_have_fed_do_not_prove_that_t
         (buffered(prefetch=200), None),
     ):
         assert found(looked, steps).text.startswith("The input is not the limit"), (looked.stages, steps)
+
+
+@pytest.mark.parametrize(("calls", "how"), [(1.0, "one call at a time"), (4.0, "on several threads")])
+def test_an_interleave_of_one_file_computes_one_call_at_a_time_whatever_it_is_given(calls: float, how: str) -> None:
+    inner = (stage(8, "TFRecordDataset"), stage(9, "map", 8, of=function("parse")))
+    opened = stage(1, "interleave", 0, of=function("open"), inner=inner, num_parallel_calls=-1)
+    stages = (stage(0, "list_files"), opened, stage(2, "batch", 1))
+    costs = (cost(0, 0.1), cost(1, 20.0, 20.0 * calls).model_copy(update={"calls": calls}), cost(2, 0.5))
+    found = find(inspection(stages, costs), 4, 21.0)
+    assert f"computes, {how}" in found.text

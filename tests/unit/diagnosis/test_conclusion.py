@@ -17,7 +17,7 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
 from pipeline_bench.model.edits import Edit, InsertAfter, SetArgument
 from pipeline_bench.model.fingerprint import Fingerprint
-from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining, StageCost
+from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining, Stage, StageCost
 from pipeline_bench.model.result import Estimate
 from tests.unit.diagnoses import row, tensor
 from tests.unit.diagnosis.simulated import (
@@ -178,6 +178,42 @@ def test_a_reader_that_repeats_by_itself_is_to_do_it_behind_a_cache(
     found = beyond.ideas(looked, 1, 9.0, 3.0, 1.0)
     assert [each.partition(", and ")[0] for each in found] == ["make_csv_dataset, train.py:9, repeats by itself"] * told
     assert all(each.endswith("If that took no time, a step would be at most 3.00× as fast.") for each in found)
+
+
+@pytest.mark.parametrize(
+    ("parallel", "cpu_ms", "told"), [(-1, 20.0, True), (4, 20.0, True), (None, 20.0, False), (-1, 2.0, False)]
+)
+def test_python_that_computes_on_several_threads_is_to_leave_python(
+    parallel: int | None, cpu_ms: float, told: bool
+) -> None:
+    """Where it waits, several calls do help; where one is asked for, a trial asks for more."""
+    given: dict[str, int] = {} if parallel is None else {"num_parallel_calls": parallel}
+    stages = (
+        stage(0, "TextLineDataset"),
+        stage(1, "map", 0, of=function("tokenize", python=True)).model_copy(update={"arguments": given}),
+        stage(2, "padded_batch", 1),
+    )
+    looked = inspection(stages, (cost(0, 0.1), cost(1, 20.0, cpu_ms), cost(2, 0.5)))
+    found = beyond.ideas(looked, 2, 21.0, 2.0, 1.0)
+    assert [each.partition(", of which")[0] for each in found] == ["map(tokenize), train.py:11, runs Python"] * told
+
+
+@pytest.mark.parametrize(
+    ("inner", "calls", "told"),
+    [
+        ((stage(8, "TFRecordDataset"), stage(9, "map", 8, of=function("parse"))), 1.0, True),
+        ((stage(8, "TFRecordDataset"), stage(9, "map", 8, of=function("parse"))), 2.0, False),
+        ((stage(8, "TFRecordDataset"), stage(9, "map", 8, of=function("parse"), num_parallel_calls=-1)), 1.0, False),
+        ((stage(8, "TFRecordDataset"),), 1.0, False),
+        ((stage(8, "from_tensors"), stage(9, "map", 8, of=function("parse"))), 1.0, False),
+    ],
+)
+def test_a_map_within_an_interleave_is_to_stand_behind_it(inner: tuple[Stage, ...], calls: float, told: bool) -> None:
+    stages = (stage(0, "list_files"), stage(1, "interleave", 0, of=function("open"), inner=inner), stage(2, "batch", 1))
+    costs = (cost(0, 0.1), cost(1, 20.0).model_copy(update={"calls": calls}), cost(2, 0.5))
+    found = beyond.ideas(inspection(stages, costs), 4, 21.0, 2.0, 1.0)
+    start = "interleave(open), train.py:11, has map(parse) within its function, where one call at a time runs for each"
+    assert [each.startswith(start) for each in found] == [True] * told
 
 
 def test_python_that_gives_64_bit_floats_is_to_compute_with_32() -> None:

@@ -664,6 +664,42 @@ def test_a_cache_of_records_that_nobody_counted_is_as_large_as_their_files_say(
     )
 
 
+@pytest.mark.parametrize(
+    ("inner", "known"), [((), True), ((stage(8, "prefetch", 9),), True), ((mapped(8, "decode"),), False)]
+)
+def test_records_that_an_interleaves_function_maps_have_another_size_than_in_their_files(
+    inner: tuple[Stage, ...], known: bool
+) -> None:
+    opened = stage(1, "interleave", 0, of=function("open"), inner=(stage(9, "TFRecordDataset"), *inner))
+    looked = chain_of(source(), opened, stage(2, "batch", 1))
+    counted = looked.model_copy(update={"pass_elements": None, "read_bytes": 3200.0, "source_bytes": 1e6})
+    (found,) = of_kind(tried(counted), "cache")
+    assert ("unknown size" in found.because) is not known
+
+
+def test_behind_a_generator_that_never_ends_no_cache_would_ever_be_full() -> None:
+    def cached(endless: bool) -> list[Attempt]:
+        rows = function("rows", python=True).model_copy(update={"endless": endless})
+        looked = chain_of(source("from_generator", of=rows), stage(1, "batch", 0))
+        return [each for each in tried(looked.model_copy(update={"pass_elements": None})) if each.fix.kind == "cache"]
+
+    assert cached(endless=False)
+    assert not cached(endless=True)
+
+
+@pytest.mark.parametrize(("rate", "tried_on_disk"), [(1e9, True), (1e6, False), (None, True)])
+def test_no_cache_on_disk_is_tried_that_is_read_no_faster_than_its_elements_are_made(
+    rate: float | None, tried_on_disk: bool
+) -> None:
+    looked = chain_of(source(shuffle=False), mapped(1, "decode"), stage(2, "batch", 1))
+    costs = tuple(each.model_copy(update={"element_bytes": 1e6}) for each in looked.costs)
+    looked = looked.model_copy(update={"costs": costs, "disk_bytes_per_s": rate})
+    found = next(each for each in tried(looked, free_memory_bytes=1.0) if each.fix.kind == "cache")
+    assert "on disk" in found.fix.variant
+    assert (found.outcome == "pending") is tried_on_disk
+    assert tried_on_disk or "reading it from this disk takes 1.00 s" in found.reason
+
+
 def test_a_shuffle_that_gives_one_order_for_all_epochs_is_kept_with_what_comes_behind_it() -> None:
     stages = (
         source(shuffle=False),
@@ -1137,8 +1173,6 @@ def branches(*of_pictures: Stage) -> Inspection:
     ("kind", "stages"),
     [
         ("parallel_interleave", ()),
-        ("parallel_map", (mapped(2, "flip", random=True),)),
-        ("fuse", (mapped(2, "flip", random=True), mapped(3, "turn", random=True))),
         ("deterministic", (mapped(2, "decode", num_parallel_calls=AUTOTUNE),)),
         ("superfluous", (stage(2, "shuffle", 1, buffer_size=10**6),)),
     ],
@@ -1149,6 +1183,20 @@ def test_what_zip_joins_by_its_place_is_not_put_into_another_order(kind: str, st
     found = [each for each in tried(joined, **allowed) if each.fix.kind == kind and each.fix.stages != (0,)]
     assert found
     assert all("would no longer belong together" in each.reason for each in found)
+
+
+@pytest.mark.parametrize("python", [False, True])
+def test_random_maps_in_two_inputs_of_a_zip_are_not_put_beside_each_other_and_in_one_they_are(python: bool) -> None:
+    """Pictures and masks that draw alike, by one seed, would no longer; plain labels draw nothing."""
+    drawn: dict[str, Any] = {"draws_in_python": True} if python else {"random": True}
+    pictures = (stage(2, "TFRecordDataset"), stage(3, "map", 2, of=function("flip", **drawn)))
+    joined = (stage(4, "zip", 1, 3), stage(5, "batch", 4))
+    for masks, together in ((stage(1, "map", 0, of=function("flip_mask", random=True)), True), (mapped(1), False)):
+        looked = chain_of(source("from_tensor_slices"), masks, *pictures, *joined)
+        found = [each for each in tried(looked, allow_threads=True) if each.fix.stages == (3,)]
+        (parallel,) = [each for each in found if each.fix.kind == "parallel_map"]
+        assert ("would no longer belong together" in parallel.reason) is together
+        assert (parallel.outcome == "not-tried") is together
 
 
 def test_a_prefetch_in_a_branch_of_a_zip_moves_nothing() -> None:

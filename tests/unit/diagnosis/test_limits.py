@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from pipeline_bench.diagnosis import limits as limits_of
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Limit
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.events import Copied, KnownShapes
@@ -11,7 +14,7 @@ from pipeline_bench.model.pipeline import Inspection, ScriptTraining
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from tests.unit.diagnoses import row, tensor
-from tests.unit.diagnosis.simulated import Machine, diagnose, python_decode
+from tests.unit.diagnosis.simulated import Machine, cost, diagnose, function, inspection, python_decode, stage
 
 
 def limits(session: Session) -> dict[str, Limit]:
@@ -136,3 +139,44 @@ def test_a_loops_step_that_is_traced_anew_is_told_with_how_long_that_took(
     )
     assert (said in found.diagnosis.text) is told
     assert ("traced anew" in found.diagnosis.text) is told
+
+
+@pytest.mark.parametrize(
+    ("drawn", "cached", "epochs", "told"),
+    [
+        ({"random": True}, True, 5, True),
+        ({"draws_in_python": True}, True, 5, True),
+        ({"python": True}, True, 5, False),
+        ({"random": True}, False, 5, False),
+        ({"random": True}, True, 1, False),
+    ],
+)
+def test_a_cache_that_keeps_one_random_draw_for_all_epochs_is_told(
+    drawn: dict[str, Any], cached: bool, epochs: int, told: bool
+) -> None:
+    stages = (
+        stage(0, "list_files", shuffle=False),
+        stage(1, "map", 0, of=function("augment", **drawn)),
+        stage(2, "cache" if cached else "prefetch", 1),
+    )
+    training = ScriptTraining(line="train.py:9", epochs=epochs)
+    looked = inspection(stages, (cost(0, 0.1), cost(1, 2.0), cost(2, 0.1))).model_copy(update={"training": training})
+    found = list(limits_of.frozen(looked))
+    assert [each.split(",")[0] for each in found] == ["cache"] * told
+    assert all("keeps what augment drew in the first epoch" in each for each in found)
+
+
+@pytest.mark.parametrize(
+    ("source_bytes", "rate", "told"), [(1e11, 1e8, True), (1e9, 1e8, False), (1e11, 1e11, False), (1e11, None, False)]
+)
+def test_files_that_memory_does_not_hold_are_told_where_the_disk_is_slower_than_the_trials_steps(
+    source_bytes: float, rate: float | None, told: bool
+) -> None:
+    """100 batches; of 100 GB each has 1 GB, which takes 10 s from a disk of 100 MB/s, and of 32 GB fits in memory."""
+    known = {"source_bytes": source_bytes, "disk_bytes_per_s": rate, "read_bytes": 1e6}
+    looked = python_decode(2.0).model_copy(update=known)
+    found = diagnose(Machine(looked, lambda edits: 90.0, ceiling_ms=90.0), budget_s=40)
+    assert found.diagnosis is not None
+    said = "The files have 93.1 GiB, more than the memory. The trials read the first of them, which memory holds; from"
+    assert (said in found.diagnosis.text) is told
+    assert ("memory holds" in found.diagnosis.text) is told

@@ -1,0 +1,114 @@
+"""Whether a generator ends, as far as its text says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline_bench.user_code import generator_call
+
+rows: list[int] = [1, 2, 3]
+
+
+def goes_round() -> Iterator[int]:
+    while True:
+        yield from rows
+
+
+def goes_round_in_parts(size: int = 2) -> Iterator[list[int]]:
+    first = 0
+    while 1:
+        for each in range(first, len(rows), size):
+            if each > 9:
+                break
+            yield rows[each : each + size]
+
+
+def ends() -> Iterator[int]:
+    yield from rows
+
+
+def breaks() -> Iterator[int]:
+    while True:
+        yield from rows
+        if len(rows) > 2:
+            break
+
+
+def returns() -> Iterator[int]:
+    while True:
+        try:
+            yield rows[0]
+        except ValueError:
+            return
+
+
+def waits_and_ends() -> Iterator[int]:
+    while True:
+        if rows:
+            break
+    yield from rows
+
+
+def while_it_has() -> Iterator[int]:
+    while rows:
+        yield rows[0]
+
+
+def breaks_in_a_with() -> Iterator[int]:
+    while True:
+        with Path(__file__).open() as file:
+            if not file.readline():
+                break
+            yield 1
+
+
+def has_a_helper() -> Iterator[int]:
+    def first() -> int:
+        return rows[0]
+
+    while True:
+        yield first()
+
+
+class Batches:
+    def __call__(self) -> Iterator[int]:
+        while True:
+            yield 1
+
+    def part(self) -> Iterator[int]:
+        yield 1
+
+
+@pytest.mark.parametrize(
+    ("generator", "expected"),
+    [
+        (goes_round, True),
+        (goes_round_in_parts, True),
+        (has_a_helper, True),
+        (Batches.__call__, True),
+        (Batches.part, False),
+        (ends, False),
+        (breaks, False),
+        (returns, False),
+        (waits_and_ends, False),
+        (while_it_has, False),
+        (breaks_in_a_with, False),
+        (len, False),
+    ],
+)
+def test_a_generator_is_endless_if_its_values_come_from_a_loop_without_an_end(
+    generator: Callable[..., Any], expected: bool
+) -> None:
+    assert generator_call.never_ends(generator) is expected
+
+
+def test_of_a_lambda_the_function_that_it_calls_counts() -> None:
+    size = 2
+    generator = lambda: goes_round_in_parts(size)  # noqa: E731 - as from_generator is given it
+    assert generator_call.never_ends(generator)
+    other = lambda: ends()  # noqa: E731, PLW0108
+    assert not generator_call.never_ends(other)
