@@ -662,5 +662,5 @@ def test_an_interleave_of_one_file_computes_one_call_at_a_time_whatever_it_is_gi
     opened = stage(1, "interleave", 0, of=function("open"), inner=inner, num_parallel_calls=-1)
     stages = (stage(0, "list_files"), opened, stage(2, "batch", 1))
     costs = (cost(0, 0.1), cost(1, 20.0, 20.0 * calls).model_copy(update={"calls": calls}), cost(2, 0.5))
-    found = find(inspection(stages, costs), 4, 21.0)
+    found = find(inspection(stages, costs), 8, 21.0)
     assert f"computes, {how}" in found.text
