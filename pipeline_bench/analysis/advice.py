@@ -66,8 +66,8 @@ def _leaving_python(base: Result, others: Sequence[Result]) -> str:
                 f"{whose}: no other loop is certainly faster, but the intervals are too wide to exclude a gain of "
                 f"{units.ratio(limit)}; more --repeats make them narrower."
             )
-        return f"{whose}: no other loop is certainly faster. It is not worth it here."
-    found = f"{whose}, and {_name(best.variant)} saves {saved} of it. The loop's share of the step is this much"
+        return f"{whose}: no other loop is certainly faster: leaving Python is not worth it here."
+    found = f"{whose}, of which {_name(best.variant)} saves {saved}: the loop costs that much of the step"
     if 1 / (1 - saved_ms / step_ms) < WORTH:
         return f"{found}, or a little more: leaving Python is not worth it here."
     return (

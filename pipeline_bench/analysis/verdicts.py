@@ -333,7 +333,7 @@ def doubt_text(doubt: Doubt) -> str:
     """Return the doubt in one clause: ``input wait is 8 to 14 %, the threshold is 10 %``."""
     if doubt.rounds == 1:
         return "one trial beside its ceiling, so there is no interval"
-    against = "it may be the smaller of the two parts"
+    against = "either of the two parts may be the larger one"
     if doubt.line is not None:
         against = f"the threshold is {_show(doubt)(doubt.line)}"
     beside = f", while other work took {units.share(doubt.taken_share)} of the CPU"
@@ -377,7 +377,7 @@ def _compute_bound(split: StepSplit) -> str:
     au = split.accelerator_utilization
     if au.value is None:
         gain = max(0.0, 1 / max(_ends(au)[0], 1e-9) - 1)
-        return f"as fast as its ceiling, beside noise; a faster input would gain at most {units.share(gain)}"
+        return f"as fast as its ceiling, within noise; a faster input would gain at most {units.share(gain)}"
     gain = max(0.0, 1 / max(au.value, 1e-9) - 1)
     return f"runs at {units.share(au.value)} of the ceiling; a faster input would gain at most {units.share(gain)}"
 

@@ -144,8 +144,8 @@ def _slower(epochs: Sequence[Epoch]) -> Iterator[str]:
     }
     most = max(grown, key=lambda name: grown[name])
     yield (
-        f"later epochs are slower: {middle_s:.1f} s in the middle, and {first_s:.1f} s for the first one, each without "
-        f"its first step; {grown[most]:.1f} s of that is {most}"
+        f"later epochs are slower: {middle_s:.1f} s (median), the first one {first_s:.1f} s, each without its first "
+        f"step; {grown[most]:.1f} s of the difference is {most}"
     )
 
 
@@ -171,8 +171,8 @@ def _epoch_starts(epochs: Sequence[Epoch]) -> Iterator[str]:
     starts_s = sum(epoch.first_wait_ns or 0 for epoch in later) / 1e9
     if starts_s > EPOCH_START_SHARE * sum(epoch.seconds * epoch.count for epoch in later) and starts_s > _LEAST_S:
         yield (
-            f"{starts_s:.1f} s of the later epochs waited for their first batches: buffers are filled anew, elements "
-            "are made to be skipped, or the iterator is made anew"
+            f"the later epochs waited {starts_s:.1f} s in all for their first batches: buffers are filled anew, "
+            "elements are made to be skipped, or the iterator is made anew"
         )
 
 
@@ -195,8 +195,8 @@ def iterator_ends(waited_s: float, longest_s: float, seconds: float, how: str = 
     """
     if waited_s > max(ITERATOR_END_SHARE * seconds, _LEAST_S):
         yield (
-            f"{waited_s:.1f} s of the later epochs, up to {longest_s:.1f} s in one, waited for TensorFlow to end the "
-            "iterator of the epoch before (its tuning thread may sleep on for a minute); a tf.data.Dataset with "
+            f"the later epochs waited {waited_s:.1f} s in all, up to {longest_s:.1f} s in one, for TensorFlow to end "
+            "the iterator of the epoch before (its tuning thread may sleep on for a minute); a tf.data.Dataset with "
             f"repeat(){how} has one iterator for all epochs, and one with autotune.enabled = False in its Options has "
             "no such thread"
         )
@@ -208,8 +208,8 @@ def _validation(epochs: Sequence[Epoch]) -> Iterator[str]:
     steps_s = sum(epoch.steps_ns for epoch in epochs) / 1e9
     if validation_s > max(steps_s, _LEAST_S):
         yield (
-            f"validation took {validation_s:.1f} s, and the steps of the training {steps_s:.1f} s: what it waits for "
-            "its input is in no figure; diagnose with --dataset and the name of its dataset measures that"
+            f"validation took {validation_s:.1f} s, the steps of the training {steps_s:.1f} s: how long validation "
+            "waits for its input is not measured; pipeline-bench diagnose SCRIPT --dataset NAME measures its dataset"
         )
 
 

@@ -62,7 +62,7 @@ def refuse_contradiction(environment: Mapping[str, str]) -> None:
 
     if find_rank(environment) is None and (found := contradiction(environment)) is not None:
         raise UsageError(
-            f"{found}: this process is none of so many ranks.",
+            f"{found}: there is no such rank.",
             "Start every rank with srun or mpirun, or unset these variables to measure this host alone.",
         )
 

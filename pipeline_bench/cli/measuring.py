@@ -95,7 +95,10 @@ def compare(
     log_placement: Annotated[
         bool, typer.Option("--log-placement", help="Report which op ran on which device.")
     ] = False,
-    hosts: Annotated[int | None, typer.Option(min=2, help="Run it on 1, 2, … N nodes at once; needs --on.")] = None,
+    hosts: Annotated[
+        int | None,
+        typer.Option(min=2, help="Run it on each of N nodes alone, then on 2 … N at once; needs --on."),
+    ] = None,
     on: Annotated[
         str | None,
         typer.Option(

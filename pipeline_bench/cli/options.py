@@ -147,7 +147,7 @@ ExposeServers = Annotated[
 OpenPage = Annotated[bool, typer.Option("--open", help="Open the page, report.html, in the browser at the end.")]
 Details = Annotated[
     bool,
-    typer.Option("--details", help="Show all of the report, instead of one screen of 80 × 24. Files always have all."),
+    typer.Option("--details", help="Show all of the report, instead of what fits the terminal. Files always have all."),
 ]
 Output = Annotated[
     Path | None,

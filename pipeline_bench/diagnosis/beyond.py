@@ -79,7 +79,7 @@ def ideas(
     if explained < EXPLAINED:
         return tuple(sentences)
     rest = 1 - explained
-    unknown = f" and the {units.share(rest)} that no stage explains were its own" if rest > _UNEXPLAINED else ""
+    unknown = f", and the {units.share(rest)} that no stage explains belonged to it" if rest > _UNEXPLAINED else ""
     bounded: set[tuple[tuple[int, ...], float]] = set()
     for idea in _all(inspection):
         most = _most(parts, idea, as_written_ms, ceiling_ms)
@@ -199,13 +199,13 @@ def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> I
                 alike,
                 f"{named(stage)}, draws random numbers, so its batches cannot be kept, and spends "
                 f"{units.share(function.costliest_share)} of its time in {function.costliest}. If that does the same "
-                "in every epoch, as reading and decoding do, keep what it gives, in memory or in files, and draw "
-                "behind it.",
+                "in every epoch, as reading and decoding do, keep what it gives, in memory or in files, and draw the "
+                "random numbers after that.",
                 function.costliest_share or 0.0,
             )
         case "from_generator":
             cost = inspection.cost(stage.id)
-            waits = " What it waits for, such as a queue of your own, is then the limit." * (
+            waits = " It mostly waits: what it waits for, such as a queue of your own, is the limit." * (
                 cost is not None and segments.waits(cost, cores=1)
             )
             yield _Idea(
@@ -282,9 +282,9 @@ def _of_lost_caches(inspection: Inspection) -> Iterator[_Idea]:
         if stage.method == "cache" and stage.left_early is True and not inspection.once:
             yield _Idea(
                 tuple(each.id for each in stage_graph.upstream(inspection, stage)),
-                f"{named(stage)}, never fills: each pass ends before it has all elements, at a take or at the end of a "
-                "shorter input of a zip, and TensorFlow then empties it. If each pass may use the same ones, put a "
-                "take() of so many in front of it: later epochs then read them from it.",
+                f"{named(stage)}, never fills: each pass ends before the cache has all elements, at a take or at the "
+                "end of a shorter input of a zip, and TensorFlow then empties the cache. If each pass may use the same "
+                "elements, put a take() of that many in front of the cache: later epochs then read them from it.",
             )
 
 
@@ -320,8 +320,8 @@ def _of_doubles(inspection: Inspection) -> Iterator[_Idea]:
         if stage.function is not None and stage.function.doubles:
             yield _Idea(
                 alike,
-                f"{named(stage)}, gives 64-bit floats, which NumPy makes of bytes (image / 255.) and which then become "
-                "smaller ones. With 32-bit floats from the beginning (image.astype(np.float32) / 255) it has half the "
+                f"{named(stage)}, returns float64, which NumPy makes of uint8 (image / 255.), and which is cast to a "
+                "smaller type later. With float32 from the start (image.astype(np.float32) / 255) it has half the "
                 "memory to go through.",
                 _SAVED_BY_HALF,
                 "took half the time",

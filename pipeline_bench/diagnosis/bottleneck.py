@@ -90,7 +90,7 @@ def _in_doubt(found: Bottleneck, cost: StageCost, times: StepTimes) -> Bottlenec
     if times.steps is not None and times.steps < _FEW_STEPS and (found.share or 0.0) < EXPLAINED:
         return _probable(found, "steps", f"only {units.count(times.steps, 'step')} as written could be measured")
     if found.limits and found.cause in ("waiting", "reading") and cost.queued_ns is None:
-        return _probable(found, None, "this system does not tell a wait from one for a core")
+        return _probable(found, None, "here it does not show whether the stage waits for a core")
     return None
 
 
@@ -139,8 +139,8 @@ def _withheld(inspection: Inspection, costliest: int | None, explained: str, res
     if not unknown:
         if len(inspection.stages) == 1:
             return Bottleneck(text=f"Making the batches takes only {explained}.")
-        most = "" if costliest is None else f", {named(inspection.stage(costliest))}, most of it"
-        text = f"No stage can be named. {others}{most}: the rest is spent between them."
+        most = "" if costliest is None else f"; most of that is {named(inspection.stage(costliest))}"
+        text = f"No stage can be named. {others}{most}. The rest is spent between the stages."
         return Bottleneck(doubt="stages", text=text)
     stage, reason = inspection.stage(unknown[0].stage), (unknown[0].reason or "").rstrip(".")
     only = sum(inspection.stage(cost.stage).function is not None for cost in unknown) == 1
@@ -165,14 +165,14 @@ def _of_beginnings(inspection: Inspection, times: StepTimes) -> Bottleneck | Non
     if not advice and training is not None and inspection.api == "tf.data" and (training.epochs or 0) > 1:
         advice = f" With `repeat()` at its end and `{steps}` in `fit`, all epochs share one iterator."
     step, wait, within = map(units.milliseconds, (times.as_written_ms, times.wait_ms, times.typical_wait_ms))
-    waits = f"a step waits {wait} of {step} for its batch, most of it where an epoch{size} begins (within one {within})"
+    waits = f"a step waits {wait} of {step} for its batch, most of it where an epoch{size} begins (median {within})"
     return Bottleneck(text=f"No stage can be named: {waits}.{advice}")
 
 
 def _only_once(inspection: Inspection) -> str:
     """Return that what an epoch begins with comes once, as a sentence; "" where there may be more epochs."""
     once = inspection.training is not None and inspection.training.once
-    return " This training has one epoch, so that it waits so only once." * once
+    return " This training has one epoch, so this happens only once." * once
 
 
 def _of_unseen_beginning(inspection: Inspection, parts: Segments, begins: Beginning, times: StepTimes) -> Bottleneck:
@@ -189,12 +189,12 @@ def _of_unseen_beginning(inspection: Inspection, parts: Segments, begins: Beginn
     element, elements = ("batch", "batches") if inspection.batch_size is not None else ("element", "elements")
     wait, each, step = map(units.milliseconds, (begins.wait_ms, begins.batch_ms, times.as_written_ms))
     text = (
-        f"{named(begins.stage)}, {begins.does_first} anything: the first {element} of an epoch waits "
-        f"{wait}, {units.share(share)} of it. Over {units.count(begins.batches, element, elements)} that is {each} for "
-        f"each, beside {step} for a step within the epoch; no trial's steps show it.{_only_once(inspection)}"
+        f"{named(begins.stage)}, {begins.does_first} anything: the first {element} of an epoch comes {wait} late, "
+        f"{units.share(share)} of the epoch. Over {units.count(begins.batches, element, elements)} that is {each} for "
+        f"each, beside {step} for a step; the measured steps do not include it.{_only_once(inspection)}"
     )
     if stage is None or unknown or not costs_ns.get(stage.id):
-        return Bottleneck(doubt="stages" if late else None, text=f"An epoch's beginning limits it: {text}")
+        return Bottleneck(doubt="stages" if late else None, text=f"What limits an epoch is its beginning: {text}")
     cause = _cause(inspection, parts, stage, inspection.cost(stage.id) or StageCost(stage=stage.id))
     return Bottleneck(stage=stage.id, share=share, cause=cause, text=f"{named(stage)}, limits an epoch: {text}")
 
@@ -253,10 +253,10 @@ def _text(
     text += _beside_the_model(share, times) if fed is None else _fed(fed, parts, times)
     if fed is None and as_written_ms is not None and _dearer_alone(parts, stage, as_written_ms):
         alone, whole = units.milliseconds(parts.elapsed_ns[stage.id] / NS_PER_MS), units.milliseconds(as_written_ms)
-        threads = ", or it has fewer threads then" * stage_graph.hands_over(stage, inspection.default_parallelised)
+        threads = ", or alone it has fewer threads" * stage_graph.hands_over(stage, inspection.default_parallelised)
         is_fed = begins is not None and begins.holds_of(inspection, stage)
-        why = "a full buffer feeds the steps for a while" if is_fed else f"the machine was slower{threads}"
-        text += f" Alone it took {alone}, more than the {whole} of the whole pipeline: {why}. Its share is only a hint."
+        why = "a full buffer feeds the steps for a while" if is_fed else f"the machine was slower then{threads}"
+        text += f" Alone it took {alone}, and the whole pipeline {whole}: {why}. Its share is a rough figure."
     return text + _epochs(inspection, parts) + _first_element(inspection, begins)
 
 
@@ -275,9 +275,9 @@ def _fed(buffer: Stage, parts: Segments, times: StepTimes) -> str:
     """Return a sentence on the buffer that may have fed the measured steps (`step_times.fed_by`)."""
     period, step = map(units.milliseconds, (parts.period_ns / NS_PER_MS, times.as_written_ms))
     return (
-        f" The stages take {period}, more than a step of {step}: what {named(buffer)}, held once the model was "
-        "traced may have fed all measured steps. When it is empty a step takes as long as the stages, unless the "
-        "machine was slower when these were measured; trials of fixes may be fed so, too."
+        f" The stages take {period}, longer than a step ({step}): all measured steps may have been fed by what "
+        f"{named(buffer)}, held after the model was traced. Once that is empty, a step takes as long as the stages, "
+        "unless the machine was slower while these were measured. The same may hold for trials of fixes."
     )
 
 
@@ -380,7 +380,7 @@ def _first_element(inspection: Inspection, begins: Beginning | None) -> str:
         return ""
     first, batches = units.milliseconds(begins.first_ms), units.count(begins.batches, "batch", "batches")
     over = f", which over an epoch of {batches} is {units.milliseconds(begins.batch_ms)} for each"
-    over = over if begins.batch_ms else ", and the last of an epoch come from it"
+    over = over if begins.batch_ms else ", and an epoch's last batches come from that buffer"
     over = "" if begins.measured or not begins.batches else over
     ahead = f"{named(begins.stage)}, {begins.does_first} any"
     return f" Its first element takes {first}: {ahead}{over}.{_only_once(inspection)}"
@@ -393,7 +393,7 @@ def _unmeasured(inspection: Inspection, costliest: int | None) -> str:
         computes = next((stage for stage in late if stage.function is not None), None)
         if computes is None or inspection.stage(costliest).method not in HANDS_ON:
             return ""
-        return f"{named(computes)}, was not measured, for want of time"
+        return f"{named(computes)}, was not measured, because time ran out"
     for cost in inspection.costs:
         if cost.reason:
             return f"{named(inspection.stage(cost.stage))}, was not measured alone: {cost.reason.rstrip('.')}"

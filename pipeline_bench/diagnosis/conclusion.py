@@ -249,7 +249,7 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     step = f"{units.milliseconds(step_ms)} ({units.share(wait_ms / step_ms)})"
     waits = f"The steps of fit wait {units.milliseconds(wait_ms)} of {step} for the {api}"
     if begins:
-        waits += f", most of it where an epoch begins (within one {units.milliseconds(times.typical_wait_ms)})"
+        waits += f", most of it where an epoch begins (median {units.milliseconds(times.typical_wait_ms)})"
     if wait_ms <= (1 - NOT_THE_LIMIT) * step_ms:
         computes_ms = step_times.taken_ms(diagnosis.inspection, elapsed=False) if diagnosis.inspection else None
         most_ms = math.inf if computes_ms is None else wait_ms + computes_ms
@@ -258,7 +258,7 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
     if api == "arrays" and diagnosis.bottleneck is not None and diagnosis.bottleneck.stage is None:
         made_ms = step_times.taken_ms(diagnosis.inspection, elapsed=True) if diagnosis.inspection else None
         made = "" if made_ms is None else f", {units.milliseconds(made_ms)} of it for making batches"
-        rest = f"{made}; no argument of fit changes the hand-over"
+        rest = f"{made}; Keras hands them to the step, and no argument of fit changes that"
         return f"{waits}{': Keras makes an iterator for each' if begins else rest}."
     if api == "arrays":
         return f"{waits}, which Keras cuts into batches; no argument of fit changes that."
@@ -282,8 +282,8 @@ def _computed_beside(computes_ms: float | None, ceiling_ms: float | None) -> str
     if computes_ms is None:
         return f"; what making a batch takes from the model meanwhile was not measured.{alone}"
     return (
-        f", but what makes a batch computes for {units.milliseconds(computes_ms)} meanwhile, on cores that the model "
-        f"may want: with less of it a step may be shorter, which no argument of fit does.{alone}"
+        f", but making a batch takes {units.milliseconds(computes_ms)} of CPU time meanwhile, on cores that the model "
+        f"may need. Cheaper batches may shorten the step; no argument of fit makes them cheaper.{alone}"
     )
 
 

@@ -358,7 +358,7 @@ def combine(parts: Sequence[Fix], inspection: Inspection, taken: set[str]) -> Fi
     return Fix(
         kind=KIND,
         variant=fixes.unique(name, taken),
-        title="; ".join(part.title for part in parts),
+        title="; ".join([parts[0].title, *(f"{part.title[:1].lower()}{part.title[1:]}" for part in parts[1:])]),
         edits=tuple(edits),
         stages=tuple(dict.fromkeys(stage for part in parts for stage in part.stages)),
         reorders=any(part.reorders for part in parts),

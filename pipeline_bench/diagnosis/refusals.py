@@ -102,7 +102,7 @@ def _not_known(fix: Fix, why: str, diagnosis: Diagnosis, *, seen: bool) -> str |
     gathers = any(isinstance(edit, BatchInGenerator | GatherBatches | GatherWindows) for edit in fix.edits)
     others = diagnosis.inspection is not None and bool(_run_otherwise(fix, diagnosis.inspection))
     if not seen and (fix.keeps or gathers or others):
-        return f"{unknown}; no option accepts that of a fix that keeps samples, or makes them in batches."
+        return f"{unknown}; no option accepts that for a fix that keeps samples or makes them in batches."
     return None if diagnosis.allow_reordering else f"{unknown}; --allow-reordering accepts that."
 
 

@@ -98,8 +98,8 @@ def _not_selected(ended: EndedCommand) -> Iterator[str]:
     record, training, _ = next(_startable(ended), (None, None, None))
     if record is not None and training is not None and training.is_of_later_data:
         yield (
-            f"no next for {_name(training, record)}: diagnose --training {training.selector} measures the first data "
-            "of that line, unless --dataset names the variable that holds these"
+            f"no next command for {_name(training, record)}: diagnose --training {training.selector} measures the "
+            "first dataset of that line; to measure this one, add --dataset with the name of its variable"
         )
 
 
@@ -203,8 +203,8 @@ def _of_short(fits: Sequence[WatchedTraining], more: int) -> Iterator[str]:
     yield f"{units.count(len(fits), 'more call')} of fit took {units.count(most, 'step')} at most: {come_to}"
     if most <= STEPS_OF_A_BATCH and more:
         yield (
-            "  a loop that calls fit for each batch makes its next batch between two calls, which is no input wait of "
-            "theirs; train_on_batch in its place costs less a call, and run measures such a loop"
+            "  a loop that calls fit for each batch makes its next batch between two calls, which no figure counts as "
+            "input wait; use train_on_batch instead: a call costs less, and run measures such a loop"
         )
 
 
@@ -221,11 +221,11 @@ def _between_fits(between: BetweenFits, where: str) -> Iterator[str]:
     most = f"; {units.share(between.line_share)} of it in {between.line}" if between.line is not None else ""
     yield (
         f"between the calls of fit{where}: {units.seconds(between.seconds)}, {units.share(share)} of the time from the "
-        f"first to the last, without evaluate and predict{most}"
+        f"first call to the last, evaluate and predict not counted{most}"
     )
     yield (
-        "  that is no input wait of theirs; where it loads the next part of the data, one fit over all of it, by "
-        "tf.data or a PyDataset with workers, loads during the steps"
+        "  no figure counts that as input wait; if the next part of the data is loaded there, one fit over all data, "
+        "by tf.data or a PyDataset with workers, loads it during the steps"
     )
 
 
@@ -267,9 +267,10 @@ def _near(folder: Path) -> Path:
 def _why_none(ended: EndedCommand, command: Sequence[str]) -> str:
     ended_by = _signal_of(ended.code)
     if ended_by is not None:
-        return f"{ended_by} ended the command before one was recorded: it may still have imported, or taken first steps"
+        when = "it may have been importing, or in its first steps"
+        return f"{ended_by} ended the command before a training was recorded: {when}"
     if ended.code and ended.records and not ended.problems:
-        return f"the command failed with exit code {ended.code}, and had recorded none by then"
+        return f"the command failed with exit code {ended.code}, before a training was recorded"
     if ended.problems or any(record.problem for record in ended.records):
         return "see above"
     if ended.records:

@@ -47,7 +47,7 @@ METHOD = [
     f"and take {percent(limit.BURST_COST_SHARE)} of its time",
     f"is {percent(limit.DRIFT_CHANGE)} slower or faster than the first",
     f"test beyond {limit.DRIFT_DEVIATIONS} standard deviations",
-    f"warm-up is {percent(limit.SLOW_START_SHARE)} of the steps, {limit.SLOW_START_FACTOR:.0f} times the siblings'",
+    f"warm-up is {percent(limit.SLOW_START_SHARE)} of the steps, {limit.SLOW_START_FACTOR:.0f} times that of the other",
     f"took {percent(limit.CONTENTION_SHARE)} of the machine's CPU while {limit.SATURATED_PERCENT:.0f} % of it was busy",
     f"a hypervisor gave {percent(limit.STEAL_SHARE)} of the machine's CPU",
     f"CPU quota took {percent(limit.QUOTA_SHARE)} of the time of all CPUs",
@@ -70,7 +70,7 @@ DIAGNOSE = [
     f"below {percent(limit.HINTED)} none is named",
     f"If a shuffle holds {percent(limit.FILLING)} of a pass or more, and the first batch takes "
     f"{percent(limit.FILLING)} of one or more",
-    f"If the stages take {limit.DEARER_ALONE} times as long as the step",
+    f"{limit.DEARER_ALONE} times as long as the step, the step waits for less than a tenth",
     f"proven at {percent(limit.PROBABLE_CLAIM)}",
 ]
 BUDGET = [

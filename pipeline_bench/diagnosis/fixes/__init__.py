@@ -260,13 +260,13 @@ def _spoils(fix: Fix, inspection: Inspection) -> str | None:
     kept, choosing = _kept_order(fix, inspection)
     drawn = changed & _drawn_in_several_inputs(inspection)
     if drawn or (kept | moved) & stage_graph.in_front_of(inspection, "zip"):
-        return "what zip joins by its place in the order would no longer belong together."
+        return "zip joins elements by position: with this fix they would no longer belong together."
     for method in _BY_PLACE:
         if method in choosing or moved & stage_graph.in_front_of(inspection, method):
-            return f"{method} goes by an element's place in the order, and would do it to others."
+            return f"{method} depends on an element's position, and would then apply to other elements."
     failing = stage_graph.in_front_of(inspection, "ignore_errors")
     if changed & failing and any(inspection.stage(number).method == "batch" for number in failing):
-        return "with an element that fails ignore_errors drops its batch, and would drop other samples."
+        return "ignore_errors drops the whole batch of an element that fails: it would drop other samples."
     return None
 
 

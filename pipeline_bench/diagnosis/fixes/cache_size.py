@@ -117,7 +117,7 @@ def price(
     """
     if size_bytes is None:
         each = f" ({units.size(batch_bytes)} a batch)" if batch_bytes else ""
-        text = f"takes an unknown size {where}{each}, in which the whole dataset must fit"
+        text = f"takes room {where} for the whole dataset, whose size is not known{each}"
     else:
         text = f"takes about {units.size(size_bytes)} {where}"
     if held_bytes:
@@ -196,7 +196,7 @@ def order_caveat(inspection: Inspection, stage: Stage, passed: Sequence[Stage] =
     )
     if all(stage_graph.shuffles_files(above, each) for each in mixes):
         return ""
-    return "; the shuffle in front of it then counts for the first epoch alone"
+    return "; the shuffle in front of the cache then takes effect only once, in the first epoch"
 
 
 def unread(inspection: Inspection) -> str:

@@ -36,7 +36,7 @@ def data_service(inspection: Inspection, context: Context) -> Iterator[Fix]:
     for mode, reorders in (("OFF", False), ("DYNAMIC", True)):
         cut = last if mode == "OFF" or last is None else _before_batches(inspection, last)
         moved = [] if cut is None else stage_graph.upstream(inspection, cut)
-        how = "each sample by whichever is free" if reorders else "by one worker"
+        how = "each sample by whichever worker is free" if reorders else "by one worker"
         behind = "" if cut is None else f", up to {short(cut)}"
         yield fix(
             f"{mode.lower()} on tf.data service",

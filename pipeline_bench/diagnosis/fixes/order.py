@@ -64,7 +64,7 @@ def _on_batches(maps: Sequence[Stage]) -> list[Edit] | None:
 def _by_itself(maps: Sequence[Stage]) -> str:
     """Return what must be so of functions in Python, into which nothing looks."""
     python = [stage for stage in maps if stage.function is not None and stage.function.python]
-    return f"right only if {_names(python)} does to each sample of any batch what it does to one" if python else ""
+    return f"right only if {_names(python)} treats each sample of a batch as a single sample" if python else ""
 
 
 def _names(maps: Sequence[Stage]) -> str:

@@ -29,7 +29,7 @@ _DEFAULTS = {
     "autotune.enabled": "AUTOTUNE",
     "experimental_optimization.apply_default_optimizations": "its optimizations",
     "experimental_optimization.inject_prefetch": "a prefetch at the end",
-    "experimental_optimization.map_and_batch_fusion": "maps made one with their batches",
+    "experimental_optimization.map_and_batch_fusion": "fusion of map and batch",
     "experimental_optimization.map_parallelization": "parallel maps",
 }
 """What the options that are True by default do."""

@@ -21,9 +21,7 @@ _MOST_WORKERS = 64
 _LONGER_QUEUE = 4
 """So many times as many batches in the queue: it evens out batches that take differently long."""
 _CALL_CHARACTERS = 40
-_PICKLED = (
-    "the PyDataset must be picklable, and each process begins with the same state of random and of NumPy's numbers"
-)
+_PICKLED = "the PyDataset must be picklable, and each process starts with the same random state of Python and NumPy"
 
 
 def pools(inspection: Inspection) -> Iterator[tuple[Stage, Stage, int, bool]]:

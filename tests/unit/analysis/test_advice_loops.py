@@ -50,7 +50,7 @@ def test_a_long_step_is_not_worth_it_even_where_the_gain_is_proven() -> None:
 
 def test_where_no_loop_is_faster_nothing_is_gained() -> None:
     text = said(session(session=5.0, callable=5.0, while_loop=5.1, noise=0.01))
-    assert "no other loop is certainly faster. It is not worth it here." in text
+    assert "no other loop is certainly faster: leaving Python is not worth it here." in text
 
 
 def test_one_repeat_proves_nothing() -> None:

@@ -116,7 +116,7 @@ def test_which_of_two_parts_is_more_is_no_verdict_before_it_is_probable_however_
     found = verdicts.judge(close, steps=300)
     assert (found.kind, found.severe) == ("inconclusive", False)
     assert found.text.startswith(
-        "inconclusive: host-bound or input-bound; host slowdown is 18 to 30 %, it may be the smaller of the two parts"
+        "inconclusive: host-bound or input-bound; host slowdown is 18 to 30 %, either of the two parts may be the"
     )
 
 
@@ -206,7 +206,7 @@ def test_a_figure_that_noise_has_made_impossible_is_none_and_its_verdict_what_th
 def test_a_verdict_without_an_accelerator_utilization_says_what_the_rounds_leave_open() -> None:
     found = beside_ceilings(*WIDELY_BEATEN)
     assert found.verdict.text.startswith(
-        "compute-bound: as fast as its ceiling, beside noise; a faster input would gain"
+        "compute-bound: as fast as its ceiling, within noise; a faster input would gain"
     )
     assert "–" not in found.verdict.text
 

@@ -104,8 +104,8 @@ def test_a_training_like_others_has_no_remark() -> None:
 
 def test_later_epochs_that_are_slower_are_told_of_with_what_grew() -> None:
     (remark,) = told(training([11.0, 15.0, 16.0, 15.5]))
-    assert remark.startswith("later epochs are slower: 15.5 s in the middle, and 10.0 s for the first one")
-    assert remark.endswith("4.5 s of that is compute and host")
+    assert remark.startswith("later epochs are slower: 15.5 s (median), the first one 10.0 s")
+    assert remark.endswith("4.5 s of the difference is compute and host")
 
 
 @pytest.mark.parametrize(("steps", "a_call"), [(320, 160), (3, 1), (4, 4)])
@@ -143,9 +143,7 @@ def test_later_epochs_are_compared_by_as_many_steps_as_the_first_one_has_without
     time = training([11.0, later_s, later_s])
     first = time.epochs[0].model_copy(update={"steps": 5})
     found = told(time.model_copy(update={"epochs": (first, *time.epochs[1:])}))
-    expected = (
-        "15.5 s in the middle, and 10.0 s for the first one, each without its first step; 4.5 s of that is compute"
-    )
+    expected = "15.5 s (median), the first one 10.0 s, each without its first step; 4.5 s of the difference is compute"
     assert [expected in remark for remark in found] == [True] * is_told
 
 
@@ -214,18 +212,18 @@ def test_the_first_waits_of_several_epochs_are_not_told_as_one() -> None:
 
 def test_buffers_that_are_filled_anew_in_each_epoch_are_told_of() -> None:
     (remark,) = told(training([11.0, 10.0, 10.0], first_wait_ns=3 * SECOND))
-    assert remark.startswith("6.0 s of the later epochs waited for their first batches")
+    assert remark.startswith("the later epochs waited 6.0 s in all for their first batches")
 
 
 def test_a_validation_that_takes_longer_than_the_steps_is_told_of() -> None:
     (text,) = told(training([14.0, 14.0], steps_ns=6 * SECOND, validation_ns=7 * SECOND))
-    assert text.startswith("validation took 14.0 s, and the steps of the training 12.0 s: what it waits")
+    assert text.startswith("validation took 14.0 s, the steps of the training 12.0 s: how long validation waits")
     assert told(training([14.0, 14.0], steps_ns=7 * SECOND, validation_ns=6 * SECOND)) == []
 
 
 def test_waits_for_the_ends_of_iterators_are_told_of() -> None:
     (remark,) = told(training([11.0, 10.0, 10.0], iterator_end_ns=2 * SECOND))
-    assert remark.startswith("4.0 s of the later epochs, up to 2.0 s in one, waited for TensorFlow to end the ")
+    assert remark.startswith("the later epochs waited 4.0 s in all, up to 2.0 s in one, for TensorFlow to end the ")
     assert told(training([11.0, 10.0, 10.0], iterator_end_ns=SECOND // 20)) == []
 
 

@@ -39,7 +39,9 @@ def test_before_the_ceiling_is_known_what_a_step_does_beside_its_wait_is_the_mod
     def found(wait_ms: float, *, trains: bool) -> Bottleneck:
         return find(python_decode(146.0), 2, as_written_ms=587.0, wait_ms=wait_ms, steps=40, trains=trains)
 
-    assert "is spent between them" in found(23.0, trains=False).text, "a loop that only takes elements waits for all"
+    assert "is spent between the stages" in found(23.0, trains=False).text, (
+        "a loop that only takes elements waits for all"
+    )
     waited = found(23.0, trains=True)
     assert (waited.stage, waited.limits) == (1, True)
     assert waited.text.endswith("The model computes meanwhile: its step waits for 4 % of it.")
@@ -260,12 +262,12 @@ def test_a_reader_that_computes_all_its_time_is_not_said_to_wait_for_files() -> 
 
 def test_a_stage_that_costs_more_alone_than_the_whole_pipeline_is_told() -> None:
     text = find(python_decode(30.0), cores=2, as_written_ms=20.0).text
-    assert "Alone it took 30.0 ms, more than the 20.0 ms of the whole pipeline" in text
+    assert "Alone it took 30.0 ms, and the whole pipeline 20.0 ms" in text
     assert "Alone" not in find(python_decode(21.0), cores=2, as_written_ms=20.0).text
     fed = find(shuffled(600.0), 2, 22.0, 5.0, 20.0, 20.0, 60, trains=True, in_a_row=60).text
-    assert "more than the 22.0 ms of the whole pipeline: a full buffer feeds the steps for a while." in fed
+    assert "and the whole pipeline 22.0 ms: a full buffer feeds the steps for a while." in fed
     skipped = find(skipping(3200, 600.0), 2, 22.0, 5.0, 20.0, 20.0, 60, trains=True, in_a_row=60).text
-    assert "more than the 22.0 ms of the whole pipeline: the machine was slower." in skipped, "a skip holds nothing"
+    assert "and the whole pipeline 22.0 ms: the machine was slower then." in skipped, "a skip holds nothing"
 
 
 def cached(first_epoch_ms: float) -> Inspection:
@@ -395,7 +397,7 @@ def test_a_wait_that_lies_where_epochs_begin_names_no_stage_and_says_how_long_an
     assert "waits 8.00 ms of 12.0 ms for its batch, most of it where an epoch of 11 batches begins" in text(looked, 0.4)
     assert "steps_per_epoch" not in text(looked, 0.4)
     assert "steps_per_epoch=11" in text(of_fit(20), 0.4)
-    assert "waits so only once" in text(of_fit(1), 0.4)
+    assert "this happens only once" in text(of_fit(1), 0.4)
     assert "steps_per_epoch" not in text(of_fit(1), 0.4) + text(of_fit(None), 0.4)
     assert "begins" in text(of_fit(20, api="PyDataset"), 0.4)
     assert "repeat()" not in text(of_fit(20, api="PyDataset"), 0.4) + text(of_fit(20, api="arrays"), 0.4)
@@ -511,7 +513,7 @@ def test_a_stage_is_named_as_surely_as_the_stages_explain_the_time() -> None:
     assert "explain only 41 % of the time" in found(40.0).text
     assert found(40.0, ceiling_ms=50.0).certainty == "certain", "on a CPU the model competes with the stages"
     assert found(20.0).stage is None
-    assert "explain only 21 % of the time, map(decode), train.py:11, most of it" in found(20.0).text
+    assert "explain only 21 % of the time; most of that is map(decode), train.py:11" in found(20.0).text
 
 
 def test_a_stage_without_the_time_for_an_element_is_not_taken_for_the_bottleneck() -> None:
@@ -537,7 +539,7 @@ def test_a_prefetch_is_not_named_while_a_map_was_not_measured_for_want_of_time()
     late = cost(2, None, reason="no time was left for it").model_copy(update={"late": True})
     found = find(inspection(stages, (cost(0, 0.1), cost(1, 4.0), late)), cores=2, as_written_ms=5.0)
     assert found.stage is None
-    assert found.text == "No stage can be named: map(decode), train.py:12, was not measured, for want of time."
+    assert found.text == "No stage can be named: map(decode), train.py:12, was not measured, because time ran out."
     measured = inspection(stages, (cost(0, 0.1), cost(1, 4.0), cost(2, 0.2)))
     assert find(measured, cores=2, as_written_ms=5.0).stage == 1
 
@@ -551,12 +553,10 @@ def test_a_buffer_that_is_filled_between_the_measured_steps_limits_the_epoch_wit
     assert limit.share == pytest.approx(59.6 / 74.6, rel=1e-3)
     assert limit.text == (
         "map(load), train.py:11, limits an epoch: shuffle, train.py:13, fills its buffer before it gives anything: the "
-        "first batch of an epoch waits 6.00 s, 80 % of it. Over 100 batches that is 59.6 ms for each, beside 15.0 ms "
-        "for a step within the epoch; no trial's steps show it."
+        "first batch of an epoch comes 6.00 s late, 80 % of the epoch. Over 100 batches that is 59.6 ms for each, "
+        "beside 15.0 ms for a step; the measured steps do not include it."
     )
-    assert found(shuffled(6015.0, epochs=1)).text.endswith(
-        "This training has one epoch, so that it waits so only once."
-    )
+    assert found(shuffled(6015.0, epochs=1)).text.endswith("This training has one epoch, so this happens only once.")
     for other in (
         shuffled(300.0),
         shuffled(6015.0, buffer_size=320),
@@ -581,7 +581,7 @@ def test_what_is_made_only_to_be_left_out_limits_the_epoch_and_is_to_be_left_out
     assert found.stage == 1
     assert found.text.startswith(
         "map(load), train.py:11, limits an epoch: skip, train.py:13, drops 6400 finished elements before it gives "
-        "anything: the first batch of an epoch waits 6.00 s"
+        "anything: the first batch of an epoch comes 6.00 s late"
     )
     few = find(skipping(640, 6015.0), 2, 15.0, 15.5, 0.4, 0.3, 120, trains=True, in_a_row=60)
     assert few.text.startswith("The input is not the limit"), "that takes no such time"
@@ -593,7 +593,7 @@ def test_what_fills_a_buffer_is_not_named_while_a_stage_in_front_of_it_was_not_m
     costs = tuple(late if each.stage == 1 else each for each in looked.costs)
     found = find(looked.model_copy(update={"costs": costs}), 2, 15.0, 15.5, 0.4, trains=True, in_a_row=60)
     assert (found.stage, found.doubt) == (None, "stages")
-    assert found.text.startswith("An epoch's beginning limits it: shuffle, train.py:13, fills its buffer before")
+    assert found.text.startswith("What limits an epoch is its beginning: shuffle, train.py:13, fills its buffer before")
 
 
 def test_a_buffer_whose_filling_takes_less_than_the_steps_wait_is_told_beside_what_limits_these() -> None:
@@ -601,8 +601,8 @@ def test_a_buffer_whose_filling_takes_less_than_the_steps_wait_is_told_beside_wh
     assert found.stage == 1
     assert found.text.startswith("map(load), train.py:11, takes 75 % of the time between two batches")
     assert found.text.endswith(
-        "Its first element takes 1.04 s: shuffle, train.py:13, fills its buffer before it gives any, and the last of "
-        "an epoch come from it."
+        "Its first element takes 1.04 s: shuffle, train.py:13, fills its buffer before it gives any, and an epoch's "
+        "last batches come from that buffer."
     )
     generated: dict[str, Any] = {"cardinality": None, "ahead_elements": 64}
     told = find(shuffled(6015.0, **generated), 2, 40.0, 5.0, 35.0, 35.0, 60, trains=True, in_a_row=60).text
@@ -633,9 +633,9 @@ def test_steps_that_a_buffer_filled_before_them_may_have_fed_do_not_prove_that_t
     fed = found(buffered(prefetch=200))
     assert (fed.stage, fed.cause, fed.limits, fed.doubt) == (1, "waiting", True, "stages")
     assert fed.text.endswith(
-        "The stages take 74.3 ms, more than a step of 41.0 ms: what prefetch, train.py:13, held once the model "
-        "was traced may have fed all measured steps. When it is empty a step takes as long as the stages, unless the "
-        "machine was slower when these were measured; trials of fixes may be fed so, too."
+        "The stages take 74.3 ms, longer than a step (41.0 ms): all measured steps may have been fed by what prefetch, "
+        "train.py:13, held after the model was traced. Once that is empty, a step takes as long as the stages, unless "
+        "the machine was slower while these were measured. The same may hold for trials of fixes."
     )
     waiting = find(buffered(prefetch=200), 2, 41.0, 20.0, 21.0, 21.0, 120, trains=True, in_a_row=60).text
     assert "Alone it took 74.0 ms" in waiting, "the buffer was empty"

@@ -154,7 +154,7 @@ def test_what_would_help_the_inputs_of_a_zip_is_told_once_for_all_that_run_one_f
     assert text.endswith("a batch would be more than 20× as fast."), "and not 1.91×, as of one of them"
     assert texts(random=False) == ()
     (lost,) = texts(random=False, left_early=True)
-    assert lost.startswith("cache, train.py:14, never fills: each pass ends before it has all elements")
+    assert lost.startswith("cache, train.py:14, never fills: each pass ends before the cache has all elements")
     assert lost.endswith("a batch would be at most 1.91× as fast.")
 
 
@@ -223,7 +223,7 @@ def test_python_that_gives_64_bit_floats_is_to_compute_with_32() -> None:
         return beyond.ideas(inspection(stages, (cost(0, 20.0), cost(1, 1.0))), 2, 21.0, 2.0, 1.0)
 
     (text,) = texts("__getitem__", doubles=True)
-    assert "__getitem__(Batches), train.py:10, gives 64-bit floats" in text
+    assert "__getitem__(Batches), train.py:10, returns float64" in text
     assert "If that took half the time, a step would be at most 1.91× as fast." in text
     assert texts("__getitem__", doubles=False) == ()
     first, second = texts("from_generator", doubles=True)
@@ -329,7 +329,8 @@ def test_what_the_costs_do_not_explain_may_be_saved_as_well() -> None:
     """Of a step of 30 ms, 20 of the 25 ms that are known are one stage's: of the whole step it may be four fifths."""
     (text,) = beyond.ideas(augmented(), 1, as_written_ms=30.0, ceiling_ms=None, gained=1.0)
     assert (
-        "If that took no time and the 17 % that no stage explains were its own, a batch would be at most 5.00×" in text
+        "If that took no time, and the 17 % that no stage explains belonged to it, a batch would be at most 5.00×"
+        in text
     )
 
 
@@ -432,7 +433,7 @@ def test_a_wait_that_lies_where_epochs_begin_is_told_from_one_in_every_step() ->
     arrays = inspection((stage(0, "arrays"),), (cost(0, 0.2),)).model_copy(update={"api": "arrays"})
     state = diagnose(Machine(arrays, lambda edits: 5.0, ceiling_ms=1.0), budget_s=60.0)
     assert state.diagnosis is not None
-    assert "wait 4.00 ms of 5.00 ms (80 %) for the arrays, 200 µs of it for making batches; no argument" in (
+    assert "wait 4.00 ms of 5.00 ms (80 %) for the arrays, 200 µs of it for making batches; Keras hands" in (
         state.diagnosis.text or ""
     )
     first_of_eight = np.where(np.arange(STEPS) % 8 == 0, 28_000_000, 500_000)
@@ -443,7 +444,7 @@ def test_a_wait_that_lies_where_epochs_begin_is_told_from_one_in_every_step() ->
         for trial in state.trials
     )
     later = conclusion.concluded(state.model_copy(update={"trials": trials}), state.diagnosis, "not-needed")
-    begins = "for the arrays, most of it where an epoch begins (within one 500 µs): Keras makes an iterator for each."
+    begins = "for the arrays, most of it where an epoch begins (median 500 µs): Keras makes an iterator for each."
     assert begins in (later.text or "")
 
 
@@ -456,7 +457,7 @@ def test_a_generator_that_is_hardly_waited_for_may_take_cores_from_the_model(com
     hardly = Estimate(value=0.1)
     results = tuple(each.model_copy(update={"input_wait_ms": hardly}) for each in state.results)
     later = conclusion.concluded(state.model_copy(update={"results": results}), state.diagnosis, "not-needed")
-    takes = "wait 100 µs of 10.0 ms (1 %) for the generator, but what makes a batch computes for 3.00 ms meanwhile"
+    takes = "wait 100 µs of 10.0 ms (1 %) for the generator, but making a batch takes 3.00 ms of CPU time meanwhile"
     assert (takes in (later.text or "")) == (computes_ms > 1)
 
 
@@ -464,7 +465,7 @@ def test_a_generator_that_is_hardly_waited_for_may_take_cores_from_the_model(com
     ("api", "wait_ms", "said"),
     [
         ("generator", 0.1, "for the generator; what making a batch takes from the model meanwhile was not measured."),
-        ("arrays", 1.0, "(10 %) for the arrays; no argument of fit changes the hand-over."),
+        ("arrays", 1.0, "(10 %) for the arrays; Keras hands them to the step, and no argument of fit changes that."),
     ],
 )
 def test_where_the_stages_were_not_measured_nothing_is_said_of_what_they_compute(
@@ -594,7 +595,7 @@ def test_a_generator_is_to_give_only_names_and_one_that_waits_is_limited_by_what
     assert "a map with num_parallel_calls" in said(20.0)
     assert "at most 5.00×" in said(20.0)
     assert "waits" not in said(20.0)
-    assert "What it waits for" in said(0.5)
+    assert "It mostly waits: what it waits for" in said(0.5)
 
 
 def test_what_a_trial_does_not_show_of_a_proposal_stands_beside_its_gain() -> None:
@@ -605,7 +606,7 @@ def test_what_a_trial_does_not_show_of_a_proposal_stands_beside_its_gain() -> No
     assert state.diagnosis is not None
     assert state.diagnosis.attempt(state.diagnosis.proposal or "").fix.kind == "cache"
     price = (
-        "It takes an unknown size in memory (1000 B a batch), in which the whole dataset must fit; right only if decode"
+        "It takes room in memory for the whole dataset, whose size is not known (1000 B a batch); right only if decode"
     )
     assert price in state.diagnosis.text
 

@@ -574,7 +574,7 @@ def test_samples_that_a_zip_has_joined_ahead_may_be_mixed_behind_it_but_in_front
     (ahead,) = (each for each in tried(beside(vectorized()), allow_reordering=True) if each.fix.kind == "cache_samples")
     assert ahead.outcome == "pending"
     taken = vectorized(stage(6, "enumerate", 5))
-    assert "by an element's place" in reason(tried(taken, allow_reordering=True), "cache_samples")
+    assert "on an element's position" in reason(tried(taken, allow_reordering=True), "cache_samples")
 
 
 def beside(looked: Inspection) -> Inspection:
@@ -658,7 +658,7 @@ def test_a_cache_of_records_that_nobody_counted_is_as_large_as_their_files_say(
     (found,) = of_kind(tried(known, free_memory_bytes=2e7), "cache")
     assert f"cache {where} after batch" in found.variant
     assert found.because.startswith(
-        "takes an unknown size in memory (1000 B a batch)"
+        "takes room in memory for the whole dataset, whose size is not known (1000 B a batch)"
         if size is None
         else f"takes about {units.size(size)} {where}"
     )
@@ -674,7 +674,7 @@ def test_records_that_an_interleaves_function_maps_have_another_size_than_in_the
     looked = chain_of(source(), opened, stage(2, "batch", 1))
     counted = looked.model_copy(update={"pass_elements": None, "read_bytes": 3200.0, "source_bytes": 1e6})
     (found,) = of_kind(tried(counted), "cache")
-    assert ("unknown size" in found.because) is not known
+    assert ("size is not known" in found.because) is not known
 
 
 def test_behind_a_generator_that_never_ends_no_cache_would_ever_be_full() -> None:
@@ -735,7 +735,7 @@ def test_what_is_shuffled_again_behind_its_maps_is_cached_between_the_shuffles(
     if one_call:  # behind the map, not behind the prefetch
         between = [each for each in found if each.fix.edits == (InsertAfter(stage=read.id, method="cache"),)]
     assert [each.outcome for each in between] == ["pending"] * again
-    caveat = "; the shuffle in front of it then counts for the first epoch alone"
+    caveat = "; the shuffle in front of the cache then takes effect only once, in the first epoch"
     assert all(each.fix.reorders and each.fix.because.endswith(caveat) for each in between)
 
 
@@ -744,7 +744,7 @@ def test_the_caveat_of_a_cache_between_two_shuffles_stays_where_a_trial_counted_
     stages = (source(), mixed, stage(2, "prefetch", 1), mapped(3, "slow"), again)
     looked = chain_of(*stages)
     fix = next(fix for fix in of_kind(tried(looked, allow_reordering=True), "cache") if fix.reorders)
-    caveat = "; the shuffle in front of it then counts for the first epoch alone"
+    caveat = "; the shuffle in front of the cache then takes effect only once, in the first epoch"
     assert fix.because.endswith(caveat)
     assert cache_size.priced(fix, looked, 3200).because.endswith(caveat)
     dropping = chain_of(*stages, stage(5, "batch", 4, batch_size=64, drop_remainder=True))
@@ -754,7 +754,7 @@ def test_the_caveat_of_a_cache_between_two_shuffles_stays_where_a_trial_counted_
 def test_a_cache_that_keeps_a_random_order_in_front_of_a_take_would_keep_its_choice() -> None:
     stages = (source("list_files", shuffle=True), stage(1, "take", 0, count=10), mapped(2, "load"))
     found = tried(chain_of(*stages, stage(3, "batch", 2)), allow_reordering=True)
-    assert reason(found, "cache").startswith("take goes by an element's place in the order")
+    assert reason(found, "cache").startswith("take depends on an element's position")
 
 
 @pytest.mark.parametrize("method", ["take", "skip", "shard"])
@@ -765,7 +765,7 @@ def test_a_cache_does_not_keep_one_choice_of_files_for_ever(method: str, shuffle
     found = tried(chain_of(*stages, stage(3, "shuffle", 2, buffer_size=500), stage(4, "batch", 3)))
     kept = of_kind(found, "cache")
     assert [bool(fix.kept_stages) for fix in kept] == [True]
-    assert (f"{method} goes by an element's place" in reason(found, "cache")) == shuffles
+    assert (f"{method} depends on an element's position" in reason(found, "cache")) == shuffles
 
 
 @pytest.mark.parametrize("again", [True, False])
@@ -773,7 +773,7 @@ def test_behind_a_cache_and_a_shuffle_a_take_goes_by_an_order_of_each_epoch(agai
     stages = (source("list_files", shuffle=True), mapped(1, "load"))
     mixed = stage(2, "shuffle", 1, buffer_size=500, reshuffle_each_iteration=again)
     found = tried(chain_of(*stages, mixed, stage(3, "take", 2, count=10)), allow_reordering=True)
-    assert [reason(found, "cache").startswith("take goes by")] == [not again]
+    assert [reason(found, "cache").startswith("take depends on")] == [not again]
 
 
 def test_options_in_the_middle_do_not_keep_a_cache_from_what_comes_behind_them() -> None:
@@ -1325,7 +1325,7 @@ def test_a_prefetch_between_two_functions_with_python_runs_them_beside_each_othe
 def test_that_python_treats_each_sample_of_a_batch_by_itself_is_said_to_be_the_users_to_know(python: bool) -> None:
     stages = (source(), mapped(1, "decode", python=python), stage(2, "batch", 1))
     (fix,) = of_kind(tried(chain_of(*stages)), "batch_before_map")
-    assert ("right only if decode does to each sample of any batch what it does to one" in fix.because) == python
+    assert ("right only if decode treats each sample of a batch as a single sample" in fix.because) == python
 
 
 @pytest.mark.parametrize(
@@ -1358,7 +1358,7 @@ def test_the_order_does_not_change_in_front_of_what_goes_by_the_place_in_it(meth
     for kind in ("parallel_interleave", "superfluous"):
         for behind in (stages, stages[:2]):
             found = tried(chain_of(*behind), allow_reordering=True)
-            assert (f"{method} goes by an element's place" in reason(found, kind)) == (behind is stages)
+            assert (f"{method} depends on an element's position" in reason(found, kind)) == (behind is stages)
             assert of_kind(found, kind)[0].reorders == (behind is not stages), "no option would permit it"
 
 
@@ -1366,7 +1366,7 @@ def test_what_fails_within_a_batch_drops_the_samples_that_it_did() -> None:
     stages = (source(), mapped(1), stage(2, "batch", 1), stage(3, "ignore_errors", 2), mapped(4, num_parallel_calls=1))
     found = tried(chain_of(*stages))
     for kind in ("parallel_batch", "batch_before_map"):
-        assert "ignore_errors drops its batch" in reason(found, kind)
+        assert "ignore_errors drops the whole batch" in reason(found, kind)
     assert "ignore_errors" not in reason(found, "parallel_map")
 
 

@@ -112,7 +112,7 @@ def test_of_a_generator_the_fix_that_gained_in_too_few_trials_is_the_most_promis
 def test_without_the_length_of_an_epoch_the_memory_is_not_known() -> None:
     found = offered(of_generator(CALL, pass_elements=None), free_memory_bytes=99e6)
     assert found is not None
-    assert "takes an unknown size in memory" in found.fix.because
+    assert "whose size is not known" in found.fix.because
 
 
 def test_a_trial_that_made_a_whole_pass_knows_the_memory() -> None:

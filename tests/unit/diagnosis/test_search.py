@@ -291,7 +291,7 @@ def test_samples_of_which_none_was_compared_are_neither_kept_nor_batched_whateve
     found = diagnose(ran, allow_reordering=allowed)
     for refused in (CACHED, BATCHED):
         assert outcome(found, refused) == "refused"
-        assert "no option accepts that of a fix that keeps samples" in said(found).attempt(refused).reason
+        assert "no option accepts that for a fix that keeps samples" in said(found).attempt(refused).reason
     assert outcome(found, PREFETCHED) == ("proposed" if allowed else "refused"), "calls as they were, in their order"
 
 
@@ -749,7 +749,7 @@ def test_a_cache_has_the_size_that_a_trial_filled_it_with_where_nobody_knew_it()
     unknown = said(diagnose(ran)).attempt(CACHED).fix.because
     ran = Machine(looked, ran.period_ms, cached_elements=100)
     filled = said(diagnose(ran)).attempt(CACHED).fix.because
-    assert "takes an unknown size" in unknown
+    assert "whose size is not known" in unknown
     assert "takes about 95.4 MiB in memory" in filled
     assert unknown.partition(";")[2] == filled.partition(";")[2]
 

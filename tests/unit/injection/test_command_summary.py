@@ -127,7 +127,9 @@ def test_of_several_data_of_a_line_only_the_first_is_diagnosed_and_it_is_told_wh
         job = replace(ended("", ""), records=(record.model_copy(update={"trainings": trainings}),))
         assert next_command(job) == (None if expected is None else "pipeline-bench diagnose train.py")
         told = [
-            line for line in lines(job, ["python"]) if line.startswith(f"no next for loop of {second.of}, data 2: ")
+            line
+            for line in lines(job, ["python"])
+            if line.startswith(f"no next command for loop of {second.of}, data 2: ")
         ]
         assert len(told) == (expected is None)
         assert all("--training 31" in line and "--dataset" in line for line in told)
@@ -215,7 +217,7 @@ def test_many_calls_of_fit_too_short_for_a_verdict_are_one_line_and_of_a_batch_e
     first, others, remark, more = told(10, 1, 71)
     assert first == "fit 1 of agent.py: waits"
     assert others == "9 more calls of fit took 1 step at most: too few for a verdict"
-    assert "train_on_batch in its place" in remark
+    assert "use train_on_batch instead" in remark
     assert more.startswith("71 more calls of fit were not measured")
     assert len(told(5, 20, 0)) == 2  # as the folds of a validation
     assert told(5, 20, 0, "input-bound")[1] == (
@@ -234,8 +236,8 @@ def test_what_goes_by_between_fits_is_told_with_its_line_where_it_is_a_good_part
     records = (job.records[0].model_copy(update={"between_fits": between}),)
     told = [each for each in lines(replace(job, records=records), ["python"]) if each.startswith("between")]
     assert told == expected * [
-        "between the calls of fit: 6.00 s, 75 % of the time from the first to the last, without evaluate and predict; "
-        "90 % of it in train.py:12"
+        "between the calls of fit: 6.00 s, 75 % of the time from the first call to the last, evaluate and predict not "
+        "counted; 90 % of it in train.py:12"
     ]
 
 

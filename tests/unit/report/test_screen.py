@@ -221,6 +221,7 @@ def test_the_picture_names_the_command_and_is_the_same_file_each_time(session: S
     assert svg.startswith("<svg")
     assert f"pipeline-bench {command}" in svg.replace("&#160;", " ")
     assert svg == screen.export_svg(session)
+    assert 'url("http' not in svg, "a picture loads nothing from elsewhere"
 
 
 def test_a_fix_that_failed_has_one_line_and_its_evidence_is_left_to_the_details() -> None:
