@@ -152,7 +152,7 @@ def test_without_any_folder_for_temporary_files_that_is_said_and_not_that_the_co
 def test_a_command_that_a_signal_ends_has_the_code_of_a_shell(tmp_path: Path) -> None:
     code, _, err = ended(start(tmp_path, "sh", "-c", "kill -KILL $$"))
     assert code == 128 + signal.SIGKILL
-    assert "no training was found: SIGKILL ended the command before one was recorded" in err
+    assert "no training was found: SIGKILL ended the command before a training was recorded" in err
 
 
 @pytest.mark.slow
