@@ -23,6 +23,8 @@ _PICTURE_AXES = 3
 """An array of as many or more is a picture, whose decoding takes one at a time."""
 _COSTLY_SHARE = 0.3
 """A line that takes less of a function's time is not worth writing anew."""
+_OF_ONE_CORE = 1.3
+"""What computes for longer, times its elapsed time, runs on several cores."""
 _FEW_CALLS = 2
 """A stage of fewer calls at the same time leaves cores idle."""
 _UNEXPLAINED = 0.1
@@ -228,7 +230,9 @@ def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> I
 def _of_parallel_python(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> Iterator[_Idea]:
     """Yield the idea to leave Python, where it computes though several of its calls were asked for."""
     cost, calls = inspection.cost(stage.id), stage.arguments.get("num_parallel_calls")
-    if calls not in (None, 1) and not stage.serial and cost is not None and not segments.waits(cost, cores=1):
+    if calls in (None, 1) or stage.serial or cost is None or cost.cpu_ns is None or segments.waits(cost, cores=1):
+        return
+    if cost.cpu_ns <= _OF_ONE_CORE * (cost.elapsed_ns or 0.0):  # else it leaves the lock, as OpenCV and NumPy do
         yield _Idea(
             alike,
             f"{named(stage)}, runs Python, of which one call at a time computes, whatever num_parallel_calls says. "
@@ -240,7 +244,8 @@ def _of_inner_maps(inspection: Inspection, stage: Stage, alike: tuple[int, ...])
     """Yield the idea to map behind what opens files, and not in its function, where no map is made parallel."""
     cost, inner = inspection.cost(stage.id), [each for each in stage.inner if each.method == "map"]
     one_by_one = all(each.arguments.get("num_parallel_calls") in (None, 1) for each in inner)
-    if inner and one_by_one and cost is not None and cost.calls < _FEW_CALLS and stage_graph.reads_files(stage):
+    python = stage.runs_python_within or not stage_graph.reads_files(stage)
+    if inner and one_by_one and cost is not None and cost.calls < _FEW_CALLS and not python:
         yield _Idea(
             alike,
             f"{named(stage)}, has {inner[-1].label} within its function, where one call at a time runs for each file. "
@@ -343,13 +348,14 @@ def _of_whole_arrays(inspection: Inspection) -> Iterator[_Idea]:
 
 
 def _of_whole_readers(inspection: Inspection) -> Iterator[_Idea]:
-    """Yield the idea to have a reader of TensorFlow's, which repeats and shuffles in its one call, do neither."""
+    """Yield the idea to have a reader of TensorFlow's, which repeats in its one call, make one pass."""
     for stage in inspection.stages:
         if stage.method != "repeat" or stage.place is None or inspection.once or _is_cached(inspection):
             continue
         name = next((each for each in _WHOLE_READERS if each in stage.place.text), None)
         here = tuple(each.id for each in inspection.stages if each.place == stage.place)
-        if name is not None and stage_graph.endless(inspection, stage):
+        is_its_own = name is not None and "num_epochs=1" not in stage.place.text
+        if is_its_own and stage_graph.endless(inspection, stage):
             yield _Idea(
                 here,
                 f"{name}, {stage.place.short}, repeats by itself, and no cache can stand behind that. If its data fits "

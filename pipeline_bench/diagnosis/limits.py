@@ -23,7 +23,8 @@ _LESS_MEMORY = {
     "prefetch": "Its buffer fills as soon as no step waits any more: tf.data.AUTOTUNE holds a few.",
 }
 _TRACED_ANEW, _TRACED_SHARE = 3, 0.05
-"""A step that is traced anew is mentioned from so often on, and from that part of the steps' time on."""
+"""A step that is traced anew is mentioned from so often a trial on (a short last batch does so once, and what has
+`reduce_retracing` too), and from that part of the steps' time on."""
 _SLOWER_DISK = 1.25
 """The disk limits what reads from it if reading takes so many times as long as a step that does not."""
 _NAMED = 3
@@ -200,6 +201,10 @@ def frozen(inspection: Inspection) -> Iterator[str]:
 
 def from_memory(session: Session, inspection: Inspection) -> str:
     """Return that trials read from memory what a training reads from the disk, where that takes longer than a step."""
+    sources = [inspection.cost(stage.id) for stage in inspection.stages if not stage.inputs]
+    is_part = any(stage.method in ("shard", "skip", "take") for stage in inspection.stages)
+    if is_part or (not inspection.cold and all(cost is not None and cost.elements == 0 for cost in sources)):
+        return ""
     count, source_bytes = pass_elements(inspection, inspection.stage(inspection.sink)), inspection.source_bytes
     rate, as_written_ms = inspection.disk_bytes_per_s, step_times.mean_ms(session, AS_WRITTEN)
     if not count or not rate or as_written_ms is None or (source_bytes or 0.0) < session.environment.memory_bytes:
@@ -219,7 +224,8 @@ def traced_anew(session: Session, inspection: Inspection) -> str:
     looks = [trial.inspection for trial in found if trial.inspection is not None]
     times, seconds = sum(each.traced_anew for each in looks), sum(each.traced_anew_s for each in looks)
     stepped_s = sum(float(trial.step_ns.sum()) for trial in found) / 1e9
-    if inspection.training is None or times < _TRACED_ANEW or seconds < _TRACED_SHARE * stepped_s:
+    takes_little = not times or times < _TRACED_ANEW * len(found) or seconds < _TRACED_SHARE * stepped_s
+    if inspection.training is None or takes_little:
         return ""
     return (
         f"{inspection.training.step} is traced anew for batches of another shape: {units.count(times, 'time')} in "

@@ -117,8 +117,11 @@ def _frozen(fix: Fix, inspection: Inspection | None, written: Fingerprint | None
     if not none_seen and not _drawn_beside_graph(inspection, written):
         return None
     kept = _run_otherwise(fix, inspection)
-    draw = (each for each in inspection.stages if each.method == "from_generator" or each.keeps_state)
-    able = [each for each in draw if each in kept and not (each.function and each.function.draws_in_python is False)]
+    draw = [each for each in inspection.stages if each.method == "from_generator" or each.keeps_state]
+    unknown = [each for each in draw if each.function is None or each.function.draws_in_python is not False]
+    elsewhere = any(each.draws or each in unknown for each in inspection.stages if each not in kept)
+    # If nothing else draws, what was found to give the same draws seldom.
+    able = [each for each in (unknown if elsewhere else draw) if each in kept]
     if not able:
         return None
     names = joined([one_line(stage.label, NAME) for stage in able[:_NAMED]], "or")

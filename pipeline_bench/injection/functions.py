@@ -102,7 +102,7 @@ class Functions:
             was_traced = _traces(call.function) > traced
             if not is_known:
                 self._learn(call, was_traced, before)
-            elif was_traced and not before:
+            elif was_traced and not (before or call.probes):  # an iterator that is watched has a kind of its own
                 self._traced_anew.setdefault(_place(call.function), []).append(time.monotonic_ns() - begun_ns)
 
     def _learn(self, call: Call, was_traced: bool, before: Sequence[tuple[Call, int]]) -> None:

@@ -23,9 +23,6 @@ _COMPARED = 2
 """Elements that calls are made for, and passes of a generator."""
 _CALLS = 4
 """Calls for one element that are compared: of two elements, one that is flipped or not is alike in one of 64."""
-_MOST_TAKEN = 2 * _COMPARED * _CALLS
-_LONGEST = 3
-"""Times what it is given: an element that comes later is given up."""
 
 
 def told(
@@ -46,10 +43,12 @@ def told(
         if of is None or cost is None or not stage.runs_python or stage.draws:
             continue
         each_ns = max(cost.elapsed_ns or 0.0, cost.first_epoch_ns or 0.0) / (cost.elements or 1.0)
-        if not 0.0 < _MOST_TAKEN * each_ns <= (end_s - time.monotonic()) * NS_PER_S:
+        begins_ns = _COMPARED * ((inspection.first_ns if stage.inputs else cost.first_ns) or 0.0)
+        left_s = end_s - time.monotonic()
+        if not each_ns or begins_ns + 2 * _COMPARED * _CALLS * each_ns > left_s * NS_PER_S:
             continue
         before, differs = memoize.random_states(), None
-        with suppress(Exception), Deadline(_LONGEST * seconds) as deadline:  # of the user's code: it is not known then
+        with suppress(Exception), Deadline(left_s) as deadline:  # of the user's code: it is not known then
             differs = of(recipe, stage, scratch, _Taking(deadline, alive))
         if differs is False and memoize.random_states() != before:  # it drew, though that did not show
             differs = None
@@ -82,11 +81,19 @@ def _map_differs(recipe: Recipe, stage: Stage, scratch: Path, take: _Taking) -> 
 
 
 def _generator_differs(recipe: Recipe, stage: Stage, scratch: Path, take: _Taking) -> bool | None:
-    """Return False if a generator begins another pass with the same; None if not: it may give another order alone."""
-    dataset = python_stages.endless(rebuild.up_to(recipe, stage.id, scratch))
-    passes = [FlatIterator(dataset) for _ in range(_COMPARED)]
-    first, other = ([fingerprint.digests(take(each)) for _ in range(2 * _CALLS)] for each in passes)
-    return False if first == other else None
+    """Return False if a generator gives the same in another pass; None if not, or if a pass does not end in the time.
+
+    It may give another order alone, and make that at the end of a pass.
+    """
+    dataset = rebuild.up_to(recipe, stage.id, scratch)
+    both = []
+    for _ in range(_COMPARED):
+        one, found = FlatIterator(dataset), list[list[bytes]]()
+        with suppress(StopIteration):
+            while True:
+                found.append(fingerprint.digests(take(one)))
+        both.append(found)
+    return False if both[0] == both[1] else None
 
 
 _ASKED = {"map": _map_differs, "from_generator": _generator_differs}

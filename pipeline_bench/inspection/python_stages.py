@@ -122,7 +122,7 @@ def of_tf_data(
             if stage.method == "from_generator" and _gives_doubles(recipe.calls[stage.id]):
                 inspection = with_function(inspection, stage.id, doubles=True)
                 yield inspection
-            dataset = endless(rebuild.up_to(recipe, stage.id, scratch))
+            dataset = _endless(rebuild.up_to(recipe, stage.id, scratch))
 
             def taker() -> Callable[[], Any]:
                 iterator = FlatIterator(dataset)
@@ -170,7 +170,7 @@ def _of_graph(
     function = call_of_map.function
     if function is None:
         return
-    dataset = endless(rebuild.up_to(recipe, recipe.same_kind_before(call_of_map), scratch))
+    dataset = _endless(rebuild.up_to(recipe, recipe.same_kind_before(call_of_map), scratch))
     iterator = FlatIterator(dataset)
     flat = [iterator.take(deadline) for _ in range(_COMPARED)]
     elements = itertools.cycle(flat)
@@ -217,7 +217,7 @@ def _until(deadline: Deadline, trace: Trace) -> Iterator[None]:
         yield
 
 
-def endless(dataset: Any) -> Any:
+def _endless(dataset: Any) -> Any:
     """Return a dataset that begins anew at its end, and runs nothing ahead of what is taken."""
     import tensorflow as tf
 

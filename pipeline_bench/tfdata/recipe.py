@@ -257,16 +257,26 @@ def _mixed_divisions(calls: Mapping[int, RecordedCall], needed: Collection[int])
         if call.method in ("take", "skip") and call.inputs:  # in a function, what it is given has no call
             parts.setdefault(call.inputs[0], []).append(call)
     for number, dividing in sorted(parts.items()):
-        mixes = _mixing_before(calls, number)
-        is_measured = any(each.id in needed for each in dividing)
-        if mixes is None or not is_measured or len({each.method for each in dividing}) == 1:
+        mixes, both = _mixing_before(calls, number), _divide(dividing)
+        if mixes is None or not any(each.id in needed for each in both):
             continue
         yield (
-            f"{' and '.join(map(_placed, dividing[:2]))} divide what {_placed(mixes)} gives in another order in each "
+            f"{' and '.join(map(_placed, both))} divide what {_placed(mixes)} gives in another order in each "
             "pass, so that samples of one part, as for validation, come in the other part too. "
             f"{'list_files(…, shuffle=False)' if mixes.method == 'list_files' else _KEEPS_ORDER} keeps them apart, and "
             "a cache may then stand behind them."
         )
+
+
+def _divide(dividing: Sequence[RecordedCall]) -> list[RecordedCall]:
+    """Return a `take` and a `skip` of as many elements among these calls; nothing where there are none."""
+    for one in dividing:
+        for other in dividing:
+            if one.method == "take" and other.method == "skip":
+                counts = [describe.arguments(each.given()).get("count") for each in (one, other)]
+                if counts[0] == counts[1] is not None:
+                    return sorted((one, other), key=lambda each: each.id)
+    return []
 
 
 def _mixing_before(calls: Mapping[int, RecordedCall], number: int) -> RecordedCall | None:

@@ -27,10 +27,11 @@ def are_open(spec: Any) -> bool:
 
 
 def of_element(of: Any) -> list[Shape]:
-    """Return the shapes of an element's tensors, whole where they are ragged or sparse."""
+    """Return the shapes of an element's tensors, whole where they are ragged or sparse; None of what has none."""
     import tensorflow as tf
 
-    return [describe.shape(part.shape) for part in tf.nest.flatten(of)]
+    found = (getattr(part, "shape", None) for part in tf.nest.flatten(of))
+    return [None if each is None else describe.shape(each) for each in found]
 
 
 def known(spec: Any, some: Sequence[Sequence[Shape]]) -> Any:

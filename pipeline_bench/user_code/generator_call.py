@@ -73,22 +73,27 @@ def _snapshot(value: Any) -> Any:
 def never_ends(function: Any) -> bool:
     """Return whether a generator's text shows that it never ends: its values come from a ``while True`` without an end.
 
-    Of a lambda that calls a function, that function's text counts.
+    Of a lambda that calls a function, that function's text counts. What another exception may end is not endless.
     """
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):  # a part of a larger expression, or not written in a file
+        return _never_ends(function)
+    except Exception:  # not written in a file, a part of a larger expression, a name without a value
         return False
+
+
+def _never_ends(function: Any) -> bool:
+    if hasattr(function, "__wrapped__"):  # whose text is that of another
+        return False
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     defined = next((each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.Lambda)), None)
     if isinstance(defined, ast.Lambda) and isinstance(defined.body, ast.Call) and isinstance(function, FunctionType):
         known = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
         called = known.get(defined.body.func.id) if isinstance(defined.body.func, ast.Name) else None
-        return isinstance(called, FunctionType) and called.__name__ != "<lambda>" and never_ends(called)
+        return isinstance(called, FunctionType) and called is not function and never_ends(called)
     if not isinstance(defined, ast.FunctionDef):
         return False
-    own = list(_own(defined.body))
-    loops = [each for each in own if isinstance(each, ast.While) and _is_true(each.test)]
-    leaves = any(isinstance(each, ast.Return | ast.Raise) for each in own)
+    leaves = any(isinstance(each, ast.Return | ast.Raise) for each in _own(defined.body))
+    loops = [each for each in defined.body if isinstance(each, ast.While) and _is_true(each.test)]
     return not leaves and any(_yields(loop) and not _breaks(loop.body) for loop in loops)
 
 
@@ -114,10 +119,9 @@ def _breaks(body: list[ast.stmt]) -> bool:
     for statement in body:
         if isinstance(statement, ast.Break):
             return True
-        if not isinstance(statement, ast.For | ast.While | ast.FunctionDef):
-            parts = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
-            handlers = [each.body for each in getattr(statement, "handlers", [])]
-            cases = [each.body for each in getattr(statement, "cases", [])]
-            if any(map(_breaks, [*parts, *handlers, *cases])):
-                return True
+        names = ("orelse",) if isinstance(statement, ast.For | ast.While) else ("body", "orelse", "finalbody")
+        parts = [getattr(statement, name, []) for name in names]
+        parts += [each.body for name in ("handlers", "cases") for each in getattr(statement, name, [])]
+        if not isinstance(statement, ast.FunctionDef) and any(map(_breaks, parts)):
+            return True
     return False

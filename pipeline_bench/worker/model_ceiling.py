@@ -118,8 +118,8 @@ def _taken(dataset: Any, *, several: bool, looks: bool, alive: Alive) -> tuple[l
         take = passes.batches(dataset)
         made = [take()]
         alive()
-    first_ns, shapes = monotonic_ns() - begun_ns, [static_shapes.of_element(made[0])]
-    most, looked_at = beyond_caches(nbytes(made[0])) if several else 1, _LOOKED_AT if looks else 1
+    first_ns, shapes = monotonic_ns() - begun_ns, [static_shapes.of_element(made[0])] if looks else []
+    most, looked_at = beyond_caches(nbytes(made[0])) if several else 1, _LOOKED_AT if looks else 0
     begun_ns = monotonic_ns()
     while len(made) < most or len(shapes) < looked_at:
         if first_ns > _LONG_BATCH_NS and looks:
@@ -131,7 +131,7 @@ def _taken(dataset: Any, *, several: bool, looks: bool, alive: Alive) -> tuple[l
         except Exception:  # it has ended, or an element fails that no step of a ceiling needs
             break
         alive()
-        shapes.append(static_shapes.of_element(batch))
+        shapes += [static_shapes.of_element(batch)] * looks
         made += [batch] * (len(made) < most)
     return made, shapes
 

@@ -265,6 +265,16 @@ def test_the_ceiling_steps_on_one_batch_of_the_dataset() -> None:
     assert not found, "without a GPU nothing is copied"
 
 
+def test_the_ceiling_steps_on_a_batch_with_parts_that_have_no_shape() -> None:
+    data = tf.data.Dataset.range(4).map(lambda x: (x, None)).repeat()
+    steps = Steps(3)
+    assert not list(model_ceiling.run(data, consumers.step_of(lambda batch: batch[0]), steps))
+    retracing = model_ceiling.Retracing(data.element_spec, lambda spec: lambda batch: 0.0)
+    assert not list(model_ceiling.run(data, consumers.step_of(lambda batch: batch[0]), Steps(3), retracing=retracing))
+    windows = tf.data.Dataset.range(8).window(2).repeat()
+    assert not list(model_ceiling.run(windows, lambda batch: 0.0, Steps(3)))
+
+
 @dataclass
 class FakeGpu:
     """Steps by a clock of its own: on the batch that was put on it they are quicker than on one in host memory."""

@@ -66,21 +66,38 @@ def test_what_a_map_gives_for_one_element_is_told_from_a_shuffle_in_front_of_it(
     assert found.stages[-1].draws is (expected is True)
 
 
+@pytest.mark.parametrize("ahead", [True, False])
 @pytest.mark.parametrize(
     ("mixes", "expected"), [(lambda rows: None, False), (random.shuffle, None), (own.shuffle, None)]
 )
 def test_a_generator_is_known_to_give_the_same_or_not_known_to(
-    mixes: Callable[[list[int]], None], expected: bool | None, tmp_path: Path
+    mixes: Callable[[list[int]], None], expected: bool | None, ahead: bool, tmp_path: Path
 ) -> None:
+    """Many shuffle at the end of a pass."""
+    order = list(range(40))
+
     def rows() -> Any:
-        order = list(range(40))
-        mixes(order)
+        if ahead:
+            mixes(order)
         yield from order
+        if not ahead:
+            mixes(order)
 
     def make() -> Any:
         return tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec([], tf.int64))
 
     assert of_last(told(make, tmp_path)) is expected
+
+
+def test_of_a_generator_without_an_end_it_is_not_known_what_comes_in_another_pass(tmp_path: Path) -> None:
+    def rows() -> Any:
+        while True:
+            yield 1
+
+    def make() -> Any:
+        return tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec([], tf.int64))
+
+    assert of_last(told(make, tmp_path, seconds=0.3)) is None
 
 
 def test_what_fails_or_takes_long_is_not_known(tmp_path: Path) -> None:

@@ -808,6 +808,7 @@ def mixed(by: str, kept: bool = False, both: bool = True) -> Any:
     elif by == "files":
         given = tf.data.Dataset.list_files(str(Path(__file__).parent / "*.py"))
     given = given.map(lambda x: x).cache() if kept else given.map(lambda x: x)
+    given.take(1)  # a preview
     validation = given.take(3) if both else None
     return given.skip(3).batch(2), validation
 

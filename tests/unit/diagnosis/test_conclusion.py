@@ -162,6 +162,7 @@ def test_what_would_help_the_inputs_of_a_zip_is_told_once_for_all_that_run_one_f
     ("text", "count", "cached", "told"),
     [
         ("data = tf.data.experimental.make_csv_dataset(", None, False, True),
+        ("data = tf.data.experimental.make_csv_dataset(PATH, 32, num_epochs=1).repeat()", None, False, False),
         ("data = tf.data.experimental.make_csv_dataset(", 3, False, False),  # a cache in front of the repeat is a fix
         ("data = tf.data.experimental.make_csv_dataset(", None, True, False),
         ("data = tf.data.Dataset.list_files(PATHS).map(load).repeat()", None, False, False),
@@ -181,12 +182,13 @@ def test_a_reader_that_repeats_by_itself_is_to_do_it_behind_a_cache(
 
 
 @pytest.mark.parametrize(
-    ("parallel", "cpu_ms", "told"), [(-1, 20.0, True), (4, 20.0, True), (None, 20.0, False), (-1, 2.0, False)]
+    ("parallel", "cpu_ms", "told"),
+    [(-1, 20.0, True), (4, 20.0, True), (None, 20.0, False), (-1, 2.0, False), (-1, 38.0, False)],
 )
 def test_python_that_computes_on_several_threads_is_to_leave_python(
     parallel: int | None, cpu_ms: float, told: bool
 ) -> None:
-    """Where it waits, several calls do help; where one is asked for, a trial asks for more."""
+    """Where it waits, or lets go of Python's lock, several calls do help; where one is asked for, a trial has more."""
     given: dict[str, int] = {} if parallel is None else {"num_parallel_calls": parallel}
     stages = (
         stage(0, "TextLineDataset"),
@@ -204,6 +206,7 @@ def test_python_that_computes_on_several_threads_is_to_leave_python(
         ((stage(8, "TFRecordDataset"), stage(9, "map", 8, of=function("parse"))), 1.0, True),
         ((stage(8, "TFRecordDataset"), stage(9, "map", 8, of=function("parse"))), 2.0, False),
         ((stage(8, "TFRecordDataset"), stage(9, "map", 8, of=function("parse"), num_parallel_calls=-1)), 1.0, False),
+        ((stage(8, "TFRecordDataset"), stage(9, "map", 8, of=function("parse", python=True))), 1.0, False),
         ((stage(8, "TFRecordDataset"),), 1.0, False),
         ((stage(8, "from_tensors"), stage(9, "map", 8, of=function("parse"))), 1.0, False),
     ],

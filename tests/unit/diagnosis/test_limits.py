@@ -122,7 +122,7 @@ def test_of_many_inputs_whose_shapes_are_not_promised_some_are_named_and_the_res
     assert "Traced for a int64[?, 128]; b int64[?, 128]; c int64[?, 128] and 2 more, as the" in text
 
 
-@pytest.mark.parametrize(("times", "seconds", "told"), [(40, 5.0, True), (1, 5.0, False), (40, 0.2, False)])
+@pytest.mark.parametrize(("times", "seconds", "told"), [(40, 5.0, True), (2, 5.0, False), (40, 0.2, False)])
 def test_a_loops_step_that_is_traced_anew_is_told_with_how_long_that_took(
     times: int, seconds: float, told: bool
 ) -> None:
@@ -164,6 +164,18 @@ def test_a_cache_that_keeps_one_random_draw_for_all_epochs_is_told(
     found = list(limits_of.frozen(looked))
     assert [each.split(",")[0] for each in found] == ["cache"] * told
     assert all("keeps what augment drew in the first epoch" in each for each in found)
+
+
+@pytest.mark.parametrize("part", ["take", "shard", "cache"])
+def test_files_of_which_a_part_is_read_are_not_told_to_be_more_than_the_memory(part: str) -> None:
+    looked = python_decode(2.0)
+    costs = looked.costs if part != "cache" else tuple(e.model_copy(update={"elements": 0.0}) for e in looked.costs[:1])
+    known = {"source_bytes": 1e11, "disk_bytes_per_s": 1e8, "read_bytes": 1e6, "sink": 3}
+    stages = (*looked.stages, stage(3, part, 2))
+    looked = looked.model_copy(update={**known, "stages": stages, "costs": (*costs, *looked.costs[len(costs) :])})
+    found = diagnose(Machine(looked, lambda edits: 90.0, ceiling_ms=90.0), budget_s=40)
+    assert found.diagnosis is not None
+    assert "memory holds" not in found.diagnosis.text
 
 
 @pytest.mark.parametrize(

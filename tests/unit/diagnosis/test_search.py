@@ -364,6 +364,16 @@ def test_python_in_front_of_a_map_that_draws_is_cached_where_it_was_found_to_giv
         assert said(found).proposal == "cache in memory after batch"
 
 
+def test_if_nothing_else_can_draw_what_seemed_to_give_the_same_draws_seldom() -> None:
+    looked = python_decode()
+    decode = function("decode", python=True).model_copy(update={"draws_in_python": False})
+    looked = looked.model_copy(update={"stages": (looked.stages[0], stage(1, "map", 0, of=decode), looked.stages[2])})
+    random = fingerprint(component(is_random=True))
+    found = diagnose(Machine(looked, lambda edits: 22.0, told=lambda edits: random))
+    cached = next(each for each in said(found).attempts if each.fix.kind == "cache")
+    assert "map(decode) may draw them" in cached.reason
+
+
 @pytest.mark.parametrize("kept_state", [True, False])
 def test_what_python_draws_beside_random_ops_is_told_by_its_state(kept_state: bool) -> None:
     looked = python_decode()

@@ -157,3 +157,15 @@ def test_what_an_outer_function_traces_within_it_is_not_counted_again() -> None:
             outer._traced += 1
             body()
     assert [each["calls"] for each in functions.traced_anew()] == [2]
+
+
+def test_calls_with_an_iterator_that_is_watched_are_traced_for_each_of_these() -> None:
+    class ProbedIterator:
+        def __init__(self, number: int) -> None:
+            self._number = number
+
+    functions, epoch = Functions(threading.local()), Function(lambda: None)
+    for number in range(6):
+        with functions.inside(Call.of(epoch, (ProbedIterator(number),), {})):
+            epoch._traced += 1
+    assert functions.traced_anew() == []

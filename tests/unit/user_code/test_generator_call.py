@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -66,6 +69,38 @@ def breaks_in_a_with() -> Iterator[int]:
             yield 1
 
 
+def reads_until_an_error() -> Iterator[int]:
+    try:
+        while True:
+            yield rows[len(rows)]
+    except IndexError:
+        pass
+
+
+def reads_until_it_is_empty() -> Iterator[int]:
+    with contextlib.suppress(IndexError):
+        while True:
+            yield rows[len(rows)]
+
+
+def breaks_behind_a_loop() -> Iterator[int]:
+    while True:
+        for each in rows:
+            if each > 9:
+                break
+            yield each
+        else:
+            break
+
+
+def limited(function: Callable[[], Iterator[int]]) -> Callable[[], Iterator[int]]:
+    @functools.wraps(function)
+    def some() -> Iterator[int]:
+        yield from itertools.islice(function(), 9)
+
+    return some
+
+
 def has_a_helper() -> Iterator[int]:
     def first() -> int:
         return rows[0]
@@ -97,6 +132,10 @@ class Batches:
         (waits_and_ends, False),
         (while_it_has, False),
         (breaks_in_a_with, False),
+        (reads_until_an_error, False),
+        (reads_until_it_is_empty, False),
+        (breaks_behind_a_loop, False),
+        (limited(goes_round), False),
         (len, False),
     ],
 )
