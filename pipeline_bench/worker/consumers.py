@@ -247,14 +247,14 @@ def step_of(model: Any, does: Does = "train", spec: Any = None) -> StepFunction:
 def is_traced(model: Any, does: Does) -> bool:
     """Return whether Keras has TensorFlow trace a model for what the dataset promises of its batches.
 
-    On what compiles for each batch's own shapes (XLA, JAX, and the `predict` of Keras 3) it matters to no step.
+    The `predict` of Keras 3 hands it each batch as it is, and JAX compiles for each batch's own shapes.
     """
     import keras
 
     if legacy_keras.is_model(model):
         return not model.run_eagerly
-    compiles = not isinstance(model, keras.Model) or not _is_on_tensorflow(model) or model.run_eagerly
-    return not (compiles or does == "predict" or getattr(model, "jit_compile", False))
+    is_traced = isinstance(model, keras.Model) and _is_on_tensorflow(model) and not model.run_eagerly
+    return is_traced and does != "predict"
 
 
 def _is_on_tensorflow(model: Any) -> bool:

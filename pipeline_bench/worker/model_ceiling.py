@@ -41,7 +41,7 @@ _MOST_RETRACING_NS = 1.5e10
 
 
 class Retracing(NamedTuple):
-    """How to make a step that is traced for other shapes."""
+    """How to make a step that is traced for other shapes; XLA compiles for each batch's own."""
 
     promised: Any
     """The spec of the dataset's elements, for which the step is traced."""

@@ -25,18 +25,11 @@ from pipeline_bench.model.task import MODEL_STEP, REBUILDING, Task
 from pipeline_bench.script import loading, training_data
 from pipeline_bench.script.loop_step import LoopStep
 from pipeline_bench.text import line_of, units
-from pipeline_bench.tfdata import (
-    dataset_graph,
-    keras_input,
-    rebuild,
-    service,
-    service_cluster,
-    static_shapes,
-    throughput,
-)
+from pipeline_bench.tfdata import dataset_graph, keras_input, rebuild, service, service_cluster, throughput
 from pipeline_bench.tfdata import fingerprint as fingerprints
 from pipeline_bench.tfdata.keras_input import KerasInput
 from pipeline_bench.tfdata.record import Recording
+from pipeline_bench.tfdata.static_shapes import traceable_spec
 from pipeline_bench.user_code import legacy_keras
 from pipeline_bench.user_code.memoize import Memos
 from pipeline_bench.user_code.source_loops import SourceLoop
@@ -152,8 +145,7 @@ class PipelineEngine(Engine):
 
     def _folder(self, name: str) -> Path:
         """Return a folder for files; the user's code may have cleared the folder for temporary files."""
-        folder = self.scratch.path / name
-        folder.mkdir(parents=True, exist_ok=True)
+        (folder := self.scratch.path / name).mkdir(parents=True, exist_ok=True)
         return folder
 
     def _send(self, inspection: Inspection) -> None:
@@ -213,15 +205,15 @@ class PipelineEngine(Engine):
         if task.model is None:
             raise PipelineBenchError(f"The activity {task.activity} needs a model, and the task has none.")
         model = self._fitted() if task.model.is_script else loading.call(task.model, "model")
-        # A loop that calls `train_on_batch` hands over batches, and no dataset.
-        by_fit = not task.model.is_script or bool(self._given)
-        spec = static_shapes.traceable_spec(dataset) if by_fit and consumers.is_traced(model, self._does) else None
+        by_fit = not task.model.is_script or bool(self._given)  # a loop with `train_on_batch` hands over batches
+        spec = traceable_spec(dataset) if by_fit and consumers.is_traced(model, self._does) else None
         step_of = functools.partial(consumers.step_of, model, self._does)
         step = self._watched_step(step_of(spec), traces=True)
         recorder.train(waits=not is_ceiling)
         if is_ceiling:
-            is_first_fit = self._read is None and self._does == "train" and self.trial.repeat == 0
-            retracing = model_ceiling.Retracing(spec, step_of) if is_first_fit and spec is not None else None
+            is_fit = spec is not None and self._does == "train" and not getattr(model, "jit_compile", False)
+            asks = is_fit and self._read is None and self.trial.repeat == 0
+            retracing = model_ceiling.Retracing(spec, step_of) if asks else None
             for found in model_ceiling.run(dataset, step, recorder, task.warmup_s, recorder.heartbeat, retracing):
                 self.channel.send(found)
         elif (ended := consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat)) is not None:

@@ -497,7 +497,6 @@ def test_a_keras_model_is_traced_a_second_time_for_the_shapes_of_its_batches(
         ({}, "test", True),
         ({}, "predict", False),  # Keras 3 hands it each batch as it is
         ({"run_eagerly": True}, "train", False),
-        ({"jit_compile": True}, "train", False),
     ],
 )
 def test_shapes_matter_to_what_is_traced_for_those_that_the_dataset_promises(
