@@ -178,13 +178,15 @@ def _price_of_results_of(fix: Fix, batches: int) -> str:
 
 
 def read_back(inspection: Inspection, stage: Stage, where: str) -> str:
-    """Return the caveat of a cache on disk: what reading it takes.
+    """Return the caveat of a cache on disk: what reading it takes, or that no trial shows it.
 
     It is on disk because memory has no room for it, but what a short trial has just written is in the page cache.
     """
     took_ms, rate = stage_graph.disk_ms(inspection, stage), inspection.disk_bytes_per_s
-    if where == IN_MEMORY or took_ms is None or rate is None:
+    if where == IN_MEMORY:
         return ""
+    if took_ms is None or rate is None:
+        return "; trials read it from memory, a training from the disk"
     return f"; reading it takes {units.milliseconds(took_ms)} a batch at this disk's {units.size(rate)}/s"
 
 
