@@ -11,7 +11,7 @@ from pipeline_bench.diagnosis.fixes import short
 from pipeline_bench.diagnosis.segments import Segments
 from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.diagnosis.step_times import Beginning
-from pipeline_bench.model.calls import KEEPING
+from pipeline_bench.model.calls import KEEPING, TAKE_ANY
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.pipeline import Inspection, Stage, UserFunction
 from pipeline_bench.text import units
@@ -385,8 +385,7 @@ def _on_records(inspection: Inspection, stage: Stage) -> bool:
     """Return whether the records of files come to a map as they are, and it makes no pictures of them."""
     if stage.element is not None and any(len(each.shape or ()) >= _PICTURE_AXES for each in stage.element.tensors()):
         return False
-    passed = ("shuffle", "repeat", "prefetch", "skip", "take", "ignore_errors")
-    before = stage_graph.first_before(inspection, stage, passed)
+    before = stage_graph.first_before(inspection, stage, TAKE_ANY | {"ignore_errors"})
     # What Dataset.load or CsvDataset gives is parsed already.
     return (
         before is not None and stage_graph.reads_files(before) and (before.element is None or before.element.is_record)

@@ -82,8 +82,7 @@ def _disk_limit(inspection: Inspection) -> Limit:
         return Limit(name=name, text="how much the pipeline reads was not measured")
     if inspection.read_bytes <= 0:
         return Limit(name=name, text="the pipeline reads no files")
-    sources = [inspection.cost(stage.id) for stage in inspection.stages if not stage.inputs]
-    if not inspection.cold and all(cost is not None and cost.elements == 0 for cost in sources):
+    if _reads_once(inspection):
         return Limit(name=name, text="files are read in the first epoch only: a cache keeps what they give")
     if not inspection.disk_bytes_per_s:
         reason = inspection.disk_reason or "its bandwidth was not measured"
@@ -91,6 +90,12 @@ def _disk_limit(inspection: Inspection) -> Limit:
     read, rate = units.size(inspection.read_bytes), units.size(inspection.disk_bytes_per_s)
     ms = 1e3 * inspection.read_bytes / inspection.disk_bytes_per_s
     return Limit(name=name, ms=ms, text=f"{read} an element at {rate}/s, as measured here past the page cache")
+
+
+def _reads_once(inspection: Inspection) -> bool:
+    """Return whether the sources are read in the first epoch only, because a cache keeps what they give."""
+    sources = [inspection.cost(stage.id) for stage in inspection.stages if not stage.inputs]
+    return not inspection.cold and all(cost is not None and cost.elements == 0 for cost in sources)
 
 
 def stages_alone(session: Session, inspection: Inspection | None) -> str:
@@ -201,9 +206,7 @@ def frozen(inspection: Inspection) -> Iterator[str]:
 
 def from_memory(session: Session, inspection: Inspection) -> str:
     """Return that trials read from memory what a training reads from the disk, where that takes longer than a step."""
-    sources = [inspection.cost(stage.id) for stage in inspection.stages if not stage.inputs]
-    is_part = any(stage.method in ("shard", "skip", "take") for stage in inspection.stages)
-    if is_part or (not inspection.cold and all(cost is not None and cost.elements == 0 for cost in sources)):
+    if _reads_once(inspection) or any(stage.method in ("shard", "skip", "take") for stage in inspection.stages):
         return ""
     count, source_bytes = pass_elements(inspection, inspection.stage(inspection.sink)), inspection.source_bytes
     rate, as_written_ms = inspection.disk_bytes_per_s, step_times.mean_ms(session, AS_WRITTEN)

@@ -252,7 +252,10 @@ def hands_over(stage: Stage, default_parallelised: bool) -> bool:
 
 
 def has_one_input(inspection: Inspection, stage: Stage) -> bool:
-    """Return whether a stage that reads several datasets at the same time has but one, as of a single file."""
+    """Return whether a stage that reads several datasets at the same time has but one, as of a single file.
+
+    It then has one call at a time though it was asked for several, and not for Python's lock.
+    """
     cost = inspection.cost(stage.id)
     return stage.method in OPENING and not stage.runs_python_within and cost is not None and cost.calls == 1
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.fixes import Context, short
-from pipeline_bench.model.calls import MemoizableCall
+from pipeline_bench.model.calls import TAKE_ANY, MemoizableCall
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import InsertAfter, MoveBefore
 from pipeline_bench.model.function_edits import DivideMap, Memoize
@@ -15,7 +15,7 @@ from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import units
 
 IN_MEMORY = "in memory"
-_PASS_ON = ("shuffle", "repeat", "prefetch", "with_options", "take", "skip", "ignore_errors")
+_PASS_ON = TAKE_ANY | {"with_options", "ignore_errors"}
 """Stages of an interleave's function that pass the records on as they are."""
 
 
@@ -49,7 +49,7 @@ def pass_elements(inspection: Inspection, stage: Stage) -> float | None:
     cost = inspection.cost(readers[0][0].id) if len(readers) == 1 else None
     if cost is None or not cost.element_bytes or not cost.elements:
         return None
-    if not all(each.method in (*stage_graph.READERS, *_PASS_ON) for each in readers[0][0].inner):
+    if not all(each.method in stage_graph.READERS | _PASS_ON for each in readers[0][0].inner):
         return None  # what its function makes of the records has another size than they have in the files
     packed = readers[0][1].arguments.get("compression_type") not in (None, "")
     of_one = inspection.read_bytes if packed else cost.element_bytes * cost.elements

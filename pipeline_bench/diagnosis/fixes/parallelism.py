@@ -283,7 +283,7 @@ def _of_interleave(inspection: Inspection, stage: Stage, files: int, context: Co
     counts = [files] if cycle is None or (isinstance(cycle, int) and 0 < cycle < files) else []
     if given is not None:
         waiting = _more_calls(inspection, stage, in_turn_now, cores)
-        counts = [] if _has_one_input(inspection, stage) else _with_more(counts, waiting)
+        counts = [] if stage_graph.has_one_input(inspection, stage) else _with_more(counts, waiting)
     for count in counts:
         yield fix(
             f"{count} inputs in {stage.label}",
@@ -294,12 +294,6 @@ def _of_interleave(inspection: Inspection, stage: Stage, files: int, context: Co
             threads=_needs_threads(stage),
             caveat=_OTHER_ORDER,
         )
-
-
-def _has_one_input(inspection: Inspection, stage: Stage) -> bool:
-    """Return whether a stage has one call at a time though it was asked for several, and not for Python's lock."""
-    cost = inspection.cost(stage.id)
-    return cost is not None and cost.calls == 1.0 and not stage.runs_python_within
 
 
 def _needs_threads(stage: Stage) -> bool:
