@@ -177,7 +177,7 @@ def function(given: Any, dataset: Any, generator: bool = False, behind: Sequence
         python=generator or bool(ops & PYTHON_OPS),
         stateful=generator or stateful,
         changes_state=changes_state(dataset),
-        endless=generator and generator_call.never_ends(_plain_function(given)),
+        endless=generator and generator_call.never_ends(given),
         # Stateless random ops alone give the same for the same seed, which tf.data knows: it parallelises such a map.
         # Keras' random layers give them a seed out of a variable.
         random=stateful and any(_RANDOM_OPS.search(op) for op in ops),

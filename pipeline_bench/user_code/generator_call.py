@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import gc
 import inspect
 import textwrap
@@ -82,6 +83,10 @@ def never_ends(function: Any) -> bool:
 
 
 def _never_ends(function: Any) -> bool:
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__
     if hasattr(function, "__wrapped__"):  # whose text is that of another
         return False
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))

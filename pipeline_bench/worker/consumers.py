@@ -253,8 +253,8 @@ def is_traced(model: Any, does: Does) -> bool:
 
     if legacy_keras.is_model(model):
         return not model.run_eagerly
-    is_traced = isinstance(model, keras.Model) and _is_on_tensorflow(model) and not model.run_eagerly
-    return is_traced and does != "predict"
+    is_in_graph = isinstance(model, keras.Model) and _is_on_tensorflow(model) and not model.run_eagerly
+    return is_in_graph and does != "predict"
 
 
 def _is_on_tensorflow(model: Any) -> bool:

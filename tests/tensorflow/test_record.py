@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import os
 import re
 import time
@@ -833,3 +835,20 @@ def test_a_division_into_parts_that_change_from_pass_to_pass_is_told(
         file = Path(__file__).name
         assert re.match(rf"(take, {file}:\d+, and skip|skip, {file}:\d+, and take), {file}:\d+, divide what ", note)
         assert f"{keeps} keeps them apart" in note
+
+
+def test_a_generator_that_a_decorator_limits_is_not_endless_though_what_it_wraps_is() -> None:
+    import tensorflow as tf
+
+    def rows() -> Iterator[int]:
+        while True:
+            yield 1
+
+    @functools.wraps(rows)
+    def some() -> Iterator[int]:
+        yield from itertools.islice(rows(), 9)
+
+    for given, endless in ((rows, True), (some, False)):
+        spec = tf.TensorSpec([], tf.int64)
+        dataset = tf.data.Dataset.from_generator(given, output_signature=spec)
+        assert describe.function(given, dataset, generator=True).endless is endless

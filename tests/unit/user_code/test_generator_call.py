@@ -136,6 +136,10 @@ class Batches:
         (reads_until_it_is_empty, False),
         (breaks_behind_a_loop, False),
         (limited(goes_round), False),
+        (functools.partial(limited(goes_round)), False),
+        (functools.partial(goes_round_in_parts, size=3), True),
+        (Batches(), True),
+        (Batches().part, False),
         (len, False),
     ],
 )
