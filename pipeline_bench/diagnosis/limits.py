@@ -12,6 +12,7 @@ from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.model import element_flow
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Limit
 from pipeline_bench.model.element import Element
+from pipeline_bench.model.job import WHY_EAGER
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import joined, units
@@ -169,6 +170,18 @@ def open_shapes(session: Session, inspection: Inspection) -> str:
         f"the model alone then takes {units.milliseconds(last.promised_ms)}. Traced for {known}, as the first "
         f"{batches} are, it takes {units.milliseconds(last.ms)}. If all batches have these shapes, promise them in a "
         "last map, with tf.ensure_shape, which ends the training at any other batch; then diagnose again."
+    )
+
+
+def eager_model(session: Session) -> str:
+    """Return what steps would take as graphs, of a model that runs as eager code; empty where that was not found."""
+    found = next((trial.in_graph for trial in session.trials_of(CEILING) if trial.in_graph is not None), None)
+    if found is None:
+        return ""
+    as_it_is, as_graph = units.milliseconds(found.eager_ms), units.milliseconds(found.ms)
+    return (
+        f"The model runs as eager code, op by op from Python: {WHY_EAGER[found.eager]}. So a step of the model alone "
+        f"takes {as_it_is}, and {as_graph} as a graph. If that is not for debugging, take it out; then diagnose again."
     )
 
 

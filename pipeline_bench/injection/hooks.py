@@ -234,7 +234,7 @@ class Watched:
 
         if self.functions.outermost is not None:
             self._train_in_functions()
-        elif not self._is_in_library and tf.executing_eagerly() and not self._is_fed():
+        elif not self._is_in_library and tf.executing_eagerly() and not self._is_fed(eager=True):
             if self._is_asynchronous:
                 self._tapes_unwatched = True
             elif self._training_calls:
@@ -277,9 +277,9 @@ class Watched:
             self._guarded(calls.leave if name is None else functools.partial(calls.other, name))
         return calls
 
-    def _is_fed(self) -> bool:
+    def _is_fed(self, eager: bool = False) -> bool:
         """Take in a call that trains; return whether it belongs to a loop over batches, which is watched itself."""
-        if fed := bool(self._guarded(self._loops.feed_a_call, False)):
+        if fed := bool(self._guarded(lambda: self._loops.feed_a_call(eager), False)):
             self.ends_step()
         return fed
 

@@ -48,7 +48,7 @@ def of_loop(where: Loop, loop: Any, only_reads: bool) -> dict[str, Any] | None:
     if loop.record.kept is None:
         return None
     place = {"line_number": where.line.number, "data_number": where.data_number}
-    its_own = {**place, "on_tf_data": loop.on_tf_data, "remarks": loop.remarks, "trains": not only_reads}
+    its_own = {**place, "on_tf_data": loop.on_tf_data, "trains": not only_reads}
     if only_reads:  # what it took in all, and not what figures are of
         time = loop.passes.wall_time()
         spent_ns = sum(each.first_step_ns + each.steps_ns for each in time.epochs) if time is not None else 0
@@ -89,6 +89,7 @@ def _training(of: str, kept: Any, timed: bool = True) -> dict[str, Any]:
         "line": figures.line,
         "folder": None if folder is None else str(folder),
         "unsaved": kept.unsaved,
+        "remarks": kept.remarks,
         "time": spent and spent.model_dump(),
     }
 

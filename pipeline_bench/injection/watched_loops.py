@@ -98,8 +98,12 @@ class WatchedLoops:
         for loop in list(self._by_line.values()):
             loop.see_call(trains)
 
-    def feed_a_call(self) -> bool:
-        """Take in a call that trains; return whether a loop over batches gives it what it trains on."""
+    def feed_a_call(self, eager: bool = False) -> bool:
+        """Take in a call that trains; return whether a loop over batches gives it what it trains on.
+
+        Args:
+            eager: whether it is no call, but a step of eager code.
+        """
         self._calls_train = True
         self._see_training()
         loops = [loop for loop in list(self._by_line.values()) if not (loop.by_calls or loop.is_beside)]
@@ -113,6 +117,8 @@ class WatchedLoops:
             # What graphs take is known too late to say which batch was the last.
             self._trains_on = None if any(loop.takes_in_graphs for loop in loops) else latest
             self._count_trained(1)
+            if eager or user_code.functions_run_eagerly():
+                latest.see_eager_step(in_function=not eager)
         elif self._calls == _CALLS_A_BATCH:
             self._count_trained(-1)
             self._trains_on = None

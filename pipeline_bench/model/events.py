@@ -14,6 +14,7 @@ from pipeline_bench.errors import ProtocolError
 from pipeline_bench.model import Data, Series
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.fingerprint import Fingerprint
+from pipeline_bench.model.job import Eager
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.text import Line, Text, to_json
 
@@ -292,6 +293,16 @@ class KnownShapes(Data):
     """Where it is traced for what the dataset promises, as `fit` traces it."""
 
 
+class InGraph(Data):
+    """What a step takes as a graph, of a model that runs as eager code, and why it does that."""
+
+    event: Literal["graph"] = "graph"
+    eager: Eager
+    ms: float
+    eager_ms: float
+    """As it runs."""
+
+
 class Failed(Data):
     """The trial raised; the traceback is on stderr."""
 
@@ -324,6 +335,7 @@ Event = (
     | Fingerprinted
     | Copied
     | KnownShapes
+    | InGraph
     | Failed
     | Done
 )

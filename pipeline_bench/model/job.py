@@ -9,6 +9,14 @@ from pydantic import ConfigDict, Field
 from pipeline_bench.model import Record
 from pipeline_bench.text import Text
 
+Eager = Literal["functions", "model", "no-function"]
+"""Why steps run as eager code, op by op from Python, and not as a graph."""
+WHY_EAGER: dict[Eager, str] = {
+    "functions": "tf.config.run_functions_eagerly(True) was called",
+    "model": "the model's run_eagerly is True",
+    "no-function": "they are in no tf.function",
+}
+
 
 class Epoch(Record):
     """One epoch, or `count` of them in a row where a training had too many to keep each; times in ns.

@@ -29,7 +29,7 @@ History of `schema_version`; every version up to this one can be read:
         part may be `shown`, and of its windows `figure_points`; of a device utilization `window_ms` and `coverage`; of
         `checked` the `gpu` and `windows_at`; of a host its `boot`, and of a merged session's `accelerator`, `cpu` and
         `cores`; of what hosts come to `named` and `shared`; of a stage's cost the `calls`; of a script's training
-        `behind`, `epochs`, `in_loop`, `later_fits`, `never_reads_again`, `step` and `steps`, of its data
+        `behind`, `eager`, `epochs`, `in_loop`, `later_fits`, `never_reads_again`, `step` and `steps`, of its data
         `pass_elements`, `ahead_elements` and `source_bytes`, of a trial's cache `cached_elements`, of its step
         `traced_anew` and `traced_anew_s`; which `training` of a script a target means, and which dataset
         `of_loop`; of a verdict `cause`, and of its doubt `likeliest`; of a bottleneck the `doubt`, and whether
@@ -42,7 +42,7 @@ History of `schema_version`; every version up to this one can be read:
         and how many `steps` each of its epochs has, and each of its rows is the mean of; of the code to write
         `alike`; of an untried attempt the `cause`; of a scenario the variants `left_out`; of a variant
         `on_hosts`, of a merged trial `rank`; of a diagnosis `says_bottleneck`; of a trial `allowed_cpus`,
-        `copied` and `known_shapes`, and of its `work` `silent`
+        `copied`, `in_graph` and `known_shapes`, and of its `work` `silent`
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from pydantic import Field
 from pipeline_bench.model import Data, Series
 from pipeline_bench.model.calls import RANDOM, MemoizableCall, Value
 from pipeline_bench.model.element import KnownElement
+from pipeline_bench.model.job import Eager
 from pipeline_bench.text import Line, Text, safe
 
 INFINITE, UNKNOWN = -1, -2
@@ -274,6 +275,7 @@ class ScriptTraining(Data):
     """Whether the training's own step takes the batches: a Keras model's or `step`; else the pipeline is read alone."""
     step: Line = ""
     """The `tf.function` that makes the step of a loop of the script's own."""
+    eager: Eager | None = None
     dataset: Line = ""
     """The one that is inspected, as it is listed: ``train_ds, train.py:12``."""
     datasets: tuple[Line, ...] = ()
@@ -380,9 +382,8 @@ class Inspection(Data):
         if self.training.steps is not None and self.pass_elements is not None:
             return self.training.steps <= self.pass_elements
         gives_a_pass = self.cardinality is not None and self.cardinality == self.pass_elements
-        no_more = self.training.once or self.training.never_reads_again
         repeated = any(stage.method == "repeat" and stage.arguments.get("count") != 1 for stage in self.stages)
-        return no_more and (gives_a_pass or not repeated)
+        return (self.training.once or self.training.never_reads_again) and (gives_a_pass or not repeated)
 
     @property
     def anew(self) -> bool:

@@ -13,6 +13,7 @@ from pipeline_bench.model.events import (
     TRACE,
     Copied,
     Device,
+    InGraph,
     KnownShapes,
     PhaseName,
     Placement,
@@ -171,6 +172,8 @@ class TrialRecord(Record):
     """What the copy of a batch to the GPU costs, in the trial of a user's model on one batch."""
     known_shapes: KnownShapes | None = None
     """In the same trial, where the dataset does not promise all shapes of its batches and that makes steps longer."""
+    in_graph: InGraph | None = None
+    """In the same trial, where the model runs as eager code and that makes steps longer."""
     queues: tuple[QueueState, ...] = ()
     stacks: tuple[Stack, ...] = ()
     traceback: Text = ""

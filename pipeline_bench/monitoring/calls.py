@@ -107,8 +107,7 @@ class CallMonitor(LoopMonitor):
         self.read(settled=True)
         if self._feeds:
             besides = _besides(self.beside_ns, self.record.log.totals.time_ns)
-            self.remarks = (self._fed, *self._wait_lines.remarks(), *besides)
-            self.record.notes += self.remarks
+            self.record.remarks += (self._fed, *self._wait_lines.remarks(), *besides)
         return super().close(reason)
 
     def _receive(self, end_ns: int, thread: int) -> None:
@@ -260,6 +259,8 @@ class TrainingCalls(TimedCalls):
         self._thread.by_tape = wait_ns is not None
         if wait_ns is not None:
             self._ran(wait_ns)
+            if self._thread.monitor is not None:
+                self._thread.monitor.see_eager_step(in_function=False)
 
     def leave_tape(self) -> None:
         """Take in that a GradientTape of eager code is left."""

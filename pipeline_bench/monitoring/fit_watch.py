@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline_bench import user_code
 from pipeline_bench.monitoring.fit import BatchTiming, Course, GraphTiming, PlainTiming, of_calls
 from pipeline_bench.monitoring.record import JobRecord, SavedJob
 from pipeline_bench.monitoring.sampling import device_of
@@ -112,6 +113,8 @@ class FitWatch:
         self.record = JobRecord(name, device_of(backend), out, waits_for_device=waits)
         if backend == "jax":
             self.record.notes.append(_ASYNCHRONOUS)
+        elif backend == "tensorflow":
+            self.record.eager = user_code.runs_eagerly(model)
         self._timing = timing
         self._model = weakref.ref(model)
         self._original: Any = None

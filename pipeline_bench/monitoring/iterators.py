@@ -55,8 +55,7 @@ class IteratorMonitor(LoopMonitor):
         """End, and keep the session; see `LoopMonitor`."""
         self.read(settled=True)
         if self._steps.single:
-            self.remarks = (_AN_ITERATOR_A_BATCH,)
-            self.record.notes += self.remarks
+            self.record.remarks.append(_AN_ITERATOR_A_BATCH)
         return super().close(reason)
 
     def _buffered(self) -> tuple[float, float] | None:

@@ -49,11 +49,11 @@ class LoopMonitor:
         record: of the loop.
         passes: those over its data.
         trained_on: how many of its batches a call trained on, as far as that is known.
+        trained_eagerly: how many steps of eager code did, as far as that is known.
         in_training: whether it is in a `tf.function` that trains.
         saw_training: whether anything was seen to train while it went on.
         called: whether the functions train that were called meanwhile, and were not known to before: `see_call`.
         trains_in: the threads in which anything was seen to train so far; None where nobody looks for that.
-        remarks: what in it is worth a word, once it has ended.
     """
 
     on_tf_data = False
@@ -61,7 +61,6 @@ class LoopMonitor:
     """Whether what trains identifies it, and not what gives the batches."""
     of_a_take = False
     """Whether it is given a `take` of a batch or two."""
-    remarks: tuple[str, ...] = ()
     trains_in: Collection[int] | None = None
 
     def __init__(
@@ -76,7 +75,8 @@ class LoopMonitor:
             waits_for_device: as of `JobRecord`.
         """
         self._closed = False
-        self.trained_on, self.in_training, self.saw_training = 0, False, False
+        self.trained_on = self.trained_eagerly = 0
+        self.in_training = self.saw_training = False
         self.called: set[bool | None] = set()
         self._in_pass, self._before_pass = False, 0
         """Whether anything was seen to train since its last pass began, and how many steps began before that."""
@@ -148,6 +148,12 @@ class LoopMonitor:
         """Take in that something trains, perhaps on what this loop took."""
         if not self.is_over:
             self.saw_training = self._in_pass = True
+
+    def see_eager_step(self, in_function: bool) -> None:
+        """Take in that a step ran as eager code, if `in_function` though a `tf.function` makes it."""
+        self.trained_eagerly += 1
+        if self.trained_eagerly >= LEAST_STEPS:
+            self.record.eager = "functions" if in_function else "no-function"
 
     def see_call(self, trains: bool | None) -> None:
         """Take in a call of a function, perhaps on what this loop took; None: it is not known whether that trains."""
@@ -260,10 +266,10 @@ class DatasetMonitor(LoopMonitor):
         self._patch.__exit__(None, None, None)
         self.read(settled=True)
         seconds = self._ended_s + self.record.log.totals.time_ns / 1e9
-        self.remarks = tuple(wall_time.iterator_ends(self._ended_s, self._longest_end_s, seconds))
         if self._steps.single:
-            self.remarks = (f"it {source_loops.AN_ITERATOR_A_BATCH}; {source_loops.ONE_ITERATOR}",)
-        self.record.notes += self.remarks
+            self.record.remarks.append(f"it {source_loops.AN_ITERATOR_A_BATCH}; {source_loops.ONE_ITERATOR}")
+        else:
+            self.record.remarks += wall_time.iterator_ends(self._ended_s, self._longest_end_s, seconds)
         return super().close(reason)
 
     def drop(self) -> None:

@@ -20,6 +20,8 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.hosts import ranks
 from pipeline_bench.model import Series
 from pipeline_bench.model.events import Device
+from pipeline_bench.model.job import WHY_EAGER, Eager
+from pipeline_bench.model.result import Result
 from pipeline_bench.model.selftest import last_selftest
 from pipeline_bench.model.session import Session, make_folder, save
 from pipeline_bench.model.trial import PhaseMark, TrialRecord, TrialSteps
@@ -45,6 +47,9 @@ WARMUP_STEPS, WARMUP_SHARE = 10, 0.1
 LEAST_STEPS = 3
 """A loop that took fewer batches than this looked at an example, and is no training."""
 _KEEP_EVERY_NS, _KEEP_SHARE, _KEEP_AT_FIRST_NS = 10**9, 0.005, 10**8
+_EAGER = "its steps run as eager code, op by op from Python: {why}. As graphs they usually take less time"
+_EAGER_SHARE = 0.5
+"""Which is mentioned where they compute for this part of their time."""
 _CUT_OFF = "the job had not ended when this was written: it runs still, or was killed"
 _NVML_OPENS_WITHIN_S = 2.0
 """Waited for only when the job ends: it may be shorter than the opening takes, and is not to be held up by it."""
@@ -59,12 +64,14 @@ class SavedJob:
     Attributes:
         figures: those of the session's result, which its page shows: warm-up and disturbed steps are left out.
         folder: where the session was saved; None where it was not to be, or, by `unsaved`, could not be.
+        remarks: the session's notes that are worth a line beside the figures.
     """
 
     session: Session
     figures: JobSummary
     folder: Path | None
     unsaved: str | None = None
+    remarks: tuple[str, ...] = ()
 
 
 class JobRecord:
@@ -76,6 +83,8 @@ class JobRecord:
         withheld: why those that were measured are not the training's, where they are not; no figure is of them then.
         problem: why the session could not be saved, where it could not.
         notes: for the session's reader.
+        remarks: the same, of what is worth a line beside the figures.
+        eager: why its steps run as eager code; None where they are graphs, or that is not known.
         so_far: gives all steps so far, those too that are not in the log yet, and the course likewise; called in the
             sampler's thread.
         course: of a training that has epochs, or passes; the session keeps it.
@@ -113,6 +122,8 @@ class JobRecord:
         self.withheld: str | None = None
         self.problem: str | None = None
         self.notes: list[str] = []
+        self.remarks: list[str] = []
+        self.eager: Eager | None = None
         self.kept: SavedJob | None = None
         self.on_kept: Callable[[], None] = lambda: None
         self._out = out
@@ -245,13 +256,15 @@ class JobRecord:
         except PipelineBenchError as error:
             self.problem = error.message
             session = session.model_copy(update={"notes": (*session.notes, error.message)})
-        self.kept = kept = SavedJob(session, figures, folder, None if folder is not None else self.problem)
+        remarks = (*self.remarks, *self._eagerly(session.results[0]))
+        unsaved = None if folder is not None else self.problem
+        self.kept = kept = SavedJob(session, figures, folder, unsaved, remarks)
         return kept
 
     def _build(self, log: StepLog, course: Course | Passes | None, reason: str | None) -> tuple[Session, int]:
         """Return the session as it stands, and of how many steps it is, warm-up left out."""
         scenario = _scenario(self._name)
-        rows, notes = log.rows(), list(self.notes)
+        rows, notes = log.rows(), [*self.notes, *self.remarks]
         if self.withheld is not None:
             rows, course = replace(rows, wait_ns=None), None
         ended = np.cumsum(rows.count)
@@ -285,6 +298,7 @@ class JobRecord:
         result = result_of(scenario, trial, self._cores, checked, self.withheld or self.reason, self._device_waits)
         if (disturbed := disturbed_note(trial, steps, result)) is not None:
             notes.append(disturbed)
+        notes += self._eagerly(result)
         session = Session(
             started_at=self._started_at,
             command=environment.command_line(),
@@ -299,6 +313,12 @@ class JobRecord:
             wall_time=None if course is None else course.wall_time(),
         )
         return session, steps
+
+    def _eagerly(self, result: Result) -> tuple[str, ...]:
+        """Return why its steps run in eager code, where they compute for long enough to be worth a line."""
+        if self.eager is None or (result.input_wait_share.value or 0.0) > _EAGER_SHARE:
+            return ()
+        return (_EAGER.format(why=WHY_EAGER[self.eager]),)
 
     def _trial(self, rows: StepRows, reason: str | None, warmup: int) -> TrialRecord:
         steps, first_step_s, begin_ns = None, None, self._started_ns

@@ -188,6 +188,7 @@ class TrialLog:
             fingerprint=fingerprinted.fingerprint if fingerprinted else None,
             copied=self.latest(events.Copied),
             known_shapes=self.latest(events.KnownShapes),
+            in_graph=self.latest(events.InGraph),
             traceback=failed.traceback if failed else "",
             queues=stalled.queues if stalled else (),
             stacks=stalled.stacks if stalled else (),

@@ -373,4 +373,5 @@ def _of_loop(loop: DatasetLoop, model: Any) -> CapturedTraining:
         never_reads_again=loop.never_reads_again,
         steps=loop.steps,
         of_loop=loop.place,
+        eager=loop.eager,
     )

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
+from pipeline_bench.model.job import WHY_EAGER, Eager
 from pipeline_bench.model.pipeline import Location, ScriptTraining
 from pipeline_bench.script.loop_step import LoopStep
 from pipeline_bench.text import joined, units
@@ -69,6 +70,7 @@ class CapturedTraining:
         steps: how many batches a loop of the script's own takes in all, where its text tells.
         later_fits: the lines further down the script that call `fit` too.
         of_loop: the place of its iterator among those that the loop takes from; None where it takes from one.
+        eager: why its steps run as eager code, where that is known of a loop's.
     """
 
     data: Any
@@ -84,6 +86,7 @@ class CapturedTraining:
     steps: int | None = None
     later_fits: tuple[int, ...] = ()
     of_loop: int | None = None
+    eager: Eager | None = None
 
 
 def epochs_of(given: Mapping[str, Any], does: Does) -> int | None:
@@ -216,6 +219,7 @@ def choose(
         never_reads_again=training.never_reads_again and is_whole,
         later_fits=training.later_fits,
         of_loop=training.of_loop,
+        eager=training.eager,
     )
     return trained, found.data
 
@@ -268,6 +272,11 @@ def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]
         sentences.append(
             "Only `pipeline-bench run` tells whether the training waits for this, for the loop's own code is not run "
             f"here: `pipeline-bench run -- python {script}`."
+        )
+    if training.eager is not None:
+        sentences.append(
+            f"Its steps run as eager code, op by op from Python: {WHY_EAGER[training.eager]}. As graphs they usually "
+            "take less time, and are run here too."
         )
     if len(training.datasets) > 1:
         one = "" if training.of_loop is None else ", of several that were begun the one that was waited for longest"

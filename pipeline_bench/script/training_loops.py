@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline_bench import user_code
+from pipeline_bench.model.job import Eager
 from pipeline_bench.script import loop_step, training_calls
 from pipeline_bench.script.loop_step import LoopStep
 from pipeline_bench.tfdata import public_api
@@ -53,6 +54,8 @@ class DatasetLoop:
     """How many elements it takes in all by `next`, where the loops around that tell."""
     step: LoopStep | None = None
     """What trains on its elements, where a `tf.function` of them does."""
+    eager: Eager | None = None
+    """Why what trains on them runs as eager code, where it does."""
     place: int | None = None
     """Among the iterators that a training takes from at once, in their order; None where it is the only one."""
     others: tuple[Any, ...] = ()
@@ -201,6 +204,7 @@ class Loops:
             for loop in self._by_wait():
                 if loop.count and loop.step is None:
                     loop.step = loop_step.of(self._outermost_call(), loop.element)
+                    loop.eager = self._eager()
                 if loop.count and not _is_short(loop.dataset):
                     self._reach(loop)  # before its first step, which may take long
                 if loop.count and not loop.trains:
@@ -250,6 +254,12 @@ class Loops:
         # Not another thread's, as of a generator that prepares the next batch.
         threads = (threading.get_ident(), threading.main_thread().ident)
         return next((self._called[each][0] for each in threads if self._called[each]), None)
+
+    def _eager(self) -> Eager | None:
+        """Return why what trains now runs as eager code; None where it is traced."""
+        if user_code.functions_run_eagerly():
+            return "functions"
+        return "no-function" if self._outermost_call() is None else None
 
     def _session_run(self, plain: Any) -> Any:
         """Return what stands in the place of `Session.run`: a step, whatever it takes."""

@@ -24,6 +24,7 @@ from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Literal
 
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
+from pipeline_bench.model.job import Eager
 from pipeline_bench.model.pipeline import Location
 from pipeline_bench.text import FIELD_CHARACTERS, message_of, one_line, safe_message
 from pipeline_bench.user_code import installed
@@ -80,6 +81,19 @@ def _module_of(value: object) -> str:
     if isinstance(value, ModuleType):
         return str(value.__name__)
     return str(getattr(value if isinstance(value, type | FunctionType) else type(value), "__module__", ""))
+
+
+def functions_run_eagerly() -> bool:
+    """Return whether the program has TensorFlow run each `tf.function` as eager code."""
+    config = getattr(sys.modules.get("tensorflow"), "config", None)
+    return config is not None and bool(config.functions_run_eagerly())
+
+
+def runs_eagerly(model: Any) -> Eager | None:
+    """Return why a Keras model on TensorFlow runs as eager code; None where it runs as a graph."""
+    if functions_run_eagerly():
+        return "functions"
+    return "model" if model.run_eagerly else None
 
 
 def is_converted(file: str) -> bool:

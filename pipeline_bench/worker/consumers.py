@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from time import monotonic_ns, perf_counter_ns  # by themselves: a user's code may replace those of the module
 from typing import Any
 
 from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
+from pipeline_bench.model.job import Eager
 from pipeline_bench.model.pipeline import INFINITE, UNKNOWN
 from pipeline_bench.script.loop_step import LoopStep
 from pipeline_bench.script.training_data import Does
@@ -202,7 +204,7 @@ def iterate(
     return None
 
 
-def step_of(model: Any, does: Does = "train", spec: Any = None) -> StepFunction:
+def step_of(model: Any, does: Does = "train", spec: Any = None, *, in_graph: bool = False) -> StepFunction:
     """Return a step of what the user's function for the model returned: it takes a batch, gives the loss.
 
     A Keras model steps as in `fit`: `train_step` in a `tf.function`, compiled by XLA or run eagerly where the model
@@ -214,6 +216,7 @@ def step_of(model: Any, does: Does = "train", spec: Any = None) -> StepFunction:
         does: what a Keras model does with a batch.
         spec: of the dataset's elements, for which `fit` traces the model: shapes that the dataset does not promise are
             not known then, which may take TensorFlow many times as long. None: the batches' own shapes.
+        in_graph: whether a Keras model on TensorFlow is to step as a graph though it runs as eager code.
 
     Raises:
         UserCodeError: it is neither, or a model that was not compiled.
@@ -222,7 +225,7 @@ def step_of(model: Any, does: Does = "train", spec: Any = None) -> StepFunction:
 
     if isinstance(model, keras.Model) or legacy_keras.is_model(model):
         _require_compiled(model, does)
-        step = _keras_step(model, does, spec) if _is_on_tensorflow(model) else _step_on_batch(model, does)
+        step = _keras_step(model, does, spec, in_graph) if _is_on_tensorflow(model) else _step_on_batch(model, does)
         step = thread_state.on_device_of(model, step)
     elif callable(model):
         step = thread_state.on_device_of(model, model) if isinstance(model, LoopStep) else model
@@ -252,9 +255,17 @@ def is_traced(model: Any, does: Does) -> bool:
     import keras
 
     if legacy_keras.is_model(model):
-        return not model.run_eagerly
-    is_in_graph = isinstance(model, keras.Model) and _is_on_tensorflow(model) and not model.run_eagerly
-    return is_in_graph and does != "predict"
+        return user_code.runs_eagerly(model) is None
+    is_on_tensorflow = isinstance(model, keras.Model) and _is_on_tensorflow(model)
+    return is_on_tensorflow and user_code.runs_eagerly(model) is None and does != "predict"
+
+
+def why_eager(model: Any) -> Eager | None:
+    """Return why a Keras model on TensorFlow runs as eager code; None where it does not, and of any other model."""
+    import keras
+
+    is_keras = isinstance(model, keras.Model) or legacy_keras.is_model(model)
+    return user_code.runs_eagerly(model) if is_keras and _is_on_tensorflow(model) else None
 
 
 def _is_on_tensorflow(model: Any) -> bool:
@@ -272,7 +283,7 @@ def _require_compiled(model: Any, does: Does) -> None:
         )
 
 
-def _keras_step(model: Any, does: Does, spec: Any) -> Callable[[Any], Any]:
+def _keras_step(model: Any, does: Does, spec: Any, in_graph: bool) -> Callable[[Any], Any]:
     import tensorflow as tf
 
     own, whole = getattr(model, f"{does}_step"), _step_on_batch(model, does)
@@ -288,10 +299,24 @@ def _keras_step(model: Any, does: Does, spec: Any) -> Callable[[Any], Any]:
             whole(batch)
             jit = bool(getattr(model, "jit_compile", False))
             given = {"reduce_retracing": True} if spec is None else {"input_signature": [spec]}
-            traced = own if model.run_eagerly else tf.function(own, jit_compile=jit, **given)
-        return traced(batch)
+            traced = own if model.run_eagerly and not in_graph else tf.function(own, jit_compile=jit, **given)
+        with _functions_traced() if in_graph else nullcontext():
+            return traced(batch)
 
     return step
+
+
+@contextmanager
+def _functions_traced() -> Iterator[None]:
+    """Have TensorFlow trace each `tf.function` that is called, whatever the user has told it."""
+    import tensorflow as tf
+
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(False)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
 
 
 def _on_each_replica(strategy: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -1,10 +1,12 @@
 """The user's model on one batch that stays on the device: its ceiling, and what makes a step longer without any input.
 
-That is the copy of a batch, and shapes that the dataset does not promise: TensorFlow then computes for any.
+That is the copy of a batch, shapes that the dataset does not promise, as TensorFlow then computes for any, and running
+as eager code.
 """
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -14,10 +16,13 @@ from typing import Any, NamedTuple
 from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.element import Shape
-from pipeline_bench.model.events import Copied, KnownShapes
+from pipeline_bench.model.events import Copied, InGraph, KnownShapes
+from pipeline_bench.model.job import Eager
+from pipeline_bench.script.training_data import Does
 from pipeline_bench.tfdata import describe, passes, static_shapes
 from pipeline_bench.tfdata.describe import nbytes
 from pipeline_bench.tfdata.throughput import beyond_caches
+from pipeline_bench.worker import consumers
 from pipeline_bench.worker.consumers import Alive, Record, StepFunction, iterate
 
 _HOST = "/cpu:0"
@@ -35,9 +40,17 @@ _LOOKED_AT, _LEAST_LOOKED_AT = 16, 2
 """Batches whose shapes are compared, if they come fast; and in any case, but for those that take longer than this."""
 _LONG_BATCH_NS = 2e9
 _SHORTER, _MUCH_SHORTER = 1.3, 2.0
-"""Each step must be so many times as long without the shapes; a long one, of which few are made, so many times."""
+"""Each step must be so many times as long as the other one; a long one, of which few are made, so many times."""
 _MOST_RETRACING_NS = 1.5e10
 """What traces and steps longer is not traced a second time."""
+
+
+class EagerModel(NamedTuple):
+    """A model that runs as eager code."""
+
+    eager: Eager
+    step_of: Callable[[], StepFunction]
+    """Makes its step as a graph, after it has made others."""
 
 
 class Retracing(NamedTuple):
@@ -49,14 +62,29 @@ class Retracing(NamedTuple):
     """Makes a step of a spec."""
 
 
+def other_step(model: Any, does: Does, spec: Any) -> Retracing | EagerModel | None:
+    """Return how a step of a model may be made that takes less time; None where that is not known.
+
+    Args:
+        model: as `step_of` takes it, as are the others.
+        does: what it does with a batch.
+        spec: of what `fit` is given; None of any other input.
+    """
+    step_of = functools.partial(consumers.step_of, model, does)
+    if (eager := consumers.why_eager(model)) is not None:
+        return EagerModel(eager, functools.partial(step_of, in_graph=True))
+    is_open = does == "train" and spec is not None and not getattr(model, "jit_compile", False)
+    return Retracing(spec, step_of) if is_open else None
+
+
 def run(
     dataset: Any,
     step: StepFunction,
     record: Record,
     warmup_s: float = 0.0,
     alive: Alive = lambda: None,
-    retracing: Retracing | None = None,
-) -> Iterator[Copied | KnownShapes]:
+    other: Retracing | EagerModel | None = None,
+) -> Iterator[Copied | KnownShapes | InGraph]:
     """Train on one batch that stays on the device, then alternately on that and with what may be longer or shorter.
 
     Args:
@@ -65,18 +93,18 @@ def run(
         record: called for every step on the device's batch that begins after the warm-up.
         warmup_s: how long to step before.
         alive: see `Alive`.
-        retracing: of a step that is traced for what the dataset promises; None of others.
+        other: see `other_step`.
 
     Yields:
         What the copy of the batch costs, unless TensorFlow has no GPU, or several; the pipeline copies its batches
         itself; steps on a batch in host memory fail, for one for lack of the GPU's memory; or no copy can be told from
-        noise. And what a step takes with known shapes, if it is shorter.
+        noise. And what a step takes with known shapes, or as a graph, if it is shorter.
 
     Raises:
         UserCodeError: the dataset gives no element, or it or the model fails.
     """
     devices, took_ns = _gpus(), list[int]()
-    is_open = retracing is not None and static_shapes.are_open(retracing.promised)
+    is_open = isinstance(other, Retracing) and static_shapes.are_open(other.promised)
     made, shapes = _taken(dataset, several=len(devices) == 1, looks=is_open, alive=alive)
     batch = _on_device(made[0], devices[0]) if devices else made[0]
 
@@ -92,16 +120,20 @@ def run(
         alike = [each for each in made if _shapes(each) == _shapes(made[0])]
         with suppress(UserCodeError):
             yield from _copied(alike, batch, step, alive)
-    if retracing is None or len(shapes) < _LEAST_LOOKED_AT or took_ns[0] / 2 + took_ns[-1] > _MOST_RETRACING_NS:
+    if took_ns[0] / 2 + took_ns[-1] > _MOST_RETRACING_NS:
         return  # of the first call, another half is the tracing of Keras' own method for one batch
-    known = static_shapes.known(retracing.promised, shapes)
-    if known != retracing.promised:
-        with suppress(UserCodeError):
-            pairs = _pairs(batch, step, retracing.step_of(known), min(took_ns), alive)
-            if pairs:
-                promised_ms, ms = (statistics.median(each) / 1e6 for each in zip(*pairs, strict=True))
-                element = describe.element(known)
-                yield KnownShapes(element=element, batches=len(shapes), ms=ms, promised_ms=promised_ms)
+    shortest_ns = min(took_ns)
+    with suppress(UserCodeError):
+        if isinstance(other, EagerModel) and (pair := _pair_ms(batch, step, other.step_of(), shortest_ns, alive)):
+            yield InGraph(eager=other.eager, eager_ms=pair[0], ms=pair[1])
+        if not isinstance(other, Retracing) or len(shapes) < _LEAST_LOOKED_AT:
+            return
+        known = static_shapes.known(other.promised, shapes)
+        if known == other.promised:
+            return
+        if pair := _pair_ms(batch, step, other.step_of(known), shortest_ns, alive):
+            element = describe.element(known)
+            yield KnownShapes(element=element, batches=len(shapes), promised_ms=pair[0], ms=pair[1])
 
 
 def _taken(dataset: Any, *, several: bool, looks: bool, alive: Alive) -> tuple[list[Any], list[list[Shape]]]:
@@ -136,17 +168,17 @@ def _taken(dataset: Any, *, several: bool, looks: bool, alive: Alive) -> tuple[l
     return made, shapes
 
 
-def _pairs(
-    batch: Any, step: StepFunction, retraced: StepFunction, shortest_ns: int, alive: Alive
-) -> list[tuple[int, int]]:
-    """Return how long steps take that are traced for what is promised, each with one that is for a batch's own shapes.
+def _pair_ms(
+    batch: Any, step: StepFunction, other: StepFunction, shortest_ns: int, alive: Alive
+) -> tuple[float, float] | None:
+    """Return how long a step takes, and another one that is to be shorter: medians of pairs.
 
-    Empty as soon as the first of a pair is not surely longer.
+    None as soon as the first of a pair is not surely longer.
 
     Args:
         batch: that they step on.
-        step: traced for what is promised.
-        retraced: the other one.
+        step: the longer one.
+        other: the other one.
         shortest_ns: the shortest step so far; a long one is not made again.
         alive: see `Alive`.
     """
@@ -159,14 +191,15 @@ def _pairs(
         alive()
         return monotonic_ns() - begun_ns
 
-    of(retraced)
+    of(other)
     pairs: list[tuple[int, int]] = []
     begun_ns = monotonic_ns()
     while len(pairs) < fewest or monotonic_ns() - begun_ns < _PAIRS_NS:
-        pairs.append((of(step) if is_short else shortest_ns, of(retraced)))
+        pairs.append((of(step) if is_short else shortest_ns, of(other)))
         if pairs[-1][0] < least * pairs[-1][1]:
-            return []
-    return pairs
+            return None
+    longer_ms, shorter_ms = (statistics.median(each) / 1e6 for each in zip(*pairs, strict=True))
+    return longer_ms, shorter_ms
 
 
 def _shapes(batch: Any) -> list[Any]:

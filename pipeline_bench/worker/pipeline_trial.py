@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import sys
@@ -207,14 +206,12 @@ class PipelineEngine(Engine):
         model = self._fitted() if task.model.is_script else loading.call(task.model, "model")
         by_fit = not task.model.is_script or bool(self._given)  # a loop with `train_on_batch` hands over batches
         spec = traceable_spec(dataset) if by_fit and consumers.is_traced(model, self._does) else None
-        step_of = functools.partial(consumers.step_of, model, self._does)
-        step = self._watched_step(step_of(spec), traces=True)
+        step = self._watched_step(consumers.step_of(model, self._does, spec), traces=True)
         recorder.train(waits=not is_ceiling)
         if is_ceiling:
-            is_fit = spec is not None and self._does == "train" and not getattr(model, "jit_compile", False)
-            asks = is_fit and self._read is None and self.trial.repeat == 0
-            retracing = model_ceiling.Retracing(spec, step_of) if asks else None
-            for found in model_ceiling.run(dataset, step, recorder, task.warmup_s, recorder.heartbeat, retracing):
+            promised = spec if self._read is None else None
+            other = model_ceiling.other_step(model, self._does, promised) if self.trial.repeat == 0 else None
+            for found in model_ceiling.run(dataset, step, recorder, task.warmup_s, recorder.heartbeat, other):
                 self.channel.send(found)
         elif (ended := consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat)) is not None:
             self._tell(f"The input ended after {units.count(ended, 'batch', 'batches')}: those are all steps.")

@@ -21,7 +21,8 @@ import tf_keras
 from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.element import Element
-from pipeline_bench.model.events import Copied, KnownShapes
+from pipeline_bench.model.events import Copied, InGraph, KnownShapes
+from pipeline_bench.model.job import Eager
 from pipeline_bench.script import loop_step
 from pipeline_bench.tfdata import dataset_graph, describe, iterators, passes, public_api, static_shapes, throughput
 from pipeline_bench.worker import consumers, model_ceiling
@@ -270,7 +271,7 @@ def test_the_ceiling_steps_on_a_batch_with_parts_that_have_no_shape() -> None:
     steps = Steps(3)
     assert not list(model_ceiling.run(data, consumers.step_of(lambda batch: batch[0]), steps))
     retracing = model_ceiling.Retracing(data.element_spec, lambda spec: lambda batch: 0.0)
-    assert not list(model_ceiling.run(data, consumers.step_of(lambda batch: batch[0]), Steps(3), retracing=retracing))
+    assert not list(model_ceiling.run(data, consumers.step_of(lambda batch: batch[0]), Steps(3), other=retracing))
     windows = tf.data.Dataset.range(8).window(2).repeat()
     assert not list(model_ceiling.run(windows, lambda batch: 0.0, Steps(3)))
 
@@ -300,7 +301,7 @@ class FakeGpu:
             self.on_host.append(batch)
         return 0.0
 
-    def ran(self, monkeypatch: pytest.MonkeyPatch, device: str = "/gpu:7") -> list[Copied | KnownShapes]:
+    def ran(self, monkeypatch: pytest.MonkeyPatch, device: str = "/gpu:7") -> list[Copied | KnownShapes | InGraph]:
         monkeypatch.setattr(model_ceiling, "_gpus", lambda: [device])
         monkeypatch.setattr(model_ceiling, "_on_device", self.put)
         monkeypatch.setattr(model_ceiling, "monotonic_ns", lambda: self.now_ns)
@@ -386,7 +387,7 @@ def test_a_model_is_also_traced_for_the_shapes_that_all_batches_have(
     monkeypatch.setattr(model_ceiling, "monotonic_ns", lambda: now_ns)
     batches = lost(*lengths, promised=promised)
     retracing = model_ceiling.Retracing(batches.element_spec, step_of)
-    found = list(model_ceiling.run(batches, stepping(1e3 * tracing_s, 9.0), Steps(5), retracing=retracing))
+    found = list(model_ceiling.run(batches, stepping(1e3 * tracing_s, 9.0), Steps(5), other=retracing))
     shaped = Element(kind="tensor", dtype="float32", shape=known)
     told = KnownShapes(element=shaped, batches=16, ms=known_ms, promised_ms=9.0)
     assert found == [told] * (known is not None)
@@ -428,7 +429,7 @@ def test_of_long_steps_few_are_made_with_known_shapes_and_these_must_be_much_sho
     data = clock.takes(monkeypatch, 0.01)
     retracing = model_ceiling.Retracing(data.element_spec, lambda spec: clock.step(known_s))
     steps = Steps(2)
-    found = list(model_ceiling.run(data, clock.step(step_s), steps, retracing=retracing))
+    found = list(model_ceiling.run(data, clock.step(step_s), steps, other=retracing))
     assert len(found) == told
     assert clock.now_ns <= 1e9 * (1 + 4 * step_s + 3 * known_s), "a long step is not made again"
 
@@ -442,7 +443,7 @@ def test_shapes_are_those_of_two_batches_or_more_as_far_as_they_come_fast_and_do
     clock, steps = Clock(monkeypatch), Steps(3)
     data = clock.takes(monkeypatch, batch_s, fails_at)
     retracing = model_ceiling.Retracing(data.element_spec, lambda spec: clock.step(0.001))
-    found = list(model_ceiling.run(data, clock.step(0.01), steps, retracing=retracing))
+    found = list(model_ceiling.run(data, clock.step(0.01), steps, other=retracing))
     assert [each.batches for each in found if isinstance(each, KnownShapes)] == [batches] * (batches > 0)
     assert len(steps.loss) == 3, "the ceiling is measured all the same"
 
@@ -458,7 +459,7 @@ def test_a_model_that_fails_for_known_shapes_has_its_ceiling_all_the_same(monkey
         return fails
 
     retracing = model_ceiling.Retracing(data.element_spec, step_of)
-    assert not list(model_ceiling.run(data, clock.step(0.01), steps, retracing=retracing))
+    assert not list(model_ceiling.run(data, clock.step(0.01), steps, other=retracing))
     assert len(steps.loss) == 3
 
 
@@ -483,11 +484,41 @@ def test_a_keras_model_is_traced_a_second_time_for_the_shapes_of_its_batches(
     spec = static_shapes.traceable_spec(unknown)
     assert seen == []
     step_of = functools.partial(consumers.step_of, model, "train")
-    (found,) = model_ceiling.run(unknown, step_of(spec), Steps(2), retracing=model_ceiling.Retracing(spec, step_of))
+    (found,) = model_ceiling.run(unknown, step_of(spec), Steps(2), other=model_ceiling.Retracing(spec, step_of))
     assert isinstance(found, KnownShapes)
     assert [each.shape for each in found.element.tensors()] == [(4, 4), (4, 1)]
     assert [4, None] in seen
     assert seen[-1] == [4, 4]
+
+
+@pytest.mark.parametrize("package", [keras, tf_keras])
+@pytest.mark.parametrize("why", ["model", "functions", None])
+def test_of_a_model_that_runs_as_eager_code_a_step_is_also_measured_as_a_graph(
+    package: Any, why: Eager | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    monkeypatch.setattr(model_ceiling, "_SHORTER", 0.0)  # whatever these small steps take
+
+    class Own(package.Model):  # type: ignore[misc]
+        def train_step(self, data: Any) -> Any:
+            x, y = data
+            seen.append(bool(public_api.is_symbolic(x)))
+            return {"loss": tf.reduce_mean((self(x, training=True) - y) ** 2)}
+
+    inputs = package.Input((1,))
+    model = Own(inputs, package.layers.Dense(1)(inputs))
+    model.compile(optimizer="sgd", loss="mse", run_eagerly=why == "model")
+    tf.config.run_functions_eagerly(why == "functions")
+    try:
+        steps = Steps(3)
+        other = model_ceiling.other_step(model, "train", None)
+        found = list(model_ceiling.run(pairs(), consumers.step_of(model), steps, other=other))
+        assert tf.config.functions_run_eagerly() is (why == "functions")
+    finally:
+        tf.config.run_functions_eagerly(False)
+    assert len(steps.loss) == 3
+    assert [(type(each), each.eager) for each in found if isinstance(each, InGraph)] == [(InGraph, why)] * bool(why)
+    assert seen.count(True) == (1 if why else 2), "traced once; else also by Keras' method for one batch"
 
 
 @pytest.mark.parametrize(

@@ -400,4 +400,5 @@ def test_the_ends_of_a_loops_iterators_are_of_no_other_loop_in_the_thread() -> N
         assert len(list(validates.probed(tf.data.Dataset.range(3)))) == 3
     for watch in (trains, validates):
         watch.close()
-    assert [["end the iterator" in remark for remark in watch.remarks] for watch in (trains, validates)] == [[True], []]
+    told = [["end the iterator" in remark for remark in watch.record.remarks] for watch in (trains, validates)]
+    assert told == [[True], []]

@@ -275,6 +275,55 @@ def test_a_loop_by_the_iterator_of_tensorflow_1_is_measured_as_one_over_its_data
     assert re.findall(r"loop of train\.py:(\d+): ", done.stderr) == ["4"], done.stderr
 
 
+EAGER = """
+import keras, tensorflow as tf
+data = tf.data.Dataset.from_tensors((tf.ones([8, 4]), tf.ones([8, 1]))).repeat(60)
+
+def model(**compiled):
+    made = keras.Sequential([keras.layers.Dense(8, "relu") for _ in range(4)] + [keras.layers.Dense(1)])
+    made.compile("sgd", "mse", **compiled)
+    return made
+
+weights = [tf.Variable(tf.ones([4, 4])) for _ in range(4)]
+
+def step(x):
+    with tf.GradientTape() as tape:
+        for weight in weights:
+            x = tf.tanh(x @ weight)
+        loss = tf.reduce_mean(x)
+    for weight, gradient in zip(weights, tape.gradient(loss, weights)):
+        weight.assign_sub(1e-3 * gradient)
+
+in_graph = tf.function(step)
+for x, y in data:  # in no function
+    step(x)
+for x, y in data:  # as a graph
+    in_graph(x)
+model(run_eagerly=True).fit(data, verbose=0)
+model().fit(data, verbose=0)
+tf.config.run_functions_eagerly(True)
+for x, y in data:  # all eager
+    in_graph(x)
+model().fit(data, verbose=0)
+"""
+
+
+@pytest.mark.slow
+def test_of_steps_of_eager_code_it_is_told_why_they_are_none_of_graphs(tmp_path: Path) -> None:
+    done = run(tmp_path, EAGER)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, str | None] = {}
+    for line in done.stderr.splitlines():
+        if (named := re.search(r"(fit \d|loop of train\.py:\d+)", line)) is not None:
+            told[training := named[1]] = None
+        elif (reason := re.search(r"op by op from Python: (.*?)\. As graphs", line)) is not None:
+            told[training] = reason[1]
+    loops = [f"loop of train.py:{number}" for number, line in enumerate(EAGER.splitlines(), 1) if ":  # " in line]
+    none, every = "they are in no tf.function", "tf.config.run_functions_eagerly(True) was called"
+    fits = {"fit 1": "the model's run_eagerly is True", "fit 2": None, "fit 3": every}
+    assert told == fits | dict(zip(loops, (none, None, every), strict=True)), done.stderr
+
+
 KERAS_2 = """
 import os, sys, time
 os.environ["TF_USE_LEGACY_KERAS"] = "1"

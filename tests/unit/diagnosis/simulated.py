@@ -18,7 +18,7 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.diagnosis import AS_WRITTEN, DEFAULT_BUDGET_S, Bottleneck, Diagnosis
 from pipeline_bench.model.edits import Edit
-from pipeline_bench.model.events import Copied, Device, KnownShapes
+from pipeline_bench.model.events import Copied, Device, InGraph, KnownShapes
 from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
 from pipeline_bench.model.pipeline import (
     Inspection,
@@ -208,6 +208,8 @@ class Machine:
     """What the copy of a batch takes where the model is on a GPU; None: it is on the CPU."""
     known_shapes: KnownShapes | None = None
     """What a step of the model takes with shapes that the dataset does not promise."""
+    in_graph: InGraph | None = None
+    """What a step of a model that runs as eager code takes as a graph."""
     now_s: float = 5.0
     ran: list[Trial] = field(default_factory=list)
 
@@ -254,6 +256,7 @@ class Machine:
                 "device": None if self.copied is None else Device(kind="gpu", name="Test GPU"),
                 "copied": self.copied if task.activity == "ceiling" else None,
                 "known_shapes": self.known_shapes if task.activity == "ceiling" else None,
+                "in_graph": self.in_graph if task.activity == "ceiling" else None,
             }
         )
 

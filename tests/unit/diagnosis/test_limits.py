@@ -9,7 +9,7 @@ import pytest
 from pipeline_bench.diagnosis import limits as limits_of
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Limit
 from pipeline_bench.model.element import Element
-from pipeline_bench.model.events import Copied, KnownShapes
+from pipeline_bench.model.events import Copied, InGraph, KnownShapes
 from pipeline_bench.model.pipeline import Inspection, ScriptTraining
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
@@ -109,6 +109,16 @@ def test_shapes_that_are_not_promised_are_told_with_what_they_cost_the_model_and
         "the model alone then takes 90.0 ms. Traced for float32[?, 8, 8, 3], as the first 12 batches are, it takes "
         "30.0 ms. If all batches have these shapes, promise them in a last map, with tf.ensure_shape, which ends the "
         "training at any other batch; then diagnose again."
+    )
+
+
+def test_of_a_model_that_runs_as_eager_code_it_is_told_what_its_step_takes_as_a_graph() -> None:
+    graph = InGraph(eager="model", eager_ms=39.0, ms=1.5)
+    found = diagnose(Machine(python_decode(2.0), lambda edits: 2.0, ceiling_ms=39.0, in_graph=graph), budget_s=40)
+    assert found.diagnosis is not None
+    assert found.diagnosis.text.endswith(
+        "The model runs as eager code, op by op from Python: the model's run_eagerly is True. So a step of the model "
+        "alone takes 39.0 ms, and 1.50 ms as a graph. If that is not for debugging, take it out; then diagnose again."
     )
 
 

@@ -92,7 +92,7 @@ def test_what_a_policy_does_in_every_step_is_a_part_of_the_loop(at: list[int]) -
     monitor = loop(at, acts)
     monitor.close()
     assert monitor.summary.steps >= 30
-    assert len(monitor.remarks) == 1
+    assert len(monitor.record.remarks) == 1
     assert monitor.summary.input_wait_share == pytest.approx(0.9, abs=0.01)
 
 
@@ -126,7 +126,7 @@ def test_the_time_of_a_validation_is_no_input_wait_and_told_where_it_is_much(at:
     monitor = loop(at, validates)
     assert monitor.beside_ns == 3 * GAP_NS
     monitor.close()
-    assert len(monitor.remarks) == 1  # 27 of 400 ms
+    assert len(monitor.record.remarks) == 1  # 27 of 400 ms
 
     def validates_long(training: TrainingCalls, number: int) -> None:
         validates(training, number)
@@ -134,7 +134,26 @@ def test_the_time_of_a_validation_is_no_input_wait_and_told_where_it_is_much(at:
 
     monitor = loop(at, validates_long)
     monitor.close()
-    assert monitor.remarks[1].startswith("3.03 s between its steps, 9")
+    assert monitor.record.remarks[1].startswith("3.03 s between its steps, 9")
+
+
+@pytest.mark.parametrize(("gap_ns", "told"), [(GAP_NS, False), (STEP_NS // 2, True)])
+def test_where_steps_of_eager_code_compute_for_most_of_their_time_the_reason_is_given(
+    at: list[int], gap_ns: int, told: bool
+) -> None:
+    made: dict[str, CallMonitor] = {}
+    training = TrainingCalls(
+        lambda: "train.py:7", lambda where, begin: made.setdefault(where, begin(where)), lambda _: None, None
+    )
+    for _ in range(40):
+        training.enter_tape()
+        at[0] += STEP_NS
+        training.leave_tape()
+        at[0] += gap_ns
+    kept = made["train.py:7"].close()
+    reasons = [each for each in kept.remarks if "eager code, op by op from Python: they are in no tf.function" in each]
+    assert len(reasons) == told
+    assert [note for note in kept.session.notes if note in reasons] == reasons
 
 
 def polls(training: TrainingCalls, number: int) -> None:
@@ -158,7 +177,7 @@ def test_the_line_that_takes_most_of_making_a_batch_is_named(at: list[int]) -> N
     found = monitor._wait_lines.costliest()
     assert found is not None
     assert found.share == pytest.approx(29 / 38, abs=0.05)  # the job's own sampler may poll as well
-    (remark,) = monitor.remarks[1:]
+    (remark,) = monitor.record.remarks[1:]
     assert remark.startswith("of the input wait, 7")
     assert remark.endswith(f" % is in test_calls.py:{line}: other.submit(monitor.poll).result() # often")
 
@@ -170,7 +189,7 @@ def test_what_a_thread_does_where_no_further_step_comes_is_in_no_line(at: list[i
 
     monitor = loop(at, polls_and_leaves)
     monitor.close()
-    assert len(monitor.remarks) == 1
+    assert len(monitor.record.remarks) == 1
 
 
 def test_what_goes_wrong_as_a_step_is_ended_stays_out_of_the_program(

@@ -155,7 +155,7 @@ def test_a_loop_that_makes_an_iterator_for_each_batch_is_measured_and_told_so() 
     kept = monitor.close()
     assert monitor.summary.steps >= 30
     assert kept.figures.input_wait_share is not None
-    assert [remark.startswith("it makes an iterator for every batch") for remark in monitor.remarks] == [True]
+    assert [remark.startswith("it makes an iterator for every batch") for remark in monitor.record.remarks] == [True]
 
 
 def test_who_shows_a_batch_after_each_epoch_of_another_loop_makes_no_steps() -> None:
