@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from pipeline_bench.run.trial_environment import TRACKERS
+from pipeline_bench.user_code import own_modules
 
 _DOWNLOADS = frozenset(
     {"get_file", "urlretrieve", "urlopen", "load_data", "load_dataset", "download", "download_and_prepare"}
@@ -55,7 +55,7 @@ def side_effects(text: str, beside: Sequence[Path] = ()) -> str:
         text: the script.
         beside: the folders that it may import modules of its own from: its own first, then where it is run.
     """
-    script = _parsed(text)
+    script = own_modules.readable(text)
     modules = _imported(script, beside)
     calls = [(name, f"line {line}") for name, line in _calls(script, beside)]
     used = {name for tree in (script, *modules.values()) for name in _used(tree)}
@@ -72,15 +72,6 @@ def side_effects(text: str, beside: Sequence[Path] = ()) -> str:
     return f" It {'; '.join(parts)}.{tracked if found[_EFFECTS[-1][0]] else ''}"
 
 
-def _parsed(text: str | bytes) -> ast.Module:
-    """Return a syntax tree; an empty one of what Python cannot read."""
-    try:
-        with warnings.catch_warnings(action="ignore"):  # of an escape that is none, say
-            return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return ast.Module(body=[], type_ignores=[])
-
-
 def _imported(script: ast.Module, beside: Sequence[Path]) -> dict[Path, ast.Module]:
     """Return the modules in these folders that a script imports, and that these import in turn, by their files."""
     found: dict[Path, ast.Module] = {}
@@ -90,7 +81,7 @@ def _imported(script: ast.Module, beside: Sequence[Path]) -> dict[Path, ast.Modu
         if file in found:
             continue
         try:
-            found[file] = _parsed(file.read_bytes())
+            found[file] = own_modules.readable(file.read_bytes())
         except OSError:
             continue
         waiting += _files(found[file], file.parent, beside)
@@ -99,26 +90,12 @@ def _imported(script: ast.Module, beside: Sequence[Path]) -> dict[Path, ast.Modu
 
 def _files(tree: ast.Module, own: Path, beside: Sequence[Path]) -> Iterator[Path]:
     """Yield the files in these folders, or in its `own`, that the imports of a module run, packages' first."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            level, names = 0, [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):  # what it names may be a module, too
-            level, names = node.level, [f"{node.module or ''}.{alias.name}".lstrip(".") for alias in node.names]
-        else:
-            continue
-        folders = [own, *own.absolute().parents][level - 1 : level] if level else beside
-        for name in names:
-            yield from next(filter(None, (_module_files(folder, name) for folder in folders)), [])
-
-
-def _module_files(folder: Path, name: str) -> list[Path]:
-    """Return the files of a module in a folder and of its packages; of a name in it without that."""
-    parts = name.split(".")
-    paths = [folder.joinpath(*parts[: depth + 1]) for depth in range(len(parts))]
-    either = ((path / "__init__.py", path.with_name(f"{path.name}.py")) for path in paths)
-    with suppress(OSError):  # a folder that is not to be read
-        return [file for files in either for file in [next(filter(Path.is_file, files), None)] if file is not None]
-    return []
+    for around, name in own_modules.imported(tree, own):
+        for folder in beside if around is None else (around,):
+            with suppress(OSError):  # a folder that is not to be read
+                if files := own_modules.files(folder, name):
+                    yield from files
+                    break
 
 
 def _used(tree: ast.Module) -> Iterator[str]:

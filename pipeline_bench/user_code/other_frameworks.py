@@ -13,6 +13,7 @@ from pathlib import Path
 from pipeline_bench import user_code
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.pipeline import Target
+from pipeline_bench.user_code import own_modules
 
 _FRAMEWORKS = {
     "torch": ("PyTorch", frozenset({"backward", "manual_backward"})),
@@ -65,22 +66,24 @@ def trained_with(file: Path, module: str | None = None) -> str | None:
     package = parts if file.name == "__main__.py" else parts[:-1]
     folders = {path.parents[len(package)] for path in (file.absolute(), file.resolve())}
     folders |= {Path(each) for each in sys.path if user_code.origin(f"{each}/__init__.py") == "user"}
-    trees: dict[Path, ast.AST] = {file: _parsed(file)}
+    trees = {file: own_modules.readable(file.read_bytes())}
     others: set[str] = set()
-    looked_at = [(file, package)]
+    looked_at = [file]
     while looked_at:
-        here, package = looked_at.pop()
-        names = [*_imported(trees[here], package)]
-        if len(trees) > _MOST_FILES or any(name[0].startswith(_OF_TENSORFLOW) or name[0] in _UNSEEN for name in names):
+        here = looked_at.pop()
+        imports = [*own_modules.imported(trees[here], here.parent)]
+        tops = {name[0] for around, name in imports if around is None}
+        if len(trees) > _MOST_FILES or any(top.startswith(_OF_TENSORFLOW) or top in _UNSEEN for top in tops):
             return None
-        for name in names:
-            found = {file: around for folder in folders for file, around in _files(folder, name).items()}
+        for around, name in imports:
+            searched = folders if around is None else {around}
+            found = {each for folder in searched for each in own_modules.files(folder, name)}
             if name[-1] == "*" and any(each.name == "__init__.py" for each in found):  # it may name any of its modules
                 return None
-            others |= set() if found else {name[0]}
-            new = {each: around for each, around in found.items() if each not in trees}
-            trees |= {each: _parsed(each) for each in new}
-            looked_at += new.items()
+            others |= set() if found or around is not None else {name[0]}
+            new = {each: own_modules.readable(each.read_bytes()) for each in found - trees.keys()}
+            trees |= new
+            looked_at += new
     called = frozenset(chain.from_iterable(map(_called, trees.values())))
     taken = (shown for name, (shown, gradients) in _FRAMEWORKS.items() if name in others and gradients & called)
     framework = next(taken, None)
@@ -89,42 +92,6 @@ def trained_with(file: Path, module: str | None = None) -> str | None:
     owners = metadata.packages_distributions()
     foreign = (_is_foreign(each, owners, "path" in called) for each in others - _FRAMEWORKS.keys())
     return framework if all(foreign) else None
-
-
-def _parsed(file: Path) -> ast.AST:
-    """Return what a file holds; nothing where Python cannot read it."""
-    try:
-        return ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError, RecursionError):
-        return ast.Module(body=[], type_ignores=[])
-
-
-def _imported(tree: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Give the names of the modules that a file may import, in parts, also those that may be no module.
-
-    Args:
-        tree: of the file.
-        package: that the file is in, to which relative imports refer.
-    """
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (tuple(each.name.split(".")) for each in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            around = package[: len(package) - node.level + 1] if node.level else ()
-            of = (*around, *(node.module.split(".") if node.module else ()))
-            yield from ((*of, each.name) for each in node.names)
-
-
-def _files(folder: Path, name: tuple[str, ...]) -> dict[Path, tuple[str, ...]]:
-    """Return the files that importing a module runs, with the packages that they are in; none if it is elsewhere.
-
-    Raises:
-        OSError: a folder cannot be looked at, or the name is too long.
-    """
-    parts = [name[:depth] for depth in range(1, len(name) + 1)]
-    modules = {folder.joinpath(*part).with_suffix(".py"): part[:-1] for part in parts}
-    packages = {folder.joinpath(*part, "__init__.py"): part for part in parts}
-    return {file: package for file, package in {**modules, **packages}.items() if file.is_file()}
 
 
 def _called(tree: ast.AST) -> Iterator[str]:

@@ -6,9 +6,8 @@ import ast
 import base64
 import difflib
 import importlib.machinery
-import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +19,7 @@ from pipeline_bench.errors import UsageError, did_you_mean
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.system.files import is_python
 from pipeline_bench.text import is_utf8, safe
-from pipeline_bench.user_code import other_frameworks, source_guards
+from pipeline_bench.user_code import other_frameworks, own_modules, source_guards
 
 _EXAMPLES = {"dataset": "train.py:make_dataset", "model": "train.py:make_model", "generator": "train.py:samples"}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -329,7 +328,7 @@ def _source_of_module(where: str) -> Path | None:
 
 def _parsed(path: Path, shown: str) -> ast.Module:
     try:
-        return ast.parse(path.read_bytes(), filename=shown)
+        return own_modules.parsed(path.read_bytes(), shown)
     except SyntaxError as error:
         where = f"{shown}:{error.lineno}" if error.lineno else shown
         raise UsageError(f"{where}: {error.msg}", "correct the file; Python cannot read it") from error
@@ -355,20 +354,15 @@ def _bound_names(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield from _bound_names(child)
 
 
-def from_callable(function: Any, argument: int | None = None) -> Target:
-    """Return the target of a function that the caller holds; a text goes to `parse`.
+def from_callable(function: Callable[..., Any], argument: int | None = None) -> Target:
+    """Return the target of a function that the caller holds.
 
     A function that a child can import is named; one of a notebook, a script's own, a lambda or a closure travels by
     value, with what it refers to.
 
     Raises:
-        UsageError: it is no function, or holds something that cannot travel.
+        UsageError: it holds something that cannot travel.
     """
-    if isinstance(function, str | os.PathLike):
-        return parse(os.fspath(function), argument)
-    if not callable(function):
-        hint = "give the function that makes it, or 'train.py:make_dataset'"
-        raise UsageError(f"a {type(function).__name__} is no function", hint)
     name = safe(str(getattr(function, "__qualname__", type(function).__qualname__)))
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     if module is not None and _is_importable(module, name, function):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -195,10 +196,7 @@ def test_a_closure_and_a_partial_travel_by_value() -> None:
     assert targets.from_callable(closure).text == "closure"
 
 
-def test_a_text_is_read_and_anything_else_refused(script: Path) -> None:
-    assert targets.from_callable("train.py:make_dataset", 4) == targets.parse("train.py:make_dataset", 4)
-    with pytest.raises(UsageError, match="a list is no function"):
-        targets.from_callable([script])
+def test_a_function_that_holds_what_cannot_travel_is_refused() -> None:
     handle = sys.stdout
     with pytest.raises(UsageError, match="cannot be sent to another process"):
         targets.from_callable(lambda: handle)
@@ -272,6 +270,16 @@ def test_the_datasets_of_a_script_are_named_beside_its_functions(tmp_path: Path)
     with pytest.raises(UsageError) as caught:
         targets.check(Target(file=str(tmp_path / "data.py"), name="trian_ds"))
     assert "--dataset NAME: train_ds, line 3" in caught.value.hint
+
+
+def test_python_gives_its_warnings_of_a_script_where_the_script_runs(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("NAME = '\\d'\nimport data\n")
+    (tmp_path / "data.py").write_text("NAME = '\\d'\ndef make(): ...\n")
+    with warnings.catch_warnings(record=True, action="always") as warned:
+        targets.parse_script(str(path), ())
+        targets.check(Target(file=str(tmp_path / "data.py"), name="make"), "generator")
+    assert warned == []
 
 
 def test_what_a_script_does_before_its_training_is_read_from_its_text() -> None:

@@ -11,7 +11,7 @@ import pytest
 from pipeline_bench import user_code
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.pipeline import Target
-from pipeline_bench.user_code import other_frameworks, targets
+from pipeline_bench.user_code import other_frameworks, own_modules, targets
 
 TF = "import tensorflow as tf"
 OF_TORCH = "import torch.nn as nn\nfor x, y in loader:\n    nn.functional.mse_loss(model(x), y).backward()\n"
@@ -136,15 +136,15 @@ def test_an_installed_package_may_need_tensorflow_or_be_ones_own(
 
 def test_a_script_of_tensorflow_is_not_read_to_its_last_module(monkeypatch: pytest.MonkeyPatch) -> None:
     written = _written({"train.py": "import many\nimport tensorflow", "many.py": "import more", "more.py": ""})
-    read: list[Path] = []
+    read: list[bytes] = []
 
-    def parsed(file: Path) -> ast.AST:
-        read.append(file)
-        return ast.parse(file.read_text())
+    def readable(text: bytes) -> ast.Module:
+        read.append(text)
+        return ast.parse(text)
 
-    monkeypatch.setattr(other_frameworks, "_parsed", parsed)
+    monkeypatch.setattr(own_modules, "readable", readable)
     assert other_frameworks.trained_with(written) is None
-    assert read == [written]
+    assert read == [written.read_bytes()]
 
 
 def test_such_a_script_is_refused_before_it_runs_with_the_command_that_measures_it() -> None:
