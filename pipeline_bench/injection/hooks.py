@@ -18,12 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline_bench.injection import OUT_VARIABLE, no_collection, process_records
+from pipeline_bench.injection import OUT_VARIABLE, process_records
 from pipeline_bench.injection.between_fits import BetweenFits
 from pipeline_bench.injection.functions import Call, Functions
 from pipeline_bench.injection.loop_locations import Line
 from pipeline_bench.injection.watched_loops import WatchedLoops
 from pipeline_bench.system import interrupts
+from pipeline_bench.system.garbage import no_collection
 from pipeline_bench.system.user_folders import RUN_VARIABLE
 
 KEPT_TRAININGS = 10

@@ -28,7 +28,7 @@ _MOST_PERCENT = 100.5
 _LEAST_APART_NS = 90_000_000
 """nvml.h asks for 100 ms between two samples; ours are taken five times a second, and now and then a little early."""
 _NONE_HERE = "NVML gives no GPM on this GPU; GPUs from Hopper on have it"
-_OLD_PYNVML = "the installed nvidia-ml-py does not know GPM"
+_OLD_PYNVML = "the imported pynvml does not know GPM: an old one, or not nvidia-ml-py's"
 
 
 class Gpm:

@@ -21,7 +21,6 @@ from pipeline_bench.samplers import HelperProcess, Reading, Sampler
 MACHINE_METRICS = MACHINE_CPU, OTHER_CPU, STEAL = "machine_cpu_percent", "other_cpu_percent", "steal_percent"
 THROTTLED = "cpu_throttled_seconds"
 NO_COUNTER = "no control group here counts the time that a CPU quota took"
-_NO_STEAL = "this system does not count the time that a hypervisor gave to others"
 _TRIAL_UNKNOWN = "the trial's own CPU time cannot be read, so the others' is not known"
 
 _ALL_THREADS_EVERY = 5
@@ -52,7 +51,7 @@ def _cpu_seconds(process: psutil.Process) -> float:
 
 
 def _io_counters(process: psutil.Process) -> Any:
-    # The method is missing where the system keeps no such counters (macOS); AttributeError is then the reason.
+    # psutil has no such method under a kernel that keeps no such counters; AttributeError is then the reason.
     return getattr(process, "io_counters")()  # noqa: B009 - mypy must not judge it by the system it runs on
 
 
@@ -168,9 +167,9 @@ def _explain(error: Exception) -> str:
 
 
 class Children:
-    """The processes that one process and its children started, found by Linux' own lists, one of each thread.
+    """The processes that one process and its children started, found by the kernel's own lists, one of each thread.
 
-    Elsewhere there are no such lists, and none is found: a list of all the machine's processes would cost a poll more
+    Where the kernel keeps no such lists, none is found: a list of all the machine's processes would cost a poll more
     than all else.
     """
 
@@ -255,7 +254,7 @@ class _CpuTimes:
     """Seconds since the machine started, over all cores or some of them; `busy_s` includes what was stolen."""
 
     busy_s: float
-    stolen_s: float | None
+    stolen_s: float
     all_s: float
 
     @classmethod
@@ -269,7 +268,7 @@ class _CpuTimes:
         seconds: dict[str, float] = {name: sum(one[name] for one in times) for name in times[0]}
         # The kernel counts a guest's time in the user's as well.
         total_s = sum(seconds.values()) - seconds.get("guest", 0.0) - seconds.get("guest_nice", 0.0)
-        return cls(total_s - seconds["idle"] - seconds.get("iowait", 0.0), seconds.get("steal"), total_s)
+        return cls(total_s - seconds["idle"] - seconds.get("iowait", 0.0), seconds["steal"], total_s)
 
 
 def _cpus_of(pid: int) -> frozenset[int]:
@@ -277,8 +276,6 @@ def _cpus_of(pid: int) -> frozenset[int]:
 
     The kernel's list of CPUs has no place for one that is off, so that a number is a place only if none is.
     """
-    if not hasattr(os, "sched_getaffinity"):  # macOS has none
-        return frozenset()
     try:
         allowed = frozenset(os.sched_getaffinity(pid))
         all_cpus = os.sysconf("SC_NPROCESSORS_CONF")
@@ -328,11 +325,9 @@ class MachineCpu:
         if all_s <= 0:  # within one tick of the kernel's counter: nothing new yet
             return {}
         self._then = now
-        seconds: dict[str, float | str | None] = {MACHINE_CPU: now.busy_s - then.busy_s, STEAL: _NO_STEAL}
-        stolen_s = 0.0
-        if now.stolen_s is not None and then.stolen_s is not None:
-            seconds[STEAL] = stolen_s = now.stolen_s - then.stolen_s
-        others_s = self._others(now.busy_s - then.busy_s - stolen_s, trial_cpu_s)
+        busy_s, stolen_s = now.busy_s - then.busy_s, now.stolen_s - then.stolen_s
+        others_s = self._others(busy_s - stolen_s, trial_cpu_s)
+        seconds: dict[str, float | str | None] = {MACHINE_CPU: busy_s, STEAL: stolen_s}
         seconds[OTHER_CPU] = _TRIAL_UNKNOWN if trial_cpu_s is None else others_s
         return {
             metric: value if isinstance(value, str) else min(100.0, max(0.0, 100 * value / all_s))

@@ -11,7 +11,6 @@ import ctypes
 import errno
 import mmap
 import os
-import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline_bench.sources.records import RecordFile
+from pipeline_bench.system.processes import io_bytes
 
 PAGE_BYTES = mmap.PAGESIZE
 _READ_BYTES = 1 << 20
@@ -104,8 +104,6 @@ def why_unknown(path: str) -> str | None:
 
     Since Linux 5.2 mincore calls every page of a file resident that the process may not write and does not own.
     """
-    if sys.platform != "linux":
-        return f"{sys.platform} has no call for it that this program knows"
     try:
         owner = Path(path).stat().st_uid
     except OSError as error:
@@ -149,11 +147,7 @@ def storage_bytes_read() -> int:
     Raises:
         OSError: the kernel does not report it.
     """
-    for line in Path("/proc/self/io").read_text(encoding="ascii").splitlines():
-        name, _, value = line.partition(":")
-        if name == "read_bytes":
-            return int(value)
-    raise OSError("/proc/self/io has no read_bytes")
+    return io_bytes("read_bytes")
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ inside where there was Python.
 from __future__ import annotations
 
 import functools
-import gc
 import inspect
 import itertools
 import linecache
@@ -18,7 +17,7 @@ import sysconfig
 import textwrap
 import traceback
 from collections.abc import Container, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Literal
@@ -26,6 +25,7 @@ from typing import Any, Literal
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.job import Eager
 from pipeline_bench.model.pipeline import Location
+from pipeline_bench.system.garbage import no_collection
 from pipeline_bench.text import FIELD_CHARACTERS, message_of, one_line, safe_message
 from pipeline_bench.user_code import installed
 
@@ -143,22 +143,14 @@ def called_by_other_code(depth: int, until: Container[CodeType]) -> bool:
     return False
 
 
-@contextmanager
-def collection_held() -> Iterator[None]:
-    """Let no garbage be collected in the block, for it to walk through the frames of other threads.
+def collection_held() -> AbstractContextManager[None]:
+    """Return a block in which no garbage is collected, for it to walk through the frames of other threads.
 
     Until 3.11, Python may collect garbage while it makes a frame's object. What that runs may let another thread go on
     and return from the function whose frame is being made, so that the walk gets another object in its place, or hangs
     (https://github.com/python/cpython/issues/106883). Python 3.12 collects between two bytecodes only.
     """
-    if sys.version_info >= (3, 12) or not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+    return nullcontext() if sys.version_info >= (3, 12) else no_collection()
 
 
 def outward(frame: FrameType | None) -> Iterator[FrameType]:

@@ -18,7 +18,7 @@ from pipeline_bench.environment import (
 )
 from pipeline_bench.model.events import Device
 
-AFFINITY = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+AFFINITY = len(os.sched_getaffinity(0))
 
 
 def machine(root: Path, files: dict[str, str]) -> Path:

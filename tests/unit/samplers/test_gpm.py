@@ -82,7 +82,9 @@ def test_a_driver_without_gpm_says_nothing_about_the_gpu(old_nvml_stub: Path) ->
 @pytest.mark.parametrize("lacks", ["nvmlGpmQueryDeviceSupport", "c_nvmlGpmMetricsGet_t"])
 def test_a_pynvml_without_gpm_says_nothing_about_the_gpu(nvml_stub: Path, lacks: str) -> None:
     first, second = polled(nvml_stub, 1.0, 1.2, NVML_STUB_GPM=FIGURES, PYNVML_LACKS=lacks)
-    assert {**first, **second} == dict.fromkeys(ACTIVITY, (None, "the installed nvidia-ml-py does not know GPM"))
+    assert {**first, **second} == dict.fromkeys(
+        ACTIVITY, (None, "the imported pynvml does not know GPM: an old one, or not nvidia-ml-py's")
+    )
 
 
 def test_samples_that_are_refused_are_a_reason_once(nvml_stub: Path) -> None:

@@ -16,8 +16,6 @@ import pytest
 from pipeline_bench.errors import UsageError
 from pipeline_bench.system import processes
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
-
 
 def test_a_descriptor_of_any_number_is_read() -> None:
     """`select.select` takes none from 1024 on."""
@@ -119,7 +117,7 @@ def _said(script: str, environment: dict[str, str]) -> str:
 
 
 def test_an_open_accelerator_forbids_forking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_open_files", lambda: ["/dev/null", "/dev/nvidia0"])
+    monkeypatch.setattr(processes, "open_files", lambda: ["/dev/null", "/dev/nvidia0"])
     assert processes.why_not_forkable(processes.threads()) == "importing TensorFlow opened /dev/nvidia0"
 
 
@@ -130,7 +128,7 @@ def test_how_long_a_thread_had_no_core_is_not_known_of_one_that_is_gone() -> Non
 
 def test_the_open_files_are_this_processes(tmp_path: Path) -> None:
     with (tmp_path / "opened").open("w"):
-        assert str(tmp_path / "opened") in processes._open_files()
+        assert str(tmp_path / "opened") in processes.open_files()
 
 
 def test_a_proc_that_is_missing_or_anothers_is_one_message(tmp_path: Path) -> None:
