@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from pipeline_bench.diagnosis import segments, stage_graph, step_times
 from pipeline_bench.diagnosis.fixes import short
-from pipeline_bench.diagnosis.fixes.cache_size import pass_elements, size_bytes_of
+from pipeline_bench.diagnosis.fixes.cache_size import batch_bytes_of, pass_elements, size_bytes_of
 from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.model import element_flow
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Limit
@@ -111,13 +111,22 @@ def stages_alone(session: Session, inspection: Inspection | None) -> str:
 def overflows(inspection: Inspection, memory_bytes: float) -> Iterator[str]:
     """Yield a sentence of each cache in memory, shuffle and prefetch as written that would hold more than the memory.
 
+    And of each cache that has no end.
+
     Args:
         inspection: the stages and their costs, of a trial too short to fill them.
         memory_bytes: of the machine.
     """
     for stage in inspection.stages:
         held_bytes = _held_bytes(inspection, stage)
-        if held_bytes is not None and memory_bytes < held_bytes < math.inf:
+        if stage.method == "cache" and stage_graph.endless(inspection, stage):
+            each_bytes = batch_bytes_of(inspection, stage)
+            size = f", {units.size(each_bytes)} a batch" if each_bytes else ""
+            yield (
+                f"{named(stage)}, stands behind what never ends: it is never full, nothing is ever read from it, and "
+                f"it grows for ever{size}. Put it in front of the repeat and of all that is random, or leave it out."
+            )
+        elif held_bytes is not None and memory_bytes < held_bytes < math.inf:
             yield (
                 f"{named(stage)}, would hold about {units.size(held_bytes)} in memory, and this machine has "
                 f"{units.size(memory_bytes)}: the training would run out of it. {_LESS_MEMORY[stage.method]}"

@@ -292,11 +292,12 @@ def one_pass(inspection: Inspection) -> str:
 def fixed_part(inspection: Inspection, run: Sequence[Stage]) -> list[Stage]:
     """Return those of a run of stages, from the source on, that give the same in each epoch, and end.
 
-    Files may come in another order.
+    Files may come in another order. What comes before a cache that fills is the same, whatever it draws.
     """
     names = [stage for stage in run if stage.method == "shuffle" and shuffles_files(inspection.stages, stage)]
-    fixed: list[Stage] = []
-    for stage in run:
+    kept = max((number for number, stage in enumerate(run, 1) if fills(inspection, stage)), default=0)
+    fixed = list(run[:kept])
+    for stage in run[kept:]:
         same_order = stage.method == "shuffle" and (stage in names or keeps_order(stage))
         varies = stage.method in _ENDS_THE_FIXED_PART or stage.is_random
         if (varies and not same_order) or endless(inspection, stage):
@@ -305,5 +306,10 @@ def fixed_part(inspection: Inspection, run: Sequence[Stage]) -> list[Stage]:
     # What is kept need not be kept ready, nor set; and names alone are not worth one order.
     while fixed and (fixed[-1].method in ("prefetch", "with_options") or fixed[-1] in names):
         fixed.pop()
-    before = upstream(inspection, fixed[0]) if fixed else []
+    before = upstream(inspection, fixed[0]) if fixed and not kept else []
     return [] if any(each.is_random for each in before) else fixed
+
+
+def fills(inspection: Inspection, stage: Stage) -> bool:
+    """Return whether a stage is a cache that has all elements after a pass, which later ones then read from it."""
+    return stage.method == "cache" and not stage.anew and not element_flow.never_full(inspection.stages, stage)

@@ -193,8 +193,13 @@ def read_back(inspection: Inspection, stage: Stage, where: str) -> str:
 def order_caveat(inspection: Inspection, stage: Stage, passed: Sequence[Stage] = ()) -> str:
     """Return the caveat of a cache behind a shuffle that mixes anew in each epoch; `passed` come behind it."""
     above = stage_graph.upstream(inspection, stage)
+    caches = [each for each in above if stage_graph.fills(inspection, each)]  # which settle it as it is written
+    settled = {each.id for cache in caches for each in stage_graph.upstream(inspection, cache)}
     mixes = (
-        each for each in above if each.method == "shuffle" and each not in passed and not stage_graph.keeps_order(each)
+        each
+        for each in above
+        if each.method == "shuffle" and each.id not in settled and each not in passed
+        if not stage_graph.keeps_order(each)
     )
     if all(stage_graph.shuffles_files(above, each) for each in mixes):
         return ""

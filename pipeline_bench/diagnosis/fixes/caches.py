@@ -26,6 +26,7 @@ from pipeline_bench.diagnosis.fixes.cache_size import (
 from pipeline_bench.model.calls import KEEPING, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import Edit, InsertAfter, KeepSamples, MoveBefore, Remove
+from pipeline_bench.model.element_flow import never_full
 from pipeline_bench.model.function_edits import DivideMap
 from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
 
@@ -37,7 +38,7 @@ def _cache_blocker(inspection: Inspection, context: Context) -> str | None:
     """Return why nothing would be read from a cache behind the fixed part."""
     if inspection.once:
         return f"{stage_graph.one_pass(inspection)}, and nothing would be read from a cache"
-    run = list(reversed(stage_graph.trunk(inspection)))
+    run = _run(inspection)
     fixed = _fixed_part(inspection, run)
     is_whole = bool(fixed) and fixed[-1].left_early is False
     for stage in run[len(fixed) :]:
@@ -50,22 +51,23 @@ def _cache_blocker(inspection: Inspection, context: Context) -> str | None:
 @kind(saving=0.9, blocker=_cache_blocker, has_price=True)
 def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what was computed once: in memory, on disk where it does not fit; always before the first random stage."""
-    run = list(reversed(stage_graph.trunk(inspection)))
+    run = _run(inspection)
     fixed = _fixed_part(inspection, run)
+    lost = _never_full(inspection)
     kept = [stage for stage in fixed if stage.method == "cache" and not stage_graph.in_file(stage)]
-    on_disk = [stage for stage in inspection.stages if stage_graph.in_file(stage)]
+    on_disk = [stage for stage in inspection.stages if stage_graph.in_file(stage) and stage not in lost]
     if not fixed:
         yield from _cached_in_branches(inspection, context, run[0])
     if (kept or on_disk) and inspection.cold:
         return  # one epoch would be held against others
-    if not fixed or any(each.method in KEEPING for each in inspection.stages if each not in (*kept, *on_disk)):
+    if not fixed or _has_own(inspection, [*kept, *on_disk]):
         return
     if on_disk and not fits(size_bytes_of(inspection, fixed[-1]), context):
         return  # in a second file it would gain nothing
-    out: list[Edit] = [Remove(stage=stage.id) for stage in kept]  # a cache that is there moves
+    out: list[Edit] = [Remove(stage=stage.id) for stage in (*kept, *lost)]  # a cache that is there moves
     if fixed[-1] not in kept:
         yield _cached(inspection, context, fixed[-1], out)
-    if not out and (smaller := _last_that_fits(inspection, fixed, context)) is not None:
+    if not kept and (smaller := _last_that_fits(inspection, fixed, context)) is not None:
         yield _cached(inspection, context, smaller, out)
     # Those that mix files go on in front of what opens them.
     mixes_files = functools.partial(stage_graph.shuffles_files, inspection.stages)
@@ -82,7 +84,7 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
 @kind(saving=0.85, blocker=_cache_blocker, has_price=True)
 def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what a map computes before it draws random numbers: two maps, and a cache between them."""
-    run = list(reversed(stage_graph.trunk(inspection)))
+    run = _run(inspection)
     fixed = _fixed_part(inspection, run)
     passed = mixing(run[len(fixed) :])
     stage = next(iter(run[len(fixed) + len(passed) :]), None)
@@ -100,6 +102,7 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     yield fix(
         f"cache within {stage.label}",
         f"Keep {where} what {named} computes before it draws random numbers, in a map of its own",
+        *(Remove(stage=each.id) for each in _never_full(inspection)),
         divide,
         InsertAfter(stage=fixed[-1].id, method="cache", arguments=arguments),
         stages=inspection.measured(each.id for each in (*above, stage)),
@@ -118,7 +121,7 @@ def cache_samples(inspection: Inspection, context: Context) -> Iterator[Fix]:
 
     A cache of the batches would give those of the first epoch for ever.
     """
-    run = list(reversed(stage_graph.trunk(inspection)))
+    run = _run(inspection)
     rest = run[len(_fixed_part(inspection, run)) :]
     ahead = list(itertools.takewhile(lambda each: each.method in _UP_TO_MAPS and not _varies(each), rest))
     while ahead and ahead[-1].method != "map":
@@ -128,7 +131,7 @@ def cache_samples(inspection: Inspection, context: Context) -> Iterator[Fix]:
     size = batches[0].arguments.get("batch_size") if len(batches) == 1 else None
     if not shuffles or not isinstance(size, int) or inspection.cold:
         return
-    if batches[0].arguments.get("drop_remainder") or any(each.method in KEEPING for each in inspection.stages):
+    if batches[0].arguments.get("drop_remainder") or _has_own(inspection):
         return  # what the first epoch drops would be dropped for ever
     stage = ahead[-1]
     size_bytes, count = size_bytes_of(inspection, stage), pass_elements(inspection, stage)
@@ -143,11 +146,29 @@ def cache_samples(inspection: Inspection, context: Context) -> Iterator[Fix]:
         f"cache of the samples after {stage.label}",
         f"Keep the samples that {short(stage)} gives {IN_MEMORY}, and shuffle and batch them behind that, so that "
         "only the first epoch computes them",
+        *(Remove(stage=each.id) for each in _never_full(inspection)),
         KeepSamples(stage=stage.id, batch_size=size, buffer_size=min(samples, buffer)),
         stages=inspection.measured(each.id for each in above),
         reorders=True,
         caveat=price(above, size_bytes, IN_MEMORY, batch_bytes=batch_bytes_of(inspection, stage)),
     )
+
+
+def _run(inspection: Inspection, last: Stage | None = None) -> list[Stage]:
+    """Return the trunk, or a branch up to a stage, upstream first, as it is without the caches that are never full."""
+    lost = _never_full(inspection)
+    return [each for each in reversed(stage_graph.trunk(inspection, last)) if each not in lost]
+
+
+def _never_full(inspection: Inspection) -> list[Stage]:
+    """Return the caches as written from which nothing is ever read: a pass is as well without them."""
+    return [each for each in inspection.stages if each.method == "cache" and never_full(inspection.stages, each)]
+
+
+def _has_own(inspection: Inspection, but: Sequence[Stage] = ()) -> bool:
+    """Return whether the pipeline as written keeps elements of its own beside those of some stages: one may be full."""
+    known = (*but, *_never_full(inspection))
+    return any(each.method in KEEPING and each not in known for each in inspection.stages)
 
 
 def _mapped_between_shuffles(rest: Sequence[Stage]) -> Stage | None:
@@ -212,13 +233,13 @@ def _cached_in_branches(inspection: Inspection, context: Context, joins: Stage) 
 
     Maps move in front of the shuffles and repeats of their branch, as those of a pipeline without branches do.
     """
-    if any(each.method in KEEPING for each in inspection.stages):
+    if _has_own(inspection):
         return
     last: dict[int, Stage] = {}
     moves: dict[MoveBefore, None] = {}
     passed: dict[int, list[Stage]] = {}
     for number in joins.inputs:
-        run = list(reversed(stage_graph.trunk(inspection, inspection.stage(number))))
+        run = _run(inspection, inspection.stage(number))
         fixed = _fixed_part(inspection, run)
         rest = run[len(fixed) :]
         if not fixed or not _is_read_whole(joins, fixed[-1], rest):
@@ -244,6 +265,7 @@ def _cached_in_branches(inspection: Inspection, context: Context, joins: Stage) 
     yield fix(
         f"cache {where} in front of {joins.label}",
         f"Keep what {given} {where}, {ahead}, so that only the first epoch computes it",
+        *(Remove(stage=each.id) for each in _never_full(inspection)),
         *moves,
         *(InsertAfter(stage=each, method="cache", arguments=arguments) for each in last),
         stages=inspection.measured(number for number, each in above.items() if each not in now_behind),

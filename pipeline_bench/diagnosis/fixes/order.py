@@ -209,15 +209,6 @@ def order(inspection: Inspection, context: Context) -> Iterator[Fix]:
             stages=[shuffle.id],
             reorders=True,
         )
-    for repeat, cache in stage_graph.pairs(inspection, "repeat", "cache"):
-        before = stage_graph.upstream(inspection, repeat)
-        if stage_graph.endless(inspection, repeat) and not any(each.varies for each in before):
-            yield fix(
-                "cache before repeat",
-                "Cache before repeating: behind an endless repeat a cache is never full, and grows for ever",
-                MoveBefore(stage=cache.id, other=repeat.id),
-                stages=[each.id for each in before],
-            )
 
 
 def _shuffles(inspection: Inspection) -> Iterator[Fix]:

@@ -13,6 +13,7 @@ from pipeline_bench.model.calls import AUTOTUNE, Value
 from pipeline_bench.model.diagnosis import Attempt, Fix
 from pipeline_bench.model.edits import (
     BatchInGenerator,
+    Edit,
     Fuse,
     GatherBatches,
     GatherWindows,
@@ -603,6 +604,12 @@ def test_no_samples_are_kept_of_other_batches(looked: Inspection, free_memory_by
     assert not of_kind(found, "cache_samples")
 
 
+def test_samples_are_kept_in_place_of_a_cache_that_is_never_full() -> None:
+    looked = vectorized(stage(6, "repeat", 5), stage(7, "cache", 6))
+    (found,) = of_kind(tried(looked, allow_reordering=True), "cache_samples")
+    assert found.edits == (Remove(stage=7), KeepSamples(stage=5, batch_size=32, buffer_size=256))
+
+
 def test_a_random_map_runs_behind_the_samples_that_are_kept() -> None:
     looked = vectorized(mapped(6, "augment", random=True))
     (found,) = of_kind(tried(looked, allow_reordering=True), "cache_samples")
@@ -897,19 +904,59 @@ def test_what_a_map_draws_in_python_is_not_cached() -> None:
     assert cached(mapped(1, draws_in_python=True)) == ["cache in memory after range"]
 
 
-def test_a_cache_behind_an_endless_repeat_moves_in_front_of_it() -> None:
-    stages = (
-        stage(0, "range"),
-        stage(1, "map", 0, of=function("decode")),
-        stage(2, "repeat", 1),
-        stage(3, "cache", 2),
+@pytest.mark.parametrize(
+    ("behind", "moved"),
+    [
+        ((stage(2, "repeat", 1), stage(3, "cache", 2)), (Remove(stage=3), InsertAfter(stage=1, method="cache"))),
+        (
+            (stage(2, "repeat", 1), stage(3, "batch", 2), stage(4, "cache", 3), stage(5, "prefetch", 4)),
+            (Remove(stage=4), InsertAfter(stage=1, method="cache")),
+        ),
+        (
+            (stage(2, "shuffle", 1), stage(3, "repeat", 2), stage(4, "cache", 3), mapped(5)),
+            (
+                Remove(stage=4),
+                MoveBefore(stage=5, other=2),
+                InsertAfter(stage=5, method="cache"),
+            ),
+        ),
+    ],
+)
+def test_a_cache_behind_an_endless_repeat_moves_in_front_of_what_is_random_and_of_the_repeat(
+    behind: tuple[Stage, ...], moved: tuple[Edit, ...]
+) -> None:
+    looked = chain_of(source(shuffle=False), mapped(1, "decode"), *behind)
+    assert moved in [fix.edits for fix in of_kind(tried(looked), "cache")]
+
+
+def test_where_a_map_that_draws_is_divided_no_cache_stays_behind_an_endless_repeat() -> None:
+    divided = function("load", random=True).model_copy(update={"fixed_statements": 3})
+    stages = (source(), stage(1, "repeat", 0), stage(2, "cache", 1), stage(3, "map", 2, of=divided))
+    (fix,) = of_kind(tried(chain_of(*stages)), "cache_within_map")
+    assert fix.edits == (
+        Remove(stage=2),
+        DivideMap(stage=3, after=0, statements=3),
+        InsertAfter(stage=0, method="cache"),
     )
-    edits = [fix.edits for fix in of_kind(tried(chain_of(*stages)), "order")]
-    assert (MoveBefore(stage=3, other=2),) in edits
-    twice = (*stages[:2], stage(2, "repeat", 1, count=2), stages[3])
-    assert (MoveBefore(stage=3, other=2),) not in [fix.edits for fix in of_kind(tried(chain_of(*twice)), "order")]
-    drawn = (stages[0], stage(1, "map", 0, of=function("crop", random=True)), *stages[2:])
-    assert (MoveBefore(stage=3, other=2),) not in [fix.edits for fix in of_kind(tried(chain_of(*drawn)), "order")]
+
+
+def test_what_a_stage_chooses_among_is_cached_in_place_of_a_cache_behind_an_endless_repeat() -> None:
+    inputs: list[Stage] = []
+    for start in (0, 3):
+        inputs += [stage(start, "range"), mapped(start + 1, "decode"), stage(start + 2, "repeat", start + 1)]
+    looked = chain_of(*inputs, stage(6, "sample_from_datasets", 2, 5), stage(7, "cache", 6))
+    (found,) = of_kind(tried(looked), "cache")
+    kept = [InsertAfter(stage=1, method="cache"), InsertAfter(stage=4, method="cache")]
+    assert list(found.edits) == [Remove(stage=7), *kept]
+
+
+@pytest.mark.parametrize("ahead", [stage(1, "shuffle", 0), mapped(1, "crop", random=True)])
+def test_a_cache_behind_what_is_random_moves_on_to_what_is_dear_and_keeps_what_it_kept(ahead: Stage) -> None:
+    looked = chain_of(source(), ahead, stage(2, "cache", 1), mapped(3, "decode"), stage(4, "shuffle", 3))
+    (fix,) = of_kind(tried(looked), "cache")
+    assert fix.edits == (Remove(stage=2), InsertAfter(stage=3, method="cache"))
+    assert not fix.reorders
+    assert "takes effect only once" not in fix.because, "it does so as it is written"
 
 
 def test_a_batch_comes_before_a_map_also_through_what_does_not_look_at_the_elements() -> None:
@@ -1156,7 +1203,7 @@ def test_a_random_map_that_can_be_divided_is_cached_within_behind_what_does_not_
         tried(chained(divided, stage(1, "batch", 0), stage(2, "shuffle", 1), stage(3, "take_while", 2))),
         "cache_within_map",
     )
-    assert not of_kind(tried(chained(divided, stage(1, "repeat", 0), stage(2, "cache", 1))), "cache_within_map")
+    assert not of_kind(tried(chained(divided, stage(1, "repeat", 0), stage(2, "snapshot", 1))), "cache_within_map")
     behind_one = chained(divided, stage(1, "cache", 0), stage(2, "shuffle", 1))
     (fix,) = of_kind(tried(behind_one), "cache_within_map")
     assert fix.edits[0] == DivideMap(stage=3, after=1, statements=3)

@@ -10,7 +10,7 @@ from pipeline_bench.diagnosis import limits as limits_of
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Limit
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.events import Copied, InGraph, KnownShapes
-from pipeline_bench.model.pipeline import Inspection, ScriptTraining
+from pipeline_bench.model.pipeline import Inspection, ScriptTraining, Stage
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from tests.unit.diagnoses import row, tensor
@@ -202,3 +202,12 @@ def test_files_that_memory_does_not_hold_are_told_where_the_disk_is_slower_than_
     said = "The files have 93.1 GiB, more than the memory. The trials read the first of them, which memory holds; from"
     assert (said in found.diagnosis.text) is told
     assert ("memory holds" in found.diagnosis.text) is told
+
+
+@pytest.mark.parametrize(("behind", "told"), [(stage(1, "repeat", 0), True), (stage(1, "repeat", 0, count=2), False)])
+def test_a_cache_that_grows_for_ever_is_told(behind: Stage, told: bool) -> None:
+    stages = (stage(0, "range"), behind, stage(2, "cache", 1))
+    looked = inspection(stages, tuple(cost(number, 1.0, element_bytes=2**20) for number in range(3)))
+    found = list(limits_of.overflows(looked, 2**40))
+    said = "cache, train.py:12, stands behind what never ends: it is never full, nothing is ever read from it, and it "
+    assert [each.startswith(f"{said}grows for ever, 1.00 MiB a batch.") for each in found] == [True] * told
