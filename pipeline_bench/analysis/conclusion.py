@@ -176,7 +176,9 @@ def _gain(others: Sequence[Result], leader: Result, baseline: str, *, of_all: bo
     elif unsure or probably or not of_all:
         said = f"{_name(leader)} is {probably}faster: {times}"
     else:
-        said = f"{_name(leader)} is fastest: {times}"
+        against = [each.against_fastest for each in others if each.against_fastest.over == leader.variant]
+        surely = all(each.certainty == "certain" for each in against)
+        said = f"{_name(leader)} is {'' if surely else 'probably '}fastest: {times}"
     return f"{said}; {joined(unsure, 'and')} may be as fast as {_name(leader)}" if unsure else said
 
 

@@ -123,6 +123,12 @@ def _taken_windows(record: TrialRecord, cores: int) -> tuple[Times, Floats] | No
     )
 
 
+def taken_from(record: TrialRecord, cores: int) -> float:
+    """Return what others took of the CPU that a trial could not do without, 0 to 1, on average over its windows."""
+    windows = _taken_windows(record, cores)
+    return 0.0 if windows is None else float(windows[1].mean())
+
+
 def throttled_cpus(record: TrialRecord, cores: int) -> int:
     """Return by how many CPUs a trial's throttled seconds a second are divided for the share of its time, at least 1.
 

@@ -220,8 +220,11 @@ def _speedup(result: Result) -> GoalRatio:
 def _utilization(result: Result) -> GoalRatio:
     found = result.accelerator_utilization
     # One that cannot be is of noise, as a rule: more repeats make it one that can. Its interval is then not its own.
-    known = found.value is not None
-    half_width = _half_width(found.ci95 if known else None)
+    known, half_width = found.value is not None, math.inf
+    if found.value is not None and found.ci95 is not None:
+        # What lies above the ceiling was cut off, which is no knowledge: it reaches as far up as down.
+        low, high = found.ci95
+        half_width = _half_width((low, max(high, 2 * found.value - low)))
     return GoalRatio(result.variant, UTILIZATION, known or found.impossible, half_width, found.reason)
 
 

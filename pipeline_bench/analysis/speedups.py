@@ -173,11 +173,10 @@ def throughput_over(variant: Variant, over: Variant, measured: ByVariant) -> Spe
     taken = sum(own[repeat].taken + base[repeat].taken for repeat in shared) / (2 * len(shared))
     scatter = stats.usual_scatter(list(ratios.values()), thresholds.RATIO_SCATTER)
     known = stats.believe(logs, scatter, trimmed=True)
+    known = known.widened(systematic_error("ratio", own[shared[0]].device_kind, taken))
     # More rounds narrow the interval of what was measured here; a claim is of the variants, on any machine and any day.
-    error = math.hypot(thresholds.SAME_JOB_SCATTER, systematic_error("ratio", own[shared[0]].device_kind, taken))
-    certain, probable = (
-        known.widened(error).interval(claim) for claim in (thresholds.CERTAIN_CLAIM, thresholds.PROBABLE_CLAIM)
-    )
+    of_any_day = known.widened(thresholds.SAME_JOB_SCATTER)
+    certain, probable = map(of_any_day.interval, (thresholds.CERTAIN_CLAIM, thresholds.PROBABLE_CLAIM))
     difference: Literal["faster", "slower", "none"] = "none"
     if not probable[0] <= 0 <= probable[1]:
         difference = "faster" if known.value > 0 else "slower"

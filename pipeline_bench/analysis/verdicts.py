@@ -375,11 +375,10 @@ def _host_bound(split: StepSplit) -> str:
 
 def _compute_bound(split: StepSplit) -> str:
     au = split.accelerator_utilization
-    if au.value is None:
-        gain = max(0.0, 1 / max(_ends(au)[0], 1e-9) - 1)
-        return f"as fast as its ceiling, within noise; a faster input would gain at most {units.share(gain)}"
-    gain = max(0.0, 1 / max(au.value, 1e-9) - 1)
-    return f"runs at {units.share(au.value)} of the ceiling; a faster input would gain at most {units.share(gain)}"
+    known = au.value is not None
+    runs = f"runs at {units.share(au.value)} of the ceiling" if known else "as fast as its ceiling, within noise"
+    gain = max(0.0, 1 / max(_ends(au)[0], 1e-9) - 1)
+    return f"{runs}; a faster input would gain at most {units.share(gain)}"
 
 
 def _mixed(split: StepSplit) -> str:

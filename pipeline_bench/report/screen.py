@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from pipeline_bench.analysis import conclusion, precision, verdicts
-from pipeline_bench.analysis.thresholds import LONG_STARTS, NEEDED_STEPS
+from pipeline_bench.analysis import conclusion, measured, precision, verdicts
+from pipeline_bench.analysis.thresholds import BUSY_SHARE, LONG_STARTS, NEEDED_STEPS
 from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.result import InconclusiveCause, Result, Verdict
@@ -320,7 +320,8 @@ def _what_decides(session: Session) -> str:
     ended_by = session.precision.ended_by if session.precision is not None else None
     if ended_by not in ("budget", "precision") or not precision.open_questions(session):
         return ""
-    if 2 * len(facts.beside_other_work(session)) > sum(trial.measured for trial in session.trials):
+    taken = [measured.taken_from(trial, session.environment.cores) for trial in session.trials if trial.measured]
+    if 2 * sum(share >= BUSY_SHARE for share in taken) > len(taken):
         return "it takes a quieter machine"
     return "a larger --budget may do it" if ended_by == "budget" else "a smaller --precision may do it"
 

@@ -165,6 +165,16 @@ def test_a_single_variant_is_narrowed_against_its_ceiling() -> None:
     assert "feed_dict's accelerator utilization is known within ±" in found.text
 
 
+def test_an_interval_that_is_cut_off_at_the_ceiling_reaches_as_far_up_as_down() -> None:
+    found = run(new(goal=0.001, budget_s=30, of=scenario("feed_dict")), spread(0.02, "ceiling"))
+    utilization = found.result("feed_dict").accelerator_utilization
+    assert utilization.ci95 is not None
+    assert utilization.value is not None
+    assert utilization.ci95[1] == 1.0
+    below = utilization.value - utilization.ci95[0]
+    assert precision.ratios(found)[0].half_width == pytest.approx(below / utilization.value, rel=0.1)
+
+
 def test_a_utilization_that_cannot_be_after_the_first_repeats_is_narrowed_on() -> None:
     """A variant that runs at its ceiling, whose first trials came out 15 % quicker than the ceiling's."""
 

@@ -50,7 +50,7 @@ def test_no_interval_reaches_below_nothing() -> None:
     assert top.ci95[0] == 0
 
 
-def test_other_work_makes_a_wait_less_known_also_without_a_ceiling_beside_it() -> None:
+def test_other_work_makes_a_wait_and_a_speedup_less_known() -> None:
     at_ns = [100 * NS_PER_MS * tick for tick in range(1, 12)]
     busy = [
         Track(metric=metric, source="psutil", at_ns=Series.pack(at_ns), values=Series.pack([percent] * len(at_ns)))
@@ -58,11 +58,15 @@ def test_other_work_makes_a_wait_less_known_also_without_a_ceiling_beside_it() -
     ]
     widths = []
     for samples in ((), busy):
-        trials = [record("feed_dict", repeat, 10.0, 4.0, samples=samples) for repeat in range(3)]
-        ci95 = results(trials, "feed_dict")["feed_dict"].input_wait_share.ci95
-        assert ci95 is not None
-        widths.append(ci95[1] - ci95[0])
-    assert widths[1] > 1.5 * widths[0]
+        of_ms = {"feed_dict": (10.0, 4.0), "tf_data": (6.0, 0.1)}
+        trials = [record(name, repeat, *ms, samples=samples) for repeat in range(3) for name, ms in of_ms.items()]
+        found = results(trials, "feed_dict", "tf_data")
+        wait, speedup = found["feed_dict"].input_wait_share.ci95, found["tf_data"].speedup.ci95
+        assert wait is not None
+        assert speedup is not None
+        widths.append((wait[1] - wait[0], speedup[1] - speedup[0]))
+    assert widths[1][0] > 1.5 * widths[0][0]
+    assert widths[1][1] > 1.02 * widths[0][1]
 
 
 def test_each_repeat_is_taken_against_its_own_ceiling_so_that_a_drift_cancels() -> None:

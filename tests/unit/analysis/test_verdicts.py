@@ -143,6 +143,11 @@ def test_other_work_is_named_beside_the_doubt_and_not_without_one() -> None:
     assert "CPU" not in judged(estimate(0.5), estimate(0.0), estimate(0.5), taken=0.48).text
 
 
+def test_the_most_that_a_faster_input_would_gain_is_that_of_the_lowest_plausible_utilization() -> None:
+    text = judged(estimate(0.0, 0.005), estimate(0.05, 0.005), estimate(0.95, 0.02)).text
+    assert text == "compute-bound: runs at 95 % of the ceiling; a faster input would gain at most 8 %."
+
+
 def test_a_backend_within_the_noise_of_its_ceiling_is_compute_bound() -> None:
     assert judged(estimate(0.0), estimate(-0.01), estimate(1.01)).kind == "compute-bound"
 

@@ -180,21 +180,25 @@ def test_a_probable_limit_says_what_else_it_may_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("taken", "ended_by", "advice"),
+    ("taken", "busy", "ended_by", "advice"),
     [
-        (0.0, "budget", "a larger --budget may do it"),
-        (60.0, "budget", "a quieter machine"),
-        (0.0, "precision", "a smaller --precision may do it"),
-        (60.0, "precision", "a quieter machine"),
-        (0.0, "interrupted", None),
+        (0.0, 99.0, "budget", "a larger --budget may do it"),
+        (60.0, 99.0, "budget", "a quieter machine"),
+        (60.0, 70.0, "budget", "a larger --budget may do it"),  # the others took what nobody else asked for
+        (0.0, 99.0, "precision", "a smaller --precision may do it"),
+        (60.0, 99.0, "precision", "a quieter machine"),
+        (0.0, 99.0, "interrupted", None),
     ],
 )
-def test_what_is_not_decided_is_shown_with_what_may_decide_it(taken: float, ended_by: Any, advice: str | None) -> None:
+def test_what_is_not_decided_is_shown_with_what_may_decide_it(
+    taken: float, busy: float, ended_by: Any, advice: str | None
+) -> None:
     session = load(ROOT / "reports/example/session.json")
-    other = Track(
-        metric="other_cpu_percent", source="psutil", at_ns=Series.pack([1, 2]), values=Series.pack([taken] * 2)
+    tracks = tuple(
+        Track(metric=metric, source="psutil", at_ns=Series.pack([1, 2]), values=Series.pack([percent] * 2))
+        for metric, percent in (("other_cpu_percent", taken), ("machine_cpu_percent", busy))
     )
-    trials = tuple(trial.model_copy(update={"samples": (other,)}) for trial in session.trials)
+    trials = tuple(trial.model_copy(update={"samples": tracks}) for trial in session.trials)
     doubt = Doubt(figure="input wait", low=0.08, high=0.2, line=0.1, instead=("mixed",), rounds=5)
     open_verdict = session.results[2].verdict.model_copy(update={"kind": "inconclusive", "doubt": doubt})
     last = session.results[2].model_copy(update={"verdict": open_verdict})
