@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline_bench.analysis import stats
-from pipeline_bench.analysis.measured import Measured, columns
+from pipeline_bench.analysis.measured import Measured, Times, columns
 from pipeline_bench.analysis.precision import rounds
+from pipeline_bench.analysis.stats import Floats
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, Activity, DeviceUtilization
 from pipeline_bench.model.selftest import Window
 from pipeline_bench.model.session import Session
@@ -18,6 +20,8 @@ from pipeline_bench.samplers.nvml_metrics import ACTIVITY, RATES_SOURCE, SAMPLES
 from pipeline_bench.scenario import Run
 from pipeline_bench.text.units import NS_PER_MS
 
+Mask = npt.NDArray[np.bool_]
+
 # What a figure speaks of where no selftest has found it: a buffered sample of the median time between two of them, but
 # of the driver's shortest window at least, and its rates of the longest (nvml.h, nvmlUtilization_t: 1/6 s to 1 s by
 # product). An H100 has samples of 200 ms, every 200 ms (reports/h100-selftest).
@@ -25,6 +29,8 @@ _NVML_WINDOW_NS = {SAMPLES_SOURCE: 1_000_000_000 // 6, RATES_SOURCE: 1_000_000_0
 TRIAL_ON_GPU_S, LONGEST_ON_GPU_S = 1.0, 4.0
 """How long the trials of the fastest variant on a GPU train, where nothing else says how long, so that some of NVML's
 figures speak of them; and what those of the slowest, which have as many steps, take for that at the most."""
+_BESIDE_STEPS = 0.05
+"""Of what a figure speaks of, as much may lie between two steps: a callback between two epochs is more."""
 # How far outside the measured steps a sample of CPU time may lie that an edge is interpolated from.
 _CPU_EDGE_NS = 50_000_000
 
@@ -82,7 +88,34 @@ def _spoken_within(run: Measured, track: Track, window_ns: float, latency_ns: fl
     # A sample speaks of the time before its stamp, so that the first ones would still see the warm-up.
     to_ns = track.at_ns.unpack() - latency_ns
     inside = (to_ns - window_ns >= run.start_ns[0]) & (to_ns <= run.end_ns[-1])
+    # What others disturbed is no gap: in a step that is left out the device works as well.
+    inside &= _within_steps(to_ns, window_ns, run.every.start_ns, run.every.end_ns, run.every.steps)
     return track.values.unpack()[inside], to_ns[inside]
+
+
+def during_steps(at_ns: Times, source: str, start_ns: Times, end_ns: Times, steps: Times | None = None) -> Mask:
+    """Return which figures of a GPU, by their stamps, speak of steps alone, and not of what came between them.
+
+    Args:
+        at_ns: the stamps, shape [n].
+        source: of the figures.
+        start_ns: when each step began, in order, shape [m].
+        end_ns: when each ended, shape [m].
+        steps: how many steps each row is the mean of, shape [m]; None: each is one.
+    """
+    return _within_steps(at_ns, _window_ns(source, (), ())[0], start_ns, end_ns, steps)
+
+
+def _within_steps(to_ns: Times | Floats, window_ns: float, start_ns: Times, end_ns: Times, steps: Times | None) -> Mask:
+    """Return which windows that end then lie in steps, but for `_BESIDE_STEPS`; the rest is as of `during_steps`."""
+    if not start_ns.size:
+        return np.zeros(to_ns.size, dtype=np.bool_)
+    ends_ns = np.maximum.accumulate(start_ns + (end_ns - start_ns) * (1 if steps is None else steps))
+    begins_ns = np.maximum(start_ns, np.append(start_ns[0], ends_ns[:-1]))  # several threads may take steps at once
+    edges_ns = np.stack([begins_ns, ends_ns], axis=1).ravel()
+    in_steps_ns = np.cumsum(np.stack([np.zeros_like(begins_ns), ends_ns - begins_ns], axis=1).ravel())
+    from_ns, until_ns = (np.interp(at_ns, edges_ns, in_steps_ns) for at_ns in (to_ns - window_ns, to_ns))
+    return np.asarray(until_ns - from_ns >= (1 - _BESIDE_STEPS) * window_ns)
 
 
 def _coverage(covered_ns: float, runs: Sequence[Measured]) -> float:

@@ -9,13 +9,18 @@ import threading
 import weakref
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import compress
 from statistics import fmean
 from time import monotonic_ns, process_time_ns
 
+import numpy as np
+
+from pipeline_bench.analysis.utilization import during_steps
 from pipeline_bench.model.events import STOPPED_NS, Device
 from pipeline_bench.model.result import CPU_TIME
+from pipeline_bench.monitoring.steps import StepRows
 from pipeline_bench.planted import cuda
 from pipeline_bench.run.trial_log import used_percent
 from pipeline_bench.samplers import Reading, Sampler
@@ -69,14 +74,16 @@ class Readings:
         """Return everything that was kept, metric by metric, each in the order of its time."""
         return [reading for kept in list(self._kept.values()) for reading in list(kept)]
 
-    def utilization(self, since_ns: int, cores: int, gpu: bool) -> tuple[float | None, str | None]:
+    def utilization(
+        self, since_ns: int, cores: int, gpu: bool, steps: StepRows | None = None
+    ) -> tuple[float | None, str | None]:
         """Return the device's utilization in percent since then, and its source; the CPU's where the job has no GPU.
 
-        The CPU's is the process's CPU time over wall time and `cores`.
+        The CPU's is the process's CPU time over wall time and `cores`. A GPU's is of `steps` alone, if given.
         """
         if gpu:
             known = {
-                source: [each.value for each in self._since((metric, source), since_ns) if each.value is not None]
+                source: [each.value for each in self._said((metric, source), since_ns, steps) if each.value is not None]
                 for metric, source in list(self._kept)
                 if metric == UTILIZATION
             }
@@ -85,6 +92,14 @@ class Readings:
         key = next((key for key in list(self._kept) if key[0] == "cpu_seconds"), ("", ""))
         used = used_percent(self._since(key, since_ns), cores)
         return used, None if used is None else CPU_TIME
+
+    def _said(self, key: tuple[str, str], since_ns: int, steps: StepRows | None) -> Iterable[Reading]:
+        """Return the readings of an instrument since then, only those that speak of the steps where they are given."""
+        said = self._since(key, since_ns)
+        if steps is None:
+            return said
+        at_ns = np.array([each.at_ns for each in said], dtype=np.int64)
+        return compress(said, during_steps(at_ns, key[1], steps.start_ns, steps.end_ns, steps.count))
 
     def _since(self, key: tuple[str, str], since_ns: int) -> list[Reading]:
         kept = list(self._kept.get(key, ()))

@@ -87,6 +87,11 @@ class StepRows:
     """None where some step's wait was not measured."""
     count: _Integers
 
+    def without_first(self) -> StepRows:
+        """Return the rows but the first, whose step traces and compiles."""
+        wait_ns = None if self.wait_ns is None else self.wait_ns[1:]
+        return StepRows(self.start_ns[1:], self.end_ns[1:], wait_ns, self.count[1:])
+
 
 class StepLog:
     """Takes in steps, and keeps what a session and a summary need of them.

@@ -64,6 +64,28 @@ def test_rates_of_a_trial_that_is_shorter_than_their_second_are_no_figure() -> N
     assert "run more steps" in (used.reason or "")
 
 
+def validated(*samples: Track, again_s: float) -> Result:
+    """Of 200 steps of 10 ms, of which the second half begins so much later, as after an evaluation."""
+    found = session(*samples)
+    trial = found.trials[0]
+    assert trial.steps is not None
+    later_ns = np.where(np.arange(200) < 100, 0, int(again_s * S))
+    moved = {name: Series.pack(getattr(trial.steps, name).unpack() + later_ns) for name in ("start_ns", "end_ns")}
+    trial = trial.model_copy(update={"steps": trial.steps.model_copy(update=moved)})
+    return summarise(found.scenario, [trial, *found.trials[1:]], 2)[0]
+
+
+def test_what_a_gpu_did_between_the_steps_is_no_part_of_their_utilization() -> None:
+    """It is busy in the steps, until 1 s and from 6 s on, and idle in the evaluation between them."""
+    at_s = np.arange(0.25, 7.0, 0.2)
+    busy = np.where((at_s < 1.0) | (at_s > 6.2), 90.0, 5.0)
+    found = validated(track(UTILIZATION, SAMPLES_SOURCE, at_s, busy), again_s=5.0)
+    assert found.device_utilization.mean_percent == 90.0
+    between = at_s[(at_s > 1.0) & (at_s < 6.0)]
+    found = validated(track(UTILIZATION, SAMPLES_SOURCE, between, np.full(between.size, 5.0)), again_s=5.0)
+    assert found.device_utilization.mean_percent is None
+
+
 def test_a_window_that_the_selftest_found_counts_in_place_of_the_longest() -> None:
     at_s = np.arange(0.1, 0.9, 0.1)
     known = [Window(source=RATES_SOURCE, window_ms=200, latency_ms=100)]

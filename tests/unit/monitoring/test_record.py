@@ -23,7 +23,7 @@ from pipeline_bench.model.selftest import Checked, Window, keep_last
 from pipeline_bench.model.session import Session
 from pipeline_bench.monitoring.record import JobRecord, write_line
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread
-from pipeline_bench.monitoring.steps import NO_WAIT_NS
+from pipeline_bench.monitoring.steps import NO_WAIT_NS, StepLog
 from pipeline_bench.monitoring.summary import JobSummary
 from pipeline_bench.plugins import renderer
 from pipeline_bench.report import html, markdown
@@ -387,6 +387,22 @@ def test_a_gpus_utilization_is_what_it_said_since_then() -> None:
     readings = Readings()
     readings.add([gpu(1, 90.0), gpu(2, 20.0), gpu(3, 40.0), cpu(1, 0.0), cpu(3, 2.0)])
     assert readings.utilization(2 * SECOND, cores=4, gpu=True) == (30.0, "NVML samples")
+
+
+def test_while_a_job_trains_its_gpus_utilization_is_that_of_the_steps_alone() -> None:
+    """Epochs of 1 s, each with an evaluation of 1 s behind it; the first step traces for a second."""
+    log = StepLog()
+    log.extend([0], [SECOND], 0)
+    for epoch in (1, 3):
+        starts = epoch * SECOND + np.arange(100) * 10 * MS
+        log.extend(starts, starts + 10 * MS, 0)
+    readings = Readings()
+    readings.add([gpu(0.5, 0.0), *(gpu(at_s, 80.0 if int(at_s) % 2 else 2.0) for at_s in np.arange(1.3, 5.0, 0.2))])
+    rows = log.rows().without_first()
+    assert readings.utilization(0, cores=4, gpu=True, steps=rows) == (80.0, "NVML samples")
+    idle = Readings()
+    idle.add([gpu(2.5, 2.0)])
+    assert idle.utilization(0, cores=4, gpu=True, steps=rows) == (None, None)
 
 
 def test_one_sample_makes_no_rate_and_no_sample_no_utilization() -> None:
