@@ -24,17 +24,17 @@ from pipeline_bench.cli.output import PAGE, PATCH, proposed_code, terminal_lines
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.model.diagnosis import CodeChange
 from pipeline_bench.model.session import Session, make_folder, save
-from pipeline_bench.model.trial import Trial
 from pipeline_bench.report import html, markdown, screen, terminal
 from pipeline_bench.run.comparison import Outcome
-from pipeline_bench.run.observer import Observer, Progress
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts, job_control
 from pipeline_bench.system.files import remove_own, write_atomically
 from pipeline_bench.system.interrupts import Handler
-from pipeline_bench.ui.console import PipedConsole, nobody_reads, on_terminal
+from pipeline_bench.ui.console import PipedConsole, can_draw
 from pipeline_bench.ui.live import LiveView
 from pipeline_bench.ui.plain import PlainView
+from pipeline_bench.ui.unread import UntilUnread
 
 TRIAL_FAILED = 1
 _NOBODY_READS = (errno.EPIPE, errno.EIO)
@@ -77,7 +77,7 @@ def run_and_show(
                     except KeyboardInterrupt:
                         if any(folder.iterdir()):
                             raise
-                unread = isinstance(observer, _Watched) and observer.unread
+                unread = isinstance(observer, UntilUnread) and observer.unread
                 if unread:
                     output.silence()
                 if outcome is None or (outcome.interrupted and not outcome.measured):
@@ -99,37 +99,17 @@ def run_and_show(
 
 
 def view(console: Console, folder: Path, live: bool) -> AbstractContextManager[Observer]:
-    """Return the live screen on a terminal, plain lines elsewhere, and in the background (``compare &``)."""
-    if live and on_terminal(console) and not console.is_dumb_terminal and not job_control.in_background():
-        return _WatchedLive(console)
-    return nullcontext(UntilUnread(sys.stderr if console.stderr else sys.stdout, folder))
+    """Return the live screen where one can be drawn, plain lines elsewhere."""
+    if live and can_draw(console):
+        return _LiveUntilUnread(console)
+    return nullcontext(PlainUntilUnread(sys.stderr if console.stderr else sys.stdout, folder))
 
 
-class _Watched(Observer):
-    """Ends the run, as SIGTERM does, once nobody is left to read stdout: `| head` has seen enough."""
-
-    unread = False
-
-    def progress(self, trial: Trial, progress: Progress) -> None:
-        if not self.unread and any(map(nobody_reads, self._streams())):
-            self._end()
-        if not self.unread:
-            super().progress(trial, progress)
-
-    def _streams(self) -> tuple[TextIO, ...]:
-        return (sys.stdout,)  # where the session may go, with the lines on stderr
-
-    def _end(self) -> None:
-        if not self.unread:
-            self.unread = True
-            os.kill(os.getpid(), signal.SIGTERM)
-
-
-class _WatchedLive(_Watched, LiveView):
+class _LiveUntilUnread(UntilUnread, LiveView):
     """The live screen, which may be on stderr."""
 
 
-class UntilUnread(_Watched, PlainView):
+class PlainUntilUnread(UntilUnread, PlainView):
     """Plain lines, which may be on stderr: also without their reader the run ends."""
 
     def _streams(self) -> tuple[TextIO, ...]:

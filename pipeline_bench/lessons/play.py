@@ -5,12 +5,10 @@ At most 80 columns wide, without colour too, and without a reader where none is 
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import Any
 
 from rich.console import Console
 from rich.markdown import Markdown
@@ -40,13 +38,13 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.child import call
 from pipeline_bench.run.comparison import compare
-from pipeline_bench.run.observer import Observer, Progress
+from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
-from pipeline_bench.system import job_control
 from pipeline_bench.system.files import ScratchFolder
 from pipeline_bench.text import NAME, REASON, joined, one_line, units
-from pipeline_bench.ui.console import PipedConsole, nobody_reads, on_terminal
+from pipeline_bench.ui.console import PipedConsole, can_draw
 from pipeline_bench.ui.foreground import ForegroundLive
+from pipeline_bench.ui.unread import UntilUnread
 
 WIDTH_COLUMNS = 80
 _DRAWN_PER_S = 10
@@ -228,25 +226,14 @@ def _range(part: Ask) -> str:
 @contextmanager
 def _shown_while(console: Console, doing: str) -> Iterator[Observer]:
     """Show that something is going on: a live line on a terminal, else a plain one."""
-    if not on_terminal(console) or console.is_dumb_terminal or job_control.in_background():
+    if not can_draw(console):
         console.print(f"({one_line(doing, NAME)} ...)")
         console.print()
-        yield _UntilUnread(console.file)
+        yield UntilUnread()
         return
     spinner = Spinner("dots", Text(one_line(doing, NAME)), style="status.spinner")
     with ForegroundLive(spinner, console=console, refresh_per_second=_DRAWN_PER_S, transient=True):
         yield _TrialLine(lambda text: spinner.update(text=Text(one_line(text, NAME))), doing)
-
-
-class _UntilUnread(Observer):
-    """Ends a comparison, as SIGTERM does, once nobody is left to read the lesson."""
-
-    def __init__(self, stream: IO[str]) -> None:
-        self._stream = stream
-
-    def progress(self, trial: Trial, progress: Progress) -> None:
-        if nobody_reads(self._stream):
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _TrialLine(Observer):

@@ -55,9 +55,6 @@ class Observer:
     def note(self, text: str) -> None:
         """Take in something that the user should know, in one line."""
 
-    def session_finished(self, session: Session) -> None:
-        """Take in that the last trial has ended, or that the session was interrupted."""
-
 
 class Guarded(Observer):
     """Passes everything on to a view, until the view's terminal or pipe is gone; the measuring goes on without it."""

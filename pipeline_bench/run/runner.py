@@ -136,12 +136,10 @@ class Runner:
         with interrupts.deferred():
             self._observer.session_started(session, plan(session.scenario))
             try:
-                finished = self._run_trials(session)
+                return self._run_trials(session)
             finally:
                 for launcher in self._replaced:
                     launcher.close()
-            self._observer.session_finished(finished.session)
-        return finished
 
     def _run_trials(self, session: Session) -> Finished:
         described = session.environment

@@ -10,6 +10,8 @@ from typing import IO
 
 from rich.console import Console
 
+from pipeline_bench.system import job_control
+
 
 class PipedConsole(Console):
     """Raises the error of a pipe whose reader has left, as for any other file, where rich would end the program."""
@@ -26,6 +28,11 @@ class PipedConsole(Console):
 def on_terminal(console: Console) -> bool:
     """Return whether a terminal shows what is printed. rich also says so of a pipe, under ``FORCE_COLOR``."""
     return console.is_terminal and console.file.isatty()
+
+
+def can_draw(console: Console) -> bool:
+    """Return whether a live screen may be drawn: on a terminal that can, and not in the background (``compare &``)."""
+    return on_terminal(console) and not console.is_dumb_terminal and not job_control.in_background()
 
 
 def nobody_reads(stream: IO[str]) -> bool:

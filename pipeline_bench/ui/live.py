@@ -18,6 +18,7 @@ from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, EMULATED_LABEL
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.report import VERDICT_STYLES
+from pipeline_bench.report.terminal import title
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.text import NAME, one_line, units
 from pipeline_bench.ui import cut, diagnosing, figure_table, filled, overall_bar, sparkline
@@ -119,7 +120,7 @@ class LiveView(Observer):
         note_lines = 1 + min(_MORE_NOTE_LINES, max(0, lines - len(state.rows)))
         more = [Text(f"… {left_out} more", style="dim")] if left_out else []
         return Group(
-            _title(state, width),
+            cut(title(state.session), width),
             _table(rows, state, width),
             *more,
             Text(),
@@ -144,12 +145,6 @@ def _window(state: SessionProgress, lines: int) -> tuple[list[VariantProgress], 
     middle = next((i for i, row in enumerate(rows) if row.running), min(state.finished, len(rows) - 1))
     first = min(max(0, middle - shown // 2), len(rows) - shown)
     return rows[first : first + shown], len(rows) - shown
-
-
-def _title(state: SessionProgress, width: int) -> Text:
-    title = Text(state.session.scenario.name, style="bold")
-    title.append(f"  {state.session.scenario.question}", style="not bold italic")
-    return cut(title, width)
 
 
 def _table(rows: Sequence[VariantProgress], state: SessionProgress, width: int) -> Table:

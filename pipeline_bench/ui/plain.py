@@ -154,7 +154,7 @@ def _state_after_round(session: Session, goal: Precision) -> str:
 def _tried(trial: Trial, record: TrialRecord, session: Session) -> list[str]:
     """Return how a trial of a diagnosis ended, with the gain of its variant over all of its trials."""
     if record.status != "ok":
-        return [record.status if record.reason is None else f"{record.status}: {record.reason.rstrip('.')}"]
+        return [_ending(record)]
     # A gain is a ratio of means.
     parts = [units.milliseconds(float(record.step_ns.mean()) / 1e6)] if record.step_ns.size else ["ok"]
     result = session.find_result(trial.variant.name)
@@ -170,8 +170,12 @@ def _tried(trial: Trial, record: TrialRecord, session: Session) -> list[str]:
     return parts
 
 
+def _ending(record: TrialRecord) -> str:
+    return record.status if record.reason is None else f"{record.status}: {record.reason.rstrip('.')}"
+
+
 def _outcome(record: TrialRecord) -> list[str]:
-    parts = [record.status if record.reason is None else f"{record.status}: {record.reason.rstrip('.')}"]
+    parts = [_ending(record)]
     if record.step_ns.size:
         parts.append(f"{units.milliseconds(float(record.step_ns.mean()) / 1e6)} a step")
     steps = record.steps.count if record.steps is not None else 0

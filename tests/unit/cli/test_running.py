@@ -18,7 +18,7 @@ from rich.console import Console
 
 from pipeline_bench.cli import output, run
 from pipeline_bench.cli.options import INTERRUPTED, STDOUT, UNREAD, Presentation
-from pipeline_bench.cli.running import TRIAL_FAILED, UntilUnread, interruptible, run_and_show, view
+from pipeline_bench.cli.running import TRIAL_FAILED, PlainUntilUnread, interruptible, run_and_show, view
 from pipeline_bench.injection import command_summary
 from pipeline_bench.model.session import load
 from pipeline_bench.model.trial import plan
@@ -64,7 +64,7 @@ def test_a_long_trial_says_how_far_it_is_where_somebody_reads() -> None:
     trials = plan(session.scenario)
     reader, writer = os.pipe()
     with os.fdopen(reader, encoding="utf-8") as read, os.fdopen(writer, "w", encoding="utf-8") as stream:
-        view = UntilUnread(stream)
+        view = PlainUntilUnread(stream)
         view.session_started(session, trials)
         view.progress(trials[0], Progress("train", steps=40, elapsed_s=25, training_s=20))
         stream.close()
@@ -116,7 +116,7 @@ def test_colours_that_are_forced_put_no_live_screen_into_a_pipe(
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     with view(Console(file=io.StringIO()), tmp_path, live=True) as shown:
-        assert isinstance(shown, UntilUnread)
+        assert isinstance(shown, PlainUntilUnread)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import io
 import os
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -170,13 +171,11 @@ def test_a_pipe_gets_no_live_line_whatever_its_colours() -> None:
     assert text_of(screen) == "(training two variants ...)\n\n"
 
 
-def test_a_comparison_of_a_lesson_ends_once_its_reader_has_left() -> None:
+def test_a_comparison_of_a_lesson_ends_once_its_reader_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
-    with (
-        os.fdopen(writer, "w", encoding="utf-8") as stream,
-        interruptible(),
-        _shown_while(Console(file=stream), "training") as observer,
-    ):
-        os.close(reader)
-        with pytest.raises(KeyboardInterrupt):
-            observer.progress(plan(sessions.two_layer())[0], Progress("train", steps=40, elapsed_s=25, training_s=20))
+    with os.fdopen(writer, "w", encoding="utf-8") as stream, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", stream)
+        with interruptible(), _shown_while(console(), "training") as observer:
+            os.close(reader)
+            with pytest.raises(KeyboardInterrupt):
+                observer.progress(plan(sessions.two_layer())[0], Progress("train", 40, elapsed_s=25, training_s=20))

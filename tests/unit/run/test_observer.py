@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from pipeline_bench.run.observer import Guarded, Observer
-from tests.unit import sessions
 
 
 class Lost(Observer):
@@ -42,10 +41,10 @@ def test_everything_is_passed_on() -> None:
         def preparing(self, what: str) -> None:
             heard.append(what)
 
-        def session_finished(self, session: object) -> None:
-            heard.append("finished")
+        def note(self, text: str) -> None:
+            heard.append(text)
 
     guarded = Guarded(Listener())
     guarded.preparing("importing")
-    guarded.session_finished(sessions.normal())
-    assert heard == ["importing", "finished"]
+    guarded.note("a note")
+    assert heard == ["importing", "a note"]

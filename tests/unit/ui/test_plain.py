@@ -35,7 +35,6 @@ def test_a_session_line_by_line() -> None:
     view.trial_started(trial)
     view.trial_finished(trial, session.trials[0], session)
     view.note("The machine is busy.")
-    view.session_finished(session)
     assert stream.getvalue().splitlines() == [
         "two_layer: 12 trials of 4 variants",
         "saved in reports/x",
