@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
@@ -16,6 +17,7 @@ import pipeline_bench
 from pipeline_bench.cli.options import INTERRUPTED, STDOUT, Details, JsonTo, Presentation, SavedSession
 from pipeline_bench.cli.output import write
 from pipeline_bench.errors import SessionError, UsageError
+from pipeline_bench.system.files import matching
 from pipeline_bench.text import NAME, REASON, one_line
 
 if TYPE_CHECKING:
@@ -187,20 +189,20 @@ def compare_on_ray(
         )
     check_export(shown.json_to)
     folder = make_folder(out, scenario.name)
-    ended, code = on_ray.Ended({}, {}), 0
+    code = 0
     with interruptible():
         try:
             address = None if where == "ray" else where
-            ended = on_ray.run(scenario, hosts, address, folder, _notify, expose_servers=expose_servers)
+            on_ray.run(scenario, hosts, address, folder, _notify, expose_servers=expose_servers)
         except KeyboardInterrupt:
             code = INTERRUPTED
         finally:
-            if not any(folder.iterdir()):
-                folder.rmdir()
+            if not matching(folder, "rank-*"):
+                shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
         _notify("nothing was measured")
         return code or 1
-    return max(code, _merge(folder, shown, ended.lost, ended.ahead_s))
+    return max(code, _merge(folder, shown))
 
 
 def _notify(line: str) -> None:
@@ -223,19 +225,11 @@ def merge(
         raise typer.Exit(code)
 
 
-def _merge(
-    folder: Path, shown: Presentation, lost: Mapping[int, str] | None = None, ahead_s: Mapping[int, float] | None = None
-) -> int:
-    """Make one session of those in a folder, or of each training of `run`; save and show it; return the exit code.
-
-    Args:
-        folder: of the run.
-        shown: how.
-        lost: by rank why it did not end by itself, where that was seen.
-        ahead_s: by rank how far its clock is ahead, where one machine asked them all.
-    """
+def _merge(folder: Path, shown: Presentation) -> int:
+    """Make one session of those in a folder, or of each training of `run`; save and show it; return the exit code."""
     from pipeline_bench.cli.running import deliver
     from pipeline_bench.hosts import merge as merging
+    from pipeline_bench.hosts import rendezvous
     from pipeline_bench.model.session import save
     from pipeline_bench.run.comparison import Outcome
     from pipeline_bench.ui.console import PipedConsole
@@ -246,9 +240,10 @@ def _merge(
             f"--json takes one session, and the ranks left {len(found)} trainings in {folder}.",
             "Leave --json out: each training's session.json is saved in a folder of its own there.",
         )
+    lost = rendezvous.lost(folder)
     console, code = PipedConsole(stderr=shown.json_to == STDOUT, highlight=False), 0
     for number, sessions in enumerate(found, start=1):
-        session = merging.merge(sessions, lost, ahead_s)
+        session = merging.merge(sessions, lost)
         where = folder if len(found) == 1 else folder / f"training-{number}"
         try:
             where.mkdir(exist_ok=True)

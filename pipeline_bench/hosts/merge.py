@@ -17,6 +17,7 @@ from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import efficiency, inputs, ranks, synchronous
 from pipeline_bench.hosts.comparable import names, see_that_they_compare, see_that_they_met, to_common_clock_ns
 from pipeline_bench.hosts.efficiency import HostFigures, Span
+from pipeline_bench.hosts.rendezvous import ENDED_EARLY
 from pipeline_bench.hosts.shared import MOST_LISTED, common_of
 from pipeline_bench.hosts.synchronous import Ranked
 from pipeline_bench.model import Series
@@ -84,23 +85,17 @@ def _rank(session: Session) -> int:
     return session.host.rank if session.host is not None else -1
 
 
-def merge(
-    sessions: Sequence[Session], lost: Mapping[int, str] | None = None, ahead_s: Mapping[int, float] | None = None
-) -> Session:
+def merge(sessions: Sequence[Session], lost: Mapping[int, str] | None = None) -> Session:
     """Return the session of all hosts.
 
     Args:
         sessions: of ranks, by rank; each has a `host`.
-        lost: by rank why it did not end by itself, where that was seen.
-        ahead_s: by rank how far its wall clock is ahead of one machine's that asked them all.
+        lost: by rank why it did not run all of its trials, see `rendezvous.lost`.
 
     Raises:
         SessionError: they cannot be compared.
     """
-    ahead_s = ahead_s or {}
-    ranked = [
-        (_described(each.host, each, ahead_s.get(each.host.rank)), each) for each in sessions if each.host is not None
-    ]
+    ranked = [(_described(each.host, each), each) for each in sessions if each.host is not None]
     hosts = tuple(host for host, _ in ranked)
     who = names(hosts)
     see_that_they_compare(ranked, who)
@@ -112,7 +107,8 @@ def merge(
         listed = ", ".join(map(str, missing[:MOST_LISTED])) + (" …" if len(missing) > MOST_LISTED else "")
         notes[f"{units.count(len(missing), 'rank')} of {size} left no session: {listed}"] = None
     notes |= dict.fromkeys(_cut_short(sessions, who))
-    notes |= dict.fromkeys(f"{who.get(rank, f'rank {rank}')} was lost: {why}" for rank, why in (lost or {}).items())
+    seen = {rank: why for rank, why in (lost or {}).items() if why != ENDED_EARLY}  # its session says that itself
+    notes |= dict.fromkeys(f"{who.get(rank, f'rank {rank}')} was lost: {why}" for rank, why in seen.items())
     merged = first.model_copy(
         update={
             "host": None,
@@ -154,7 +150,7 @@ def _cut_short(sessions: Sequence[Session], who: Mapping[int, str]) -> Iterator[
             yield f"{who[_rank(session)]} ended early, or still runs: {ran} of {len(planned)} trials; {next_one}"
 
 
-def _described(host: Host, session: Session, ahead_s: float | None) -> Host:
+def _described(host: Host, session: Session) -> Host:
     """Return the host with what its session says of the machine."""
     around = session.environment
     emulated = around.accelerator_kind == "emulated"
@@ -163,7 +159,6 @@ def _described(host: Host, session: Session, ahead_s: float | None) -> Host:
             "accelerator": None if emulated else around.accelerator_name,
             "cpu": around.cpu,
             "cores": around.cores,
-            "clock_offset_s": host.clock_offset_s if ahead_s is None else ahead_s,
         }
     )
 

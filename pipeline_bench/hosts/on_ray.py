@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import ranks, ray_cluster, rendezvous
-from pipeline_bench.model.session import SESSION_FILE
+from pipeline_bench.model.session import SESSION_FILE, Session
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
 from pipeline_bench.system.clocks import wall_minus_monotonic_ns
 from pipeline_bench.system.files import ScratchFolder, write_atomically
 from pipeline_bench.system.processes import module_command
-from pipeline_bench.text import line_of, units
+from pipeline_bench.text import units
 
 _RUNNER = "pipeline_bench.cli.placed_rank"
 """What each node runs, as a module: reads the scenario from stdin, and ends when that is closed."""
@@ -38,20 +38,8 @@ class Seen(NamedTuple):
     code: int | None
     """Its exit code; None while it runs."""
     clock_s: float
-    ended_early: bool = False
-    """Whether it ended by itself before its last trial."""
-
-
-class Ended(NamedTuple):
-    """What is known of the ranks beside their sessions.
-
-    Attributes:
-        lost: by rank why it did not end by itself.
-        ahead_s: by rank how far its wall clock is ahead of this machine's.
-    """
-
-    lost: dict[int, str]
-    ahead_s: dict[int, float]
+    ran_all: bool = False
+    """Whether its file says that it has ended its last trial."""
 
 
 class PlacedRank:
@@ -85,8 +73,8 @@ class PlacedRank:
         with suppress(subprocess.TimeoutExpired):
             self._runner.wait(_LOOK_S)
         code = self._runner.poll()  # before the files: what it left last is then among them
-        ended_early = rendezvous.gone_path(self._board, self._number).exists()
-        return Seen(self._beat(), self._session(), self._new_stderr(), code, self._wall_s(), ended_early)
+        ran_all = rendezvous.ran_all(self._board, self._number)
+        return Seen(self._beat(), self._session(), self._new_stderr(), code, self._wall_s(), ran_all)
 
     def end(self) -> None:
         """End the runner with all that it has started, and leave nothing."""
@@ -146,8 +134,10 @@ def run(
     notify: Callable[[str], None],
     *,
     expose_servers: bool,
-) -> Ended:
+) -> None:
     """Run a scenario on so many nodes; each one's session is in the folder of its rank below `out` as far as it came.
+
+    Why a rank was lost lies there as well, see `rendezvous.lost`.
 
     Args:
         scenario: as resolved.
@@ -170,7 +160,22 @@ def run(
         return _Ranks(library, scenario, hosts, out, notify, expose_servers)
 
     with ray_cluster.connected(hosts, address, notify, begin) as placed:
-        return placed.follow()
+        placed.follow()
+
+
+def _with_clock_offset(session: bytes, ahead_s: float | None) -> bytes:
+    """Return a rank's session with how far its clock is ahead of this machine's, instead of its own disk's; else as is.
+
+    One that is none as this version writes it is told of by what reads it.
+    """
+    try:
+        whole = Session.model_validate_json(session)
+    except ValueError:
+        return session
+    if whole.host is None:
+        return session
+    host = whole.host.model_copy(update={"clock_offset_s": ahead_s})
+    return whole.model_copy(update={"host": host}).to_json().encode()
 
 
 class _Ranks:
@@ -193,8 +198,8 @@ class _Ranks:
         self._lived_s: dict[int, float] = {}
         """By rank when a new beat of it came, or its first answer."""
         self._ending: dict[int, Any] = {}
-        self._lost: dict[int, str] = {}
         self._ahead_s: dict[int, float] = {}
+        """By rank how far its wall clock is ahead of this machine's."""
         self._wall_s = _wall_clock()
         actor = library.remote(PlacedRank)
         self._actors = [
@@ -204,10 +209,10 @@ class _Ranks:
             for number in range(hosts)
         ]
 
-    def follow(self) -> Ended:
+    def follow(self) -> None:
         """Carry between the ranks until each has ended or is lost; whatever happens, none is left running.
 
-        Without Ray those that go on are lost, and what is known of them is returned.
+        Without Ray those that go on are lost.
         """
         going = set(range(len(self._actors)))
         looked_s = awake_since_s = time.monotonic()
@@ -236,10 +241,9 @@ class _Ranks:
             raise
         except ray_cluster.faults(self._ray) as error:
             for number in going:
-                self._lose(number, line_of(error))
+                self._lose(number, ray_cluster.why(error))
         finally:
             self._end()
-        return Ended(self._lost, self._ahead_s)
 
     def _why_lost(self, number: int, since_s: float, awake_since_s: float) -> str | None:
         """Return why a rank is given up; None of one that goes on.
@@ -273,7 +277,7 @@ class _Ranks:
         try:
             seen: Seen = self._ray.get(future)
         except (self._ray.exceptions.RayError, ImportError) as error:
-            self._lose(number, line_of(error))
+            self._lose(number, ray_cluster.why(error))
             return False
         # The answer was under way for a while: the one that took least is the nearest.
         self._ahead_s[number] = max(seen.clock_s - self._wall_s(), self._ahead_s.get(number, -math.inf))
@@ -287,7 +291,7 @@ class _Ranks:
             self._notify(line)
         if seen.code is not None and (seen.code < 0 or seen.code > 1):
             self._lose(number, f"its program {units.ending(seen.code)}")
-        elif seen.code is not None and seen.ended_early:
+        elif seen.code is not None and not seen.ran_all:  # also where it could not say so, as on a full disk
             self._lose(number, rendezvous.ENDED_EARLY)
         return seen.code is None
 
@@ -295,7 +299,7 @@ class _Ranks:
         folder = self._out / ranks.folder_name(number)
         try:
             folder.mkdir(exist_ok=True)
-            write_atomically(folder / SESSION_FILE, session)
+            write_atomically(folder / SESSION_FILE, _with_clock_offset(session, self._ahead_s.get(number)))
         except OSError as error:
             hint = f"Free some space or choose another --out. What was fetched before: pipeline-bench merge {self._out}"
             raise SessionError(f"{folder}: a session cannot be saved: {error.strerror}.", hint) from None
@@ -307,7 +311,9 @@ class _Ranks:
 
     def _lose(self, number: int, why: str) -> None:
         """Have the others go on without a rank; it is ended first, or it would disturb them if it was only stopped."""
-        self._lost[number] = why
+        with suppress(OSError):  # it is said below; only a later `merge` does not know it then
+            (self._out / rendezvous.FOLDER).mkdir(exist_ok=True)
+            write_atomically(rendezvous.gone_path(self._out / rendezvous.FOLDER, number), why)
         with suppress(*ray_cluster.faults(self._ray)):
             self._ending[number] = self._actors[number].end.remote()
         self._notify(f"rank {number} is lost: {why}")

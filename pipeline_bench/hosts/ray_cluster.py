@@ -14,7 +14,7 @@ from pipeline_bench import plugins
 from pipeline_bench.errors import UsageError
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system import interrupts
-from pipeline_bench.text import line_of, units
+from pipeline_bench.text import REASON, line_of, message_of, one_line, units
 from pipeline_bench.tfdata.service import answers
 
 PLACED_WITHIN_S = 60.0
@@ -27,6 +27,12 @@ _Begun = TypeVar("_Begun")
 def faults(library: Any) -> tuple[type[Exception], ...]:
     """Return what Ray raises when it cannot be reached, or cannot do what it is asked."""
     return ConnectionError, library.exceptions.RayError
+
+
+def why(error: BaseException) -> str:
+    """Return an exception of Ray's in one line; its text has the cause last, after a traceback or the actor's ids."""
+    last = message_of(error).strip().rpartition("\n")[2].strip()
+    return one_line(f"{type(error).__name__}: {last}", REASON)
 
 
 @contextmanager
@@ -54,16 +60,27 @@ def connected(
 
     try:
         try:
-            ray.init(address=address or "auto", log_to_driver=False, configure_logging=False)
+            _init(ray, address or "auto")
             begun = begin(ray)
         except faults(ray) as error:
-            raise UsageError(f"Ray at {address or 'auto'}: {line_of(error)}", "Look at `ray status`.") from None
+            raise _no_use(address, error) from None
         yield begun
     finally:
         with interrupts.deferred():
             ray.shutdown()
             if started is not None:
                 started.shutdown()
+
+
+def _init(library: Any, address: str) -> None:
+    try:
+        library.init(address=address, log_to_driver=False, configure_logging=False)
+    except RuntimeError as error:  # of another Ray or Python at the head, for which it has no class
+        raise _no_use(address, error) from None
+
+
+def _no_use(address: str | None, error: Exception) -> UsageError:
+    return UsageError(f"Ray at {address or 'auto'}: {line_of(error)}", "Look at `ray status`.")
 
 
 def placed(library: Any, hosts: int, scenario: Scenario) -> Any:

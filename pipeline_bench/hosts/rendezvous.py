@@ -16,7 +16,7 @@ from pipeline_bench.hosts import ranks
 from pipeline_bench.hosts.ranks import Rank, Slot, folder_name
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
-from pipeline_bench.system.files import clock_offset_s, write_atomically
+from pipeline_bench.system.files import clock_offset_s, matching, write_atomically
 from pipeline_bench.text import REASON, one_line, units
 
 FOLDER = ".together"
@@ -53,6 +53,38 @@ class Position(NamedTuple):
 
     slot: int
     done: int
+
+
+_BEHIND_ALL = Position(2**53, 1)
+"""Where a rank is that has ended its last trial."""
+
+
+def _said(path: Path) -> tuple[Position, str] | None:
+    """Return where a rank is by its file, and its fingerprint; None where it cannot be read."""
+    try:
+        *at, fingerprint = json.loads(path.read_text(encoding="ascii"))
+        return Position(*at), fingerprint
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def ran_all(folder: Path, rank: int) -> bool:
+    """Return whether a rank says that it has ended its last trial."""
+    said = _said(path_of(folder, rank))
+    return said is not None and said[0] == _BEHIND_ALL
+
+
+def lost(out: Path) -> dict[int, str]:
+    """Return by rank why it did not run all of its trials, as those said that saw it, or it itself."""
+    reasons = {}
+    for path in matching(out, f"{FOLDER}/rank-*.gone"):
+        with suppress(OSError, ValueError):
+            reasons[int(path.stem.removeprefix("rank-"))] = _text_of(path)
+    return reasons
+
+
+def _text_of(path: Path) -> str:
+    return one_line(path.read_text(encoding="utf-8", errors="replace"), REASON)
 
 
 class Meeting:
@@ -145,7 +177,7 @@ class Meeting:
             if self._left + 1 < len(self._own):
                 write_atomically(gone_path(self._folder, self._rank.number), ENDED_EARLY)
             else:
-                self._say(Position(len(self._slots), 1))
+                self._say(_BEHIND_ALL)
         self._ended.set()
         self._beating.join()
 
@@ -159,11 +191,7 @@ class Meeting:
 
     def _said(self, rank: int) -> tuple[Position | None, str]:
         """Return where a rank is, and its fingerprint; the position is None where it cannot be read."""
-        try:
-            *at, fingerprint = json.loads(self._path(rank).read_text(encoding="ascii"))
-            return Position(*at), fingerprint
-        except (OSError, ValueError, TypeError):
-            return None, self._fingerprint
+        return _said(self._path(rank)) or (None, self._fingerprint)
 
     def _see_that_it_runs_the_same(self, rank: int) -> None:
         if self._said(rank)[1] == self._fingerprint:
@@ -200,7 +228,7 @@ class Meeting:
     def _said_of(self, rank: int) -> str | None:
         """Return why a rank is gone, as the first who saw it says; None of one that nobody misses."""
         with suppress(OSError):
-            return one_line(gone_path(self._folder, rank).read_text(encoding="utf-8", errors="replace"), REASON)
+            return _text_of(gone_path(self._folder, rank))
         return None
 
     def _say(self, position: Position) -> None:

@@ -47,7 +47,8 @@ class Host(Record):
     wall_minus_monotonic_ns: int
     """What makes the session's times those of the wall clock."""
     clock_offset_s: float | None = None
-    """How far the wall clock is ahead of the shared folder's; None where that was not asked."""
+    """How far the wall clock is ahead of the shared folder's, on Ray of the machine's that began the run; None where
+    that was not asked."""
 
     collective_ms: float | None = None
     """How long a step of a watched training was at collectives, from having its own part ready; None: not measured."""

@@ -18,6 +18,7 @@ from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import merge, planning, ranks
 from pipeline_bench.hosts.planning import PlanRequest
 from pipeline_bench.hosts.ranks import Rank
+from pipeline_bench.hosts.rendezvous import ENDED_EARLY, FOLDER, gone_path
 from pipeline_bench.model import Series
 from pipeline_bench.model.events import Storage, StorageEpoch
 from pipeline_bench.model.hosts import HostsResult
@@ -826,13 +827,18 @@ def test_a_file_in_the_place_of_a_trainings_folder_is_one_message(
     assert "training-1 cannot be made: File exists." in capsys.readouterr().err
 
 
-def test_who_was_lost_is_a_note_and_clocks_are_those_that_one_machine_asked() -> None:
-    merged = merge.merge([session(0), session(1)], {1: "its node died"}, {0: 0.0, 1: 0.2})
-    assert merged.hosts is not None
-    assert "rank 1 was lost: its node died" in merged.notes
-    assert [each.clock_offset_s for each in merged.hosts.hosts] == [0.0, 0.2]
-    with pytest.raises(SessionError, match="ahead of that"):
-        merge.merge([session(0), session(1)], {}, {0: 0.0, 1: 3.0})
+def test_who_was_lost_is_a_note_also_of_a_second_merge(tmp_path: Path) -> None:
+    """It lies in the folder, beside the word of a rank that ended early, whose session says as much itself."""
+    for rank in range(2):
+        folder = tmp_path / f"rank-{rank:03}"
+        folder.mkdir()
+        save(on("ab"[rank], session(rank)), folder)
+    (tmp_path / FOLDER).mkdir()
+    gone_path(tmp_path / FOLDER, 0).write_text(ENDED_EARLY)
+    gone_path(tmp_path / FOLDER, 1).write_text("its node died")
+    for _ in range(2):
+        assert run(["merge", str(tmp_path)]) == 1
+        assert load(tmp_path).notes == ("rank 1 (b) was lost: its node died",)
 
 
 def test_interrupted_ranks_are_said_to_be_and_no_success(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -14,9 +16,11 @@ from typing import Any
 import pytest
 
 from pipeline_bench.errors import SessionError, UsageError
-from pipeline_bench.hosts import on_ray, ray_cluster, rendezvous
+from pipeline_bench.hosts import merge, on_ray, ray_cluster, rendezvous
+from pipeline_bench.model.session import SESSION_FILE
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
+from tests.unit.hosts.test_merge import session
 
 
 def test_an_address_where_something_else_listens_is_told_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +37,7 @@ def test_an_address_where_something_else_listens_is_told_without_ray(monkeypatch
 def test_a_session_that_cannot_be_saved_here_is_one_message(tmp_path: Path) -> None:
     """What is in the way stands for a full disk."""
     run = on_ray._Ranks.__new__(on_ray._Ranks)
-    run._out = tmp_path
+    run._out, run._ahead_s = tmp_path, {}
     (tmp_path / "rank-001").write_text("in the way")
     with pytest.raises(SessionError, match="rank-001: a session cannot be saved: File exists") as refused:
         run._keep(1, b"{}")
@@ -41,19 +45,57 @@ def test_a_session_that_cannot_be_saved_here_is_one_message(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("code", "ended_early", "why"),
-    [(-9, False, "its program was killed by SIGKILL"), (1, True, "it ended before its last trial")],
+    ("code", "ran_all", "why"),
+    [
+        (-9, False, "its program was killed by SIGKILL"),
+        (1, False, "it ended before its last trial"),
+        (0, False, "it ended before its last trial"),
+        (1, True, None),
+        (0, True, None),
+    ],
 )
-def test_a_rank_that_ends_early_is_lost_and_all_others_hear_why(code: int, ended_early: bool, why: str) -> None:
+def test_a_rank_that_ends_without_all_of_its_trials_is_lost_and_all_others_hear_why(
+    code: int, ran_all: bool, why: str | None, tmp_path: Path
+) -> None:
+    """Also where it has left no word, as with a full disk: the others would wait for it for ever."""
     told: list[str] = []
     run = on_ray._Ranks.__new__(on_ray._Ranks)
     run._ray = SimpleNamespace(get=lambda seen: seen, exceptions=SimpleNamespace(RayError=ConnectionError))
-    run._beats, run._ahead_s, run._lost, run._outbox, run._notify = {}, {}, {}, [{}, {}, {}], told.append
+    run._beats, run._ahead_s, run._out, run._outbox, run._notify = {}, {}, tmp_path, [{}, {}, {}], told.append
     run._wall_s, run._lived_s, run._ending = on_ray._wall_clock(), {}, {}
     run._actors = [actor(object()) for _ in range(3)]
-    assert not run._take(1, on_ray.Seen(None, None, "", code, 0.0, ended_early))
-    assert told == [f"rank 1 is lost: {why}"]
-    assert run._outbox == [{"rank-001.gone": why.encode()}, {}, {"rank-001.gone": why.encode()}]
+    assert not run._take(1, on_ray.Seen(None, None, "", code, 0.0, ran_all))
+    gone = {} if why is None else {"rank-001.gone": why.encode()}
+    assert told == ([] if why is None else [f"rank 1 is lost: {why}"])
+    assert run._outbox == [gone, {}, gone]
+    assert rendezvous.lost(tmp_path) == ({} if why is None else {1: why})
+
+
+def test_a_fetched_session_has_the_offset_of_its_nodes_clock_also_for_a_later_merge(tmp_path: Path) -> None:
+    """Its own is that of its disk, which has the node's own clock."""
+    run = on_ray._Ranks.__new__(on_ray._Ranks)
+    run._out, run._ahead_s = tmp_path, {0: 0.0, 1: 0.4}
+    for rank in range(2):
+        run._keep(rank, session(rank).to_json().encode())
+    fetched = merge.read(tmp_path)
+    assert [each.host.clock_offset_s for each in fetched if each.host] == [0.0, 0.4]
+    assert fetched[1].trials == session(1).trials
+    assert (tmp_path / "rank-001" / SESSION_FILE).read_text().startswith('{\n "schema_version"')
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "The actor died, ray::PlacedRank.__init__() (pid=7)\n  File x\n    y\nOSError: disk full\n",
+            "OSError: disk full",
+        ),
+        ("The actor died unexpectedly.\n\tclass_name: PlacedRank\nIts node has died.", "Its node has died."),
+        ("the client was disconnected", "the client was disconnected"),
+    ],
+)
+def test_of_an_error_of_rays_the_cause_is_told_which_it_has_last(text: str, told: str) -> None:
+    assert ray_cluster.why(RayError(text)) == f"RayError: {told}"
 
 
 def test_a_clock_that_is_set_back_leaves_no_rank_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,6 +106,27 @@ def test_a_clock_that_is_set_back_leaves_no_rank_ahead(monkeypatch: pytest.Monke
     monkeypatch.setattr(time, "time", lambda: 0.0)
     assert run._take(1, seen)
     assert run._ahead_s[1] <= 0
+
+
+def test_a_node_whose_version_does_not_know_the_scenario_says_so_in_one_line(tmp_path: Path) -> None:
+    """As one of another checkout."""
+    program = subprocess.Popen(
+        [sys.executable, "-m", "pipeline_bench.cli.placed_rank", str(tmp_path), "0"],
+        env={**os.environ, "PIPELINE_BENCH_RANK": "1", "PIPELINE_BENCH_RANKS": "2"},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdin is not None
+    assert program.stderr is not None
+    with program:
+        program.stdin.write(AUTO.model_dump_json().replace('"name"', '"called"', 1) + "\n")
+        program.stdin.flush()
+        said = program.stderr.read()
+    assert program.returncode == 2
+    assert len(said.splitlines()) == 1
+    assert said.startswith("rank 1: pipeline-bench ")
+    assert "does not know this scenario: name: Field required" in said
 
 
 def test_a_cluster_that_does_not_start_here_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,24 +212,25 @@ class GoesAway:
         raise ConnectionError
 
     def get(self, future: Any) -> on_ray.Seen:
-        return on_ray.Seen(None, None, "", 0 if future is self.ended else None, time.time() + 100)
+        ended = future is self.ended
+        return on_ray.Seen(None, None, "", 0 if ended else None, time.time() + 100, ended)
 
     ended = object()
 
 
 @pytest.mark.parametrize("error", [ConnectionError("the client was disconnected"), RayError("no answer")])
-def test_what_was_known_of_the_ranks_is_there_when_ray_goes_away(error: Exception) -> None:
+def test_what_was_known_of_the_ranks_is_there_when_ray_goes_away(error: Exception, tmp_path: Path) -> None:
     told: list[str] = []
     run = on_ray._Ranks.__new__(on_ray._Ranks)
     library = GoesAway(error)
     run._ray, run._group, run._silent_s, run._notify = library, None, 20.0, told.append
-    run._beats, run._ahead_s, run._lost, run._outbox, run._wall_s = {}, {}, {}, [{}, {}], on_ray._wall_clock()
+    run._beats, run._ahead_s, run._out, run._outbox, run._wall_s = {}, {}, tmp_path, [{}, {}], on_ray._wall_clock()
     run._lived_s, run._ending = {}, {}
     run._actors = [actor(library.ended), actor(object())]
-    found = run.follow()
-    assert found.lost == {1: f"{type(error).__name__}: {error}"}
-    assert {rank: round(ahead_s) for rank, ahead_s in found.ahead_s.items()} == {0: 100, 1: 100}
-    assert told == [f"rank 1 is lost: {found.lost[1]}"]
+    run.follow()
+    assert rendezvous.lost(tmp_path) == {1: f"{type(error).__name__}: {error}"}
+    assert {rank: round(ahead_s) for rank, ahead_s in run._ahead_s.items()} == {0: 100, 1: 100}
+    assert told == [f"rank 1 is lost: {type(error).__name__}: {error}"]
 
 
 def actor(answer: object) -> Any:
@@ -195,7 +259,8 @@ class Node:
         beat = next(self._beats, None)
         self.is_running &= beat is not None
         seen = (beat, b"") if beat else None
-        return on_ray.Seen(seen, None, "", None if self.is_running else 0, float(self._number))
+        ended = not self.is_running
+        return on_ray.Seen(seen, None, "", 0 if ended else None, float(self._number), ended)
 
     def _end(self) -> None:
         self.is_running = False
@@ -222,12 +287,12 @@ class Answers:
         """Nothing is left to end."""
 
 
-def following(library: Answers, *beats: Iterator[int]) -> tuple[on_ray._Ranks, dict[int, Node]]:
+def following(out: Path, library: Answers, *beats: Iterator[int]) -> tuple[on_ray._Ranks, dict[int, Node]]:
     """The ranks of a run whose programs beat so, and their nodes."""
     nodes: dict[int, Node] = {}
     run = on_ray._Ranks.__new__(on_ray._Ranks)
     run._ray, run._group, run._silent_s, run._notify = library, None, 0.5, lambda _: None
-    run._beats, run._ahead_s, run._lost, run._outbox = {}, {}, {}, [{} for _ in beats]
+    run._beats, run._ahead_s, run._out, run._outbox = {}, {}, out, [{} for _ in beats]
     run._wall_s, run._lived_s, run._ending = on_ray._wall_clock(), {}, {}
     run._actors = [Node(number, each, nodes) for number, each in enumerate(beats)]
     return run, nodes
@@ -237,22 +302,42 @@ def following(library: Answers, *beats: Iterator[int]) -> tuple[on_ray._Ranks, d
     ("beats", "why"), [(repeat(1), "it gave no sign of life for"), (repeat(0), "it did not start within")]
 )
 def test_a_rank_that_is_stopped_on_a_node_that_answers_is_lost_and_ended_before_the_others_go_on(
-    beats: Iterator[int], why: str, monkeypatch: pytest.MonkeyPatch
+    beats: Iterator[int], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rendezvous, "START_S", 0.5)
-    run, nodes = following(Answers(), count(1), beats)
-    found = run.follow()
-    assert list(found.lost) == [1]
-    assert found.lost[1].startswith(why)
+    run, nodes = following(tmp_path, Answers(), count(1), beats)
+    run.follow()
+    lost = rendezvous.lost(tmp_path)
+    assert list(lost) == [1]
+    assert lost[1].startswith(why)
     assert nodes[0].gone
     assert not nodes[0].ran_beside
 
 
-def test_no_rank_is_lost_because_this_program_was_stopped() -> None:
+def test_no_rank_is_lost_because_this_program_was_stopped(tmp_path: Path) -> None:
     """The answers that wait then are of the time before, and so are their beats."""
     beats = [1, 1, 1, *range(2, 12)]
-    run, _ = following(Answers(stops_at=3, stops_s=1.0), iter(beats), iter(beats))
-    assert run.follow().lost == {}
+    run, _ = following(tmp_path, Answers(stops_at=3, stops_s=1.0), iter(beats), iter(beats))
+    run.follow()
+    assert rendezvous.lost(tmp_path) == {}
+
+
+def test_another_version_of_ray_at_the_head_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray has no class of its own for it."""
+
+    def init(**_: object) -> None:
+        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.9.0\n    Python: 3.9.1")
+
+    made = ModuleType("ray")
+    vars(made).update(exceptions=SimpleNamespace(RayError=RayError), init=init, shutdown=lambda: None)
+    monkeypatch.setitem(sys.modules, "ray", made)
+    monkeypatch.setattr(ray_cluster, "_runs_here", lambda: True)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with (
+        pytest.raises(UsageError, match=r"Ray at auto: RuntimeError: Version mismatch: .* Python: 3\.9\.1"),
+        ray_cluster.connected(2, None, print, lambda _: 0),
+    ):
+        pass
 
 
 def test_an_error_beside_a_run_is_not_rays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.hosts import ranks
 from pipeline_bench.hosts.ranks import Rank
-from pipeline_bench.hosts.rendezvous import FOLDER, Meeting, Position, gone_path, gone_s, path_of
+from pipeline_bench.hosts.rendezvous import FOLDER, Meeting, Position, gone_path, gone_s, lost, path_of, ran_all
 from pipeline_bench.system.files import clock_offset_s
 from tests.unit.sessions import scenario, variant
 
@@ -172,7 +172,15 @@ def test_a_rank_that_ends_early_is_not_waited_for_and_its_trials_are_not_run_wit
             meeting.leave(0)
         with pytest.raises(PipelineBenchError, match=r"^rank 1 is lost: it ended before its last trial$"):
             meeting.enter(1)
+        assert not ran_all(tmp_path / FOLDER, 0)
     assert told == []
+
+
+def test_a_rank_says_that_it_has_run_its_last_trial(tmp_path: Path) -> None:
+    events, _ = meet(tmp_path)
+    assert events
+    assert [ran_all(tmp_path / FOLDER, rank) for rank in range(4)] == [True, True, True, False]
+    assert lost(tmp_path) == {}
 
 
 def test_a_rank_that_was_stopped_with_all_others_waits_for_them_again(
