@@ -279,12 +279,21 @@ def _why_none(ended: EndedCommand, command: Sequence[str]) -> str:
             "DataLoader or grain, or trained by Session.run, train_on_batch, a tf.function or a GradientTape (what "
             "evaluate and predict wait for is not measured)"
         )
+    return _why_unseen(ended, command)
+
+
+def _why_unseen(ended: EndedCommand, command: Sequence[str]) -> str:
+    """Return why no process of the command left a record, as far as the command itself says."""
     isolated = isolated_by(command)
     if isolated:
         return f"Python was started with {isolated}, which disables sitecustomize, so its trainings are not watched"
-    imported = "imported TensorFlow, Keras, PyTorch or grain"
-    failed = f"the command failed with exit code {ended.code}, before it {imported}"
-    return failed if ended.code else f"no Python process of the command {imported}, and ended by itself"
+    if any("PYTHONPATH=" in part for part in command):
+        return "the command sets PYTHONPATH, which disables the watching: set it for pipeline-bench run, which keeps it"
+    failed = f"the command failed with exit code {ended.code}; " if ended.code else ""
+    return (
+        f"{failed}no Python process was seen to import TensorFlow, Keras, PyTorch or grain; not seen is what ends by "
+        "os._exit, or is started with a PYTHONPATH of its own, by sudo, in a container or on another machine"
+    )
 
 
 def isolated_by(command: Sequence[str]) -> str:

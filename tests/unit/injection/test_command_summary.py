@@ -206,6 +206,24 @@ def test_the_option_that_isolates_python_is_found_among_others(command: str, exp
     assert isolated_by(shlex.split(command)) == expected
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "expected"),
+    [
+        ("./job.sh", 0, "no Python process was seen to import TensorFlow, "),
+        ("./job.sh", 3, "the command failed with exit code 3; no Python process was seen to import TensorFlow, "),
+        ("env PYTHONPATH=. python train.py", 0, "the command sets PYTHONPATH, which disables the watching"),
+    ],
+)
+def test_of_a_command_that_left_no_record_it_is_not_said_that_it_imported_nothing(
+    command: str, code: int, expected: str
+) -> None:
+    """Its script may set PYTHONPATH, as by `export`: that is not seen, and named as a reason."""
+    unseen = replace(ended(command, "train.py"), records=(), code=code)
+    (line,) = (each for each in lines(unseen, shlex.split(command)) if each.startswith("no training was found: "))
+    assert line.removeprefix("no training was found: ").startswith(expected)
+    assert "PYTHONPATH" in line
+
+
 def test_many_calls_of_fit_too_short_for_a_verdict_are_one_line_and_of_a_batch_each_have_a_remark() -> None:
     def told(count: int, steps: int, more: int, verdict: str = "too few steps") -> list[str]:
         (record,) = ended("python agent.py", "agent.py", verdict).records
