@@ -127,7 +127,7 @@ class EndedCommand:
         cpu_percent: CPU time of the command with all that it started, over wall time and cores, 0 to 100.
         running: the numbers of the processes that train still, as one that a script leaves in the background.
         by_interrupt: whether SIGINT ended it.
-        after_s: how long it ran on after its last training; 0 if that is not known, as of a loop.
+        after_s: how long it ran on after its last training; 0 if that is not known, as where one was not measured.
     """
 
     code: int
@@ -187,7 +187,9 @@ class Observation:
 
 
 def _after_s(records: Sequence[ProcessRecord], ended_ns: int) -> float:
-    """Return how long the command ran on behind the last `fit` of its processes; 0 where a loop trained, too."""
+    """Return how long the command ran on behind the last training of its processes; 0 where one has no end known."""
+    if any(each.more or each.unwatched_loops or each.problem or not each.ended for each in records):
+        return 0.0  # what was not measured may have trained on
     trainings = [each for record in records for each in record.trainings]
     ends_ns = [each.time.end_ns for each in trainings if each.time is not None]
     return (ended_ns - max(ends_ns)) / 1e9 if ends_ns and len(ends_ns) == len(trainings) else 0.0

@@ -21,6 +21,7 @@ from pipeline_bench.injection.command_result import (
 )
 from pipeline_bench.injection.command_summary import isolated_by, lines, next_command
 from pipeline_bench.injection.watched_loops import WATCHED_LOOPS
+from pipeline_bench.model.job import WallTime
 
 
 def ended(command: str, program: str, verdict: str = "input-bound", number: int | None = 1) -> EndedCommand:
@@ -321,6 +322,20 @@ def test_of_a_process_that_was_killed_it_is_told_when_it_saved_last(tmp_path: Pa
 def test_what_comes_behind_the_last_training_is_told_where_it_is_long(after_s: float, expected: bool) -> None:
     told = lines(replace(ended("python train.py", "train.py"), after_s=after_s), ["python", "train.py"])[-1]
     assert ("after its last training" in told) is expected
+
+
+@pytest.mark.parametrize(
+    ("unmeasured", "after_s"),
+    [({}, 4.0), ({"more": 2}, 0.0), ({"unwatched_loops": ("train.py:9",)}, 0.0), ({"problem": "it trains so"}, 0.0)],
+)
+def test_where_a_training_was_not_measured_it_is_not_known_what_comes_behind_the_last_one(
+    unmeasured: dict[str, object], after_s: float
+) -> None:
+    (record,) = ended("python train.py", "train.py").records
+    time = WallTime(before_s=None, begin_ns=0, end_ns=6 * 10**9, epochs=())
+    trainings = tuple(each.model_copy(update={"time": time}) for each in record.trainings)
+    record = record.model_copy(update={"trainings": trainings, **unmeasured})
+    assert command_result._after_s([record], 10 * 10**9) == after_s
 
 
 def test_a_session_that_could_not_be_saved_is_told() -> None:
