@@ -182,6 +182,12 @@ def in_file(stage: Stage) -> bool:
     return stage.method == "cache" and stage.arguments.get("filename") not in (None, "")
 
 
+def is_librarys(inspection: Inspection, stage: Stage) -> bool:
+    """Return whether a call of the user's, such as one of a library's function, makes the stage and others with it."""
+    here = (each for each in inspection.stages if each.place == stage.place is not None)
+    return any(each.method != stage.method for each in here)
+
+
 def draws(stage: Stage) -> bool:
     """Return whether a function in the stage draws random numbers."""
     return any(each.draws for each in stage.with_inner())

@@ -9,7 +9,7 @@ from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.fixes import Context, short
 from pipeline_bench.model.calls import TAKE_ANY, MemoizableCall
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import InsertAfter, MoveBefore
+from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, Remove
 from pipeline_bench.model.function_edits import DivideMap, Memoize
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import units
@@ -169,6 +169,7 @@ def priced(fix: Fix, inspection: Inspection, elements: int, parts: Sequence[Fix]
     held_bytes = shuffled_bytes(inspection, where, passed, stage)
     because = price(stage_graph.upstream(inspection, last), cost.element_bytes * elements, where, held_bytes)
     order = order_caveat(inspection, last, passed)
+    order += beside(inspection, last, fix.edits)
     return fix.model_copy(update={"because": because + read_back(inspection, stage, where) + order})
 
 
@@ -204,6 +205,14 @@ def order_caveat(inspection: Inspection, stage: Stage, passed: Sequence[Stage] =
     if all(stage_graph.shuffles_files(above, each) for each in mixes):
         return ""
     return "; the shuffle in front of the cache then takes effect only once, in the first epoch"
+
+
+def beside(inspection: Inspection, stage: Stage, edits: Iterable[Edit]) -> str:
+    """Return what a cache behind a stage leaves in memory beside its own: caches as written in front of it."""
+    out = {edit.stage for edit in edits if isinstance(edit, Remove)}
+    stay = [each for each in stage_graph.upstream(inspection, stage) if each.method == "cache" and each.id not in out]
+    sizes = [size_bytes_of(inspection, each) for each in stay if not stage_graph.in_file(each)]
+    return "".join(f"; the cache in front of it stays, with {units.size(size)}" for size in sizes if size is not None)
 
 
 def unread(inspection: Inspection) -> str:

@@ -12,6 +12,7 @@ from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.diagnosis.fixes.cache_size import (
     IN_MEMORY,
     batch_bytes_of,
+    beside,
     fits,
     mixing,
     order_caveat,
@@ -64,7 +65,7 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
         return
     if on_disk and not fits(size_bytes_of(inspection, fixed[-1]), context):
         return  # in a second file it would gain nothing
-    out: list[Edit] = [Remove(stage=stage.id) for stage in (*kept, *lost)]  # a cache that is there moves
+    out = _left_out(inspection, [*kept, *lost])  # a cache that is there moves
     if fixed[-1] not in kept:
         yield _cached(inspection, context, fixed[-1], out)
     if not kept and (smaller := _last_that_fits(inspection, fixed, context)) is not None:
@@ -95,6 +96,7 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     given = with_fixed_part(inspection, stage)
     if stage.function.fixed_statements is None or not _has_room(given, context, passed, stage):
         return
+    out = _left_out(inspection, _never_full(inspection))
     divide = DivideMap(stage=stage.id, after=fixed[-1].id, statements=stage.function.fixed_statements)
     size_bytes, named = size_bytes_of(given, stage), short(stage)
     where, arguments = _place(size_bytes, context)
@@ -102,7 +104,7 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     yield fix(
         f"cache within {stage.label}",
         f"Keep {where} what {named} computes before it draws random numbers, in a map of its own",
-        *(Remove(stage=each.id) for each in _never_full(inspection)),
+        *out,
         divide,
         InsertAfter(stage=fixed[-1].id, method="cache", arguments=arguments),
         stages=inspection.measured(each.id for each in (*above, stage)),
@@ -111,6 +113,7 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
             above, size_bytes, where, shuffled_bytes(given, where, passed, stage), batch_bytes_of(given, stage)
         )
         + read_back(given, stage, where)
+        + beside(given, fixed[-1], out)
         + unread(given),
     )
 
@@ -146,7 +149,7 @@ def cache_samples(inspection: Inspection, context: Context) -> Iterator[Fix]:
         f"cache of the samples after {stage.label}",
         f"Keep the samples that {short(stage)} gives {IN_MEMORY}, and shuffle and batch them behind that, so that "
         "only the first epoch computes them",
-        *(Remove(stage=each.id) for each in _never_full(inspection)),
+        *_left_out(inspection, _never_full(inspection)),
         KeepSamples(stage=stage.id, batch_size=size, buffer_size=min(samples, buffer)),
         stages=inspection.measured(each.id for each in above),
         reorders=True,
@@ -163,6 +166,11 @@ def _run(inspection: Inspection, last: Stage | None = None) -> list[Stage]:
 def _never_full(inspection: Inspection) -> list[Stage]:
     """Return the caches as written from which nothing is ever read: a pass is as well without them."""
     return [each for each in inspection.stages if each.method == "cache" and never_full(inspection.stages, each)]
+
+
+def _left_out(inspection: Inspection, caches: Iterable[Stage]) -> list[Edit]:
+    """Return the edits that leave out caches as written: one in a library's call can be left out in no user's file."""
+    return [Remove(stage=each.id) for each in caches if not stage_graph.is_librarys(inspection, each)]
 
 
 def _has_own(inspection: Inspection, but: Sequence[Stage] = ()) -> bool:
@@ -224,6 +232,7 @@ def _cached(
         )
         + read_back(inspection, stage, where)
         + order_caveat(inspection, stage, passed)
+        + beside(inspection, stage, edits)
         + unread(inspection),
     )
 
@@ -265,7 +274,7 @@ def _cached_in_branches(inspection: Inspection, context: Context, joins: Stage) 
     yield fix(
         f"cache {where} in front of {joins.label}",
         f"Keep what {given} {where}, {ahead}, so that only the first epoch computes it",
-        *(Remove(stage=each.id) for each in _never_full(inspection)),
+        *_left_out(inspection, _never_full(inspection)),
         *moves,
         *(InsertAfter(stage=each, method="cache", arguments=arguments) for each in last),
         stages=inspection.measured(number for number, each in above.items() if each not in now_behind),

@@ -940,6 +940,18 @@ def test_where_a_map_that_draws_is_divided_no_cache_stays_behind_an_endless_repe
     )
 
 
+def test_a_cache_that_a_librarys_call_makes_stays_and_is_told_beside_the_one_that_is_tried() -> None:
+    read, cached = stage(0, "TFRecordDataset"), stage(1, "cache", 0)
+    looked = chain_of(read, cached, mapped(2, "decode"), stage(3, "shuffle", 2))
+    (own,) = of_kind(tried(looked), "cache")
+    assert own.edits == (Remove(stage=1), InsertAfter(stage=2, method="cache"))
+    stages = (read, cached.model_copy(update={"place": read.place}), *looked.stages[2:])
+    (fix,) = of_kind(tried(looked.model_copy(update={"stages": stages})), "cache")
+    assert fix.edits == (InsertAfter(stage=2, method="cache"),)
+    assert fix.because == f"{own.because}; the cache in front of it stays, with 97.7 KiB"
+    assert "in place of" not in fix.title
+
+
 def test_what_a_stage_chooses_among_is_cached_in_place_of_a_cache_behind_an_endless_repeat() -> None:
     inputs: list[Stage] = []
     for start in (0, 3):
