@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -27,31 +28,63 @@ if TYPE_CHECKING:
     from pipeline_bench.scenario import Scenario
 
 
-def folder_of(rank: Rank, out: Path, *, may_be_empty: bool = False) -> Path:
+def folder_of(rank: Rank, out: Path) -> Path:
     """Make the folder of a rank in ``--out``.
-
-    Args:
-        rank: whose.
-        out: of all ranks.
-        may_be_empty: take one that is there and empty, as of a training that ended before its first step.
 
     Raises:
         UsageError: it is there already, or cannot be made.
     """
     folder = out / rank.folder
     try:
-        folder.mkdir(parents=True, exist_ok=may_be_empty)
-        held = any(folder.iterdir())
+        folder.mkdir(parents=True)
     except FileExistsError:
-        held = True
-    except OSError as error:
-        raise UsageError(f"--out {out}: {folder} cannot be made: {error.strerror}.", "Choose another --out.") from None
-    if held:
         raise UsageError(
             f"--out {out}: {folder} is there already, of another run, or of another process with the same rank.",
             "Give each run of the ranks an --out of its own, and each process a rank of its own.",
+        ) from None
+    except OSError as error:
+        raise UsageError(f"--out {out}: {folder} cannot be made: {error.strerror}.", "Choose another --out.") from None
+    return folder
+
+
+def folder_of_trainings(environment: Mapping[str, str], out: Path) -> Path:
+    """Return the folder for the sessions of a command, which is started whatever is there.
+
+    That of a rank holds nothing of an earlier run: where that is in the way, or Slurm has restarted the job, those of
+    all ranks are in ``again-1`` of ``--out``, and so on.
+    """
+    from pipeline_bench.hosts import ranks
+
+    rank = ranks.of_training(environment)
+    if rank is None:
+        shell = ranks.find_rank(environment)
+        if shell is not None and ranks.is_batch_shell(shell, environment):
+            _say(f"{_BATCH_SHELL}: it is measured as the only one; start every rank with srun to measure them all")
+        return out
+    first = ranks.restarts(environment)
+    for number in itertools.count(first):
+        folder = (out / f"again-{number}" if number else out) / rank.folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                continue
+        except OSError:  # what saves a session there says why it cannot
+            pass
+        break
+    if number:
+        why = "the job was restarted" if number == first else f"{out} has some of another run, or process, of this rank"
+        _say(
+            f"rank {rank.number}: {why}: its sessions go to {folder}; at the end: pipeline-bench merge {folder.parent}"
         )
     return folder
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):  # nobody reads it
+        typer.echo(f"pipeline-bench: {line}", err=True)
+
+
+_BATCH_SHELL = "this looks like the shell of sbatch, which is rank 0 without others"
 
 
 def refuse_contradiction(environment: Mapping[str, str]) -> None:
@@ -115,10 +148,7 @@ def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers
         typer.echo(f"pipeline-bench, rank {rank.number} of {rank.size}: {line}", err=True)
 
     if ranks.is_batch_shell(rank, os.environ):
-        notify(
-            "this looks like the shell of sbatch, which is rank 0 without others; start every rank with srun, or unset "
-            "SLURM_PROCID to measure this host alone"
-        )
+        notify(f"{_BATCH_SHELL}; start every rank with srun, or unset SLURM_PROCID to measure this host alone")
     slots = ranks.slots(scenario, rank.size)
     on_ray = rank.launcher == "ray"  # its session is fetched from there
     fingerprint = ranks.fingerprint(scenario, rank.size, pipeline_bench.__version__)

@@ -319,14 +319,12 @@ def run(
     out: Annotated[Path, typer.Option(help="Folder for the sessions, one for each training.")] = Path("reports"),
 ) -> None:
     """Run a command unchanged; at its end, report how long its trainings waited for input. Keeps its exit code."""
-    from pipeline_bench.cli.hosts import folder_of
-    from pipeline_bench.hosts.ranks import of_training
+    from pipeline_bench.cli.hosts import folder_of_trainings
     from pipeline_bench.injection import command as commands
 
-    rank = of_training(os.environ)
     with commands.signals_passed_on() as pass_on_to:
         try:
-            ended = commands.run(command, out if rank is None else folder_of(rank, out, may_be_empty=True), pass_on_to)
+            ended = commands.run(command, folder_of_trainings(os.environ, out), pass_on_to)
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             of_its_own = missing and shutil.which(command[0]) is not None

@@ -64,11 +64,11 @@ _VARIABLES = {
 
 
 def of_training(environment: Mapping[str, str]) -> Rank | None:
-    """Return the rank of a training: also that which TensorFlow's own variable gives it.
+    """Return the rank of a training: also that which TensorFlow's own variable gives it, and none in a batch shell.
 
     TF_CONFIG: https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
     """
-    if (rank := find_rank(environment)) is not None:
+    if (rank := find_rank(environment)) is not None and not is_batch_shell(rank, environment):
         return rank
     try:
         config = json.loads(environment.get("TF_CONFIG", ""))
@@ -89,6 +89,12 @@ def find_rank(environment: Mapping[str, str]) -> Rank | None:
         if _is_one_of(given, size):
             return Rank(int(given), int(size), launcher) if int(size) > 1 else None
     return None
+
+
+def restarts(environment: Mapping[str, str]) -> int:
+    """Return how often Slurm has started this job anew, the same for all of its ranks."""
+    given = environment.get("SLURM_RESTART_COUNT", "")
+    return int(given) if given.isdecimal() else 0
 
 
 def _size_variable(environment: Mapping[str, str], names: Sequence[str]) -> str:

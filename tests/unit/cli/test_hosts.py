@@ -72,10 +72,53 @@ def test_two_processes_of_one_rank_do_not_save_into_one_folder(tmp_path: Path) -
     assert not any(folder.iterdir())
     with pytest.raises(UsageError, match="rank-001 is there already, of another run, or of another process"):
         command.folder_of(Rank(1, 2, "pmi"), tmp_path / "out")
-    assert command.folder_of(Rank(1, 2, "pmi"), tmp_path / "out", may_be_empty=True) == folder
-    (folder / "session.json").touch()
-    with pytest.raises(UsageError, match="is there already"):
-        command.folder_of(Rank(1, 2, "pmi"), tmp_path / "out", may_be_empty=True)
+
+
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_STEP_ID": "0"}
+
+
+def test_a_rank_whose_folder_holds_something_trains_all_the_same_and_keeps_its_sessions_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As after a requeue."""
+    for name, value in SLURM.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "rank-001").mkdir()
+    arguments = ["run", "--out", str(tmp_path), "--", "touch", str(tmp_path / "trained")]
+    assert run(arguments) == 0  # the folder is of a training that ended before its first step
+    assert not any(tmp_path.glob("again-*"))
+    (tmp_path / "rank-001" / "1-fit").mkdir()
+    (tmp_path / "trained").unlink()
+    capsys.readouterr()
+    assert run(arguments) == 0
+    assert (tmp_path / "trained").exists()
+    said, again = " ".join(capsys.readouterr().err.split()), tmp_path / "again-1"
+    assert f"its sessions go to {again}/rank-001; at the end: pipeline-bench merge {again}" in said
+
+
+def test_the_ranks_of_a_job_that_slurm_restarted_keep_their_sessions_in_one_folder(tmp_path: Path) -> None:
+    """Rank 0 had left a session, and rank 1 none."""
+    (tmp_path / "rank-000" / "1-fit").mkdir(parents=True)
+    for rank in "01":
+        environment = {**SLURM, "SLURM_PROCID": rank, "SLURM_RESTART_COUNT": "1"}
+        assert command.folder_of_trainings(environment, tmp_path) == tmp_path / "again-1" / f"rank-00{rank}"
+
+
+def test_a_training_in_the_shell_of_sbatch_is_that_of_one_host(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment = {name: value for name, value in SLURM.items() if name != "SLURM_STEP_ID"}
+    assert command.folder_of_trainings(environment, tmp_path) == tmp_path
+    assert "looks like the shell of sbatch" in capsys.readouterr().err
+    assert command.folder_of_trainings(SLURM, tmp_path) == tmp_path / "rank-001"
+    assert command.folder_of_trainings({}, tmp_path) == tmp_path
+    assert capsys.readouterr().err == ""
+
+
+def test_a_rank_whose_folder_cannot_be_made_trains_all_the_same(tmp_path: Path) -> None:
+    """What is in the way stands for a full or read-only disk."""
+    (tmp_path / "out").touch()
+    assert command.folder_of_trainings(SLURM, tmp_path / "out") == tmp_path / "out" / "rank-001"
 
 
 @pytest.mark.parametrize("option", ["--json=-", "--details", "--open"])

@@ -108,6 +108,7 @@ def tf_config(cluster: dict[str, list[str]], kind: str, index: int) -> dict[str,
         (tf_config({"worker": ["a:1"], "ps": ["p:1"]}, "ps", 0), None),
         (tf_config({"worker": ["a:1"]}, "worker", 0), None),
         ({"TF_CONFIG": "{"}, None),
+        ({"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),  # the shell of sbatch
         ({"TF_CONFIG": "[]"}, None),
         ({**tf_config({"worker": ["a:1", "b:1"]}, "worker", 1), "PMI_RANK": "0", "PMI_SIZE": "2"}, Rank(0, 2, "pmi")),
     ],
