@@ -164,8 +164,8 @@ def shuffles_files(stages: Collection[Stage], stage: Stage) -> bool:
 
     It lists them so, or shuffles their names, which a stage behind it opens: their samples are not mixed by that.
     """
-    text = stage.element is not None and stage.element.is_record
-    names = stage.method == "shuffle" and text and not keeps_order(stage)
+    parts = [] if stage.element is None else stage.element.tensors()  # a name may come with a label
+    names = stage.method == "shuffle" and any(each.is_record for each in parts) and not keeps_order(stage)
     behind = [each for each in stages if stage.id in each.inputs] if names else []
     while len(behind) == 1 and behind[0].method in _PASS_NAMES_ON:
         behind = [each for each in stages if behind[0].id in each.inputs]

@@ -483,12 +483,15 @@ def test_a_cache_that_would_give_each_epoch_the_files_in_one_order_needs_an_opti
 
 
 def opened_names(
-    *between: str, mixed: bool = False, names: str = "string", reader: str = "TFRecordDataset"
+    *between: str,
+    mixed: bool = False,
+    names: Element = tensor("string"),  # noqa: B008
+    reader: str = "TFRecordDataset",
 ) -> Inspection:
     """Shuffled names of files, an interleave that reads them, and a map that parses what it reads."""
     stages = [
         source("from_tensor_slices"),
-        stage(1, "shuffle", 0, buffer_size=9).model_copy(update={"element": tensor(names)}),
+        stage(1, "shuffle", 0, buffer_size=9).model_copy(update={"element": names}),
     ]
     stages += [stage(2 + number, method, 1 + number) for number, method in enumerate(between)]
     last = len(stages)
@@ -511,6 +514,11 @@ def test_a_shuffle_of_names_that_are_opened_behind_it_is_like_a_list_of_files_in
     assert 1 in fix.stages
 
 
+def test_names_of_files_that_are_shuffled_with_their_labels_are_like_names_alone() -> None:
+    (fix,) = of_kind(tried(opened_names(mixed=True, names=row(tensor("string"), tensor("int64")))), "cache")
+    assert fix.kept_stages == [3]
+
+
 def test_what_opens_shuffled_names_is_cached_in_front_of_a_repeat_and_behind_their_shuffle() -> None:
     edits = [fix.edits for fix in of_kind(tried(opened_names("repeat"), allow_reordering=True), "cache")]
     behind = (MoveBefore(stage=3, other=2), MoveBefore(stage=4, other=2), InsertAfter(stage=4, method="cache"))
@@ -520,7 +528,8 @@ def test_what_opens_shuffled_names_is_cached_in_front_of_a_repeat_and_behind_the
 @pytest.mark.parametrize(
     "looked",
     [
-        opened_names(names="int64"),
+        opened_names(names=tensor("int64")),
+        opened_names(names=row(tensor("string", 32), tensor("int64", 32))),  # of batches
         opened_names(reader="from_tensor_slices"),
         opened_names("take"),  # it would keep the files that it takes in the first epoch
         opened_names("shuffle"),
