@@ -28,6 +28,7 @@ _TRACED_ANEW, _TRACED_SHARE = 3, 0.05
 `reduce_retracing` too), and from that part of the steps' time on."""
 _SLOWER_DISK = 1.25
 """The disk limits what reads from it if reading takes so many times as long as a step that does not."""
+_BATCHES = ("batch", "padded_batch", "ragged_batch")
 _NAMED = 3
 """Of tensors whose shapes are open, so many are named."""
 
@@ -216,14 +217,30 @@ def _is_open(tensor: Element) -> bool:
 
 
 def frozen(inspection: Inspection) -> Iterator[str]:
-    """Yield of each cache as written that it keeps one random draw for all epochs."""
+    """Yield of each cache as written that it keeps one random draw, or one order, for all epochs."""
     for stage in [] if inspection.once else inspection.stages:
-        drawn = [each for each in stage_graph.upstream(inspection, stage) if stage_graph.draws(each)]
-        if stage.method == "cache" and drawn and not element_flow.never_full(inspection.stages, stage):
+        if stage.method != "cache" or element_flow.never_full(inspection.stages, stage):
+            continue
+        above = stage_graph.upstream(inspection, stage)
+        drawn, mixing = [each for each in above if stage_graph.draws(each)], [each for each in above if _mixes(each)]
+        behind = [each for each in inspection.stages if stage in stage_graph.upstream(inspection, each)]
+        if drawn:
             yield (
                 f"{named(stage)}, keeps what {short(drawn[-1])} drew in the first epoch, and gives the same in all "
                 "others. If each epoch is to have its own, draw behind the cache."
             )
+        elif mixing and not any(map(_mixes, behind)):
+            batched = any(each.method in _BATCHES and each.id > mixing[-1].id for each in above)
+            yield (
+                f"{named(stage)}, keeps the order that {named(mixing[-1])}, gave in the first epoch"
+                f"{', and its batches' if batched else ''}, for all others. If each epoch is to have its own, shuffle"
+                f"{' and batch' if batched else ''} behind the cache."
+            )
+
+
+def _mixes(stage: Stage) -> bool:
+    """Return whether it gives its elements in another order in each epoch, unless a cache keeps that."""
+    return stage.method == "shuffle" and not stage_graph.keeps_order(stage)
 
 
 def from_memory(session: Session, inspection: Inspection) -> str:

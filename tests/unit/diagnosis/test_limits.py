@@ -211,3 +211,29 @@ def test_a_cache_that_grows_for_ever_is_told(behind: Stage, told: bool) -> None:
     found = list(limits_of.overflows(looked, 2**40))
     said = "cache, train.py:12, stands behind what never ends: it is never full, nothing is ever read from it, and it "
     assert [each.startswith(f"{said}grows for ever, 1.00 MiB a batch.") for each in found] == [True] * told
+
+
+@pytest.mark.parametrize(
+    ("again", "reshuffles", "of", "told"),
+    [
+        (False, True, "batch", "the first epoch, and its batches, for all others. If each epoch is to have its own, "),
+        (False, True, "map", "the first epoch, for all others. If each epoch is to have its own, shuffle behind"),
+        (True, True, "batch", None),
+        (False, False, "batch", None),
+    ],
+)
+def test_a_cache_behind_a_shuffle_that_keeps_the_order_of_the_first_epoch_is_told(
+    again: bool, reshuffles: bool, of: str, told: str | None
+) -> None:
+    stages = (
+        stage(0, "range"),
+        stage(1, "shuffle", 0, buffer_size=100, reshuffle_each_iteration=reshuffles),
+        stage(2, of, 1),
+        stage(3, "cache", 2),
+        stage(4, "shuffle" if again else "prefetch", 3),
+    )
+    found = list(limits_of.frozen(inspection(stages, tuple(cost(number, 1.0) for number in range(5)))))
+    expected = (
+        None if told is None else f"cache, train.py:13, keeps the order that shuffle, train.py:11, gave in {told}"
+    )
+    assert [each.startswith(str(expected)) for each in found] == [True] * (told is not None)
