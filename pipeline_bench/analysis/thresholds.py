@@ -38,6 +38,9 @@ OTHER_STATE_SHARE = BOUND_SHARE
 """So much of a source's files may be in the other cache state than was asked: a tenth of the files in memory takes at
 most a tenth of the storage's time away."""
 
+BUFFER_SHARE = 1 / 6
+"""A buffer that holds more of a trial's steps is mentioned: what it holds as they begin is missing from their wait."""
+
 # --- differences between variants ------------------------------------------------------------------------------------
 
 CERTAIN_CLAIM = 0.998

@@ -260,6 +260,10 @@ class Backend(Plugin):
                 "Use another backend, tf_data for one, or a source of whole batches.",
             )
 
+    def ahead_batches(self, batch_size: int) -> int:
+        """Return how many batches of that size may be made before the first step asks for one; 0: it is not known."""
+        return 0
+
     def python_part(self, source: Source) -> str | None:
         """Return what Python does for each batch of that source, ``reads the samples``; None for nothing that is known.
 

@@ -46,6 +46,9 @@ class DataLoader(LoaderBackend):
     install = "pip install torch"
     workers_are = "DataLoader worker"
 
+    def _ahead_of_tensorflow(self) -> int:
+        return int(self.options.num_workers) * (self.options.prefetch_factor or 2)
+
     def open(self, samples: Samples, batch_size: int, *, can_fork: bool) -> Iterator[Arrays]:
         before = threads()
         from torch.utils import data

@@ -41,6 +41,10 @@ class FifoQueue(Backend):
     in_loops = True
     works_ahead = True
 
+    def ahead_batches(self, batch_size: int) -> int:
+        capacity = _capacity(batch_size, self.options)
+        return capacity if self.options.element == "batch" else capacity // batch_size
+
     def python_part(self, source: Source) -> str | None:
         return "reads and decodes the samples" if isinstance(source, SampleSource) else None
 
@@ -58,7 +62,7 @@ class _RunQueue(QueueInput):
 
         v1 = tf.compat.v1
         whole = options.element == "batch"
-        capacity = _capacity(source, options)
+        capacity = _capacity(source.batch_size, options)
         with tf.device("/cpu:0"):
             made = source.produce(source.batch_size) if whole else [tensor[0] for tensor in source.produce(1)]
             queue = v1.FIFOQueue(
@@ -79,7 +83,7 @@ class _ReadQueue(QueueInput):
 
         self._source, self._whole = source, options.element == "batch"
         self._streams = source.streams(options.threads)
-        capacity = _capacity(source, options)
+        capacity = _capacity(source.batch_size, options)
         with tf.device("/cpu:0"):
             self._placeholders = source.placeholders(batch=self._whole)
             queue = _queue_for(self._placeholders, capacity, self._whole)
@@ -121,8 +125,8 @@ class _ReadQueue(QueueInput):
                 session.run(self._close)
 
 
-def _capacity(source: Source, options: FifoQueueOptions) -> int:
-    return options.capacity or (5 if options.element == "batch" else 5 * source.batch_size)
+def _capacity(batch_size: int, options: FifoQueueOptions) -> int:
+    return options.capacity or (5 if options.element == "batch" else 5 * batch_size)
 
 
 def _queue_for(elements: Sequence[Any], capacity: int, whole: bool) -> Any:

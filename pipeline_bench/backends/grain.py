@@ -35,6 +35,11 @@ class Grain(LoaderBackend):
     install = 'python -m pip install ".[grain]" in the checkout'
     workers_are = "grain worker"
 
+    def _ahead_of_tensorflow(self) -> int:
+        options: GrainOptions = self.options
+        in_process = options.prefetch_buffer_size if options.num_threads else 0
+        return max(1, options.worker_count) * in_process + options.worker_count * options.worker_buffer_size
+
     def open(self, samples: Samples, batch_size: int, *, can_fork: bool) -> Iterator[Arrays]:
         import grain
         from absl import flags

@@ -68,6 +68,13 @@ class LoaderBackend(DatasetBackend):
             can_fork: whether the processes may be forks of this one, with TensorFlow imported.
         """
 
+    def ahead_batches(self, batch_size: int) -> int:
+        return int(self.options.prefetch) + self._ahead_of_tensorflow()
+
+    def _ahead_of_tensorflow(self) -> int:
+        """Return how many batches the library may have ready."""
+        return 0
+
     @property
     def works_ahead(self) -> bool | None:
         return True if self.options.prefetch else None

@@ -33,6 +33,9 @@ class PyDataset(Backend):
     carries_samples = True
     in_loops = True
 
+    def ahead_batches(self, batch_size: int) -> int:
+        return int(self.options.max_queue_size) if self.options.workers > 1 else 0
+
     def check(self, source: Source) -> None:
         require_numbers(self, source)
 

@@ -45,6 +45,9 @@ class ReaderQueue(Backend):
     in_loops = True
     works_ahead = True
 
+    def ahead_batches(self, batch_size: int) -> int:
+        return (self.options.capacity or _BATCHES_QUEUED * batch_size + self.options.shuffle) // batch_size
+
     def check(self, source: Source) -> None:
         if not isinstance(source, RecordSource) or not source.has_reader:
             raise UsageError(

@@ -55,6 +55,9 @@ class TfData(DatasetBackend):
     def works_ahead(self) -> bool:
         return bool(self.options.prefetch != 0)
 
+    def ahead_batches(self, batch_size: int) -> int:
+        return 0 if self.options.prefetch == "auto" else int(self.options.prefetch)
+
     @property
     def copies_ahead(self) -> bool:
         return bool(self.options.device_prefetch)

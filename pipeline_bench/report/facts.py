@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline_bench.analysis import advice, validity, wall_time
+from pipeline_bench.analysis import advice, scope, validity, wall_time
 from pipeline_bench.analysis.measured import taken_by_others
 from pipeline_bench.analysis.thresholds import BUSY_SHARE, CERTAIN_CLAIM, PROBABLE_CLAIM
 from pipeline_bench.errors import sentence
@@ -82,6 +82,12 @@ def overruns(session: Session) -> list[tuple[str, str]]:
     return [(name, took) for _, name, took in sorted(found, reverse=True)]
 
 
+def warnings(session: Session) -> list[str]:
+    """Return the first line of what the figures do not show, and the device that was busy for too long."""
+    late = [f"{name}'s device was busy {took}: the host was too slow" for name, took in overruns(session)[:1]]
+    return [*late, *(f"{name}: {text}" for name, text in scope.remarks(session)[:1])]
+
+
 def other_device(session: Session) -> str | None:
     """Return whose utilization ours is, ``the CPU's``, beside an author's of a GPU; None if ours is a GPU's as well."""
     kinds: dict[str, str | None] = {"cpu": "the CPU's", "emulated": "an emulated device's", "gpu": None}
@@ -142,6 +148,7 @@ SECTIONS = (
     FactSection("Checked", "How accurate the figures are", "{}: ", "{}: ", selftest.cited),
     FactSection("Hosts", "Hosts", "{}: ", "{}: ", machines.hosts),
     FactSection("Storage", _HOLDS, "storage: {}; ", "Storage: {}; ", machines.storage),
+    FactSection("Scope", _HOLDS, "{}: ", "{}: ", scope.remarks),
     FactSection("Skipped by", _HOLDS, "skipped by {}: ", "Skipped by {}: ", left_out),
     FactSection("Threads", "Threads and cores", "threads: {} ", "{} ", advice.thread_remarks),
     FactSection("Wall time", "Where the wall time went", "{}: ", "{}: ", _wall_time),

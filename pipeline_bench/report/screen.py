@@ -305,8 +305,8 @@ def _remarks(session: Session) -> Iterator[Text]:
     if not failed and session.uncharged_s > LONG_STARTS * session.charged_s > 0:
         starts, charged = units.seconds(session.uncharged_s), units.seconds(session.charged_s)
         yield Text(f"the trials' starts and first steps took {starts}, beside {charged} of the budget", style="dim")
-    for name, took in facts.overruns(session)[:1]:
-        yield Text(f"{name}'s device was busy {took}: the host was too slow", style="yellow")
+    for warning in facts.warnings(session):
+        yield Text(warning, style="yellow")
     if will_tell := _what_decides(session):
         yield Text(f"not everything is decided: {will_tell} ({DETAILS})", style="yellow")
     for note in session.notes[:_NOTES]:
