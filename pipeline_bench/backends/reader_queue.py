@@ -46,7 +46,8 @@ class ReaderQueue(Backend):
     works_ahead = True
 
     def ahead_batches(self, batch_size: int) -> int:
-        return (self.options.capacity or _BATCHES_QUEUED * batch_size + self.options.shuffle) // batch_size
+        samples: int = self.options.capacity or _BATCHES_QUEUED * batch_size + self.options.shuffle
+        return samples // batch_size
 
     def check(self, source: Source) -> None:
         if not isinstance(source, RecordSource) or not source.has_reader:
