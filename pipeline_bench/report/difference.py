@@ -14,7 +14,7 @@ from pipeline_bench.analysis.gates import au_limit_text, limit_text
 from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE
 from pipeline_bench.model.difference import Condition, Difference, Gate, Outcome, Ratio, Shift, Side, VariantChange
 from pipeline_bench.report import VERDICT_STYLES, facts
-from pipeline_bench.report.layout import beside, group, headed, spaced
+from pipeline_bench.report.layout import beside, fitting, group, headed, spaced
 from pipeline_bench.report.markdown import escape, joined, table
 from pipeline_bench.report.terminal_table import variant_name
 from pipeline_bench.text import NAME, TEXT, one_line, units
@@ -242,12 +242,9 @@ def _stacked(difference: Difference, width: int) -> Table:
     heads = ("variant", "ms/\nstep", "change", "beside\nceiling", "AU", "input\nwait", "verdict")
     points = width >= _POINTS_WIDE
     rows = [_cells(change, between="\n", gap="\n", points=points) for change in variants(difference)]
-    kept = list(range(len(heads)))
-    for column in _DROPPED:
-        cells = [max(_cells_of(heads[each]), *(_cells_of(row[each].plain) for row in rows)) for each in kept[1:]]
-        if _SMALLEST_NAME + sum(cells) + _GAP * len(cells) <= width:
-            break
-        kept.remove(column)
+    figures = zip(heads, *([cell.plain for cell in row] for row in rows), strict=True)
+    widths = {place: max(map(_cells_of, texts)) + _GAP for place, texts in enumerate(figures)}
+    kept = [0, *fitting({place: widths[place] for place in widths if place}, _DROPPED, width - _SMALLEST_NAME)]
     table = _grid(*(heads[each] for each in kept))
     for row in rows:
         table.add_row(*(row[each] for each in kept))

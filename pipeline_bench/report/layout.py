@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -11,6 +12,7 @@ from rich.text import Text
 
 DETAILS = "--details of report"
 """What shows all of a session: an option of `pipeline-bench report`, which needs no name of the last one."""
+_Key = TypeVar("_Key")
 
 
 def spaced(sections: Iterable[RenderableType | None]) -> Group:
@@ -38,6 +40,22 @@ def beside(*rows: tuple[str | Text, Text]) -> RenderableType:
 def headline(text: str) -> RenderableType:
     """Return the sentence that every report begins with."""
     return beside(("→", Text(text, style="bold")))
+
+
+def fitting(widths: Mapping[_Key, int], dropped: Iterable[_Key], room: int) -> list[_Key]:
+    """Return the columns to show, in their order: a figure that is cut would be another figure.
+
+    Args:
+        widths: of each column, with the gap beside it, in cells.
+        dropped: those that go one after the other until the rest has room; another stays.
+        room: cells for all of them.
+    """
+    kept = dict(widths)
+    for key in dropped:
+        if sum(kept.values()) <= room:
+            break
+        kept.pop(key, None)
+    return [*kept]
 
 
 def headed(*heads: str, fold: bool = False) -> Table:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,6 +9,7 @@ from rich.text import Text
 
 from pipeline_bench.hosts import plan_words
 from pipeline_bench.model.hosts import Basis, Limit, Plan, PlanCheck, PlanRow, VariantPlan
+from pipeline_bench.report.layout import fitting
 from pipeline_bench.report.terminal_table import variant_name
 from pipeline_bench.text import units
 
@@ -59,10 +58,10 @@ def _title(plan: Plan, width: int) -> Text:
 
 
 def _table(plan: VariantPlan, width: int) -> Table:
-    """Return a row a number of hosts; the last columns go where there is no room: what is cut is another figure."""
+    """Return a row a number of hosts; the last columns go where there is no room."""
     heads, rows = (f"{plan.unit}s", "samples/s", "AU", "limited by", ""), [_cells(row, plan) for row in plan.rows]
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    shown = max(2, sum(end <= width for end in accumulate(widths, lambda end, cells: end + _GAP + cells)))
+    widths = {place: max(map(len, column)) + _GAP for place, column in enumerate(zip(heads, *rows, strict=True))}
+    shown = len(fitting(widths, [*widths][:1:-1], width + _GAP))
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for place, head in enumerate(heads[:shown]):
         table.add_column(head, justify="right" if place < _NUMBERS else "left", no_wrap=True)

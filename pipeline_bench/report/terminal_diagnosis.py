@@ -15,7 +15,7 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis as words
 from pipeline_bench.report import pipeline_tree
 from pipeline_bench.report.diagnosis import Section, Tried
-from pipeline_bench.report.layout import DETAILS, beside, headline
+from pipeline_bench.report.layout import DETAILS, beside, fitting, headline
 from pipeline_bench.report.limits import LimitLine
 from pipeline_bench.report.pipeline_tree import StageRow
 from pipeline_bench.text import units
@@ -106,8 +106,8 @@ def _tree_lines(rows: Sequence[StageRow], width: int, *, below: bool = True) -> 
         ("CPU ms", 7, True),
         ("parallel", min(12, max([9, *(len(row.parallelism) for row in rows)])), False),
     ]
-    while width - sum(cells + 2 for _, cells, _ in columns) < _LEAST_NAME and len(columns) > 1:
-        columns.pop()
+    widths = {title: cells + 2 for title, cells, _ in columns}
+    columns = columns[: len(fitting(widths, [*widths][:0:-1], width - _LEAST_NAME))]
     longest = max((_name(row).cell_len for row in rows), default=0)  # the figures stand beside the names
     room = min(max(longest, _ROOM_FOR_MARK), width - sum(cells + 2 for _, cells, _ in columns))
     head = "stage".ljust(room)

@@ -22,6 +22,7 @@ from pipeline_bench.report import (
     mean_step,
     step_parts,
 )
+from pipeline_bench.report.layout import fitting
 from pipeline_bench.text import units
 
 NAME_LIMIT = 48
@@ -37,7 +38,7 @@ _NARROW = (
     "speedup",
 )
 _DROPPED = ("device_utilization_percent", "host_slowdown_share", "accelerator_utilization", "input_wait_share")
-"""The columns of a narrow terminal, and those of them that go first: a figure that is cut would be another figure."""
+"""The columns of a narrow terminal, and those of them that go first."""
 _GAP = 2
 _SMALLEST_NAME = 12
 _LIMIT_CELLS = 24
@@ -183,17 +184,13 @@ def _with_limits(
     session: Session, rows: Sequence[_Row], width: int, limit: Callable[[Result, int], Text]
 ) -> list[_Cells]:
     """Return the columns of figures beside which a variant's limit has room, and a last one for it."""
-    drawn = _of_figures(session)
+    figures = _of_figures(session)
     left = width - max(_SMALLEST_NAME, _longest_name(rows) + 1) - _GAP
-
-    def room() -> int:
-        return left - sum(column.width + _GAP for column in drawn.values())
-
-    for key in ("samples_per_second", *_DROPPED):
-        if room() < _LIMIT_CELLS:
-            del drawn[key]
-    cells = room()
-    return [*drawn.values(), _Cells(Text("\nlimit", justify="left"), lambda row: limit(row.result, cells), cells)]
+    widths = {key: column.width + _GAP for key, column in figures.items()}
+    kept = fitting(widths, ("samples_per_second", *_DROPPED), left - _LIMIT_CELLS)
+    cells = left - sum(widths[key] for key in kept)
+    drawn = [figures[key] for key in kept]
+    return [*drawn, _Cells(Text("\nlimit", justify="left"), lambda row: limit(row.result, cells), cells)]
 
 
 def _of_figures(session: Session, *, learning: bool = False) -> dict[str, _Cells]:
@@ -209,11 +206,8 @@ def _columns(session: Session, width: int) -> list[_Cells]:
     if width < _MEDIUM:
         drawn["step_ms_mean"] = _Cells("ms/step\nsamp./s", _step_and_rate, 7)
         drawn["host_slowdown_share"] = _Cells("host\nslow.", drawn["host_slowdown_share"].cell, 5)
-        kept = [*_NARROW]
-        for key in _DROPPED:
-            if _SMALLEST_NAME + sum(drawn[each].width + _GAP for each in kept) > width:
-                kept.remove(key)
-        return [drawn[key] for key in kept]
+        widths = {key: drawn[key].width + _GAP for key in _NARROW}
+        return [drawn[key] for key in fitting(widths, _DROPPED, width - _SMALLEST_NAME)]
     made = list(drawn.values())
     if width >= _WIDE:
         made.insert([*drawn].index("accelerator_utilization"), _Cells(_legend(session), _bar, _BAR_CELLS))

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pipeline_bench.report.layout import fitting
 from pipeline_bench.run.jobs import WatchedJob
 from pipeline_bench.text import one_line, units
 from pipeline_bench.ui import cut, figure_table, sparkline
@@ -21,14 +22,14 @@ _FIXED_LINES = 3
 _NARROW = 100
 _LEAST_NAME, _MOST_NAME = 8, 40
 _DROPPED = ("memory", "steps", "device", "wait", "")
-"""The columns that go first where there is no room for all: a figure that is cut would be another figure."""
+"""The columns that go first where there is no room for all."""
 _SPARK_GAP = 3
 _MOST_STEPS = 1_000_000
 """So many have no room in their column, and are 1.23M."""
 
 
 def screen(jobs: Sequence[WatchedJob], problems: Sequence[str], width: int, height: int, clock: str) -> RenderableType:
-    """Return the current screen, of exactly so many lines at most.
+    """Return the current screen, of so many lines at most.
 
     Args:
         jobs: those that were found.
@@ -87,11 +88,9 @@ def _table(width: int, job: WatchedJob | None) -> Table:
     ]
     if width < _NARROW:  # the buffer's fill is known of the fewest, and the history shows the host
         columns = [("steps", 7, True), *columns[1:4], columns[5], ("", 20, False)]
-    for dropped in (None, *_DROPPED):
-        columns = [column for column in columns if column[0] != dropped]
-        room = width - sum(cells + 1 for _, cells, _ in columns) - 3
-        if room >= _LEAST_NAME:
-            break
+    shown = fitting({head: cells + 1 for head, cells, _ in columns}, _DROPPED, width - 3 - _LEAST_NAME)
+    columns = [column for column in columns if column[0] in shown]
+    room = width - sum(cells + 1 for _, cells, _ in columns) - 3
     table = figure_table("job", max(_LEAST_NAME, min(_MOST_NAME, room)), columns, marked=True)
     table.show_header = job is None
     if job is not None:

@@ -18,6 +18,7 @@ from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, EMULATED_LABEL
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.report import VERDICT_STYLES
+from pipeline_bench.report.layout import fitting
 from pipeline_bench.report.terminal import title
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.text import NAME, one_line, units
@@ -154,30 +155,21 @@ def _table(rows: Sequence[VariantProgress], state: SessionProgress, width: int) 
     trial_cells = max(len("trial"), *(2 * len(str(repeats)) + 1 for repeats in planned))
     bar_cells, spark_cells = (16, 24) if width >= _WIDE else (8, 10) if width >= _NARROW else (6, 8)
     device = _device(state)
-    columns = [
-        ("trial", trial_cells),
-        ("", bar_cells),
-        ("ms/step", 7),
-        ("wait", 5),
-        (device, 5),
-        ("history", spark_cells),
-    ]
+    columns = {"trial": trial_cells, "": bar_cells, "ms/step": 7, "wait": 5, device: 5, "history": spark_cells}
     if width >= _NARROW:
-        columns.append(("verdict", _VERDICT_CELLS))
-    heads = [head for head, _ in columns]
+        columns["verdict"] = _VERDICT_CELLS
+    heads = [*columns]
     least, most = _NAME_CELLS
-    for dropped in ("history", "", device, "wait", "trial"):  # a figure that is cut would be another figure
-        if 1 + least + 1 + sum(cells + 1 for _, cells in columns) >= width:
-            columns = [(head, cells) for head, cells in columns if head != dropped]
-    kept = [heads.index(head) for head, _ in columns]
+    widths = {head: cells + 1 for head, cells in columns.items()}
+    shown = fitting(widths, ("history", "", device, "wait", "trial"), width - least - 3)
     longest = max(Text(variant.name).cell_len for variant in variants)
-    room = width - 1 - sum(cells + 1 for _, cells in columns) - 1
+    room = width - 1 - sum(widths[head] for head in shown) - 1
     right = {"trial", "ms/step", "wait", device}
-    aligned = [(head, cells, head in right) for head, cells in columns]
+    aligned = [(head, columns[head], head in right) for head in shown]
     table = figure_table("variant", max(least, min(most, longest, room)), aligned, marked=True)
     for row in rows:
         mark, name, *figures = _cells(row, state, bar_cells, spark_cells)
-        table.add_row(mark, name, *(figures[place] for place in kept))
+        table.add_row(mark, name, *(figures[heads.index(head)] for head in shown))
     return table
 
 
