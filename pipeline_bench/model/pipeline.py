@@ -119,7 +119,9 @@ class UserFunction(Data):
     doubles: bool = False
     """Whether it is Python that gives arrays of 64-bit floats, which then become smaller ones."""
     on_batches: OnBatches | None = None
-    """How it can be given whole batches, by the shapes of what it then gives; None where that was not tried."""
+    """How it can be given whole batches, by the shapes of what it then gives; None where that was not tried.
+
+    Of one that is given batches as written `not`, if a row of one may change another; else None."""
     fixed_statements: int | None = None
     """How many statements of a random function come before it draws, where both parts were proven to do the same."""
     fixed_bytes: float | None = None

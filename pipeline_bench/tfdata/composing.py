@@ -81,7 +81,8 @@ def with_batches(recipe: Recipe, stages: Sequence[Stage]) -> tuple[Stage, ...]:
     """Return the stages, of each map that single samples pass before they are batched with how it can be given batches.
 
     A function that draws is not traced for that; one that changes a state would do so once a batch. What Python does in
-    one is not known, but the shapes that the function gives may show that it takes no batch.
+    one is not known, but the shapes that the function gives may show that it takes no batch. A map that is given
+    batches as written takes none if a row of one may change another: cut into samples again, they would be others.
     """
     batched: dict[int, str] = {}
     for batch in (stage for stage in stages if stage.method in BATCH_AS_IS):
@@ -90,7 +91,32 @@ def with_batches(recipe: Recipe, stages: Sequence[Stage]) -> tuple[Stage, ...]:
             if at.method == "map":
                 batched[at.id] = batch.method
             at = recipe.calls[at.inputs[0]]
-    return tuple(_with_batches(recipe, stage, batched[stage.id]) if stage.id in batched else stage for stage in stages)
+    return tuple(
+        _with_batches(recipe, stage, batched[stage.id]) if stage.id in batched else _with_mixed_rows(recipe, stage)
+        for stage in stages
+    )
+
+
+def _with_mixed_rows(recipe: Recipe, stage: Stage) -> Stage:
+    """Return a map behind a `batch` with whether the rows of a batch mix in it; any other stage as it is."""
+    function, call = stage.function, recipe.calls[stage.id]
+    if stage.method != "map" or function is None or function.random or function.python or call.function is None:
+        return stage
+    before = recipe.calls[stage.inputs[0]]
+    while before.method == "map" or before.method in TAKE_ANY:
+        before = recipe.calls[before.inputs[0]]
+    if before.method != "batch" or describe.changes_state(call.result):
+        return stage
+    with contextlib.suppress(Exception):  # a kind of tensor that has no rows
+        if dataflow.mixes_rows(call.function, _of_a_row(recipe.dataset(stage.inputs[0]).element_spec)):
+            return stage.model_copy(update={"function": function.model_copy(update={"on_batches": "not"})})
+    return stage
+
+
+def _of_a_row(batches: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.nest.map_structure(lambda spec: tf.TensorSpec(spec.shape[1:], spec.dtype), batches)
 
 
 def _with_batches(recipe: Recipe, stage: Stage, batch: str) -> Stage:

@@ -24,6 +24,7 @@ from pipeline_bench.diagnosis.fixes.cache_size import (
     unread,
     with_fixed_part,
 )
+from pipeline_bench.diagnosis.fixes.order import by_itself
 from pipeline_bench.model.calls import KEEPING, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import Edit, InsertAfter, KeepSamples, MoveBefore, Remove
@@ -136,7 +137,9 @@ def cache_samples(inspection: Inspection, context: Context) -> Iterator[Fix]:
         return
     if batches[0].arguments.get("drop_remainder") or _has_own(inspection):
         return  # what the first epoch drops would be dropped for ever
-    stage = ahead[-1]
+    stage, behind = ahead[-1], ahead[ahead.index(batches[0]) :]
+    if any(each.function is not None and each.function.on_batches == "not" for each in behind):
+        return  # one that mixes the samples of a batch would do so once for ever
     size_bytes, count = size_bytes_of(inspection, stage), pass_elements(inspection, stage)
     cost = inspection.cost(stage.id)
     if size_bytes is None or count is None or cost is None or not cost.elements or not fits(size_bytes, context):
@@ -145,6 +148,8 @@ def cache_samples(inspection: Inspection, context: Context) -> Iterator[Fix]:
     asked, of_batches = shuffles[-1].arguments.get("buffer_size"), ahead.index(shuffles[-1]) > ahead.index(batches[0])
     buffer = asked * (size if of_batches else 1) if isinstance(asked, int) and asked > 0 else samples
     above = stage_graph.upstream(inspection, stage)
+    taken = price(above, size_bytes, IN_MEMORY, batch_bytes=batch_bytes_of(inspection, stage))
+    caveats = (taken, by_itself([each for each in behind if each.method == "map"]))
     yield fix(
         f"cache of the samples after {stage.label}",
         f"Keep the samples that {short(stage)} gives {IN_MEMORY}, and shuffle and batch them behind that, so that "
@@ -153,7 +158,7 @@ def cache_samples(inspection: Inspection, context: Context) -> Iterator[Fix]:
         KeepSamples(stage=stage.id, batch_size=size, buffer_size=min(samples, buffer)),
         stages=inspection.measured(each.id for each in above),
         reorders=True,
-        caveat=price(above, size_bytes, IN_MEMORY, batch_bytes=batch_bytes_of(inspection, stage)),
+        caveat="; ".join(filter(None, caveats)),
     )
 
 

@@ -40,7 +40,7 @@ def batch_before_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 *changes,
                 stages=[stage.id for stage in part],
                 reorders=_mixes(passed, part),
-                caveat=_by_itself(part),
+                caveat=by_itself(part),
             )
 
 
@@ -61,7 +61,7 @@ def _on_batches(maps: Sequence[Stage]) -> list[Edit] | None:
     return changes
 
 
-def _by_itself(maps: Sequence[Stage]) -> str:
+def by_itself(maps: Sequence[Stage]) -> str:
     """Return what must be so of functions in Python, into which nothing looks."""
     python = [stage for stage in maps if stage.function is not None and stage.function.python]
     return f"right only if {_names(python)} treats each sample of a batch as a single sample" if python else ""
@@ -126,7 +126,7 @@ def gather_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
             GatherBatches(source=source.id, batch=each.batch.id),
             stages=[source.id, *each.ids],
             reorders=_mixes(each.passed, maps),
-            caveat=_by_itself(maps),
+            caveat=by_itself(maps),
         )
 
 
@@ -154,7 +154,7 @@ def gather_windows(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 edit,
                 stages=[source.id, window.id, flat.id, *each.ids],
                 reorders=_mixes(moved, each.maps),
-                caveat=_by_itself(each.maps),
+                caveat=by_itself(each.maps),
             )
 
 

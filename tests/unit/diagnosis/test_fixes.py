@@ -599,6 +599,7 @@ def beside(looked: Inspection) -> Inspection:
     [
         (vectorized(drop_remainder=True), 1e9),  # the first epoch's would be dropped for ever
         (vectorized(batch_size="a tensor"), 1e9),
+        (vectorized(mapped(6, "mixup", on_batches="not")), 1e9),
         (vectorized(mapped(6, "augment", random=True)).model_copy(update={"sink": 6}), 1e7),
         (vectorized(), 1e7),
         (vectorized(stage(6, "batch", 5, batch_size=2), mapped(7)), 1e9),
@@ -611,6 +612,12 @@ def beside(looked: Inspection) -> Inspection:
 def test_no_samples_are_kept_of_other_batches(looked: Inspection, free_memory_bytes: float) -> None:
     found = tried(looked, allow_reordering=True, free_memory_bytes=free_memory_bytes)
     assert not of_kind(found, "cache_samples")
+
+
+def test_of_python_among_the_maps_of_batches_it_is_said_that_it_must_treat_each_sample_by_itself() -> None:
+    looked = vectorized(mapped(6, "tokenize", python=True))
+    (found,) = of_kind(tried(looked, allow_reordering=True), "cache_samples")
+    assert found.because.endswith("; right only if tokenize treats each sample of a batch as a single sample")
 
 
 def test_samples_are_kept_in_place_of_a_cache_that_is_never_full() -> None:
