@@ -120,6 +120,7 @@ class StarvationMonitor(AnyKerasCallback):
         folder: the session's folder; None if it was not saved.
         figures: the figures of that training; None before.
         on_kept: is called, from the next training on, when a session was saved, in whichever thread did it.
+        diagnosable: whether `pipeline-bench diagnose` knows what the next training takes its batches from.
         on_problem: is given what went wrong in the watching, which then ends; None: it is written to stderr.
     """
 
@@ -150,6 +151,7 @@ class StarvationMonitor(AnyKerasCallback):
         self._name = name
         self.counts_start_up = False
         """Whether the session also keeps how long the process had run before the training."""
+        self.diagnosable = True
         self.on_kept: Callable[[], None] = _nothing
         self.on_problem: Callable[[Exception], None] | None = None
         self._record: JobRecord | None = None
@@ -177,7 +179,7 @@ class StarvationMonitor(AnyKerasCallback):
         if self.counts_start_up:
             watch.course.before_s = age_s()
         self._record = watch.record
-        watch.record.on_kept = self.on_kept
+        watch.record.on_kept, watch.record.diagnosable = self.on_kept, self.diagnosable
         # Keras tells nobody that another callback raised: the session is kept when this one goes, or the program ends.
         watch.finalizer = weakref.finalize(self, watch.finish_quietly, _NOT_ENDED)
 

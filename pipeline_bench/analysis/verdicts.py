@@ -269,6 +269,7 @@ def judge_watched(
     reason: str | None,
     device_waits: bool,
     gpu_percent: float | None = None,
+    diagnosable: bool = True,
 ) -> Verdict:
     """Return the verdict on a watched job, which has no ceiling beside it: input-bound, or inconclusive.
 
@@ -280,6 +281,7 @@ def judge_watched(
         reason: why the wait was not measured.
         device_waits: whether the device is idle while the loop waits; the verdict is not a severe one otherwise.
         gpu_percent: the GPU's utilization meanwhile, 0 to 100; None without one, and where it was not sampled.
+        diagnosable: whether `pipeline-bench diagnose` knows what it takes its batches from.
     """
     if wait_share is None:
         why = (reason or "no step has ended").removesuffix(".")
@@ -294,20 +296,20 @@ def judge_watched(
         if gpu_percent is not None and gpu_percent < thresholds.GPU_BUSY_PERCENT:
             return inconclusive(
                 f"{waits}; but the GPU runs kernels {units.percent(gpu_percent)} of the time: it waits for the host, "
-                "for example for the copy of the batch, Python, or threads of the input on the same cores; "
-                "`pipeline-bench diagnose` measures the copy and the model alone",
+                "for example for the copy of the batch, Python, or threads of the input on the same cores"
+                f"{'; `pipeline-bench diagnose` measures the copy and the model alone' * diagnosable}",
                 "gpu-idle",
             )
         return inconclusive(
             f"{waits}; what takes the rest, the model, the host or the input's own work on the model's cores, is not "
-            "known without a ceiling, which `pipeline-bench diagnose` measures",
+            f"known without a ceiling{', which `pipeline-bench diagnose` measures' * diagnosable}",
             "only-not-input",
         )
     severe = device_waits and wait_share >= thresholds.SEVERE_SHARE
     caveat = "" if device_waits else ". The GPU may have been busy during the wait, so the gain can be much smaller"
     reason = (
-        f"{waits} ({units.share(wait_share)}); without the wait it would be at most {_without(wait_share)} as fast; "
-        f"`pipeline-bench diagnose` finds the stage and tries fixes{caveat}"
+        f"{waits} ({units.share(wait_share)}); without the wait it would be at most {_without(wait_share)} as fast"
+        f"{'; `pipeline-bench diagnose` finds the stage and tries fixes' * diagnosable}{caveat}"
     )
     if few:
         reason += f"; in doubt: only {units.count(steps, 'step')}"

@@ -109,7 +109,7 @@ def _first_batch(epochs: Sequence[Epoch]) -> Iterator[str]:
     # One that stands for several epochs has the first waits of them all.
     waited_s = (epochs[0].first_wait_ns or 0) / 1e9 if epochs and epochs[0].count == 1 else 0.0
     if waited_s > LONG_FIRST_BATCH_S:
-        yield f"the first batch was waited for {waited_s:.0f} s: is a large shuffle buffer filled first?"
+        yield f"the first batch was waited for {waited_s:.0f} s: does a shuffle buffer fill, or do workers start?"
 
 
 def _first_epoch(epochs: Sequence[Epoch]) -> Iterator[str]:
@@ -209,7 +209,8 @@ def _validation(epochs: Sequence[Epoch]) -> Iterator[str]:
     if validation_s > max(steps_s, _LEAST_S):
         yield (
             f"validation took {validation_s:.1f} s, the steps of the training {steps_s:.1f} s: how long validation "
-            "waits for its input is not measured; pipeline-bench diagnose SCRIPT --dataset NAME measures its dataset"
+            "waits for its input is not measured; of a tf.data.Dataset, pipeline-bench diagnose SCRIPT --dataset NAME "
+            "measures that"
         )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib
-import operator
 import os
 import sys
 import threading
@@ -18,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline_bench.injection import OUT_VARIABLE, process_records
+from pipeline_bench.injection import OUT_VARIABLE, batch_lines, process_records
 from pipeline_bench.injection.between_fits import BetweenFits
 from pipeline_bench.injection.functions import Call, Functions
 from pipeline_bench.injection.loop_locations import Line
@@ -85,8 +84,8 @@ class Watched:
         finally:
             self._in_library.depth = depth
 
-    def callbacks(self, given: list[Any], unwatched: str | None = None) -> list[Any]:
-        """Return the callbacks of a `fit` with those that measure; as given if it is `unwatched` or one too many."""
+    def callbacks(self, given: list[Any], data: Any = None, unwatched: str | None = None) -> list[Any]:
+        """Return the callbacks of a `fit` of data with those that measure; as given if `unwatched` or one too many."""
         self._fits += 1
         if unwatched is not None or len(self._trainings) >= KEPT_TRAININGS:
             self._more += unwatched is None
@@ -96,17 +95,19 @@ class Watched:
             with no_collection():
                 from pipeline_bench.injection.callback_marks import around
                 from pipeline_bench.keras import StarvationMonitor
+                from pipeline_bench.tfdata.public_api import loader_hint
 
+            diagnosable = not loader_hint(data)
             own = next((each for each in given if isinstance(each, StarvationMonitor)), None)
             if own is not None:  # the program measures this training itself, and would have its waits taken from it
                 if all(own is not monitor for _, monitor in self._trainings):
                     self._trainings.append((self._fits, own))
-                    own.on_kept = self._write
+                    own.on_kept, own.diagnosable = self._write, diagnosable
                 return given
             monitor = StarvationMonitor(out=self._out, quiet=True, name=process_records.program())
             monitor.counts_start_up = not (self._trainings or self._loops.have_trained)
             callbacks = around(given, monitor)
-            monitor.on_kept, monitor.on_problem = self._write, self.problem
+            monitor.on_kept, monitor.on_problem, monitor.diagnosable = self._write, self.problem, diagnosable
             self._trainings.append((self._fits, monitor))
         except Exception as error:
             self.problem(error)
@@ -140,7 +141,7 @@ class Watched:
         in_function = bool(tf.inside_function())
         if self._is_in_library or (self._may_not_trace() if in_function else not tf.executing_eagerly()):
             return plain()
-        line = operator.methodcaller("of_traced", by_itself=True) if in_function else operator.methodcaller("of_loop")
+        line = functools.partial(batch_lines.of_traced, by_itself=True) if in_function else batch_lines.of_loop
         timed = self._probed(dataset, line, None if in_function else dataset)
         return plain() if timed is dataset else iter(timed)
 
@@ -155,7 +156,7 @@ class Watched:
         eager = tf.executing_eagerly()
         if self._is_in_library or (eager and tf.inside_function()) or (not eager and self._may_not_trace()):
             return None
-        loop = self._guarded(lambda: self._loop((lambda lines: lines.of_user()) if eager else _traced))
+        loop = self._guarded(lambda: self._loop(batch_lines.of_user if eager else _traced))
         return None if loop is None else loop.probe
 
     def _may_not_trace(self) -> bool:
@@ -170,7 +171,7 @@ class Watched:
     def _is_in_library(self) -> bool:
         return bool(getattr(self._in_library, "depth", 0))
 
-    def _probed(self, dataset: Any, line: Callable[[Any], Line | None], data: Any = None) -> Any:
+    def _probed(self, dataset: Any, line: Callable[[], Line | None], data: Any = None) -> Any:
         """Return the dataset, timed where its loop over `data` is watched, and the program does not time it itself."""
         probe = sys.modules.get("pipeline_bench.monitoring.probe")
         if probe is not None and isinstance(dataset, probe.ProbedDataset):
@@ -244,8 +245,7 @@ class Watched:
     def eager_step(self, leaves_tape: bool = False) -> None:
         """Take in that a part of a step in eager code has ended: a tape is left, a gradient or a variable is there."""
         calls = self.__dict__.get("_training_calls")
-        in_function = self.functions.outermost is not None  # which is traced, and a step of its own
-        if calls is not None and not self._is_in_library and not in_function:
+        if calls is not None and not self._is_in_library and self.functions.outermost is None:  # else it is traced
             self._guarded(calls.leave_tape if leaves_tape else calls.goes_on)
 
     def model_call(self, model: Any, plain: Callable[[], Any]) -> Any:
@@ -293,7 +293,7 @@ class Watched:
         """Make one of the kinds of `monitoring.calls.TimedCalls`; return None where that fails."""
 
         def make() -> Any:
-            return _kind(module, kind)(_batch_lines().of_user, self._watched_loop, self.problem, self._out)
+            return _kind(module, kind)(batch_lines.of_user, self._watched_loop, self.problem, self._out)
 
         return self._guarded(make)
 
@@ -305,20 +305,20 @@ class Watched:
         def begin(where: str) -> Any:
             return _kind("iterators", "IteratorMonitor")(where, framework, self._out)
 
-        loop = self._guarded(lambda: self._watched_loop(_batch_lines().of_user(), begin, data))
+        loop = self._guarded(lambda: self._watched_loop(batch_lines.of_user(), begin, data))
         return iterator if loop is None else self._guarded(lambda: loop.timed(iterator, making_ns), iterator)
 
-    def _loop(self, line: Callable[[Any], Line | None], data: Any = None) -> Any:
+    def _loop(self, line: Callable[[], Line | None], data: Any = None) -> Any:
         def begin(where: str) -> Any:
             return _kind("loop", "DatasetMonitor")(where, self._out, lasting=True)
 
-        return self._watched_loop(line(_batch_lines()), begin, data)
+        return self._watched_loop(line(), begin, data)
 
     def _watched_loop(self, where: Line | None, begin: Callable[[str], Any], data: Any = None) -> Any:
         """Return what watches the loop of a line over these data; None where it is to be left alone."""
         if where is None:
             return None
-        function, path = self.functions.outermost, 0 if data is None else _batch_lines().path()
+        function, path = self.functions.outermost, 0 if data is None else batch_lines.path()
         return self._loops.of(where, functools.partial(self._begun, begin), function, data, path)
 
     def _begun(self, begin: Callable[[str], Any], where: str) -> Any:
@@ -380,13 +380,7 @@ def _kind(module: str, name: str) -> Any:
         return getattr(importlib.import_module(f"pipeline_bench.monitoring.{module}"), name)
 
 
-def _batch_lines() -> Any:
-    from pipeline_bench.injection import batch_lines
-
-    return batch_lines
-
-
-_traced: Callable[[Any], Line | None] = operator.methodcaller("of_traced", by_itself=False)
+_traced = functools.partial(batch_lines.of_traced, by_itself=False)
 
 
 def imported(module: Any) -> None:

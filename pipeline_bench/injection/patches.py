@@ -82,9 +82,10 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
         given = bound.arguments.get("callbacks")
         listed: list[Any] = []
         if isinstance(given, own_list):
-            watched.callbacks([], "a fit that gets Keras' own CallbackList: callbacks added to it would get no model")
+            unwatched = "a fit that gets Keras' own CallbackList: callbacks added to it would get no model"
+            watched.callbacks([], unwatched=unwatched)
         else:
-            listed = watched.callbacks(list(_listed(given)))
+            listed = watched.callbacks(list(_listed(given)), bound.arguments.get("x"))
             bound.arguments["callbacks"] = listed or None
         watched.ends_step()
         try:

@@ -34,7 +34,7 @@ def of_fit(training: tuple[int, Any]) -> dict[str, Any] | None:
     number, monitor = training
     if monitor.kept is None:
         return None
-    return {**_training(program(), monitor.kept), "number": number}
+    return {**_training(program(), monitor.kept), "number": number, "on_tf_data": monitor.diagnosable}
 
 
 def of_loop(where: Loop, loop: Any, only_reads: bool) -> dict[str, Any] | None:

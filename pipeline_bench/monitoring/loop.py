@@ -83,6 +83,7 @@ class LoopMonitor:
         self._kinds: set[bool] = set()
         """The same, of the passes before."""
         self.record = JobRecord(name, device, out, after_poll=_poller(self), waits_for_device=waits_for_device)
+        self.record.diagnosable = self.on_tf_data
         self._steps = LoopSteps(self.record.log)
         self.record.course = self.passes = self._steps.passes
 

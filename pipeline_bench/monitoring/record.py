@@ -81,6 +81,7 @@ class JobRecord:
         log: the job's steps.
         reason: why waits are not measured, where they are not.
         withheld: why those that were measured are not the training's, where they are not; no figure is of them then.
+        diagnosable: whether `pipeline-bench diagnose` knows what the job takes its batches from.
         problem: why the session could not be saved, where it could not.
         notes: for the session's reader.
         remarks: the same, of what is worth a line beside the figures.
@@ -120,6 +121,7 @@ class JobRecord:
         self.course: Course | Passes | None = None
         self.reason: str | None = None
         self.withheld: str | None = None
+        self.diagnosable = True
         self.problem: str | None = None
         self.notes: list[str] = []
         self.remarks: list[str] = []
@@ -172,7 +174,8 @@ class JobRecord:
         """Return the figures of these totals, and of the device from then on, a GPU's during the log's steps alone."""
         gpu = self._device.kind == "gpu"
         used = self._readings.utilization(since_ns, self._cores, gpu, log.rows().without_first() if gpu else None)
-        return summarise(self._judged(totals), used, self.withheld or self.reason, self._device_waits)
+        reason = self.withheld or self.reason
+        return summarise(self._judged(totals), used, reason, self._device_waits, self.diagnosable)
 
     def _judged(self, totals: Totals) -> Totals:
         """Return sums without the waits that are not the training's."""
@@ -298,7 +301,8 @@ class JobRecord:
         collective_ms = collectives.step_ms(rows, warmup)
         host = None if rank is None else rank.host().model_copy(update={"collective_ms": collective_ms})
         steps = int(rows.count[warmup:].sum())
-        result = result_of(scenario, trial, self._cores, checked, self.withheld or self.reason, self._device_waits)
+        why = self.withheld or self.reason
+        result = result_of(scenario, trial, self._cores, checked, why, self._device_waits, self.diagnosable)
         if (disturbed := disturbed_note(trial, steps, result)) is not None:
             notes.append(disturbed)
         notes += self._eagerly(result)

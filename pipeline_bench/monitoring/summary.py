@@ -94,7 +94,11 @@ class JobSummary:
 
 
 def summarise(
-    totals: Totals, used: tuple[float | None, str | None], reason: str | None, device_waits: bool = True
+    totals: Totals,
+    used: tuple[float | None, str | None],
+    reason: str | None,
+    device_waits: bool = True,
+    diagnosable: bool = True,
 ) -> JobSummary:
     """Return the figures of some steps.
 
@@ -103,6 +107,7 @@ def summarise(
         used: the device's utilization in percent and its source; both None where it was not sampled.
         reason: why waits were not measured, where they were not.
         device_waits: whether the device is idle while the loop waits; else the rest of the step bounds nothing.
+        diagnosable: as for `judge_watched`.
     """
     share = totals.wait_share
     reason = None if share is not None else reason or _NO_STEP
@@ -115,7 +120,14 @@ def summarise(
         device_utilization_percent=used[0],
         device_utilization_source=used[1],
         verdict=verdicts.judge_watched(
-            totals.step_ms, totals.wait_ms, share, totals.steps, reason, device_waits, utilization.of_gpu(*used)
+            totals.step_ms,
+            totals.wait_ms,
+            share,
+            totals.steps,
+            reason,
+            device_waits,
+            utilization.of_gpu(*used),
+            diagnosable,
         ),
         reason=reason,
     )
@@ -139,7 +151,13 @@ def of_result(result: Result, steps: int, device_waits: bool) -> JobSummary:
 
 
 def result_of(
-    scenario: Scenario, trial: TrialRecord, cores: int, checked: Checked, reason: str | None, waits: bool
+    scenario: Scenario,
+    trial: TrialRecord,
+    cores: int,
+    checked: Checked,
+    reason: str | None,
+    waits: bool,
+    diagnosable: bool = True,
 ) -> Result:
     """Return the figures of a job as one trial: there is no ceiling, and nobody said how many samples a step takes.
 
@@ -150,6 +168,7 @@ def result_of(
         checked: the last selftest of this machine.
         reason: why waits were not measured, where they were not.
         waits: whether the device is idle while the loop waits.
+        diagnosable: as for `judge_watched`.
     """
     none, gone = Estimate(reason=_NO_CEILING), trial.reason
     common: dict[str, Any] = {
@@ -195,7 +214,7 @@ def result_of(
         device_utilization=used,
         speedup=Speedup(over=VARIANT, reason="this is the variant that the others are compared with"),
         against_fastest=Speedup(over=VARIANT, reason="this is the fastest variant"),
-        verdict=verdicts.judge_watched(step.mean, wait_ms, share, run.steps, why, waits, on_gpu),
+        verdict=verdicts.judge_watched(step.mean, wait_ms, share, run.steps, why, waits, on_gpu, diagnosable),
     )
 
 

@@ -59,6 +59,23 @@ print(True, 2)
 """
 
 
+KERAS_ON_TORCH = """
+import os, time
+os.environ["KERAS_BACKEND"] = "torch"
+import keras, torch
+from torch.utils.data import DataLoader, Dataset
+class Slow(Dataset):
+    def __len__(self): return 160
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return torch.zeros(3), torch.zeros(1)
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(DataLoader(Slow(), batch_size=2), verbose=0)
+print(True, 2)
+"""
+
+
 def run(folder: Path, script: str) -> tuple[str, Session]:
     """What was told, and the session of the one training."""
     (folder / "train.py").write_text(script)
@@ -88,6 +105,14 @@ def test_grains_batches_are_timed_over_its_epochs_and_its_iterators_stay_what_th
     assert re.search(r"loop of train\.py:8: 54 steps[ ,]", told)  # 60, and a tenth of them is warm-up
     assert "severely input-bound" in told
     assert (session.results[0].input_wait_share.value or 0) > 0.5
+
+
+def test_a_fit_over_a_data_loader_is_not_sent_to_diagnose_which_refuses_it(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    told, session = run(tmp_path, KERAS_ON_TORCH)
+    assert "severely input-bound" in told
+    assert "diagnose" not in told
+    assert "diagnose" not in session.results[0].verdict.reason
 
 
 def test_keras_on_jax_has_its_wait_measured(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from pipeline_bench.analysis import wall_time
@@ -48,6 +49,16 @@ def test_the_batches_of_several_passes_are_steps(tmp_path: Path) -> None:
     monitor.close()
     assert monitor.record.kept is not None
     assert monitor.record.kept.folder is not None
+
+
+@pytest.mark.parametrize("wait_ms", [1.0, 30.0])
+def test_the_verdict_on_a_loop_that_diagnose_refuses_does_not_send_there(wait_ms: float) -> None:
+    monitor = IteratorMonitor("loop", "torch")
+    starts = np.arange(100) * 40_000_000
+    monitor.record.log.extend(starts, starts + 40_000_000, int(wait_ms * 1e6))
+    for figures in (monitor.summary, monitor.close().figures):
+        assert "of its mean step of 40.0 ms for the batch" in figures.verdict.reason
+        assert "diagnose" not in figures.verdict.reason
 
 
 def test_an_iterator_that_serves_every_pass_is_timed_once(tmp_path: Path) -> None:
