@@ -676,7 +676,7 @@ def test_what_one_rank_says_of_itself_is_not_said_of_all() -> None:
     assert merged.wall_time is None
     assert merged.notes == (
         "all",
-        "rank 1: the first batch was waited for 40 s: is a large shuffle buffer filled first?",
+        "rank 1: the first batch was waited for 40 s: does a shuffle buffer fill, or do workers start?",
         "rank 2: only here",
     )
     assert merge.merge([told_by(0, 0), told_by(2, 0)]).notes[:2] == ("all", "1 rank of 3 left no session: 1")
