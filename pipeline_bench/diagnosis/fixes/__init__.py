@@ -264,6 +264,10 @@ def _spoils(fix: Fix, inspection: Inspection) -> str | None:
     for method in _BY_PLACE:
         if method in choosing or moved & stage_graph.in_front_of(inspection, method):
             return f"{method} depends on an element's position, and would then apply to other elements."
+    if dropping := choosing - {*_BY_PLACE}:
+        return (
+            f"{min(dropping)} drops the last samples of an epoch: with one order, the same would never be trained on."
+        )
     failing = stage_graph.in_front_of(inspection, "ignore_errors")
     if changed & failing and any(inspection.stage(number).method == "batch" for number in failing):
         return "ignore_errors drops the whole batch of an element that fails: it would drop other samples."
@@ -297,7 +301,7 @@ def _kept_order(fix: Fix, inspection: Inspection) -> tuple[set[int], set[str]]:
     """Return the stages that a cache has give one order for ever, and what then goes by the place in that order.
 
     What goes by the place in front of the cache always takes the same, as of files that are listed anew in each epoch;
-    what does so behind it too, unless a shuffle between them mixes the elements again.
+    what does so behind it too, unless a shuffle between them mixes the elements again. So does what drops a remainder.
     """
     kept, choosing = set[int](), set[str]()
     moves = [edit for edit in fix.edits if isinstance(edit, MoveBefore)]
@@ -309,13 +313,18 @@ def _kept_order(fix: Fix, inspection: Inspection) -> tuple[set[int], set[str]]:
         ahead = above - passed | {move.stage for move in moves} & above
         ordered = _varying(inspection, ahead)
         kept |= ordered
-        for stage in (each for each in inspection.stages if each.method in _BY_PLACE):
+        for stage in (each for each in inspection.stages if _goes_by_place(inspection, each)):
             before = {each.id: each for each in stage_graph.upstream(inspection, stage)}
             behind = [each for number, each in before.items() if number not in ahead]
             mixed = any(each.method == "shuffle" and not stage_graph.keeps_order(each) for each in behind)
             if ordered & before.keys() and not mixed:
                 choosing.add(stage.method)
     return kept, choosing
+
+
+def _goes_by_place(inspection: Inspection, stage: Stage) -> bool:
+    drops = stage.arguments.get("drop_remainder") is True and not stage_graph.endless(inspection, stage)
+    return stage.method in _BY_PLACE or drops
 
 
 def _varying(inspection: Inspection, numbers: set[int]) -> set[int]:
