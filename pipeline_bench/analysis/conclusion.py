@@ -23,8 +23,9 @@ def of_hosts(hosts: Hosts) -> str:
         f"{found.variant}: {found.text}." if many else f"{found.text[:1].upper()}{found.text[1:]}."
         for found in last.values()
     ]
-    left = hosts.missing and f": {units.count(len(hosts.missing), 'rank')} of {hosts.hosts[0].size} left no session"
-    return " ".join(said) or f"No hosts ran a trial at the same time{left or ''}."
+    missing = len(hosts.missing)
+    left = f": {units.count(missing, 'rank')} of {hosts.hosts[0].size} {'is' if missing == 1 else 'are'} missing"
+    return " ".join(said) or f"No hosts ran a trial at the same time{left if missing else ''}."
 
 
 def conclude(session: Session, *, with_limit: bool = True) -> str:

@@ -19,7 +19,7 @@ from pipeline_bench.cli.options import INTERRUPTED, STDOUT, Details, JsonTo, Pre
 from pipeline_bench.cli.output import write
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.system.files import matching
-from pipeline_bench.text import NAME, REASON, one_line
+from pipeline_bench.text import NAME, REASON, one_line, units
 
 if TYPE_CHECKING:
     from pipeline_bench.hosts.ranks import Rank
@@ -133,6 +133,7 @@ def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers
     """Run one rank's part, and return its exit code; its session lies in a folder of its own in ``--out``."""
     from pipeline_bench.analysis.copies import with_host_ceilings_asked_for
     from pipeline_bench.cli.running import interruptible
+    from pipeline_bench.environment import tensorflow_version
     from pipeline_bench.hosts import ranks
     from pipeline_bench.hosts.rendezvous import Meeting, gone_s
     from pipeline_bench.model.session import SESSION_FILE
@@ -151,13 +152,15 @@ def compare_as_rank(rank: Rank, scenario: Scenario, out: Path, *, expose_servers
         notify(f"{_BATCH_SHELL}; start every rank with srun, or unset SLURM_PROCID to measure this host alone")
     slots = ranks.slots(scenario, rank.size)
     on_ray = rank.launcher == "ray"  # its session is fetched from there
-    fingerprint = ranks.fingerprint(scenario, rank.size, pipeline_bench.__version__)
+    fingerprint = ranks.fingerprint(scenario, rank.size, (pipeline_bench.__version__, tensorflow_version()))
     try:
         meeting = Meeting(out, rank, slots, notify, gone_s(scenario), fingerprint=fingerprint)
     except UsageError:
         with suppress(OSError):
             folder.rmdir()  # else it was in the way of the next run
         raise
+    if (problem := clock_problem(meeting.clock_offset_s)) is not None:
+        notify(problem)
     with interruptible(), closing(meeting):
         outcome = compare(
             ranks.of_rank(scenario, rank.size, rank.number),
@@ -188,6 +191,16 @@ def _keep(outcome: Outcome, *, to_stdout: bool) -> Outcome:
         if outcome.unsaved is not None and to_stdout:  # nobody is asked: several ranks may have one terminal
             give(outcome)
     return outcome
+
+
+def clock_problem(ahead_s: float) -> str | None:
+    """Return why `merge` may refuse a rank whose clock is so far ahead of the shared folder's; None where it may not."""
+    from pipeline_bench.hosts.comparable import MOST_CLOCKS_APART_S
+
+    if abs(ahead_s) <= MOST_CLOCKS_APART_S:
+        return None
+    off = f"{units.seconds(abs(ahead_s))} {'ahead of' if ahead_s > 0 else 'behind'} that of the shared folder"
+    return f"the clock here is {off}: merge refuses ranks whose clocks differ by as much; have them set by NTP"
 
 
 def first_problem(trials: Sequence[TrialRecord]) -> str | None:

@@ -8,13 +8,14 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline_bench.errors import SessionError, sentence
+from pipeline_bench.hosts.ranks import folder_name
 from pipeline_bench.hosts.rendezvous import START_S
 from pipeline_bench.hosts.synchronous import Ranked
 from pipeline_bench.model.hosts import Host
 from pipeline_bench.model.session import Session
-from pipeline_bench.text import NAME, one_line, units
+from pipeline_bench.text import NAME, joined, one_line, units
 
-_MOST_CLOCKS_APART_S = 1.0
+MOST_CLOCKS_APART_S = 1.0
 """Hosts whose clocks differ by more cannot be laid side by side; NTP keeps them within some milliseconds."""
 _ONE_VERSION = ("package", "tensorflow")
 
@@ -41,19 +42,29 @@ def see_that_they_compare(ranked: Ranked, who: Mapping[int, str]) -> None:
         if problem is not None:
             raise SessionError(
                 sentence(f"{who[first_host.rank]} and {who[host.rank]} cannot be compared: {problem}."),
-                "Start every rank with the same command, program and scenario.",
+                "Start every rank with the same command, program and scenario. To merge the others, remove "
+                f"{_folders(first_host.rank, host.rank)}.",
             )
     offsets = {host.rank: host.clock_offset_s for host, _ in ranked if host.clock_offset_s is not None}
-    if offsets and max(offsets.values()) - min(offsets.values()) > _MOST_CLOCKS_APART_S:
+    if offsets and max(offsets.values()) - min(offsets.values()) > MOST_CLOCKS_APART_S:
         ahead, behind = max(offsets, key=lambda r: offsets[r]), min(offsets, key=lambda r: offsets[r])
         apart = units.seconds(offsets[ahead] - offsets[behind])
         raise SessionError(
             f"The clock of {who[ahead]} is {apart} ahead of that of {who[behind]}, so that their trials cannot be "
             "laid side by side.",
-            "Have the hosts' clocks set by NTP, and measure again.",
+            f"Have the clocks set by NTP, and measure again. To merge the others, remove {_folders(ahead, behind)}.",
         )
     if not first.watched:
         _see_that_trials_met(ranked, who)
+
+
+def never_began(session: Session) -> bool:
+    """Return whether each trial of a rank was refused before it began: it has other trials than rank 0, for one."""
+    return bool(session.trials) and all(trial.broke and not trial.phases for trial in session.trials)
+
+
+def _folders(*of: int) -> str:
+    return joined([folder_name(rank) for rank in sorted(of)], "or")
 
 
 def _difference(first: Session, other: Session) -> str | None:
@@ -107,7 +118,7 @@ def see_that_they_met(sessions: Sequence[Session]) -> None:
             whole = spans.get(host.rank, ran)
             spans[host.rank] = _Ran(min(whole.start_ns, ran.start_ns), max(whole.end_ns, ran.end_ns), host.rank)
     in_step = all(None not in (host.collective_ms, host.clock_offset_s) for host, _ in watched)
-    most_s = _MOST_CLOCKS_APART_S if in_step else START_S
+    most_s = MOST_CLOCKS_APART_S if in_step else START_S
     _refuse_apart([list(spans.values())], names([host for host, _ in watched]), most_s)
 
 
@@ -137,7 +148,8 @@ def _refuse_apart(rounds: Sequence[Sequence[_Ran]], who: Mapping[int, str], most
                 f"{who[early.rank]} and {who[late.rank]} did not run at the same time: the first ran until "
                 f"{_when(early.end_ns)}, the second from {_when(late.start_ns)} on."
             ),
-            "One may be of another run: remove its folder to merge the others, and give each run an --out of its own.",
+            f"One may be of another run. To merge the others, remove {_folders(early.rank, late.rank)}; and give each "
+            "run an --out of its own.",
         )
 
 

@@ -15,7 +15,13 @@ from pipeline_bench.analysis.measured import ByVariant, Rounds
 from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import efficiency, inputs, ranks, synchronous
-from pipeline_bench.hosts.comparable import names, see_that_they_compare, see_that_they_met, to_common_clock_ns
+from pipeline_bench.hosts.comparable import (
+    names,
+    never_began,
+    see_that_they_compare,
+    see_that_they_met,
+    to_common_clock_ns,
+)
 from pipeline_bench.hosts.efficiency import HostFigures, Span
 from pipeline_bench.hosts.rendezvous import ENDED_EARLY
 from pipeline_bench.hosts.shared import MOST_LISTED, common_of
@@ -95,21 +101,17 @@ def merge(sessions: Sequence[Session], lost: Mapping[int, str] | None = None) ->
     Raises:
         SessionError: they cannot be compared.
     """
-    ranked = [(_described(each.host, each), each) for each in sessions if each.host is not None]
+    began = [each for each in sessions if not never_began(each)] or sessions
+    ranked = [(_described(each.host, each), each) for each in began if each.host is not None]
     hosts = tuple(host for host, _ in ranked)
     who = names(hosts)
     see_that_they_compare(ranked, who)
     size = hosts[0].size
     missing = tuple(sorted(set(range(size)) - {host.rank for host in hosts}))
-    first = sessions[0]
-    notes = dict.fromkeys(_said(ranked, who))
-    if missing:
-        listed = ", ".join(map(str, missing[:MOST_LISTED])) + (" …" if len(missing) > MOST_LISTED else "")
-        notes[f"{units.count(len(missing), 'rank')} of {size} left no session: {listed}"] = None
-    notes |= dict.fromkeys(_cut_short(sessions, who))
+    notes = dict.fromkeys((*_said(ranked, who), *_absent(sessions, missing), *_cut_short(began, who)))
     seen = {rank: why for rank, why in (lost or {}).items() if why != ENDED_EARLY}  # its session says that itself
     notes |= dict.fromkeys(f"{who.get(rank, f'rank {rank}')} was lost: {why}" for rank, why in seen.items())
-    merged = first.model_copy(
+    merged = began[0].model_copy(
         update={
             "host": None,
             "hosts": Hosts(hosts=hosts, missing=missing, results=tuple(_results(ranked, size, who))),
@@ -139,6 +141,16 @@ def _said(ranked: Ranked, who: Mapping[int, str]) -> Iterator[str]:
         of_all = len(said_by) == len(ranked) > 1
         more = " …" if len(said_by) > MOST_LISTED else ""
         yield note if of_all else f"{joined(said_by[:MOST_LISTED], '' if more else 'and')}{more}: {note}"
+
+
+def _absent(sessions: Sequence[Session], missing: Sequence[int]) -> Iterator[str]:
+    """Yield which ranks are missing, and why those that left a session."""
+    refused = {_rank(each): each for each in sessions if _rank(each) in missing}
+    if unseen := [rank for rank in missing if rank not in refused]:
+        listed = ", ".join(map(str, unseen[:MOST_LISTED])) + (" …" if len(unseen) > MOST_LISTED else "")
+        size = sessions[0].host.size if sessions[0].host is not None else len(sessions)
+        yield f"{units.count(len(unseen), 'rank')} of {size} left no session: {listed}"
+    yield from (f"rank {rank} ran no trial: {each.trials[0].reason}" for rank, each in refused.items())
 
 
 def _cut_short(sessions: Sequence[Session], who: Mapping[int, str]) -> Iterator[str]:

@@ -119,9 +119,9 @@ def contradiction(environment: Mapping[str, str]) -> str | None:
     return None
 
 
-def fingerprint(scenario: Scenario, size: int, version: str) -> str:
-    """Return what is the same in all ranks that run the same trials with the same version of this program."""
-    text = "\n".join([version, str(size), *(variant.model_dump_json() for variant in scenario.variants)])
+def fingerprint(scenario: Scenario, size: int, versions: Sequence[str | None]) -> str:
+    """Return what is the same in all ranks that run the same trials with the same versions."""
+    text = "\n".join([*map(str, versions), str(size), *(variant.model_dump_json() for variant in scenario.variants)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -163,19 +163,20 @@ def widths(size: int) -> list[int]:
 
 
 def slots(scenario: Scenario, size: int) -> list[Slot]:
-    """Return every trial of all ranks in its order: in each round each variant alone, by 2, … by all, then the next."""
+    """Return every trial of all ranks in its order, which is that of rank 0: it is among any number of hosts."""
     from pipeline_bench.model.trial import plan
 
-    return [slot for trial in plan(scenario) for slot in _of(trial.variant, trial.repeat, size)]
+    return [slot for trial in plan(of_rank(scenario, size, 0)) for slot in _of(trial.variant, trial.repeat, size)]
 
 
 def _of(variant: Variant, repeat: int, size: int) -> Iterator[Slot]:
     every = tuple(range(size))
-    if variant.is_ceiling:  # it has no input that the hosts could share
+    if variant.on_hosts is None:  # a ceiling has no input that the hosts could share
         yield Slot(variant.name, repeat, every, together=False)
-        return
-    yield from (Slot(variant_name(variant.name, 1), repeat, (rank,)) for rank in every)
-    yield from (Slot(variant_name(variant.name, hosts), repeat, tuple(range(hosts))) for hosts in widths(size))
+    elif variant.on_hosts.hosts == 1:
+        yield from (Slot(variant.name, repeat, (rank,)) for rank in every)
+    else:
+        yield Slot(variant.name, repeat, every[: variant.on_hosts.hosts])
 
 
 def of_rank(scenario: Scenario, size: int, rank: int) -> Scenario:

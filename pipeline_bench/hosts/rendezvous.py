@@ -198,12 +198,12 @@ class Meeting:
             return
         if rank == 0:
             raise PipelineBenchError(
-                f"rank {self._rank.number} has other trials, or another version of this program, than rank 0: start "
-                "every rank with the same command"
+                f"rank {self._rank.number} has other trials, or another version of this program or of TensorFlow, than "
+                "rank 0: start every rank with the same command"
             )
         if self._rank.number == 0:
             self._notify(f"rank {rank} has other trials, or another version; the others continue without it")
-        self._gone[rank] = "has other trials, or another version of this program"
+        self._gone[rank] = "has other trials, or another version of this program or of TensorFlow"
 
     def _note_gone(self, rank: int) -> None:
         """Wait no more for a rank that shows no sign of life; both stamps are of the folder's own clock."""

@@ -116,7 +116,7 @@ class Hosts(Record):
 
     hosts: tuple[Host, ...]
     missing: tuple[int, ...] = ()
-    """The ranks that left no session."""
+    """The ranks that left no session, or none with a trial that began."""
     results: tuple[HostsResult, ...] = ()
 
 

@@ -143,6 +143,12 @@ def test_a_rank_says_why_its_trials_failed_although_it_shows_none() -> None:
     assert command.first_problem([well, refused, refused]) == said
 
 
+@pytest.mark.parametrize(("ahead_s", "words"), [(0.9, None), (-3.0, "s behind that of"), (3.0, "s ahead of that of")])
+def test_a_clock_for_which_merge_will_refuse_a_rank_is_told_at_the_start(ahead_s: float, words: str | None) -> None:
+    said = command.clock_problem(ahead_s)
+    assert said is None if words is None else said is not None and words in said
+
+
 @pytest.mark.parametrize("given", [["--hosts", "2"], ["--on", "ray"], ["--hosts", "2", "--on", "slurm"]])
 def test_hosts_and_where_they_are_go_together(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "two_layer", *given]) == 2

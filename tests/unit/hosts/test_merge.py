@@ -491,7 +491,26 @@ def test_a_rank_that_is_missing_is_named() -> None:
     assert merged.hosts.missing == (1,)
     assert "1 rank of 3 left no session: 1" in merged.notes
     alone = conclude(merge.merge([session(0)]))
-    assert alone.startswith("No hosts ran a trial at the same time: 1 rank of 2 left no session.")
+    assert alone.startswith("No hosts ran a trial at the same time: 1 rank of 2 is missing.")
+
+
+def test_a_rank_that_was_refused_before_its_first_trial_is_missing_and_the_others_are_merged() -> None:
+    """It has another TensorFlow, or lacks a library: it has other trials than rank 0."""
+    why = "rank 1 has other trials than rank 0"
+    other = session(1, 3)
+    trials = [
+        trial.model_copy(update={"status": "failed", "reason": why, "phases": (), "steps": None})
+        for trial in other.trials
+    ]
+    refused = on("b", other, tensorflow="2.1").model_copy(update={"trials": tuple(trials), "results": ()})
+    merged = merge.merge([session(0, 3), refused, session(2, 3)])
+    assert merged.hosts is not None
+    assert merged.hosts.missing == (1,)
+    assert merged.notes == (f"rank 1 ran no trial: {why}",)
+    assert {trial.rank for trial in merged.trials} == {0, 2}
+    with pytest.raises(SessionError, match="cannot be compared"):
+        merge.merge([session(0, 3), refused.model_copy(update={"trials": other.trials}), session(2, 3)])
+    assert merge.merge([refused]).trials
 
 
 def test_a_rank_that_was_killed_between_its_trials_is_said_to_have_ended_early() -> None:
@@ -537,6 +556,7 @@ def test_of_very_many_missing_ranks_the_first_are_listed() -> None:
     ("other", "words"),
     [
         (lambda s: s.model_copy(update={"environment": CPU.model_copy(update={"package": "9"})}), "package is 0.1.0"),
+        (lambda s: later(s, 10 * 86400), "did not run at the same time"),
         (lambda s: s.model_copy(update={"scenario": s.scenario.model_copy(update={"name": "x"})}), "their scenarios"),
         (lambda s: s.model_copy(update={"host": s.host.model_copy(update={"size": 3})}), "different numbers of ranks"),
         (lambda s: s.model_copy(update={"host": s.host.model_copy(update={"clock_offset_s": 3.0})}), "ahead of that"),
@@ -546,6 +566,8 @@ def test_what_cannot_be_compared_is_refused(other: Any, words: str) -> None:
     with pytest.raises(SessionError) as refused:
         merge.merge([session(0), other(session(1))])
     assert words in refused.value.message
+    assert "rank-000 or rank-001" in refused.value.hint
+    assert "To merge the others, remove" in refused.value.hint
 
 
 def later(whole: Session, seconds: float) -> Session:

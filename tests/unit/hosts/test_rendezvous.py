@@ -133,14 +133,22 @@ def test_of_ranks_with_other_trials_those_of_rank_0_go_on_and_the_others_run_non
     assert told == ["rank 2 has other trials, or another version; the others continue without it"]
     assert {rank for what, _, rank in events if what == "in"} == {0, 1}
     (words,) = {what for what, _, rank in events if rank == 2}
-    assert words.startswith("rank 2 has other trials, or another version of this program, than rank 0")
+    assert words.startswith("rank 2 has other trials, or another version of this program or of TensorFlow, than rank 0")
 
 
-def test_what_the_ranks_run_is_told_by_their_variants_number_and_version() -> None:
+def test_what_the_ranks_run_is_told_by_their_variants_number_and_versions() -> None:
     fewer = WANTED.model_copy(update={"variants": WANTED.variants[:1]})
-    runs = ((WANTED, 2, "1.0"), (WANTED, 3, "1.0"), (WANTED, 2, "2.0"), (fewer, 2, "1.0"))
+    both = ("1.0", "2.19")
+    runs = (
+        (WANTED, 2, both),
+        (WANTED, 3, both),
+        (WANTED, 2, ("2.0", "2.19")),
+        (WANTED, 2, ("1.0", "2.20")),
+        (WANTED, 2, ("1.0", None)),
+        (fewer, 2, both),
+    )
     assert len({ranks.fingerprint(*each) for each in runs}) == len(runs)
-    assert ranks.fingerprint(WANTED.model_copy(), 2, "1.0") == ranks.fingerprint(WANTED, 2, "1.0")
+    assert ranks.fingerprint(WANTED.model_copy(), 2, both) == ranks.fingerprint(WANTED, 2, both)
 
 
 def test_a_rank_is_given_up_no_later_than_a_step_would_be() -> None:
