@@ -110,6 +110,8 @@ class ProcessRecord(BaseModel):
     """What started it, as `sys.orig_argv` has it; empty where a diagnosis could not start it so."""
     folder: Path | None = None
     """Where it was started."""
+    variables: tuple[Text, ...] = ()
+    """The names of those that it was started with."""
 
 
 @dataclass(frozen=True)

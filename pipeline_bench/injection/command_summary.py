@@ -31,6 +31,9 @@ _LONG_BETWEEN_S = 1.0
 """What comes between the calls of `fit` is mentioned if it takes longer than that, and as much of both as a wait."""
 _BUSY_PERCENT = 70.0
 """Of the usable cores: from there on, what the input computes is likely to take them from the model."""
+_SHOWN_VARIABLES = 8
+_NOT_OF_A_SCRIPT = ("PIPELINE_BENCH_RUN", "PYTHONPATH", "LC_CTYPE", "PWD", "OLDPWD", "SHLVL", "_", "MAKE", "MFLAGS")
+"""How the names of variables begin that are `run`'s own, or that Python, a shell or make sets for what it starts."""
 _TRACED_CALLS, _LONG_TRACING_S, _TRACED_SHARE = 3, 1.0, 0.05
 """A function that is traced anew is mentioned if so many calls did so, for so long, and for that part of the steps."""
 _OF_SHARED_CORES = (
@@ -61,7 +64,7 @@ def lines(ended: EndedCommand, command: Sequence[str]) -> list[str]:
     if not ended.unrecorded and not trained:
         said.append(f"no training was found: {_why_none(ended, command)}")
     shared = [_OF_SHARED_CORES] * (not _starved(ended) and bool(_on_shared_cores(ended)))
-    return [*said, _machine(ended), *shared, *_not_selected(ended)]
+    return [*said, _machine(ended), *shared, *_not_selected(ended), *_set_by_script(ended)]
 
 
 def next_command(ended: EndedCommand) -> str | None:
@@ -70,10 +73,10 @@ def next_command(ended: EndedCommand) -> str | None:
     It is made of what started the process that waited, which may be one of many that a job starts. Where nothing
     waited, it is that of a training whose input computes on the model's cores.
     """
-    found = (each for each in _startable(ended) if not each[1].is_of_later_data)
-    record, training, script = next(found, (None, None, None))
-    if record is None or training is None or script is None:
+    chosen = _chosen(ended)
+    if chosen is None:
         return None
+    record, training, script = chosen
     given = shlex.join(record.command[script.stop :])
     only_fits = all(each.number is not None for each in record.trainings) and not record.more
     is_first = training.number == 1 if only_fits else training.number is None and len(record.trainings) == 1
@@ -81,6 +84,20 @@ def next_command(ended: EndedCommand) -> str | None:
     away = record.folder is not None and str(record.folder) != process_records.folder()
     there = f"cd {shlex.quote(str(record.folder))} && " if away else ""
     return f"{there}pipeline-bench diagnose {shlex.join(record.command[script])}{which}{given and ' -- '}{given}"
+
+
+def _chosen(ended: EndedCommand) -> tuple[ProcessRecord, WatchedTraining, slice] | None:
+    """Return the training that the next command is for, as `_startable` yields it; None where there is none."""
+    return next((each for each in _startable(ended) if not each[1].is_of_later_data), None)
+
+
+def _set_by_script(ended: EndedCommand) -> Iterator[str]:
+    """Yield which variables the process of the next command was started with that this one was not."""
+    chosen = _chosen(ended)
+    names = () if chosen is None else chosen[0].variables
+    if added := [each for each in names if each not in os.environ and not each.startswith(_NOT_OF_A_SCRIPT)]:
+        shown = [*added[:_SHOWN_VARIABLES], *(["…"] if len(added) > _SHOWN_VARIABLES else [])]
+        yield f"the next command needs the variables that the command itself set: {', '.join(shown)}"
 
 
 def _startable(ended: EndedCommand) -> Iterator[tuple[ProcessRecord, WatchedTraining, slice]]:

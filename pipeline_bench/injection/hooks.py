@@ -44,6 +44,7 @@ class Watched:
         self.functions = Functions(self._in_library)
         self._parents: list[Any] = []
         self._command, self._started_in = process_records.command(), process_records.folder()
+        self._variables = process_records.variables()
         self._begin()
         os.register_at_fork(after_in_child=self._forked)
 
@@ -362,6 +363,7 @@ class Watched:
             "ended": self._ended,
             "command": self._command,
             "folder": self._started_in,
+            "variables": self._variables,
         }
         process_records.write(self._folder, self._pid, record)
 

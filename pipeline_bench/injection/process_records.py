@@ -68,6 +68,14 @@ def command() -> tuple[str, ...]:
     return () if program() == _NOTEBOOK else tuple(sys.orig_argv)
 
 
+def variables() -> tuple[str, ...]:
+    """Return the names of the variables that this process was started with; no values, which may be secrets."""
+    with suppress(OSError):
+        given = Path("/proc/self/environ").read_bytes().split(b"\0")
+        return tuple(sorted({each.partition(b"=")[0].decode(errors="replace") for each in given if b"=" in each}))
+    return ()
+
+
 def folder() -> str | None:
     """Return the working folder; None where it was removed."""
     try:

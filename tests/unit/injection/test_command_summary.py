@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -78,6 +80,34 @@ def test_the_command_is_found_by_the_name_that_the_process_leaves(
 ) -> None:
     monkeypatch.setattr(sys, "argv", [argument])
     assert next_command(ended(command, process_records.program())) == f"pipeline-bench diagnose {expected}"
+
+
+def test_variables_that_the_commands_script_set_are_named_beside_the_next_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOME_OF_DATA", "/data")
+    job = ended("python train.py", "train.py")
+    started_with = (
+        "DATA_DIR",
+        "HOME_OF_DATA",
+        "KERAS_BACKEND",
+        "PIPELINE_BENCH_RUN",
+        "PWD",
+        "PYTHONPATH",
+        "SHLVL",
+        "_",
+    )
+    record = job.records[0].model_copy(update={"variables": started_with})
+    said = lines(replace(job, records=(record,)), ["./job.sh"])
+    assert said[-1] == "the next command needs the variables that the command itself set: DATA_DIR, KERAS_BACKEND"
+    assert said[:-1] == lines(job, ["./job.sh"])
+
+
+def test_a_process_leaves_the_names_of_the_variables_that_it_was_started_with_and_no_value() -> None:
+    code = "from pipeline_bench.injection import process_records; print(*process_records.variables())"
+    variables = {**os.environ, "DATA_DIR": "a=secret\nB=c"}
+    told = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
+    assert told.stdout.split() == sorted(variables)
 
 
 def test_the_training_that_starves_is_the_one_to_diagnose() -> None:
