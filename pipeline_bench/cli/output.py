@@ -177,7 +177,7 @@ def proposed_code(session: Session) -> CodeChange | None:
 
     if session.diagnosis is None:
         return None
-    shown = diagnosis.code(diagnosis.tried(session, session.diagnosis), session.diagnosis)
+    shown = diagnosis.code(session, session.diagnosis)
     return shown[1] if shown is not None else None
 
 

@@ -21,8 +21,8 @@ from pipeline_bench.report import (
     pipeline_tree,
     placements,
 )
-from pipeline_bench.report.diagnosis import Tried
-from pipeline_bench.report.limits import LimitLine
+from pipeline_bench.report.attempts import Tried
+from pipeline_bench.report.diagnosis import LimitLine
 from pipeline_bench.text import NAME, REASON, TEXT, one_line, units
 from pipeline_bench.text import joined as in_words
 
@@ -201,7 +201,7 @@ def _diagnosis(session: Session, found: Diagnosis) -> Iterator[str]:
     for section in diagnosis.sections(session, found):
         yield f"#### {section.title}" + (f": {escape(section.more, TEXT)}" if section.more else "")
         if section.code:
-            yield _fenced(section.code, "text" if section.title == diagnosis.TRACEBACK else "diff")
+            yield _fenced(section.code, "diff" if section.is_diff else "text")
         yield "\n".join(f"- {escape(line, 2 * TEXT)}" for line in section.lines)
         if section.rows:
             left = ("where", "parallel", "buffer", "element")

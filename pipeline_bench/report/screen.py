@@ -382,7 +382,7 @@ def _diagnosed(
 
 def _by_hand(session: Session, found: Diagnosis) -> Text | None:
     """Return what to write for the best fix that has no diff; None where it has one, or there is no fix."""
-    shown = diagnosis.code(diagnosis.tried(session, found), found)
+    shown = diagnosis.code(session, found)
     if shown is None or shown[1].diff or not shown[1].text:
         return None
     return Text.assemble(("To write: ", "bold"), one_line(shown[1].text))

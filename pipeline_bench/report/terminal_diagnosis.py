@@ -14,9 +14,9 @@ from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis as words
 from pipeline_bench.report import pipeline_tree
-from pipeline_bench.report.diagnosis import Section, Tried
+from pipeline_bench.report.attempts import Tried, tried
+from pipeline_bench.report.diagnosis import LimitLine, Section
 from pipeline_bench.report.layout import DETAILS, beside, fitting, headline
-from pipeline_bench.report.limits import LimitLine
 from pipeline_bench.report.pipeline_tree import StageRow
 from pipeline_bench.text import units
 
@@ -45,7 +45,7 @@ def _section(section: Section, width: int) -> RenderableType:
     more = f"  {section.more}" if section.more else ""
     parts: list[RenderableType] = [Text.assemble((section.title, "bold underline"), (more, "dim"))]
     if section.code:
-        lines = (Text(line, _diff_style(line, section), overflow="fold") for line in section.code)
+        lines = (Text(line, _diff_style(line) if section.is_diff else "", overflow="fold") for line in section.code)
         parts.append(Padding(Group(*lines), _INDENT))
     parts += [Text(line, _BOTTLENECK if section.is_finding else "") for line in section.lines]
     if section.rows:
@@ -78,7 +78,7 @@ def stages(diagnosis: Diagnosis, width: int, most: int) -> RenderableType | None
 
 def attempt_lines(session: Session, diagnosis: Diagnosis, width: int) -> Iterator[Text]:
     """Yield a line for each fix that was tried, in the order of the report; a name gives way to what came of it."""
-    for each in words.tried(session, diagnosis):
+    for each in tried(session, diagnosis):
         if each.attempt.outcome not in ("not-tried", "pending"):
             line = Text("· ") + _lead(dataclasses.replace(each, interval=each.why_not or each.interval))
             name = Text(each.variant, "bold")
@@ -167,9 +167,7 @@ def _lead(each: Tried) -> Text:
     return Text.assemble((each.variant, "bold"), ": ", (each.lead, _OUTCOME_STYLES.get(each.attempt.outcome, "")))
 
 
-def _diff_style(line: str, section: Section) -> str:
-    if section.title == words.TRACEBACK:
-        return ""
+def _diff_style(line: str) -> str:
     return "bold" if line.startswith(("---", "+++")) else _DIFF_STYLES.get(line[:1], "")
 
 

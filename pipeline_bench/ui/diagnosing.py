@@ -15,7 +15,7 @@ from pipeline_bench.model.events import TRACE, TRAIN
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
-from pipeline_bench.report.diagnosis import too_wide
+from pipeline_bench.report.attempts import too_wide
 from pipeline_bench.run.observer import Progress
 from pipeline_bench.text import NAME, one_line, units
 from pipeline_bench.ui import cut, figure_table, filled, overall_bar

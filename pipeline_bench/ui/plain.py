@@ -14,7 +14,7 @@ from pipeline_bench.model.diagnosis import CEILING, Diagnosis
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord, plan
-from pipeline_bench.report.diagnosis import too_wide
+from pipeline_bench.report.attempts import too_wide
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.system import interrupts
 from pipeline_bench.system.files import takes_output

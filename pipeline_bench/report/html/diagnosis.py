@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from pipeline_bench.report import diagnosis as words
+from pipeline_bench.report.attempts import Tried
+from pipeline_bench.report.diagnosis import LimitLine, Section
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import Cell, Table, table
-from pipeline_bench.report.limits import LimitLine
 from pipeline_bench.report.pipeline_tree import StageRow
 from pipeline_bench.text import units
 
@@ -61,7 +61,7 @@ def _rails(row: StageRow, goes_on: bool) -> tuple[tuple[int, str], ...]:
     return (*through, (row.depth, own), *joined)
 
 
-def attempts(caption: str, tries: Sequence[words.Tried]) -> Table:
+def attempts(caption: str, tries: Sequence[Tried]) -> Table:
     """Return a table of attempts."""
     return table(
         caption,
@@ -73,15 +73,16 @@ def attempts(caption: str, tries: Sequence[words.Tried]) -> Table:
     )
 
 
-def code(lines: Sequence[str]) -> Markup:
+def code(section: Section) -> Markup:
     """Return the lines of a traceback, or of a diff with those marked that are added and removed."""
+    if not section.is_diff:
+        return Markup("\n").join(section.code)
     made = []
-    is_diff = bool(lines) and lines[0].startswith("---")
-    for text in lines:
+    for text in section.code:
         mark = None if text.startswith(("---", "+++")) else _MARKS.get(text[:1])
         tag = "span" if mark in (None, "at") else mark
         kind = Markup(' class="{}"').format(mark or "file") if tag == "span" and text[:1] != " " else ""
-        made.append(Markup("<{0}{1}>{2}</{0}>").format(tag, kind, text) if is_diff else escape(text))
+        made.append(Markup("<{0}{1}>{2}</{0}>").format(tag, kind, text))
     return Markup("\n").join(made)
 
 

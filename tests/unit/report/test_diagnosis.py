@@ -16,7 +16,7 @@ from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, CodeChange
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Estimate, InconclusiveCause, Speedup
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import diagnosis, html, markdown, terminal
+from pipeline_bench.report import attempts, diagnosis, html, markdown, terminal
 from tests.unit import diagnoses
 from tests.unit.console import printed
 from tests.unit.diagnosis.simulated import Machine, cost, diagnose, inspection, stage
@@ -85,13 +85,13 @@ def test_a_proven_gain_that_is_not_proposed_lacks_something_else_than_proof(
     half = 0.1 if value > 1.1 else 0.01
     gain = Speedup(over="as written", value=value, ci95=(value - half, value + half), difference=difference)
     results = tuple(r.model_copy(update={"speedup": gain}) if r.variant == name else r for r in whole.results)
-    attempts = tuple(
+    changed = tuple(
         a.model_copy(update={"outcome": "no-gain"}) if a.fix.variant == name else a for a in whole.diagnosis.attempts
     )
     kept = tuple(trial for trial in whole.trials if trial.variant != name or trial.repeat < trials)
-    found = whole.diagnosis.model_copy(update={"attempts": attempts})
-    tried = diagnosis.tried(whole.model_copy(update={"results": results, "trials": kept}), found)
-    assert [each.lead for each in tried if each.attempt.fix.variant == name] == [lead]
+    found = whole.diagnosis.model_copy(update={"attempts": changed})
+    tries = attempts.tried(whole.model_copy(update={"results": results, "trials": kept}), found)
+    assert [each.lead for each in tries if each.attempt.fix.variant == name] == [lead]
 
 
 @pytest.mark.parametrize("cause", ["no-ceiling", None])
@@ -312,7 +312,7 @@ def test_of_the_unproven_fixes_the_list_begins_with_the_one_that_the_conclusion_
     for seed in range(12):
         state = diagnose(Machine(of_map, lambda edits: 8.0 if edits else 10.0, noise=0.4, seed=seed), budget_s=60.0)
         assert state.diagnosis is not None
-        open_ones = [each for each in diagnosis.tried(state, state.diagnosis) if each.attempt.outcome == "no-gain"]
+        open_ones = [each for each in attempts.tried(state, state.diagnosis) if each.attempt.outcome == "no-gain"]
         named = re.search(r"The most promising is (.+?), (?:at most )?[\d.>]+×", state.diagnosis.text or "")
         if named is not None:
             assert open_ones[0].variant == named[1]
