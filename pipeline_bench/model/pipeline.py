@@ -101,9 +101,10 @@ class UserFunction(Data):
     """Whether an op of its graph may change a state: of stateful ops, all that do more than read one or draw."""
     random: bool = False
     """Whether its ops draw random numbers, others at each call. Stateless ones do not, unless a state seeds them."""
+    draws_by_seed: bool = False
+    """Whether they draw by stateless ops alone: the same for the same seed, and so in each epoch."""
     draws_in_python: bool | None = None
-    """Whether Python gives something else in other calls for one element, or a generator in another pass; None: not
-    known. What draws seldom from a random generator of its own is taken to give the same."""
+    """Whether its Python gives something else in another call for one element, or in another pass; None: not known."""
     parses_examples: bool = False
     """Whether it parses serialized examples (`tf.io.parse_single_example`)."""
     reads_files: bool = False
@@ -119,9 +120,7 @@ class UserFunction(Data):
     doubles: bool = False
     """Whether it is Python that gives arrays of 64-bit floats, which then become smaller ones."""
     on_batches: OnBatches | None = None
-    """How it can be given whole batches, by the shapes of what it then gives; None where that was not tried.
-
-    Of one that is given batches as written `not`, if a row of one may change another; else None."""
+    """How it can be given whole batches; None where that was not tried. Behind a batch `not` if its rows mix."""
     fixed_statements: int | None = None
     """How many statements of a random function come before it draws, where both parts were proven to do the same."""
     fixed_bytes: float | None = None
@@ -209,8 +208,8 @@ class Stage(Data):
     @property
     def shuffles_files(self) -> bool:
         """Whether it, or what its function builds for each element, lists files in another order in each epoch."""
-        listed = (each for each in self.with_inner() if each.method == "list_files")
-        return any(each.arguments.get("shuffle") is not False for each in listed)
+        listed = (each.arguments for each in self.with_inner() if each.method == "list_files")
+        return any(arguments.get("shuffle") is not False for arguments in listed)
 
     @property
     def ahead(self) -> int | None:
@@ -368,8 +367,7 @@ class Inspection(Data):
 
     def measured(self, numbers: Iterable[int]) -> list[int]:
         """Return those of some stages whose cost was measured."""
-        known = {cost.stage for cost in self.costs if cost.elapsed_ns is not None}
-        return [number for number in numbers if number in known]
+        return [number for number in numbers if (cost := self.cost(number)) is not None and cost.elapsed_ns is not None]
 
     @property
     def once(self) -> bool:

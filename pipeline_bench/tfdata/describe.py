@@ -166,7 +166,7 @@ def function(given: Any, dataset: Any, generator: bool = False, behind: Sequence
         behind: of a map, the maps in a row that take what it gives.
     """
     ops = _ops(dataset)
-    stateful = any(_is_stateful(op) for op in ops - _NOT_COUNTED)
+    stateful, draws = any(_is_stateful(op) for op in ops - _NOT_COUNTED), any(map(_RANDOM_OPS.search, ops))
     code = getattr(_plain_function(given), "__code__", None)
     bodies = [(body, set[str]()) for body in _bodies(dataset)] if ops & pictures.JPEG_DECODERS else []
     bodies += pictures.handed_on([dataset, *behind]) if bodies and behind else []
@@ -180,7 +180,8 @@ def function(given: Any, dataset: Any, generator: bool = False, behind: Sequence
         endless=generator and generator_call.never_ends(given),
         # Stateless random ops alone give the same for the same seed, which tf.data knows: it parallelises such a map.
         # Keras' random layers give them a seed out of a variable.
-        random=stateful and any(_RANDOM_OPS.search(op) for op in ops),
+        random=stateful and draws,
+        draws_by_seed=draws and not stateful,
         parses_examples=not ops.isdisjoint(_PARSING_OPS),
         reads_files="ReadFile" in ops,
         crops_decoded=any(itertools.starmap(pictures.crops_decoded, bodies)),

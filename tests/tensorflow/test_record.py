@@ -86,16 +86,14 @@ def test_stateless_random_ops_draw_nothing_new_unless_a_state_seeds_them() -> No
 
     generator = tf.random.Generator.from_seed(1)
 
-    def random(seed: Any) -> bool:
-        recipe = recorded.recipe_of(
-            lambda: tf.data.Dataset.range(9).map(lambda x: tf.random.stateless_uniform([], seed(x)))
-        )
-        function = recipe.stages[-1].function
+    def kind(mapped: Any) -> tuple[bool, bool]:
+        function = recorded.recipe_of(lambda: tf.data.Dataset.range(9).map(mapped)).stages[-1].function
         assert function is not None
-        return function.random
+        return function.random, function.draws_by_seed
 
-    assert not random(lambda x: [x, 1])
-    assert random(lambda x: generator.make_seeds(1)[:, 0])
+    assert kind(lambda x: tf.random.stateless_uniform([], [x, 1])) == (False, True)
+    assert kind(lambda x: tf.random.stateless_uniform([], generator.make_seeds(1)[:, 0])) == (True, False)
+    assert kind(lambda x: x + 1) == (False, False)
 
 
 def test_what_reads_a_table_or_draws_changes_no_state_unless_a_variable_seeds_it() -> None:

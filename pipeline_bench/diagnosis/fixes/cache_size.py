@@ -125,6 +125,9 @@ def price(
     keeping = [stage for stage in stages if any(map(stage_graph.may_differ, stage.with_inner()))]
     if keeping:
         text += f"; right only if {short(keeping[-1])} gives the same in each epoch"
+    seeded = [stage for stage in stages if any(e.function and e.function.draws_by_seed for e in stage.with_inner())]
+    if seeded:
+        text += f"; {short(seeded[-1])} draws from seeds that are the same in each epoch, and goes on giving the same"
     if any(stage_graph.shuffles_files(stages, stage) for stage in stages):
         text += "; the files then keep the order of the first epoch"
     return text

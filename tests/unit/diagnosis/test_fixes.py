@@ -1388,6 +1388,14 @@ def test_a_cache_behind_what_reads_a_variable_or_runs_python_within_is_said_to_k
     assert "gives the same in each epoch" in fix.because
 
 
+def test_a_cache_of_what_is_drawn_from_seeds_says_that_these_are_the_same_in_each_epoch() -> None:
+    augment = function("augment").model_copy(update={"draws_by_seed": True})
+    (fix, *_) = of_kind(tried(chain_of(source(), stage(1, "map", 0, of=augment), mapped(2, "double"))), "cache")
+    assert fix.because.endswith(
+        "; augment draws from seeds that are the same in each epoch, and goes on giving the same"
+    )
+
+
 def test_a_prefetch_between_two_functions_with_python_runs_them_beside_each_other() -> None:
     generator = source("from_generator").model_copy(update={"function": function("rows", python=True)})
     stages = (generator, mapped(1, "decode", python=True))
