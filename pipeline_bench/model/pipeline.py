@@ -104,7 +104,8 @@ class UserFunction(Data):
     draws_by_seed: bool = False
     """Whether they draw by stateless ops alone: the same for the same seed, and so in each epoch."""
     draws_in_python: bool | None = None
-    """Whether its Python gives something else in another call for one element, or in another pass; None: not known."""
+    """Whether its Python gives something else in another call for one element, or in another pass; None: not known.
+    What draws seldom from a random generator of its own is taken to give the same."""
     parses_examples: bool = False
     """Whether it parses serialized examples (`tf.io.parse_single_example`)."""
     reads_files: bool = False
@@ -367,14 +368,12 @@ class Inspection(Data):
 
     def measured(self, numbers: Iterable[int]) -> list[int]:
         """Return those of some stages whose cost was measured."""
-        return [number for number in numbers if (cost := self.cost(number)) is not None and cost.elapsed_ns is not None]
+        known = {cost.stage for cost in self.costs if cost.elapsed_ns is not None}
+        return [number for number in numbers if number in known]
 
     @property
     def once(self) -> bool:
-        """Whether each element is known to be computed once by what a script makes: nothing is read from a cache.
-
-        The training passes over its data at most once, or makes its pipeline anew for each pass.
-        """
+        """Whether a script is known to compute each element once: in one pass at most, or in a pipeline made anew."""
         if self.anew:
             return True
         if self.training is None or self.training.in_loop:
