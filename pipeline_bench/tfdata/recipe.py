@@ -122,7 +122,8 @@ class Recipe:
         }
         self.sink = numbers[sink]
         own_files = any(call.needs_own_files() for call in self.calls.values())
-        self.notes = (*_mixed_divisions(calls, needed), *notes, *[OWN_FILE_NOTE] * own_files)
+        mixed = (*_mixed_divisions(calls, needed), *_listed_apart(calls, needed))
+        self.notes = (*mixed, *notes, *[OWN_FILE_NOTE] * own_files)
         behind = _maps_behind(calls, needed)
         shared, left = _shared(calls, needed), dataset_graph.left_early(calls[sink].result)
         # What is passed over again before it is made anew, or keeps its elements in files, is read more than once.
@@ -283,14 +284,33 @@ def _mixing_before(calls: Mapping[int, RecordedCall], number: int) -> RecordedCa
     """Return what mixes anew in each pass in front of a call, which is among it; None where a cache keeps the order."""
     while True:
         call = calls[number]
-        given = call.given()
-        if call.method == "shuffle" and given.get("reshuffle_each_iteration") is not False:
+        if call.method == "shuffle" and call.given().get("reshuffle_each_iteration") is not False:
             return call
-        if call.method == "list_files" and given.get("shuffle") is not False:
+        if _lists_anew(call):
             return call
         if call.method in KEEPING or len(call.inputs) != 1:
             return None
         number = call.inputs[0]
+
+
+def _listed_apart(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> Iterator[str]:
+    """Yield, as notes, which `zip` joins files that are listed twice, each time in another order in each pass."""
+    for joining in (calls[number] for number in sorted(needed) if calls[number].method == "zip"):
+        above = [upstream(calls, [number]) for number in joining.inputs]
+        listed = [[number for number in sorted(branch) if _lists_anew(calls[number])] for branch in above]
+        first = [calls[numbers[0]] for numbers in listed if numbers]
+        seeds = {describe.arguments(each.given()).get("seed") for each in first}
+        if len({each.id for each in first}) > 1 and (None in seeds or len(seeds) > 1):
+            yield (
+                f"{_placed(joining)} joins the files that {' and '.join(map(_placed, first))} list, each in an order "
+                "of its own in each pass: those that belong together, such as pictures and their masks, do not meet. "
+                "list_files(…, shuffle=False) keeps them together; what mixes them stands behind the zip."
+            )
+
+
+def _lists_anew(call: RecordedCall) -> bool:
+    """Return whether it lists files in another order in each pass."""
+    return call.method == "list_files" and call.given().get("shuffle") is not False
 
 
 def _placed(call: RecordedCall) -> str:

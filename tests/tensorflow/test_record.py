@@ -835,6 +835,36 @@ def test_a_division_into_parts_that_change_from_pass_to_pass_is_told(
         assert f"{keeps} keeps them apart" in note
 
 
+@pytest.mark.parametrize(
+    ("images", "masks", "is_told"),
+    [
+        ({}, {}, True),
+        ({"seed": 1}, {"seed": 2}, True),
+        ({"seed": 1}, {"seed": 1}, False),
+        ({"shuffle": False}, {}, False),
+        ({"shuffle": False}, {"shuffle": False}, False),
+        ({}, None, False),
+    ],
+)
+def test_files_that_two_lists_in_an_order_of_their_own_hand_to_a_zip_are_told(
+    images: dict[str, Any], masks: dict[str, Any] | None, is_told: bool
+) -> None:
+    import tensorflow as tf
+
+    files = str(Path(__file__).parent / "*.py")
+
+    def made() -> Any:
+        one = tf.data.Dataset.list_files(files, **images)
+        other = one if masks is None else tf.data.Dataset.list_files(files, **masks)
+        return tf.data.Dataset.zip((one.map(tf.io.read_file), other.map(tf.io.read_file))).batch(2)
+
+    notes = recorded.recipe_of(made).notes
+    assert len(notes) == is_told
+    for note in notes:
+        lists = rf"list_files, {Path(__file__).name}:\d+, and list_files, {Path(__file__).name}:\d+, list, each"
+        assert re.match(rf"zip, {Path(__file__).name}:\d+, joins the files that {lists} in an order of its own", note)
+
+
 def test_a_generator_that_a_decorator_limits_is_not_endless_though_what_it_wraps_is() -> None:
     import tensorflow as tf
 
