@@ -279,6 +279,11 @@ class Watched:
             self._guarded(calls.leave if name is None else functools.partial(calls.other, name))
         return calls
 
+    def evaluates(self) -> None:
+        """Take in that a model evaluates or predicts: a step of a loop around that is over, unless each one does so."""
+        if not self._is_in_library:
+            self._guarded(self._loops.see_evaluation)
+
     def _is_fed(self, eager: bool = False) -> bool:
         """Take in a call that trains; return whether it belongs to a loop over batches, which is watched itself."""
         if fed := bool(self._guarded(lambda: self._loops.feed_a_call(eager), False)):
@@ -292,11 +297,9 @@ class Watched:
 
     def _calls(self, module: str, kind: str) -> Any:
         """Make one of the kinds of `monitoring.calls.TimedCalls`; return None where that fails."""
-
-        def make() -> Any:
-            return _kind(module, kind)(batch_lines.of_user, self._watched_loop, self.problem, self._out)
-
-        return self._guarded(make)
+        return self._guarded(
+            lambda: _kind(module, kind)(batch_lines.of_user, self._watched_loop, self.problem, self._out)
+        )
 
     def batches(self, iterator: Any, framework: str, data: Any, making_ns: int) -> Any:
         """Return an iterator of a DataLoader or of grain, whose waits are recorded where its loop is watched."""

@@ -106,6 +106,8 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
 def _inside(name: str | None, watched: Watched) -> _Around:
     def around(_: Any, call: Callable[[], Any]) -> Any:
         calls = watched.ends_step(name)
+        if name in (None, "predict"):
+            watched.evaluates()
         with watched.inside_library(), watched.between_fits.computing():
             return call() if calls is None or name is None else calls.computes(call)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -141,6 +142,13 @@ class WatchedLoops:
         if self._fits_are_long:
             for loop in list(self._by_line.values()):
                 loop.interrupt()
+
+    def see_evaluation(self) -> None:
+        """Take in that a model evaluates, or predicts, in this thread."""
+        if self._by_line:
+            from pipeline_bench.monitoring.steps import LoopSteps  # which the first loop has imported
+
+            LoopSteps.see_others(threading.get_ident(), time.monotonic_ns())
 
     def _see_training(self) -> None:
         """Take in that something trains: perhaps on what the loops under way take."""

@@ -20,6 +20,8 @@ about 4 MB, however long the job is."""
 _BLOCK = 1024
 _OTHERS_BETWEEN = 16
 """Steps of other loops between two of one, from which on these are not in a row: an example an epoch is shown so."""
+_SEVERAL = 3
+"""Steps of other loops of its thread within a step: more than the examples that one may show beside it."""
 NO_WAIT_NS = -1
 """The wait of a step that was not measured."""
 ENDED = -2
@@ -200,6 +202,10 @@ class _Asked:
     wait_ns: int
     iterators: list[int]
     """Those that it has a batch of."""
+    others: int = 0
+    """Steps of other loops that its thread began meanwhile; an evaluation counts as several."""
+    others_ns: int = 0
+    """When the first of these began."""
 
 
 class LoopSteps:
@@ -208,6 +214,7 @@ class LoopSteps:
     A step is over when the loop asks for the next batch, or finds that there is none. The last one of a pass that the
     loop left before that has no end, and does not count. Of a loop that makes an iterator for each batch, it ends as
     the next one is made, for which that one waits too. Several loops may receive at once, and others flush meanwhile.
+    Where a validation comes after some of the steps, as in a loop over data that never end, such a step ends before it.
 
     Attributes:
         passes: what the steps and the data's ends make of the loop, of the first one of several.
@@ -221,6 +228,8 @@ class LoopSteps:
 
     _begun_in_all: ClassVar[int] = 0
     """Steps that began in any loop of the process."""
+    _under_way: ClassVar[dict[int, dict[int, _Asked]]] = {}
+    """The last step of each loop in eager code, by its thread."""
 
     def __init__(self, log: StepLog) -> None:
         self._log = log
@@ -230,6 +239,8 @@ class LoopSteps:
         self.most_in_a_row = self._in_a_row = self._others_before = 0
         self.takers: set[int] = set()
         self._asked: dict[int, _Asked] = {}
+        self._had_others = False
+        """Whether other loops went on in the last step that ended."""
         self._made_ns: dict[int, int] = {}
         """When a loop began to make the iterator of its next batch."""
         self._new: deque[tuple[int, int, int]] = deque()
@@ -268,9 +279,10 @@ class LoopSteps:
         self._asked.pop(loop, None)
         self.ends += wait_ns == ENDED and self.begun > 0
         has_ended = asked is not None and wait_ns != LEFT and (wait_ns == AGAIN or not is_other)
-        self._tell_passes(at_ns, wait_ns, loop, asked if has_ended else None, ending_ns)
+        end_ns = at_ns if asked is None else self._end_ns(asked, at_ns)
+        self._tell_passes(at_ns, wait_ns, loop, asked if has_ended else None, end_ns, ending_ns)
         if asked is not None and has_ended:
-            self._add(asked.at_ns, at_ns, asked.wait_ns)
+            self._add(asked.at_ns, end_ns, asked.wait_ns)
         if wait_ns == AGAIN and asked is not None:
             self.single += 1
             self._made_ns[loop] = at_ns
@@ -278,6 +290,22 @@ class LoopSteps:
             self.takers.add(loop)
             made_ns = self._made_ns.pop(loop, at_ns)
             self._asked[loop] = _Asked(made_ns, wait_ns + at_ns - made_ns, [iterator])
+            if loop:  # else a graph's, which is read later
+                self.see_others(loop, at_ns, 1, but=id(self))
+                self._under_way[loop][id(self)] = self._asked[loop]
+
+    @classmethod
+    def see_others(cls, loop: int, at_ns: int, steps: int = _SEVERAL, but: int = 0) -> None:
+        """Take in that a thread's loops, but for one, go on only after so many steps of another, or an evaluation."""
+        for number, asked in cls._under_way.setdefault(loop, {}).items():
+            if number != but:
+                asked.others += steps
+                asked.others_ns = asked.others_ns or at_ns
+
+    def _end_ns(self, asked: _Asked, at_ns: int) -> int:
+        """Return when a step ended: before what other loops did, which is a part of it where each step has that."""
+        before, self._had_others = self._had_others, asked.others >= _SEVERAL
+        return asked.others_ns if self._had_others and not before else at_ns
 
     def took(self, start_ns: int, end_ns: int, wait_ns: int, loop: int = 0) -> None:
         """Take in a whole step, as of a call that trains on what it is given: all of them are one pass.
@@ -300,12 +328,14 @@ class LoopSteps:
         if len(self._new) >= _BLOCK:
             self.flush()
 
-    def _tell_passes(self, at_ns: int, wait_ns: int, loop: int, ended: _Asked | None, ending_ns: int) -> None:
+    def _tell_passes(
+        self, at_ns: int, wait_ns: int, loop: int, ended: _Asked | None, end_ns: int, ending_ns: int
+    ) -> None:
         # An iterator may be made elsewhere than it is asked.
         if not (self._is_first(loop) if wait_ns >= 0 else self._first_loop in (None, loop)):
             return
         if ended is not None:
-            self.passes.stepped(ended.at_ns, at_ns, ended.wait_ns)
+            self.passes.stepped(ended.at_ns, end_ns, ended.wait_ns)
         if wait_ns == ENDED:
             self.passes.end(at_ns + ending_ns)
         elif wait_ns == LEFT:

@@ -160,6 +160,46 @@ def test_a_step_that_takes_from_several_iterators_begins_with_the_first_and_wait
     assert rows.wait_ns.tolist() == [45, 45]
 
 
+def of_two_loops(every: int, batches: int) -> Totals:
+    """A loop over data that never end, of steps of 10, after some of which another takes batches of 100 each."""
+    log = StepLog()
+    steps, other, at_ns = LoopSteps(log), LoopSteps(StepLog()), 0
+    for step in range(1, 101):
+        steps.receive(at_ns, 2, loop=7)
+        at_ns += 10
+        if step % every == 0:
+            for _ in range(batches):
+                other.receive(at_ns, 5, loop=7)
+                at_ns += 100
+            other.receive(at_ns, ENDED, loop=7)
+    steps.receive(at_ns, 2, loop=7)
+    steps.flush()
+    return log.totals
+
+
+def test_a_step_with_a_validation_behind_it_ends_as_that_begins() -> None:
+    found = of_two_loops(every=10, batches=20)
+    assert (found.steps, found.time_ns) == (99, 99 * 10)
+
+
+@pytest.mark.parametrize(("every", "batches"), [(10, 2), (1, 20)])
+def test_an_example_beside_a_step_and_what_each_step_does_are_parts_of_it(every: int, batches: int) -> None:
+    found = of_two_loops(every, batches)
+    assert found.time_ns >= 99 * 10 + 90 // every * batches * 100
+
+
+def test_a_step_with_an_evaluation_behind_it_ends_as_that_begins() -> None:
+    log = StepLog()
+    steps = LoopSteps(log)
+    for number in range(11):
+        steps.receive(number * 1000, 2, loop=7)
+        if number % 5 == 4:
+            LoopSteps.see_others(7, number * 1000 + 10)
+            LoopSteps.see_others(8, number * 1000 + 5)
+    steps.flush()
+    assert log.totals.time_ns == 7 * 1000 + 2 * 10
+
+
 def test_a_loop_that_goes_on_with_another_iterator_has_its_steps() -> None:
     log = StepLog()
     steps = LoopSteps(log)
