@@ -194,7 +194,7 @@ def _keep(outcome: Outcome, *, to_stdout: bool) -> Outcome:
 
 
 def clock_problem(ahead_s: float) -> str | None:
-    """Return why `merge` may refuse a rank whose clock is so far ahead of the shared folder's; None where it may not."""
+    """Return why `merge` may refuse a rank whose clock is so far ahead of the shared folder's; None: it may not."""
     from pipeline_bench.hosts.comparable import MOST_CLOCKS_APART_S
 
     if abs(ahead_s) <= MOST_CLOCKS_APART_S:
@@ -286,7 +286,8 @@ def _merge(folder: Path, shown: Presentation) -> int:
     lost = rendezvous.lost(folder)
     console, code = PipedConsole(stderr=shown.json_to == STDOUT, highlight=False), 0
     for number, sessions in enumerate(found, start=1):
-        session = merging.merge(sessions, lost)
+        beside = [each for group in found if group is not sessions for each in group]
+        session = merging.merge(sessions, lost, beside)
         where = folder if len(found) == 1 else folder / f"training-{number}"
         try:
             where.mkdir(exist_ok=True)

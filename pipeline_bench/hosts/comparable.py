@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline_bench.errors import SessionError, sentence
 from pipeline_bench.hosts.ranks import folder_name
@@ -91,6 +93,10 @@ def to_common_clock_ns(host: Host) -> int:
     return host.wall_minus_monotonic_ns - round((host.clock_offset_s or 0.0) * 1e9)
 
 
+Spans = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""When steps began, ascending, and when they ended."""
+
+
 class _Ran(NamedTuple):
     """From when to when a rank ran, in ns of the common clock."""
 
@@ -120,6 +126,38 @@ def see_that_they_met(sessions: Sequence[Session]) -> None:
     in_step = all(None not in (host.collective_ms, host.clock_offset_s) for host, _ in watched)
     most_s = MOST_CLOCKS_APART_S if in_step else START_S
     _refuse_apart([list(spans.values())], names([host for host, _ in watched]), most_s)
+
+
+def ranks_at_once(sessions: Sequence[Session]) -> list[int]:
+    """Return the ranks of which two watched trainings stepped at once, as only those of several processes do.
+
+    The loops of one process may last as long as each other, as a training and its validation; they step in turn.
+    """
+    by_rank: dict[int, list[Spans]] = {}
+    for session in sessions:
+        steps = next((trial.steps for trial in session.trials if trial.steps is not None and trial.steps.count), None)
+        if session.host is not None and session.watched and steps is not None:
+            by_rank.setdefault(session.host.rank, []).append((steps.start_ns.unpack(), steps.end_ns.unpack()))
+    return [
+        rank
+        for rank, all_steps in sorted(by_rank.items())
+        if any(_stepped_at_once(one, other) for one, other in itertools.combinations(all_steps, 2))
+    ]
+
+
+def _stepped_at_once(one: Spans, other: Spans) -> bool:
+    """Return whether most steps of the one with fewer, while both lasted, met one of the other's, and these theirs."""
+    from_ns, to_ns = max(one[0][0], other[0][0]), min(one[1][-1], other[1][-1])
+    middles = [(start_ns + end_ns) // 2 for start_ns, end_ns in (one, other)]
+    common = [each[(from_ns <= each) & (each <= to_ns)] for each in middles]
+    met = min(_steps_met(common[0], other), _steps_met(common[1], one))
+    return met > min(map(len, common)) / 2
+
+
+def _steps_met(at_ns: npt.NDArray[np.int64], steps: Spans) -> int:
+    """Return during how many of some steps one of these times was."""
+    index = np.searchsorted(steps[0], at_ns, side="right") - 1
+    return np.unique(index[(index >= 0) & (at_ns < steps[1][index])]).size
 
 
 def _see_that_trials_met(ranked: Ranked, who: Mapping[int, str]) -> None:

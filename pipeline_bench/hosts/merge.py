@@ -18,13 +18,14 @@ from pipeline_bench.hosts import efficiency, inputs, ranks, synchronous
 from pipeline_bench.hosts.comparable import (
     names,
     never_began,
+    ranks_at_once,
     see_that_they_compare,
     see_that_they_met,
     to_common_clock_ns,
 )
 from pipeline_bench.hosts.efficiency import HostFigures, Span
 from pipeline_bench.hosts.rendezvous import ENDED_EARLY
-from pipeline_bench.hosts.shared import MOST_LISTED, common_of
+from pipeline_bench.hosts.shared import MOST_LISTED, common_of, ranks_named
 from pipeline_bench.hosts.synchronous import Ranked
 from pipeline_bench.model import Series
 from pipeline_bench.model.hosts import Host, Hosts, HostsResult
@@ -34,6 +35,11 @@ from pipeline_bench.model.trial import TrialRecord, plan
 from pipeline_bench.scenario import Scenario, Variant
 from pipeline_bench.system.files import matching
 from pipeline_bench.text import joined, units
+
+_AT_ONCE = (
+    "several processes of rank {} trained at once, as torchrun starts them: each is taken for a training of its own; "
+    "start each process as a rank"
+)
 
 
 def read(folder: Path) -> list[Session]:
@@ -91,12 +97,15 @@ def _rank(session: Session) -> int:
     return session.host.rank if session.host is not None else -1
 
 
-def merge(sessions: Sequence[Session], lost: Mapping[int, str] | None = None) -> Session:
+def merge(
+    sessions: Sequence[Session], lost: Mapping[int, str] | None = None, beside: Sequence[Session] = ()
+) -> Session:
     """Return the session of all hosts.
 
     Args:
         sessions: of ranks, by rank; each has a `host`.
         lost: by rank why it did not run all of its trials, see `rendezvous.lost`.
+        beside: what the ranks left of other trainings.
 
     Raises:
         SessionError: they cannot be compared.
@@ -107,8 +116,13 @@ def merge(sessions: Sequence[Session], lost: Mapping[int, str] | None = None) ->
     who = names(hosts)
     see_that_they_compare(ranked, who)
     size = hosts[0].size
-    missing = tuple(sorted(set(range(size)) - {host.rank for host in hosts}))
+    present, elsewhere = {host.rank for host in hosts}, set(map(_rank, beside))
+    missing = tuple(sorted(set(range(size)) - present - elsewhere))
     notes = dict.fromkeys((*_said(ranked, who), *_absent(sessions, missing), *_cut_short(began, who)))
+    if elsewhere - present:  # as a validation that only rank 0 does
+        those = ranks_named(sorted(present)[:MOST_LISTED]) + (" …" if len(present) > MOST_LISTED else "")
+        notes[f"only {those} ran this training"] = None
+    notes |= dict.fromkeys(map(_AT_ONCE.format, ranks_at_once([*sessions, *beside])))
     seen = {rank: why for rank, why in (lost or {}).items() if why != ENDED_EARLY}  # its session says that itself
     notes |= dict.fromkeys(f"{who.get(rank, f'rank {rank}')} was lost: {why}" for rank, why in seen.items())
     merged = began[0].model_copy(

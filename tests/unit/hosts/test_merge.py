@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -650,6 +651,7 @@ def watched(rank: int, wait_ms: float, collective_ms: float | None, size: int = 
         }
     )
     job = variant("job", ceiling=None)
+    job = job.model_copy(update={"run": job.run.model_copy(update={"repeats": 1})})
     return whole.model_copy(
         update={
             "watched": True,
@@ -809,14 +811,47 @@ def test_the_trainings_of_a_script_with_two_are_merged_each_by_itself(tmp_path: 
             (trial, *_) = session(rank).trials
             update = {
                 "scenario": whole.scenario.model_copy(update={"name": name}),
-                "trials": (trial.model_copy(update={"variant": "job", "started_ns": number * S}),),
+                "trials": (merge.shifted(trial, number * 10 * S).model_copy(update={"variant": "job"}),),
             }
             save(whole.model_copy(update=update), folder)
     assert run(["merge", str(tmp_path), "--json", "-"]) == 2
-    assert run(["merge", str(tmp_path)]) == 1  # no rank 1 evaluated
+    assert run(["merge", str(tmp_path)]) == 0  # that no rank 1 evaluated is no failure
     merged = [load(path) for path in sorted(tmp_path.glob("training-*/session.json"))]
     told = [(each.scenario.name, each.hosts.results[0].host, each.hosts.missing) for each in merged if each.hosts]
-    assert told == [("fit", None, ()), ("evaluate", None, (1,)), ("fit", 1, ())]
+    assert told == [("fit", None, ()), ("evaluate", None, ()), ("fit", 1, ())]
+    assert [each.notes for each in merged] == [(), ("only rank 0 ran this training",), ()]
+    for number in range(3):
+        shutil.rmtree(tmp_path / "rank-001" / f"{9 - number}", ignore_errors=True)
+    assert run(["merge", str(tmp_path)]) == 1
+    assert load(tmp_path / "training-2").notes == ("1 rank of 2 left no session: 1",)
+
+
+IN_TURN = np.tile([10.0] * 9 + [400.0], 10)
+"""The steps of a training of ten epochs whose validation is taken for a part of each epoch's last step."""
+
+
+@pytest.mark.parametrize(
+    ("first_ms", "second_ms", "second_from_s", "told"),
+    [
+        (np.full(100, 50.0), np.full(100, 50.0), 0.02, True),
+        (np.full(100, 50.0), np.full(100, 20.0), 0.0, True),
+        (np.full(100, 50.0), np.full(100, 50.0), 20.0, False),  # one after the other
+        (IN_TURN, np.tile([10.0] * 20 + [290.0], 10), 0.1, False),  # its validation, whose last step has the next epoch
+    ],
+    ids=["alike", "apart", "later", "in turn"],
+)
+def test_processes_of_one_rank_that_trained_at_once_are_told(
+    first_ms: Any, second_ms: Any, second_from_s: float, told: bool
+) -> None:
+    """As torchrun starts them on each node under srun, which knows one rank there."""
+    ran = []
+    for took_ms, from_s in ((first_ms, 0.0), (second_ms, second_from_s)):
+        whole = watched(0, 1.0, None)
+        steps = records.steps_of(took_ms, 0.0, round(from_s * S))
+        ran.append(whole.model_copy(update={"trials": (whole.trials[0].model_copy(update={"steps": steps}),)}))
+    merged = [merge.merge([ran[0], watched(1, 1.0, None)], None, [ran[1]]), merge.merge(ran[1:], None, ran[:1])]
+    for each in merged:
+        assert any("several processes of rank 0 trained at once" in note for note in each.notes) is told
 
 
 def test_every_training_is_merged_also_where_nobody_reads_the_first(
