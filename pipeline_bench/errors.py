@@ -4,7 +4,8 @@ PipelineBenchError        exit 1
 ├── UsageError            exit 2   the command line, the working folder, the machine's set-up
 │   ├── ScenarioError     exit 2   a scenario file or an override of one
 │   └── SessionError      exit 2   a session file that cannot be read or written
-└── ProtocolError         exit 1   a child said something that is not an event
+├── ProtocolError         exit 1   a child said something that is not an event
+└── UserCodeError         exit 1   the user's own function or script, with its traceback
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def make(
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Another seed makes other data.")] = 0,
 ) -> None:
     """Make a dataset of about this size. After an interruption, the same command continues."""
-    from pipeline_bench.run import synthetic_data
+    from pipeline_bench.run import data_making
     from pipeline_bench.sources import synthetic_dataset
 
     asked = _requested_dataset(kind, size, {"--image-size": image_size, "--columns": columns, "--files": files}, seed)
@@ -70,7 +70,7 @@ def make(
         try:
             with interruptible(), _progress(asked) as report:
                 waiting = partial(typer.echo, "another process makes data in the same folder: waiting for it", err=True)
-                synthetic_data.make(asked, out, report, waiting, elsewhere="choose another --out")
+                data_making.make(asked, out, report, waiting, elsewhere="choose another --out")
         except KeyboardInterrupt:
             with suppress(OSError):  # the terminal is gone
                 typer.echo(
@@ -92,10 +92,10 @@ def make(
 @data.command(name="list")
 def list_made() -> None:
     """List the datasets that `compare` made, with their sizes."""
-    from pipeline_bench.run import synthetic_data
+    from pipeline_bench.run import data_making
     from pipeline_bench.sources.synthetic_dataset import datasets_root
 
-    found = synthetic_data.kept()
+    found = data_making.kept()
     for kept in found:
         whole = "" if kept.complete else "  (not complete)"
         typer.echo(f"{units.size(kept.size_bytes):>9}  {one_line(kept.folder.name)}{whole}")
@@ -109,9 +109,9 @@ def remove(
     everything: Annotated[bool, typer.Option("--all", help="Remove all of them.")] = False,
 ) -> None:
     """Remove datasets that `compare` made. It makes them again when it needs them."""
-    from pipeline_bench.run import synthetic_data
+    from pipeline_bench.run import data_making
 
-    found = {kept.folder.name: kept for kept in synthetic_data.kept()}
+    found = {kept.folder.name: kept for kept in data_making.kept()}
     if bool(names) == everything:
         raise UsageError("Give the names of what to remove, or --all.", "`pipeline-bench data list` shows them.")
     for name in names or ():

@@ -15,10 +15,9 @@ from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE
 from pipeline_bench.model.difference import Condition, Difference, Gate, Outcome, Ratio, Shift, Side, VariantChange
 from pipeline_bench.report import VERDICT_STYLES, facts
 from pipeline_bench.report.layout import beside, fitting, group, headed, spaced
-from pipeline_bench.report.markdown import escape, joined, table
+from pipeline_bench.report.markdown import document, escape, table
 from pipeline_bench.report.terminal_table import variant_name
-from pipeline_bench.text import NAME, TEXT, one_line, units
-from pipeline_bench.text import joined as listed
+from pipeline_bench.text import NAME, TEXT, joined, one_line, units
 
 _NOISE_LINES = 6
 _NOT_COMPARABLE = "not comparable"
@@ -129,7 +128,7 @@ def unfair(difference: Difference) -> Iterator[str]:
 def _holds_for(condition: Condition, shared: set[str]) -> str:
     if not condition.variants or set(condition.variants) == shared:
         return ""
-    return f" ({listed(one_line(name, NAME) for name in condition.variants)})"
+    return f" ({joined(one_line(name, NAME) for name in condition.variants)})"
 
 
 def noises(difference: Difference) -> Iterator[str]:
@@ -146,7 +145,7 @@ def alone(difference: Difference) -> Iterator[str]:
     """Yield the variants that only one session has."""
     for word, names in (("before", difference.only_before), ("after", difference.only_after)):
         if names:
-            yield f"only {word}: {listed(one_line(name, NAME) for name in names)}"
+            yield f"only {word}: {joined(one_line(name, NAME) for name in names)}"
 
 
 def machine(difference: Difference) -> Iterator[str]:
@@ -326,7 +325,7 @@ def markdown(difference: Difference) -> str:
         _gate_list(difference),
         f"<sub>{escape('; '.join(notes), TEXT)}.</sub>",
     ]
-    return joined(blocks)
+    return document(blocks)
 
 
 def _list(head: str, lines: Iterable[str]) -> str:

@@ -23,8 +23,7 @@ from pipeline_bench.report import (
 )
 from pipeline_bench.report.attempts import Tried
 from pipeline_bench.report.diagnosis import LimitLine
-from pipeline_bench.text import NAME, REASON, TEXT, one_line, units
-from pipeline_bench.text import joined as in_words
+from pipeline_bench.text import NAME, REASON, TEXT, joined, one_line, units
 
 _DISTURBANCES_SHOWN = 8
 _MOST_OPS = 100
@@ -46,10 +45,10 @@ def render(session: Session) -> str:
         *(f"Note: {escape(note, TEXT)}" for note in session.notes),
         _origin(session) if found is not None else "",
     ]
-    return joined(blocks)
+    return document(blocks)
 
 
-def joined(blocks: Iterable[str]) -> str:
+def document(blocks: Iterable[str]) -> str:
     """Return a document of blocks; an empty one is left out."""
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -149,7 +148,7 @@ def _published(session: Session) -> str:
         return ""
     rows = [[escape(variant), *map(escape, figures)] for variant, figures in found.rows]
     said = "\n".join(f"- {escape(gain, TEXT)}" for gain in found.gains)
-    return joined(
+    return document(
         [said, table(facts.PUBLISHED, rows), f"<sub>{escape('; '.join(found.captions), TEXT)}</sub>"]
     ).rstrip()
 
@@ -162,7 +161,7 @@ def _troubles(session: Session) -> Iterator[str]:
             alike = (record.variant, record.status, record.reason or "no reason is known")
             repeats.setdefault(alike, []).append(str(record.repeat + 1))
     for (variant, status, reason), numbers in repeats.items():
-        which = f"repeat{'s' if len(numbers) > 1 else ''} {in_words(numbers, 'and')}"
+        which = f"repeat{'s' if len(numbers) > 1 else ''} {joined(numbers, 'and')}"
         yield f"**{escape(variant)}**, {which}, {status}: {escape(reason, TEXT)}"
 
 

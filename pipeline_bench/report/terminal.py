@@ -25,7 +25,7 @@ from pipeline_bench.report import (
 )
 from pipeline_bench.report import selftest as selftest_report
 from pipeline_bench.report.layout import DETAILS, beside, group, headed, headline, spaced
-from pipeline_bench.report.terminal_table import NAME_LIMIT, variant_name, variants_table
+from pipeline_bench.report.terminal_table import variant_name, variants_table
 from pipeline_bench.text import NAME, REASON, one_line, safe, units
 
 _DISTURBANCES = 8
@@ -95,7 +95,7 @@ def _verdicts(session: Session) -> RenderableType:
             text.stylize("dim")
         else:
             if found := speedups.no_claim(result.speedup):
-                over = one_line(result.speedup.over or "the baseline", NAME_LIMIT)
+                over = variant_name(result.speedup.over or "the baseline")
                 text.append(f" Against {over}: {found}.")
             text.highlight_words([verdict.kind], style=f"bold {colour}")
         rows.append((Text("■" if verdict.severe else "●", style=colour), text))

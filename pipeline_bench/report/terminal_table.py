@@ -25,7 +25,7 @@ from pipeline_bench.report import (
 from pipeline_bench.report.layout import fitting
 from pipeline_bench.text import units
 
-NAME_LIMIT = 48
+_NAME_CELLS = 48
 """A longer name of a variant ends in an ellipsis."""
 
 _FULL, _WIDE, _MEDIUM = 136, 112, 78
@@ -147,9 +147,9 @@ def figures_table(
 
 
 def variant_name(name: str) -> str:
-    """Return a variant's name as every part of a terminal's report shows it."""
+    """Return a variant's name for a terminal, of so many cells at most."""
     text = Text(name)
-    text.truncate(NAME_LIMIT, overflow="ellipsis")
+    text.truncate(_NAME_CELLS, overflow="ellipsis")
     return text.plain
 
 

@@ -22,7 +22,7 @@ from pipeline_bench.model.result import Precision
 from pipeline_bench.model.selftest import last_selftest
 from pipeline_bench.model.session import Session, save
 from pipeline_bench.model.trial import plan
-from pipeline_bench.run import machine, synthetic_data
+from pipeline_bench.run import data_making, machine
 from pipeline_bench.run.launcher import LauncherName, best_launcher, fresh_launcher
 from pipeline_bench.run.observer import Guarded, Observer
 from pipeline_bench.run.runner import TRIALS_FOLDER, Planner, Runner, TrialGate
@@ -92,13 +92,13 @@ def prepare_data(scenario: Scenario, observer: Observer) -> None:
         UsageError: a source cannot read what it is to read, or its data cannot be made.
     """
     sources = checked_sources(scenario)
-    missing = synthetic_data.wanted(sources)
+    missing = data_making.wanted(sources)
     incomplete = [source for source in sources if getattr(source, "synthetic_dataset", None) in missing]
     for source in sources:  # before the time is spent on making data
         if source not in incomplete:
             source.check()
     for data in missing:
-        synthetic_data.make(
+        data_making.make(
             data,
             dataset_folder(data),
             report=partial(_report_made, observer, data),

@@ -311,7 +311,7 @@ def configuration(session: Session) -> Table:
     return table(
         "What was run",
         session.scenario.variants,
-        ("variant", lambda variant: variant.name or name(variant.name)),
+        ("variant", lambda variant: variant.name),
         ("backend", lambda variant: _plugin(variant.backend, variant.options)),
         ("source", lambda variant: _plugin(variant.source.kind, variant.source.options)),
         ("model", lambda variant: _plugin(variant.model.kind, variant.model.options)),

@@ -24,7 +24,7 @@ _SIGNIFICANT_DIGITS = 6
 
 def name(text: str) -> str:
     """Return a variant's name as the page shows it, on one line."""
-    return one_line(text, NAME) or "(a name without a visible character)"
+    return one_line(text, NAME)
 
 
 def label(text: str, limit: int = LABEL_LIMIT) -> str:
