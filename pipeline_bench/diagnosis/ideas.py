@@ -1,0 +1,287 @@
+"""The ideas for what no edit of a pipeline's calls can do, a sentence or two each: what to write anew, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypeGuard
+
+from pipeline_bench.diagnosis import segments, stage_graph
+from pipeline_bench.diagnosis.stage_graph import named
+from pipeline_bench.model.calls import KEEPING, TAKE_ANY
+from pipeline_bench.model.pipeline import Inspection, Stage, UserFunction
+from pipeline_bench.text import units
+
+_PICTURE_AXES = 3
+"""An array of as many or more is a picture, whose decoding takes one at a time."""
+_COSTLY_SHARE = 0.3
+"""A line that takes less of a function's time is not worth writing anew."""
+_OF_ONE_CORE = 1.3
+"""What computes for longer, times its elapsed time, runs on several cores."""
+_FEW_CALLS = 2
+"""A stage of fewer calls at the same time leaves cores idle."""
+_SAVED_BY_HALF = 0.5
+"""At most, of the time of what goes through half the memory."""
+_WHOLE_READERS = ("make_csv_dataset", "make_batched_features_dataset")
+"""Functions of TensorFlow's whose one call reads, parses, shuffles, repeats and batches."""
+
+_DECODE_THE_CROP = (
+    "crops them. Of JPEG files, tf.io.decode_and_crop_jpeg decodes the crop alone; tf.io.extract_jpeg_shape reads the "
+    "size that a random place is drawn from."
+)
+_DECODE_SMALLER = (
+    "resizes them. If they are much larger than what is made of them, resize the files once, before the training. To "
+    "decode JPEG files at a half or a quarter of their size (tf.io.decode_jpeg with ratio=2 or 4) helps less."
+)
+
+
+class Idea(NamedTuple):
+    """What to write anew, and which stages' time that is of."""
+
+    stages: tuple[int, ...]
+    text: str
+    share: float = 1.0
+    """How much of the stages' time it could save."""
+    bound: str = "took no time"
+    """What the most that it can gain would need."""
+
+
+def every(inspection: Inspection) -> Iterator[Idea]:
+    """Yield every idea, in the order in which they are told."""
+    yield from _of_made_anew(inspection)
+    for stage, alike in _each_once(inspection):
+        yield from _of_stage(inspection, stage, alike)
+    yield from _of_decoding(inspection)
+    yield from _of_doubles(inspection)
+    yield from _of_lost_caches(inspection)
+    yield from _of_whole_arrays(inspection)
+    yield from _of_whole_readers(inspection)
+
+
+def _of_made_anew(inspection: Inspection) -> Iterator[Idea]:
+    """Yield the idea to make the pipeline once, where the script makes it anew for each pass over the data."""
+    fixed = stage_graph.fixed_part(inspection, list(reversed(stage_graph.trunk(inspection))))
+    if not inspection.anew or not fixed:
+        return
+    last = next((stage for stage in fixed if stage.method in KEEPING), fixed[-1])
+    cached = _is_cached(inspection)
+    keeps = ", with the cache in it," if cached else ""
+    adds = "" if cached else f", with a cache() behind {named(last)}"
+    yield Idea(
+        tuple(each.id for each in stage_graph.upstream(inspection, last)),
+        f"The script makes the pipeline{keeps} anew for each pass over it. If each is over the same data, make it "
+        f"once, before the loop{adds}: later epochs then compute only what comes behind the cache.",
+    )
+
+
+def _is_cached(inspection: Inspection) -> bool:
+    return any(stage.method in KEEPING for stage in inspection.stages)
+
+
+def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> Iterator[Idea]:
+    """Yield the idea of a stage that follows from its method, and from what its function is known to do."""
+    function = stage.function
+    match stage.method:
+        case "map" if function is not None and stage.draws and not _is_cached(inspection):
+            yield from _of_random_map(inspection, stage, function, alike)
+        case "map" if stage.runs_python:
+            yield from _of_parallel_python(inspection, stage, alike)
+        case "map" if not _tried_on_batches(function) and _is_batched(inspection) and _on_records(inspection, stage):
+            yield Idea(
+                alike,
+                f"{named(stage)}, gets one record at a time. If it only parses, batch first and parse a whole batch in "
+                "one call, with tf.io.parse_example or with tf.io.decode_csv for all lines.",
+            )
+        case "__getitem__" if _has_costly_line(function) and not inspection.once:
+            yield Idea(
+                alike,
+                f"{named(stage)}, draws random numbers, so its batches cannot be kept, and spends "
+                f"{units.share(function.costliest_share)} of its time in {function.costliest}. If that does the same "
+                "in every epoch, as reading and decoding do, keep what it gives, in memory or in files, and draw the "
+                "random numbers after that.",
+                function.costliest_share or 0.0,
+            )
+        case "from_generator":
+            cost = inspection.cost(stage.id)
+            waits = " It mostly waits: what it waits for, such as a queue of your own, is the limit." * (
+                cost is not None and segments.waits(cost, cores=1)
+            )
+            yield Idea(
+                alike,
+                f"{named(stage)}, gives one element at a time.{waits} Have it give only what names an element, such as "
+                "a path, and a map with num_parallel_calls make the element; or interleave several generators.",
+            )
+        case "interleave" | "flat_map":
+            yield from _of_inner_maps(inspection, stage, alike)
+        case "window" if stage_graph.around_window(inspection, stage) is None:  # else a trial gathers them
+            behind = stage_graph.after(inspection, stage)
+            both = (stage.id, behind.id) if behind is not None and behind.method == "flat_map" else (stage.id,)
+            yield Idea(
+                both,
+                f"{named(stage)}, makes a dataset of every window and passes its elements on one by one. Keep the "
+                "series in a tensor and batch the start positions: one tf.gather in a map then makes a whole batch.",
+            )
+
+
+def _of_parallel_python(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> Iterator[Idea]:
+    """Yield the idea to leave Python, where it computes though several of its calls were asked for."""
+    cost, calls = inspection.cost(stage.id), stage.arguments.get("num_parallel_calls")
+    if calls in (None, 1) or stage.serial or cost is None or cost.cpu_ns is None or segments.waits(cost, cores=1):
+        return
+    if cost.cpu_ns <= _OF_ONE_CORE * (cost.elapsed_ns or 0.0):  # else it leaves the lock, as OpenCV and NumPy do
+        yield Idea(
+            alike,
+            f"{named(stage)}, runs Python, of which one call at a time computes, whatever num_parallel_calls says. "
+            "TensorFlow's ops in its place run on all cores; what is the same in each epoch can be made once, before.",
+        )
+
+
+def _of_inner_maps(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> Iterator[Idea]:
+    """Yield the idea to map behind what opens files, and not in its function, where no map is made parallel."""
+    cost, inner = inspection.cost(stage.id), [each for each in stage.inner if each.method == "map"]
+    one_by_one = all(each.arguments.get("num_parallel_calls") in (None, 1) for each in inner)
+    python = stage.runs_python_within or not stage_graph.reads_files(stage)
+    if inner and one_by_one and cost is not None and cost.calls < _FEW_CALLS and not python:
+        yield Idea(
+            alike,
+            f"{named(stage)}, has {inner[-1].label} within its function, where one call at a time runs for each file. "
+            "Have the function give the records alone, and put that map behind it, with "
+            "num_parallel_calls=tf.data.AUTOTUNE.",
+        )
+
+
+def _is_batched(inspection: Inspection) -> bool:
+    return any(stage.method in ("batch", "padded_batch") for stage in stage_graph.trunk(inspection))
+
+
+def _of_random_map(
+    inspection: Inspection, stage: Stage, function: UserFunction, alike: tuple[int, ...]
+) -> Iterator[Idea]:
+    """Yield the idea to divide a map that draws, unless a trial divides it, or no later epoch would gain."""
+    divided = function.fixed_statements is not None and stage in stage_graph.trunk(inspection)
+    differs = "draws random numbers" if function.random else "gives something else at each call for the same element"
+    if not divided and not inspection.once:
+        yield Idea(
+            alike,
+            f"{named(stage)}, {differs}, so nothing after it can be cached. If a part of it does not depend on that, "
+            "such as decoding, make it a map of its own, and put a cache() behind it: later epochs then compute only "
+            "the rest." + (f" No trial divided it: {function.undivided}." if function.undivided else ""),
+        )
+
+
+def _each_once(inspection: Inspection) -> Iterator[tuple[Stage, tuple[int, ...]]]:
+    """Yield the stages, the last ones first, of those that run one function only the last; and the ids of these."""
+    for stage in reversed(inspection.stages):
+        alike = tuple(sorted(each.id for each in stage_graph.alike(inspection, stage)))
+        if stage.id == alike[-1]:
+            yield stage, alike
+
+
+def _of_lost_caches(inspection: Inspection) -> Iterator[Idea]:
+    """Yield the idea to let a cache fill, where each pass over the data leaves it before its end."""
+    for stage in inspection.stages:
+        if stage.method == "cache" and stage.left_early is True and not inspection.once:
+            yield Idea(
+                tuple(each.id for each in stage_graph.upstream(inspection, stage)),
+                f"{named(stage)}, never fills: each pass ends before the cache has all elements, at a take or at the "
+                "end of a shorter input of a zip, and TensorFlow then empties the cache. If each pass may use the same "
+                "elements, put a take() of that many in front of the cache: later epochs then read them from it.",
+            )
+
+
+def _has_costly_line(function: UserFunction | None) -> TypeGuard[UserFunction]:
+    """Return whether a function that draws random numbers has a line that takes much of its time."""
+    return (
+        function is not None
+        and function.random
+        and function.memoizable is None  # else a trial keeps what it gives
+        and (function.costliest_share or 0.0) >= _COSTLY_SHARE
+    )
+
+
+def _of_decoding(inspection: Inspection) -> Iterator[Idea]:
+    """Yield the idea to decode no more of a picture than is made of it: the crop, or a picture of fewer pixels.
+
+    Source: TensorFlow's documentation of `tf.io.decode_and_crop_jpeg`, which takes much less time than both in a row,
+    and of the `ratio` of `tf.io.decode_jpeg`: what that spares is the smaller part (docs/diagnose.md has the figures).
+    """
+    for stage, alike in _each_once(inspection):
+        function = stage.function
+        if stage.method != "map" or function is None or not (function.crops_decoded or function.resizes_decoded):
+            continue
+        less = _DECODE_THE_CROP if function.crops_decoded else _DECODE_SMALLER
+        if function.decoding_share is None or function.decoding_share >= _COSTLY_SHARE:
+            share = 1.0 if function.decoding_share is None else function.decoding_share
+            yield Idea(alike, f"{named(stage)}, decodes whole pictures and then {less}", share)
+
+
+def _of_doubles(inspection: Inspection) -> Iterator[Idea]:
+    """Yield the idea to compute with 32-bit floats, where Python gives 64-bit ones that are not kept as such."""
+    for stage, alike in _each_once(inspection):
+        if stage.function is not None and stage.function.doubles:
+            yield Idea(
+                alike,
+                f"{named(stage)}, returns float64, which NumPy makes of uint8 (image / 255.), and which is cast to a "
+                "smaller type later. With float32 from the start (image.astype(np.float32) / 255) it has half the "
+                "memory to go through.",
+                _SAVED_BY_HALF,
+                "took half the time",
+            )
+
+
+def _of_whole_arrays(inspection: Inspection) -> Iterator[Idea]:
+    """Yield the idea to gather whole batches, where a map cuts each sample from an array (Keras' time series do)."""
+    batches = (stage for stage in stage_graph.trunk(inspection) if stage.method in ("batch", "padded_batch"))
+    batch = next(batches, None)
+    above = [] if batch is None else stage_graph.upstream(inspection, batch)
+    cutting = [stage for stage in above if stage.method == "map" and _takes_whole_array(inspection, stage)]
+    if cutting:
+        yield Idea(
+            tuple({each.id for stage in cutting for each in stage_graph.upstream(inspection, stage)}),
+            f"{named(cutting[-1])}, cuts one sample a call from an array that is passed along whole. Keep the array in "
+            "a tensor and batch the positions: one tf.gather in a map then makes a whole batch.",
+        )
+
+
+def _of_whole_readers(inspection: Inspection) -> Iterator[Idea]:
+    """Yield the idea to have a reader of TensorFlow's, which repeats in its one call, make one pass."""
+    for stage in inspection.stages:
+        if stage.method != "repeat" or stage.place is None or inspection.once or _is_cached(inspection):
+            continue
+        name = next((each for each in _WHOLE_READERS if each in stage.place.text), None)
+        here = tuple(each.id for each in inspection.stages if each.place == stage.place)
+        is_its_own = name is not None and "num_epochs=1" not in stage.place.text
+        if is_its_own and stage_graph.endless(inspection, stage):
+            yield Idea(
+                here,
+                f"{name}, {stage.place.short}, repeats by itself, and no cache can stand behind that. If its data fits "
+                "in memory, call it with num_epochs=1, and put cache(), shuffle and repeat() behind it: later epochs "
+                "then read its batches from memory. Each batch keeps its samples, and the last one of a pass is short.",
+            )
+
+
+def _takes_whole_array(inspection: Inspection, stage: Stage) -> bool:
+    """Return whether a map is given the same array with every element: ``zip((from_tensors(array).repeat(), …))``."""
+    both = stage_graph.before(inspection, stage)
+    if both is None or both.method != "zip":
+        return False
+    repeats = [one for number in both.inputs if (one := inspection.stage(number)).method == "repeat"]
+    arrays = [stage_graph.before(inspection, one) for one in repeats]
+    return any(one is not None and one.method == "from_tensors" for one in arrays)
+
+
+def _tried_on_batches(function: UserFunction | None) -> bool:
+    """Return whether a trial gives a map whole batches, of which the function is known to make something."""
+    if function is None or function.on_batches == "not":
+        return False
+    return function.on_batches is not None or function.parses_examples
+
+
+def _on_records(inspection: Inspection, stage: Stage) -> bool:
+    """Return whether the records of files come to a map as they are, and it makes no pictures of them."""
+    if stage.element is not None and any(len(each.shape or ()) >= _PICTURE_AXES for each in stage.element.tensors()):
+        return False
+    before = stage_graph.first_before(inspection, stage, TAKE_ANY | {"ignore_errors"})
+    # What Dataset.load or CsvDataset gives is parsed already.
+    return (
+        before is not None and stage_graph.reads_files(before) and (before.element is None or before.element.is_record)
+    )
