@@ -207,8 +207,7 @@ def _poller(monitor: LoopMonitor) -> Callable[[], None]:
     reference = weakref.ref(monitor)
 
     def poll() -> None:
-        alive = reference()
-        if alive is not None and not alive._closed:
+        if (alive := reference()) is not None and not alive._closed:
             alive.poll()
 
     return poll
@@ -254,6 +253,12 @@ class DatasetMonitor(LoopMonitor):
     def takes_in_graphs(self) -> bool:
         return self._ring.traced
 
+    @property
+    def is_over(self) -> bool:
+        # By a `break` its iterator is gone; who makes one for each batch trains behind that.
+        is_left = self.probe.is_left and self._steps.most_in_a_row > 1 and not self.takes_in_graphs
+        return super().is_over or is_left
+
     def probed(self, dataset: Any) -> Any:
         """Return a dataset with the same elements, timed where a loop takes from it; each epoch may have another."""
         from pipeline_bench.monitoring import iterator_ends, probe
@@ -295,15 +300,11 @@ class DatasetMonitor(LoopMonitor):
 
     def _receive(self, at_ns: int, wait_ns: int, iterator: int = 0) -> None:
         if wait_ns == LEFT:
-            self._begin_pass(self._ends_ns() / 1e9)
+            ended_s = self._ends_ns() / 1e9 * (self._steps.begun > 0)
+            self._ended_s, self._longest_end_s = self._ended_s + ended_s, max(self._longest_end_s, ended_s)
             if self._steps.most_in_a_row == 1 and self.trained_on >= LEAST_STEPS:
                 wait_ns = AGAIN
         self._steps.receive(at_ns, wait_ns, threading.get_ident(), iterator)
-
-    def _begin_pass(self, end_s: float) -> None:
-        if self._steps.begun:
-            self._ended_s += end_s
-            self._longest_end_s = max(self._longest_end_s, end_s)
 
 
 class Monitor:
@@ -330,8 +331,7 @@ class Monitor:
             )
         self.session: Session | None = None
         self.folder: Path | None = None
-        self._dataset = dataset
-        self._out = out
+        self._dataset, self._out = dataset, out
         self._quiet = quiet
         self._name = name
         self._watch: DatasetMonitor | None = None

@@ -104,6 +104,9 @@ class Probe:
         self.ring = ring
         self.ends = ends
         self.asks_ahead = False
+        self._made = 0
+        self._held: weakref.WeakSet[Any] = weakref.WeakSet()
+        """The iterators of eager code, while the program holds them."""
         self.number = next(self._numbers)
         self._all[self.number] = self
 
@@ -111,6 +114,16 @@ class Probe:
     def of(cls, number: int) -> Probe | None:
         """Return the probe of that number; None when it is gone, and its functions have outlived it."""
         return cls._all.get(number)
+
+    def see_made(self, iterator: Any) -> None:
+        """Take in that an iterator was made in eager code."""
+        self._made += 1
+        self._held.add(iterator)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the program holds no iterator any more of those that it made in eager code."""
+        return self._made > 0 and not self._held
 
     def leave(self) -> None:
         """Record that the loop begins to read its dataset again; in a graph, build the ops that do."""
@@ -213,6 +226,8 @@ class ProbedIterator(iterator_ops.OwnedIterator):  # type: ignore[misc]
         self._number = number
         self._probe = Probe.of(number)
         super().__init__(dataset, components, element_spec)
+        if self._probe is not None and tf.executing_eagerly():
+            self._probe.see_made(self)
 
     @property
     def _type_spec(self) -> Any:

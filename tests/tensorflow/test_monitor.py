@@ -317,6 +317,30 @@ def test_who_takes_an_example_has_not_taken_all_of_the_data() -> None:
     assert takes_all == [True, False, False, True]
 
 
+def test_a_loop_that_is_left_by_break_is_over_and_one_that_goes_on_is_not() -> None:
+    data = tf.data.Dataset.range(8)
+    watch = DatasetMonitor("loop")
+    iterator = iter(watch.probed(data))
+    for _ in range(3):
+        next(iterator)
+    watch.see_training()
+    assert (watch.is_over, watch.saw_training) == (False, True)
+    watch.drop()
+    watch = DatasetMonitor("loop")
+    for number in watch.probed(data):
+        if number == 3:
+            break
+    watch.see_training()  # of another loop, which comes behind
+    assert (watch.is_over, watch.saw_training) == (True, False)
+    watch.drop()
+    watch = DatasetMonitor("loop")
+    for _ in range(3):
+        next(iter(watch.probed(data)))
+        watch.see_training()
+    assert watch.saw_training  # on the batch that it took
+    watch.drop()
+
+
 class SlowEnd:
     """What takes a while to be let go of."""
 
