@@ -16,6 +16,9 @@ from pipeline_bench.model.pipeline import Location, Stage
 _READERS = {f"{kind}_dataset_from_directory" for kind in ("image", "text", "audio")}
 """Each takes ``batch_size=None``, from TensorFlow 2.7 on, and then gives samples: shuffle (of names), map, prefetch."""
 
+_OF_HUGGING_FACE = "to_tf_dataset"
+"""The method of a `datasets.Dataset`: a map in it makes the batches in Python."""
+
 
 def rewritten(
     maker: Callable[[Location], str | None], stages: Mapping[int, Stage], edits: Sequence[Edit]
@@ -37,6 +40,12 @@ def rewritten(
         return [], list(edits)
     call = f"`{name}` ({PurePath(place.file).name}:{place.line})"
     text = _behind_all(own, taken, call) or (_behind_samples(own, taken, call) if name in _READERS else None)
+    in_parallel = all(isinstance(each, SetArgument) and each.argument == "num_parallel_calls" for each in taken)
+    if name == _OF_HUGGING_FACE and in_parallel:
+        text = (
+            f"{call} makes these stages in one call, which takes no `num_parallel_calls`. What it takes is "
+            "`num_workers`: so many processes then make the batches, which no trial has tried."
+        )
     return ([text], [each for each in edits if each not in taken]) if text else ([], list(edits))
 
 

@@ -1133,6 +1133,16 @@ def test_what_comes_behind_all_that_a_library_made_stands_behind_its_call() -> N
     assert "no diff: a library's function, called in line 2, makes map" in inside
 
 
+def test_to_tf_dataset_is_given_workers_and_no_parallel_calls_which_it_does_not_take() -> None:
+    made = of_one_call("to_tf_dataset")
+    text = said_of(made, SetArgument(stage=2, argument="num_parallel_calls", value=AUTOTUNE))
+    assert text.startswith(
+        "`to_tf_dataset` (train.py:2) makes these stages in one call, which takes no `num_parallel_calls`. What it "
+        "takes is `num_workers`"
+    )
+    assert "no diff: a library's function" in said_of(made, Remove(stage=1))
+
+
 def test_what_a_librarys_function_makes_in_an_apply_is_that_call() -> None:
     source = written("""
         def dense_to_ragged_batch(size): return size
