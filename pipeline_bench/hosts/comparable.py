@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pipeline_bench.analysis import verdicts
 from pipeline_bench.errors import SessionError, sentence
 from pipeline_bench.hosts.ranks import folder_name
 from pipeline_bench.hosts.rendezvous import START_S
 from pipeline_bench.hosts.synchronous import Ranked
 from pipeline_bench.model.hosts import Host
+from pipeline_bench.model.result import Result, WorkCheck
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import NAME, joined, one_line, units
 
@@ -58,6 +61,33 @@ def see_that_they_compare(ranked: Ranked, who: Mapping[int, str]) -> None:
         )
     if not first.watched:
         _see_that_trials_met(ranked, who)
+
+
+def with_work_compared(ranked: Ranked, who: Mapping[int, str]) -> Ranked:
+    """Return the sessions with the work marked as unequal of ranks that read epochs of another size than most do."""
+    by_variant: dict[str, dict[int, int]] = {}
+    for host, session in ranked:
+        for trial in session.trials:
+            if trial.measured and trial.work is not None and trial.work.numbered is not None:
+                by_variant.setdefault(trial.variant, {})[host.rank] = trial.work.numbered.epoch_samples
+    faults: dict[tuple[str, int], str] = {}
+    for variant, sizes in by_variant.items():
+        usual, count = Counter(sizes.values()).most_common(1)[0]
+        others = "the others" if count > 1 else who[next(rank for rank, size in sizes.items() if size == usual)]
+        for rank, size in sizes.items():
+            if size != usual:
+                faults[variant, rank] = f"it read {units.count(size, 'sample')} an epoch, {others} {usual:,}"
+    return [(host, _with_unequal_work(session, host.rank, faults)) for host, session in ranked]
+
+
+def _with_unequal_work(session: Session, rank: int, faults: Mapping[tuple[str, int], str]) -> Session:
+    def of(result: Result) -> Result:
+        if (fault := faults.get((result.variant, rank))) is None:
+            return result
+        work = WorkCheck(status="unequal", text=fault)
+        return result.model_copy(update={"work": work, "verdict": verdicts.unequal_work(fault)})
+
+    return session.model_copy(update={"results": tuple(map(of, session.results))})
 
 
 def never_began(session: Session) -> bool:

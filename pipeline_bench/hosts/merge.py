@@ -22,6 +22,7 @@ from pipeline_bench.hosts.comparable import (
     see_that_they_compare,
     see_that_they_met,
     to_common_clock_ns,
+    with_work_compared,
 )
 from pipeline_bench.hosts.efficiency import HostFigures, Span
 from pipeline_bench.hosts.rendezvous import ENDED_EARLY
@@ -111,10 +112,11 @@ def merge(
         SessionError: they cannot be compared.
     """
     began = [each for each in sessions if not never_began(each)] or sessions
-    ranked = [(_described(each.host, each), each) for each in began if each.host is not None]
+    ranked: Ranked = [(_described(each.host, each), each) for each in began if each.host is not None]
     hosts = tuple(host for host, _ in ranked)
     who = names(hosts)
     see_that_they_compare(ranked, who)
+    ranked = with_work_compared(ranked, who)
     size = hosts[0].size
     present, elsewhere = {host.rank for host in hosts}, set(map(_rank, beside))
     missing = tuple(sorted(set(range(size)) - present - elsewhere))
@@ -287,12 +289,14 @@ def _results(ranked: Ranked, size: int, who: Mapping[int, str]) -> Iterator[Host
 
 def _unequal(ranked: Ranked, who: Mapping[int, str], names: Collection[str]) -> str | None:
     """Return which ranks did not do equal work in one of these variants; None: all did, as far as that is known."""
-    found = [
-        who[host.rank]
+    found = {
+        who[host.rank]: each.work.text
         for host, session in ranked
-        if any(each.work.status == "unequal" for each in session.results if each.variant in names)
-    ]
-    return f"{joined(found, 'and')} did not do equal work, so that there is no rate to compare" if found else None
+        for each in session.results
+        if each.variant in names and each.work.status == "unequal"
+    }
+    whys = joined(dict.fromkeys(found.values()), "and")
+    return f"{joined(found, 'and')} did not do equal work: {whys}; there is no rate to compare" if found else None
 
 
 def _figures(

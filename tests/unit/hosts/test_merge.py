@@ -21,7 +21,7 @@ from pipeline_bench.hosts.planning import PlanRequest
 from pipeline_bench.hosts.ranks import Rank
 from pipeline_bench.hosts.rendezvous import ENDED_EARLY, FOLDER, gone_path
 from pipeline_bench.model import Series
-from pipeline_bench.model.events import Storage, StorageEpoch
+from pipeline_bench.model.events import NumberedSamples, Storage, StorageEpoch, Work
 from pipeline_bench.model.hosts import HostsResult
 from pipeline_bench.model.job import Epoch, WallTime
 from pipeline_bench.model.result import Estimate, StepTime, WorkCheck
@@ -190,7 +190,43 @@ def test_unequal_work_has_no_efficiency_and_no_verdict() -> None:
     ]
     found = only(merge.merge(spoilt))
     assert (found.kind, found.efficiency.value, found.rounds, found.named) == ("not-measured", None, 0, ())
-    assert found.text == "2 hosts: rank 0 and rank 1 did not do equal work, so that there is no rate to compare"
+    words = "rank 0 and rank 1 did not do equal work: it repeated 2,672 of 3,840 samples; there is no rate to compare"
+    assert found.text == f"2 hosts: {words}"
+
+
+@pytest.mark.parametrize(
+    ("epochs", "told"),
+    [
+        ((1000, 1000, 1000), None),
+        ((1000, 100, 1000), "the others 1,000"),
+        ((1000, 100, None), "rank 0 (a) 1,000"),
+        ((None, None, None), None),
+    ],
+)
+def test_ranks_that_read_other_data_are_not_compared(epochs: tuple[int | None, ...], told: str | None) -> None:
+    """Each has read all of its own, as of a folder on its own disk."""
+    read = []
+    for rank, size in enumerate(epochs):
+        numbered = size and NumberedSamples(epoch_samples=size, repeated=0, invented=0, lost=0, in_flight=0)
+        work = Work(checked_steps=300, steps=300, numbered=numbered or None)
+        whole = on("abc"[rank], session(rank, 3, together_ms=10.0))
+        trials = [
+            trial if trial.variant == "ceiling" else trial.model_copy(update={"work": work}) for trial in whole.trials
+        ]
+        read.append(whole.model_copy(update={"trials": tuple(trials)}))
+    merged = merge.merge(read)
+    unequal = {each.variant: each.work.text for each in merged.results if each.work.status == "unequal"}
+    if told is None:
+        assert not unequal
+        assert only(merged).kind == "scales"
+        return
+    assert set(unequal) == {f"a, {on_hosts} · rank 1" for on_hosts in ("alone", "2 hosts", "3 hosts")}
+    assert unequal["a, alone · rank 1"] == f"it read 100 samples an epoch, {told}"
+    assert only(merged).efficiency.value is None
+    words = f"rank 1 (b) did not do equal work: it read 100 samples an epoch, {told}; there is no rate to compare"
+    assert only(merged).text.endswith(words)
+    shown = " ".join(printed(terminal.render(merged, None, 80)).split())
+    assert "a, alone · rank 1: not comparable, its work was not equal: it read 100 samples an epoch" in shown
 
 
 def test_waits_are_of_the_time_in_which_all_train() -> None:
