@@ -256,8 +256,9 @@ class Watched:
             return plain()
         thread.model = model
         try:
-            self.ends_step(id(model))
-            return plain()
+            calls = self.ends_step(id(model))  # which learns nothing where it only augments a batch
+            computes = calls is not None and self._guarded(lambda: bool(model.trainable_weights), False)
+            return calls.computes(plain) if computes else plain()
         finally:
             thread.model = None
 
@@ -297,9 +298,8 @@ class Watched:
 
     def _calls(self, module: str, kind: str) -> Any:
         """Make one of the kinds of `monitoring.calls.TimedCalls`; return None where that fails."""
-        return self._guarded(
-            lambda: _kind(module, kind)(batch_lines.of_user, self._watched_loop, self.problem, self._out)
-        )
+        needed = batch_lines.of_user, self._watched_loop, self.problem, self._out
+        return self._guarded(lambda: _kind(module, kind)(*needed))
 
     def batches(self, iterator: Any, framework: str, data: Any, making_ns: int) -> Any:
         """Return an iterator of a DataLoader or of grain, whose waits are recorded where its loop is watched."""

@@ -23,7 +23,7 @@ from pipeline_bench.text import units
 _WORTH = 0.2
 """Of a loop's time, from which on what it did beside its steps is reported."""
 _FED = (
-    "input wait is the time between two {name}, less a model's predict: the loop makes its next batch then, and "
+    "input wait is the time between two {name}, less what a model computes: the loop makes its next batch then, and "
     "whatever else it does counts too; tf.data, or a PyDataset with workers, makes the batch during the step "
     "(pipeline-bench compare)"
 )

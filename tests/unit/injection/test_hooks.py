@@ -1,0 +1,45 @@
+"""What the watching of a process makes of what its program calls."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pipeline_bench.injection.hooks import Watched
+from pipeline_bench.monitoring.calls import TrainingCalls
+from tests.unit.monitoring.test_calls import STEP_NS, at, loop
+
+__all__ = ["at"]
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    """That of this process, which leaves nothing in its forks nor at its end."""
+    monkeypatch.setattr("os.register_at_fork", lambda **_: None)
+    watched = Watched(tmp_path / "records", tmp_path)
+    yield watched
+    watched.end()
+    atexit.unregister(watched.end)
+
+
+@pytest.mark.parametrize(("weights", "waited"), [(["kernel"], 9 / 20), ([], 19 / 20)])
+def test_what_a_model_that_learns_computes_between_two_steps_is_no_input_wait(
+    weights: list[str], waited: float, watched: Watched, at: list[int]
+) -> None:
+    """As the generator's pictures, by `generator(noise)`; layers that augment a batch are a part of making it."""
+
+    def calls_model(training: TrainingCalls, _: int) -> None:
+        def compute() -> str:
+            at[0] += 10 * STEP_NS
+            return "pictures"
+
+        watched.__dict__["_training_calls"] = training
+        assert watched.model_call(SimpleNamespace(trainable_weights=weights), compute) == "pictures"
+
+    monitor = loop(at, calls_model)
+    monitor.close()
+    assert monitor.summary.input_wait_share == pytest.approx(waited, abs=0.01)
