@@ -25,21 +25,22 @@ class WaitLines:
 
     def __init__(self) -> None:
         """Begin; no thread waits."""
-        self._waits: dict[int, list[tuple[str, int] | None]] = {}
-        """By thread: where it was seen since it began to wait, None where no code of the user's ran."""
+        self._waits: dict[int, Counter[tuple[str, int] | None]] = {}
+        """By thread: where it was seen how often since it began to wait, which may be for ever; None: in no line of the
+        user's."""
         self._seen: Counter[tuple[str, int]] = Counter()
         self._samples = 0
 
     def begin(self, thread: int) -> None:
         """Take in that a thread begins to wait."""
-        self._waits[thread] = []
+        self._waits[thread] = Counter()
 
     def end(self, thread: int, *, counts: bool) -> None:
         """Take in that a thread waits no more; what did not end with a step does not count."""
-        samples = self._waits.pop(thread, [])
-        if counts and samples:
-            self._samples += len(samples)
-            self._seen.update(each for each in samples if each is not None)
+        samples = self._waits.pop(thread, Counter())
+        if counts:
+            self._samples += samples.total()
+            self._seen.update({place: count for place, count in samples.items() if place is not None})
 
     @contextmanager
     def paused(self, thread: int) -> Iterator[None]:
@@ -62,7 +63,7 @@ class WaitLines:
             ]
         for samples, stack in seen:
             place = next(user_code.calls(stack), None)
-            samples.append(None if place is None else (place.file, place.line))
+            samples[None if place is None else (place.file, place.line)] += 1
 
     def costliest(self) -> LineCost | None:
         """Return the line that was seen most; None where too few samples were taken, or no line stands out."""

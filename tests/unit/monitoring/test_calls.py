@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipeline_bench.model.events import Device
-from pipeline_bench.monitoring import calls
+from pipeline_bench.monitoring import calls, sampling
 from pipeline_bench.monitoring.calls import CallMonitor, TrainingCalls
 
 STEP_NS, GAP_NS = 1_000_000, 9_000_000
@@ -190,6 +190,18 @@ def test_what_a_thread_does_where_no_further_step_comes_is_in_no_line(at: list[i
     monitor = loop(at, polls_and_leaves)
     monitor.close()
     assert len(monitor.record.remarks) == 1
+
+
+def test_what_is_kept_of_a_loop_that_has_ended_does_not_grow(at: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program may go on for days behind it."""
+    monkeypatch.setattr(sampling, "PERIOD_S", 60.0)  # the looks are the test's own
+    monitor = loop(at, lambda *_: None)
+    with ThreadPoolExecutor(1) as other:
+        for _ in range(200):
+            other.submit(monitor._wait_lines.sample).result()
+    (kept,) = monitor._wait_lines._waits.values()
+    assert len(kept) <= 2
+    monitor.drop()
 
 
 def test_what_goes_wrong_as_a_step_is_ended_stays_out_of_the_program(
