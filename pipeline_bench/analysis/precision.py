@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline_bench.analysis import speedups, stats
+from pipeline_bench.analysis import speedups, stats, thresholds
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.result import Interval, Precision, Result
 from pipeline_bench.model.session import Session
@@ -33,6 +33,9 @@ JUDGED_FROM_REPEATS = 8
 SPEEDUP, UTILIZATION = "speed-up", "accelerator utilization"
 
 _FIRST_LOOK, _LATER_LOOKS = 6, 1.45
+_MUCH_LONGER, _FEWEST_STEPS = 2.0, thresholds.NEEDED_STEPS // NEEDED_ROUNDS + 5
+"""Trials become shorter where two rounds would take so many times the budget, and never have fewer steps than a verdict
+needs of each, with some for the warm-up."""
 
 EndedBy = Literal["precision", "decided", "budget", "interrupted"]
 State = Literal["unfinished", "precision", "decided", "budget", "nothing to narrow"]
@@ -108,6 +111,44 @@ def next_trial(session: Session) -> Trial | None:
     if of_this_round == 0 and _state(session, session.precision) != "unfinished":
         return None
     return round_of(session.scenario, complete, done - of_this_round)[of_this_round]
+
+
+def with_shorter_trials(session: Session) -> Session:
+    """Return the session with fewer steps a trial, if by its first trials two rounds take several times the budget.
+
+    Steps of seconds, as of large pictures, would have a comparison of a minute take half an hour. A session with a plan
+    or a goal of its own stays as it is.
+    """
+    asked, due = session.precision, NEEDED_ROUNDS * len(round_of(session.scenario, 0, 0))
+    steps_s = [float(trial.step_ns.mean()) / 1e9 for trial in session.trials if trial.measured]
+    if asked is None or asked.goal is not None or not steps_s or rounds(session):
+        return session
+    fitting = asked.budget_s / (due * max(steps_s))
+    variants = tuple(
+        variant.model_copy(update={"run": variant.run.model_copy(update={"steps": steps})})
+        if (steps := _fewer_steps(variant, fitting))
+        else variant
+        for variant in session.scenario.variants
+    )
+    if variants == session.scenario.variants:
+        return session
+    longest = max(variant.run.steps or 0 for variant in variants)
+    note = (
+        f"A step takes {units.seconds(max(steps_s))}, so a trial has no more than {longest} steps now; two rounds take "
+        f"about {units.seconds(due * longest * max(steps_s))} all the same. Smaller batches take less."
+    )
+    scenario = session.scenario.model_copy(update={"variants": variants})
+    return session.model_copy(update={"scenario": scenario, "notes": (*session.notes, note)})
+
+
+def _fewer_steps(variant: Variant, fitting: float) -> int | None:
+    """Return how many steps the variant's trials are to have where so many fit; None where they stay as they are."""
+    steps = variant.run.steps
+    if steps is None or steps <= _MUCH_LONGER * fitting:
+        return None
+    in_a_call = max(int(variant.loop.options.get(name, 1)) for name in ("steps_per_call", "steps_per_execution"))
+    fewer = math.ceil(max(fitting, _FEWEST_STEPS) / in_a_call) * in_a_call
+    return fewer if fewer < steps else None
 
 
 def rounds(session: Session) -> int:

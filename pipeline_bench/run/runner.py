@@ -66,13 +66,15 @@ class TrialGate(Protocol):
 class ByPrecision:
     """The scenario's plan, and further rounds where the session has a goal of precision."""
 
-    adapts_to_gpu: ClassVar[bool] = True
-    """Whether, where a model is on a GPU, the ceilings of copies join the plan, and its trials become longer."""
+    adapts: ClassVar[bool] = True
+    """Whether trials become longer where a model is on a GPU, and its ceilings of copies join the plan; and shorter
+    where steps take long."""
 
     def next(self, session: Session) -> tuple[Session, Trial | None]:
         """See `Planner`."""
-        if self.adapts_to_gpu:
+        if self.adapts:
             session = utilization.with_longer_trials(copies.with_host_ceilings(session))
+            session = precision.with_shorter_trials(session)
         return session, precision.next_trial(session)
 
     def updated(self, session: Session, interrupted: bool) -> Session:
@@ -83,7 +85,7 @@ class ByPrecision:
 class _Agreed(ByPrecision):
     """The plan behind a gate, which knows each trial beforehand: none joins it."""
 
-    adapts_to_gpu = False
+    adapts = False
 
 
 class Runner:

@@ -107,7 +107,7 @@ def _steps(plan: SelftestPlan, folder: Path, observer: Observer, sampler: NvmlSa
 class _Judging(ByPrecision):
     """The scenario's plan; what the trials come to is judged after each of them, so that the file always has it."""
 
-    adapts_to_gpu = False  # copies of batches this small cost nothing, and no figure of NVML's is looked at
+    adapts = False  # copies of batches this small cost nothing, and no figure of NVML's is looked at
     planted: Sequence[PlantedVariant]
 
     def updated(self, session: Session, interrupted: bool) -> Session:

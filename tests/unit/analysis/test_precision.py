@@ -175,6 +175,35 @@ def test_an_interval_that_is_cut_off_at_the_ceiling_reaches_as_far_up_as_down() 
     assert precision.ratios(found)[0].half_width == pytest.approx(below / utilization.value, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("step_ms", "budget_s", "loop", "steps"),
+    [
+        (100.0, 60.0, {}, 60),  # 4 trials of 6 s
+        (1000.0, 60.0, {}, 20),
+        (1000.0, 90.0, {}, 23),
+        (1000.0, 200.0, {}, 60),
+        (1000.0, 60.0, {"kind": "while_loop", "steps_per_call": 10}, 20),
+        (1000.0, 60.0, {"kind": "while_loop", "steps_per_call": 60}, 60),
+    ],
+)
+def test_trials_of_long_steps_become_shorter_where_two_rounds_would_take_much_longer_than_the_budget(
+    step_ms: float, budget_s: float, loop: dict[str, object], steps: int
+) -> None:
+    entry = {"name": "tf_data", "backend": "tf_data", **({"loop": loop} if loop else {})}
+    of = resolve({"name": "test", "run": {"steps": 60}, "variants": [entry]})
+    begun = new(budget_s=budget_s, of=of).model_copy(update={"precision": Precision(goal=None, budget_s=budget_s)})
+    assert precision.with_shorter_trials(begun) is begun, "nothing is known yet"
+    trial = precision.next_trial(begun)
+    assert trial is not None
+    first = after(begun, trial, step_ms, trial_s=60 * step_ms / 1e3)
+    found = precision.with_shorter_trials(first)
+    assert {variant.run.steps for variant in found.scenario.variants} == {steps}
+    assert len(found.notes) == (steps < 60)
+    assert precision.with_shorter_trials(found) == found
+    planned = first.model_copy(update={"precision": None})
+    assert precision.with_shorter_trials(planned) is planned
+
+
 def test_a_utilization_that_cannot_be_after_the_first_repeats_is_narrowed_on() -> None:
     """A variant that runs at its ceiling, whose first trials came out 15 % quicker than the ceiling's."""
 
