@@ -38,7 +38,7 @@ def hosts(session: Session) -> list[tuple[str, str]]:
     lines = [(host.label, _host(host, session.trials)) for host in every[:_MOST_HOSTS]]
     if (more := len(every) - len(lines)) > 0:
         lines.append(("besides", f"{units.count(more, 'more host')} in the session file"))
-    return [*lines, *(("remark", remark) for remark in _remarks(every))]
+    return [*lines, *(("remark", remark) for remark in _remarks(every, with_ceilings=not session.watched))]
 
 
 TOGETHER = ("variant", "hosts", "samples/s in all", "efficiency", "rounds")
@@ -84,13 +84,14 @@ def _machine(host: Host) -> list[str]:
     return [", ".join([*parts, units.count(host.cores, "core")])] if host.cores is not None else []
 
 
-def _remarks(every: Sequence[Host]) -> Iterator[str]:
+def _remarks(every: Sequence[Host], *, with_ceilings: bool) -> Iterator[str]:
     """Yield which ranks shared a machine, and which hosts are other machines than the first."""
+    too_high = "; there they also measured their ceilings at once, so that AU may be too high" if with_ceilings else ""
     for together in sharing(every):
         numbers = joined([str(host.rank) for host in together])
         yield (
             f"ranks {numbers} ran on one machine, {one_line(together[0].name, NAME)}, and shared its cores, "
-            "memory bandwidth and page cache"
+            f"memory bandwidth and page cache{too_high}"
         )
     if unlike := [str(host.rank) for host in every[1:] if _machine(host) != _machine(every[0])]:
         yield f"machines differ: the heading shows that of {every[0].label}; unlike it: rank {joined(unlike)}"

@@ -449,7 +449,11 @@ def test_hosts_that_scale_on_files_of_their_page_caches_say_nothing_of_a_storage
 
 def test_ranks_on_one_machine_are_said_to_share_it() -> None:
     merged = merge.merge([on("node-a", session(rank, 3)) for rank in (0, 1)] + [on("node-b", session(2, 3))])
-    assert told(merged)[-1].startswith("remark: ranks 0, 1 ran on one machine, node-a, and shared its cores")
+    remark = told(merged)[-1]
+    assert remark.startswith("remark: ranks 0, 1 ran on one machine, node-a, and shared its cores")
+    assert remark.endswith("; there they also measured their ceilings at once, so that AU may be too high")
+    trained = merge.merge([on("node-a", watched(rank, 1.0, None)) for rank in (0, 1)])
+    assert told(trained)[-1].endswith("memory bandwidth and page cache")
 
 
 def test_machines_that_are_called_alike_but_were_booted_at_other_times_are_several() -> None:
