@@ -19,17 +19,18 @@ _BETWEEN = (
     "/tensorflow/python/data/ops/dataset_ops.py",
     "/tensorflow/python/util/deprecation.py",
     "/tensorflow_datasets/core/dataset_utils.py",
+    "/accelerate/data_loader.py",
     "/tqdm/",
     "/rich/progress.py",
 )
 """Stands between a loop and what that takes: AutoGraph's conversion, arrays in place of tensors, the warning that a
-method is TensorFlow 1's (`make_one_shot_iterator`), a progress bar."""
+method is TensorFlow 1's (`make_one_shot_iterator`), a loader around another, a progress bar."""
+_LOADERS = ("/torch/utils/data/", "/grain/")
 _MAKES_BATCHES = (
     "/tensorflow/python/ops/script_ops.py",
     "/keras/src/trainers/data_adapters/",
     "/tf_keras/src/utils/data_utils.py",
-    "/torch/utils/data/",
-    "/grain/",
+    *_LOADERS,
 )
 """Calls what makes the samples of a batch: a function or a generator of a pipeline, a data set of a loader's."""
 
@@ -42,7 +43,7 @@ def of_loop() -> Line | None:
     library = ""
     for frame in user_code.outward(sys._getframe(1)):
         file = frame.f_code.co_filename
-        if _is_no_program(file) or any(part in file for part in _BETWEEN):
+        if _is_no_program(file) or _stands_between(file):
             continue
         whose = user_code.origin(file)
         if whose == "user":
@@ -80,7 +81,7 @@ def of_user() -> Line | None:
         file = frame.f_code.co_filename
         if user_code.origin(file) == "user" and not _is_no_program(file):
             return None if _makes_batches(frame) else Line(_name(file), frame.f_lineno, library)
-        if not library and user_code.origin(file) == "library" and not _is_loader(file):
+        if not library and user_code.origin(file) == "library" and not _stands_between(file):
             library = _by(frame)
     return None
 
@@ -131,5 +132,7 @@ def _name(file: str) -> str:
     return file.rpartition("/")[2] if cell is None else str(cell[1])
 
 
-def _is_loader(file: str) -> bool:
-    return "/torch/utils/data/" in file or "/grain/" in file
+@functools.lru_cache(maxsize=4096)
+def _stands_between(file: str) -> bool:
+    """Return whether a file of a library's has a loader, or what stands between a loop and that."""
+    return user_code.origin(file) != "user" and any(part in file for part in (*_BETWEEN, *_LOADERS))

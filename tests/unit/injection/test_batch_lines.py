@@ -92,6 +92,14 @@ def test_a_loop_that_a_library_has_is_called_by_the_users_line_that_calls_it() -
     assert over_dataset is None
 
 
+@pytest.mark.parametrize("between", ["tqdm/std.py", "rich/progress.py", "accelerate/data_loader.py"])
+def test_what_stands_between_a_loop_and_its_loader_is_no_library_that_trains(between: str) -> None:
+    assert called_through("/home/you/train.py", f"{SITE}/{between}") == ("train.py:2", "train.py:2")
+    trainer = [f"{SITE}/{file}" for file in ("lightning/loop.py", between, "torch/utils/data/dataloader.py")]
+    assert called_through("/home/you/train.py", *trainer)[1] == "train.py:2, by loop.py:2"
+    assert called_through(f"/home/you/{between}") == (f"{Path(between).name}:2", f"{Path(between).name}:2")
+
+
 def test_an_iterator_that_an_old_method_of_tensorflow_makes_is_the_users_line() -> None:
     between = [f"{SITE}/tensorflow/python/{file}.py" for file in ("util/deprecation", "data/ops/dataset_ops")]
     over_dataset, _ = called_through("/home/you/train.py", *between)

@@ -99,7 +99,7 @@ def test_long_after_a_fit_nothing_more_is_kept(monkeypatch: pytest.MonkeyPatch, 
     for now, expected in ((10.0, 1), (600.0, 2), (612.0, 2)):
         now_s[0] = now
         between._look()
-        assert len(samples) == expected
+        assert samples.total() == expected
     between.end()
 
 
