@@ -36,7 +36,7 @@ def _of_variant(variant: Variant, trials: Sequence[TrialRecord]) -> Iterator[str
     if ahead > BUFFER_SHARE * steps:
         yield (
             f"its buffer holds up to {units.count(ahead, 'batch', 'batches')}, made before the steps that count, and a "
-            f"trial has {steps:,}: a part of its wait does not show; use --steps {math.ceil(ahead / BUFFER_SHARE):,}"
+            f"trial has {steps:,}: a part of its wait may not show; use --steps {math.ceil(ahead / BUFFER_SHARE):,}"
         )
     epochs = [
         trial.work.steps * trial.work.batch_size / trial.work.numbered.epoch_samples

@@ -70,7 +70,7 @@ def test_a_buffer_that_holds_much_of_a_trial_is_remarked_with_the_steps_that_it_
     assert name == "own"
     assert text == (
         "its buffer holds up to 20 batches, made before the steps that count, and a trial has 60: a part of its wait "
-        "does not show; use --steps 120"
+        "may not show; use --steps 120"
     )
     assert scope.remarks(session("tf_data", options, steps=120)) == []
 
