@@ -118,6 +118,8 @@ class Meeting:
         self._own = [number for number, slot in enumerate(slots) if rank.number in slot.ranks]
         self._left = -1
         self._gone: dict[int, str] = {}
+        self._beats: dict[int, tuple[int, float]] = {}
+        """By rank its file's stamp, and when that was first seen: some file systems, as Lustre, stamp by its clock."""
         self._ended = threading.Event()
         self._begun_s = self._awake_since_s = time.monotonic()
         try:
@@ -206,19 +208,24 @@ class Meeting:
         self._gone[rank] = "has other trials, or another version of this program or of TensorFlow"
 
     def _note_gone(self, rank: int) -> None:
-        """Wait no more for a rank that shows no sign of life; both stamps are of the folder's own clock."""
+        """Wait no more for a rank that shows no sign of life: a new stamp, of whichever clock, as it is seen here."""
         if (why := self._said_of(rank)) is not None:
             self._gone[rank] = f"is lost: {why}"
             return
         if self._rank.launcher == "ray":  # who carries the files says who is gone; while that is stopped, none is new
             return
+        now_s = time.monotonic()
         try:
-            silent_s = self._path(self._rank.number).stat().st_mtime - self._path(rank).stat().st_mtime
-            gone, why = silent_s > self._gone_s, "it gave no sign of life for"
+            stamp_ns = self._path(rank).stat().st_mtime_ns
         except OSError:
-            silent_s = time.monotonic() - self._begun_s
+            silent_s = now_s - self._begun_s
             gone, why = silent_s > self._start_s, "it did not start within"
-        if gone and time.monotonic() - self._awake_since_s > self._gone_s:
+        else:
+            if stamp_ns != self._beats.get(rank, (None, 0.0))[0]:
+                self._beats[rank] = stamp_ns, now_s
+            silent_s = now_s - self._beats[rank][1]
+            gone, why = silent_s > self._gone_s, "it gave no sign of life for"
+        if gone and now_s - self._awake_since_s > self._gone_s:
             why = f"{why} {units.seconds(silent_s)}"
             self._gone[rank] = f"is lost: {why}"
             with suppress(OSError):  # so that it is gone for all, itself too, should it only have been stopped

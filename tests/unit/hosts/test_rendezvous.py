@@ -191,6 +191,31 @@ def test_a_rank_says_that_it_has_run_its_last_trial(tmp_path: Path) -> None:
     assert lost(tmp_path) == {}
 
 
+def silent_for_a_minute(meeting: Meeting, folder: Path) -> None:
+    """Rank 1 has been there, and `meeting` saw its last sign of life so long ago."""
+    other = path_of(folder / FOLDER, 1)
+    other.write_text('[0, 0, ""]')
+    meeting._beats[1] = other.stat().st_mtime_ns, time.monotonic() - 60
+
+
+@pytest.mark.parametrize("off_s", [-3600, 3600])
+@pytest.mark.parametrize("lives", [True, False])
+def test_who_lives_is_told_by_new_stamps_of_whichever_clock(off_s: int, lives: bool, tmp_path: Path) -> None:
+    """Lustre stamps a file with the clock of the host that touches it, which may be off."""
+    told: list[str] = []
+    slots = ranks.slots(WANTED, 2)
+    other = path_of(tmp_path / FOLDER, 1)
+    with closing(Meeting(tmp_path, Rank(0, 2, "pmi"), slots, told.append, 0.2, 600.0)) as first:
+        other.write_text('[0, 0, ""]')
+        begun_s = time.time() + off_s
+        for beat in range(50):
+            stamp_s = begun_s + (beat if lives else 0)
+            os.utime(other, (stamp_s, stamp_s))
+            first._note_gone(1)
+            time.sleep(0.01)
+        assert (1 in first._gone) is not lives
+
+
 def test_a_rank_that_was_stopped_with_all_others_waits_for_them_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,9 +229,7 @@ def test_a_rank_that_was_stopped_with_all_others_waits_for_them_again(
             deadline_s = time.monotonic() + 60
             while first._awake_since_s == begun_s and time.monotonic() < deadline_s:
                 time.sleep(0.01)
-        other = path_of(tmp_path / FOLDER, 1)
-        other.write_text('[0, 0, ""]')
-        os.utime(other, (time.time() - 60, time.time() - 60))
+        silent_for_a_minute(first, tmp_path)
         first._note_gone(1)
     assert told == []
 
@@ -216,9 +239,7 @@ def test_a_rank_on_ray_is_gone_where_the_process_says_so_that_carries_the_files(
     told: list[str] = []
     slots = ranks.slots(WANTED, 2)
     with closing(Meeting(tmp_path, Rank(0, 2, "ray"), slots, told.append, 0.2, 0.3)) as first:
-        other = path_of(tmp_path / FOLDER, 1)
-        other.write_text('[0, 0, ""]')
-        os.utime(other, (time.time() - 60, time.time() - 60))
+        silent_for_a_minute(first, tmp_path)
         first._awake_since_s -= 60
         first._note_gone(1)
         assert not first._gone
