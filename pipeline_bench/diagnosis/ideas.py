@@ -54,6 +54,7 @@ def every(inspection: Inspection) -> Iterator[Idea]:
     yield from _of_doubles(inspection)
     yield from _of_lost_caches(inspection)
     yield from _of_whole_arrays(inspection)
+    yield from _of_zipped_arrays(inspection)
     yield from _of_whole_readers(inspection)
 
 
@@ -239,6 +240,21 @@ def _of_whole_arrays(inspection: Inspection) -> Iterator[Idea]:
             tuple({each.id for stage in cutting for each in stage_graph.upstream(inspection, stage)}),
             f"{named(cutting[-1])}, cuts one sample a call from an array that is passed along whole. Keep the array in "
             "a tensor and batch the positions: one tf.gather in a map then makes a whole batch.",
+        )
+
+
+def _of_zipped_arrays(inspection: Inspection) -> Iterator[Idea]:
+    """Yield the idea to cut arrays into rows in one call, of which a trial gathers whole batches."""
+    for batch in (stage for stage in inspection.stages if stage.method == "batch"):
+        passed = stage_graph.run_before(inspection, batch, TAKE_ANY)
+        joins = stage_graph.before(inspection, (passed or [batch])[0])
+        rows = [] if joins is None else [inspection.stage(number) for number in joins.inputs]
+        if joins is None or joins.method != "zip" or any(each.method != "from_tensor_slices" for each in rows):
+            continue
+        yield Idea(
+            tuple(each.id for each in (*rows, joins, *passed, batch)),
+            f"{named(joins)}, puts rows of arrays together one at a time. Give the arrays to one from_tensor_slices, "
+            "as a tuple, and diagnose again: whole batches of rows can then be gathered.",
         )
 
 

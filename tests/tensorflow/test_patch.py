@@ -272,6 +272,16 @@ def make_dataset():
 """
 
 
+def test_rows_are_gathered_in_place_of_a_cache_of_the_slices(tmp_path: Path) -> None:
+    file = tmp_path / "arrays.py"
+    file.write_text(ARRAYS.format(given="images").replace("ds.shuffle", "ds.cache().shuffle"))
+    recipe = recorded.recipe("make_dataset", file=file)
+    (gathered,) = order.gather_batches(Inspection(stages=recipe.stages, sink=recipe.sink), Context(cores=2))
+    text = patched_alike(file, recipe, gathered.edits).read_text()
+    assert "cache" not in text
+    assert "tf.data.Dataset.range(" in text
+
+
 @pytest.mark.parametrize(
     "given", ["images", "(images, labels + 1)", "(labels,)", '{"image": images, "label": [*range(150)]}']
 )

@@ -9,7 +9,7 @@ from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
 from pipeline_bench.model.calls import BATCH_AS_IS, TAKE_ANY
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import BatchInGenerator, Edit, Fuse, GatherBatches, GatherWindows, MoveBefore
+from pipeline_bench.model.edits import BatchInGenerator, Edit, Fuse, GatherBatches, GatherWindows, MoveBefore, Remove
 from pipeline_bench.model.function_edits import ParseBatch, Vectorize
 from pipeline_bench.model.pipeline import Inspection, Stage
 
@@ -112,6 +112,9 @@ def gather_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Cut no array into samples only to put them together again: numbers of rows go the same way, and are gathered."""
     for each in _samples(inspection):
         source, maps = stage_graph.before(inspection, each.first), each.maps
+        cached = [source] if source is not None and _is_in_memory(inspection, source) else []
+        if cached:  # it keeps slices of what is in memory already
+            source = stage_graph.before(inspection, cached[0])
         if source is None or source.method != "from_tensor_slices" or stage_graph.after(inspection, source) is None:
             continue
         changes, names = _on_batches(maps), _names(maps)
@@ -121,13 +124,20 @@ def gather_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
         yield fix(
             f"gather whole batches{f' before {maps[0].label}' if maps else ''}",
             f"{_mixed(each)} numbers of rows, and gather whole batches{f' for {names}' if maps else ''}",
+            *(Remove(stage=stage.id) for stage in cached),
             *(MoveBefore(stage=stage.id, other=maps[0].id) for stage in moved),
             *changes,
             GatherBatches(source=source.id, batch=each.batch.id),
-            stages=[source.id, *each.ids],
+            stages=[source.id, *(stage.id for stage in cached), *each.ids],
             reorders=_mixes(each.passed, maps),
             caveat=by_itself(maps),
         )
+
+
+def _is_in_memory(inspection: Inspection, stage: Stage) -> bool:
+    """Return whether it is a cache in memory that can be left out in the user's file."""
+    is_cache = stage.method == "cache" and not stage_graph.in_file(stage)
+    return is_cache and not stage_graph.is_librarys(inspection, stage)
 
 
 @kind(saving=0.9, has_price=True)

@@ -245,6 +245,11 @@ def test_a_stateless_map_that_tf_data_does_not_parallelise_keeps_its_order() -> 
             (source("from_tensor_slices"), stage(1, "shuffle", 0), stage(2, "batch", 1), mapped(3)),
             [(GatherBatches(source=0, batch=2),)],
         ),
+        (  # in place of a cache of the slices too
+            "gather_batches",
+            (source("from_tensor_slices"), stage(1, "cache", 0), stage(2, "shuffle", 1), stage(3, "batch", 2)),
+            [(Remove(stage=1), GatherBatches(source=0, batch=3))],
+        ),
         (  # also behind maps that take whole batches
             "gather_batches",
             (source("from_tensor_slices"), stage(1, "shuffle", 0), mapped(2), stage(3, "batch", 2)),
