@@ -17,6 +17,9 @@ class Begin(AnyKerasCallback):
 
     at_ns = 0
 
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.at_ns = monotonic_ns()
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.at_ns = monotonic_ns()
 
@@ -48,6 +51,9 @@ class End(AnyKerasCallback):
     def on_train_end(self, logs: Any = None) -> None:
         self._spent("callbacks_ns")
 
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._spent("callbacks_ns")
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._spent("callbacks_ns")
 
@@ -64,10 +70,14 @@ class End(AnyKerasCallback):
 
 
 class EndOfSteps(End):
-    """The same where one of them holds up each step."""
+    """The same where one of them holds up each step. What comes after the very first one is a part of that."""
+
+    _is_first = True
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._spent("step_callbacks_ns")
+        if not self._is_first:
+            self._spent("step_callbacks_ns")
+        self._is_first = False
 
 
 def around(callbacks: Sequence[Any], monitor: StarvationMonitor) -> list[Any]:

@@ -40,7 +40,7 @@ class Course:
         self._begin_ns = monotonic_ns()
         self._epochs = KeptEpochs()
         self._spent: dict[str, int] = {}
-        self._epoch_ns = self._test_ns = self._end_ns = 0
+        self._epoch_ns = self._test_ns = self._end_ns = self._begun_by_ns = 0
         self._stepped = False
 
     def begin_epoch(self, iterator_end_ns: int = 0) -> None:
@@ -48,9 +48,12 @@ class Course:
 
         Args:
             iterator_end_ns: for how long the iterator of the epoch before was waited for just before: this is a part
-                of the epoch, as it is where Keras waits for it later.
+                of the epoch, as it is where Keras waits for it later. So are the callbacks that began it.
         """
-        self._epoch_ns, self._spent = monotonic_ns() - iterator_end_ns, {}
+        self._begun_by_ns = self._spent.get("callbacks_ns", 0)
+        self._epoch_ns, self._spent = monotonic_ns() - iterator_end_ns - self._begun_by_ns, {}
+        if self._begun_by_ns:
+            self.spend("callbacks_ns", self._begun_by_ns)
         if iterator_end_ns:
             self.spend("iterator_end_ns", iterator_end_ns)
 
@@ -77,7 +80,7 @@ class Course:
             self.spend("first_wait_ns", wait_ns)
         if not self._stepped:
             self._stepped = True
-            self.spend("first_step_ns", end_ns - self._epoch_ns)
+            self.spend("first_step_ns", end_ns - self._epoch_ns - self._begun_by_ns)
 
     def end_epoch(self, totals: Totals) -> None:
         """Take in that the epoch has ended, or the training within it.

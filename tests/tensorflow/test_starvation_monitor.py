@@ -698,6 +698,27 @@ def test_what_a_signals_handler_raises_while_an_iterator_ends_reaches_the_progra
         signal.signal(signal.SIGALRM, before)
 
 
+def test_under_run_what_callbacks_take_is_told_wherever_they_are_called_and_once() -> None:
+    class Slow(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            time.sleep(0.2)
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            time.sleep(0.5 if batch == 0 else 0.0)
+
+    monitor = StarvationMonitor(out=None, quiet=True)
+    network().fit(slowly(0.0, 4), epochs=2, verbose=0, callbacks=callback_marks.around([Slow()], monitor))
+    assert monitor.session is not None
+    assert monitor.session.wall_time is not None
+    first, second = monitor.session.wall_time.epochs
+    assert first.step_callbacks_ns < 500 * 10**6 <= first.first_step_ns
+    assert min(first.callbacks_ns, second.callbacks_ns) >= 200 * 10**6
+    assert second.step_callbacks_ns >= 500 * 10**6
+    parts = dict(wall_time.parts(monitor.session.wall_time))
+    assert parts[wall_time.CALLBACKS] >= 0.9
+    assert sum(parts.values()) == pytest.approx(monitor.session.wall_time.seconds)
+
+
 class BeginsSteps(keras.callbacks.Callback):  # type: ignore[name-defined,misc]
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None: ...
 

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from pipeline_bench.analysis import wall_time
 from pipeline_bench.model.job import WallTime
 from pipeline_bench.monitoring import epochs as kept
 from pipeline_bench.monitoring.fit import Course, of_calls
@@ -37,6 +38,19 @@ def test_each_epoch_has_its_own_and_the_first_one_the_first_step() -> None:
     assert time.last_callbacks_ns == 2
     assert time.begin_ns <= first.begin_ns <= first.end_ns <= second.begin_ns
     assert (first.memory_bytes or 0) > 10 * MS
+
+
+def test_callbacks_that_begin_an_epoch_are_a_part_of_it_and_not_of_its_first_step() -> None:
+    course = Course()
+    for _ in range(2):
+        course.spend("callbacks_ns", 5 * MS)
+        course.begin_epoch()
+        course.first_step(course._epoch_ns + 12 * MS, 0)
+        course.end_epoch(Totals())
+    first, second = (wall_time.of_epoch(epoch) for epoch in course.wall_time().epochs)
+    assert first[wall_time.FIRST_STEP] == 0.007
+    assert first[wall_time.CALLBACKS] == second[wall_time.CALLBACKS] == 0.005
+    assert course.wall_time().last_callbacks_ns == 0
 
 
 def test_a_wait_that_was_not_measured_of_every_step_is_not_known() -> None:
