@@ -63,8 +63,9 @@ class PlacedRank:
             start_new_session=True,
         )
         assert self._runner.stdin is not None
-        self._runner.stdin.write(scenario.encode() + b"\n")
-        self._runner.stdin.flush()
+        with suppress(BrokenPipeError):  # it has ended already: `exchange` says how, with what it wrote
+            self._runner.stdin.write(scenario.encode() + b"\n")
+            self._runner.stdin.flush()
 
     def exchange(self, files: Mapping[str, bytes]) -> Seen:
         """Take in what the other ranks sent, and return what is new here."""

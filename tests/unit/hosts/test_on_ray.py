@@ -129,6 +129,20 @@ def test_a_node_whose_version_does_not_know_the_scenario_says_so_in_one_line(tmp
     assert "does not know this scenario: name: Field required" in said
 
 
+def test_what_a_program_wrote_that_ended_at_once_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads nothing of what it is given, as where a library is missing on its node."""
+    monkeypatch.setattr(on_ray, "_RUNNER", "pipeline_bench.nowhere")
+    rank = on_ray.PlacedRank(1, 2, "x" * 2**20, expose_servers=False)
+    said, code = "", None
+    while code is None:
+        seen = rank.exchange({})
+        said, code = said + seen.stderr, seen.code
+    rank.end()
+    assert code == 1
+    assert not seen.ran_all
+    assert "No module named pipeline_bench.nowhere" in said
+
+
 def test_a_cluster_that_does_not_start_here_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine Ray gives up after 30 s, with an exception of no class of its own."""
 
