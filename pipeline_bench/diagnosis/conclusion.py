@@ -178,6 +178,7 @@ def _beside_the_fixes(session: Session, inspection: Inspection | None) -> Iterat
         yield from limits.frozen(inspection)
         yield limits.from_memory(session, inspection)
         yield limits.open_shapes(session, inspection)
+        yield limits.strings(session, inspection)
         yield limits.eager_model(session)
         yield limits.traced_anew(session, inspection)
 

@@ -183,6 +183,22 @@ def open_shapes(session: Session, inspection: Inspection) -> str:
     )
 
 
+def strings(session: Session, inspection: Inspection) -> str:
+    """Return that a model on a GPU makes numbers of strings in its own step, on the CPU; empty of any other model.
+
+    Source: Keras' guide to its preprocessing layers, which on a GPU has them in the dataset, beside the steps.
+    """
+    parts = [] if inspection.element is None else inspection.element.tensors()
+    on_gpu = session.environment.accelerator_kind == "gpu" and step_times.ceiling_ms(session) is not None
+    if not on_gpu or not any(each.dtype == "string" for each in parts):
+        return ""
+    return (
+        "The model is given strings, which no GPU takes: if a layer of it makes numbers of them, as TextVectorization "
+        "and StringLookup do, that is on the CPU, in each step. In a map of the dataset, with "
+        "num_parallel_calls=tf.data.AUTOTUNE, it runs beside the steps."
+    )
+
+
 def eager_model(session: Session) -> str:
     """Return what steps would take as graphs, of a model that runs as eager code; empty where that was not found."""
     found = next((trial.in_graph for trial in session.trials_of(CEILING) if trial.in_graph is not None), None)

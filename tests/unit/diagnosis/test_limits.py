@@ -237,3 +237,16 @@ def test_a_cache_behind_a_shuffle_that_keeps_the_order_of_the_first_epoch_is_tol
         None if told is None else f"cache, train.py:13, keeps the order that shuffle, train.py:11, gave in {told}"
     )
     assert [each.startswith(str(expected)) for each in found] == [True] * (told is not None)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gpu", "told"), [("string", True, True), ("string", False, False), ("int64", True, False)]
+)
+def test_strings_of_which_a_model_on_a_gpu_makes_numbers_in_its_step_are_told(
+    dtype: str, gpu: bool, told: bool
+) -> None:
+    looked = python_decode(2.0).model_copy(update={"element": row(tensor(dtype, None), tensor("int64", None))})
+    copied = Copied(size_bytes=2**20, ms=0.1) if gpu else None
+    found = diagnose(Machine(looked, lambda edits: 2.0, ceiling_ms=90.0, copied=copied), budget_s=40)
+    assert found.diagnosis is not None
+    assert ("The model is given strings, which no GPU takes" in found.diagnosis.text) == told
