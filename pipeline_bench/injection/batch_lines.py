@@ -116,8 +116,16 @@ def _is_maker(file: str) -> bool:
 
 
 def _is_no_program(file: str) -> bool:
-    """Return whether code is this package's, or compiled from a string, as what begins a spawned worker is."""
-    return file.startswith(_PACKAGE) or (file.startswith("<") and file != "<stdin>")
+    """Return whether code is this package's, or of a string that is not the program, but run by a line of that."""
+    if not file.startswith("<"):
+        return file.startswith(_PACKAGE)
+    return not (file == "<stdin>" or file.startswith("<ipython-") or (file == "<string>" and _is_given_by_option()))
+
+
+def _is_given_by_option() -> bool:
+    """Return whether the program is a string, by `python -c`, and no worker of multiprocessing, which begins so."""
+    has_file = getattr(sys.modules.get("__main__"), "__file__", None) is not None
+    return not (has_file or any(part.startswith("from multiprocessing.") for part in sys.orig_argv))
 
 
 def _name(file: str) -> str:

@@ -27,6 +27,8 @@ DETERMINISTIC = "a loop in a tf.function: where TensorFlow's ops are to be deter
 _BEGAN_NS = time.monotonic_ns()
 _KERNEL, _NOTEBOOK = "ipykernel_launcher.py", "a notebook"
 """What runs the cells of a notebook, and what it is called here."""
+_SHELLS = ("ipython", "ipython3")
+"""What runs lines that are typed."""
 
 
 def of_fit(training: tuple[int, Any]) -> dict[str, Any] | None:
@@ -64,8 +66,8 @@ def program() -> str:
 
 
 def command() -> tuple[str, ...]:
-    """Return what started this process, as `diagnose` can start it again; empty for a notebook's kernel."""
-    return () if program() == _NOTEBOOK else tuple(sys.orig_argv)
+    """Return what started this process, as `diagnose` can start it again; empty for a notebook's kernel, or IPython."""
+    return () if program() in (_NOTEBOOK, *_SHELLS) else tuple(sys.orig_argv)
 
 
 def variables() -> tuple[str, ...]:

@@ -63,6 +63,8 @@ def test_a_notebooks_kernel_is_called_so_and_cannot_be_started_again(monkeypatch
     assert process_records.program() == "trainer"
     monkeypatch.setattr(sys, "argv", ["__main__.py"])
     assert process_records.program() == "__main__.py"
+    monkeypatch.setattr(sys, "argv", ["/env/bin/ipython"])
+    assert process_records.command() == ()
     monkeypatch.setattr(sys, "argv", ["/env/ipykernel_launcher.py", "-f", "kernel.json"])
     assert (process_records.program(), process_records.command()) == ("a notebook", ())
 
@@ -90,6 +92,28 @@ def test_a_loop_that_a_library_has_is_called_by_the_users_line_that_calls_it() -
     assert called_through("/home/you/train.py", f"{SITE}/fast/loop.py") == (name, name)
     over_dataset, _ = called_through("/home/you/train.py", f"{SITE}/keras/src/layers/adapt.py")
     assert over_dataset is None
+
+
+@pytest.mark.parametrize(
+    ("file", "started", "main", "expected"),
+    [
+        ("<string>", ["python", "-c", "import train"], None, "<string>:2"),
+        ("<string>", ["python", "train.py", "-c"], "train.py", None),
+        ("<string>", ["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()"], None, None),
+        ("<ipython-input-3-0a>", ["python", "/env/bin/ipython"], "/env/bin/ipython", "<ipython-input-3-0a>:2"),
+        ("<attrs generated init>", ["python", "-c", "import train"], None, None),
+    ],
+)
+def test_a_program_without_a_file_has_loops_and_code_that_a_program_generates_is_at_the_line_that_runs_it(
+    file: str, started: list[str], main: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("__main__")
+    if main is not None:
+        module.__file__ = main
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    monkeypatch.setattr(sys, "orig_argv", started)
+    assert called_through(file)[0] == expected
+    assert called_through("/home/you/train.py", file)[0] == (expected or "train.py:2")
 
 
 @pytest.mark.parametrize("between", ["tqdm/std.py", "rich/progress.py", "accelerate/data_loader.py"])
