@@ -368,7 +368,7 @@ class Watched:
             "folder": self._started_in,
             "variables": self._variables,
         }
-        process_records.write(self._folder, self._pid, record)
+        process_records.write(self._folder, self._pid, record, is_fork=bool(self._parents))
 
     def _guarded(self, work: Callable[[], Any], otherwise: Any = None) -> Any:
         """Return what the work gives; where it raises, `otherwise`: the program hears nothing of it, nor at its end."""

@@ -104,14 +104,19 @@ def _training(of: str, kept: Any, timed: bool = True) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, pid: int, record: dict[str, Any]) -> None:
+def write(folder: Path, pid: int, record: dict[str, Any], *, is_fork: bool = False) -> None:
     """Write the record of this process, whole or not at all; what it became by `exec` has another one.
+
+    Nothing is written of a fork that has nothing to tell: a DataLoader forks its workers anew for each epoch.
 
     Args:
         folder: where it goes; it is made again where a job has cleared the folder for temporary files.
         pid: the process's number.
         record: what is known.
+        is_fork: whether the process is a fork of one that has a record.
     """
+    if is_fork and not any(record[told] for told in ("trainings", "more", "unwatched_loops", "problem")):
+        return
     path = folder / f"{pid}-{_BEGAN_NS}.json"
     part = path.with_suffix(f".{threading.get_ident()}")
     with suppress(OSError):

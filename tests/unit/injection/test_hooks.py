@@ -26,6 +26,21 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched
     atexit.unregister(watched.end)
 
 
+@pytest.mark.parametrize(
+    ("forks", "problem", "records"), [(False, None, 1), (True, None, 0), (True, "it trains so", 1)]
+)
+def test_a_fork_leaves_a_record_only_if_it_has_something_to_tell(
+    forks: bool, problem: str | None, records: int, watched: Watched, tmp_path: Path
+) -> None:
+    """Each epoch of a DataLoader may fork 16 workers."""
+    if forks:
+        watched._forked()
+    if problem is not None:
+        watched.problem(problem)
+    watched.end()
+    assert len(list((tmp_path / "records").glob("*"))) == records
+
+
 @pytest.mark.parametrize(("weights", "waited"), [(["kernel"], 9 / 20), ([], 19 / 20)])
 def test_what_a_model_that_learns_computes_between_two_steps_is_no_input_wait(
     weights: list[str], waited: float, watched: Watched, at: list[int]
