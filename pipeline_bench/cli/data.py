@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -28,6 +27,7 @@ _FEWEST_FILES = 8
 _DEFAULT_SIDE = 96
 _DEFAULT_COLUMNS = 64
 _FEW_SAMPLES = 64
+_LINES = 10
 _EXAMPLE = {"csv": "two_layer", "npz": "decode_jpeg --backends feed_dict,fifo_queue,tf_data"}
 
 data = typer.Typer(name="data")
@@ -195,13 +195,12 @@ def _check_folder(out: Path, asked: SyntheticDataset) -> None:
 
 @contextmanager
 def _progress(asked: SyntheticDataset) -> Iterator[Callable[[int], None]]:
-    """Show progress: a bar on a terminal, the lines of a comparison elsewhere."""
+    """Show progress: a bar on a terminal, a line now and then elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from pipeline_bench.ui.console import can_draw
     from pipeline_bench.ui.foreground import ForegroundLive
-    from pipeline_bench.ui.plain import PlainView
 
     console = Console(stderr=True)
     if can_draw(console):
@@ -211,5 +210,12 @@ def _progress(asked: SyntheticDataset) -> Iterator[Callable[[int], None]]:
         with ForegroundLive(console=console, transient=True, get_renderable=bar.get_renderable):
             yield lambda made: bar.update(task, completed=made)
         return
-    lines = PlainView(sys.stderr)
-    yield lambda made: lines.making(asked.noun, made, asked.samples)
+    reached = -1
+
+    def report(made: int) -> None:
+        nonlocal reached
+        if _LINES * made // asked.samples != reached:
+            reached = _LINES * made // asked.samples
+            typer.echo(f"making data: {made:,} of {asked.samples:,} {asked.noun}", err=True)
+
+    yield report

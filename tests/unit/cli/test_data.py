@@ -60,7 +60,7 @@ def test_a_table_is_made_of_about_the_size(tmp_path: Path, capsys: pytest.Captur
     shown = capsys.readouterr()
     assert f"--set source.kind=csv --set source.path={out}" in shown.out
     assert "in 2 files" in shown.out
-    assert "making data, lines: " in shown.err
+    assert "making data: " in shown.err
     manifest = read_manifest(out)
     assert manifest is not None
     assert manifest.complete
