@@ -10,7 +10,6 @@ from contextlib import closing
 from pathlib import Path
 
 from pipeline_bench import environment
-from pipeline_bench.errors import sentence
 from pipeline_bench.lessons.engine import (
     Ask,
     Compare,
@@ -27,7 +26,7 @@ from pipeline_bench.lessons.engine import (
 from pipeline_bench.lessons.play import measure
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
-from pipeline_bench.text import units
+from pipeline_bench.text import sentence, units
 
 FOLDER = Path(__file__).parent / "lessons"
 INDEX = """\

@@ -10,11 +10,9 @@ PipelineBenchError        exit 1
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from typing import Any
 
-from pipeline_bench.text import FIELD_CHARACTERS, safe_message
+from pipeline_bench.text import FIELD_CHARACTERS, safe_message, sentence, with_stop
 
 
 class PipelineBenchError(Exception):
@@ -66,22 +64,3 @@ class UserCodeError(PipelineBenchError):
     def __init__(self, message: str, hint: str = "", traceback: str = "") -> None:
         super().__init__(message, hint)
         self.traceback = safe_message(traceback, FIELD_CHARACTERS)
-
-
-def did_you_mean(given: str, allowed: Iterable[str]) -> str:
-    """Say what is allowed in place of `given`, the nearest name first: ``did you mean 'a'? (allowed: a, b)``."""
-    names = sorted(allowed)
-    nearest = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
-    listing = f"allowed: {', '.join(names)}" if names else "none is allowed here"
-    return f"did you mean {nearest[0]!r}? ({listing})" if nearest else listing
-
-
-def sentence(text: str) -> str:
-    """Return the text with its first letter a capital one, if it is no file's name, and the others as they are."""
-    is_name = "." in text.partition(" ")[0].rstrip(".")
-    return text if is_name else text[:1].upper() + text[1:]
-
-
-def with_stop(text: str) -> str:
-    """Return the text with a full stop where it is one line that ends with none."""
-    return text if "\n" in text or text.endswith((".", "!", "?", ":", "…")) else f"{text}."

@@ -27,8 +27,8 @@ from pipeline_bench.cli.measuring import compare, diagnose, selftest
 from pipeline_bench.cli.measuring import run as run_command
 from pipeline_bench.cli.options import INTERRUPTED, UNREAD, show_help
 from pipeline_bench.cli.saved import diff, report, sessions, top
-from pipeline_bench.errors import PipelineBenchError, UsageError, sentence, with_stop
-from pipeline_bench.text import one_line, safe_message
+from pipeline_bench.errors import PipelineBenchError, UsageError
+from pipeline_bench.text import one_line, safe_message, sentence, with_stop
 
 BUG = 70
 _PLAIN = {

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_bench.cli.options import INTERRUPTED, show_help
-from pipeline_bench.errors import UsageError, did_you_mean, sentence
-from pipeline_bench.text import one_line, safe, units
+from pipeline_bench.errors import UsageError
+from pipeline_bench.text import did_you_mean, one_line, safe, sentence, units
 
 if TYPE_CHECKING:
     from pipeline_bench.sources.synthetic_dataset import SyntheticDataset

@@ -10,11 +10,10 @@ from pipeline_bench.diagnosis import segments, stage_graph, step_times
 from pipeline_bench.diagnosis.segments import Segments
 from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.diagnosis.step_times import HANDS_ON, Beginning, StepTimes
-from pipeline_bench.errors import sentence
 from pipeline_bench.model.calls import TAKE_ANY, WORKERS
 from pipeline_bench.model.diagnosis import Bottleneck, Cause
 from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
-from pipeline_bench.text import NAME, joined, one_line, units
+from pipeline_bench.text import NAME, joined, one_line, sentence, units
 from pipeline_bench.text.units import NS_PER_MS
 
 _FEW_STEPS = 16

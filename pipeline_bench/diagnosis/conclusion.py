@@ -10,12 +10,11 @@ from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SHORT_S
 from pipeline_bench.diagnosis import attempt_statistics, beyond, fixes, limits, stage_graph, step_times, variants
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.diagnosis.refusals import failure
-from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Bottleneck, Diagnosis, NotTried, Outcome
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.text import units
+from pipeline_bench.text import sentence, units
 
 _MORE_THAN_THE_WAIT = 1.2
 """What the model alone would save is another bound than the wait from so many times it on."""

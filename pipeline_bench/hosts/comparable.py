@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline_bench.analysis import verdicts
-from pipeline_bench.errors import SessionError, sentence
+from pipeline_bench.errors import SessionError
 from pipeline_bench.hosts.ranks import folder_name
 from pipeline_bench.hosts.rendezvous import START_S
 from pipeline_bench.hosts.synchronous import Ranked
 from pipeline_bench.model.hosts import Host
 from pipeline_bench.model.result import Result, WorkCheck
 from pipeline_bench.model.session import Session
-from pipeline_bench.text import NAME, joined, one_line, units
+from pipeline_bench.text import NAME, joined, one_line, sentence, units
 
 MOST_CLOCKS_APART_S = 1.0
 """Hosts whose clocks differ by more cannot be laid side by side; NTP keeps them within some milliseconds."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from pipeline_bench.analysis import capacity, thresholds
 from pipeline_bench.analysis.capacity import HostStep, Point, Supply
-from pipeline_bench.errors import UsageError, did_you_mean, sentence
+from pipeline_bench.errors import UsageError
 from pipeline_bench.hosts import inputs, plan_words
 from pipeline_bench.hosts.inputs import MeasuredInput
 from pipeline_bench.model.hosts import Basis, Plan, PlanCheck, PlanRow, Range, VariantPlan, sharing
 from pipeline_bench.model.session import Session
-from pipeline_bench.text import joined
+from pipeline_bench.text import did_you_mean, joined, sentence
 
 _ROWS = 8
 

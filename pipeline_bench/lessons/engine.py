@@ -38,12 +38,12 @@ from typing import Any
 
 import jinja2
 
-from pipeline_bench.errors import UsageError, did_you_mean, sentence
+from pipeline_bench.errors import UsageError
 from pipeline_bench.lessons.code import CODE_COLUMNS, between, fitted
 from pipeline_bench.lessons.figures import Comparison, VariantFigures
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario.files import read, shipped
-from pipeline_bench.text import units
+from pipeline_bench.text import did_you_mean, sentence, units
 
 Answer = str | float
 """A prediction: the choice as it was offered, or a number."""

@@ -20,7 +20,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from pipeline_bench.analysis.goal import until_decided
-from pipeline_bench.errors import PipelineBenchError, sentence
+from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.lessons.engine import (
     Answer,
     Ask,
@@ -41,7 +41,7 @@ from pipeline_bench.run.comparison import compare
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.system.files import ScratchFolder
-from pipeline_bench.text import NAME, REASON, joined, one_line, units
+from pipeline_bench.text import NAME, REASON, joined, one_line, sentence, units
 from pipeline_bench.ui.console import PipedConsole, can_draw
 from pipeline_bench.ui.foreground import ForegroundLive
 from pipeline_bench.ui.unread import UntilUnread

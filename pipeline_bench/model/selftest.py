@@ -11,9 +11,9 @@ from pydantic import Field
 
 from pipeline_bench.model import Record, Series
 from pipeline_bench.model.trial import Track
-from pipeline_bench.system.files import write_atomically
+from pipeline_bench.system.files import read_text, write_atomically
 from pipeline_bench.system.user_folders import user_folder
-from pipeline_bench.text import Line, read_text
+from pipeline_bench.text import Line
 
 Unit = Literal["share", "ratio", "ms", "percent", "us", "cores", "mib_per_s", "word"]
 PartStatus = Literal["passed", "failed", "shown", "disturbed", "not-run"]

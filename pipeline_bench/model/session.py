@@ -26,8 +26,8 @@ from pipeline_bench.model.result import EMULATED_LABEL, Disturbance, Precision, 
 from pipeline_bench.model.selftest import Checked, Selftest
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.system.files import is_in_use, matching, write_atomically
-from pipeline_bench.text import Line, Text, read_text, units, unreadable
+from pipeline_bench.system.files import is_in_use, matching, read_text, unreadable, write_atomically
+from pipeline_bench.text import Line, Text, units
 
 SCHEMA_VERSION = 14
 _LARGEST_BYTES = 1 << 30

@@ -10,12 +10,11 @@ from pipeline_bench.analysis.thresholds import PROBABLE_CLAIM
 from pipeline_bench.diagnosis import attempt_statistics
 from pipeline_bench.diagnosis.attempt_statistics import CONFIRMED_TRIALS, AttemptStatistics
 from pipeline_bench.diagnosis.conclusion import beaten, best_part
-from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import Attempt, Diagnosis, Outcome
 from pipeline_bench.model.result import Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.report.layout import DETAILS
-from pipeline_bench.text import NAME, REASON, TEXT, one_line, units
+from pipeline_bench.text import NAME, REASON, TEXT, one_line, sentence, units
 
 _OUTCOMES: dict[Outcome, str] = {
     "proposed": "proposed",

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pipeline_bench.analysis.conclusion import conclude, was_interrupted
 from pipeline_bench.analysis.thresholds import FEWEST_STEPS
 from pipeline_bench.diagnosis import step_times
-from pipeline_bench.errors import sentence, with_stop
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CodeChange, Diagnosis, Outcome
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import pipeline_tree
 from pipeline_bench.report.attempts import Tried, left_out, tried
-from pipeline_bench.text import NAME, TEXT, code_line, joined, one_line, units
+from pipeline_bench.text import NAME, TEXT, code_line, joined, one_line, sentence, units, with_stop
 
 MARK = "◀ bottleneck"
 _GROUPS: dict[str, tuple[Outcome, ...]] = {

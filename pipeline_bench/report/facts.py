@@ -11,7 +11,6 @@ import numpy as np
 from pipeline_bench.analysis import advice, scope, validity, wall_time
 from pipeline_bench.analysis.measured import taken_by_others
 from pipeline_bench.analysis.thresholds import BUSY_SHARE, CERTAIN_CLAIM, PROBABLE_CLAIM
-from pipeline_bench.errors import sentence
 from pipeline_bench.model.result import (
     BUSY_TIME,
     CPU_TIME,
@@ -22,7 +21,7 @@ from pipeline_bench.model.result import (
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import activity, crossing, machines, selftest, step_parts
-from pipeline_bench.text import NAME, REASON, code_line, joined, one_line, units
+from pipeline_bench.text import NAME, REASON, code_line, joined, one_line, sentence, units
 
 Fact = tuple[str, str]
 """The name of what a line is about, and the line."""

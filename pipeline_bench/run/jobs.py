@@ -13,7 +13,7 @@ from typing import Literal
 
 from pipeline_bench.model.job import JobStatus
 from pipeline_bench.system import files, user_folders
-from pipeline_bench.text import read_text
+from pipeline_bench.system.files import read_text
 
 ENDING = ".job.json"
 KEPT_S = 3600.0

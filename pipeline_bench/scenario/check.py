@@ -15,10 +15,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from pipeline_bench import plugins
-from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
+from pipeline_bench.errors import ScenarioError
 from pipeline_bench.scenario import Component, Run, Runtime, Variant
 from pipeline_bench.scenario.files import COMPONENTS, DEFAULT_KINDS, without_none
-from pipeline_bench.text import NAME, is_utf8, one_line
+from pipeline_bench.text import NAME, did_you_mean, is_utf8, one_line, sentence
 
 RIVALS = {"steps": "time_s", "time_s": "steps"}
 """The two ways to say how long a trial is; one replaces the other."""

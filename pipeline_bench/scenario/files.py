@@ -11,9 +11,10 @@ from typing import Any
 import tomli_w
 
 from pipeline_bench import plugins
-from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
+from pipeline_bench.errors import ScenarioError
 from pipeline_bench.scenario import Component, Published, Run, Runtime, Scenario, Variant
-from pipeline_bench.text import read_text, safe, unreadable
+from pipeline_bench.system.files import read_text, unreadable
+from pipeline_bench.text import did_you_mean, safe, sentence
 
 COMPONENTS: dict[str, plugins.Group] = {"source": "sources", "model": "models", "loop": "loops"}
 DEFAULT_KINDS = {"source": "synthetic", "model": "two_layer", "loop": "session"}

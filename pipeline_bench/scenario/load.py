@@ -10,7 +10,7 @@ from datetime import date, time
 from typing import Any
 
 from pipeline_bench import plugins
-from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
+from pipeline_bench.errors import ScenarioError
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.check import RIVALS, is_other_kind
 from pipeline_bench.scenario.files import (
@@ -23,6 +23,7 @@ from pipeline_bench.scenario.files import (
     shipped,
 )
 from pipeline_bench.scenario.resolve import job, resolve
+from pipeline_bench.text import did_you_mean, sentence
 
 # The parts of a key like ``source.batch_size``.
 _COMPONENT_KEY = 2

@@ -11,11 +11,11 @@ from itertools import chain, count
 from typing import Any
 
 from pipeline_bench import plugins
-from pipeline_bench.errors import ScenarioError, did_you_mean, sentence
+from pipeline_bench.errors import ScenarioError
 from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant
 from pipeline_bench.scenario.check import Checker, variant_key
 from pipeline_bench.scenario.files import COMPONENTS, DEFAULT_KINDS, default_document, without_none
-from pipeline_bench.text import safe
+from pipeline_bench.text import did_you_mean, safe, sentence
 
 CEILING = "ceiling"
 

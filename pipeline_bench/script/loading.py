@@ -19,11 +19,11 @@ from typing import Any
 import cloudpickle
 
 from pipeline_bench import user_code
-from pipeline_bench.errors import UserCodeError, did_you_mean
+from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.script import capture
 from pipeline_bench.script.training_data import CapturedTraining
-from pipeline_bench.text import REASON, safe_message
+from pipeline_bench.text import REASON, did_you_mean, safe_message
 from pipeline_bench.user_code import targets
 
 _TRAINING = "training"

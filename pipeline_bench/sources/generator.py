@@ -15,11 +15,11 @@ import numpy.typing as npt
 from pydantic import Field, field_validator
 
 from pipeline_bench import user_code
-from pipeline_bench.errors import UsageError, UserCodeError, sentence
+from pipeline_bench.errors import UsageError, UserCodeError
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.script import loading
 from pipeline_bench.sources import ArraySpec, Identity, RecordError, Sample, SampleOptions, SampleSource
-from pipeline_bench.text import line_of
+from pipeline_bench.text import line_of, sentence
 from pipeline_bench.user_code import targets
 
 _BUILT_IN = "pipeline_bench.sources.generator:augmented_images"

@@ -17,10 +17,11 @@ import numpy as np
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pipeline_bench import graph_ops, plugins
-from pipeline_bench.errors import UsageError, did_you_mean
+from pipeline_bench.errors import UsageError
 from pipeline_bench.sources.records import RecordFile, RecordSource
 from pipeline_bench.sources.synthetic import DAY_MS
 from pipeline_bench.system.files import clock_offset_s
+from pipeline_bench.text import did_you_mean
 
 # Sleeps are at least so long: a shorter one overshoots by as much as it lasts.
 _SHORTEST_US = 2000.0

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and temporary folders that go with their process."""
+"""Files that anybody may have given, or that are written whole or not at all; folders that go with their process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import secrets
 import select
 import shutil
+import stat
 import tempfile
 import time
 import weakref
@@ -18,10 +19,20 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from pipeline_bench.errors import PipelineBenchError
+from pipeline_bench.text import units
 
 _PREFIX = "pipeline-bench-scratch-"
 _READER_WITHIN_S = 10.0
 """How long a pipe is waited for: for one who reads it at all, and for the next bytes to be taken."""
+_WRITER_WITHIN_S = 60.0
+"""How long a pipe is waited for, as that of ``<(...)``, whose command computes perhaps."""
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
 _LOOK_EVERY_S = 0.05
 _FIRST_BYTES = 1024
 """Of a file, which hold its first lines."""
@@ -42,6 +53,65 @@ def matching(folder: Path, pattern: str) -> list[Path]:
     except OSError:  # there is none
         return []
     return sorted(folder.glob(pattern))
+
+
+def read_text(path: Path, limit_bytes: int, regular: bool = False) -> str:
+    """Return the text of a file that anybody may have given, and no more of it than a file of its kind has.
+
+    Args:
+        path: of the file; a pipe, as that of ``<(...)`` is, unless `regular`.
+        limit_bytes: the most that it may hold.
+        regular: refuse what is no regular file without opening it, since reading a device or a pipe may never end.
+
+    Raises:
+        OSError: it is not there, or may not be read.
+        ValueError: it is none, holds more, is not UTF-8, or is a pipe that nobody writes to; the message is a clause:
+            ``it is a pipe …``.
+    """
+    status = path.stat()
+    if regular and not stat.S_ISREG(status.st_mode):
+        kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "something else")
+        raise ValueError(f"it is {kind}, and not a file")
+    content = b""
+    # What the kernel makes up, as /proc/kmsg, has no size, and reading it may never end either.
+    if status.st_size <= limit_bytes and (status.st_size or not regular):
+        content = _content(path, limit_bytes + 1)
+    if max(status.st_size, len(content)) > limit_bytes:
+        raise ValueError(f"it holds more than {units.size(limit_bytes)}")
+    try:
+        return content.decode("utf-8-sig")  # some editors open a file with a byte order mark
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is no UTF-8 text, from byte {error.start:,} on") from None
+
+
+def _content(path: Path, most_bytes: int) -> bytes:
+    """Return the bytes of a file, or of a pipe up to its end, and no more than so many.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: nothing came for `_WRITER_WITHIN_S`.
+    """
+
+    def without_waiting(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK)
+
+    content = b""
+    with open(path, "rb", buffering=0, opener=without_waiting) as file:
+        ready = select.poll()
+        ready.register(file, select.POLLIN)
+        while len(content) < most_bytes:
+            if not ready.poll(_WRITER_WITHIN_S * 1000):
+                raise ValueError(f"nothing was written to it for {_WRITER_WITHIN_S:g} s")
+            piece = file.read(most_bytes - len(content))
+            if piece == b"":
+                break
+            content += piece or b""  # None: another process has read it
+    return content
+
+
+def unreadable(error: OSError | ValueError) -> str:
+    """Return why a file could not be read, as a clause."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -6,16 +6,11 @@ error (`errors.PipelineBenchError`), and by what a child catches of a user's cod
 
 from __future__ import annotations
 
-import os
+import difflib
 import re
-import select
-import stat
 import unicodedata
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Any
-
-from pipeline_bench.text import units
 
 MESSAGE_CHARACTERS = 10_000
 """The most that is kept of what an exception or a program said: more is data, and nobody reads it."""
@@ -125,6 +120,25 @@ def joined(names: Iterable[str], word: str = "") -> str:
     return f" {word} ".join([", ".join(shown[:-1]), *shown[-1:]])
 
 
+def sentence(text: str) -> str:
+    """Return the text with its first letter a capital one, if it is no file's name, and the others as they are."""
+    is_name = "." in text.partition(" ")[0].rstrip(".")
+    return text if is_name else text[:1].upper() + text[1:]
+
+
+def with_stop(text: str) -> str:
+    """Return the text with a full stop where it is one line that ends with none."""
+    return text if "\n" in text or text.endswith((".", "!", "?", ":", "…")) else f"{text}."
+
+
+def did_you_mean(given: str, allowed: Iterable[str]) -> str:
+    """Say what is allowed in place of `given`, the nearest name first: ``did you mean 'a'? (allowed: a, b)``."""
+    names = sorted(allowed)
+    nearest = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    listing = f"allowed: {', '.join(names)}" if names else "none is allowed here"
+    return f"did you mean {nearest[0]!r}? ({listing})" if nearest else listing
+
+
 def code_line(text: str, limit: int | None = None) -> str:
     """Return a line of foreign code as it stands, its blanks kept, made safe.
 
@@ -172,73 +186,3 @@ Line = Annotated[str, MadeSafe(line=True)]
 """The type of a field of a session or an event that is to be read: made safe, bounded, and on one line."""
 Text = Annotated[str, MadeSafe()]
 """The same of text that has several lines, or whose blanks count, such as a path."""
-
-
-_WRITER_WITHIN_S = 60.0
-"""How long a pipe is waited for, as that of ``<(...)``, whose command computes perhaps."""
-_KINDS = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
-
-
-def read_text(path: Path, limit_bytes: int, regular: bool = False) -> str:
-    """Return the text of a file that anybody may have given, and no more of it than a file of its kind has.
-
-    Args:
-        path: of the file; a pipe, as that of ``<(...)`` is, unless `regular`.
-        limit_bytes: the most that it may hold.
-        regular: refuse what is no regular file without opening it, since reading a device or a pipe may never end.
-
-    Raises:
-        OSError: it is not there, or may not be read.
-        ValueError: it is none, holds more, is not UTF-8, or is a pipe that nobody writes to; the message is a clause:
-            ``it is a pipe …``.
-    """
-    status = path.stat()
-    if regular and not stat.S_ISREG(status.st_mode):
-        kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "something else")
-        raise ValueError(f"it is {kind}, and not a file")
-    content = b""
-    # What the kernel makes up, as /proc/kmsg, has no size, and reading it may never end either.
-    if status.st_size <= limit_bytes and (status.st_size or not regular):
-        content = _content(path, limit_bytes + 1)
-    if max(status.st_size, len(content)) > limit_bytes:
-        raise ValueError(f"it holds more than {units.size(limit_bytes)}")
-    try:
-        return content.decode("utf-8-sig")  # some editors open a file with a byte order mark
-    except UnicodeDecodeError as error:
-        raise ValueError(f"it is no UTF-8 text, from byte {error.start:,} on") from None
-
-
-def _content(path: Path, most_bytes: int) -> bytes:
-    """Return the bytes of a file, or of a pipe up to its end, and no more than so many.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: nothing came for `_WRITER_WITHIN_S`.
-    """
-
-    def without_waiting(name: str, flags: int) -> int:
-        return os.open(name, flags | os.O_NONBLOCK)
-
-    content = b""
-    with open(path, "rb", buffering=0, opener=without_waiting) as file:
-        ready = select.poll()
-        ready.register(file, select.POLLIN)
-        while len(content) < most_bytes:
-            if not ready.poll(_WRITER_WITHIN_S * 1000):
-                raise ValueError(f"nothing was written to it for {_WRITER_WITHIN_S:g} s")
-            piece = file.read(most_bytes - len(content))
-            if piece == b"":
-                break
-            content += piece or b""  # None: another process has read it
-    return content
-
-
-def unreadable(error: OSError | ValueError) -> str:
-    """Return why a file could not be read, as a clause."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)

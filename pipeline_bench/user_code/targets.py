@@ -15,10 +15,10 @@ from typing import Any
 import cloudpickle
 
 from pipeline_bench import user_code
-from pipeline_bench.errors import UsageError, did_you_mean
+from pipeline_bench.errors import UsageError
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.system.files import is_python
-from pipeline_bench.text import is_utf8, safe
+from pipeline_bench.text import did_you_mean, is_utf8, safe
 from pipeline_bench.user_code import other_frameworks, own_modules, source_guards
 
 _EXAMPLES = {"dataset": "train.py:make_dataset", "model": "train.py:make_model", "generator": "train.py:samples"}

@@ -2,15 +2,8 @@
 
 import pytest
 
-from pipeline_bench.errors import (
-    PipelineBenchError,
-    ProtocolError,
-    ScenarioError,
-    SessionError,
-    UsageError,
-    did_you_mean,
-    sentence,
-)
+from pipeline_bench.errors import PipelineBenchError, ProtocolError, ScenarioError, SessionError, UsageError
+from pipeline_bench.text import did_you_mean, sentence
 
 
 @pytest.mark.parametrize(

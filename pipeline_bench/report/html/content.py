@@ -13,7 +13,6 @@ from pipeline_bench.analysis import speedups
 from pipeline_bench.analysis.conclusion import planned_trials, was_interrupted
 from pipeline_bench.analysis.stats import percentiles
 from pipeline_bench.analysis.verdicts import doubt_text, label
-from pipeline_bench.errors import sentence
 from pipeline_bench.model.result import Result, Verdict
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
@@ -31,7 +30,7 @@ from pipeline_bench.report import (
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import Cell, Table, name, table
 from pipeline_bench.report.html.lanes import ChartSteps, Clock
-from pipeline_bench.text import units
+from pipeline_bench.text import sentence, units
 
 _MOST_TRIALS = 400
 _MOST_DISTURBANCES, _MOST_LISTED = 8, 1000

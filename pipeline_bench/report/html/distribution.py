@@ -14,7 +14,6 @@ import numpy as np
 from pipeline_bench.analysis import measured, wall_time
 from pipeline_bench.analysis.measured import ByVariant, Rounds, Times
 from pipeline_bench.analysis.stats import percentiles
-from pipeline_bench.errors import sentence
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.job import WallTime
 from pipeline_bench.model.result import Result
@@ -24,7 +23,7 @@ from pipeline_bench.report import facts, pipeline_tree
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import Json, Legend, Plot
 from pipeline_bench.report.html.lanes import Floats
-from pipeline_bench.text import NAME, one_line, units
+from pipeline_bench.text import NAME, one_line, sentence, units
 
 _BINS = 120
 _TAIL = 0.5

@@ -15,7 +15,15 @@ import pytest
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.system import files
-from pipeline_bench.system.files import ScratchFolder, in_use, is_in_use, own_temporary_files, sweep, write_atomically
+from pipeline_bench.system.files import (
+    ScratchFolder,
+    in_use,
+    is_in_use,
+    own_temporary_files,
+    read_text,
+    sweep,
+    write_atomically,
+)
 
 
 def test_text_and_bytes_arrive(tmp_path: Path) -> None:
@@ -199,3 +207,22 @@ def test_a_folder_is_in_use_until_the_block_ends_and_nobody_waits_for_its_lock(t
     with in_use(scratch.path):
         assert is_in_use(scratch.path)
     scratch.remove()
+
+
+def test_a_pipe_is_read_to_its_end_and_one_that_nobody_writes_to_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text("ab" * 50_000))
+    writer.start()
+    assert read_text(pipe, 1 << 20) == "ab" * 50_000
+    writer.join()
+    monkeypatch.setattr(files, "_WRITER_WITHIN_S", 0.1)
+    with pytest.raises(ValueError, match="nothing was written to it for"):
+        read_text(pipe, 1 << 20)
+
+
+def test_what_the_kernel_makes_up_is_not_read_in_place_of_a_file() -> None:
+    """As /proc/kmsg, whose reader waits for the kernel's next message."""
+    assert read_text(Path("/proc/self/status"), 1 << 20, regular=True) == ""

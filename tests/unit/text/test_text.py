@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-import threading
 import unicodedata
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from pipeline_bench import text as texts
-from pipeline_bench.text import Text, bounded, code_line, joined, message_of, one_line, read_text, safe, safe_message
+from pipeline_bench.text import Text, bounded, code_line, joined, message_of, one_line, safe, safe_message
 from tests.unit.hostile import TEXT, unsafe
 
 
@@ -126,25 +122,6 @@ def test_a_line_of_code_keeps_its_blanks_and_nothing_that_steers() -> None:
     assert code_line("a\x1b[31mb\u202ec\x07") == "ab\ufffdc\ufffd"
     assert code_line("x" * 10, 5) == "xxxx…"
     assert code_line("") == ""
-
-
-def test_a_pipe_is_read_to_its_end_and_one_that_nobody_writes_to_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    writer = threading.Thread(target=lambda: pipe.write_text("ab" * 50_000))
-    writer.start()
-    assert read_text(pipe, 1 << 20) == "ab" * 50_000
-    writer.join()
-    monkeypatch.setattr(texts, "_WRITER_WITHIN_S", 0.1)
-    with pytest.raises(ValueError, match="nothing was written to it for"):
-        read_text(pipe, 1 << 20)
-
-
-def test_what_the_kernel_makes_up_is_not_read_in_place_of_a_file() -> None:
-    """As /proc/kmsg, whose reader waits for the kernel's next message."""
-    assert read_text(Path("/proc/self/status"), 1 << 20, regular=True) == ""
 
 
 @pytest.mark.parametrize(
