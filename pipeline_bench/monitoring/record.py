@@ -114,6 +114,8 @@ class JobRecord:
                 idle while the next one waits; None: where it is a CPU and JAX is not at work.
         """
         self._waits_for_device = waits_for_device
+        self._jax_worked = False
+        """Whether JAX was seen at work: as Python ends, it may close its devices before this job ends."""
         self._readings = Readings()
         self.log = StepLog(stops=self._readings.stops)
         self.so_far: Callable[[], tuple[StepLog, Course | Passes | None]] = lambda: (self.log, self.course)
@@ -155,7 +157,7 @@ class JobRecord:
     def _device_waits(self) -> bool:
         if self._waits_for_device is not None:
             return self._waits_for_device
-        return self._device.kind == "cpu" and not jax_is_at_work()
+        return self._device.kind == "cpu" and not (self._jax_worked or jax_is_at_work())
 
     def summary(self, since: Totals | None = None, since_ns: int | None = None) -> JobSummary:
         """Return the figures so far, of all steps but the first; of a job that has ended, those of its session.
@@ -183,6 +185,7 @@ class JobRecord:
 
     def publish(self) -> None:
         """Publish the figures so far (`monitoring.publishing`), at most once a second."""
+        self._jax_worked = self._jax_worked or jax_is_at_work()
         if self._publisher.is_due:
             log, _ = self.so_far()
             totals = self._judged(log.totals)

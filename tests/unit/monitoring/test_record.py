@@ -469,6 +469,21 @@ def test_while_jax_is_at_work_a_wait_bounds_no_utilization(monkeypatch: pytest.M
     record.drop()
 
 
+def test_where_jax_closes_its_devices_before_the_job_ends_a_wait_is_not_called_severe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where TensorFlow was imported first: what was registered last is done first as Python ends."""
+    at_work = [True]
+    monkeypatch.setattr("pipeline_bench.monitoring.record.jax_is_at_work", lambda: at_work[0])
+    record = JobRecord("my job", CPU)
+    starts = np.arange(100) * 4 * MS
+    record.log.extend(starts, starts + 4 * MS, 3 * MS)
+    record.publish()
+    at_work[0] = False
+    verdict = record.finish(None).figures.verdict
+    assert (verdict.kind, verdict.severe) == ("input-bound", False)
+
+
 def test_a_stop_and_a_lock_that_was_held_are_both_named_where_steps_are_left_out() -> None:
     record = JobRecord("job", CPU)
     record.log._stops = record._readings.stops = [(10_000 * MS, 16_000 * MS)]
