@@ -14,8 +14,8 @@ from pipeline_bench.analysis.speedups import references, throughput_over, tie
 from pipeline_bench.model.events import Placement
 from pipeline_bench.model.result import Interval, Result, Speedup
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import facts, markdown, mean_step
-from pipeline_bench.text import NAME, REASON, TEXT, one_line, units
+from pipeline_bench.report import markdown, mean_step
+from pipeline_bench.text import NAME, REASON, one_line, units
 
 Outcome = Literal["faster", "slower", "none", "unknown"]
 """What may be said of a throughput beside another.
@@ -87,13 +87,28 @@ class Comparison:
 
     @property
     def published(self) -> str:
-        """The author's figures beside ours; empty where none were published or none were measured."""
-        found = facts.published(self.session)
-        if found is None:
+        """The author's figures beside ours, an item a variant; empty where none were published or none were measured.
+
+        A shorter run than the author's is scaled to as many steps, which the text says.
+        """
+        author = self.session.scenario.published
+        both = [(each.variant, each.published) for each in self.session.results if each.published is not None]
+        if author is None or not both:
             return ""
-        rows = [[self[variant].label, *figures] for variant, figures in found.rows]
-        items = "\n".join(f"- {markdown.escape(line, TEXT)}" for line in (*found.gains, *found.captions))
-        return f"{markdown.table(facts.PUBLISHED, rows)}\n\n{items}"
+        scaled = any(figures.scaled_from_steps is not None for _, figures in both)
+        head = f"Published ({author.source}), for {author.steps} steps"
+        here = {"cpu": "; the device was a GPU there and is the CPU here", "emulated": "; the device here is emulated"}
+        device = here.get(self.session.environment.accelerator_kind, "")
+        lines = [f"{head}{', to which our shorter run is scaled' if scaled else ''}{device}:", ""]
+        for variant, figures in both:
+            parts = []
+            if figures.seconds is not None:
+                parts.append(f"{units.seconds(figures.seconds)} there, {units.seconds(figures.our_seconds)} here")
+            if figures.device_utilization_percent is not None:
+                ours = units.percent(figures.our_device_utilization_percent)
+                parts.append(f"device busy {units.percent(figures.device_utilization_percent)} there, {ours} here")
+            lines.append(f"- {self[variant].label}: {'; '.join(parts)}")
+        return "\n".join(lines)
 
     @property
     def _touched(self) -> set[tuple[str, int]]:
