@@ -52,6 +52,7 @@ def every(inspection: Inspection) -> Iterator[Idea]:
         yield from _of_stage(inspection, stage, alike)
     yield from _of_decoding(inspection)
     yield from _of_doubles(inspection)
+    yield from _of_rows(inspection)
     yield from _of_lost_caches(inspection)
     yield from _of_whole_arrays(inspection)
     yield from _of_zipped_arrays(inspection)
@@ -226,6 +227,22 @@ def _of_doubles(inspection: Inspection) -> Iterator[Idea]:
                 "memory to go through.",
                 _SAVED_BY_HALF,
                 "took half the time",
+            )
+
+
+def _of_rows(inspection: Inspection) -> Iterator[Idea]:
+    """Yield the idea to compute all rows of a batch at once, where a map goes over them in a loop.
+
+    Single samples in front of the batch would gain little: TensorFlow runs several calls of either (docs/diagnose.md).
+    """
+    for stage, alike in _each_once(inspection):
+        given = stage_graph.first_before(inspection, stage, TAKE_ANY | {"map", "cache"})
+        loops = stage.method == "map" and stage.function is not None and stage.function.loops_over_rows
+        if loops and given is not None and given.method in ("batch", "padded_batch"):
+            yield Idea(
+                alike,
+                f"{named(stage)}, goes over the rows of a batch in a loop, as tf.map_fn does. tf.vectorized_map in its "
+                "place computes all of them in each op, where no row depends on another.",
             )
 
 

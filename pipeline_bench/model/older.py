@@ -36,13 +36,13 @@ History of `schema_version`; every version up to this one can be read:
         it `limits`; whether a stage's call is `shared`, and it is `left_early` or `serial`, its `element` as
         data, the files of an argument as a number, and its `input_shares`, and of a PyDataset's whether it has
         `epoch_hooks`, and of its function `changes_state`, `costliest`, `costliest_share`, `crops_decoded`,
-        `decoding_share`, `doubles`, `draws_by_seed`, `draws_in_python`, `endless`, `fixed_bytes`, `memoizable`,
-        `reads_files` and `resizes_decoded`; edits that keep its batches, and what a call in it, in a generator or
-        in a map gives, and an edit that keeps the samples of batches; of a watched training `initial_epoch` and
-        `steps_a_call`, and how many `steps` each of its epochs has, and each of its rows is the mean of; of the
-        code to write `alike`; of an untried attempt the `cause`; of a scenario the variants `left_out`; of a
-        variant `on_hosts`, of a merged trial `rank`; of a diagnosis `says_bottleneck`; of a trial `allowed_cpus`,
-        `copied`, `in_graph` and `known_shapes`, and of its `work` `silent`
+        `decoding_share`, `doubles`, `draws_by_seed`, `draws_in_python`, `endless`, `fixed_bytes`, `loops_over_rows`,
+        `memoizable`, `reads_files` and `resizes_decoded`; edits that keep its batches, and what a call in it, in a
+        generator or in a map gives, and an edit that keeps the samples of batches; of a watched training
+        `initial_epoch` and `steps_a_call`, and how many `steps` each of its epochs has, and each of its rows is
+        the mean of; of the code to write `alike`; of an untried attempt the `cause`; of a scenario the variants
+        `left_out`; of a variant `on_hosts`, of a merged trial `rank`; of a diagnosis `says_bottleneck`; of a
+        trial `allowed_cpus`, `copied`, `in_graph` and `known_shapes`, and of its `work` `silent`
 """
 
 from __future__ import annotations

@@ -118,6 +118,8 @@ class UserFunction(Data):
     """Of its time, as far as its lines were followed: what those take that decode such pictures."""
     endless: bool = False
     """Whether it is a generator whose text shows that it never ends."""
+    loops_over_rows: bool = False
+    """Whether its graph goes over the rows of a tensor in a loop, as `tf.map_fn` does, and decodes no pictures."""
     doubles: bool = False
     """Whether it is Python that gives arrays of 64-bit floats, which then become smaller ones."""
     on_batches: OnBatches | None = None
@@ -143,8 +145,7 @@ class UserFunction(Data):
 class Stage(Data):
     """One call that made the pipeline: `Dataset.map`, `TFRecordDataset`, ….
 
-    `id` counts the calls in the order in which they were made; the same user's function gives the same ids in every
-    process. The sink is the stage whose dataset the function returned.
+    `id` counts the calls as they were made, the same in every process. The sink gives what the function returned.
     """
 
     id: int

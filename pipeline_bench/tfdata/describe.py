@@ -71,6 +71,8 @@ _DRAWING_OPS = frozenset(
 """Stateful ops whose only state is a generator of their own, which they lock; no variable seeds them."""
 _WRITING_OPS = re.compile(r"Write|Save|MergeV2Checkpoints")
 _PARSING_OPS = {"ParseExampleV2", "ParseSingleExample"}
+_LOOPS, _ROW_OPS = {"While", "StatelessWhile"}, {"TensorListGetItem", "TensorListSetItem"}
+"""What `tf.map_fn` makes."""
 _DATASET_OP = re.compile(r"Dataset(V\d+)?$")
 
 
@@ -183,6 +185,7 @@ def function(given: Any, dataset: Any, generator: bool = False, behind: Sequence
         random=stateful and draws,
         draws_by_seed=draws and not stateful,
         parses_examples=not ops.isdisjoint(_PARSING_OPS),
+        loops_over_rows=ops >= _ROW_OPS and not ops.isdisjoint(_LOOPS) and ops.isdisjoint(pictures.JPEG_DECODERS),
         reads_files="ReadFile" in ops,
         crops_decoded=any(itertools.starmap(pictures.crops_decoded, bodies)),
         resizes_decoded=any(itertools.starmap(pictures.resizes_decoded, bodies)),

@@ -96,6 +96,24 @@ def test_stateless_random_ops_draw_nothing_new_unless_a_state_seeds_them() -> No
     assert kind(lambda x: x + 1) == (False, False)
 
 
+def test_a_function_that_goes_over_the_rows_of_a_batch_in_a_loop_is_known() -> None:
+    import tensorflow as tf
+
+    def loops(mapped: Any) -> bool:
+        made = recorded.recipe_of(lambda: tf.data.Dataset.from_tensors(tf.ones([8, 4])).map(mapped))
+        function = made.stages[-1].function
+        assert function is not None
+        return function.loops_over_rows
+
+    jpeg = tf.io.encode_jpeg(tf.zeros([4, 4, 3], tf.uint8))
+    assert loops(lambda rows: tf.map_fn(lambda row: row - tf.reduce_mean(row), rows))
+    assert not loops(lambda rows: tf.vectorized_map(lambda row: row - tf.reduce_mean(row), rows))
+    assert not loops(lambda rows: tf.while_loop(lambda at: at < 9.0, lambda at: [at + 1], [rows[0, 0]]))
+    assert not loops(lambda rows: tf.map_fn(lambda row: tf.io.decode_jpeg(jpeg), rows, fn_output_signature=tf.uint8)), (
+        "a picture has no vectorized form"
+    )
+
+
 def test_what_reads_a_table_or_draws_changes_no_state_unless_a_variable_seeds_it() -> None:
     import tensorflow as tf
 

@@ -234,6 +234,16 @@ def test_python_that_gives_64_bit_floats_is_to_compute_with_32() -> None:
     assert "If that took half the time, " in second
 
 
+@pytest.mark.parametrize(("before", "loops", "told"), [("batch", True, 1), ("batch", False, 0), ("prefetch", True, 0)])
+def test_rows_of_a_batch_that_a_map_goes_over_in_a_loop_are_to_be_computed_at_once(
+    before: str, loops: bool, told: int
+) -> None:
+    function_of = function("spectra").model_copy(update={"loops_over_rows": loops})
+    stages = (stage(0, "range"), stage(1, before, 0), stage(2, "map", 1, of=function_of))
+    texts = beyond.ideas(inspection(stages, (cost(0, 0.1), cost(1, 0.2), cost(2, 20.0))), 1, 21.0, 2.0, 1.0)
+    assert [each.split("goes over the rows")[0] for each in texts] == ["map(spectra), train.py:12, "] * told
+
+
 @pytest.mark.parametrize(("second", "told"), [("from_tensor_slices", True), ("TFRecordDataset", False)])
 def test_arrays_whose_rows_a_zip_puts_together_are_to_be_cut_in_one_call(second: str, told: bool) -> None:
     stages = (
