@@ -18,7 +18,7 @@ import numpy as np
 
 from pipeline_bench.analysis.goal import length_keys, until_decided
 from pipeline_bench.errors import SessionError, UsageError
-from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, LEAST_BUDGET_S, MOST_BUDGET_S, Diagnosis
+from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, MOST_BUDGET_S, Diagnosis
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.model.session import Session, make_folder
 from pipeline_bench.run import machine
@@ -144,16 +144,12 @@ def diagnose(
         SessionError: the session can no longer be saved, as on a full disk; its `session` has what was measured.
         KeyboardInterrupt: Ctrl-C; with `out`, the folder has the trials that ended before.
     """
-    if not LEAST_BUDGET_S <= budget_s <= MOST_BUDGET_S:
-        raise UsageError(
-            f"budget_s is {budget_s}: it is from {LEAST_BUDGET_S:g} to {MOST_BUDGET_S:g} seconds.",
-            "Leave it out for the default.",
-        )
-    if isinstance(arguments, str):
-        raise UsageError("arguments takes several values, and was given one string.", "Write ['--epochs', '3'].")
     from pipeline_bench.diagnosis import variants  # noqa: PLC0415
     from pipeline_bench.run import diagnosis  # noqa: PLC0415 - compare() needs none of this
 
+    diagnosis.check_budget(budget_s, "budget_s")
+    if isinstance(arguments, str):
+        raise UsageError("arguments takes several values, and was given one string.", "Write ['--epochs', '3'].")
     if isinstance(make_dataset, str) and targets.is_script(make_dataset):
         which = (None if each is None else str(each) for each in (dataset, training))
         given = [str(each) for each in arguments]

@@ -261,17 +261,13 @@ def diagnose(
     """
     from pipeline_bench.cli.running import run_and_show
     from pipeline_bench.diagnosis import variants
-    from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, LEAST_BUDGET_S, MOST_BUDGET_S, Diagnosis
-    from pipeline_bench.run.diagnosis import run_diagnosis
+    from pipeline_bench.model.diagnosis import Diagnosis
+    from pipeline_bench.run.diagnosis import check_budget, run_diagnosis
     from pipeline_bench.system.files import is_python
     from pipeline_bench.tfdata.service_cluster import address
     from pipeline_bench.user_code.targets import is_script, parse, parse_script
 
-    if not LEAST_BUDGET_S <= budget <= MOST_BUDGET_S:
-        raise UsageError(
-            f"--budget {budget:g}: it is from {LEAST_BUDGET_S:g} to {MOST_BUDGET_S:g} seconds.",
-            f"The default of {DEFAULT_BUDGET_S:g} tries most fixes; a slow pipeline or a large model needs more.",
-        )
+    check_budget(budget, "--budget")
     if module and (is_python(target) or not is_script(target)):
         raise UsageError(f"-m {target}: it is not the name of a module.", "Write -m package.train, or leave out -m.")
     if is_script(target):

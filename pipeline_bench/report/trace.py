@@ -157,7 +157,7 @@ def _steps(record: TrialRecord, tracks: TrialTracks, merged: int) -> Iterator[Js
     columns = _Columns.of(record.steps)
     warmup = min(record.warmup_steps, columns.count)
     for category, first, last in (("warm-up", 0, warmup), ("measured", warmup, columns.count)):
-        if merged == 1 and columns.of_several is None:
+        if merged == 1 and columns.weights is None:
             yield from _single_steps(columns, tracks, category, first, last)
         else:
             yield from _merged_steps(columns, tracks, category, first, last, merged)
@@ -174,7 +174,7 @@ class _Columns:
     took_ns: Stamps
     wait_ns: Stamps | None
     loss: npt.NDArray[np.float64]
-    of_several: Stamps | None = None
+    weights: Stamps | None = None
     """How many steps each row is the mean of; None: each is one."""
 
     @property
@@ -184,9 +184,9 @@ class _Columns:
     @property
     def numbers(self) -> Stamps:
         """The number of each row's first step, and behind the last row how many steps there are: shape [count + 1]."""
-        if self.of_several is None:
+        if self.weights is None:
             return np.arange(self.count + 1)
-        return np.concatenate([[0], np.cumsum(self.of_several)])
+        return np.concatenate([[0], np.cumsum(self.weights)])
 
     def waits(self) -> list[int] | list[None]:
         """Return a wait a step, None where there is none to have."""
@@ -240,7 +240,7 @@ def _merged_steps(
     rows = zip(*(column.tolist() for column in columns_of_slices), waits, strict=True)
     for first_step, count, start, span_ns, mean_ms, max_ms, loss, wait_ns in rows:
         name, ts = f"{word} {first_step}–{first_step + count - 1}", tracks.us(start)
-        longest = {"step_ms_max": max_ms} if columns.of_several is None else {}
+        longest = {"step_ms_max": max_ms} if columns.weights is None else {}
         args = {"steps": count, "step_ms_mean": mean_ms, **longest, "loss": _finite(loss)}
         if wait_ns is None:
             yield complete(name, category, ts, span_ns, tracks.steps, args)

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 
 from pipeline_bench.diagnosis import search
-from pipeline_bench.errors import SessionError
-from pipeline_bench.model.diagnosis import Diagnosis
+from pipeline_bench.errors import SessionError, UsageError
+from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, LEAST_BUDGET_S, MOST_BUDGET_S, Diagnosis
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import save
 from pipeline_bench.run import machine
@@ -65,6 +65,23 @@ def run_diagnosis(
             session = session.model_copy(update={"notes": (*session.notes, machine.EXPOSED_FIXES)})
         outcome = run(session, folder, observer, gpu, "forkserver", planner, expose_servers=expose_servers)
         return _with_code(outcome, observer)
+
+
+def check_budget(budget_s: float, option: str) -> None:
+    """See that a diagnosis may take so long.
+
+    Args:
+        budget_s: the seconds that were asked for.
+        option: as they were given: ``--budget``.
+
+    Raises:
+        UsageError: it may not.
+    """
+    if not LEAST_BUDGET_S <= budget_s <= MOST_BUDGET_S:
+        raise UsageError(
+            f"{option} {budget_s:g}: it is from {LEAST_BUDGET_S:g} to {MOST_BUDGET_S:g} seconds.",
+            f"The default of {DEFAULT_BUDGET_S:g} tries most fixes; a slow pipeline or a large model needs more.",
+        )
 
 
 def _which(training: str | None) -> str:

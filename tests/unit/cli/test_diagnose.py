@@ -14,7 +14,7 @@ from urllib.request import url2pathname
 import pytest
 
 from pipeline_bench.cli import run
-from pipeline_bench.model.diagnosis import CodeChange, Diagnosis
+from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, CodeChange, Diagnosis
 from pipeline_bench.model.session import Session
 from pipeline_bench.run import diagnosis
 from pipeline_bench.run.comparison import Outcome
@@ -101,6 +101,11 @@ def test_the_exit_code_says_whether_there_is_a_diagnosis(
 ) -> None:
     found.update(session=session, interrupted=interrupted)
     assert run(["diagnose", "train.py:make_dataset"]) == code
+
+
+def test_the_default_budget_is_the_one_of_a_diagnosis(script: Path, found: dict[str, Any]) -> None:
+    assert run(["diagnose", "train.py:make_dataset"]) == 0
+    assert found["asked"].budget_s == DEFAULT_BUDGET_S
 
 
 def test_the_options_arrive_and_the_report_is_printed_and_written(
