@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+_ENDS = ("StopIteration", "OutOfRangeError")
+"""What a loop that takes its batches itself handles as its data have ended."""
 _PATIENCE = 2
 """Loops of a line whose data did not come again, from which on new data beside them belong to the last of these."""
 
@@ -51,6 +54,10 @@ class _Place:
     again: bool = False
     taken: int = 0
 
+    def holds(self, data: Any) -> bool:
+        """Return whether it iterates over this object."""
+        return any(of() is data for of in self.data)
+
     @property
     def is_free(self) -> bool:
         """Whether all that it iterated over is gone."""
@@ -62,6 +69,7 @@ class Places:
     """The loops of all lines.
 
     A new object at a line, as one made for each epoch, takes the place of one that is gone, and else is another loop's.
+    A loop goes on where it handles the end of its data: ``except StopIteration: batches = iter(data)``.
     """
 
     def __init__(self) -> None:
@@ -82,7 +90,7 @@ class Places:
         except TypeError:  # None, or an object that cannot be referred to so
             return Loop(line)
         places = self._of_line.setdefault(line, [])
-        place = next((each for each in places if any(of() is data for of in each.data)), None)
+        place = next((each for each in places if each.holds(data)), self._going_on(line, data))
         if place is not None:
             place.again = True
         else:
@@ -93,6 +101,14 @@ class Places:
             place.data.append(reference)
         self._latest, place.taken = place, max(0, taken(place.loop))
         return place.loop
+
+    def _going_on(self, line: Line, data: Any) -> _Place | None:
+        """Return the loop of other lines of the file that handles that its data have ended; None: none does."""
+        if type(sys.exc_info()[1]).__name__ not in _ENDS:
+            return None
+        others = (places for other, places in self._of_line.items() if (other.file, other.by) == (line.file, line.by))
+        found = [each for places in others for each in places if each.holds(data)]
+        return self._latest if self._latest in found else found[-1] if found else None
 
     def _of_new(self, places: list[_Place], path: int, taken: Callable[[Loop], int]) -> _Place | None:
         """Return which of a line's loops iterates over an object that was not seen before; None: another one does."""

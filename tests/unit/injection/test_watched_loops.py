@@ -311,6 +311,25 @@ def test_what_is_made_anew_for_each_epoch_takes_the_place_of_what_is_gone(begin:
     assert ended(loops) == ["train.py:3", "train.py:3, data 2"]
 
 
+def test_a_loop_that_begins_anew_as_its_data_end_goes_on_in_another_line(begin: Callable[..., Any]) -> None:
+    loops, loader, other = WatchedLoops(), Batches(20), Batches(20)
+    batches = begin(loops, "train.py:3", loader).timed(Batches(20))
+    for step in range(50):
+        if step == 30:
+            passed(begin(loops, "train.py:5", other), 20)
+        try:
+            next(batches)
+        except StopIteration:
+            batches = begin(loops, "train.py:7", loader).timed(Batches(20))
+            next(batches)
+    passed(begin(loops, "train.py:12", loader), 20)  # an evaluation
+    assert {str(where): loop.summary.steps for where, loop in loops.shown(fits=False)} == {
+        "train.py:3": 48,
+        "train.py:5": 19,
+        "train.py:12": 19,
+    }
+
+
 def test_two_calls_of_one_function_with_data_of_their_own_are_two_loops(begin: Callable[..., Any]) -> None:
     loops = WatchedLoops()
     for _ in range(3):
