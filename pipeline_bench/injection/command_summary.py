@@ -31,6 +31,8 @@ _LONG_BETWEEN_S = 1.0
 """What comes between the calls of `fit` is mentioned if it takes longer than that, and as much of both as a wait."""
 _BUSY_PERCENT = 70.0
 """Of the usable cores: from there on, what the input computes is likely to take them from the model."""
+_REPLACES_PATH = re.compile(r"PYTHONPATH=(?!\S*\$\{?PYTHONPATH)")
+"""In a part of the command; a script's text may set it and keep what was there."""
 _SHOWN_VARIABLES = 8
 _NOT_OF_A_SCRIPT = ("PIPELINE_BENCH_RUN", "PYTHONPATH", "LC_CTYPE", "PWD", "OLDPWD", "SHLVL", "_", "MAKE", "MFLAGS")
 """How the names of variables begin that are `run`'s own, or that Python, a shell or make sets for what it starts."""
@@ -304,7 +306,7 @@ def _why_unseen(ended: EndedCommand, command: Sequence[str]) -> str:
     isolated = isolated_by(command)
     if isolated:
         return f"Python was started with {isolated}, which disables sitecustomize, so its trainings are not watched"
-    if any("PYTHONPATH=" in part for part in command):
+    if any(map(_REPLACES_PATH.search, command)):
         return "the command sets PYTHONPATH, which disables the watching: set it for pipeline-bench run, which keeps it"
     failed = f"the command failed with exit code {ended.code}; " if ended.code else ""
     return (

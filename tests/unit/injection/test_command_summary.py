@@ -242,6 +242,11 @@ def test_the_option_that_isolates_python_is_found_among_others(command: str, exp
     [
         ("./job.sh", 0, "no Python process was seen to import TensorFlow, "),
         ("./job.sh", 3, "the command failed with exit code 3; no Python process was seen to import TensorFlow, "),
+        (
+            "sh -c 'export PYTHONPATH=.:$PYTHONPATH; python a.py'",
+            0,
+            "no Python process was seen to import TensorFlow, ",
+        ),
         ("env PYTHONPATH=. python train.py", 0, "the command sets PYTHONPATH, which disables the watching"),
     ],
 )
