@@ -182,6 +182,12 @@ def in_file(stage: Stage) -> bool:
     return stage.method == "cache" and stage.arguments.get("filename") not in (None, "")
 
 
+def settled(inspection: Inspection, stages: Collection[Stage]) -> set[int]:
+    """Return the ids of what stands in front of such caches among some stages that fill: its order is kept as it is."""
+    caches = [each for each in stages if fills(inspection, each)]
+    return {each.id for cache in caches for each in upstream(inspection, cache)}
+
+
 def is_librarys(inspection: Inspection, stage: Stage) -> bool:
     """Return whether a call of the user's, such as one of a library's function, makes the stage and others with it."""
     here = (each for each in inspection.stages if each.place == stage.place is not None)

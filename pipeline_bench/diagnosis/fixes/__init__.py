@@ -311,7 +311,7 @@ def _kept_order(fix: Fix, inspection: Inspection) -> tuple[set[int], set[str]]:
         above = {each.id for each in stage_graph.upstream(inspection, inspection.stage(edit.stage))}
         passed = _from(inspection, (move.other for move in moves)) & above
         ahead = above - passed | {move.stage for move in moves} & above
-        ordered = _varying(inspection, ahead)
+        ordered = _varying(inspection, ahead - stage_graph.settled(inspection, [*map(inspection.stage, above)]))
         kept |= ordered
         for stage in (each for each in inspection.stages if _goes_by_place(inspection, each)):
             before = {each.id: each for each in stage_graph.upstream(inspection, stage)}

@@ -197,8 +197,7 @@ def read_back(inspection: Inspection, stage: Stage, where: str) -> str:
 def order_caveat(inspection: Inspection, stage: Stage, passed: Sequence[Stage] = ()) -> str:
     """Return the caveat of a cache behind a shuffle that mixes anew in each epoch; `passed` come behind it."""
     above = stage_graph.upstream(inspection, stage)
-    caches = [each for each in above if stage_graph.fills(inspection, each)]  # which settle it as it is written
-    settled = {each.id for cache in caches for each in stage_graph.upstream(inspection, cache)}
+    settled = stage_graph.settled(inspection, above)
     mixes = (
         each
         for each in above

@@ -109,7 +109,7 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
         divide,
         InsertAfter(stage=fixed[-1].id, method="cache", arguments=arguments),
         stages=inspection.measured(each.id for each in (*above, stage)),
-        reorders=_keeps_one_order(above, run[len(fixed) :]),
+        reorders=_keeps_one_order(inspection, above, run[len(fixed) :]),
         caveat=price(
             above, size_bytes, where, shuffled_bytes(given, where, passed, stage), batch_bytes_of(given, stage)
         )
@@ -226,7 +226,7 @@ def _cached(
         InsertAfter(stage=stage.id, method="cache", arguments=arguments),
         stages=inspection.measured(each.id for each in above if each not in passed),
         # Behind a repeat, one that reads several files at a time begins the next pass before the end of this one.
-        reorders=_keeps_one_order(above, (*behind, *passed))
+        reorders=_keeps_one_order(inspection, above, (*behind, *passed))
         or any(each.id in moved and each.method == "interleave" for each in above),
         caveat=price(
             above,
@@ -283,7 +283,7 @@ def _cached_in_branches(inspection: Inspection, context: Context, joins: Stage) 
         *moves,
         *(InsertAfter(stage=each, method="cache", arguments=arguments) for each in last),
         stages=inspection.measured(number for number, each in above.items() if each not in now_behind),
-        reorders=_keeps_one_order(list(above.values()), (*stage_graph.trunk(inspection), *now_behind)),
+        reorders=_keeps_one_order(inspection, list(above.values()), (*stage_graph.trunk(inspection), *now_behind)),
         caveat=price(list(above.values()), size_bytes, where, sum(held)),
     )
 
@@ -345,7 +345,9 @@ def _has_room(inspection: Inspection, context: Context, passed: Sequence[Stage],
     return fits(shuffled_bytes(inspection, where, passed, stage), context)
 
 
-def _keeps_one_order(above: Sequence[Stage], behind: Iterable[Stage]) -> bool:
+def _keeps_one_order(inspection: Inspection, above: Sequence[Stage], behind: Iterable[Stage]) -> bool:
     """Return whether a cache would give each epoch the files in one order, and nothing behind it shuffles again."""
     again = any(each.method == "shuffle" and not stage_graph.keeps_order(each) for each in behind)
-    return any(stage_graph.shuffles_files(above, stage) for stage in above) and not again
+    settled = stage_graph.settled(inspection, above)
+    anew = [each for each in above if each.id not in settled]
+    return any(stage_graph.shuffles_files(above, stage) for stage in anew) and not again

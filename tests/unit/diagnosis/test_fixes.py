@@ -961,6 +961,15 @@ def test_where_a_map_that_draws_is_divided_no_cache_stays_behind_an_endless_repe
     )
 
 
+def test_a_cache_of_files_in_the_order_that_another_keeps_already_needs_no_option() -> None:
+    stages = (source("list_files"), mapped(1, "read"), stage(2, "cache", 1), mapped(3, "decode"))
+    found = tried(chain_of(*stages, mapped(4, "crop", random=True), stage(5, "batch", 4, drop_remainder=True)))
+    (fix,) = of_kind(found, "cache")
+    assert fix.edits == (Remove(stage=2), InsertAfter(stage=3, method="cache"))
+    assert not fix.reorders
+    assert reason(found, "cache") == ""
+
+
 def test_a_cache_that_a_librarys_call_makes_stays_and_is_told_beside_the_one_that_is_tried() -> None:
     read, cached = stage(0, "TFRecordDataset"), stage(1, "cache", 0)
     looked = chain_of(read, cached, mapped(2, "decode"), stage(3, "shuffle", 2))
