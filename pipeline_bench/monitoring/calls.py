@@ -18,6 +18,7 @@ from pipeline_bench.monitoring.loop import LoopMonitor
 from pipeline_bench.monitoring.record import SavedJob
 from pipeline_bench.monitoring.sampling import device_of
 from pipeline_bench.monitoring.wait_lines import WaitLines
+from pipeline_bench.system import interrupts
 from pipeline_bench.text import units
 
 _WORTH = 0.2
@@ -124,6 +125,16 @@ def _besides(beside_ns: int, steps_ns: int) -> tuple[str, ...]:
         return ()
     took = f"{units.seconds(beside_ns / 1e9)} between its steps, {units.share(share)} of the loop,"
     return (f"{took} went to calls that train nothing, of a validation or of a policy that acts, and are in no figure",)
+
+
+def _learns(model: Any) -> bool:
+    """Return whether a model has weights to train; Keras 2 refuses to say of one that was not called yet."""
+    try:
+        return bool(model.trainable_weights)
+    except Exception as error:
+        if interrupts.raised_by_handler(error):
+            raise
+        return False
 
 
 class _Thread(threading.local):
@@ -303,10 +314,15 @@ class TrainingCalls(TimedCalls):
             thread.repeats |= what in thread.between
             thread.between.add(what)
 
-    def computes(self, call: Callable[[], Any]) -> Any:
-        """Make a call in which a model computes and trains nothing: that is no wait for a batch."""
+    def computes(self, call: Callable[[], Any], model: Any = None) -> Any:
+        """Make a call in which a model computes and trains nothing: that is no wait for a batch.
+
+        Args:
+            call: makes it.
+            model: is called, where it may learn nothing, as one that augments a batch, which is a part of making that.
+        """
         thread = self._thread
-        if thread.monitor is None or thread.tapes:
+        if thread.monitor is None or thread.tapes or not (model is None or _learns(model)):
             return call()
         began_ns = time.monotonic_ns()
         try:

@@ -58,3 +58,24 @@ def test_what_a_model_that_learns_computes_between_two_steps_is_no_input_wait(
     monitor = loop(at, calls_model)
     monitor.close()
     assert monitor.summary.input_wait_share == pytest.approx(waited, abs=0.01)
+
+
+def test_a_model_that_does_not_know_its_weights_before_its_first_call_is_no_problem(
+    watched: Watched, at: list[int]
+) -> None:
+    """As one of Keras 2, which is built by its first call: that of the first step, or between two."""
+
+    class Unbuilt:
+        @property
+        def trainable_weights(self) -> list[str]:
+            raise ValueError("Weights for model 'sequential' have not yet been created.")
+
+    def calls_model(training: TrainingCalls, _: int) -> None:
+        watched.__dict__["_training_calls"] = training
+        training.enter_tape()
+        assert watched.model_call(Unbuilt(), lambda: "logits") == "logits"
+        training.leave_tape()
+        assert watched.model_call(Unbuilt(), lambda: "pictures") == "pictures"
+
+    loop(at, calls_model).close()
+    assert watched._problem is None
