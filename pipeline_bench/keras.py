@@ -213,7 +213,10 @@ class StarvationMonitor(AnyKerasCallback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self._watch is None:
             return
-        figures = self._watch.end_epoch()
+        self._watch.end_epoch()
+        if self._quiet and self._writer is None:
+            return
+        figures = self._watch.epoch_summary()
         if not self._quiet:
             write_line(figures, f"epoch {epoch + 1}")
         if self._writer is not None:

@@ -178,13 +178,16 @@ class FitWatch:
         self.course.begin_epoch(ended_ns if self._epoch_ended else 0)
         self._before, self._epoch_ns = self.record.log.totals, monotonic_ns()
 
-    def end_epoch(self) -> JobSummary:
-        """Return the figures of the epoch."""
+    def end_epoch(self) -> None:
+        """Take in that an epoch has ended."""
         self.flush()
         self._timing.forget()  # Keras lets go of its iterator now, where it makes another one for the next epoch
         self.course.end_epoch(self.record.log.totals.since(self._before))
         self._timing.ends_ns()  # of other iterators, as a validation's
         self._epoch_ended = True
+
+    def epoch_summary(self) -> JobSummary:
+        """Return the figures of the epoch that has ended."""
         return self.record.summary(self._before, self._epoch_ns)
 
     def _step(self, function: Any, *arguments: Any, **named: Any) -> Any:

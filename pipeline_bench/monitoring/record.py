@@ -169,13 +169,14 @@ class JobRecord:
         if self._session is not None and self.kept is not None and since is None:
             return self.kept.figures
         self._sampler.poll()
-        begin_ns = self._started_ns if since_ns is None else since_ns
-        return self._figures(self.log, self.log.totals.since(since or Totals()), begin_ns)
+        return self._figures(self.log, self.log.totals.since(since or Totals()), since_ns)
 
-    def _figures(self, log: StepLog, totals: Totals, since_ns: int) -> JobSummary:
+    def _figures(self, log: StepLog, totals: Totals, since_ns: int | None = None) -> JobSummary:
         """Return the figures of these totals, and of the device from then on, a GPU's during the log's steps alone."""
         gpu = self._device.kind == "gpu"
-        used = self._readings.utilization(since_ns, self._cores, gpu, log.rows().without_first() if gpu else None)
+        rows = log.rows(since_ns, first=False) if gpu else None
+        begin_ns = self._started_ns if since_ns is None else since_ns
+        used = self._readings.utilization(begin_ns, self._cores, gpu, rows)
         reason = self.withheld or self.reason
         return summarise(self._judged(totals), used, reason, self._device_waits, self.diagnosable)
 
@@ -189,7 +190,7 @@ class JobRecord:
         if self._publisher.is_due:
             log, _ = self.so_far()
             totals = self._judged(log.totals)
-            self._publisher.publish(totals, self._figures(log, totals, self._started_ns), self.buffered())
+            self._publisher.publish(totals, self._figures(log, totals), self.buffered())
 
     def keep(self) -> None:
         """Save the session as it stands, at most once a second: a job that is killed has no other.
@@ -247,7 +248,7 @@ class JobRecord:
         """Save the session of so many steps in the folder that is its own; where that fails a note of it says so."""
         figures = of_result(session.results[0], steps, self._device_waits)
         if figures.input_wait_share is None:  # as it is of the session where that of a single step is missing
-            figures = self._figures(self.log, totals, self._started_ns)
+            figures = self._figures(self.log, totals)
         if self._pid != os.getpid():  # a fork of the job has one of its own
             self._pid, self._folder = os.getpid(), None
         folder = None

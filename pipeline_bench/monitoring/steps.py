@@ -89,11 +89,6 @@ class StepRows:
     """None where some step's wait was not measured."""
     count: _Integers
 
-    def without_first(self) -> StepRows:
-        """Return the rows but the first, whose step traces and compiles."""
-        wait_ns = None if self.wait_ns is None else self.wait_ns[1:]
-        return StepRows(self.start_ns[1:], self.end_ns[1:], wait_ns, self.count[1:])
-
 
 class StepLog:
     """Takes in steps, and keeps what a session and a summary need of them.
@@ -147,7 +142,7 @@ class StepLog:
         self._blocks.append(np.stack([starts, durations, waits, counts, np.ones_like(starts)], axis=1))
         self._rows += starts.size
         if self._rows > self._max_rows:
-            columns, self._width = self._columns()
+            columns, self._width = self._columns(self._blocks)
             self._blocks, self._rows = [columns], len(columns)
 
     def _whole(self, starts: _Integers, ends: _Integers) -> npt.NDArray[np.bool_]:
@@ -156,13 +151,22 @@ class StepLog:
         within_ns = np.minimum(ends, to_ns) - np.maximum(starts, from_ns)
         return np.asarray((2 * within_ns <= to_ns - from_ns).all(axis=0))
 
-    def rows(self) -> StepRows:
+    def rows(self, since_ns: int | None = None, *, first: bool = True) -> StepRows:
         """Return the steps as they are kept; means over their blocks where they were too many to be kept singly.
 
         Each row but the last then stands for as many as the others do, so that the mean of the rows is that of the
         steps.
+
+        Args:
+            since_ns: only those of the blocks that came in from the first on in which a step ended later; None: all.
+            first: whether the log's first row is one of them, whose step traces and compiles.
         """
-        columns, _ = self._columns()
+        blocks = self._blocks
+        begin = 0 if since_ns is None else len(blocks)
+        while begin and blocks[begin - 1][-1, :2].sum() > since_ns:
+            begin -= 1
+        columns, _ = self._columns(blocks[begin:])
+        columns = columns if begin or first else columns[1:]
         start, duration, wait, count, _ = columns[np.argsort(columns[:, 0], kind="stable")].T
         return StepRows(start, start + duration // count, None if (wait < 0).any() else wait // count, count)
 
@@ -172,10 +176,10 @@ class StepLog:
         other._blocks = list(self._blocks)
         return other
 
-    def _columns(self) -> tuple[_Integers, int]:
-        """Return the rows to keep, and of how many that came in each is made, but the last."""
+    def _columns(self, blocks: Sequence[_Integers]) -> tuple[_Integers, int]:
+        """Return the rows to keep of some blocks, and of how many that came in each is made, but the last."""
         width = self._width
-        columns = _grouped(np.concatenate([np.empty((0, 5), dtype=np.int64), *self._blocks]), width)
+        columns = _grouped(np.concatenate([np.empty((0, 5), dtype=np.int64), *blocks]), width)
         while len(columns) > self._max_rows:
             width *= 2
             columns = _grouped(columns, width)

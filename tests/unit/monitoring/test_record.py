@@ -23,7 +23,7 @@ from pipeline_bench.model.selftest import Checked, Window, keep_last
 from pipeline_bench.model.session import Session
 from pipeline_bench.monitoring.record import JobRecord, write_line
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread
-from pipeline_bench.monitoring.steps import NO_WAIT_NS, StepLog
+from pipeline_bench.monitoring.steps import NO_WAIT_NS, StepLog, StepRows
 from pipeline_bench.monitoring.summary import JobSummary
 from pipeline_bench.plugins import renderer
 from pipeline_bench.report import html, markdown
@@ -398,11 +398,28 @@ def test_while_a_job_trains_its_gpus_utilization_is_that_of_the_steps_alone() ->
         log.extend(starts, starts + 10 * MS, 0)
     readings = Readings()
     readings.add([gpu(0.5, 0.0), *(gpu(at_s, 80.0 if int(at_s) % 2 else 2.0) for at_s in np.arange(1.3, 5.0, 0.2))])
-    rows = log.rows().without_first()
+    rows = log.rows(first=False)
     assert readings.utilization(0, cores=4, gpu=True, steps=rows) == (80.0, "NVML samples")
     idle = Readings()
     idle.add([gpu(2.5, 2.0)])
     assert idle.utilization(0, cores=4, gpu=True, steps=rows) == (None, None)
+
+
+def test_the_figures_of_an_epoch_take_no_longer_the_more_epochs_were_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, whose readings are matched with the steps, in the training's own thread."""
+    matched: list[list[int]] = []
+
+    def utilization(since_ns: int, cores: int, is_gpu: bool, steps: StepRows) -> tuple[None, None]:
+        matched.append(steps.start_ns.tolist())
+        return None, None
+
+    record = JobRecord("fit", Device(kind="gpu", name="a GPU"))
+    monkeypatch.setattr(record._readings, "utilization", utilization)
+    for begin_ns in (100, 200, 300):
+        record.log.extend([begin_ns, begin_ns + 10], [begin_ns + 10, begin_ns + 20], 0)
+        record.summary(record.log.totals, begin_ns)
+    record.drop()
+    assert matched == [[110], [200, 210], [300, 310]]
 
 
 def test_one_sample_makes_no_rate_and_no_sample_no_utilization() -> None:
