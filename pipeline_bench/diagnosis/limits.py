@@ -9,7 +9,6 @@ from pipeline_bench.diagnosis import segments, stage_graph, step_times
 from pipeline_bench.diagnosis.fixes import short
 from pipeline_bench.diagnosis.fixes.cache_size import batch_bytes_of, pass_elements, size_bytes_of
 from pipeline_bench.diagnosis.stage_graph import named
-from pipeline_bench.model import element_flow
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Limit
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.job import WHY_EAGER
@@ -120,7 +119,7 @@ def overflows(inspection: Inspection, memory_bytes: float) -> Iterator[str]:
     """
     for stage in inspection.stages:
         held_bytes = _held_bytes(inspection, stage)
-        if stage.method == "cache" and stage_graph.endless(inspection, stage):
+        if stage.method == "cache" and stage_graph.endless(inspection, stage) and not stage.left_early:
             each_bytes = batch_bytes_of(inspection, stage)
             size = f", {units.size(each_bytes)} a batch" if each_bytes else ""
             yield (
@@ -235,7 +234,7 @@ def _is_open(tensor: Element) -> bool:
 def frozen(inspection: Inspection) -> Iterator[str]:
     """Yield of each cache as written that it keeps one random draw, or one order, for all epochs."""
     for stage in [] if inspection.once else inspection.stages:
-        if stage.method != "cache" or element_flow.never_full(inspection.stages, stage):
+        if not stage_graph.fills(inspection, stage):
             continue
         above = stage_graph.upstream(inspection, stage)
         drawn, mixing = [each for each in above if stage_graph.draws(each)], [each for each in above if _mixes(each)]

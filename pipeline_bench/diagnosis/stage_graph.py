@@ -323,5 +323,9 @@ def fixed_part(inspection: Inspection, run: Sequence[Stage]) -> list[Stage]:
 
 
 def fills(inspection: Inspection, stage: Stage) -> bool:
-    """Return whether a stage is a cache that has all elements after a pass, which later ones then read from it."""
-    return stage.method == "cache" and not stage.anew and not element_flow.never_full(inspection.stages, stage)
+    """Return whether a stage is a cache that has all elements after a pass, which later ones then read from it.
+
+    One that a pass may leave before its end, as a `take` of files of unknown length does, is none.
+    """
+    is_read_whole = stage.left_early is False and not endless(inspection, stage)
+    return stage.method == "cache" and not stage.anew and is_read_whole

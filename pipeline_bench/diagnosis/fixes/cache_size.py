@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.fixes import Context, short
@@ -105,6 +105,7 @@ def price(
     where: str,
     held_bytes: float | None = None,
     batch_bytes: float | None = None,
+    settled: Collection[int] = (),
 ) -> str:
     """Return what keeping the elements of stages takes, and when it is right, as a sentence without its subject.
 
@@ -114,6 +115,7 @@ def price(
         where: they are kept.
         held_bytes: what the shuffles behind them then hold beside that.
         batch_bytes: of those that a batch is made of; told where the size of all is not known.
+        settled: the ids of those that a cache as written keeps the first epoch of already.
     """
     if size_bytes is None:
         each = f" ({units.size(batch_bytes)} a batch)" if batch_bytes else ""
@@ -122,13 +124,14 @@ def price(
         text = f"takes about {units.size(size_bytes)} {where}"
     if held_bytes:
         text += f", and the shuffle's buffer about {units.size(held_bytes)} of memory"
-    keeping = [stage for stage in stages if any(map(stage_graph.may_differ, stage.with_inner()))]
+    open_yet = [stage for stage in stages if stage.id not in settled]
+    keeping = [stage for stage in open_yet if any(map(stage_graph.may_differ, stage.with_inner()))]
     if keeping:
         text += f"; right only if {short(keeping[-1])} gives the same in each epoch"
-    seeded = [stage for stage in stages if any(e.function and e.function.draws_by_seed for e in stage.with_inner())]
+    seeded = [stage for stage in open_yet if any(e.function and e.function.draws_by_seed for e in stage.with_inner())]
     if seeded:
         text += f"; {short(seeded[-1])} draws from seeds that are the same in each epoch, and goes on giving the same"
-    if any(stage_graph.shuffles_files(stages, stage) for stage in stages):
+    if any(stage_graph.shuffles_files(stages, stage) for stage in open_yet):
         text += "; the files then keep the order of the first epoch"
     return text
 
@@ -170,7 +173,9 @@ def priced(fix: Fix, inspection: Inspection, elements: int, parts: Sequence[Fix]
     where = "on disk" if inserted[0].arguments else IN_MEMORY
     passed = mixing(itertools.dropwhile(lambda each: each.id != behind, run))
     held_bytes = shuffled_bytes(inspection, where, passed, stage)
-    because = price(stage_graph.upstream(inspection, last), cost.element_bytes * elements, where, held_bytes)
+    above = stage_graph.upstream(inspection, last)
+    kept = stage_graph.settled(inspection, above)
+    because = price(above, cost.element_bytes * elements, where, held_bytes, settled=kept)
     order = order_caveat(inspection, last, passed)
     order += beside(inspection, last, fix.edits)
     return fix.model_copy(update={"because": because + read_back(inspection, stage, where) + order})

@@ -111,7 +111,12 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
         stages=inspection.measured(each.id for each in (*above, stage)),
         reorders=_keeps_one_order(inspection, above, run[len(fixed) :]),
         caveat=price(
-            above, size_bytes, where, shuffled_bytes(given, where, passed, stage), batch_bytes_of(given, stage)
+            above,
+            size_bytes,
+            where,
+            shuffled_bytes(given, where, passed, stage),
+            batch_bytes_of(given, stage),
+            stage_graph.settled(inspection, above),
         )
         + read_back(given, stage, where)
         + beside(given, fixed[-1], out)
@@ -234,6 +239,7 @@ def _cached(
             where,
             shuffled_bytes(inspection, where, passed, stage),
             batch_bytes_of(inspection, stage),
+            stage_graph.settled(inspection, above),
         )
         + read_back(inspection, stage, where)
         + order_caveat(inspection, stage, passed)

@@ -999,6 +999,15 @@ def test_a_cache_behind_what_is_random_moves_on_to_what_is_dear_and_keeps_what_i
     assert fix.edits == (Remove(stage=2), InsertAfter(stage=3, method="cache"))
     assert not fix.reorders
     assert "takes effect only once" not in fix.because, "it does so as it is written"
+    assert "right only if" not in fix.because, "what crop drew is kept as it is written"
+
+
+def test_a_cache_that_a_pass_may_leave_early_is_not_taken_for_one_that_keeps_all() -> None:
+    cache = stage(2, "cache", 1).model_copy(update={"left_early": None})
+    looked = chain_of(
+        source(), mapped(1, "crop", random=True), cache, stage(3, "take", 2, count=9), mapped(4, "decode")
+    )
+    assert of_kind(tried(looked, allow_reordering=True), "cache") == []
 
 
 def test_a_batch_comes_before_a_map_also_through_what_does_not_look_at_the_elements() -> None:
