@@ -98,17 +98,20 @@ def with_batches(recipe: Recipe, stages: Sequence[Stage]) -> tuple[Stage, ...]:
 
 
 def _with_mixed_rows(recipe: Recipe, stage: Stage) -> Stage:
-    """Return a map behind a `batch` with whether the rows of a batch mix in it; any other stage as it is."""
+    """Return a map behind a shuffle and a `batch` with whether rows may mix in it; any other stage as it is."""
     function, call = stage.function, recipe.calls[stage.id]
     if stage.method != "map" or function is None or function.random or function.python or call.function is None:
         return stage
     before = recipe.calls[stage.inputs[0]]
-    while before.method == "map" or before.method in TAKE_ANY:
+    while before.method == "map" or before.method in TAKE_ANY | {"with_options"}:
         before = recipe.calls[before.inputs[0]]
-    if before.method != "batch" or describe.changes_state(call.result):
+    rows = describe.arguments(before.given()).get("batch_size")
+    shuffled = any(each.method == "shuffle" for each in recipe.stages if each.id < before.id)
+    if before.method != "batch" or not shuffled or describe.changes_state(call.result):
         return stage
     with contextlib.suppress(Exception):  # a kind of tensor that has no rows
-        if dataflow.mixes_rows(call.function, _of_a_row(recipe.dataset(stage.inputs[0]).element_spec)):
+        samples = _of_a_row(recipe.dataset(stage.inputs[0]).element_spec)
+        if dataflow.mixes_rows(call.function, samples, rows if isinstance(rows, int) else 2) is not False:
             return stage.model_copy(update={"function": function.model_copy(update={"on_batches": "not"})})
     return stage
 

@@ -10,8 +10,12 @@ import numpy.typing as npt
 
 _LARGEST = 1e30
 """Of floating values: its square still is a float64."""
+_LARGEST_COUNT = 1000
+"""Of whole numbers, which may be a length, as of a mask: more than a byte holds."""
 _MOST_VALUES = 1 << 22
-"""In a row that is tried."""
+"""In a row that is tried, of two in a batch."""
+_FEWEST_TRIED = 2
+"""Batches that the function takes: one is compared with another."""
 
 
 def reads(filtered: Any) -> set[str] | None:
@@ -36,42 +40,46 @@ def hands_on(mapped: Any, element_spec: Any) -> set[str]:
     }
 
 
-def mixes_rows(function: Any, element_spec: Any) -> bool:
-    """Return whether extreme values in one row of a batch change what a map's function gives for another row.
+def mixes_rows(function: Any, element_spec: Any, rows: int = 2) -> bool | None:
+    """Return whether extreme values in other rows of a batch change what a map's function gives for its first row.
 
     What a few usual samples do not reach may decide for a whole batch: ``if tf.reduce_max(image) > 1: image /= 255``.
+    None where that cannot be tried: it takes no such batch, or a batch is too large.
 
     Args:
         function: of which no op changes a state.
         element_spec: of one sample.
+        rows: of a batch.
     """
     import tensorflow as tf
     from tensorflow.python.data.util import nest
 
     try:
-        rows = [_rows(spec) for spec in nest.flatten(element_spec)]
-        batches = tf.data.Dataset.from_tensor_slices(nest.pack_sequence_as(element_spec, rows))
+        tried = [_rows(spec, rows) for spec in nest.flatten(element_spec)]
+        batches = tf.data.Dataset.from_tensor_slices(nest.pack_sequence_as(element_spec, tried))
         # What the function raises of an extreme value shows nothing.
         made = batches.map(function).ignore_errors()
         first_rows = [[np.asarray(part)[0] for part in nest.flatten(each)] for each in made.as_numpy_iterator()]
+        if len(first_rows) < _FEWEST_TRIED:
+            return None
         return any(not _alike(*parts) for each in first_rows[1:] for parts in zip(first_rows[0], each, strict=True))
     except Exception:  # of the user's code, or a kind of tensor that has no rows
-        return False
+        return None
 
 
-def _rows(spec: Any) -> npt.NDArray[Any]:
-    """Return batches of two rows, of which the second is another in each."""
+def _rows(spec: Any, count: int) -> npt.NDArray[Any]:
+    """Return batches of so many rows, of which all but the first are others in each."""
     dtype = np.dtype(spec.dtype.as_numpy_dtype)
     shape = tuple(size or 2 for size in spec.shape.as_list())
-    if math.prod(shape) > _MOST_VALUES:
-        raise ValueError("a row is too large to be tried")
+    if math.prod(shape) * count > 2 * _MOST_VALUES:
+        raise ValueError("a batch is too large to be tried")
     values: tuple[Any, ...] = (b"1", b"", b"a", b"0", b"1 2")
     if dtype.kind in "iu":
-        values = (1, 0, 2, np.iinfo(dtype).min, np.iinfo(dtype).max)
+        values = (1, 0, 2, max(np.iinfo(dtype).min, -_LARGEST_COUNT), min(np.iinfo(dtype).max, _LARGEST_COUNT))
     elif dtype.kind != "O":
         values = (1, 0, _LARGEST, -_LARGEST, math.nan)
-    rows = [np.stack([np.full(shape, values[0], dtype), np.full(shape, value, dtype)]) for value in values]
-    return np.stack(rows)
+    first = [np.full(shape, values[0], dtype)]
+    return np.stack([np.stack(first + [np.full(shape, value, dtype)] * (count - 1)) for value in values])
 
 
 def _alike(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:

@@ -411,6 +411,9 @@ def test_a_function_in_which_one_sample_may_decide_for_others_gets_samples(
     [
         ("lambda images, labels: (0.7 * images + 0.3 * tf.reverse(images, [0]), labels)", "not"),  # as mixup does
         ("lambda images, labels: (images / tf.reduce_max(images), labels)", "not"),
+        ("lambda images, labels: (tf.concat([images[4:], images[:4]], 0), labels)", "not"),
+        ("lambda images, labels: (images, tf.sequence_mask(labels))", "not"),  # as wide as the largest of a batch
+        ("lambda images, labels: (tf.ensure_shape(images, [8, 4, 4, 3]), labels)", None),
         ("lambda images, labels: (images / 255.0, tf.one_hot(labels, 3))", None),
     ],
 )
@@ -421,7 +424,8 @@ def test_a_map_of_batches_in_which_samples_mix_is_told_from_one_that_treats_each
     file.write_text(
         f"import tensorflow as tf\nimages = tf.random.uniform([99, 4, 4, 3], seed=1)\n"
         "rows = tf.data.Dataset.from_tensor_slices((images, tf.range(99) % 3))\n"
-        f"def make_dataset():\n    return rows.shuffle(20).batch(8).prefetch(1).map({function}).prefetch(1)\n"
+        "batches = rows.shuffle(20).batch(8).with_options(tf.data.Options())\n"
+        f"def make_dataset():\n    return batches.map({function}).prefetch(1)\n"
     )
     recipe = recorded.recipe("make_dataset", file=file)
     (of_map,) = (each.function for each in composing.with_batches(recipe, recipe.stages) if each.method == "map")
