@@ -73,6 +73,8 @@ _WRITING_OPS = re.compile(r"Write|Save|MergeV2Checkpoints")
 _PARSING_OPS = {"ParseExampleV2", "ParseSingleExample"}
 _LOOPS, _ROW_OPS = {"While", "StatelessWhile"}, {"TensorListGetItem", "TensorListSetItem"}
 """What `tf.map_fn` makes."""
+_OF_FILES = re.compile(r"ReadFile|Decode")
+"""Of ops that `tf.vectorized_map` can only loop over."""
 _DATASET_OP = re.compile(r"Dataset(V\d+)?$")
 
 
@@ -185,7 +187,7 @@ def function(given: Any, dataset: Any, generator: bool = False, behind: Sequence
         random=stateful and draws,
         draws_by_seed=draws and not stateful,
         parses_examples=not ops.isdisjoint(_PARSING_OPS),
-        loops_over_rows=ops >= _ROW_OPS and not ops.isdisjoint(_LOOPS) and ops.isdisjoint(pictures.JPEG_DECODERS),
+        loops_over_rows=ops >= _ROW_OPS and not ops.isdisjoint(_LOOPS) and not any(map(_OF_FILES.match, ops)),
         reads_files="ReadFile" in ops,
         crops_decoded=any(itertools.starmap(pictures.crops_decoded, bodies)),
         resizes_decoded=any(itertools.starmap(pictures.resizes_decoded, bodies)),

@@ -294,23 +294,23 @@ def _mixing_before(calls: Mapping[int, RecordedCall], number: int) -> RecordedCa
 
 
 def _listed_apart(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> Iterator[str]:
-    """Yield, as notes, which `zip` joins files that are listed twice, each time in another order in each pass."""
+    """Yield, as notes, which `zip` joins files that are listed twice, in orders that differ in each pass."""
     for joining in (calls[number] for number in sorted(needed) if calls[number].method == "zip"):
         above = [upstream(calls, [number]) for number in joining.inputs]
-        listed = [[number for number in sorted(branch) if _lists_anew(calls[number])] for branch in above]
+        listed = [[number for number in sorted(branch) if calls[number].method == "list_files"] for branch in above]
         first = [calls[numbers[0]] for numbers in listed if numbers]
-        seeds = {describe.arguments(each.given()).get("seed") for each in first}
-        if len({each.id for each in first}) > 1 and (None in seeds or len(seeds) > 1):
+        orders = {describe.arguments(each.given()).get("seed") if _lists_anew(each) else "sorted" for each in first}
+        if len({each.id for each in first}) > 1 and (None in orders or len(orders) > 1):
             yield (
                 f"{_placed(joining)} joins the files that {' and '.join(map(_placed, first))} list, each in an order "
-                "of its own in each pass: those that belong together, such as pictures and their masks, do not meet. "
+                "of its own: those that belong together, such as pictures and their masks, do not meet. "
                 "list_files(…, shuffle=False) keeps them together; what mixes them stands behind the zip."
             )
 
 
 def _lists_anew(call: RecordedCall) -> bool:
-    """Return whether it lists files in another order in each pass."""
-    return call.method == "list_files" and call.given().get("shuffle") is not False
+    """Return whether it, a `list_files`, gives another order in each pass."""
+    return call.given().get("shuffle") is not False
 
 
 def _placed(call: RecordedCall) -> str:
