@@ -14,7 +14,7 @@ Eager = Literal["functions", "model", "no-function"]
 WHY_EAGER: dict[Eager, str] = {
     "functions": "tf.config.run_functions_eagerly(True) was called",
     "model": "the model's run_eagerly is True",
-    "no-function": "they are in no tf.function",
+    "no-function": "their GradientTape is in no tf.function",
 }
 
 

@@ -275,8 +275,8 @@ def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]
         )
     if training.eager is not None:
         sentences.append(
-            f"Its steps run as eager code, op by op from Python: {WHY_EAGER[training.eager]}. As graphs they usually "
-            "take less time, and are run here too."
+            f"Its steps run as eager code, op by op from Python: {WHY_EAGER[training.eager]}. A step in a tf.function "
+            "usually takes less time, and could be run here too."
         )
     if len(training.datasets) > 1:
         one = "" if training.of_loop is None else ", of several that were begun the one that was waited for longest"

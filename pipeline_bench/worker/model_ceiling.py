@@ -41,6 +41,8 @@ _LOOKED_AT, _LEAST_LOOKED_AT = 16, 2
 _LONG_BATCH_NS = 2e9
 _SHORTER, _MUCH_SHORTER = 1.3, 2.0
 """Each step must be so many times as long as the other one; a long one, of which few are made, so many times."""
+_LONGEST_EAGER_NS = 1e9
+"""A longer step of eager code may loop in Python, which takes long to trace."""
 _MOST_RETRACING_NS = 1.5e10
 """What traces and steps longer is not traced a second time."""
 
@@ -124,6 +126,8 @@ def run(
         return  # of the first call, another half is the tracing of Keras' own method for one batch
     shortest_ns = min(took_ns)
     with suppress(UserCodeError):
+        if isinstance(other, EagerModel) and shortest_ns > _LONGEST_EAGER_NS:
+            return
         if isinstance(other, EagerModel) and (pair := _pair_ms(batch, step, other.step_of(), shortest_ns, alive)):
             yield InGraph(eager=other.eager, eager_ms=pair[0], ms=pair[1])
         if not isinstance(other, Retracing) or len(shapes) < _LEAST_LOOKED_AT:

@@ -448,6 +448,22 @@ def test_shapes_are_those_of_two_batches_or_more_as_far_as_they_come_fast_and_do
     assert len(steps.loss) == 3, "the ceiling is measured all the same"
 
 
+def test_a_long_step_of_eager_code_is_not_traced_which_may_take_far_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, made = Clock(monkeypatch), list[float]()
+
+    def found(step_s: float) -> list[Any]:
+        def step_of() -> consumers.StepFunction:
+            made.append(step_s)
+            return clock.step(step_s / 10)
+
+        data, other = clock.takes(monkeypatch, 0.01), model_ceiling.EagerModel("model", step_of)
+        return list(model_ceiling.run(data, clock.step(step_s), Steps(3), other=other))
+
+    assert found(2.0) == []
+    assert found(0.1) == [InGraph(eager="model", ms=10.0, eager_ms=100.0)]
+    assert made == [0.1]
+
+
 def test_a_model_that_fails_for_known_shapes_has_its_ceiling_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, steps = Clock(monkeypatch), Steps(3)
     data = clock.takes(monkeypatch, 0.01)

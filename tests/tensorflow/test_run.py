@@ -319,7 +319,7 @@ def test_of_steps_of_eager_code_it_is_told_why_they_are_none_of_graphs(tmp_path:
         elif (reason := re.search(r"op by op from Python: (.*?)\. As graphs", line)) is not None:
             told[training] = reason[1]
     loops = [f"loop of train.py:{number}" for number, line in enumerate(EAGER.splitlines(), 1) if ":  # " in line]
-    none, every = "they are in no tf.function", "tf.config.run_functions_eagerly(True) was called"
+    none, every = "their GradientTape is in no tf.function", "tf.config.run_functions_eagerly(True) was called"
     fits = {"fit 1": "the model's run_eagerly is True", "fit 2": None, "fit 3": every}
     assert told == fits | dict(zip(loops, (none, None, every), strict=True)), done.stderr
 

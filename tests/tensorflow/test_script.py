@@ -527,6 +527,8 @@ def reach(name):
             trained, data = training_data.choose(training, None, lambda data: None)
             assert trained.model and int(data.cardinality()) == 9
             found.append(trained.dataset)
+        eager = {"step_that_runs_eagerly": "functions", "preview": "no-function", "flax": None, "distributed": None}
+        assert name not in eager or training.eager == eager[name], training.eager
         if name.startswith("zipped"):
             found += [training.of_loop, len({each.name for each in training.datasets})]
         if name == "one_step":

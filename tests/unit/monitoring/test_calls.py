@@ -151,7 +151,11 @@ def test_where_steps_of_eager_code_compute_for_most_of_their_time_the_reason_is_
         training.leave_tape()
         at[0] += gap_ns
     kept = made["train.py:7"].close()
-    reasons = [each for each in kept.remarks if "eager code, op by op from Python: they are in no tf.function" in each]
+    reasons = [
+        each
+        for each in kept.remarks
+        if "eager code, op by op from Python: their GradientTape is in no tf.function" in each
+    ]
     assert len(reasons) == told
     assert [note for note in kept.session.notes if note in reasons] == reasons
 
