@@ -119,11 +119,13 @@ def with_shorter_trials(session: Session) -> Session:
     Steps of seconds, as of large pictures, would have a comparison of a minute take half an hour. A session with a plan
     or a goal of its own stays as it is.
     """
-    asked, due = session.precision, NEEDED_ROUNDS * len(round_of(session.scenario, 0, 0))
-    steps_s = [float(trial.step_ns.mean()) / 1e9 for trial in session.trials if trial.measured]
-    if asked is None or asked.goal is not None or not steps_s or rounds(session):
+    asked = session.precision
+    known_s = {trial.variant: float(trial.step_ns.mean()) / 1e9 for trial in session.trials if trial.measured}
+    if asked is None or asked.goal is not None or not known_s or rounds(session):
         return session
-    fitting = asked.budget_s / (due * max(steps_s))
+    usual_s = math.fsum(known_s.values()) / len(known_s)
+    step_of_each_s = math.fsum(known_s.get(trial.variant.name, usual_s) for trial in round_of(session.scenario, 0, 0))
+    fitting = asked.budget_s / (NEEDED_ROUNDS * step_of_each_s)
     variants = tuple(
         variant.model_copy(update={"run": variant.run.model_copy(update={"steps": steps})})
         if (steps := _fewer_steps(variant, fitting))
@@ -134,8 +136,8 @@ def with_shorter_trials(session: Session) -> Session:
         return session
     longest = max(variant.run.steps or 0 for variant in variants)
     note = (
-        f"A step takes {units.seconds(max(steps_s))}, so a trial has no more than {longest} steps now; two rounds take "
-        f"about {units.seconds(due * longest * max(steps_s))} all the same. Smaller batches take less."
+        f"A step takes {units.seconds(usual_s)}, so a trial has no more than {longest} steps now; two rounds take "
+        f"about {units.seconds(NEEDED_ROUNDS * longest * step_of_each_s)} all the same. Smaller batches take less."
     )
     scenario = session.scenario.model_copy(update={"variants": variants})
     return session.model_copy(update={"scenario": scenario, "notes": (*session.notes, note)})

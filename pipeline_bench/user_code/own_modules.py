@@ -52,6 +52,8 @@ def files(folder: Path, name: tuple[str, ...]) -> list[Path]:
     Raises:
         OSError: a folder cannot be looked at, or the name is too long.
     """
+    if not all(name):  # a relative import from the root of the file system
+        return []
     paths = [folder.joinpath(*name[:depth]) for depth in range(1, len(name) + 1)]
     either = [(path / "__init__.py", path.with_name(f"{path.name}.py")) for path in paths]
     return [file for each in either for file in [next(filter(Path.is_file, each), None)] if file is not None]

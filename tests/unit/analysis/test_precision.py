@@ -204,6 +204,19 @@ def test_trials_of_long_steps_become_shorter_where_two_rounds_would_take_much_lo
     assert precision.with_shorter_trials(planned) is planned
 
 
+def test_one_variant_of_long_steps_beside_short_ones_shortens_no_trial() -> None:
+    """Two rounds of 60 steps: of 0.6, 0.01 and 0.01 s, and of a ceiling that is not measured yet: 99 s."""
+    begun = new(of=scenario("feed_dict", "tf_data", "fifo_queue", steps=60))
+    begun = session = begun.model_copy(update={"precision": Precision(goal=None, budget_s=60)})
+    for step_ms in (600.0, 10.0, 10.0):
+        trial = precision.next_trial(session)
+        assert trial is not None
+        session = after(session, trial, step_ms)
+    assert precision.with_shorter_trials(session) is session
+    alone = after(begun, next(iter(plan(begun.scenario))), 600.0)
+    assert precision.with_shorter_trials(alone) is not alone, "the others may be as long"
+
+
 def test_a_utilization_that_cannot_be_after_the_first_repeats_is_narrowed_on() -> None:
     """A variant that runs at its ceiling, whose first trials came out 15 % quicker than the ceiling's."""
 

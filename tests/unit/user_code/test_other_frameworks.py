@@ -17,6 +17,12 @@ TF = "import tensorflow as tf"
 OF_TORCH = "import torch.nn as nn\nfor x, y in loader:\n    nn.functional.mse_loss(model(x), y).backward()\n"
 
 
+def test_a_relative_import_that_leads_to_the_root_of_the_file_system_runs_no_file() -> None:
+    ((folder, name),) = own_modules.imported(ast.parse("from .utils import x"), Path("/"))
+    assert folder is not None
+    assert own_modules.files(folder, name) == []
+
+
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
