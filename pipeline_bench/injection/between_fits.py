@@ -28,6 +28,16 @@ class _Thread(threading.local):
     ended_ns = computed_ns = 0
 
 
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Keep what goes wrong in the block from the program, but what its own handler of a signal raised."""
+    try:
+        yield
+    except Exception as error:
+        if interrupts.raised_by_handler(error):
+            raise
+
+
 class BetweenFits:
     """That of one process: each thread's calls are in a row of their own; the first thread's lines are looked at."""
 
@@ -98,7 +108,7 @@ class BetweenFits:
 
     def _begin_wait(self, ended_ns: int) -> None:
         """Have others look at where this thread is until its next `fit`, if it is the first that had one."""
-        try:
+        with _unheard():
             if self._first is None:
                 from pipeline_bench.monitoring import sampling, wait_lines  # not before the first fit
 
@@ -108,13 +118,11 @@ class BetweenFits:
             if self._is_looked_at():
                 self._ended_ns = ended_ns
                 self._lines.begin(self._first)
-        except Exception as error:  # the program is not to hear of it, but of its own
-            if interrupts.raised_by_handler(error):
-                raise
 
     def _end_wait(self, *, counts: bool) -> None:
-        if self._is_looked_at():
-            self._lines.end(self._first, counts=counts)
+        with _unheard():
+            if self._is_looked_at():
+                self._lines.end(self._first, counts=counts)
 
     def _look(self) -> None:
         if monotonic_ns() - self._ended_ns <= _LOOKED_AT_S * NS_PER_S:

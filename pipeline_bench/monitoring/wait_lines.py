@@ -37,10 +37,10 @@ class WaitLines:
 
     def end(self, thread: int, *, counts: bool) -> None:
         """Take in that a thread waits no more; what did not end with a step does not count."""
-        samples = self._waits.pop(thread, Counter())
+        found = list(self._waits.pop(thread, Counter()).items())  # a sample that has begun may still be added
         if counts:
-            self._samples += samples.total()
-            self._seen.update({place: count for place, count in samples.items() if place is not None})
+            self._samples += sum(count for _, count in found)
+            self._seen.update({place: count for place, count in found if place is not None})
 
     @contextmanager
     def paused(self, thread: int) -> Iterator[None]:

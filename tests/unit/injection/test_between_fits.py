@@ -11,6 +11,7 @@ import pytest
 from pipeline_bench.injection import between_fits
 from pipeline_bench.injection.between_fits import BetweenFits
 from pipeline_bench.monitoring import sampling
+from pipeline_bench.monitoring.wait_lines import WaitLines
 
 
 @pytest.fixture
@@ -101,6 +102,48 @@ def test_long_after_a_fit_nothing_more_is_kept(monkeypatch: pytest.MonkeyPatch, 
         between._look()
         assert samples.total() == expected
     between.end()
+
+
+def test_a_sample_that_comes_as_the_next_fit_begins_stays_out_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, now_s: list[float]
+) -> None:
+    monkeypatch.setattr(sampling, "PERIOD_S", 60.0)
+    between = BetweenFits()
+    with between.fit():
+        now_s[0] += 1.0
+    (samples,) = between._lines._waits.values()
+    is_counted = False
+
+    class Place(tuple[str, int]):
+        """While it is counted, the sampler's thread adds another."""
+
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            if is_counted:
+                samples[f"load.py:{len(samples)}", 7] += 1
+            return super().__hash__()
+
+    samples[Place(("load.py", 3))] += 1
+    is_counted = True
+    with between.fit():
+        is_counted = False
+    between.end()
+    assert between._lines._seen == {("load.py", 3): 1}
+
+
+def test_what_goes_wrong_in_the_looking_stays_out_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    between = BetweenFits()
+    with between.fit():
+        pass
+    monkeypatch.setattr(WaitLines, "end", fail)
+    with between.fit():
+        trained = True
+    between.end()
+    assert trained
 
 
 def test_what_a_handler_of_the_programs_raises_reaches_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
