@@ -50,8 +50,8 @@ def folder_of(rank: Rank, out: Path) -> Path:
 def folder_of_trainings(environment: Mapping[str, str], out: Path) -> Path:
     """Return the folder for the sessions of a command, which is started whatever is there.
 
-    That of a rank holds nothing of an earlier run: where that is in the way, or Slurm has restarted the job, those of
-    all ranks are in ``again-1`` of ``--out``, and so on.
+    That of a rank is a new one: where one of an earlier run is there, or Slurm has restarted the job, those of all
+    ranks are in ``again-1`` of ``--out``, and so on. Also a rank that saves nothing makes one, so that all agree.
     """
     from pipeline_bench.hosts import ranks
 
@@ -65,14 +65,15 @@ def folder_of_trainings(environment: Mapping[str, str], out: Path) -> Path:
     for number in itertools.count(first):
         folder = (out / f"again-{number}" if number else out) / rank.folder
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if any(folder.iterdir()):
-                continue
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
         except OSError:  # what saves a session there says why it cannot
             pass
         break
     if number:
-        why = "the job was restarted" if number == first else f"{out} has some of another run, or process, of this rank"
+        of_another = f"{out} has a folder of another run, or process, of this rank"
+        why = "the job was restarted" if number == first else of_another
         _say(
             f"rank {rank.number}: {why}: its sessions go to {folder}; at the end: pipeline-bench merge {folder.parent}"
         )

@@ -77,23 +77,30 @@ def test_two_processes_of_one_rank_do_not_save_into_one_folder(tmp_path: Path) -
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_STEP_ID": "0"}
 
 
-def test_a_rank_whose_folder_holds_something_trains_all_the_same_and_keeps_its_sessions_apart(
+def test_a_rank_whose_folder_is_there_trains_all_the_same_and_keeps_its_sessions_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As after a requeue."""
     for name, value in SLURM.items():
         monkeypatch.setenv(name, value)
-    (tmp_path / "rank-001").mkdir()
     arguments = ["run", "--out", str(tmp_path), "--", "touch", str(tmp_path / "trained")]
-    assert run(arguments) == 0  # the folder is of a training that ended before its first step
+    assert run(arguments) == 0
     assert not any(tmp_path.glob("again-*"))
-    (tmp_path / "rank-001" / "1-fit").mkdir()
     (tmp_path / "trained").unlink()
     capsys.readouterr()
     assert run(arguments) == 0
     assert (tmp_path / "trained").exists()
     said, again = " ".join(capsys.readouterr().err.split()), tmp_path / "again-1"
     assert f"its sessions go to {again}/rank-001; at the end: pipeline-bench merge {again}" in said
+
+
+def test_the_ranks_of_a_run_that_is_started_again_keep_their_sessions_in_one_folder(tmp_path: Path) -> None:
+    """Rank 1 had died before it saved anything."""
+    for again in ("", "again-1", "again-2"):
+        for rank in "01":
+            folder = command.folder_of_trainings({**SLURM, "SLURM_PROCID": rank}, tmp_path)
+            assert folder == tmp_path / again / f"rank-00{rank}"
+        (tmp_path / again / "rank-000" / "1-fit").mkdir()
 
 
 def test_the_ranks_of_a_job_that_slurm_restarted_keep_their_sessions_in_one_folder(tmp_path: Path) -> None:
