@@ -18,6 +18,7 @@ from pipeline_bench.hosts.synchronous import Ranked
 from pipeline_bench.model.hosts import Host
 from pipeline_bench.model.result import Result, WorkCheck
 from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialSteps
 from pipeline_bench.text import NAME, joined, one_line, sentence, units
 
 MOST_CLOCKS_APART_S = 1.0
@@ -123,8 +124,20 @@ def to_common_clock_ns(host: Host) -> int:
     return host.wall_minus_monotonic_ns - round((host.clock_offset_s or 0.0) * 1e9)
 
 
-Spans = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""When steps began, ascending, and when they ended."""
+_Integers = npt.NDArray[np.int64]
+
+
+class _Steps(NamedTuple):
+    """When steps began, ascending, when each had its batch, as far as that is known, and when they ended."""
+
+    start_ns: _Integers
+    ready_ns: _Integers
+    end_ns: _Integers
+
+    @classmethod
+    def of(cls, steps: TrialSteps) -> _Steps:
+        starts, waits = steps.start_ns.unpack(), 0 if steps.wait_ns is None else steps.wait_ns.unpack()
+        return cls(starts, starts + waits, steps.end_ns.unpack())
 
 
 class _Ran(NamedTuple):
@@ -161,33 +174,47 @@ def see_that_they_met(sessions: Sequence[Session]) -> None:
 def ranks_at_once(sessions: Sequence[Session]) -> list[int]:
     """Return the ranks of which two watched trainings stepped at once, as only those of several processes do.
 
-    The loops of one process may last as long as each other, as a training and its validation; they step in turn.
+    The loops of one process may last as long as each other, as a training and its validation; they step in turn, or one
+    thread takes a batch of each for a step.
     """
-    by_rank: dict[int, list[Spans]] = {}
+    by_rank: dict[int, list[_Steps]] = {}
     for session in sessions:
         steps = next((trial.steps for trial in session.trials if trial.steps is not None and trial.steps.count), None)
         if session.host is not None and session.watched and steps is not None:
-            by_rank.setdefault(session.host.rank, []).append((steps.start_ns.unpack(), steps.end_ns.unpack()))
+            by_rank.setdefault(session.host.rank, []).append(_Steps.of(steps))
     return [
         rank
         for rank, all_steps in sorted(by_rank.items())
-        if any(_stepped_at_once(one, other) for one, other in itertools.combinations(all_steps, 2))
+        if any(
+            _stepped_at_once(one, other) and not _taken_by_turns(one, other)
+            for one, other in itertools.combinations(all_steps, 2)
+        )
     ]
 
 
-def _stepped_at_once(one: Spans, other: Spans) -> bool:
+def _stepped_at_once(one: _Steps, other: _Steps) -> bool:
     """Return whether most steps of the one with fewer, while both lasted, met one of the other's, and these theirs."""
-    from_ns, to_ns = max(one[0][0], other[0][0]), min(one[1][-1], other[1][-1])
-    middles = [(start_ns + end_ns) // 2 for start_ns, end_ns in (one, other)]
+    from_ns, to_ns = max(one.start_ns[0], other.start_ns[0]), min(one.end_ns[-1], other.end_ns[-1])
+    middles = [(each.start_ns + each.end_ns) // 2 for each in (one, other)]
     common = [each[(from_ns <= each) & (each <= to_ns)] for each in middles]
     met = min(_steps_met(common[0], other), _steps_met(common[1], one))
     return met > min(map(len, common)) / 2
 
 
-def _steps_met(at_ns: npt.NDArray[np.int64], steps: Spans) -> int:
+def _steps_met(at_ns: _Integers, steps: _Steps) -> int:
     """Return during how many of some steps one of these times was."""
-    index = np.searchsorted(steps[0], at_ns, side="right") - 1
-    return np.unique(index[(index >= 0) & (at_ns < steps[1][index])]).size
+    index = np.searchsorted(steps.start_ns, at_ns, side="right") - 1
+    return np.unique(index[(index >= 0) & (at_ns < steps.end_ns[index])]).size
+
+
+def _taken_by_turns(one: _Steps, other: _Steps) -> bool:
+    """Return whether one thread may take both: as many of the other's for each of the one with fewer, none at once."""
+    few, more = sorted((one, other), key=lambda each: len(each.start_ns))
+    before = np.searchsorted(more.start_ns, few.start_ns, side="right")
+    within = (before > 0) & (before < len(more.start_ns))
+    before, starts_ns, ready_ns = before[within], few.start_ns[within], few.ready_ns[within]
+    at_once = (more.ready_ns[before - 1] > starts_ns) | (more.start_ns[before] < ready_ns)
+    return len(before) > 1 and np.ptp(np.diff(before)) == 0 and not at_once.any()
 
 
 def _see_that_trials_met(ranked: Ranked, who: Mapping[int, str]) -> None:

@@ -871,23 +871,27 @@ IN_TURN = np.tile([10.0] * 9 + [400.0], 10)
 
 
 @pytest.mark.parametrize(
-    ("first_ms", "second_ms", "second_from_s", "told"),
+    ("first_ms", "second_ms", "second_from_s", "wait_ms", "told"),
     [
-        (np.full(100, 50.0), np.full(100, 50.0), 0.02, True),
-        (np.full(100, 50.0), np.full(100, 20.0), 0.0, True),
-        (np.full(100, 50.0), np.full(100, 50.0), 20.0, False),  # one after the other
-        (IN_TURN, np.tile([10.0] * 20 + [290.0], 10), 0.1, False),  # its validation, whose last step has the next epoch
+        (np.tile([60.0, 40.0], 50), np.full(100, 50.0), 0.005, 0.0, True),  # now the first asks first, now the second
+        (np.full(100, 50.0), np.full(100, 50.0), 0.02, 30.0, True),  # they wait at once
+        (np.full(100, 50.0), np.full(100, 20.0), 0.0, 0.0, True),
+        (np.full(100, 50.0), np.full(100, 50.0), 20.0, 0.0, False),  # one after the other
+        # Its validation, whose last step has the next epoch.
+        (IN_TURN, np.tile([10.0] * 20 + [290.0], 10), 0.1, 0.0, False),
+        (np.full(100, 50.0), np.full(100, 50.0), 0.02, 10.0, False),
+        (np.full(100, 50.0), np.full(500, 10.0), 0.002, 1.0, False),
     ],
-    ids=["alike", "apart", "later", "in turn"],
+    ids=["alike", "waiting at once", "apart", "later", "in turn", "a batch of two data", "a batch of one and five"],
 )
 def test_processes_of_one_rank_that_trained_at_once_are_told(
-    first_ms: Any, second_ms: Any, second_from_s: float, told: bool
+    first_ms: Any, second_ms: Any, second_from_s: float, wait_ms: float, told: bool
 ) -> None:
     """As torchrun starts them on each node under srun, which knows one rank there."""
     ran = []
     for took_ms, from_s in ((first_ms, 0.0), (second_ms, second_from_s)):
         whole = watched(0, 1.0, None)
-        steps = records.steps_of(took_ms, 0.0, round(from_s * S))
+        steps = records.steps_of(took_ms, wait_ms, round(from_s * S))
         ran.append(whole.model_copy(update={"trials": (whole.trials[0].model_copy(update={"steps": steps}),)}))
     merged = [merge.merge([ran[0], watched(1, 1.0, None)], None, [ran[1]]), merge.merge(ran[1:], None, ran[:1])]
     for each in merged:
