@@ -74,9 +74,8 @@ class LoopMonitor:
             out: the folder in which the session's own folder is made; None keeps no file.
             waits_for_device: as of `JobRecord`.
         """
-        self._closed = False
+        self._closed = self.in_training = self.saw_training = False
         self.trained_on = self.trained_eagerly = 0
-        self.in_training = self.saw_training = False
         self.called: set[bool | None] = set()
         self._in_pass, self._before_pass = False, 0
         """Whether anything was seen to train since its last pass began, and how many steps began before that."""
@@ -153,8 +152,7 @@ class LoopMonitor:
     def see_eager_step(self, in_function: bool) -> None:
         """Take in that a step ran as eager code, if `in_function` though a `tf.function` makes it."""
         self.trained_eagerly += 1
-        if self.trained_eagerly >= LEAST_STEPS:
-            self.record.eager = "functions" if in_function else "no-function"
+        self.record.eager = "functions" if in_function else "no-function"
 
     def see_call(self, trains: bool | None) -> None:
         """Take in a call of a function, perhaps on what this loop took; None: it is not known whether that trains."""
@@ -172,6 +170,8 @@ class LoopMonitor:
         """Bring what was measured into the record; `settled` where no graph is running any more."""
         self._steps.flush()
         self.record.withheld = _BESIDE if self.is_beside else _MIXED if len(self._kinds) > 1 else None
+        if self.trained_eagerly < max(LEAST_STEPS, self._steps.begun / 2):  # a few of its steps are no word on all
+            self.record.eager = None
 
     def poll(self) -> None:
         """Read what was measured; called five times a second, in the sampler's thread."""

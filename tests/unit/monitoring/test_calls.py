@@ -137,18 +137,28 @@ def test_the_time_of_a_validation_is_no_input_wait_and_told_where_it_is_much(at:
     assert monitor.record.remarks[1].startswith("3.03 s between its steps, 9")
 
 
-@pytest.mark.parametrize(("gap_ns", "told"), [(GAP_NS, False), (STEP_NS // 2, True)])
+@pytest.mark.parametrize(
+    ("gap_ns", "every", "told"), [(GAP_NS, 1, False), (STEP_NS // 2, 1, True), (STEP_NS // 2, 8, False)]
+)
 def test_where_steps_of_eager_code_compute_for_most_of_their_time_the_reason_is_given(
-    at: list[int], gap_ns: int, told: bool
+    at: list[int], gap_ns: int, every: int, told: bool
 ) -> None:
+    """Not where only every eighth step is one, as with a penalty of its own."""
     made: dict[str, CallMonitor] = {}
     training = TrainingCalls(
         lambda: "train.py:7", lambda where, begin: made.setdefault(where, begin(where)), lambda _: None, None
     )
-    for _ in range(40):
-        training.enter_tape()
+
+    def step() -> None:
         at[0] += STEP_NS
-        training.leave_tape()
+
+    for number in range(40):
+        if number % every:
+            training.on_batch("train_on_batch", "tensorflow", step)
+        else:
+            training.enter_tape()
+            step()
+            training.leave_tape()
         at[0] += gap_ns
     kept = made["train.py:7"].close()
     reasons = [
