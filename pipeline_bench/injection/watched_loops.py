@@ -156,6 +156,10 @@ class WatchedLoops:
         self._trains_in.add(threading.get_ident())
         for loop in list(self._by_line.values()):
             loop.see_training()
+        if self._by_line:
+            from pipeline_bench.monitoring.steps import LoopSteps  # which the first loop has imported
+
+            LoopSteps.see_training(threading.get_ident())
 
     def only_reads(self, loop: Any) -> bool:
         """Return whether nothing trained while a loop over tf.data went on, in a process in which a call trains.

@@ -6,7 +6,7 @@ import copy
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -206,10 +206,14 @@ class _Asked:
     wait_ns: int
     iterators: list[int]
     """Those that it has a batch of."""
-    others: int = 0
-    """Steps of other loops that its thread began meanwhile; an evaluation counts as several."""
-    others_ns: int = 0
-    """When the first of these began."""
+    others: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By another loop of its thread: how many steps it began since something was last seen to train, and when the
+    first; an evaluation counts as several."""
+
+    @property
+    def others_ns(self) -> int | None:
+        """When the first other loop began that went on; None where none did."""
+        return min((at_ns for steps, at_ns in self.others.values() if steps >= _SEVERAL), default=None)
 
 
 class LoopSteps:
@@ -218,7 +222,8 @@ class LoopSteps:
     A step is over when the loop asks for the next batch, or finds that there is none. The last one of a pass that the
     loop left before that has no end, and does not count. Of a loop that makes an iterator for each batch, it ends as
     the next one is made, for which that one waits too. Several loops may receive at once, and others flush meanwhile.
-    Where a validation comes after some of the steps, as in a loop over data that never end, such a step ends before it.
+    Where a validation comes after some of the steps, as in a loop over data that never end, such a step ends before it;
+    one before a step's training is a part of that.
 
     Attributes:
         passes: what the steps and the data's ends make of the loop, of the first one of several.
@@ -295,21 +300,28 @@ class LoopSteps:
             made_ns = self._made_ns.pop(loop, at_ns)
             self._asked[loop] = _Asked(made_ns, wait_ns + at_ns - made_ns, [iterator])
             if loop:  # else a graph's, which is read later
-                self.see_others(loop, at_ns, 1, but=id(self))
+                self.see_others(loop, at_ns, 1, of=id(self))
                 self._under_way[loop][id(self)] = self._asked[loop]
 
     @classmethod
-    def see_others(cls, loop: int, at_ns: int, steps: int = _SEVERAL, but: int = 0) -> None:
-        """Take in that a thread's loops, but for one, go on only after so many steps of another, or an evaluation."""
+    def see_others(cls, loop: int, at_ns: int, steps: int = _SEVERAL, of: int = 0) -> None:
+        """Take in that a thread's other loops go on only after so many steps of one, or an evaluation (0)."""
         for number, asked in cls._under_way.setdefault(loop, {}).items():
-            if number != but:
-                asked.others += steps
-                asked.others_ns = asked.others_ns or at_ns
+            if number != of:
+                before, since_ns = asked.others.get(of, (0, at_ns))
+                asked.others[of] = before + steps, since_ns
+
+    @classmethod
+    def see_training(cls, loop: int) -> None:
+        """Take in that a thread trains: what its loops did before that is a part of their steps."""
+        for asked in cls._under_way.get(loop, {}).values():
+            asked.others.clear()
 
     def _end_ns(self, asked: _Asked, at_ns: int) -> int:
         """Return when a step ended: before what other loops did, which is a part of it where each step has that."""
-        before, self._had_others = self._had_others, asked.others >= _SEVERAL
-        return asked.others_ns if self._had_others and not before else at_ns
+        before, others_ns = self._had_others, asked.others_ns
+        self._had_others = others_ns is not None
+        return at_ns if before or others_ns is None else others_ns
 
     def took(self, start_ns: int, end_ns: int, wait_ns: int, loop: int = 0) -> None:
         """Take in a whole step, as of a call that trains on what it is given: all of them are one pass.

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from pipeline_bench.injection import watched_loops
 from pipeline_bench.injection.loop_locations import Line
 from pipeline_bench.injection.watched_loops import WATCHED_LOOPS, WatchedLoops
-from pipeline_bench.monitoring import record
+from pipeline_bench.monitoring import iterators, record
 from pipeline_bench.monitoring.iterators import IteratorMonitor
 from tests.unit.monitoring.test_iterators import Batches
 
@@ -382,3 +383,28 @@ def test_a_training_and_a_validation_that_nothing_tells_apart_have_no_verdict(
     ((_, loop),) = loops.shown(False)
     assert ("in some passes over its data it trains and in others not" in loop.record.kept.figures.line) is not judged
     assert (loop.record.kept.figures.input_wait_share is not None) is judged
+
+
+def test_a_step_that_evaluates_before_it_trains_keeps_the_time_of_its_training(
+    begin: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one that looks at a batch of another loop before it trains, and evaluates behind that, ends there."""
+    now_ns = [10**9]
+    for module in (iterators, watched_loops):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic_ns=lambda: now_ns[0]))
+    loops = WatchedLoops()
+    loop = begin(loops, "train.py:3")
+    for number, _ in enumerate(loop.timed(Batches(40))):
+        if number % 10 == 2:
+            loops.see_evaluation()
+            now_ns[0] += 100
+        if number % 10 == 7:
+            looked(begin(loops, "train.py:5"))
+        loops.feed_a_call()
+        now_ns[0] += 10
+        if number % 10 == 7:
+            loops.see_evaluation()
+            now_ns[0] += 1000
+    ended(loops)
+    rows = loop.record.log.rows()
+    assert (rows.end_ns - rows.start_ns).tolist() == [110 if number % 10 == 2 else 10 for number in range(40)]
