@@ -15,12 +15,13 @@ from pipeline_bench import environment
 from pipeline_bench.analysis import wall_time
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, NEEDED_STEPS
 from pipeline_bench.hosts import ranks
-from pipeline_bench.injection import process_records
+from pipeline_bench.injection import OUT_VARIABLE, PACKAGE_VARIABLE, process_records
 from pipeline_bench.injection.command_result import BetweenFits, EndedCommand, ProcessRecord, WatchedTraining
 from pipeline_bench.injection.hooks import KEPT_TRAININGS
 from pipeline_bench.injection.watched_loops import STEPS_OF_A_BATCH, WATCHED_LOOPS
 from pipeline_bench.model.session import load
 from pipeline_bench.system.files import is_python, write_atomically
+from pipeline_bench.system.user_folders import RUN_VARIABLE
 from pipeline_bench.text import units
 
 PAGE = "report.html"
@@ -34,8 +35,20 @@ _BUSY_PERCENT = 70.0
 _REPLACES_PATH = re.compile(r"PYTHONPATH=(?!\S*\$\{?PYTHONPATH)")
 """In a part of the command; a script's text may set it and keep what was there."""
 _SHOWN_VARIABLES = 8
-_NOT_OF_A_SCRIPT = ("PIPELINE_BENCH_RUN", "PYTHONPATH", "LC_CTYPE", "PWD", "OLDPWD", "SHLVL", "_", "MAKE", "MFLAGS")
-"""How the names of variables begin that are `run`'s own, or that Python, a shell or make sets for what it starts."""
+_OF_RUN = (RUN_VARIABLE, OUT_VARIABLE, PACKAGE_VARIABLE, "PYTHONPATH")
+_OF_ANY_START = (
+    "LC_CTYPE",
+    "PWD",
+    "OLDPWD",
+    "SHLVL",
+    "_",
+    "MAKEFLAGS",
+    "MAKELEVEL",
+    "MFLAGS",
+    "MAKE_TERMOUT",
+    "MAKE_TERMERR",
+)
+"""Variables that Python, a shell or make sets for what it starts."""
 _TRACED_CALLS, _LONG_TRACING_S, _TRACED_SHARE = 3, 1.0, 0.05
 """A function that is traced anew is mentioned if so many calls did so, for so long, and for that part of the steps."""
 _OF_SHARED_CORES = (
@@ -66,7 +79,7 @@ def lines(ended: EndedCommand, command: Sequence[str]) -> list[str]:
     if not ended.unrecorded and not trained:
         said.append(f"no training was found: {_why_none(ended, command)}")
     shared = [_OF_SHARED_CORES] * (not _starved(ended) and bool(_on_shared_cores(ended)))
-    return [*said, _machine(ended), *shared, *_not_selected(ended), *_set_by_script(ended)]
+    return [*said, _machine(ended), *shared, *_not_selected(ended), *_not_set_here(ended)]
 
 
 def next_command(ended: EndedCommand) -> str | None:
@@ -93,13 +106,16 @@ def _chosen(ended: EndedCommand) -> tuple[ProcessRecord, WatchedTraining, slice]
     return next((each for each in _startable(ended) if not each[1].is_of_later_data), None)
 
 
-def _set_by_script(ended: EndedCommand) -> Iterator[str]:
+def _not_set_here(ended: EndedCommand) -> Iterator[str]:
     """Yield which variables the process of the next command was started with that this one was not."""
     chosen = _chosen(ended)
     names = () if chosen is None else chosen[0].variables
-    if added := [each for each in names if each not in os.environ and not each.startswith(_NOT_OF_A_SCRIPT)]:
+    if added := [each for each in names if each not in {*os.environ, *_OF_RUN, *_OF_ANY_START}]:
         shown = [*added[:_SHOWN_VARIABLES], *(["…"] if len(added) > _SHOWN_VARIABLES else [])]
-        yield f"the next command needs the variables that the command itself set: {', '.join(shown)}"
+        yield (
+            f"what the next command names was started with variables that are not set here: {', '.join(shown)}; set "
+            "those that it reads"
+        )
 
 
 def _startable(ended: EndedCommand) -> Iterator[tuple[ProcessRecord, WatchedTraining, slice]]:

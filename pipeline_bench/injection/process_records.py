@@ -28,7 +28,7 @@ _BEGAN_NS = time.monotonic_ns()
 _KERNEL, _NOTEBOOK = "ipykernel_launcher.py", "a notebook"
 """What runs the cells of a notebook, and what it is called here."""
 _SHELLS = ("ipython", "ipython3")
-"""What runs lines that are typed."""
+"""What runs lines that are typed, or a script of such lines, in small letters."""
 
 
 def of_fit(training: tuple[int, Any]) -> dict[str, Any] | None:
@@ -67,7 +67,8 @@ def program() -> str:
 
 def command() -> tuple[str, ...]:
     """Return what started this process, as `diagnose` can start it again; empty for a notebook's kernel, or IPython."""
-    return () if program() in (_NOTEBOOK, *_SHELLS) else tuple(sys.orig_argv)
+    in_shell = any(Path(part).name.lower() in _SHELLS for part in sys.orig_argv)
+    return () if in_shell or program() == _NOTEBOOK else tuple(sys.orig_argv)
 
 
 def variables() -> tuple[str, ...]:

@@ -63,10 +63,16 @@ def test_a_notebooks_kernel_is_called_so_and_cannot_be_started_again(monkeypatch
     assert process_records.program() == "trainer"
     monkeypatch.setattr(sys, "argv", ["__main__.py"])
     assert process_records.program() == "__main__.py"
-    monkeypatch.setattr(sys, "argv", ["/env/bin/ipython"])
-    assert process_records.command() == ()
     monkeypatch.setattr(sys, "argv", ["/env/ipykernel_launcher.py", "-f", "kernel.json"])
     assert (process_records.program(), process_records.command()) == ("a notebook", ())
+
+
+@pytest.mark.parametrize("command", ["/env/bin/ipython", "-m IPython", "/env/bin/ipython3 train.py"])
+def test_what_ipython_runs_cannot_be_started_again(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it runs a script, that is the program."""
+    monkeypatch.setattr(sys, "orig_argv", ["/env/bin/python", *command.split()])
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    assert process_records.command() == ()
 
 
 def called_through(*files: str) -> tuple[str | None, str | None]:

@@ -82,24 +82,32 @@ def test_the_command_is_found_by_the_name_that_the_process_leaves(
     assert next_command(ended(command, process_records.program())) == f"pipeline-bench diagnose {expected}"
 
 
-def test_variables_that_the_commands_script_set_are_named_beside_the_next_command(
+def test_variables_that_the_training_was_started_with_and_that_are_not_set_here_are_named_beside_the_next_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HOME_OF_DATA", "/data")
+    for name in ("MAKEFLAGS", "_", "PYTHONPATH"):
+        monkeypatch.delenv(name, raising=False)
     job = ended("python train.py", "train.py")
     started_with = (
         "DATA_DIR",
         "HOME_OF_DATA",
         "KERAS_BACKEND",
+        "MAKEFLAGS",
+        "MAKE_MODEL",
         "PIPELINE_BENCH_RUN",
         "PWD",
         "PYTHONPATH",
         "SHLVL",
         "_",
+        "_SEED",
     )
     record = job.records[0].model_copy(update={"variables": started_with})
     said = lines(replace(job, records=(record,)), ["./job.sh"])
-    assert said[-1] == "the next command needs the variables that the command itself set: DATA_DIR, KERAS_BACKEND"
+    assert said[-1] == (
+        "what the next command names was started with variables that are not set here: DATA_DIR, KERAS_BACKEND, "
+        "MAKE_MODEL, _SEED; set those that it reads"
+    )
     assert said[:-1] == lines(job, ["./job.sh"])
 
 
