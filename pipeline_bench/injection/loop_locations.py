@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 _ENDS = ("StopIteration", "OutOfRangeError")
 """What a loop that takes its batches itself handles as its data have ended."""
+_ENDED = "_pipeline_bench_ended"
+"""The attribute of what it handles then that has the loop which ended."""
 _PATIENCE = 2
 """Loops of a line whose data did not come again, from which on new data beside them belong to the last of these."""
 
@@ -46,6 +48,7 @@ class _Place:
         data: what it iterates over.
         again: whether some of that came again.
         taken: the number of its latest batch when it last began to iterate.
+        begun: when that was, as the number of loops that had begun to so far.
     """
 
     loop: Loop
@@ -53,6 +56,7 @@ class _Place:
     data: list[weakref.ref[Any]]
     again: bool = False
     taken: int = 0
+    begun: int = 0
 
     def holds(self, data: Any) -> bool:
         """Return whether it iterates over this object."""
@@ -69,12 +73,14 @@ class Places:
     """The loops of all lines.
 
     A new object at a line, as one made for each epoch, takes the place of one that is gone, and else is another loop's.
-    A loop goes on where it handles the end of its data: ``except StopIteration: batches = iter(data)``.
+    A loop goes on where it handles the end of its data, ``except StopIteration: batches = iter(data)``, but not in what
+    it calls there.
     """
 
     def __init__(self) -> None:
         self._of_line: dict[Line, list[_Place]] = {}
         self._latest: _Place | None = None
+        self._begun = 0
 
     def loop(self, line: Line, path: int, data: Any, taken: Callable[[Loop], int]) -> Loop:
         """Return the loop that begins to iterate.
@@ -100,15 +106,22 @@ class Places:
                 places.append(place)
             place.data.append(reference)
         self._latest, place.taken = place, max(0, taken(place.loop))
+        self._begun = place.begun = self._begun + 1
         return place.loop
 
     def _going_on(self, line: Line, data: Any) -> _Place | None:
-        """Return the loop of other lines of the file that handles that its data have ended; None: none does."""
-        if type(sys.exc_info()[1]).__name__ not in _ENDS:
+        """Return the loop of other lines of the file that this one handles the end of; None: it handles none's."""
+        error = sys.exc_info()[1]
+        if error is None or type(error).__name__ not in _ENDS:
             return None
         others = (places for other, places in self._of_line.items() if (other.file, other.by) == (line.file, line.by))
         found = [each for places in others for each in places if each.holds(data)]
-        return self._latest if self._latest in found else found[-1] if found else None
+        if not found:
+            return None
+        # What the handler calls before, as an evaluation, is no part of the loop that has ended, but the latest then.
+        ended: _Place = vars(error).setdefault(_ENDED, max(found, key=lambda each: each.begun))
+        trace = error.__traceback__  # begins with who handles it
+        return ended if ended in found and trace is not None and trace.tb_frame.f_lineno == line.number else None
 
     def _of_new(self, places: list[_Place], path: int, taken: Callable[[Loop], int]) -> _Place | None:
         """Return which of a line's loops iterates over an object that was not seen before; None: another one does."""

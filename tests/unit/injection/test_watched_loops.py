@@ -313,20 +313,27 @@ def test_what_is_made_anew_for_each_epoch_takes_the_place_of_what_is_gone(begin:
 
 
 def test_a_loop_that_begins_anew_as_its_data_end_goes_on_in_another_line(begin: Callable[..., Any]) -> None:
+    """But not in what that line calls, as an evaluation after each epoch."""
     loops, loader, other = WatchedLoops(), Batches(20), Batches(20)
     batches = begin(loops, "train.py:3", loader).timed(Batches(20))
+
+    def evaluate() -> None:
+        passed(begin(loops, "train.py:9", loader), 20)
+
     for step in range(50):
         if step == 30:
             passed(begin(loops, "train.py:5", other), 20)
         try:
             next(batches)
         except StopIteration:
-            batches = begin(loops, "train.py:7", loader).timed(Batches(20))
+            evaluate()
+            batches = begin(loops, f"train.py:{sys._getframe().f_lineno}", loader).timed(Batches(20))
             next(batches)
     passed(begin(loops, "train.py:12", loader), 20)  # an evaluation
     assert {str(where): loop.summary.steps for where, loop in loops.shown(fits=False)} == {
         "train.py:3": 48,
         "train.py:5": 19,
+        "train.py:9": 39,
         "train.py:12": 19,
     }
 
