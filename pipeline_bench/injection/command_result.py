@@ -35,7 +35,7 @@ class WatchedTraining(BaseModel):
     folder: Path | None
     unsaved: Text | None = None
     """Why its session could not be saved."""
-    on_tf_data: bool = True
+    diagnosable: bool = True
     """Whether `pipeline-bench diagnose` knows its kind of input."""
     trains: bool = True
     """False of a loop that only reads, beside something that trains."""

@@ -147,7 +147,7 @@ def _starved(ended: EndedCommand) -> list[tuple[ProcessRecord, WatchedTraining]]
         (record, each)
         for record in ended.records
         for each in record.trainings
-        if each.verdict == "input-bound" and each.on_tf_data and each.trains
+        if each.verdict == "input-bound" and each.diagnosable and each.trains
         if each.waited_s >= BOUND_SHARE * sum(other.seconds for other in record.trainings)
     ]
     return sorted(starved, key=lambda each: (each[1].number is None, -each[1].waited_s))  # a loop may only look
@@ -160,7 +160,7 @@ def _on_shared_cores(ended: EndedCommand) -> list[tuple[ProcessRecord, WatchedTr
         (record, each)
         for record in ended.records
         for each in record.trainings
-        if busy and each.cause == "only-not-input" and each.on_tf_data and each.trains
+        if busy and each.cause == "only-not-input" and each.diagnosable and each.trains
     ]
     return sorted(found, key=lambda each: -each[1].seconds)
 

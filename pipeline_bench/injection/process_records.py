@@ -36,7 +36,7 @@ def of_fit(training: tuple[int, Any]) -> dict[str, Any] | None:
     number, monitor = training
     if monitor.kept is None:
         return None
-    return {**_training(program(), monitor.kept), "number": number, "on_tf_data": monitor.diagnosable}
+    return {**_training(program(), monitor.kept), "number": number, "diagnosable": monitor.diagnosable}
 
 
 def of_loop(where: Loop, loop: Any, only_reads: bool) -> dict[str, Any] | None:
@@ -50,7 +50,7 @@ def of_loop(where: Loop, loop: Any, only_reads: bool) -> dict[str, Any] | None:
     if loop.record.kept is None:
         return None
     place = {"line_number": where.line.number, "data_number": where.data_number}
-    its_own = {**place, "on_tf_data": loop.on_tf_data, "trains": not only_reads}
+    its_own = {**place, "diagnosable": loop.record.diagnosable, "trains": not only_reads}
     if only_reads:  # what it took in all, and not what figures are of
         time = loop.passes.wall_time()
         spent_ns = sum(each.first_step_ns + each.steps_ns for each in time.epochs) if time is not None else 0
