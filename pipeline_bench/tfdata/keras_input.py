@@ -9,10 +9,8 @@ from __future__ import annotations
 import dis
 import functools
 import itertools
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,8 +22,7 @@ from pipeline_bench.model.element import Element
 from pipeline_bench.model.function_edits import KeepBatches, Memoize
 from pipeline_bench.model.pipeline import Inspection, Location, Stage, UserFunction
 from pipeline_bench.model.task import FINGERPRINT_BATCHES
-from pipeline_bench.tfdata import describe, public_api
-from pipeline_bench.tfdata.public_api import after_import
+from pipeline_bench.tfdata import describe, worker_places
 from pipeline_bench.user_code import legacy_keras
 from pipeline_bench.user_code.generator_call import GeneratorCall
 from pipeline_bench.user_code.legacy_keras import POOL
@@ -53,7 +50,7 @@ class KerasInput:
             legacy: whether Keras 2 reads it, if it is no PyDataset.
         """
         self._legacy = legacy
-        self.kind, self.data, self._place = kind, data, _made_in.get(id(data))
+        self.kind, self.data, self._place = kind, data, worker_places.of(data)
         # Keras 2 reads the epochs of arrays with one iterator, Keras 3 makes one for each.
         names = (*_ARGUMENTS, "epochs") if legacy and kind != "PyDataset" else _ARGUMENTS
         self._given = {name: given[name] for name in names if given.get(name) is not None}
@@ -321,52 +318,3 @@ def _does_something(kind: type, method: str) -> bool:
 def _definition(method: Callable[..., Any]) -> Location | None:
     code = getattr(method, "__code__", None)
     return None if code is None else Location(file=code.co_filename, line=code.co_firstlineno)
-
-
-_made_in: dict[int, Location] = {}
-"""The call that each PyDataset's workers are set in, by its identity."""
-
-
-@contextmanager
-def places_recorded() -> Iterator[None]:
-    """Note where each PyDataset that is made in the block is given its workers."""
-
-    def patch(keras: Any) -> None:
-        owner = keras.utils.PyDataset
-        plain = owner.__init__
-
-        def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 - in that method's place
-            plain(self, *arguments, **named)
-            place = _place_of_workers(type(self), owner)
-            _made_in.pop(id(self), None)  # of one that is gone, whose identity this one has now
-            if place is not None:
-                _made_in[id(self)] = place
-
-        patches.enter_context(public_api.patched(owner, "__init__", __init__))
-
-    with ExitStack() as patches, after_import("keras", patch):
-        yield
-
-
-def _place_of_workers(kind: type, base: type) -> Location | None:
-    """Return the class's call if that hands further arguments on, else the call of ``super().__init__`` in it.
-
-    Of a library's class it is the user's call that makes the object. None of a user's class upon a library's, which may
-    not take the arguments.
-    """
-    calls = list(user_code.calls())
-    inside = [index for index, call in enumerate(calls) if call.function != "__init__"]
-    if not calls or not inside:
-        return None
-    outermost = inside[0]
-    own = kind.__mro__[: kind.__mro__.index(base)]
-    of_library = [each for each in own if "__init__" in vars(each) and not _is_users(each)]
-    if of_library and _is_users(kind):
-        return None
-    if outermost == 0 or "**" in calls[0].text:
-        return calls[outermost]
-    return calls[0]
-
-
-def _is_users(kind: type) -> bool:
-    return user_code.is_users(getattr(sys.modules.get(kind.__module__), "__file__", None) or "")

@@ -24,7 +24,7 @@ from pipeline_bench.model.task import MODEL_STEP, REBUILDING, Task
 from pipeline_bench.script import loading, training_data
 from pipeline_bench.script.loop_step import LoopStep
 from pipeline_bench.text import line_of, units
-from pipeline_bench.tfdata import dataset_graph, keras_input, rebuild, service, service_cluster, throughput
+from pipeline_bench.tfdata import dataset_graph, rebuild, service, service_cluster, throughput, worker_places
 from pipeline_bench.tfdata import fingerprint as fingerprints
 from pipeline_bench.tfdata.keras_input import KerasInput
 from pipeline_bench.tfdata.record import Recording
@@ -87,7 +87,7 @@ class PipelineEngine(Engine):
                 self.recorder.guard(watch.why_dead, watch.why_silent)
         start_ns = time.perf_counter_ns()
         user_code.seed(self.variant.run.seed)
-        with Recording() as recording, keras_input.places_recorded():
+        with Recording() as recording, worker_places.recorded():
             made = self._made(recording)
         self._make_ns = float(time.perf_counter_ns() - start_ns)
         if self._task.activity == "inspect" and self._trained is not None and self._trained.step:

@@ -16,7 +16,7 @@ from pipeline_bench.inspection import keras_stages
 from pipeline_bench.model.edits import InsertAfter, SetArgument
 from pipeline_bench.model.function_edits import KeepBatches
 from pipeline_bench.model.pipeline import Location
-from pipeline_bench.tfdata import keras_input
+from pipeline_bench.tfdata import keras_input, worker_places
 from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, WORKERS_STAGE, KerasInput
 from pipeline_bench.user_code import legacy_keras
 from pipeline_bench.user_code.line_profile import line_costs
@@ -159,7 +159,7 @@ def test_the_stages_of_a_py_dataset_and_its_costliest_line() -> None:
 
 def test_of_a_librarys_py_dataset_the_users_call_and_the_librarys_costliest_line_are_named() -> None:
     image = pytest.importorskip("keras.src.legacy.preprocessing.image")
-    with keras_input.places_recorded():
+    with worker_places.recorded():
         generator = image.ImageDataGenerator(rescale=1 / 255)
         made = generator.flow(np.ones([64, 32, 32, 3]), np.ones(64))  # the user's call
     found = stages_of(read(made))
@@ -285,30 +285,73 @@ def test_a_line_is_charged_with_the_libraries_that_it_calls() -> None:
 def test_one_whose_place_is_not_known_has_not_that_of_another_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     class Again(keras.utils.PyDataset):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
-            keras_input._made_in[id(self)] = Location(file="gone.py", line=1)
+            worker_places._made_in[id(self)] = Location(file="gone.py", line=1)
             super().__init__()
 
-    monkeypatch.setattr(keras_input, "_place_of_workers", lambda kind, base: None)
-    with keras_input.places_recorded():
+    monkeypatch.setattr(worker_places, "_place_of_workers", lambda made, base: None)
+    with worker_places.recorded():
         made = Again()
     assert KerasInput("PyDataset", made, {})._place is None
 
 
-def test_where_the_workers_are_set_is_noted() -> None:
-    class Handing(keras.utils.PyDataset):  # type: ignore[name-defined,misc]
-        def __init__(self, size: int, **named: Any) -> None:
-            super().__init__(**named)
+def place_of(data: Any) -> str | None:
+    """Return the line in which the workers of a PyDataset are set."""
+    place = KerasInput("PyDataset", data, {})._place
+    return None if place is None else place.text
 
+
+class Handing(keras.utils.PyDataset):  # type: ignore[name-defined,misc]
+    def __init__(self, size: int, **named: Any) -> None:
+        super().__init__(**named)
+
+
+def test_where_the_workers_are_set_is_noted() -> None:
     class Keeping(keras.utils.PyDataset):  # type: ignore[name-defined,misc]
-        def __init__(self, size: int) -> None:
+        def __init__(self, size: int, **named: Any) -> None:
             super().__init__()
 
-    with keras_input.places_recorded():
+    with worker_places.recorded():
         made = [Handing(3), Keeping(3), Batches()]
-    places = [keras_input.KerasInput("PyDataset", each, {})._place for each in made]
-    texts = [None if place is None else place.text for place in places]
-    assert texts[1] == "super().__init__()"
-    assert texts[0] == texts[2] == "made = [Handing(3), Keeping(3), Batches()]"
+    assert place_of(made[1]) == "super().__init__()"
+    assert place_of(made[0]) == place_of(made[2]) == "made = [Handing(3), Keeping(3), Batches()]"
+    places = [KerasInput("PyDataset", each, {})._place for each in made]
     assert places[0] is not None
     assert places[2] is not None
     assert places[0].column != places[2].column
+
+
+def test_workers_of_one_that_another_class_makes_in_its_init_are_set_where_it_makes_it() -> None:
+    class Trainer:
+        def __init__(self, size: int) -> None:
+            self.train = Handing(size)
+
+    with worker_places.recorded():
+        trainer = Trainer(3)
+    assert place_of(trainer.train) == "self.train = Handing(size)"
+
+
+def test_workers_are_set_in_the_outermost_call_that_hands_them_on() -> None:
+    class OnIt(Handing):
+        def __init__(self, **named: Any) -> None:
+            super().__init__(
+                3,
+                **named,
+            )
+
+    class Without(Handing):
+        def __init__(self, size: int) -> None:
+            super().__init__(size=size)
+
+    class Some(Handing):
+        def __init__(self, workers: int = 1, **named: Any) -> None:
+            super().__init__(size=4, workers=workers, **named)
+
+    class Fixed(Handing):
+        def __init__(self, **named: Any) -> None:
+            super().__init__(5, workers=1, **named)
+
+    with worker_places.recorded():
+        made = [OnIt(), Without(3), Some(), Fixed()]
+    whole = "made = [OnIt(), Without(3), Some(), Fixed()]"
+    inner = "super().__init__(size=size)", "super().__init__(5, workers=1, **named)"
+    assert [place_of(each) for each in made] == [whole, inner[0], whole, inner[1]]

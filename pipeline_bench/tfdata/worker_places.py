@@ -1,0 +1,99 @@
+"""Where each PyDataset is given its workers: the call in the user's source that takes them as arguments."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from inspect import CO_VARARGS, CO_VARKEYWORDS
+from types import CodeType, FrameType
+from typing import Any
+
+from pipeline_bench import user_code
+from pipeline_bench.model.pipeline import Location
+from pipeline_bench.tfdata import public_api
+from pipeline_bench.tfdata.public_api import after_import
+from pipeline_bench.user_code.legacy_keras import POOL
+
+_made_in: dict[int, Location] = {}
+"""The call that each PyDataset's workers are set in, by its identity."""
+
+
+def of(data: Any) -> Location | None:
+    """Return the call that a PyDataset's workers are set in; None where it is not known."""
+    return _made_in.get(id(data))
+
+
+@contextmanager
+def recorded() -> Iterator[None]:
+    """Note where each PyDataset that is made in the block is given its workers."""
+
+    def patch(keras: Any) -> None:
+        owner = keras.utils.PyDataset
+        plain = owner.__init__
+
+        def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 - in that method's place
+            plain(self, *arguments, **named)
+            place = _place_of_workers(self, owner)
+            _made_in.pop(id(self), None)  # of one that is gone, whose identity this one has now
+            if place is not None:
+                _made_in[id(self)] = place
+
+        patches.enter_context(public_api.patched(owner, "__init__", __init__))
+
+    with ExitStack() as patches, after_import("keras", patch):
+        yield
+
+
+def _place_of_workers(made: Any, base: type) -> Location | None:
+    """Return the call that makes a PyDataset if its class hands further arguments on, else the call in it that could.
+
+    None of a user's class upon a library's, which may not take the arguments.
+    """
+    kind = type(made)
+    own = kind.__mro__[: kind.__mro__.index(base)]
+    if _is_users(kind) and any("__init__" in vars(each) and not _is_users(each) for each in own):
+        return None
+    for frame in user_code.outward(sys._getframe(1)):
+        place = next(user_code.calls([frame]), None)
+        if place is not None and not (_is_method_of(made, frame) and _hands_on(frame.f_code, place)):
+            return place
+    return None
+
+
+def _is_method_of(made: Any, frame: FrameType) -> bool:
+    """Return whether a frame runs a method of the very object: another class may make it in an `__init__` too."""
+    code = frame.f_code
+    return code.co_argcount > 0 and frame.f_locals.get(code.co_varnames[0]) is made
+
+
+def _hands_on(code: CodeType, place: Location) -> bool:
+    """Return whether a function hands each of `POOL` that it is given on to the call in a place."""
+    call = _call_in(place)
+    if call is None:
+        return False
+    named = code.co_argcount + code.co_kwonlyargcount
+    further = code.co_varnames[named + bool(code.co_flags & CO_VARARGS)] if code.co_flags & CO_VARKEYWORDS else None
+    given = {each.arg for each in call.keywords if each.arg is not None}
+    in_dict = any(
+        each.arg is None and isinstance(each.value, ast.Name) and each.value.id == further for each in call.keywords
+    )
+    taken = code.co_varnames[:named]
+    return all(name in given if name in taken else in_dict and name not in given for name in POOL)
+
+
+def _call_in(place: Location) -> ast.Call | None:
+    """Return the call that ends in a place; None where the file has it no more."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(place.file)))
+    except (SyntaxError, ValueError):
+        return None
+    end = place.end_line, place.end_column
+    ending = (each for each in ast.walk(tree) if isinstance(each, ast.Call))
+    return next((each for each in ending if (each.end_lineno, each.end_col_offset) == end), None)
+
+
+def _is_users(kind: type) -> bool:
+    return user_code.is_users(getattr(sys.modules.get(kind.__module__), "__file__", None) or "")
