@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipeline_bench import plugins
-from pipeline_bench.analysis import utilization
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.difference import Condition
 from pipeline_bench.model.session import Environment, Session
+from pipeline_bench.model.task import KIND, Task
 from pipeline_bench.scenario import Variant
 from pipeline_bench.text import REASON, one_line, units
 
@@ -29,13 +29,31 @@ _ENVIRONMENT_NAMES = {
 # What a machine lacks is said by its kind, and why it lacks it makes no figure another.
 _ENVIRONMENT_IGNORED = {"accelerator_reason"}
 
+_OF_THE_JOB = {"target", "model", "activity", "batch_size", "edits", "cold"}
 # More repeats make an interval narrower and move nothing; the others say when to give up, or when to stop adding.
-_JOB_IGNORED = {"name", "ceiling", "run.repeats", "run.stall_timeout_s", "run.precision", "run.budget_s"}
+_JOB_IGNORED = {
+    *("name", "ceiling", "run.repeats", "run.stall_timeout_s", "run.precision", "run.budget_s"),
+    "runtime.log_placement",
+}
+_CHOSEN = {"run.time_s", *(f"source.{name}" for name in Task.model_fields if name not in _OF_THE_JOB)}
+"""Of a diagnosis: what it chose itself, by what it measured."""
 
 
 def conditions(before: Session, after: Session) -> tuple[Condition, ...]:
     """Return every difference that makes a comparison of the two sessions unfair; none where it is fair."""
-    return (*_environment(before.environment, after.environment), *_machines(before, after), *_variants(before, after))
+    machines = (*_environment(before.environment, after.environment), *_machines(before, after))
+    return (*machines, *_watched(before, after), *_variants(before, after))
+
+
+def _watched(before: Session, after: Session) -> Iterator[Condition]:
+    """Yield what is known of two watched jobs, of which nothing else says that they are of different trainings."""
+    if before.watched and after.watched:
+        for name, was, now in (
+            ("job", before.scenario.name, after.scenario.name),
+            ("command", before.command, after.command),
+        ):
+            if was != now:
+                yield Condition(name=name, before=_shown(was), after=_shown(now))
 
 
 def _machines(before: Session, after: Session) -> Iterator[Condition]:
@@ -75,13 +93,18 @@ def _variants(before: Session, after: Session) -> Iterator[Condition]:
 
 def _job(before: Session, after: Session, variant: str) -> Iterator[tuple[str, str, str]]:
     """Yield the differing options of a variant, by the keys of a scenario file, with both values."""
-    ignored = _JOB_IGNORED | ({"run.steps"} if all(map(utilization.chooses_steps, (before, after))) else set())
+    until_decided = all(each.precision is not None and each.precision.goal is None for each in (before, after))
+    ignored = _JOB_IGNORED | ({"run.steps"} if until_decided else set())
     one, other = (
         {key: value for key, value in _flat(session.scenario.variant(variant).model_dump()) if key not in ignored}
         for session in (before, after)
     )
     for key in dict.fromkeys((*one, *other)):
-        if one.get(key) != other.get(key):
+        if one.get(key) == other.get(key) or (one.get("source.kind") == KIND and key in _CHOSEN):
+            continue
+        if key.endswith(".pickled"):
+            yield key.removesuffix(".pickled"), "a function", "another one"
+        else:
             yield key, _shown(one.get(key)), _shown(other.get(key))
 
 
@@ -109,7 +132,8 @@ def ceilings_differ_in(before: Session, after: Session, variant: str) -> tuple[s
     """
     ceilings = _ceiling(before, variant), _ceiling(after, variant)
     one, other = (dict(_flat(ceiling.model_dump(include=_CEILING_PARTS))) for ceiling in ceilings)
-    differing = [key for key in dict.fromkeys((*one, *other)) if one.get(key) != other.get(key)]
+    ignored = _JOB_IGNORED | (_CHOSEN if ceilings[1].source.kind == KIND else set())
+    differing = [key for key in dict.fromkeys((*one, *other)) if one.get(key) != other.get(key) and key not in ignored]
     if any(key.startswith("source.") for key in differing):
         timing = _timing_options(ceilings[1].source.kind)
         differing = [key for key in differing if key not in timing]

@@ -17,6 +17,7 @@ from typing import Literal
 from pipeline_bench.analysis import conditions, stats
 from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE
+from pipeline_bench.model.diagnosis import AS_WRITTEN
 from pipeline_bench.model.difference import Gate, Outcome, Ratio, VariantChange
 from pipeline_bench.model.result import Disturbance, Result
 from pipeline_bench.model.session import Session
@@ -68,6 +69,7 @@ def _gone_gates(before: Session, after: Session, limits: Limits) -> Iterator[Gat
     """Yield the gates of a variant that AFTER does not have: nothing decides them."""
     there = {variant.name for variant in after.scenario.variants}
     gone = [v.name for v in before.scenario.variants if not v.is_ceiling and v.name not in there]
+    gone = [name for name in gone if _is_judged(name, before, after)]
     demands: tuple[tuple[Literal["slower", "au-below"], float | None], ...] = (
         ("slower", limits.slower),
         ("au-below", limits.au_below),
@@ -86,7 +88,7 @@ def _slower_gates(
         return
     machine = {change.variant: change.step_time for change in changes if change.is_ceiling}
     for change in changes:
-        if change.is_ceiling:
+        if change.is_ceiling or not _is_judged(change.variant, before, after):
             continue
         ceiling = machine.get(after.scenario.variant(change.variant).ceiling or "")
         outcome, text = (
@@ -102,6 +104,11 @@ def _slower_gates(
         )
 
 
+def _is_judged(variant: str, *sessions: Session) -> bool:
+    """Return whether a limit is for a variant: of diagnoses only for the pipeline as written, and for no attempt."""
+    return variant == AS_WRITTEN or all(session.diagnosis is None for session in sessions)
+
+
 def _beside(change: VariantChange, ceiling: Ratio | None) -> str:
     """Return the change beside the ceiling, and whether the ceiling itself changed, which no input makes it do."""
     if (
@@ -112,7 +119,7 @@ def _beside(change: VariantChange, ceiling: Ratio | None) -> str:
     if ceiling is None or ceiling.difference not in ("faster", "slower"):
         return said
     changed = f"{ceiling.difference}, {units.change(ceiling.value)}"
-    return f"{said}: its ceiling also became {changed}, because of the machine or TensorFlow"
+    return f"{said}: its ceiling also became {changed}, because of the machine, TensorFlow or the model's own code"
 
 
 def _slower(change: VariantChange, limit: float) -> tuple[Outcome, str]:
@@ -190,7 +197,7 @@ def _au_gates(after: Session, limit: float | None) -> Iterator[Gate]:
     if limit is None:
         return
     for result in after.results:
-        if result.variant not in after.scenario.ceilings:
+        if result.variant not in after.scenario.ceilings and _is_judged(result.variant, after):
             outcome, text = (
                 _broken(after, result.variant) or _without_figures(result) or _unreliable(result) or _au(result, limit)
             )

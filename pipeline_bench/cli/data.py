@@ -121,8 +121,8 @@ def remove(
     for name in names or found:
         try:
             shutil.rmtree(found[name].folder)
-        except OSError as error:
-            raise UsageError(f"{found[name].folder} cannot be removed: {error.strerror}.") from None
+        except OSError as error:  # of a link to a folder it has no number
+            raise UsageError(f"{found[name].folder} cannot be removed: {error.strerror or error}.") from None
         typer.echo(f"removed {one_line(name)}, {units.size(found[name].size_bytes)}")
 
 

@@ -24,6 +24,8 @@ from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import OnHosts, Variant
 
+_PROVEN = ("proposed", "faster")
+"""What a diagnosis found of a fix, where it is one."""
 _SERVICE = "tf_data_service"
 _STORAGE = "storage"
 
@@ -72,9 +74,14 @@ def _found(session: Session) -> ByVariant:
 
 
 def inputs_of(session: Session) -> list[MeasuredInput]:
-    """Return every input that was measured and did equal work; those that differ in their workers only are one."""
-    unequal = {result.variant for result in session.results if result.work.status == "unequal"}
-    found = {name: {} if name in unequal else own for name, own in _found(session).items()}
+    """Return every input that was measured and did equal work; those that differ in their workers only are one.
+
+    Of a diagnosis the pipeline as written, and with the fixes that are proven to be faster.
+    """
+    left_out = {result.variant for result in session.results if result.work.status == "unequal"}
+    if session.diagnosis is not None:
+        left_out |= {each.fix.variant for each in session.diagnosis.attempts if each.outcome not in _PROVEN}
+    found = {name: {} if name in left_out else own for name, own in _found(session).items()}
     if session.hosts is not None:
         bases = dict.fromkeys(each.on_hosts.variant for each in session.scenario.variants if each.on_hosts)
         made = [_of_hosts(session, found, base) for base in bases]

@@ -11,6 +11,7 @@ from pipeline_bench.analysis.capacity import HostStep, Point, Supply
 from pipeline_bench.errors import UsageError
 from pipeline_bench.hosts import inputs, plan_words
 from pipeline_bench.hosts.inputs import MeasuredInput
+from pipeline_bench.model.diagnosis import AS_WRITTEN
 from pipeline_bench.model.hosts import Basis, Plan, PlanCheck, PlanRow, Range, VariantPlan, sharing
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import did_you_mean, joined, sentence
@@ -52,7 +53,7 @@ def plan(session: Session, request: PlanRequest, path: str) -> Plan:
             "The session has no model, so that there is no step to plan for.", "Give one: --accelerator-step 5ms"
         )
     made = [_of(each, every, request, step_ms, *inputs.works_ahead(session, each, every)) for each in chosen]
-    proposal = session.diagnosis.proposal if session.diagnosis is not None else None
+    proposal = None if session.diagnosis is None else session.diagnosis.proposal or AS_WRITTEN
     made.sort(key=lambda each: -each.alone.utilization.low)
     made.sort(key=lambda each: (each.variant != proposal, each.unit == "host", -len(each.measured_counts)))
     return Plan(

@@ -158,7 +158,10 @@ COLUMNS = (
     Column("device_utilization_percent", device_utilization, "{device} util.", PERCENT, "{device}\nutil.", 5),
     Column("device_utilization_source", attrgetter("device_utilization.source")),
     Column("speedup", _speedup, "speed-up", RATIO, "speed-\nup", 9),
-    *(Column(f"speedup_{name}", attrgetter(f"speedup.{name}")) for name in ("difference", "smallest", "over")),
+    *(
+        Column(f"speedup_{name}", attrgetter(f"speedup.{name}"))
+        for name in ("difference", "certainty", "smallest", "over")
+    ),
     Column("loss", _loss, "final loss", Unit(units.loss), "final\nloss", 8, is_learning=True),
     Column("accuracy_before", _accuracy_before, "accuracy before", Unit(units.share), is_learning=True),
     Column("accuracy_after", _accuracy_after, "accuracy after", Unit(units.share), is_learning=True),

@@ -314,7 +314,7 @@ def _gates_grid(difference: Difference) -> RenderableType | None:
 
 def markdown(difference: Difference) -> str:
     """Return everything a reviewer needs; names and texts of the sessions are escaped."""
-    notes = (INTERVAL_NOTE, POINTS_NOTE, au_note(difference))
+    notes = _notes(difference, _WIDE)
     blocks = [
         f"### pipeline-bench diff: {escape(headline(difference), TEXT)}",
         f"Before: {escape(side(difference.before), TEXT)}  \nAfter: {escape(side(difference.after), TEXT)}",
@@ -323,7 +323,7 @@ def markdown(difference: Difference) -> str:
         table(_HEADS, [_row(change) for change in variants(difference)]),
         _list("", (*sentences(difference), *machine(difference), *alone(difference), *difference.hosts)),
         _gate_list(difference),
-        f"<sub>{escape('; '.join(notes), TEXT)}.</sub>",
+        f"<sub>{escape(' '.join(notes), TEXT)}</sub>" if notes else "",
     ]
     return document(blocks)
 

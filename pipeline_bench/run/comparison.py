@@ -67,7 +67,8 @@ class Outcome:
     def all_ok(self) -> bool:
         """Whether every trial that was planned went through; with a goal of precision, every one until it ended.
 
-        Of a diagnosis whether there is one: a fix that fails is a finding. Of a selftest whether no part failed.
+        Of a diagnosis whether there is one: a fix that fails is a finding. Of a selftest whether some part passed, and
+        none failed.
         """
         trials, precision = self.session.trials, self.session.precision
         if self.unsaved is not None:
@@ -75,7 +76,8 @@ class Outcome:
         if self.session.selftest is not None:
             parts = self.session.selftest.parts
             ended = not (self.interrupted or self.cut_off)
-            return ended and all(part.status in ("passed", "shown", "not-run") for part in parts)
+            found = {part.status for part in parts}
+            return ended and "passed" in found and found <= {"passed", "shown", "not-run"}
         if self.session.diagnosis is not None:
             return not (self.interrupted or self.cut_off) and self.session.diagnosis.failure is None
         if precision is not None:

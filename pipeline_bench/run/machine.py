@@ -134,7 +134,8 @@ def refuse_servers() -> str | None:
     reason = answer.failed or ("the attempt took too long" if answer.timed_out else f"the attempt {answer.ending}")
     return (
         "TensorFlow's servers would listen on every network interface of this machine, without a password, and this "
-        f"system allows no network of their own ({one_line(reason, NAME)}); {EXPOSE_OPTION} runs them all the same"
+        f"system allows no network of their own ({one_line(reason, NAME)}); {EXPOSE_OPTION} of compare and of diagnose "
+        "runs them all the same"
     )
 
 

@@ -32,6 +32,8 @@ _COST_ROUNDS, _QUICK_COST_ROUNDS = 100, 40
 _BARE_STEPS, _QUICK_BARE_STEPS = 60, 40
 _LIMIT_S = 120.0
 """For a call in a process of its own: TensorFlow's import takes 2 to 4 s, and on a loaded machine some times that."""
+_JUDGED = ("passed", "failed", "disturbed")
+"""Without a part of these a selftest says nothing of the machine."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,9 @@ def run(plan: SelftestPlan, folder: Path, observer: Observer, command: str = "")
                     return outcome
         except KeyboardInterrupt:
             return replace(outcome, interrupted=True)
-    keep_last(judge.cited(outcome.session, session.environment))
+    selftest = outcome.session.selftest
+    if selftest is not None and any(part.status in _JUDGED for part in selftest.parts):
+        keep_last(judge.cited(outcome.session, session.environment))
     return outcome
 
 

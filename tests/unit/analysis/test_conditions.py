@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from pipeline_bench.analysis.conditions import ceilings_differ_in, conditions
+from pipeline_bench.model.diagnosis import AS_WRITTEN
 from pipeline_bench.model.difference import Condition
 from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.scenario import Component, Runtime, Variant
 from tests.unit import sessions
+from tests.unit.diagnosis.simulated import Machine, diagnose, python_decode
 
 OTHER: dict[str, Any] = {
     "accelerator_kind": "gpu",
@@ -129,3 +131,29 @@ def test_a_ceiling_that_the_session_lacks_is_no_error() -> None:
     """Anybody may have written the file."""
     lacking = with_variants({"ceiling": "nowhere"}, "feed_dict")
     assert ceilings_differ_in(lacking, lacking, "feed_dict") == ()
+
+
+def test_what_a_diagnosis_chose_by_what_it_measured_is_no_other_job() -> None:
+    before, after = (
+        diagnose(Machine(python_decode(ms), lambda edits, ms=ms: ms, ceiling_ms=5.0), budget_s=40)  # type: ignore[misc]
+        for ms in (400.0, 20.0)
+    )
+    lengths = [{variant.run.time_s for variant in each.scenario.variants} for each in (before, after)]
+    assert lengths[0] != lengths[1]
+    assert conditions(before, after) == ()
+    assert ceilings_differ_in(before, after, AS_WRITTEN) == ()
+
+
+@pytest.mark.parametrize(("key", "value"), [("name", "tune.py"), ("command", "train.py --lr 1")])
+def test_jobs_of_another_name_or_command_are_no_fair_comparison(key: str, value: str) -> None:
+    watched = sessions.normal().model_copy(update={"watched": True})
+    changes = {"scenario": watched.scenario.model_copy(update={"name": value})} if key == "name" else {key: value}
+    (found,) = conditions(watched, watched.model_copy(update=changes))
+    assert (found.name, found.after) == ({"name": "job"}.get(key, key), value)
+    assert conditions(watched, watched) == ()
+
+
+def test_where_an_op_ran_is_logged_beside_the_steps() -> None:
+    logged = with_variants({"runtime": Runtime(log_placement=True)}, "feed_dict")
+    assert conditions(sessions.normal(), logged) == ()
+    assert ceilings_differ_in(sessions.normal(), logged, "feed_dict") == ()

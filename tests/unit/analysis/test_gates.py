@@ -11,6 +11,7 @@ from pipeline_bench.analysis.difference import between
 from pipeline_bench.analysis.gates import Limits
 from pipeline_bench.analysis.goal import share
 from pipeline_bench.errors import UsageError
+from pipeline_bench.model.diagnosis import AS_WRITTEN
 from pipeline_bench.model.difference import Gate, Outcome
 from pipeline_bench.model.events import Work
 from pipeline_bench.model.result import Disturbance, Estimate, Interval, Verdict, WorkCheck
@@ -19,6 +20,7 @@ from pipeline_bench.model.trial import TrialStatus
 from pipeline_bench.report.difference import demand
 from tests.unit import records
 from tests.unit.analysis import pairs, planted
+from tests.unit.diagnosis.simulated import Machine, diagnose, python_decode
 
 STEADY = (4.0, 4.02, 3.98)
 
@@ -362,3 +364,12 @@ def test_any_text_is_a_share_or_a_usage_error(text: str) -> None:
     except UsageError:
         return
     assert 0 <= value <= 1
+
+
+def test_of_diagnoses_only_the_pipeline_as_written_is_held_to_a_limit() -> None:
+    before = diagnose(Machine(python_decode(20.0), lambda edits: 10.0 if edits else 20.0, ceiling_ms=5.0), budget_s=40)
+    after = diagnose(Machine(python_decode(40.0), lambda edits: 60.0 if edits else 40.0, ceiling_ms=5.0), budget_s=40)
+    for limits in (Limits(slower=0.05), Limits(au_below=0.9)):
+        found = between(before, after, limits).gates
+        assert [gate.variant for gate in found] == [AS_WRITTEN]
+        assert [gate.outcome for gate in found] == ["failed"]

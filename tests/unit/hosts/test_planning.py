@@ -11,6 +11,7 @@ import pytest
 from pipeline_bench.errors import UsageError
 from pipeline_bench.hosts import merge, planning
 from pipeline_bench.hosts.planning import PlanRequest, shown_counts
+from pipeline_bench.model.diagnosis import AS_WRITTEN
 from pipeline_bench.model.hosts import Plan, Range
 from pipeline_bench.model.result import WorkCheck
 from pipeline_bench.model.session import Session, load
@@ -20,6 +21,7 @@ from pipeline_bench.report import plan as report
 from pipeline_bench.scenario import Component, Variant
 from tests.unit import records
 from tests.unit.console import printed
+from tests.unit.diagnosis.simulated import Machine, diagnose, python_decode
 from tests.unit.hosts import test_merge
 from tests.unit.hosts.test_merge import busy, on
 from tests.unit.hosts.test_merge import session as of_rank
@@ -444,3 +446,13 @@ def test_unequal_work_of_merged_ranks_cannot_be_planned_from() -> None:
     ]
     with pytest.raises(UsageError, match="cannot be planned from"):
         planned(merge.merge(spoilt))
+
+
+def test_of_a_diagnosis_only_what_is_proven_is_planned_with_and_the_pipeline_as_written_comes_first() -> None:
+    slower = Machine(python_decode(20.0), lambda edits: 30.0 if edits else 20.0, ceiling_ms=5.0)
+    session = diagnose(slower, budget_s=40)
+    assert session.diagnosis is not None
+    assert session.diagnosis.attempts
+    assert session.diagnosis.proposal is None
+    found = planning.plan(session, PlanRequest(5.0, COUNTS), "here")
+    assert [each.variant for each in found.variants] == [AS_WRITTEN]

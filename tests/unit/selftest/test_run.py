@@ -80,6 +80,15 @@ def test_a_part_that_raises_fails_with_a_line_and_stops_no_other(selftest: Calla
     assert "ZeroDivisionError" in dict(report.facts(outcome.session))[cases.ACTIVITY]
 
 
+def test_where_nothing_could_be_checked_that_is_no_success_and_replaces_no_last_one(
+    selftest: Callable[..., Outcome],
+) -> None:
+    outcome = selftest()
+    assert {part.status for part in parts_of(outcome).values()} == {"not-run"}
+    assert not outcome.all_ok
+    assert not remembered()
+
+
 @pytest.mark.parametrize(("quick", "name"), [(False, "NVIDIA Stub"), (True, "NVIDIA Stub"), (False, None)])
 def test_trainings_on_a_gpu_have_one_reason_in_all_and_no_row_where_none_was_asked_for(
     selftest: Callable[..., Outcome], quick: bool, name: str | None
