@@ -46,7 +46,7 @@ class SetArgument(EditOfCalls):
     def describe(self, stage: Callable[[int], str]) -> str:
         said = f"Give {stage(self.stage)} the argument `{self.argument}={value_text(self.argument, self.value)}`"
         return (
-            f"{said}, or that attribute where its class takes no such argument"
+            f"{said}, or that attribute where its class takes no such argument; in Keras 2, `fit` takes it"
             if self.argument in _OF_WORKERS
             else said
         )

@@ -22,7 +22,7 @@ from pipeline_bench.diagnosis.patching.source_file import (
     new_call,
 )
 from pipeline_bench.diagnosis.patching.stage_calls import APPLY, StageCalls
-from pipeline_bench.model.calls import PARAMETERS, WORKERS, CannotPatchError, MemoizableCall
+from pipeline_bench.model.calls import PARAMETERS, TAKE_WORKERS, WORKERS, CannotPatchError, MemoizableCall
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import Edit, PrefetchToDevice, SetOptions
 from pipeline_bench.model.pipeline import Inspection, Stage
@@ -131,7 +131,7 @@ class Patch:
         """Give a stage's call a value for an argument, in place of the one that it has."""
         file, call = self.stage_calls.of(number)
         value = expression(imports.spelled(file, call, text))
-        if self._is_made_by_library(self.stages[number]):
+        if self._is_made_by_library(self.stages[number], call):
             statements.set_attribute(file, call, argument, text)
             return
         old = self._argument(call, argument)
@@ -323,9 +323,10 @@ class Patch:
         file.write_before(found[0].base if found else call, own)
         self.insert_after(None, f".with_options({name})")
 
-    def _is_made_by_library(self, stage: Stage) -> bool:
-        """Return whether a library's function makes a PyDataset, which may not take what that takes."""
-        return stage.method == WORKERS and self.stages[stage.inputs[0]].place == stage.place
+    def _is_made_by_library(self, stage: Stage, call: cst.Call) -> bool:
+        """Return whether a call is of a library's function that makes a PyDataset, and may not take what that takes."""
+        is_librarys = stage.method == WORKERS and self.stages[stage.inputs[0]].place == stage.place
+        return is_librarys and called_name(call) not in TAKE_WORKERS
 
     def _make_chains(self) -> None:
         links: dict[cst.CSTNode, SourceFile] = {}

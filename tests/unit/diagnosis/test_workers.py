@@ -248,8 +248,8 @@ def test_where_nothing_is_known_of_the_call_the_words_name_the_py_dataset() -> N
     edit = SetArgument(stage=1, argument="workers", value=8)
     code = patch.change({}, found.model_copy(update={"stages": stages}), fix_of(edit))
     assert code.text == (
-        "Give the PyDataset the argument `workers=8`, or that attribute where its class takes no such argument (no "
-        "diff: where its call stands is not known)."
+        "Give the PyDataset the argument `workers=8`, or that attribute where its class takes no such argument; in "
+        "Keras 2, `fit` takes it (no diff: where its call stands is not known)."
     )
 
 
@@ -279,6 +279,23 @@ def test_what_a_library_makes_is_given_its_workers_after_its_call(made: str, exp
         return
     assert code.diff is not None, code.text
     assert patched(source, code.diff) == f"{source}{expected}"
+
+
+@pytest.mark.parametrize("method", ["fit", "fit_generator", "evaluate"])
+@pytest.mark.parametrize(
+    ("given", "expected"), [("train", "train, workers=4"), ("train, workers=1, epochs=2", "train, workers=4, epochs=2")]
+)
+def test_in_keras_2_what_a_library_makes_is_given_its_workers_in_the_call_that_takes_it(
+    method: str, given: str, expected: str
+) -> None:
+    source = f"history = model.{method}({given})\n"
+    place = Location(file=FILE, line=1, end_line=1, column=10, end_column=len(source) - 1)
+    found = looked_at()
+    stages = tuple(each.model_copy(update={"place": place if each.id in (0, 1) else None}) for each in found.stages)
+    edit = SetArgument(stage=1, argument="workers", value=4)
+    code = patch.change({FILE: source}, found.model_copy(update={"stages": stages}), fix_of(edit))
+    assert code.diff is not None, code.text
+    assert patched(source, code.diff) == f"history = model.{method}({expected})\n"
 
 
 @pytest.mark.parametrize(("line", "end", "alike"), [(6, 21, ("train.py:7",)), (3, 26, ())])
