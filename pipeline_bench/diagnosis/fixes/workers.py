@@ -55,7 +55,17 @@ def worker_threads(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 )
 
 
-@kind(saving=0.8, apis=("PyDataset",), has_price=True)
+def _draw_alike(inspection: Inspection, context: Context) -> str | None:
+    """Return why processes would draw other random numbers than the one that makes the batches as written."""
+    if any(run.draws and not processes for _, run, _, processes in pools(inspection)):
+        return (
+            "its __getitem__ draws random numbers, and Keras starts the processes in each epoch anew from the same "
+            "random state, so that each would draw what the others draw, in every epoch"
+        )
+    return None
+
+
+@kind(saving=0.8, blocker=_draw_alike, apis=("PyDataset",), has_price=True)
 def worker_processes(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Make several batches at the same time, in processes, which do not share Python's lock."""
     for stage, run, workers, processes in pools(inspection):

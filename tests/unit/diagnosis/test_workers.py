@@ -93,11 +93,26 @@ def test_batches_are_kept_where_they_are_the_same_in_every_epoch_and_memory_has_
     assert found.outcome == "pending"
     assert "takes about 97.7 KiB in memory" in found.fix.because
     assert kept(looked_at(), free_memory_bytes=99_000.0) is None
-    of_each = {stage.id: stage for stage in looked_at().stages}
-    random = of_each[0].model_copy(update={"function": function("Batches", python=True, random=True)})
-    for get_item in (random, of_each[0].model_copy(update={"epoch_hooks": True})):
-        stages = tuple({**of_each, 0: get_item}.values())
-        assert kept(looked_at().model_copy(update={"stages": stages})) is None
+    assert kept(drawing(looked_at())) is None
+    first, *others = looked_at().stages
+    stages = (first.model_copy(update={"epoch_hooks": True}), *others)
+    assert kept(looked_at().model_copy(update={"stages": stages})) is None
+
+
+def drawing(looked: Inspection) -> Inspection:
+    """The same PyDataset, but for what it draws."""
+    first, *others = looked.stages
+    random = first.model_copy(update={"function": function("Batches", python=True, random=True)})
+    return looked.model_copy(update={"stages": (random, *others)})
+
+
+def test_processes_that_would_draw_what_the_others_draw_are_not_tried() -> None:
+    found = candidates(drawing(looked_at()))["worker_processes/4 worker processes"]
+    assert found.outcome == "not-tried"
+    assert "each would draw what the others draw, in every epoch" in found.reason
+    assert candidates(drawing(looked_at()), allow_threads=True)["worker_threads/4 worker threads"].outcome == "pending"
+    already = candidates(drawing(looked_at(4, processes=True)))
+    assert already["worker_processes/2 worker processes"].outcome == "pending", "they do as it is written"
 
 
 @pytest.mark.parametrize(
