@@ -58,7 +58,7 @@ def inspect(
         lambda: _guarded(take),
         limit_s * _PYTHON_SHARE,
         alive,
-        taker=read.taker if read.can_begin_again and not keeps_batches else None,
+        taker=read.taker_of_next_epoch if read.can_begin_again and not keeps_batches else None,
         library=read.library(),
     )
     with suppress(_EndError):

@@ -127,6 +127,13 @@ class KerasInput:
         endless = passes()
         return lambda: next(endless)
 
+    def taker_of_next_epoch(self) -> Callable[[], Any]:
+        """As `taker`, behind what a PyDataset does between two epochs."""
+        if self.kind == "PyDataset":
+            self.data.on_epoch_end()
+            self.data.on_epoch_begin()
+        return self.taker()
+
     def keep(self, edits: Iterable[Edit], limit_s: float, alive: Callable[[], None]) -> bool:
         """Make the batches that edits keep, or keep a part of; return whether all were made.
 

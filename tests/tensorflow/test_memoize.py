@@ -369,12 +369,50 @@ def test_a_file_that_has_changed_is_not_what_was_looked_at(tmp_path: Path) -> No
     assert code.one(1)[0, 0] == 1
 
 
-def inspected(read: KerasInput) -> MemoizableCall:
+def looked_for(read: KerasInput) -> MemoizableCall | None:
     *_, last = keras_stages.inspect(read, read.described(0.0), 1.0, lambda: None)
     function = last.stage(GET_ITEM).function
     assert function is not None
-    assert function.memoizable is not None
     return function.memoizable
+
+
+def inspected(read: KerasInput) -> MemoizableCall:
+    call = looked_for(read)
+    assert call is not None
+    return call
+
+
+OF_PLACES = """
+samples = [3, 4, 5, 6, 7, 8]
+def at(place):
+    number = samples[place]
+    time.sleep(0.002)
+    return np.full([SIZE, 2], number, np.float32)
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 3
+    def __getitem__(self, index):
+        x = [at(place) for place in (2 * index, 2 * index + 1)]
+        return np.stack(x) * random.random(), np.array(samples[2 * index : 2 * index + 2])
+    def on_epoch_end(self):
+        {between}
+def batches():
+    while True:
+        {between}
+        for place in range(6):
+            yield at(place) * random.random(), np.full([SIZE], samples[place])
+"""
+
+
+@pytest.mark.parametrize("kind", ["PyDataset", "generator"])
+@pytest.mark.parametrize(("between", "text"), [("pass", "at(place)"), ("random.shuffle(samples)", None)])
+def test_a_place_in_a_list_that_is_shuffled_between_epochs_names_no_result(
+    tmp_path: Path, kind: Any, between: str, text: str | None
+) -> None:
+    code = module(tmp_path, OF_PLACES.replace("{between}", between))
+    data = code.Batches() if kind == "PyDataset" else code.batches()
+    call = looked_for(KerasInput(kind, data, {"shuffle": False}))
+    assert (None if call is None else call.text) == text
 
 
 def labels(dataset: Any, batches: int) -> list[float]:
