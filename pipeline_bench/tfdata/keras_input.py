@@ -75,7 +75,7 @@ class KerasInput:
             PipelineBenchError: an edit is of something else.
         """
         if self.kind == "PyDataset":
-            return _passes(self._edited(edits), self._given)
+            return self._taken(_passes(self._edited(edits), self._given))
         edits = tuple(edits)
         if any(isinstance(edit, Memoize) for edit in edits):
             self._memos.use(edits)
@@ -87,7 +87,19 @@ class KerasInput:
     def _adapter_of(self, data: Any) -> Any:
         if self._legacy:
             return legacy_keras.dataset(data, self._given)
-        return _adapter(data, self._given).get_tf_dataset()
+        return self._taken(_adapter(data, self._given).get_tf_dataset())
+
+    def _taken(self, dataset: Any) -> Any:
+        """Return a dataset of Keras 3's as its backend takes it: on PyTorch in the main thread, none of it ahead."""
+        import keras
+        import tensorflow as tf
+        from tensorflow.python.data.ops.prefetch_op import _PrefetchDataset
+
+        if self._legacy or keras.backend.backend() != "torch" or not isinstance(dataset, _PrefetchDataset):
+            return dataset
+        options = tf.data.Options()
+        options.experimental_optimization.inject_prefetch = False
+        return dataset._input_dataset.with_options(options)
 
     @property
     def can_begin_again(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -133,6 +134,30 @@ class Drawing(Batches):
 def test_what_may_change_its_batches_between_epochs_is_told(kind: type, draws: bool, hooks: bool) -> None:
     stage = stages_of(read(kind())).stages[GET_ITEM]
     assert (stage.draws, stage.epoch_hooks) == (draws, hooks)
+
+
+@pytest.mark.parametrize(("kind", "asked_for"), [("PyDataset", 2 + 3), ("generator", 3)])  # two describe them
+@pytest.mark.parametrize(("backend", "ahead"), [("tensorflow", True), ("torch", False)])
+def test_on_pytorch_no_batch_is_made_before_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, asked_for: int, backend: str, ahead: bool
+) -> None:
+    made: list[int] = []
+    more = threading.Event()
+
+    class Noting(Batches):
+        def __getitem__(self, index: int) -> Any:
+            made.append(index)
+            if len(made) > asked_for:
+                more.set()
+            return super().__getitem__(index)
+
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    data = Noting()
+    batches = (data[index] for index in range(6))
+    iterator = iter(read(data if kind == "PyDataset" else batches, kind).dataset())
+    for _ in range(3):
+        next(iterator)
+    assert more.wait(5.0 if ahead else 0.3) is ahead
 
 
 def stages_of(of: KerasInput) -> Any:
