@@ -18,7 +18,7 @@ from pipeline_bench.run import machine
 from pipeline_bench.run.comparison import Outcome, new_session, run
 from pipeline_bench.run.observer import Guarded, Observer
 from pipeline_bench.run.side_effects import side_effects
-from pipeline_bench.run.trial_environment import compiled_once, trackers_off
+from pipeline_bench.run.trial_environment import compiled_once, of_trials
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts
@@ -49,6 +49,7 @@ def run_diagnosis(
         SessionError: the folder cannot be written.
     """
     observer = Guarded(observer)
+    script = ""
     if asked.target.is_script:
         file = targets.script_file(asked.target)
         script = file.read_text(encoding="utf-8", errors="replace")
@@ -56,7 +57,7 @@ def run_diagnosis(
             f"{asked.target.text} runs in every trial up to {_which(asked.target.training)}, with "
             f"everything that it does before; nothing after that runs.{side_effects(script, (file.parent, Path.cwd()))}"
         )
-    with interrupts.deferred(), trackers_off(), compiled_once(), closing(NvmlSampler.open()) as gpu:
+    with interrupts.deferred(), of_trials(script), compiled_once(), closing(NvmlSampler.open()) as gpu:
         refusal = None if expose_servers else machine.refuse_servers()
         planner = search.Search(float(psutil.virtual_memory().available), refusal, allowed_cpus())
         session = new_session(scenario, gpu, command, observer).model_copy(update={"diagnosis": asked})

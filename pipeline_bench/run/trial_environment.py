@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.system.files import ScratchFolder
+from pipeline_bench.user_code import own_modules
 
 TRACKERS = {"WANDB_MODE": "disabled", "NEPTUNE_MODE": "offline", "CLEARML_OFFLINE_MODE": "1"}
 """What keeps trackers from starting a run on their servers."""
+_NO_WINDOWS = {"MPLBACKEND": "Agg"}
+"""What keeps Matplotlib from opening one, for which a script waits until it is closed."""
+_READ_AT_IMPORT = ("CUDA_", "JAX_", "KERAS_", "TF_", "XLA_")
+"""What the names of variables begin with that TensorFlow, Keras and JAX read as they are imported."""
 _XLA_FLAGS = "TF_XLA_FLAGS"
 _XLA_CACHE = "--tf_xla_persistent_cache_directory"
 _XLA_CACHED_DEVICES = "--tf_xla_persistent_cache_device_types=GPU,XLA_GPU_JIT"
@@ -19,10 +25,35 @@ _XLA_CACHE_BYTES = 2**30
 
 
 @contextmanager
-def trackers_off() -> Iterator[None]:
-    """Turn experiment trackers off for what the block starts, unless the user has configured them."""
-    with _variables({name: value for name, value in TRACKERS.items() if name not in os.environ}):
+def of_trials(script: str = "") -> Iterator[None]:
+    """Have what the block starts turn trackers and windows off, unless the user has configured them.
+
+    And have it begin with what a script's text sets itself: trials import TensorFlow before they run the script.
+    """
+    off = {name: value for name, value in (TRACKERS | _NO_WINDOWS).items() if name not in os.environ}
+    with _variables(off | _set_by(script)):
         yield
+
+
+def _set_by(script: str) -> dict[str, str]:
+    """Return the variables that a script sets to a text as soon as it runs, and that are read at an import."""
+    found: dict[str, str] = {}
+    for statement in own_modules.readable(script).body:
+        match statement:
+            case ast.Assign(targets=[ast.Subscript(value=owner, slice=ast.Constant(value=str(name)))], value=value):
+                is_default = False
+            case ast.Expr(
+                value=ast.Call(
+                    func=ast.Attribute(value=owner, attr="setdefault"), args=[ast.Constant(value=str(name)), value]
+                )
+            ):
+                is_default = name in os.environ
+            case _:
+                continue
+        is_known = ast.unparse(owner) in ("os.environ", "environ") and name.startswith(_READ_AT_IMPORT)
+        if is_known and not is_default and isinstance(value, ast.Constant) and isinstance(value.value, str):
+            found[name] = value.value
+    return found
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) 
     if not file.is_file():
         raise UserCodeError(f"there is no file {file}", "was it moved, or has the working folder changed?")
     tree = ast.parse(file.read_bytes(), filename=str(file))
-    watch = _Watch(target, training_calls.trains(tree))
+    watch = _Watch(target, training_calls.trains(tree), bool(training_calls.fit_lines(tree)))
     name_a_function = f"name the function that makes the dataset: {target.module or file}:FUNCTION"
     with watch.watching():
         main_thread.run(lambda: watch.run(lambda: _execute(file, tree, target.arguments or (), spec)))
@@ -109,7 +109,8 @@ def _execute(file: Path, tree: ast.Module, arguments: tuple[str, ...], spec: Mod
     With the specification of a module it is run as `python -m MODULE ARGUMENTS` does.
     """
     module = ModuleType("__main__")
-    module.__dict__.update(__file__=str(file), __builtins__=__builtins__, __cached__=None)
+    whole = str(file.absolute())  # as Python has it since 3.9; `sys.argv` has it as it was given
+    module.__dict__.update(__file__=whole, __builtins__=__builtins__, __cached__=None)
     if spec is None:
         sys.path.insert(0, str(file.resolve().parent))
     else:
@@ -119,19 +120,20 @@ def _execute(file: Path, tree: ast.Module, arguments: tuple[str, ...], spec: Mod
     size = os.terminal_size((80, 24))
     os.get_terminal_size = lambda *_: size  # a script may ask for that of its terminal, and a trial has none
     # Without this module's own `from __future__`, which would leave the script's annotations unevaluated.
-    code = compile(tree, str(file), "exec", dont_inherit=True)
+    code = compile(tree, whole, "exec", dont_inherit=True)
     exec(code, module.__dict__)  # noqa: S102 - this is what was asked for
 
 
 class _Watch:
     """Waits for the first training, and has the code that begins it wait for ever."""
 
-    def __init__(self, script: Target, trains: bool) -> None:
+    def __init__(self, script: Target, trains: bool, fits: bool) -> None:
         """Prepare.
 
         Args:
             script: that is run.
             trains: whether the script's own text calls what trains.
+            fits: whether it calls `fit`.
         """
         self._outcomes: queue.SimpleQueue[CapturedTraining | BaseException | None] = queue.SimpleQueue()
         """What was found, or what the script raised; None at its end. The first one counts."""
@@ -146,7 +148,7 @@ class _Watch:
             lambda file: training_calls.trains_in(file) or self._trains_elsewhere(),
             script.of_loop,
         )
-        self._script, self._meant, self._trains = script.text, script.training, trains
+        self._script, self._meant, self._trains, self._fits = script.text, script.training, trains, fits
         self._calls = 0
         """Of `fit`."""
         self.passed: dict[str, None] = {}
@@ -172,9 +174,8 @@ class _Watch:
             script()
             main_thread.end_others()
             found = self._noted
-        except SystemExit as ended:  # of a main that has gone well, as sys.exit(main()) tells it
-            well = ended.code in (None, 0) and (self._noted is not None or self._meant is not None)
-            found = self._noted if well else ended
+        except SystemExit as ended:  # of a main that has gone well, as sys.exit(main()), click and absl tell it
+            found = self._noted if ended.code in (None, 0) else ended
         except BaseException as error:
             found = error
         if os.getpid() != self._process:
@@ -349,7 +350,9 @@ class _Watch:
         def train_on_batch(*arguments: Any, **named: Any) -> Any:
             given = signature.bind(*arguments, **named).arguments
             line, loop = user_code.line(), self.loops.under_way()
-            if loop is None:
+            if loop is None and self._fits:  # a step that makes the weights, as before they are loaded
+                self.loops.count_bare()
+            elif loop is None:
                 self._reach_bare(line)
             elif self._is_meant(loop.line):
                 self._reach(_of_loop(loop, given["self"] if _takes_batches_of(loop, given) else None))

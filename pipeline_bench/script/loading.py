@@ -23,7 +23,7 @@ from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.script import capture
 from pipeline_bench.script.training_data import CapturedTraining
-from pipeline_bench.text import REASON, did_you_mean, safe_message
+from pipeline_bench.text import REASON, did_you_mean, safe, safe_message
 from pipeline_bench.user_code import targets
 
 _TRAINING = "training"
@@ -143,7 +143,11 @@ def reach_training(
         UserCodeError: it raised or ended before, or trains on something that is no tf.data pipeline.
     """
     failed = f"{target.text} failed before its training"
-    found: CapturedTraining = _run(lambda: capture.run_to_training(target, waiting), failed, _TRAINING, _AGAIN * again)
+    script = f"-m {target.module}" if target.file is None else target.file
+    arguments_hint = f"its own arguments follow --: pipeline-bench diagnose {safe(script)} -- ARGUMENTS"
+    found: CapturedTraining = _run(
+        lambda: capture.run_to_training(target, waiting), failed, _TRAINING, _AGAIN * again, arguments_hint
+    )
     return found
 
 
@@ -170,7 +174,7 @@ def _check_call(function: Callable[..., Any], arguments: tuple[int, ...], target
         raise UserCodeError(text, hint) from error
 
 
-def _run(function: Callable[[], Any], failed: str, what: str, otherwise: str = "") -> Any:
+def _run(function: Callable[[], Any], failed: str, what: str, otherwise: str = "", hint: str = "") -> Any:
     process = os.getpid()
     user_code.keep_imports()
     try:
@@ -180,7 +184,6 @@ def _run(function: Callable[[], Any], failed: str, what: str, otherwise: str = "
     except SystemExit as end:
         code = "" if end.code is None else repr(end.code)
         if what == _TRAINING:
-            hint = f"its own arguments follow --: pipeline-bench diagnose {Path(sys.argv[0]).name} -- ARGUMENTS"
             if refused := _refused_arguments(end):
                 raise UserCodeError(f"{failed}: {refused}", hint) from None
             raise UserCodeError(f"{failed}: it called sys.exit({code})", hint, user_code.traceback_of(end)) from None

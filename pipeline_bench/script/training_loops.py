@@ -175,7 +175,7 @@ class Loops:
         def trains(*arguments: Any, **named: Any) -> Any:
             for loop in () if self.is_paused else self._loops.values():
                 loop.trains = loop.trains or loop.count > 0
-            self._count_bare(before_tensorflow=True)
+            self.count_bare(before_tensorflow=True)
             return plain(*arguments, **named)
 
         return trains
@@ -185,7 +185,7 @@ class Loops:
 
         @functools.wraps(plain)
         def counted(*arguments: Any, **named: Any) -> Any:
-            self._count_bare()
+            self.count_bare()
             return plain(*arguments, **named)
 
         return counted
@@ -240,7 +240,7 @@ class Loops:
             if function in self._training_functions:
                 self._reach_traced()
                 if not called:
-                    self._count_bare()
+                    self.count_bare()
             called.append(loop_step.Call(function, arguments, named, sys._getframe(1)))
             try:
                 return plain(function, *arguments, **named)
@@ -266,12 +266,12 @@ class Loops:
 
         @functools.wraps(plain)
         def step(*arguments: Any, **named: Any) -> Any:
-            self._count_bare(by_session=True)
+            self.count_bare(by_session=True)
             return plain(*arguments, **named)
 
         return step
 
-    def _count_bare(self, by_session: bool = False, before_tensorflow: bool = False) -> None:
+    def count_bare(self, by_session: bool = False, before_tensorflow: bool = False) -> None:
         """Count a step, if no loop is under way; what another framework trains may come before what TensorFlow does."""
         if self.is_paused:
             return

@@ -283,7 +283,16 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "def main():\n    for x, y in data.take(2):\n        with tf.GradientTape(): pass\nsys.exit(main())",
         [2, False, 8],
     ),
-    "ends_well_without": ("sys.exit(0)", "it called sys.exit(0)"),
+    "ends_well_without": ("sys.exit(0)", "ran to its end, and no training was found"),
+    "own_folder": (
+        "assert os.path.isabs(__file__) and 'own_folder.py' in os.listdir(os.path.dirname(__file__))\n"
+        "assert not os.path.isabs(sys.argv[0])\nmodel.fit(data)",
+        [10, True, 9],
+    ),
+    "builds_its_weights": (
+        "model.train_on_batch(np.zeros([1, 1]), np.zeros(1))\nmodel.fit(data, epochs=2)",
+        [10, True, 8],
+    ),
     "one_step": (
         "from concurrent.futures import ThreadPoolExecutor\n"
         "for x, y in data.take(1):\n    with tf.GradientTape(): pass",
