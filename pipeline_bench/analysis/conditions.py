@@ -93,8 +93,7 @@ def _variants(before: Session, after: Session) -> Iterator[Condition]:
 
 def _job(before: Session, after: Session, variant: str) -> Iterator[tuple[str, str, str]]:
     """Yield the differing options of a variant, by the keys of a scenario file, with both values."""
-    until_decided = all(each.precision is not None and each.precision.goal is None for each in (before, after))
-    ignored = _JOB_IGNORED | ({"run.steps"} if until_decided else set())
+    ignored = _JOB_IGNORED | ({"run.steps"} if _chose_steps(before, after) else set())
     one, other = (
         {key: value for key, value in _flat(session.scenario.variant(variant).model_dump()) if key not in ignored}
         for session in (before, after)
@@ -106,6 +105,12 @@ def _job(before: Session, after: Session, variant: str) -> Iterator[tuple[str, s
             yield key.removesuffix(".pickled"), "a function", "another one"
         else:
             yield key, _shown(one.get(key)), _shown(other.get(key))
+
+
+def _chose_steps(before: Session, after: Session) -> bool:
+    """Return whether two comparisons of one scenario may have chosen, by their first trials, how long others are."""
+    same = before.scenario.name == after.scenario.name
+    return same and all(each.precision is not None and each.precision.goal is None for each in (before, after))
 
 
 def _outcome(before: Session, after: Session, variant: str) -> Iterator[tuple[str, str, str]]:

@@ -309,8 +309,8 @@ def _listed_apart(calls: Mapping[int, RecordedCall], needed: Collection[int]) ->
 
 
 def _lists_anew(call: RecordedCall) -> bool:
-    """Return whether it, a `list_files`, gives another order in each pass."""
-    return call.given().get("shuffle") is not False
+    """Return whether it lists files in another order in each pass."""
+    return call.method == "list_files" and call.given().get("shuffle") is not False
 
 
 def _placed(call: RecordedCall) -> str:

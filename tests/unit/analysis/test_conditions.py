@@ -9,6 +9,7 @@ import pytest
 from pipeline_bench.analysis.conditions import ceilings_differ_in, conditions
 from pipeline_bench.model.diagnosis import AS_WRITTEN
 from pipeline_bench.model.difference import Condition
+from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.scenario import Component, Runtime, Variant
 from tests.unit import sessions
@@ -157,3 +158,18 @@ def test_where_an_op_ran_is_logged_beside_the_steps() -> None:
     logged = with_variants({"runtime": Runtime(log_placement=True)}, "feed_dict")
     assert conditions(sessions.normal(), logged) == ()
     assert ceilings_differ_in(sessions.normal(), logged, "feed_dict") == ()
+
+
+@pytest.mark.parametrize(
+    ("goal", "name", "counts"), [(None, "two_layer", False), (0.02, "two_layer", True), (None, "own", True)]
+)
+def test_the_steps_that_a_comparison_chose_itself_make_no_other_job(
+    goal: float | None, name: str, counts: bool
+) -> None:
+    before = sessions.normal().model_copy(update={"precision": Precision(goal=goal, budget_s=60)})
+    variants = tuple(
+        v.model_copy(update={"run": v.run.model_copy(update={"steps": 20})}) for v in before.scenario.variants
+    )
+    scenario = before.scenario.model_copy(update={"variants": variants, "name": name})
+    found = conditions(before, before.model_copy(update={"scenario": scenario}))
+    assert [each.name for each in found] == ["run.steps"] * counts
