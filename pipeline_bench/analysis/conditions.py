@@ -29,6 +29,8 @@ _ENVIRONMENT_NAMES = {
 # What a machine lacks is said by its kind, and why it lacks it makes no figure another.
 _ENVIRONMENT_IGNORED = {"accelerator_reason"}
 
+_KERNEL = "ipykernel_launcher"
+"""What runs a notebook, with another file at each start of its kernel."""
 _OF_THE_JOB = {"target", "model", "activity", "batch_size", "edits", "cold"}
 # More repeats make an interval narrower and move nothing; the others say when to give up, or when to stop adding.
 _JOB_IGNORED = {
@@ -52,7 +54,7 @@ def _watched(before: Session, after: Session) -> Iterator[Condition]:
             ("job", before.scenario.name, after.scenario.name),
             ("command", before.command, after.command),
         ):
-            if was != now:
+            if was != now and not (_KERNEL in was and _KERNEL in now):
                 yield Condition(name=name, before=_shown(was), after=_shown(now))
 
 

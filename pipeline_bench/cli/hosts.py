@@ -67,10 +67,11 @@ def folder_of_trainings(environment: Mapping[str, str], out: Path) -> Path:
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
-            continue
-        except OSError:  # what saves a session there says why it cannot
+            if folder.is_dir():
+                continue
+        except OSError:
             pass
-        break
+        break  # where none can be made, what saves a session there says why
     if number:
         of_another = f"{out} has a folder of another run, or process, of this rank"
         why = "the job was restarted" if number == first else of_another

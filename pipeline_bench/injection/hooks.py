@@ -105,8 +105,7 @@ class Watched:
                     self._trainings.append((self._fits, own))
                     own.on_kept, own.diagnosable = self._write, diagnosable
                 return given
-            name = process_records.program() + (f", fit {self._fits}" if self._fits > 1 else "")
-            monitor = StarvationMonitor(out=self._out, quiet=True, name=name)
+            monitor = StarvationMonitor(out=self._out, quiet=True, name=process_records.program())
             monitor.counts_start_up = not (self._trainings or self._loops.have_trained)
             callbacks = around(given, monitor)
             monitor.on_kept, monitor.on_problem, monitor.diagnosable = self._write, self.problem, diagnosable

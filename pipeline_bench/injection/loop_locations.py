@@ -119,9 +119,10 @@ class Places:
         if not found:
             return None
         # What the handler calls before, as an evaluation, is no part of the loop that has ended, but the latest then.
-        ended: _Place = vars(error).setdefault(_ENDED, max(found, key=lambda each: each.begun))
+        of_data: dict[int, _Place] = vars(error).setdefault(_ENDED, {})
+        ended = of_data.setdefault(id(data), max(found, key=lambda each: each.begun))
         trace = error.__traceback__  # begins with who handles it
-        return ended if ended in found and trace is not None and trace.tb_frame.f_lineno == line.number else None
+        return ended if trace is not None and trace.tb_frame.f_lineno == line.number else None
 
     def _of_new(self, places: list[_Place], path: int, taken: Callable[[Loop], int]) -> _Place | None:
         """Return which of a line's loops iterates over an object that was not seen before; None: another one does."""

@@ -67,7 +67,9 @@ def program() -> str:
 
 def command() -> tuple[str, ...]:
     """Return what started this process, as `diagnose` can start it again; empty for a notebook's kernel, or IPython."""
-    in_shell = any(Path(part).name.lower() in _SHELLS for part in sys.orig_argv)
+    given = sys.orig_argv
+    module = given[given.index("-m") + 1 :][:1] if "-m" in given else []
+    in_shell = any(Path(part).name.lower() in _SHELLS for part in (*given[:2], *module))
     return () if in_shell or program() == _NOTEBOOK else tuple(sys.orig_argv)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -16,7 +17,8 @@ TRACKERS = {"WANDB_MODE": "disabled", "NEPTUNE_MODE": "offline", "CLEARML_OFFLIN
 _NO_WINDOWS = {"MPLBACKEND": "Agg"}
 """What keeps Matplotlib from opening one, for which a script waits until it is closed."""
 _READ_AT_IMPORT = ("CUDA_", "JAX_", "KERAS_", "TF_", "XLA_")
-"""What the names of variables begin with that TensorFlow, Keras and JAX read as they are imported."""
+_READING = re.compile(r"\b(tensorflow|keras|tf_keras|jax)\b")
+"""What the names of variables begin with that TensorFlow, Keras and JAX read as they are imported; such an import."""
 _XLA_FLAGS = "TF_XLA_FLAGS"
 _XLA_CACHE = "--tf_xla_persistent_cache_directory"
 _XLA_CACHED_DEVICES = "--tf_xla_persistent_cache_device_types=GPU,XLA_GPU_JIT"
@@ -36,7 +38,7 @@ def of_trials(script: str = "") -> Iterator[None]:
 
 
 def _set_by(script: str) -> dict[str, str]:
-    """Return the variables that a script sets to a text as soon as it runs, and that are read at an import."""
+    """Return the variables that a script sets to a text before it imports what reads them."""
     found: dict[str, str] = {}
     for statement in own_modules.readable(script).body:
         match statement:
@@ -47,7 +49,9 @@ def _set_by(script: str) -> dict[str, str]:
                     func=ast.Attribute(value=owner, attr="setdefault"), args=[ast.Constant(value=str(name)), value]
                 )
             ):
-                is_default = name in os.environ
+                is_default = name in os.environ or name in found
+            case ast.Import() | ast.ImportFrom() if _READING.search(ast.unparse(statement)):
+                break
             case _:
                 continue
         is_known = ast.unparse(owner) in ("os.environ", "environ") and name.startswith(_READ_AT_IMPORT)

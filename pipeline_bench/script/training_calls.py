@@ -34,6 +34,12 @@ def fit_lines(tree: ast.AST) -> tuple[int, ...]:
     return tuple(sorted({call.lineno for call in _calls(tree) if _called(call) == "fit" and _is_of_keras(call)}))
 
 
+def may_fit(tree: ast.AST) -> bool:
+    """Return whether a text calls a `fit` that is not of a library whose `fit` takes no batches."""
+    others = _of_others(tree)
+    return any(_called(call) == "fit" and not _comes_from(call.func, others) for call in _calls(tree))
+
+
 def trains(tree: ast.AST) -> bool:
     """Return whether a text calls what trains: a loop before that only prepares something."""
     others = _of_others(tree)

@@ -98,7 +98,7 @@ def with_batches(recipe: Recipe, stages: Sequence[Stage]) -> tuple[Stage, ...]:
 
 
 def _with_mixed_rows(recipe: Recipe, stage: Stage) -> Stage:
-    """Return a map behind a shuffle and a `batch` with whether rows may mix in it; any other stage as it is."""
+    """Return a map behind a shuffle and a `batch` with whether rows are seen to mix in it; any other as it is."""
     function, call = stage.function, recipe.calls[stage.id]
     if stage.method != "map" or function is None or function.random or function.python or call.function is None:
         return stage
@@ -111,7 +111,7 @@ def _with_mixed_rows(recipe: Recipe, stage: Stage) -> Stage:
         return stage
     with contextlib.suppress(Exception):  # a kind of tensor that has no rows
         samples = _of_a_row(recipe.dataset(stage.inputs[0]).element_spec)
-        if dataflow.mixes_rows(call.function, samples, rows if isinstance(rows, int) else 2) is not False:
+        if dataflow.mixes_rows(call.function, samples, rows if isinstance(rows, int) else 2):
             return stage.model_copy(update={"function": function.model_copy(update={"on_batches": "not"})})
     return stage
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 _LARGEST = 1e30
 """Of floating values: its square still is a float64."""
-_LARGEST_COUNT = 1000
-"""Of whole numbers, which may be a length, as of a mask: more than a byte holds."""
+_OF_PIXELS, _LARGEST_COUNT = 2, 1000
+"""Of whole numbers of so few bytes, as pixels have, the largest are tried; others may be a length, as of a mask."""
 _MOST_VALUES = 1 << 22
 """In a row that is tried, of two in a batch."""
 _FEWEST_TRIED = 2
@@ -44,18 +44,21 @@ def mixes_rows(function: Any, element_spec: Any, rows: int = 2) -> bool | None:
     """Return whether extreme values in other rows of a batch change what a map's function gives for its first row.
 
     What a few usual samples do not reach may decide for a whole batch: ``if tf.reduce_max(image) > 1: image /= 255``.
-    None where that cannot be tried: it takes no such batch, or a batch is too large.
+    None where that cannot be tried: it takes no such batch, as a parser does not, or a row is too large.
 
     Args:
         function: of which no op changes a state.
         element_spec: of one sample.
-        rows: of a batch.
+        rows: of a batch; fewer are tried if they are large.
     """
     import tensorflow as tf
     from tensorflow.python.data.util import nest
 
     try:
-        tried = [_rows(spec, rows) for spec in nest.flatten(element_spec)]
+        specs = nest.flatten(element_spec)
+        largest = max(math.prod(_shape(spec)) for spec in specs)
+        count = max(2, min(rows, 2 * _MOST_VALUES // max(1, largest)))
+        tried = [_rows(spec, count) for spec in specs]
         batches = tf.data.Dataset.from_tensor_slices(nest.pack_sequence_as(element_spec, tried))
         # What the function raises of an extreme value shows nothing.
         made = batches.map(function).ignore_errors()
@@ -69,17 +72,23 @@ def mixes_rows(function: Any, element_spec: Any, rows: int = 2) -> bool | None:
 
 def _rows(spec: Any, count: int) -> npt.NDArray[Any]:
     """Return batches of so many rows, of which all but the first are others in each."""
-    dtype = np.dtype(spec.dtype.as_numpy_dtype)
-    shape = tuple(size or 2 for size in spec.shape.as_list())
-    if math.prod(shape) * count > 2 * _MOST_VALUES:
-        raise ValueError("a batch is too large to be tried")
+    dtype, shape = np.dtype(spec.dtype.as_numpy_dtype), _shape(spec)
+    if math.prod(shape) > _MOST_VALUES:
+        raise ValueError("a row is too large to be tried")
     values: tuple[Any, ...] = (b"1", b"", b"a", b"0", b"1 2")
     if dtype.kind in "iu":
-        values = (1, 0, 2, max(np.iinfo(dtype).min, -_LARGEST_COUNT), min(np.iinfo(dtype).max, _LARGEST_COUNT))
+        least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+        if dtype.itemsize > _OF_PIXELS:
+            least, most = max(least, -_LARGEST_COUNT), _LARGEST_COUNT
+        values = (1, 0, 2, least, most)
     elif dtype.kind != "O":
         values = (1, 0, _LARGEST, -_LARGEST, math.nan)
     first = [np.full(shape, values[0], dtype)]
     return np.stack([np.stack(first + [np.full(shape, value, dtype)] * (count - 1)) for value in values])
+
+
+def _shape(spec: Any) -> tuple[int, ...]:
+    return tuple(size or 2 for size in spec.shape.as_list())
 
 
 def _alike(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:

@@ -73,7 +73,7 @@ _WRITING_OPS = re.compile(r"Write|Save|MergeV2Checkpoints")
 _PARSING_OPS = {"ParseExampleV2", "ParseSingleExample"}
 _LOOPS, _ROW_OPS = {"While", "StatelessWhile"}, {"TensorListGetItem", "TensorListSetItem"}
 """What `tf.map_fn` makes."""
-_OF_FILES = re.compile(r"ReadFile|Decode")
+_OF_FILES = re.compile(r"ReadFile|Decode(?!CSV)")
 """Of ops that `tf.vectorized_map` can only loop over."""
 _DATASET_OP = re.compile(r"Dataset(V\d+)?$")
 

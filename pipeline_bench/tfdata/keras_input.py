@@ -90,7 +90,7 @@ class KerasInput:
         return self._taken(_adapter(data, self._given).get_tf_dataset())
 
     def _taken(self, dataset: Any) -> Any:
-        """Return a dataset of Keras 3's as its backend takes it: on PyTorch in the main thread, none of it ahead."""
+        """Return a dataset of Keras 3's as its backend takes it: on PyTorch nothing is ahead but by workers."""
         import keras
         import tensorflow as tf
         from tensorflow.python.data.ops.prefetch_op import _PrefetchDataset

@@ -294,7 +294,7 @@ def _mixing_before(calls: Mapping[int, RecordedCall], number: int) -> RecordedCa
 
 
 def _listed_apart(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> Iterator[str]:
-    """Yield, as notes, which `zip` joins files that are listed twice, in orders that differ in each pass."""
+    """Yield, as notes, which `zip` joins files that are listed twice, in two orders."""
     for joining in (calls[number] for number in sorted(needed) if calls[number].method == "zip"):
         above = [upstream(calls, [number]) for number in joining.inputs]
         listed = [[number for number in sorted(branch) if calls[number].method == "list_files"] for branch in above]

@@ -124,18 +124,34 @@ def run(
             yield from _copied(alike, batch, step, alive)
     if took_ns[0] / 2 + took_ns[-1] > _MOST_RETRACING_NS:
         return  # of the first call, another half is the tracing of Keras' own method for one batch
-    shortest_ns = min(took_ns)
     with suppress(UserCodeError):
-        if isinstance(other, EagerModel) and shortest_ns > _LONGEST_EAGER_NS:
-            return
-        if isinstance(other, EagerModel) and (pair := _pair_ms(batch, step, other.step_of(), shortest_ns, alive)):
+        yield from _shorter(batch, step, other, shapes, min(took_ns), alive)
+
+
+def _shorter(
+    batch: Any,
+    step: StepFunction,
+    other: Retracing | EagerModel | None,
+    shapes: Sequence[list[Shape]],
+    shortest_ns: int,
+    alive: Alive,
+) -> Iterator[KnownShapes | InGraph]:
+    """Yield what a step takes that is made in another way, if it takes less; see `run`.
+
+    Args:
+        batch: that both step on.
+        step: as the job makes it.
+        other: how else it may be made.
+        shapes: of some batches.
+        shortest_ns: the shortest step so far.
+        alive: see `Alive`.
+    """
+    if isinstance(other, EagerModel):
+        if shortest_ns <= _LONGEST_EAGER_NS and (pair := _pair_ms(batch, step, other.step_of(), shortest_ns, alive)):
             yield InGraph(eager=other.eager, eager_ms=pair[0], ms=pair[1])
-        if not isinstance(other, Retracing) or len(shapes) < _LEAST_LOOKED_AT:
-            return
+    elif other is not None and len(shapes) >= _LEAST_LOOKED_AT:
         known = static_shapes.known(other.promised, shapes)
-        if known == other.promised:
-            return
-        if pair := _pair_ms(batch, step, other.step_of(known), shortest_ns, alive):
+        if known != other.promised and (pair := _pair_ms(batch, step, other.step_of(known), shortest_ns, alive)):
             element = describe.element(known)
             yield KnownShapes(element=element, batches=len(shapes), promised_ms=pair[0], ms=pair[1])
 

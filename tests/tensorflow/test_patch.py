@@ -413,6 +413,14 @@ def test_a_function_in_which_one_sample_may_decide_for_others_gets_samples(
         ("lambda images, labels: (images / tf.reduce_max(images), labels)", "not"),
         ("lambda images, labels: (tf.concat([images[4:], images[:4]], 0), labels)", "not"),
         ("lambda images, labels: (images, tf.sequence_mask(labels))", "not"),  # as wide as the largest of a batch
+        (
+            "lambda images, labels: (images, tf.cast(labels, tf.uint16) / tf.reduce_max(tf.cast(labels, tf.uint16)))",
+            "not",
+        ),
+        (
+            "lambda images, labels: (images, tf.io.decode_raw(tf.strings.as_string(labels), tf.int64))",
+            None,
+        ),  # takes none
         ("lambda images, labels: (tf.ensure_shape(images, [8, 4, 4, 3]), labels)", None),
         ("lambda images, labels: (images / 255.0, tf.one_hot(labels, 3))", None),
     ],

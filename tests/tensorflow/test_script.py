@@ -290,7 +290,7 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         [10, True, 9],
     ),
     "builds_its_weights": (
-        "model.train_on_batch(np.zeros([1, 1]), np.zeros(1))\nmodel.fit(data, epochs=2)",
+        "model.train_on_batch(np.zeros([1, 1]), np.zeros(1))\nmodel.fit(data)",
         [10, True, 8],
     ),
     "one_step": (

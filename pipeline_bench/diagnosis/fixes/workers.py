@@ -60,7 +60,7 @@ def _draw_alike(inspection: Inspection, context: Context) -> str | None:
     if any(run.draws and not processes for _, run, _, processes in pools(inspection)):
         return (
             "its __getitem__ draws random numbers, and Keras starts the processes in each epoch anew from the same "
-            "random state, so that each would draw what the others draw, in every epoch"
+            "random state of Python and NumPy: each may draw what the others draw, in every epoch"
         )
     return None
 

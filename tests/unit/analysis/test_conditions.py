@@ -173,3 +173,8 @@ def test_the_steps_that_a_comparison_chose_itself_make_no_other_job(
     scenario = before.scenario.model_copy(update={"variants": variants, "name": name})
     found = conditions(before, before.model_copy(update={"scenario": scenario}))
     assert [each.name for each in found] == ["run.steps"] * counts
+
+
+def test_a_notebooks_kernel_has_another_file_at_each_start() -> None:
+    one = sessions.normal().model_copy(update={"watched": True, "command": "ipykernel_launcher.py -f kernel-1.json"})
+    assert conditions(one, one.model_copy(update={"command": "ipykernel_launcher.py -f kernel-2.json"})) == ()

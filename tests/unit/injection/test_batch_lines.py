@@ -73,6 +73,8 @@ def test_what_ipython_runs_cannot_be_started_again(command: str, monkeypatch: py
     monkeypatch.setattr(sys, "orig_argv", ["/env/bin/python", *command.split()])
     monkeypatch.setattr(sys, "argv", ["train.py"])
     assert process_records.command() == ()
+    monkeypatch.setattr(sys, "orig_argv", given := ["python", "train.py", "--out", "runs/ipython"])
+    assert process_records.command() == tuple(given)
 
 
 def called_through(*files: str) -> tuple[str | None, str | None]:

@@ -338,6 +338,23 @@ def test_a_loop_that_begins_anew_as_its_data_end_goes_on_in_another_line(begin: 
     }
 
 
+def test_a_loop_goes_on_though_the_end_of_its_data_has_other_data_passed_over_that_were_known_before(
+    begin: Callable[..., Any],
+) -> None:
+    loops, loader, held_out = WatchedLoops(), Batches(20), Batches(20)
+    passed(begin(loops, "train.py:2", held_out), 20)
+    batches = begin(loops, "train.py:3", loader).timed(Batches(20))
+    for _ in range(50):
+        try:
+            next(batches)
+        except StopIteration:
+            passed(begin(loops, "train.py:7", held_out), 20)
+            batches = begin(loops, f"train.py:{sys._getframe().f_lineno}", loader).timed(Batches(20))
+            next(batches)
+    steps = {str(where): loop.summary.steps for where, loop in loops.shown(fits=False)}
+    assert steps == {"train.py:2": 19, "train.py:3": 48, "train.py:7": 39}
+
+
 def test_two_calls_of_one_function_with_data_of_their_own_are_two_loops(begin: Callable[..., Any]) -> None:
     loops = WatchedLoops()
     for _ in range(3):

@@ -28,18 +28,21 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "1")
 os.environ["TF_NUM"] = str(3)
 os.environ["DATA"] = "photos"
+os.environ.setdefault("KERAS_BACKEND", "torch")
+import numpy as np, keras
+os.environ["TF_LATE"] = "1"
 def later():
     os.environ["JAX_PLATFORMS"] = "cpu"
 """
 
 
 def test_what_a_script_sets_for_an_import_is_set_before_the_trials_import_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("KERAS_BACKEND", "TF_USE_LEGACY_KERAS", "TF_NUM", "DATA", "JAX_PLATFORMS")
+    names = ("KERAS_BACKEND", "TF_USE_LEGACY_KERAS", "TF_NUM", "DATA", "JAX_PLATFORMS", "TF_LATE")
     for name in names:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with of_trials(SETS):
-        assert [os.environ.get(name) for name in names] == ["jax", "1", None, None, None]
+        assert [os.environ.get(name) for name in names] == ["jax", "1", None, None, None, None]
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "0", "a default that is no matter"
     assert not any(name in os.environ for name in names)
     with of_trials("import os\nos.environ["):
