@@ -30,16 +30,20 @@ TRIAL_ON_GPU_S, LONGEST_ON_GPU_S = 1.0, 4.0
 """How long the trials of the fastest variant on a GPU train, where nothing else says how long, so that some of NVML's
 figures speak of them; and what those of the slowest, which have as many steps, take for that at the most."""
 _BESIDE_STEPS = 0.05
-"""Of what a figure speaks of, as much may lie between two steps: a callback between two epochs is more."""
+"""Of what a figure speaks of, as much may lie between any two steps, and in all beside such: a callback between two
+epochs is more."""
 # How far outside the measured steps a sample of CPU time may lie that an edge is interpolated from.
 _CPU_EDGE_NS = 50_000_000
 
 
-def of(runs: Sequence[Measured], cores: int, known: Sequence[Window] = ()) -> DeviceUtilization:
+def of(
+    runs: Sequence[Measured], cores: int, known: Sequence[Window] = (), *, steps_alone: bool = False
+) -> DeviceUtilization:
     """Return what the device said during the measured steps.
 
     NVML for a GPU, CPU time over wall time and cores for a CPU, the busy time over wall time for an emulated device. Of
-    a trial that is shorter than what a figure of NVML's speaks of there is none.
+    a trial that is shorter than what a figure of NVML's speaks of there is none. A watched job does other things
+    between its steps, as a callback or an evaluation: if `steps_alone`, no figure of a GPU speaks of those.
     """
     device = runs[0].record.device
     if runs[0].emulated is not None:
@@ -49,7 +53,7 @@ def of(runs: Sequence[Measured], cores: int, known: Sequence[Window] = ()) -> De
         return _percent(BUSY_TIME, [100 * share for share in shares], sum(len(run.step_ms) for run in runs))
     if device is not None and device.kind == "cpu":
         return _cpu_utilization(runs, cores)
-    return _gpu_utilization(runs, known).model_copy(update={"activity": _activity(runs)})
+    return _gpu_utilization(runs, known, steps_alone).model_copy(update={"activity": _activity(runs)})
 
 
 def of_gpu(percent: float | None, source: str | None) -> float | None:
@@ -57,7 +61,7 @@ def of_gpu(percent: float | None, source: str | None) -> float | None:
     return percent if source in _NVML_WINDOW_NS else None
 
 
-def _gpu_utilization(runs: Sequence[Measured], known: Sequence[Window]) -> DeviceUtilization:
+def _gpu_utilization(runs: Sequence[Measured], known: Sequence[Window], steps_alone: bool) -> DeviceUtilization:
     tracks = [
         (run, track) for run in runs for track in run.record.samples if track.metric == "device_utilization_percent"
     ]
@@ -66,7 +70,7 @@ def _gpu_utilization(runs: Sequence[Measured], known: Sequence[Window]) -> Devic
     for name in dict.fromkeys(track.source for _, track in tracks if track.values is not None):
         own = [(run, track) for run, track in tracks if track.source == name]
         windows_ns[name], latency_ns = _window_ns(name, known, [track for _, track in own])
-        by_source[name] = [_spoken_within(run, track, windows_ns[name], latency_ns) for run, track in own]
+        by_source[name] = [_spoken_within(run, track, windows_ns[name], latency_ns, steps_alone) for run, track in own]
     source = max(by_source, key=lambda name: sum(values.size for values, _ in by_source[name]), default=None)
     trials = [found for found in by_source[source] if found[0].size] if source else []
     if source is None or not trials:
@@ -81,15 +85,17 @@ def _gpu_utilization(runs: Sequence[Measured], known: Sequence[Window]) -> Devic
     return _widened(found.model_copy(update=spoken), checked, covered_ns / window_ns)
 
 
-def _spoken_within(run: Measured, track: Track, window_ns: float, latency_ns: float) -> tuple[np.ndarray, np.ndarray]:
+def _spoken_within(
+    run: Measured, track: Track, window_ns: float, latency_ns: float, steps_alone: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the values of a track that speak of the measured steps alone, and up to when each does."""
     if track.at_ns is None or track.values is None:
         return np.zeros(0), np.zeros(0)
     # A sample speaks of the time before its stamp, so that the first ones would still see the warm-up.
     to_ns = track.at_ns.unpack() - latency_ns
     inside = (to_ns - window_ns >= run.start_ns[0]) & (to_ns <= run.end_ns[-1])
-    # What others disturbed is no gap: in a step that is left out the device works as well.
-    inside &= _within_steps(to_ns, window_ns, run.every.start_ns, run.every.end_ns, run.every.steps)
+    if steps_alone:  # those that are left out too: the device works in a step that others disturbed
+        inside &= _within_steps(to_ns, window_ns, run.every.start_ns, run.every.end_ns, run.every.steps)
     return track.values.unpack()[inside], to_ns[inside]
 
 
@@ -111,7 +117,10 @@ def _within_steps(to_ns: Times | Floats, window_ns: float, start_ns: Times, end_
     if not start_ns.size:
         return np.zeros(to_ns.size, dtype=np.bool_)
     ends_ns = np.maximum.accumulate(start_ns + (end_ns - start_ns) * (1 if steps is None else steps))
-    begins_ns = np.maximum(start_ns, np.append(start_ns[0], ends_ns[:-1]))  # several threads may take steps at once
+    ended_ns = np.append(start_ns[0], ends_ns[:-1])
+    begins_ns = np.maximum(start_ns, ended_ns)  # several threads may take steps at once
+    # What a loop does between any two steps is a part of it; Keras takes a fifth of a short one.
+    begins_ns = np.where(begins_ns - ended_ns <= _BESIDE_STEPS * window_ns, ended_ns, begins_ns)
     edges_ns = np.stack([begins_ns, ends_ns], axis=1).ravel()
     in_steps_ns = np.cumsum(np.stack([np.zeros_like(begins_ns), ends_ns - begins_ns], axis=1).ravel())
     from_ns, until_ns = (np.interp(at_ns, edges_ns, in_steps_ns) for at_ns in (to_ns - window_ns, to_ns))

@@ -194,7 +194,7 @@ def result_of(
             verdict=verdicts.not_measured(str(gone)),
         )
     (run,) = measured.of(scenario, [trial], cores)[VARIANT].values()
-    step, used = step_time([run]), utilization.of([run], cores, checked.usable_windows)
+    step, used = step_time([run]), utilization.of([run], cores, checked.usable_windows, steps_alone=True)
     wait_ms = share = None
     why, bound = reason or "no wait was measured", ""
     if run.mean_wait_ms is not None:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from pipeline_bench.analysis import measured, utilization
 from pipeline_bench.analysis.conditions import conditions
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.analysis.utilization import with_longer_trials
@@ -64,26 +65,34 @@ def test_rates_of_a_trial_that_is_shorter_than_their_second_are_no_figure() -> N
     assert "run more steps" in (used.reason or "")
 
 
-def validated(*samples: Track, again_s: float) -> Result:
-    """Of 200 steps of 10 ms, of which the second half begins so much later, as after an evaluation."""
+def validated(*samples: Track, again_s: float, between_ms: float = 0.0) -> dict[bool, float | None]:
+    """Percent of 200 steps of 10 ms, of which the second half begins so much later, as after an evaluation.
+
+    By whether they are of the steps alone. `between_ms`: of each step, what lies behind it.
+    """
     found = session(*samples)
     trial = found.trials[0]
     assert trial.steps is not None
     later_ns = np.where(np.arange(200) < 100, 0, int(again_s * S))
-    moved = {name: Series.pack(getattr(trial.steps, name).unpack() + later_ns) for name in ("start_ns", "end_ns")}
-    trial = trial.model_copy(update={"steps": trial.steps.model_copy(update=moved)})
-    return summarise(found.scenario, [trial, *found.trials[1:]], 2)[0]
+    moved = {name: getattr(trial.steps, name).unpack() + later_ns for name in ("start_ns", "end_ns")}
+    moved["end_ns"] = moved["end_ns"] - int(between_ms * 1e6)
+    packed = {name: Series.pack(at_ns) for name, at_ns in moved.items()}
+    trial = trial.model_copy(update={"steps": trial.steps.model_copy(update=packed)})
+    (run,) = measured.of(found.scenario, [trial], 2)[trial.variant].values()
+    return {alone: utilization.of([run], 2, steps_alone=alone).mean_percent for alone in (True, False)}
 
 
 def test_what_a_gpu_did_between_the_steps_is_no_part_of_their_utilization() -> None:
     """It is busy in the steps, until 1 s and from 6 s on, and idle in the evaluation between them."""
     at_s = np.arange(0.25, 7.0, 0.2)
     busy = np.where((at_s < 1.0) | (at_s > 6.2), 90.0, 5.0)
-    found = validated(track(UTILIZATION, SAMPLES_SOURCE, at_s, busy), again_s=5.0)
-    assert found.device_utilization.mean_percent == 90.0
+    for between_ms in (0.0, 2.0):  # what a loop does between any two steps is a part of it
+        found = validated(track(UTILIZATION, SAMPLES_SOURCE, at_s, busy), again_s=5.0, between_ms=between_ms)
+        assert found[True] == 90.0
+        assert 0.0 < (found[False] or 0.0) < 50.0, "of a trial it is all of its time"
     between = at_s[(at_s > 1.0) & (at_s < 6.0)]
     found = validated(track(UTILIZATION, SAMPLES_SOURCE, between, np.full(between.size, 5.0)), again_s=5.0)
-    assert found.device_utilization.mean_percent is None
+    assert found[True] is None
 
 
 def test_a_window_that_the_selftest_found_counts_in_place_of_the_longest() -> None:

@@ -109,7 +109,7 @@ def drawing(looked: Inspection) -> Inspection:
 def test_processes_that_would_draw_what_the_others_draw_are_not_tried() -> None:
     found = candidates(drawing(looked_at()))["worker_processes/4 worker processes"]
     assert found.outcome == "not-tried"
-    assert "each would draw what the others draw, in every epoch" in found.reason
+    assert "each may draw what the others draw, in every epoch" in found.reason
     assert candidates(drawing(looked_at()), allow_threads=True)["worker_threads/4 worker threads"].outcome == "pending"
     already = candidates(drawing(looked_at(4, processes=True)))
     assert already["worker_processes/2 worker processes"].outcome == "pending", "they do as it is written"
