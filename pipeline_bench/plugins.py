@@ -15,7 +15,7 @@ from functools import cache
 from traceback import walk_tb
 from typing import Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline_bench.errors import UsageError
 
@@ -103,6 +103,13 @@ def make(group: Group, name: str, options: Mapping[str, Any]) -> Any:
         pydantic.ValidationError: an option is unknown or has a value that is not allowed.
     """
     return find(group, name).make(options)
+
+
+def make_if_known(group: Group, name: str, options: Mapping[str, Any]) -> Any:
+    """Return what `make` does; None where that fails, as of a plug-in that is gone or a session of another version."""
+    with suppress(KeyError, UsageError, ValidationError):
+        return make(group, name, options)
+    return None
 
 
 def renderer(name: str, function: str = "render") -> Callable[[Any], str]:

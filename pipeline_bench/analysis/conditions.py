@@ -31,12 +31,13 @@ _ENVIRONMENT_IGNORED = {"accelerator_reason"}
 
 _KERNEL = "ipykernel_launcher"
 """What runs a notebook, with another file at each start of its kernel."""
-_OF_THE_JOB = {"target", "model", "activity", "batch_size", "edits", "cold"}
-# More repeats make an interval narrower and move nothing; the others say when to give up, or when to stop adding.
+# More repeats make an interval narrower and move nothing, nor does a log of what ran where; the others say when to give
+# up, or when to stop adding.
 _JOB_IGNORED = {
     *("name", "ceiling", "run.repeats", "run.stall_timeout_s", "run.precision", "run.budget_s"),
     "runtime.log_placement",
 }
+_OF_THE_JOB = {"target", "model", "activity", "batch_size", "edits", "cold"}
 _CHOSEN = {"run.time_s", *(f"source.{name}" for name in Task.model_fields if name not in _OF_THE_JOB)}
 """Of a diagnosis: what it chose itself, by what it measured."""
 

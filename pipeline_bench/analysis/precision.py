@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -126,21 +126,25 @@ def with_shorter_trials(session: Session) -> Session:
     usual_s = math.fsum(known_s.values()) / len(known_s)
     step_of_each_s = math.fsum(known_s.get(trial.variant.name, usual_s) for trial in round_of(session.scenario, 0, 0))
     fitting = asked.budget_s / (NEEDED_ROUNDS * step_of_each_s)
-    variants = tuple(
-        variant.model_copy(update={"run": variant.run.model_copy(update={"steps": steps})})
-        if (steps := _fewer_steps(variant, fitting))
-        else variant
-        for variant in session.scenario.variants
-    )
-    if variants == session.scenario.variants:
+    fewer = {each.name: steps for each in session.scenario.variants if (steps := _fewer_steps(each, fitting))}
+    if not fewer:
         return session
-    longest = max(variant.run.steps or 0 for variant in variants)
+    shorter = with_steps(session, fewer)
+    longest = max(variant.run.steps or 0 for variant in shorter.scenario.variants)
     note = (
         f"A step takes {units.seconds(usual_s)}, so a trial has no more than {longest} steps now; two rounds take "
         f"about {units.seconds(NEEDED_ROUNDS * longest * step_of_each_s)} all the same. Smaller batches take less."
     )
-    scenario = session.scenario.model_copy(update={"variants": variants})
-    return session.model_copy(update={"scenario": scenario, "notes": (*session.notes, note)})
+    return shorter.model_copy(update={"notes": (*session.notes, note)})
+
+
+def with_steps(session: Session, steps: Mapping[str, int]) -> Session:
+    """Return the session with so many steps in each further trial of these variants."""
+    variants = tuple(
+        each.model_copy(update={"run": each.run.model_copy(update={"steps": steps.get(each.name, each.run.steps)})})
+        for each in session.scenario.variants
+    )
+    return session.model_copy(update={"scenario": session.scenario.model_copy(update={"variants": variants})})
 
 
 def _fewer_steps(variant: Variant, fitting: float) -> int | None:

@@ -8,12 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from pydantic import ValidationError
-
 from pipeline_bench import plugins
 from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.analysis.thresholds import BUFFER_SHARE, OTHER_STATE_SHARE
-from pipeline_bench.errors import UsageError
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import Variant
@@ -50,10 +47,8 @@ def _of_variant(variant: Variant, trials: Sequence[TrialRecord]) -> Iterator[str
 
 def _ahead_batches(variant: Variant) -> int:
     """Return how many batches a variant may make before its first step; 0 where that is not known."""
-    try:
-        return int(plugins.make("backends", variant.backend, variant.options).ahead_batches(batch_size(variant)))
-    except (KeyError, UsageError, ValidationError):  # a plug-in that is gone, or a session of another version
-        return 0
+    backend = plugins.make_if_known("backends", variant.backend, variant.options)
+    return 0 if backend is None else int(backend.ahead_batches(batch_size(variant)))
 
 
 def _of_files(session: Session) -> Iterator[tuple[str, str]]:

@@ -10,14 +10,13 @@ import numpy.typing as npt
 
 from pipeline_bench.analysis import stats
 from pipeline_bench.analysis.measured import Measured, Times, columns
-from pipeline_bench.analysis.precision import rounds
+from pipeline_bench.analysis.precision import rounds, with_steps
 from pipeline_bench.analysis.stats import Floats
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, Activity, DeviceUtilization
 from pipeline_bench.model.selftest import Window
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Track
 from pipeline_bench.samplers.nvml_metrics import ACTIVITY, RATES_SOURCE, SAMPLES_SOURCE
-from pipeline_bench.scenario import Run
 from pipeline_bench.text.units import NS_PER_MS
 
 Mask = npt.NDArray[np.bool_]
@@ -253,16 +252,6 @@ def with_longer_trials(session: Session) -> Session:
     if not compared_ns:
         return session
     steps = 1e9 * min(TRIAL_ON_GPU_S / min(compared_ns), LONGEST_ON_GPU_S / max(compared_ns))
-    variants = [
-        variant.model_copy(update={"run": _longer(variant.run, steps)}) if variant.name in steps_ns else variant
-        for variant in session.scenario.variants
-    ]
-    scenario = session.scenario.model_copy(update={"variants": tuple(variants)})
-    return session.model_copy(update={"scenario": scenario})
-
-
-def _longer(run: Run, steps: float) -> Run:
-    """Return a trial's length with so many steps at least, a multiple of its own: a call of several is not cut."""
-    if run.steps is None:
-        return run
-    return run.model_copy(update={"steps": run.steps * max(1, math.ceil(steps / run.steps))})
+    own = {each.name: each.run.steps for each in session.scenario.variants if each.name in steps_ns}
+    # A multiple of its own: a call of several is not cut.
+    return with_steps(session, {name: few * max(1, math.ceil(steps / few)) for name, few in own.items() if few})

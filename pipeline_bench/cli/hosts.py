@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from pipeline_bench.scenario import Scenario
 
 
+_BATCH_SHELL = "this looks like the shell of sbatch, which is rank 0 without others"
+
+
 def folder_of(rank: Rank, out: Path) -> Path:
     """Make the folder of a rank in ``--out``.
 
@@ -84,9 +87,6 @@ def folder_of_trainings(environment: Mapping[str, str], out: Path) -> Path:
 def _say(line: str) -> None:
     with suppress(OSError):  # nobody reads it
         typer.echo(f"pipeline-bench: {line}", err=True)
-
-
-_BATCH_SHELL = "this looks like the shell of sbatch, which is rank 0 without others"
 
 
 def refuse_contradiction(environment: Mapping[str, str]) -> None:

@@ -8,8 +8,6 @@ from itertools import groupby
 from statistics import geometric_mean, mean, median
 from typing import Any
 
-from pydantic import ValidationError
-
 from pipeline_bench import plugins
 from pipeline_bench.analysis import capacity, measured, stats, thresholds, validity
 from pipeline_bench.analysis.capacity import Point
@@ -286,9 +284,6 @@ def _works_ahead(session: Session, variant: Variant) -> bool | None:
         inspection = session.diagnosis.inspection if session.diagnosis is not None else None
         ahead = inspection is not None and inspection.api == "tf.data" and inspection.default_parallelised
         return True if ahead else None
-    try:
-        backend = plugins.make("backends", variant.backend, variant.options)
-    except (KeyError, UsageError, ValidationError):
-        return None
-    works_ahead: bool | None = backend.works_ahead
+    backend = plugins.make_if_known("backends", variant.backend, variant.options)
+    works_ahead: bool | None = None if backend is None else backend.works_ahead
     return works_ahead

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -479,23 +480,28 @@ def test_a_model_that_fails_for_known_shapes_has_its_ceiling_all_the_same(monkey
     assert len(steps.loss) == 3
 
 
+def stepping(package: Any, width: int, sees: Callable[[Any], None], **compiled: Any) -> Any:
+    """A compiled model of so many inputs, which shows the batches that its step is given."""
+
+    class Own(package.Model):  # type: ignore[misc]
+        def train_step(self, data: Any) -> Any:
+            x, y = data
+            sees(x)
+            return {"loss": tf.reduce_mean((self(x, training=True) - y) ** 2)}
+
+    inputs = package.Input((width,))
+    model = Own(inputs, package.layers.Dense(1)(inputs))
+    model.compile(optimizer="sgd", loss="mse", **compiled)
+    return model
+
+
 @pytest.mark.parametrize("package", [keras, tf_keras])
 def test_a_keras_model_is_traced_a_second_time_for_the_shapes_of_its_batches(
     package: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(model_ceiling, "_SHORTER", 0.0)  # whatever these small steps take
-
-    class Own(package.Model):  # type: ignore[misc]
-        def train_step(self, data: Any) -> Any:
-            x, y = data
-            if public_api.is_symbolic(x):
-                seen.append(x.shape.as_list())
-            return {"loss": tf.reduce_mean((self(x, training=True) - y) ** 2)}
-
-    inputs = package.Input((4,))
-    model = Own(inputs, package.layers.Dense(1)(inputs))
-    model.compile(optimizer="sgd", loss="mse")
+    model = stepping(package, 4, lambda x: seen.extend([x.shape.as_list()] * public_api.is_symbolic(x)))
     unknown = pairs().map(lambda x, y: (tf.tile(x, [1, tf.random.uniform([], 4, 5, tf.int32)]), y))
     spec = static_shapes.traceable_spec(unknown)
     assert seen == []
@@ -514,16 +520,7 @@ def test_of_a_model_that_runs_as_eager_code_a_step_is_also_measured_as_a_graph(
 ) -> None:
     seen: list[bool] = []
     monkeypatch.setattr(model_ceiling, "_SHORTER", 0.0)  # whatever these small steps take
-
-    class Own(package.Model):  # type: ignore[misc]
-        def train_step(self, data: Any) -> Any:
-            x, y = data
-            seen.append(bool(public_api.is_symbolic(x)))
-            return {"loss": tf.reduce_mean((self(x, training=True) - y) ** 2)}
-
-    inputs = package.Input((1,))
-    model = Own(inputs, package.layers.Dense(1)(inputs))
-    model.compile(optimizer="sgd", loss="mse", run_eagerly=why == "model")
+    model = stepping(package, 1, lambda x: seen.append(bool(public_api.is_symbolic(x))), run_eagerly=why == "model")
     tf.config.run_functions_eagerly(why == "functions")
     try:
         steps = Steps(3)

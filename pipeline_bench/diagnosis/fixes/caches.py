@@ -99,8 +99,8 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
         return
     out = _left_out(inspection, _never_full(inspection))
     divide = DivideMap(stage=stage.id, after=fixed[-1].id, statements=stage.function.fixed_statements)
-    size_bytes, named = size_bytes_of(given, stage), short(stage)
-    where, arguments = _place(size_bytes, context)
+    named = short(stage)
+    where, arguments = _place(size_bytes_of(given, stage), context)
     above = stage_graph.upstream(inspection, fixed[-1])
     yield fix(
         f"cache within {stage.label}",
@@ -110,17 +110,7 @@ def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
         InsertAfter(stage=fixed[-1].id, method="cache", arguments=arguments),
         stages=inspection.measured(each.id for each in (*above, stage)),
         reorders=_keeps_one_order(inspection, above, run[len(fixed) :]),
-        caveat=price(
-            above,
-            size_bytes,
-            where,
-            shuffled_bytes(given, where, passed, stage),
-            batch_bytes_of(given, stage),
-            stage_graph.settled(inspection, above),
-        )
-        + read_back(given, stage, where)
-        + beside(given, fixed[-1], out)
-        + unread(given),
+        caveat=_price(given, above, stage, where, passed) + beside(given, fixed[-1], out) + unread(given),
     )
 
 
@@ -217,8 +207,7 @@ def _cached(
     inspection: Inspection, context: Context, stage: Stage, edits: Sequence[Edit], passed: Sequence[Stage] = ()
 ) -> Fix:
     """Return a cache behind a stage; `passed` are those that were behind it and now come later."""
-    size_bytes = size_bytes_of(inspection, stage)
-    where, arguments = _place(size_bytes, context)
+    where, arguments = _place(size_bytes_of(inspection, stage), context)
     above = stage_graph.upstream(inspection, stage)
     behind = itertools.takewhile(lambda each: each is not stage, stage_graph.trunk(inspection))
     instead = " in place of what is cached now" if any(isinstance(edit, Remove) for edit in edits) else ""
@@ -233,15 +222,7 @@ def _cached(
         # Behind a repeat, one that reads several files at a time begins the next pass before the end of this one.
         reorders=_keeps_one_order(inspection, above, (*behind, *passed))
         or any(each.id in moved and each.method == "interleave" for each in above),
-        caveat=price(
-            above,
-            size_bytes,
-            where,
-            shuffled_bytes(inspection, where, passed, stage),
-            batch_bytes_of(inspection, stage),
-            stage_graph.settled(inspection, above),
-        )
-        + read_back(inspection, stage, where)
+        caveat=_price(inspection, above, stage, where, passed)
         + order_caveat(inspection, stage, passed)
         + beside(inspection, stage, edits)
         + unread(inspection),
@@ -317,6 +298,22 @@ def _reads_all(inspection: Inspection, joins: Stage) -> bool:
     if joins.method == "sample_from_datasets":
         return all(all_are_endless) or not (any(all_are_endless) or joins.arguments.get("stop_on_empty_dataset"))
     return joins.method == "choose_from_datasets" and all(all_are_endless)
+
+
+def _price(inspection: Inspection, above: Sequence[Stage], stage: Stage, where: str, passed: Sequence[Stage]) -> str:
+    """Return what a cache takes, and when it is right, as `price` does.
+
+    Args:
+        inspection: with the sizes of what is kept.
+        above: the stages up to where the cache stands.
+        stage: whose elements are kept.
+        where: they are kept.
+        passed: those that come behind the cache now.
+    """
+    size_bytes, held_bytes = size_bytes_of(inspection, stage), shuffled_bytes(inspection, where, passed, stage)
+    kept = stage_graph.settled(inspection, above)
+    text = price(above, size_bytes, where, held_bytes, batch_bytes_of(inspection, stage), kept)
+    return text + read_back(inspection, stage, where)
 
 
 def _place(size_bytes: float | None, context: Context) -> tuple[str, dict[str, Value]]:
