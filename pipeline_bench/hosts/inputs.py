@@ -17,13 +17,12 @@ from pipeline_bench.errors import UsageError
 from pipeline_bench.hosts import efficiency
 from pipeline_bench.hosts.efficiency import Span
 from pipeline_bench.model import task
+from pipeline_bench.model.diagnosis import PROVEN
 from pipeline_bench.model.hosts import HostsResult, Range, Unit
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.scenario import OnHosts, Variant
 
-_PROVEN = ("proposed", "faster")
-"""What a diagnosis found of a fix, where it is one."""
 _SERVICE = "tf_data_service"
 _STORAGE = "storage"
 
@@ -78,7 +77,7 @@ def inputs_of(session: Session) -> list[MeasuredInput]:
     """
     left_out = {result.variant for result in session.results if result.work.status == "unequal"}
     if session.diagnosis is not None:
-        left_out |= {each.fix.variant for each in session.diagnosis.attempts if each.outcome not in _PROVEN}
+        left_out |= {each.fix.variant for each in session.diagnosis.attempts if each.outcome not in PROVEN}
     found = {name: {} if name in left_out else own for name, own in _found(session).items()}
     if session.hosts is not None:
         bases = dict.fromkeys(each.on_hosts.variant for each in session.scenario.variants if each.on_hosts)

@@ -180,13 +180,10 @@ def _of_graph(
         with tf.device("/cpu:0"):  # as tf.data calls it, also where there is a GPU
             return function(*element) if type(element) is tuple else function(element)
 
-    follow, eager = functools.partial(_until, deadline), tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
-    try:
+    follow = functools.partial(_until, deadline)
+    with user_code.functions_run(eagerly=True):
         line_costs(call, 0.0, _is_written, follow)  # what is done once is done here
         lines = line_costs(call, seconds * _PROFILE_SHARE, _is_written, follow).own
-    finally:
-        tf.config.run_functions_eagerly(eager)
     decoders = pictures.decoding_lines(call_of_map.result, _is_written)
     if decoders:
         share = sum(each.share for each in lines if (each.place.file, each.place.line) in decoders)

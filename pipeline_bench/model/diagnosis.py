@@ -32,6 +32,8 @@ Outcome = Literal[
     "proposed", "faster", "no-gain", "slower", "refused", "not-applicable", "failed", "not-tried", "pending"
 ]
 NotTried = Literal["budget", "not-needed", "interrupted", "at-limit"]
+PROVEN: frozenset[Outcome] = frozenset({"proposed", "faster"})
+"""What is faster than the pipeline as written."""
 RULED_OUT: frozenset[Outcome] = frozenset({"refused", "not-applicable", "failed"})
 """What a trial has shown not to be possible, or not allowed."""
 

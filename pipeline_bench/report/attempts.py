@@ -10,7 +10,7 @@ from pipeline_bench.analysis.thresholds import PROBABLE_CLAIM
 from pipeline_bench.diagnosis import attempt_statistics
 from pipeline_bench.diagnosis.attempt_statistics import CONFIRMED_TRIALS, AttemptStatistics
 from pipeline_bench.diagnosis.conclusion import beaten, best_part
-from pipeline_bench.model.diagnosis import Attempt, Diagnosis, Outcome
+from pipeline_bench.model.diagnosis import PROVEN, Attempt, Diagnosis, Outcome
 from pipeline_bench.model.result import Speedup
 from pipeline_bench.model.session import Session
 from pipeline_bench.report.layout import DETAILS
@@ -60,7 +60,7 @@ class Tried:
     @property
     def helps(self) -> bool:
         """Whether it makes the pipeline faster and may be used."""
-        return self.attempt.outcome in ("proposed", "faster")
+        return self.attempt.outcome in PROVEN
 
     @property
     def why_not(self) -> str:
@@ -142,7 +142,7 @@ def _outcome(each: AttemptStatistics, every: list[AttemptStatistics], speedup: S
 def _remarks(attempt: Attempt, speedup: Speedup, maybe: bool, note: str) -> Iterator[str]:
     """Yield what is to be said of an attempt, in its order, in clauses without a full stop."""
     fix = attempt.fix
-    helps = attempt.outcome in ("proposed", "faster")
+    helps = attempt.outcome in PROVEN
     texts = [attempt.reason]
     if attempt.equality is not None and helps:
         texts.append(attempt.equality.text or _EQUALITY[attempt.equality.status])

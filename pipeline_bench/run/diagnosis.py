@@ -11,7 +11,7 @@ import psutil
 
 from pipeline_bench.diagnosis import search
 from pipeline_bench.errors import SessionError, UsageError
-from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, LEAST_BUDGET_S, MOST_BUDGET_S, Diagnosis
+from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, LEAST_BUDGET_S, MOST_BUDGET_S, PROVEN, Diagnosis
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import save
 from pipeline_bench.run import machine
@@ -100,7 +100,7 @@ def _with_code(outcome: Outcome, observer: Observer) -> Outcome:
     names = {file: patched_from(file, Path.cwd()) for file in texts}
     attempts = tuple(
         attempt.model_copy(update={"code": change(texts, diagnosis.inspection, attempt.fix, names)})
-        if attempt.outcome in ("proposed", "faster")
+        if attempt.outcome in PROVEN
         else attempt
         for attempt in diagnosis.attempts
     )

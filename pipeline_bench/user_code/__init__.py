@@ -89,6 +89,19 @@ def functions_run_eagerly() -> bool:
     return config is not None and bool(config.functions_run_eagerly())
 
 
+@contextmanager
+def functions_run(*, eagerly: bool) -> Iterator[None]:
+    """Have TensorFlow run each `tf.function` as eager code, or trace it, in the block; then as it was told before."""
+    import tensorflow as tf
+
+    before = functions_run_eagerly()
+    tf.config.run_functions_eagerly(eagerly)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
 def runs_eagerly(model: Any) -> Eager | None:
     """Return why a Keras model on TensorFlow runs as eager code; None where it runs as a graph."""
     if functions_run_eagerly():

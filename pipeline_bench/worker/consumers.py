@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from time import monotonic_ns, perf_counter_ns  # by themselves: a user's code may replace those of the module
 from typing import Any
 
@@ -300,23 +300,10 @@ def _keras_step(model: Any, does: Does, spec: Any, in_graph: bool) -> Callable[[
             jit = bool(getattr(model, "jit_compile", False))
             given = {"reduce_retracing": True} if spec is None else {"input_signature": [spec]}
             traced = own if model.run_eagerly and not in_graph else tf.function(own, jit_compile=jit, **given)
-        with _functions_traced() if in_graph else nullcontext():
+        with user_code.functions_run(eagerly=False) if in_graph else nullcontext():
             return traced(batch)
 
     return step
-
-
-@contextmanager
-def _functions_traced() -> Iterator[None]:
-    """Have TensorFlow trace each `tf.function` that is called, whatever the user has told it."""
-    import tensorflow as tf
-
-    before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(False)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(before)
 
 
 def _on_each_replica(strategy: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
