@@ -107,10 +107,12 @@ def next_trial(session: Session) -> Trial | None:
     if session.precision is None:
         return next(iter(plan(session.scenario)[done:]), None)
     complete = rounds(session)
-    of_this_round = sum(record.repeat == complete for record in session.trials)
-    if of_this_round == 0 and _state(session, session.precision) != "unfinished":
+    of_this_round = {record.variant for record in session.trials if record.repeat == complete}
+    if not of_this_round and _state(session, session.precision) != "unfinished":
         return None
-    return round_of(session.scenario, complete, done - of_this_round)[of_this_round]
+    whole = round_of(session.scenario, complete, done)  # a variant may have joined since the round began
+    due = next(trial for trial in whole if trial.variant.name not in of_this_round)
+    return due.model_copy(update={"index": done})
 
 
 def with_shorter_trials(session: Session) -> Session:

@@ -44,7 +44,7 @@ class Trial(Record):
 
 
 def plan(scenario: Scenario) -> tuple[Trial, ...]:
-    """Return every trial in interleaved order (A B C A B C): a drift of the machine falls on all variants alike."""
+    """Return every trial in interleaved order, each second round backwards (A B C C B A A B C), see `round_of`."""
     trials: list[Trial] = []
     for repeat in range(planned_rounds(scenario)):
         trials += round_of(scenario, repeat, len(trials))
@@ -57,7 +57,10 @@ def planned_rounds(scenario: Scenario) -> int:
 
 
 def round_of(scenario: Scenario, repeat: int, first_index: int) -> tuple[Trial, ...]:
-    """Return the trials of one round, in the scenario's order.
+    """Return the trials of one round: in the scenario's order, and backwards in the second, the fourth … round.
+
+    A machine that becomes slower or faster, and what a trial leaves behind for the next one, then fall on all variants
+    alike: over two rounds, each has the same mean place, and follows the one and the other.
 
     Args:
         scenario: as resolved.
@@ -66,6 +69,8 @@ def round_of(scenario: Scenario, repeat: int, first_index: int) -> tuple[Trial, 
     """
     added = repeat >= planned_rounds(scenario)
     due = [variant for variant in scenario.variants if added or repeat < variant.run.repeats]
+    if repeat % 2:
+        due.reverse()
     return tuple(Trial(index=first_index + i, repeat=repeat, variant=variant) for i, variant in enumerate(due))
 
 

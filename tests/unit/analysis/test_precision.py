@@ -102,6 +102,22 @@ def test_variants_on_emulated_devices_that_all_differ_from_the_baselines_have_no
     precision.check(on_emulated(2))
 
 
+def test_a_variant_that_joins_within_a_round_has_its_trial_of_it() -> None:
+    two, three = (scenario(*names) for names in (["feed_dict", "tf_data"], ["feed_dict", "tf_data", "fifo_queue"]))
+    session = new(of=two)
+    for _ in range(len(two.variants) + 1):  # the first round, which is the scenario's, and a trial of the second
+        trial = precision.next_trial(session)
+        assert trial is not None
+        session = after(session, trial, 10.0)
+    session = session.model_copy(update={"scenario": three})
+    while len({each.variant for each in session.trials if each.repeat == 1}) < len(three.variants):
+        trial = precision.next_trial(session)
+        assert trial is not None
+        assert trial.variant.name not in {each.variant for each in session.trials if each.repeat == trial.repeat}
+        assert trial.index == len(session.trials)
+        session = after(session, trial, 10.0)
+
+
 @pytest.mark.parametrize("done", [0, 5, 9])
 def test_without_a_goal_the_trials_are_those_of_the_plan(done: int) -> None:
     session = new().model_copy(update={"precision": None})
@@ -113,10 +129,11 @@ def test_without_a_goal_the_trials_are_those_of_the_plan(done: int) -> None:
     assert session.precision is None
 
 
-def test_rounds_are_whole_and_in_the_scenarios_order_with_the_ceilings() -> None:
+def test_rounds_are_whole_and_to_and_fro_through_the_scenario_with_the_ceilings() -> None:
     found = run(new(goal=0.001, budget_s=17.5), spread(0.2))
     order = [(trial.variant, trial.repeat) for trial in found.trials]
-    assert order == [(name, repeat) for repeat in range(5) for name in ("feed_dict", "tf_data", "ceiling")]
+    names = ["feed_dict", "tf_data", "ceiling"]
+    assert order == [(name, repeat) for repeat in range(5) for name in (names[::-1] if repeat % 2 else names)]
     assert [trial.index for trial in found.trials] == list(range(15))
 
 

@@ -19,8 +19,9 @@ def planned(*repeats: int) -> list[tuple[str, int]]:
     return [(trial.variant.name, trial.repeat) for trial in plan(resolve({"name": "x", "variants": variants}))]
 
 
-def test_every_variant_runs_once_a_round() -> None:
-    assert planned(2, 2, 2) == [("A", 0), ("B", 0), ("C", 0), ("A", 1), ("B", 1), ("C", 1)]
+def test_every_variant_runs_once_a_round_and_each_second_round_is_backwards() -> None:
+    rounds = ["A0 B0 C0", "C1 B1 A1", "A2 B2 C2"]
+    assert planned(3, 3, 3) == [(trial[0], int(trial[1])) for each in rounds for trial in each.split()]
 
 
 def test_a_variant_with_fewer_repeats_leaves_the_later_rounds() -> None:
@@ -48,8 +49,8 @@ def test_a_round_beyond_the_scenarios_holds_every_variant() -> None:
     ]
     scenario = resolve({"name": "x", "variants": variants})
     assert planned_rounds(scenario) == 2
-    shown = [[(t.index, t.repeat, t.variant.name) for t in round_of(scenario, repeat, 7)] for repeat in (1, 2)]
-    assert shown == [[(7, 1, "B")], [(7, 2, "A"), (8, 2, "B")]]
+    shown = [[(t.index, t.repeat, t.variant.name) for t in round_of(scenario, repeat, 7)] for repeat in (1, 2, 3)]
+    assert shown == [[(7, 1, "B")], [(7, 2, "A"), (8, 2, "B")], [(7, 3, "B"), (8, 3, "A")]]
 
 
 def started(trace_s: float, *steps_s: float) -> TrialRecord:
