@@ -42,14 +42,9 @@ class Span(NamedTuple):
         return self.batch * (inside.size - 1) * 1e9 / took_ns if took_ns else 0.0
 
 
-def rate_alone(span: Span) -> float:
-    """Return the samples a second of a trial."""
-    return span.rate(int(span.end_ns[0]), int(span.end_ns[-1]))
-
-
 def rate_apart(spans: Sequence[Span]) -> float | None:
     """Return the sum of the samples a second of hosts that trained alone; None where one has too few steps."""
-    return _sum([rate_alone(span) for span in spans])
+    return _sum([span.rate(int(span.end_ns[0]), int(span.end_ns[-1])) for span in spans])
 
 
 def rate_together(spans: Sequence[Span]) -> float | None:

@@ -35,10 +35,13 @@ _MAKES_BATCHES = (
 """Calls what makes the samples of a batch: a function or a generator of a pipeline, a data set of a loader's."""
 
 
-def of_loop() -> Line | None:
+def of_loop(through_tensorflow: bool = False) -> Line | None:
     """Return the line of the user's own code that iterates over a dataset, itself or by a library for it.
 
-    None where TensorFlow or Keras does it, and where a batch is made so.
+    None where there is no code of the user's, as in a worker of a loader's own, and where it makes a batch.
+
+    Args:
+        through_tensorflow: whether it counts also where TensorFlow or Keras iterates for it.
     """
     library = ""
     for frame in user_code.outward(sys._getframe(1)):
@@ -48,11 +51,15 @@ def of_loop() -> Line | None:
         whose = user_code.origin(file)
         if whose == "user":
             return None if _makes_batches(frame) else Line(_name(file), frame.f_lineno, library)
-        if whose == "tensorflow":
+        if whose == "tensorflow" and not through_tensorflow:
             return None
         if whose == "library" and not library:
             library = _by(frame)
     return None
+
+
+of_user = functools.partial(of_loop, through_tensorflow=True)
+"""As `of_loop`, of loaders and of calls that train: TensorFlow, or Keras, may come between the user's code and them."""
 
 
 def of_traced(by_itself: bool) -> Line | None:
@@ -69,21 +76,6 @@ def of_traced(by_itself: bool) -> Line | None:
         return None
     place = user_code.location()
     return None if place is None else Line(_name(place.file), place.line)
-
-
-def of_user() -> Line | None:
-    """Return the line of the user's own code that iterates, itself or by a library that trains for it.
-
-    None where there is no code of the user's, as in a worker of the loader's own, and where it makes a batch.
-    """
-    library = ""
-    for frame in user_code.outward(sys._getframe(1)):
-        file = frame.f_code.co_filename
-        if user_code.origin(file) == "user" and not _is_no_program(file):
-            return None if _makes_batches(frame) else Line(_name(file), frame.f_lineno, library)
-        if not library and user_code.origin(file) == "library" and not _stands_between(file):
-            library = _by(frame)
-    return None
 
 
 def path() -> int:

@@ -89,8 +89,7 @@ class Account:
         if not start_ns.size or not taken.start_ns.size:
             return None
         end_ns = start_ns + (steps.end_ns[warmup:] - start_ns) * count
-        order = np.argsort(taken.start_ns)
-        begun_ns, took_ns = taken.start_ns[order], ((taken.end_ns - taken.start_ns) * taken.count)[order]
+        begun_ns, took_ns = taken.start_ns, (taken.end_ns - taken.start_ns) * taken.count
         step = np.searchsorted(start_ns, begun_ns, side="right") - 1
         within = (step >= 0) & (begun_ns < end_ns[step])
         return float(took_ns[within].sum()) / float(count.sum()) / 1e6 if within.any() else None

@@ -100,7 +100,7 @@ _HELD_FOR_NS = 100_000_000
 
 @dataclass
 class _Pass:
-    """A pass that goes on; times in ns, those of an `Epoch`."""
+    """A pass that goes on; its fields are those of an `Epoch`."""
 
     begin_ns: int
     first_wait_ns: int
@@ -197,13 +197,4 @@ class Passes:
 
 
 def _epoch(ended: _Pass, end_ns: int, held_bytes: int | None) -> Epoch:
-    return Epoch(
-        begin_ns=ended.begin_ns,
-        end_ns=end_ns,
-        first_step_ns=ended.first_step_ns,
-        steps=ended.steps,
-        steps_ns=ended.steps_ns,
-        wait_ns=ended.wait_ns,
-        first_wait_ns=ended.first_wait_ns,
-        memory_bytes=held_bytes,
-    )
+    return Epoch.model_validate({**vars(ended), "end_ns": end_ns, "memory_bytes": held_bytes})

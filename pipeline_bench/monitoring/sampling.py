@@ -121,7 +121,7 @@ def was_stopped(took_ns: int, used_ns: int, usual_ns: int) -> bool:
 
 
 running: weakref.WeakSet[SamplerThread] = weakref.WeakSet()
-"""Those that were not closed."""
+"""Those that were not closed, for the tests: `threading` does not list these threads."""
 
 
 class SamplerThread:

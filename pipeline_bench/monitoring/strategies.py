@@ -92,8 +92,10 @@ def is_taking() -> bool:
 
 
 def _probe_of(iterator: Any) -> Probe | None:
-    if _here.parts is not None or _here.probe is not None:
-        return None if _here.parts is not None else _here.probe
+    if _here.parts is not None:
+        return None
+    if _here.probe is not None:
+        return _here.probe
     import tensorflow as tf
 
     # An iterator is asked for once: what it serves is one loop, in whichever of its lines it takes.

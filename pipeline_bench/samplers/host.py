@@ -116,10 +116,6 @@ class HostSampler(Sampler):
                 readings.append(Reading(metric, source, now_ns, reason=value))
         return readings
 
-    def close(self) -> None:
-        """Forget the process; safe to call twice. `poll` then reads the machine alone."""
-        self._process = None
-
     def _profiler_cpu_s(self) -> float:
         """Return the CPU seconds of the profiler, without the process that is read."""
         own_s = 0.0 if self._watches_itself else time.process_time()
@@ -128,7 +124,8 @@ class HostSampler(Sampler):
     def _poll_process(self) -> dict[str, float | str]:
         values: dict[str, float | str] = {}
         if self._process is None:
-            return values if self._gone is None else dict.fromkeys(PROCESS_METRICS, self._gone)
+            assert self._gone is not None
+            return dict.fromkeys(PROCESS_METRICS, self._gone)
         self._children.find(without=self._helper.pid if self._helper is not None else None)
         try:
             with self._process.oneshot():

@@ -119,15 +119,9 @@ def _gauge(metric: str, source: str, noun: str, lowest: float, highest: float, *
 
 
 # The bounds are far beyond any GPU's, and far below what a value of all ones or a negative one in disguise reads as.
-_get_used, _get_gpu = attrgetter("used"), attrgetter("gpu")
-RATES = _gauge(
-    "utilization_percent",
-    RATES_SOURCE.removeprefix("NVML "),
-    "share of time",
-    0,
-    100,
-    "UtilizationRates",
-    value=_get_gpu,
+_get_used = attrgetter("used")
+RATES = Gauge(
+    UTILIZATION, RATES_SOURCE, "share of time", 0, 100, ("nvmlDeviceGetUtilizationRates",), value=attrgetter("gpu")
 )
 GAUGES = (
     _gauge(

@@ -104,14 +104,11 @@ class NvmlReader(Sampler):
             self.close()
         self.select(None)
 
-    def select(self, pci_bus_id: str | None) -> NvmlDevice | None:
-        """Choose the GPU to sample and begin.
+    def select(self, pci_bus_id: str | None) -> None:
+        """Choose the GPU to sample and begin; `poll` gives the reason once for each metric where there is no such one.
 
         Args:
             pci_bus_id: as TensorFlow or NVML writes it; None for the first visible (see `first_visible`).
-
-        Returns:
-            The GPU, or None where there is no such one; `poll` then gives the reason once for each metric.
         """
         self.selected, self._not_selected = self._find(pci_bus_id)
         self._close_gpm()
@@ -122,7 +119,6 @@ class NvmlReader(Sampler):
             except Exception as error:
                 self.selected, self._not_selected = None, explain(error)
         self.begin()
-        return self.selected
 
     def begin(self, both: bool = False) -> None:
         """Start a trial: drop what the driver buffered before now, and let absent metrics be explained anew.

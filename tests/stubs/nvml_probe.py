@@ -44,8 +44,8 @@ def _opened(reader: NvmlReader) -> dict[str, Any]:
 def _do(step: dict[str, Any], reader: NvmlReader) -> Any:
     match step["do"]:
         case "select":
-            device = reader.select(step["pci_bus_id"])
-            return None if device is None else device.index
+            reader.select(step["pci_bus_id"])
+            return reader.selected.index if reader.selected else None
         case "begin":
             return reader.begin()
         case "poll":

@@ -194,7 +194,6 @@ def span(step_ms: float, start_ms: float = 0.0, steps: int = 200, batch: int = 1
 
 def test_rates_are_of_the_time_in_which_all_hosts_train() -> None:
     """The second host begins half a second late: what the first did before that is not of both."""
-    assert efficiency.rate_alone(span(10)) == pytest.approx(1000)
     assert efficiency.rate_together([span(10), span(20, start_ms=500)]) == pytest.approx(1500, rel=0.02)
     assert efficiency.rate_together([span(10), span(10, start_ms=1500)]) is None
     assert efficiency.rate_apart([span(10), span(20)]) == pytest.approx(1500)

@@ -171,13 +171,6 @@ def test_a_process_that_cannot_be_read_at_all_is_a_reason(monkeypatch: pytest.Mo
     assert of_process(sampler.poll()) == []
 
 
-def test_a_closed_sampler_reads_no_process() -> None:
-    sampler = HostSampler(os.getpid())
-    sampler.close()
-    sampler.close()
-    assert not PROCESS_METRICS & {reading.metric for reading in sampler.poll()}
-
-
 @dataclass
 class Helper:
     """A process of the profiler's own."""
