@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path, PurePath
-from types import FrameType
 from typing import Any
 
 from pipeline_bench import user_code
+from pipeline_bench.inspection import graph_lines
 from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
 from pipeline_bench.text import one_line, units
 from pipeline_bench.text.units import NS_PER_S
-from pipeline_bench.tfdata import describe, fingerprint, pictures, public_api, rebuild
+from pipeline_bench.tfdata import describe, fingerprint, public_api, rebuild
 from pipeline_bench.tfdata.recipe import Recipe, RecordedCall
-from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, OutOfTimeError
+from pipeline_bench.tfdata.throughput import Deadline, FlatIterator
 from pipeline_bench.user_code import installed, memoize
 from pipeline_bench.user_code.line_profile import (
     Follow,
@@ -35,8 +33,6 @@ _LONGEST = 3
 """Times what it is given: an element that comes later is given up."""
 _TURN_S = 2.0
 """What waits longer for its turn goes on: the call that runs may itself wait for it, as one that takes of a dataset."""
-_SLOW_OPS_NS = 1e6
-"""An element of a map in the graph that takes less is ruled by what each call of an op costs, if not in the graph."""
 _NEARLY = 2 / 3
 """Of what the costliest line takes: one that takes so much is told beside it, for another run may find it costlier."""
 _COMPARED = 2
@@ -110,7 +106,7 @@ def of_tf_data(
     if stage is None or cost is None:
         return
     each_ns = max(cost.elapsed_ns or 0.0, cost.first_epoch_ns or 0.0) / (cost.elements or 1.0)
-    in_graph = stage.method == "map" and each_ns >= _SLOW_OPS_NS
+    in_graph = stage.method == "map"
     if not (stage.runs_python or in_graph) or 2 * _COMPARED * each_ns > seconds * NS_PER_S:
         return
     runs_later = bool(cost.elapsed_ns)  # else a cache behind it keeps what it gives
@@ -158,60 +154,10 @@ def _gives_doubles(call: RecordedCall) -> bool:
 def _of_graph(
     recipe: Recipe, inspection: Inspection, stage: Stage, scratch: Path, seconds: float, deadline: Deadline
 ) -> Iterator[Inspection]:
-    """Give the inspection with the costliest line of a map in the graph, whose function is called op by op for that.
-
-    An op's call takes some 10 us more then, which a loop of many small ones has in the graph as well: its share differs
-    little. A function of one statement has no costlier line.
-    """
-    import tensorflow as tf
-    from tensorflow.python.data.util import structure
-
-    call_of_map = recipe.calls[stage.id]
-    function = call_of_map.function
-    if function is None:
-        return
-    dataset = _endless(rebuild.up_to(recipe, recipe.same_kind_before(call_of_map), scratch))
-    iterator = FlatIterator(dataset)
-    flat = [iterator.take(deadline) for _ in range(_COMPARED)]
-    elements = itertools.cycle(flat)
-
-    def call() -> Any:
-        element = structure.from_compatible_tensor_list(dataset.element_spec, next(elements))  # it may change a dict
-        with tf.device("/cpu:0"):  # as tf.data calls it, also where there is a GPU
-            return function(*element) if type(element) is tuple else function(element)
-
-    follow = functools.partial(_until, deadline)
-    with user_code.functions_run(eagerly=True):
-        line_costs(call, 0.0, _is_written, follow)  # what is done once is done here
-        lines = line_costs(call, seconds * _PROFILE_SHARE, _is_written, follow).own
-    decoders = pictures.decoding_lines(call_of_map.result, _is_written)
-    if decoders:
-        share = sum(each.share for each in lines if (each.place.file, each.place.line) in decoders)
-        inspection = with_function(inspection, stage.id, decoding_share=share)
-    several = lines[2:]  # that of its `def` is one
-    yield _with_lines(inspection, stage.id, lines) if several else inspection
-
-
-@contextmanager
-def _until(deadline: Deadline, trace: Trace) -> Iterator[None]:
-    """Follow the lines that run in this thread in the block, and end it by an exception once the time is up.
-
-    It is raised in lines that are followed alone: TensorFlow's C code crashes where Python that it calls itself raises.
-    """
-
-    def ending(inner: Trace) -> Trace:
-        def checked(frame: FrameType, event: str, argument: Any) -> Any:
-            following = inner(frame, event, argument)
-            if following is None:
-                return None
-            if deadline.passed:
-                raise OutOfTimeError(deadline.seconds)
-            return ending(following)
-
-        return checked
-
-    with in_this_thread(ending(trace)):
-        yield
+    """Give the inspection with the costliest line of a map in the graph; a function of one line has no costlier one."""
+    found = graph_lines.costs(recipe, recipe.calls[stage.id], scratch, seconds, deadline, _is_written)
+    inspection = with_function(inspection, stage.id, decoding_share=found.decoding_share)
+    yield _with_lines(inspection, stage.id, found.lines, found.ops) if len(found.lines) > 1 else inspection
 
 
 def _endless(dataset: Any) -> Any:
@@ -284,13 +230,16 @@ def end_of_sentence(code: str) -> str:
     return f"{shown}{' …' if goes_on else '' if shown.endswith(('.', '…')) else '.'}"
 
 
-def _with_lines(inspection: Inspection, number: int, lines: Sequence[LineCost]) -> Inspection:
+def _with_lines(
+    inspection: Inspection, number: int, lines: Sequence[LineCost], ops: Mapping[tuple[str, int], str] | None = None
+) -> Inspection:
     """Return the inspection with the line that takes most of a call, in the stage's function or in what it calls.
 
     Args:
         inspection: of the pipeline.
         number: the stage.
-        lines: of its Python, the costliest first.
+        lines: of its Python, or of what made its ops, the costliest first.
+        ops: the type of the op of TensorFlow's that takes most of a line, of those that one does.
     """
     function = inspection.stage(number).place
     beside = None if function is None else function.file
@@ -300,7 +249,8 @@ def _with_lines(inspection: Inspection, number: int, lines: Sequence[LineCost]) 
         return f"line {here.line}" + ("" if beside == here.file else f" of {file_name(here.file, beside=beside)}")
 
     def told(line: LineCost) -> str:
-        return f"is in {place(line)}: {end_of_sentence(line.place.text)}"
+        op = (ops or {}).get((line.place.file, line.place.line))
+        return f"is in {place(line)}{f' ({op})' if op else ''}: {end_of_sentence(line.place.text)}"
 
     first, *others = lines[:2]
     of = "" if inspection.api != "tf.data" else f" of {inspection.stage(number).label}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 JPEG_DECODERS = {"DecodeJpeg", "DecodeImage"}
@@ -75,24 +75,3 @@ def _crops(node: Any) -> bool:
     masks = {name: node.attr[f"{name}_mask"].i for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
     whole_axes = masks["begin"] & masks["end"] & _PICTURE_AXES_MASK
     return not (masks["ellipsis"] or masks["new_axis"] or masks["shrink_axis"]) and whole_axes != _PICTURE_AXES_MASK
-
-
-def decoding_lines(dataset: Any, follows: Callable[[str], bool]) -> set[tuple[str, int]]:
-    """Return the lines, with their files, that decode pictures which may be JPEG files in a dataset's functions.
-
-    Args:
-        dataset: a map.
-        follows: whether the lines of a file are the user's.
-    """
-    graphs = (graph for wrapper in dataset._functions() for graph in _graphs(wrapper.function.graph))
-    made = (op.traceback for graph in graphs for op in graph.get_operations() if op.type in JPEG_DECODERS)
-    users = ([(each.filename, each.lineno) for each in trace if follows(each.filename)] for trace in made)
-    return {lines[-1] for lines in users if lines}
-
-
-def _graphs(graph: Any) -> Iterator[Any]:
-    """Yield a graph, and those of the functions that it calls."""
-    yield graph
-    for called in getattr(graph, "_functions", {}).values():
-        if getattr(called, "graph", None) is not None:
-            yield from _graphs(called.graph)

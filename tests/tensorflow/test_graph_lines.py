@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib.util
 import textwrap
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 
 import pytest
 
 from pipeline_bench.inspection import python_stages
 from pipeline_bench.model.pipeline import Inspection
-from pipeline_bench.tfdata import throughput
 from tests.tensorflow.recorded import recipe_of
 from tests.unit.diagnosis.simulated import cost, inspection
 
@@ -49,14 +48,36 @@ CODE = """
         return sample["x"]
 
     def endless(number):
-        y = number + 1
-        while tf.executing_eagerly():
-            y = number + 1
-        return y
+        while number >= 0:
+            number = number + 1
+        return number
+
+    def picks(number):
+        row = tf.gather(LARGE, [number % 2])[0]
+        part = row[:10]
+        return part + 1.0
+
+    def loops(number):
+        x = tf.ones([300]) * tf.cast(number, tf.float32)
+        for _ in tf.range(30):
+            x = tf.exp(tf.ones([300, 300]) * x[0])[0] if x[0] > 0.5 else tf.exp(-tf.ones([300, 300]) * x[0])[0]
+        return x
+
+    def loops_over_rows(number):
+        rows = tf.random.uniform([100, 10])
+        rows = tf.map_fn(lambda row: row * 2.0, rows)
+        return tf.linalg.matmul(tf.ones([100, 100]), rows)
+
+    def augments(number):
+        picture = tf.ones([60, 60, 1]) * tf.cast(number, tf.float32)
+        picture = AUGMENTING(picture)
+        return picture[:5] + 1.0
 
     def short(number):
         return number + 1
 
+    LARGE = tf.ones([2, 1_000_000])
+    AUGMENTING = tf.keras.Sequential([tf.keras.layers.RandomFlip(), tf.keras.layers.RandomRotation(0.1)])
     PICTURE = tf.io.encode_jpeg(tf.zeros([8, 8, 3], tf.uint8))
 """
 
@@ -84,8 +105,6 @@ def looked_into(code: ModuleType, name: str, folder: Path, *, each_ms: float, se
 def test_the_costliest_line_is_found_in_what_a_map_calls_in_loops_and_functions_of_its_graph_too(
     code: ModuleType, tmp_path: Path
 ) -> None:
-    import tensorflow as tf
-
     (found,) = looked_into(code, "load", tmp_path, each_ms=50.0)
     function = found.stage(2).function
     assert function is not None
@@ -94,7 +113,6 @@ def test_the_costliest_line_is_found_in_what_a_map_calls_in_loops_and_functions_
     assert function.crops_decoded
     assert function.decoding_share is not None
     assert function.decoding_share < 0.3
-    assert not tf.config.functions_run_eagerly()
 
 
 def test_what_decodes_in_a_function_of_the_graph_is_weighed_too(code: ModuleType, tmp_path: Path) -> None:
@@ -119,29 +137,42 @@ def test_a_map_that_changes_its_element_gets_a_new_one_each_time(code: ModuleTyp
     assert function.costliest.startswith("line 6 of ")
 
 
-def test_a_function_that_takes_too_long_op_by_op_is_given_up(code: ModuleType, tmp_path: Path) -> None:
+def test_a_function_that_takes_too_long_is_given_up(code: ModuleType, tmp_path: Path) -> None:
     assert looked_into(code, "endless", tmp_path, each_ms=5.0, seconds=0.3) == []
 
 
-def test_a_function_that_takes_too_long_is_ended_in_its_own_lines_alone(code: ModuleType) -> None:
-    """In Python that TensorFlow's C code calls, as where it makes a tensor of a number, an exception is a crash."""
-    own = code.short.__code__
-
-    def trace(frame: FrameType, event: str, argument: object) -> object:
-        return trace if frame.f_code is own else None
-
-    with throughput.Deadline(0.0) as deadline:
-        while not deadline.passed:
-            pass
-        with python_stages._until(deadline, trace):
-            assert textwrap.dedent("  a library's") == "a library's"
-            with pytest.raises(throughput.OutOfTimeError):
-                code.short(1)
-
-
-@pytest.mark.parametrize(("name", "each_ms"), [("load", 0.5), ("short", 5.0)])
-def test_no_line_is_named_of_a_cheap_map_or_of_one_with_a_single_line(
-    name: str, each_ms: float, code: ModuleType, tmp_path: Path
-) -> None:
-    found = looked_into(code, name, tmp_path, each_ms=each_ms)
+def test_no_line_is_named_of_a_map_with_a_single_line(code: ModuleType, tmp_path: Path) -> None:
+    found = looked_into(code, "short", tmp_path, each_ms=5.0)
     assert [each for each in found if each.notes] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "op"),
+    [
+        ("picks", 1, "GatherV2"),
+        ("loops", 3, "Exp"),
+        ("loops_over_rows", 2, ""),
+        ("augments", 2, ""),
+    ],
+)
+def test_the_line_is_that_which_made_the_costliest_ops(
+    name: str, line: int, op: str, code: ModuleType, tmp_path: Path
+) -> None:
+    """Of much data that is copied for a little of it, in a loop of AutoGraph's, of many cheap ops, in Keras' layers."""
+    (found,) = looked_into(code, name, tmp_path, each_ms=0.2)
+    function = found.stage(2).function
+    assert function is not None
+    assert function.costliest.startswith(f"line {getattr(code, name).__code__.co_firstlineno + line} of ")
+    assert (function.costliest_share or 0.0) > 0.5
+    assert (f" ({op}): " in found.notes[-1]) == bool(op)
+
+
+def test_a_profiler_that_is_on_already_is_left_alone(code: ModuleType, tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    tf.profiler.experimental.start(str(tmp_path / "own"))
+    try:
+        assert looked_into(code, "picks", tmp_path, each_ms=0.2) == []
+    finally:
+        tf.profiler.experimental.stop()
+    assert list((tmp_path / "own").rglob("*.xplane.pb"))
