@@ -13,6 +13,7 @@ from pipeline_bench.model.calls import KEEPING, TAKE_ANY
 from pipeline_bench.model.pipeline import INFINITE, Location, Stage, UserFunction
 from pipeline_bench.tfdata import composing, dataset_graph, describe, public_api
 from pipeline_bench.tfdata.public_api import Invocation
+from pipeline_bench.user_code import source_guards
 from pipeline_bench.user_code.source_loops import SourceLoop
 
 OWN_FILE_NOTE = "The dataset's own cache file was not used; a fresh one took its place."
@@ -122,8 +123,8 @@ class Recipe:
         }
         self.sink = numbers[sink]
         own_files = any(call.needs_own_files() for call in self.calls.values())
-        mixed = (*_mixed_divisions(calls, needed), *_listed_apart(calls, needed))
-        self.notes = (*mixed, *notes, *[OWN_FILE_NOTE] * own_files)
+        wrong = (*_mixed_divisions(calls, needed), *_listed_apart(calls, needed), *_dropped_results(calls, needed))
+        self.notes = (*wrong, *notes, *[OWN_FILE_NOTE] * own_files)
         behind = _maps_behind(calls, needed)
         shared, left = _shared(calls, needed), dataset_graph.left_early(calls[sink].result)
         # What is passed over again before it is made anew, or keeps its elements in files, is read more than once.
@@ -305,6 +306,24 @@ def _listed_apart(calls: Mapping[int, RecordedCall], needed: Collection[int]) ->
                 f"{_placed(joining)} joins the files that {' and '.join(map(_placed, first))} list, each in an order "
                 "of its own: those that belong together, such as pictures and their masks, do not meet. "
                 "list_files(…, shuffle=False) keeps them together; what mixes them stands behind the zip."
+            )
+
+
+def _dropped_results(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> Iterator[str]:
+    """Yield, as notes, which calls are statements of their own, as ``dataset.cache()``: nothing takes what they give.
+
+    Each is told once, also where its line runs several times. A `take` is none of them: notebooks look at one so.
+    """
+    told: set[Location] = set()
+    for number, call in sorted(calls.items()):
+        place = call.location
+        if place is None or place in told or call.method == "take" or upstream(calls, [number]).isdisjoint(needed):
+            continue
+        if number not in needed and source_guards.is_result_dropped(place.file, place.line, call.method):
+            told.add(place)
+            yield (
+                f"{_placed(call)} does nothing: it returns a new dataset, which that statement drops. Assign it, as in "
+                f"`dataset = dataset.{call.method}(…)`, if it was meant to be part of the pipeline."
             )
 
 

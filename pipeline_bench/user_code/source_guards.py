@@ -193,6 +193,13 @@ def _function(file: str, name: str, first_line: int) -> Any:
     return None
 
 
+def is_result_dropped(file: str, line: int, method: str) -> bool:
+    """Return whether a statement with that line is a call of that method alone, whose result nothing takes."""
+    statements = (each for each in nodes(file) if isinstance(each, ast.Expr) and _spans([each], line))
+    calls = (each.value for each in statements if isinstance(each.value, ast.Call))
+    return any(isinstance(call.func, ast.Attribute) and call.func.attr == method for call in calls)
+
+
 @functools.lru_cache(maxsize=16)
 def nodes(file: str) -> tuple[Any, ...]:
     """Return all that is in a file's text; nothing where it is no Python."""

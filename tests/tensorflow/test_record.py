@@ -885,6 +885,29 @@ def test_files_that_two_lists_in_an_order_of_their_own_hand_to_a_zip_are_told(
         assert re.match(rf"zip, {Path(__file__).name}:\d+, joins the files that {lists} in an order of its own", note)
 
 
+def test_a_dataset_that_a_statement_makes_and_drops_is_told_once() -> None:
+    import tensorflow as tf
+
+    def made() -> Any:
+        dataset = tf.data.Dataset.range(8)
+        for _ in range(2):
+            dataset.map(lambda x: x).cache()
+        (
+            dataset
+            .shuffle(8)
+        )  # fmt: skip
+        rest = dataset.skip(2)
+        assert rest is not dataset
+        dataset.take(2).cardinality()
+        return dataset.batch(2)
+
+    notes = recorded.recipe_of(made).notes
+    assert [re.sub(r":\d+", "", note.split(" does nothing")[0]) for note in notes] == [
+        f"cache, {Path(__file__).name},",
+        f"shuffle, {Path(__file__).name},",
+    ]
+
+
 def test_a_generator_that_a_decorator_limits_is_not_endless_though_what_it_wraps_is() -> None:
     import tensorflow as tf
 
