@@ -198,7 +198,7 @@ def iterator_ends(waited_s: float, longest_s: float, seconds: float, how: str = 
             f"the later epochs waited {waited_s:.1f} s in all, up to {longest_s:.1f} s in one, for TensorFlow to end "
             "the iterator of the epoch before (its tuning thread may sleep on for a minute); a tf.data.Dataset with "
             f"repeat(){how} has one iterator for all epochs, and one with autotune.enabled = False in its Options has "
-            "no such thread"
+            "no such thread; of a PyDataset, fewer and longer epochs wait less often"
         )
 
 
