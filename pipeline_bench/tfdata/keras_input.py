@@ -68,6 +68,11 @@ class KerasInput:
         many = self.kind == "PyDataset" and self.data.workers > 1
         return many or (self.kind == "PyDataset" and self.data.workers > 0 and self.data.use_multiprocessing)
 
+    @property
+    def held_batches(self) -> int:
+        """How many batches its queue holds at the most, with the edits that its dataset was last made with."""
+        return int(self.data.max_queue_size) if self.pooled else 0
+
     def dataset(self, edits: Iterable[Edit] = ()) -> Any:
         """Return the dataset that Keras takes its batches from, with edits.
 

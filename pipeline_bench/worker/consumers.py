@@ -44,6 +44,8 @@ _X_Y_WEIGHTS = 3
 """The parts that Keras' methods for one batch make of it, whatever it has."""
 _FIRST_STEPS = 2
 """Steps that trace the model, and are never recorded."""
+_DROPPING_NS = 1e9
+"""For so long at the most batches are dropped that were made while the model was traced."""
 
 
 def drain(dataset: Any, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None) -> None:
@@ -131,7 +133,12 @@ def _has_windows(dataset: Any, count: int) -> bool:
 
 
 def train(
-    dataset: Any, step: StepFunction, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None
+    dataset: Any,
+    step: StepFunction,
+    record: Record,
+    warmup_s: float = 0.0,
+    alive: Alive = lambda: None,
+    held: int = 0,
 ) -> int | None:
     """Train on the elements; the input wait is how long `next` took.
 
@@ -141,6 +148,8 @@ def train(
         record: called for every step that begins after the warm-up; never for the first ones, which trace the model.
         warmup_s: how long to step before, after the first steps.
         alive: see `Alive`.
+        held: how many batches a queue may hold. It fills while the model is traced, and would feed a short trial for
+            all its steps, however slowly batches are made: so many are dropped first.
 
     Returns:
         How many batches there were, where the input is so short that it ended before and cannot be begun anew; the
@@ -151,7 +160,7 @@ def train(
     """
     with user_code.element_errors():
         batches = passes.batches(dataset)
-        return iterate(batches, step, record, warmup_s, alive, batches.counts)
+        return iterate(batches, step, record, warmup_s, alive, batches.counts, held)
 
 
 def iterate(
@@ -161,6 +170,7 @@ def iterate(
     warmup_s: float,
     alive: Alive,
     counts: Callable[[], bool] = lambda: True,
+    held: int = 0,
 ) -> int | None:
     """Train on what `next_batch` gives; return what `train` does.
 
@@ -171,6 +181,7 @@ def iterate(
         warmup_s: how long to step before, after the first steps.
         alive: see `Alive`.
         counts: whether the step that has just ended is one to be recorded.
+        held: as of `train`.
     """
     for _ in range(_FIRST_STEPS):
         begun_ns = monotonic_ns()
@@ -178,6 +189,12 @@ def iterate(
         alive()
         step(batch)
         alive()
+    if held:
+        end_ns = monotonic_ns() + _DROPPING_NS
+        for _ in itertools.takewhile(lambda _: monotonic_ns() < end_ns, range(held)):
+            next_batch()
+            alive()
+        begun_ns = monotonic_ns()
     end_ns = begun_ns + warmup_s * 1e9  # the second step warms up as well: of a large model it is long enough
     more, count = True, _FIRST_STEPS
     warm_up: list[tuple[int, int, int, float]] = []

@@ -664,6 +664,12 @@ def test_an_input_that_cannot_be_begun_anew_is_as_long_as_it_is(warmup_s: float,
     assert ended == (8 if kept == 6 else None)
 
 
+def test_batches_that_a_queue_may_have_held_before_the_steps_are_dropped() -> None:
+    steps = Steps(3)
+    consumers.train(tf.data.Dataset.range(20), float, steps, held=10)
+    assert steps.loss == [12, 13, 14]
+
+
 def test_an_input_that_ends_before_a_step_was_measured_is_told() -> None:
     left = iter(range(2))
     once = tf.data.Dataset.from_generator(lambda: left, output_signature=tf.TensorSpec((), tf.int32))

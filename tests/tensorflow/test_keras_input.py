@@ -53,7 +53,10 @@ def test_the_workers_give_the_same_batches_in_order_epoch_after_epoch(processes:
     data = Batches()
     edits = [SetArgument(stage=WORKERS_STAGE, argument="workers", value=2)]
     edits += [SetArgument(stage=WORKERS_STAGE, argument="use_multiprocessing", value=True)] * processes
-    dataset = read(data).dataset(edits)
+    found = read(data)
+    assert found.held_batches == 0
+    dataset = found.dataset([*edits, SetArgument(stage=WORKERS_STAGE, argument="max_queue_size", value=40)])
+    assert found.held_batches == 40
     assert numbers(dataset) == numbers(dataset) == [0, 1, 2, 3, 4, 5]
     assert (data.workers, data.use_multiprocessing, data.epochs) == (2, processes, 2)
     next(iter(dataset))  # a pass that is left before its end
