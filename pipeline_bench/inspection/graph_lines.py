@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from pipeline_bench.model.pipeline import INFINITE
 from pipeline_bench.tfdata import rebuild
+from pipeline_bench.tfdata.describe import RANDOM_OPS
 from pipeline_bench.tfdata.pictures import JPEG_DECODERS
 from pipeline_bench.tfdata.recipe import Recipe, RecordedCall
 from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, KeptElements
@@ -48,6 +49,8 @@ class GraphCosts(NamedTuple):
     """The type of the op that takes most of a line, of those that one does."""
     decoding_share: float | None
     """What decoding pictures that may be JPEG files takes of the time; None where nothing does."""
+    fixed_share: float | None
+    """What the ops take that depend on nothing random; None where nothing is random, or no time was seen."""
 
 
 class OpRun(NamedTuple):
@@ -93,8 +96,8 @@ def costs(
             alone.take(deadline)
             if number + 1 >= _FED and time.monotonic() >= end_s:
                 break
-    graphs = [wrapper.function.graph for wrapper in dataset._functions()]
-    return of_runs(op_runs(_threads(files)), lines_of_ops(graphs, follows))
+    graph = dataset._functions()[0].function.graph
+    return of_runs(op_runs(_threads(files)), lines_of_ops(graph, follows), randomness(graph))
 
 
 @contextmanager
@@ -150,7 +153,7 @@ def op_runs(threads: Iterator[list[tuple[int, int, str]]]) -> Iterator[OpRun]:
                 since_ns = ended_ns
 
 
-def lines_of_ops(graphs: Sequence[Any], follows: Callable[[str], bool]) -> Callable[[str], Line | None]:
+def lines_of_ops(graph: Any, follows: Callable[[str], bool]) -> Callable[[str], Line | None]:
     """Return what gives, for the name of an op that ran, the user's line that made it; None where none did.
 
     TensorFlow runs the functions that a graph calls as part of it, by names such as ``while/body/_1/while/cond/Sin`` of
@@ -159,15 +162,14 @@ def lines_of_ops(graphs: Sequence[Any], follows: Callable[[str], bool]) -> Calla
     """
     outer: dict[str, Line | None] = {}
     inner: dict[str, set[Line | None]] = {}
-    for graph in graphs:
-        for each in _with_called(graph):
-            for op in each.get_operations():
-                users = [(at.filename, at.lineno) for at in op.traceback or () if follows(at.filename)]
-                line = users[-1] if users else None
-                if each is graph:
-                    outer[op.name] = line
-                else:
-                    inner.setdefault(op.name, set()).add(line)
+    for each in _with_called(graph):
+        for op in each.get_operations():
+            users = [(at.filename, at.lineno) for at in op.traceback or () if follows(at.filename)]
+            line = users[-1] if users else None
+            if each is graph:
+                outer[op.name] = line
+            else:
+                inner.setdefault(op.name, set()).add(line)
     found: dict[str, Line | None] = {}
 
     def line_of(name: str) -> Line | None:
@@ -192,6 +194,36 @@ def _line_of(
     return None
 
 
+def randomness(graph: Any) -> Callable[[str], bool] | None:
+    """Return what tells, by the name of an op that ran, whether what it gives depends on a random draw of the graph.
+
+    What a function gives that the graph calls does if any op of the function draws. None where nothing is random.
+    """
+    definition = graph.as_graph_def()
+    drawing: set[str] = set()
+
+    def draws(node: Any) -> bool:
+        named = (each.func.name for each in node.attr.values())
+        return bool(RANDOM_OPS.search(node.op)) or not drawing.isdisjoint(named)
+
+    bodies = {function.signature.name: function.node_def for function in definition.library.function}
+    while more := {name for name, body in bodies.items() if name not in drawing and any(map(draws, body))}:
+        drawing |= more
+    depends: dict[str, bool] = {}
+    for node in definition.node:  # each behind those whose outputs it takes
+        given = (depends.get(name.partition(":")[0], False) for name in node.input)
+        depends[node.name] = draws(node) or any(given)
+    if not any(depends.values()):
+        return None
+
+    def is_random(name: str) -> bool:
+        parts = name.split("/")
+        wholes = ("/".join(parts[:end]) for end in range(len(parts), 0, -1))
+        return next((depends[each] for each in wholes if each in depends), False)
+
+    return is_random
+
+
 def _with_called(graph: Any) -> Iterator[Any]:
     """Yield a graph, and those of the functions that it calls."""
     yield graph
@@ -200,15 +232,19 @@ def _with_called(graph: Any) -> Iterator[Any]:
             yield from _with_called(called.graph)
 
 
-def of_runs(runs: Iterator[OpRun], line_of: Callable[[str], Line | None]) -> GraphCosts:
-    """Return what the lines and the decoding of pictures take, by the runs of the ops that they made."""
-    total_ns, decoding_ns, decodes = 0, 0, False
+def of_runs(
+    runs: Iterator[OpRun], line_of: Callable[[str], Line | None], is_random: Callable[[str], bool] | None = None
+) -> GraphCosts:
+    """Return what the lines, the decoding of pictures, and what is not random take, by the runs of their ops."""
+    total_ns, decoding_ns, fixed_ns, decodes = 0, 0, 0, False
     of_line: Counter[Line] = Counter()
     of_op: dict[Line, Counter[str]] = {}
     for run in runs:
         total_ns += run.took_ns
         if run.type in JPEG_DECODERS:
             decodes, decoding_ns = True, decoding_ns + run.took_ns
+        if is_random is not None and not is_random(run.name):
+            fixed_ns += run.took_ns
         line = line_of(run.name)
         if line is not None:
             of_line[line] += run.took_ns
@@ -218,5 +254,11 @@ def of_runs(runs: Iterator[OpRun], line_of: Callable[[str], Line | None]) -> Gra
         name, took_ns = types.most_common(1)[0]
         if took_ns >= _MOST_OF_LINE * of_line[line]:
             ops[line] = name.removeprefix("_Mkl").removeprefix("_Fused")
-    share = decoding_ns / total_ns if decodes and total_ns else None
-    return GraphCosts(shares(of_line, total_ns) if total_ns else [], ops, share)
+    if not total_ns:
+        return GraphCosts([], {}, None, None)
+    return GraphCosts(
+        lines=shares(of_line, total_ns),
+        ops=ops,
+        decoding_share=decoding_ns / total_ns if decodes else None,
+        fixed_share=fixed_ns / total_ns if is_random is not None else None,
+    )

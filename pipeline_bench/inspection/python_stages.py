@@ -156,7 +156,8 @@ def _of_graph(
 ) -> Iterator[Inspection]:
     """Give the inspection with the costliest line of a map in the graph; a function of one line has no costlier one."""
     found = graph_lines.costs(recipe, recipe.calls[stage.id], scratch, seconds, deadline, _is_written)
-    inspection = with_function(inspection, stage.id, decoding_share=found.decoding_share)
+    known = {"decoding_share": found.decoding_share, "fixed_share": found.fixed_share}
+    inspection = with_function(inspection, stage.id, **known)
     yield _with_lines(inspection, stage.id, found.lines, found.ops) if len(found.lines) > 1 else inspection
 
 

@@ -128,6 +128,8 @@ class UserFunction(Data):
     """How many statements of a random function come before it draws, where both parts were proven to do the same."""
     fixed_bytes: float | None = None
     """What these statements hand over for an element, on average of the few that both parts were compared on."""
+    fixed_share: float | None = None
+    """Of a random function in the graph: what of its time the ops take that depend on nothing random."""
     undivided: Line = ""
     """Why a random function cannot be divided so, as the end of a sentence."""
     costliest: Line = ""

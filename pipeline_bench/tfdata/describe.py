@@ -30,9 +30,10 @@ _DEEPEST = 32
 """What lies within more structures is named by its class alone: JSON that is some 200 levels deep is not read again."""
 _FOR_APPLY = ("_apply_fn", "apply_fn")
 """The names that TensorFlow gives a function for `apply`, within the function that makes it."""
-_RANDOM_OPS = re.compile(
+RANDOM_OPS = re.compile(
     r"Random|TruncatedNormal|Multinomial|SampleDistorted|CandidateSampler|^Rng|^Stateful(Uniform|StandardNormal)"
 )
+"""Ops that draw random numbers, from a state of theirs or by a seed."""
 # What is_stateful says of these is not what tf.data goes by when it decides whether to parallelise a map: it looks into
 # the functions that control flow calls, and skips assertions (tensorflow/core/grappler/optimizers/data/function_utils).
 _NOT_COUNTED = {"Assert", "If", "While", "Case", "For", "StatefulPartitionedCall", "PartitionedCall"}
@@ -170,7 +171,7 @@ def function(given: Any, dataset: Any, generator: bool = False, behind: Sequence
         behind: of a map, the maps in a row that take what it gives.
     """
     ops = _ops(dataset)
-    stateful, draws = any(_is_stateful(op) for op in ops - _NOT_COUNTED), any(map(_RANDOM_OPS.search, ops))
+    stateful, draws = any(_is_stateful(op) for op in ops - _NOT_COUNTED), any(map(RANDOM_OPS.search, ops))
     code = getattr(_plain_function(given), "__code__", None)
     bodies = [(body, set[str]()) for body in _bodies(dataset)] if ops & pictures.JPEG_DECODERS else []
     bodies += pictures.handed_on([dataset, *behind]) if bodies and behind else []

@@ -76,6 +76,15 @@ CODE = """
     def short(number):
         return number + 1
 
+    @tf.function
+    def noise(number):
+        return tf.random.uniform([500, 500]) + tf.cast(number, tf.float32)
+
+    def draws(number):
+        fixed = multiplies(tf.ones([500, 500]) * tf.cast(number, tf.float32))
+        mixed = multiplies(noise(number))
+        return fixed, mixed
+
     LARGE = tf.ones([2, 1_000_000])
     AUGMENTING = tf.keras.Sequential([tf.keras.layers.RandomFlip(), tf.keras.layers.RandomRotation(0.1)])
     PICTURE = tf.io.encode_jpeg(tf.zeros([8, 8, 3], tf.uint8))
@@ -165,6 +174,19 @@ def test_the_line_is_that_which_made_the_costliest_ops(
     assert function.costliest.startswith(f"line {getattr(code, name).__code__.co_firstlineno + line} of ")
     assert (function.costliest_share or 0.0) > 0.5
     assert (f" ({op}): " in found.notes[-1]) == bool(op)
+
+
+def test_what_depends_on_no_draw_has_its_share(code: ModuleType, tmp_path: Path) -> None:
+    """Two rows of products that take as long, one of them of what a function of TensorFlow's draws."""
+    shares = {}
+    for name in ("draws", "picks"):
+        (found,) = looked_into(code, name, tmp_path / name, each_ms=50.0)
+        function = found.stage(2).function
+        assert function is not None
+        shares[name] = function.fixed_share
+    assert shares["picks"] is None
+    assert shares["draws"] is not None
+    assert 0.3 < shares["draws"] < 0.7
 
 
 def test_a_profiler_that_is_on_already_is_left_alone(code: ModuleType, tmp_path: Path) -> None:

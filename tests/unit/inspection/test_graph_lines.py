@@ -43,7 +43,7 @@ GRAPH = graph({"while": 3, "sub": 5, "Identity": None, "range/Const": 3}, body=B
     ],
 )
 def test_an_op_is_of_the_line_that_made_it_or_what_it_is_a_part_of(name: str, line: int | None) -> None:
-    line_of = graph_lines.lines_of_ops([GRAPH], lambda file: file == FILE)
+    line_of = graph_lines.lines_of_ops(GRAPH, lambda file: file == FILE)
     assert line_of(name) == (None if line is None else (FILE, line))
 
 
@@ -85,3 +85,39 @@ def test_a_line_has_the_time_of_its_ops_and_the_name_of_one_that_takes_most_of_i
     assert found.decoding_share == 0.1
     assert graph_lines.of_runs(iter(runs[:3]), lines.get).decoding_share is None
     assert graph_lines.of_runs(iter([]), lines.get).lines == []
+    assert found.fixed_share is None
+    assert graph_lines.of_runs(iter(runs), lines.get, lambda name: name == "c").fixed_share == 0.9
+
+
+def node(name: str, op: str, *given: str, **functions: str) -> Any:
+    attributes = {key: SimpleNamespace(func=SimpleNamespace(name=value)) for key, value in functions.items()}
+    return SimpleNamespace(name=name, op=op, input=given, attr=attributes)
+
+
+def test_what_takes_something_random_is_random() -> None:
+    library = {
+        "draws": [node("x", "RandomUniform")],
+        "calls": [node("y", "PartitionedCall", f="draws")],
+        "fixed": [node("z", "Add")],
+    }
+    nodes = [
+        node("number", "Placeholder"),
+        node("size", "Const"),
+        node("decoded", "DecodeJpeg", "number"),
+        node("flip", "If", "number:0", then_branch="calls", else_branch="fixed"),
+        node("turned", "Mul", "decoded", "flip:1"),
+        node("resized", "ResizeBilinear", "decoded:0", "^size"),
+    ]
+    functions = [SimpleNamespace(signature=SimpleNamespace(name=name), node_def=body) for name, body in library.items()]
+    definition = SimpleNamespace(node=nodes, library=SimpleNamespace(function=functions))
+    is_random = graph_lines.randomness(SimpleNamespace(as_graph_def=lambda: definition))
+    assert is_random is not None
+    names = ["decoded", "flip", "turned", "resized", "flip/then/_1/flip/y/x", "turned/Rewritten", "unknown"]
+    assert [name for name in names if is_random(name)] == [
+        "flip",
+        "turned",
+        "flip/then/_1/flip/y/x",
+        "turned/Rewritten",
+    ]
+    definition.node = nodes[:3]
+    assert graph_lines.randomness(SimpleNamespace(as_graph_def=lambda: definition)) is None
