@@ -22,9 +22,9 @@ from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, MOST_BUDGET_S, Diag
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.model.session import Session, make_folder
 from pipeline_bench.run import machine
-from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.comparison import compare as run_comparison
 from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.check import quoted
 from pipeline_bench.scenario.load import load as load_scenario

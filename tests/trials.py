@@ -10,9 +10,9 @@ from pipeline_bench.model.result import Precision
 from pipeline_bench.model.selftest import Part
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
-from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario

@@ -64,7 +64,7 @@ def measure(diagnosed: Session, repeats: int) -> Session:
     """Drain the three side by side."""
     with tempfile.TemporaryDirectory() as folder, closing(NvmlSampler.open()) as gpu:
         session = comparison.new_session(scoring.scenario(diagnosed, repeats), gpu)
-        return comparison.run(session, Path(folder), Observer(), gpu, "forkserver").session
+        return comparison.run(session, Path(folder), Observer(), gpu).session
 
 
 def main() -> None:

@@ -16,12 +16,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import geometric_mean
+from unittest.mock import patch
 
 import numpy as np
 from rich.console import Console
 
 from pipeline_bench.analysis import stats
-from pipeline_bench.run.comparison import compare
+from pipeline_bench.run import comparison
+from pipeline_bench.run.launcher import fresh_launcher
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.ui.live import LiveView
@@ -52,8 +54,9 @@ def ours(backend: str, width: int, steps: int) -> float:
     scenario = Scenario(name=resolved.name, variants=(alone,))
     with tempfile.TemporaryDirectory() as folder, Path("/dev/null").open("w") as screen:
         console = Console(file=screen, force_terminal=True, width=100, height=30)
-        with LiveView(console) as view:
-            session = compare(scenario, Path(folder), view, launcher="fresh").session
+        fresh = patch.object(comparison, "best_launcher", lambda log: (fresh_launcher(log), None))
+        with LiveView(console) as view, fresh:
+            session = comparison.compare(scenario, Path(folder), view).session
     trial = session.trials[0]
     if trial.steps is None:
         raise SystemExit(f"our trial of {backend} failed: {trial.reason}")

@@ -24,7 +24,7 @@ from pipeline_bench.text import NAME, REASON, one_line, units
 if TYPE_CHECKING:
     from pipeline_bench.hosts.ranks import Rank
     from pipeline_bench.model.trial import TrialRecord
-    from pipeline_bench.run.comparison import Outcome
+    from pipeline_bench.run.outcome import Outcome
     from pipeline_bench.scenario import Scenario
 
 
@@ -276,7 +276,7 @@ def _merge(folder: Path, shown: Presentation) -> int:
     from pipeline_bench.hosts import merge as merging
     from pipeline_bench.hosts import rendezvous
     from pipeline_bench.model.session import save
-    from pipeline_bench.run.comparison import Outcome
+    from pipeline_bench.run.outcome import Outcome
     from pipeline_bench.ui.console import PipedConsole
 
     found = merging.trainings(merging.read(folder))

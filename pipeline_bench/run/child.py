@@ -31,6 +31,8 @@ class Answer:
     result: Any = None
     failed: str = ""
     """What the function raised, in one line."""
+    limit_s: float | None = None
+    """What the call was given."""
     timed_out: bool = False
     exit_code: int = 0
     """Negative for a signal."""
@@ -41,6 +43,15 @@ class Answer:
     def ending(self) -> str:
         """How the process ended, in words: ``was killed by SIGSEGV``, ``ended with exit code 1``."""
         return units.ending(self.exit_code)
+
+    @property
+    def why(self) -> str:
+        """Why there is no result, for the end of a sentence; empty where there is one."""
+        if self.result is not None:
+            return ""
+        if self.timed_out:  # its end is this program's own
+            return f"it took longer than {self.limit_s:g} s"
+        return self.failed or f"the process {self.ending}"
 
 
 def call(
@@ -80,7 +91,7 @@ def call(
         _end(process, 0 if timed_out else _ENDS_WITHIN_S)
         log.seek(0)
         words = safe(log.read().decode(errors="replace"))
-    return Answer(message.get("result"), message.get("failed", ""), timed_out, process.returncode, words)
+    return Answer(message.get("result"), message.get("failed", ""), limit_s, timed_out, process.returncode, words)
 
 
 @contextlib.contextmanager

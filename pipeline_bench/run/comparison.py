@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -21,10 +20,10 @@ from pipeline_bench.model.hosts import Host
 from pipeline_bench.model.result import Precision
 from pipeline_bench.model.selftest import last_selftest
 from pipeline_bench.model.session import Session, save
-from pipeline_bench.model.trial import plan
 from pipeline_bench.run import data_making, machine
-from pipeline_bench.run.launcher import LauncherName, best_launcher, fresh_launcher
+from pipeline_bench.run.launcher import best_launcher, fresh_launcher
 from pipeline_bench.run.observer import Guarded, Observer
+from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.run.runner import TRIALS_FOLDER, Planner, Runner, TrialGate
 from pipeline_bench.samplers.host import OTHER_CPU, STEAL, MachineCpu
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -43,48 +42,6 @@ _BUSY_SHARE = 0.2
 """Of two cores, less than half of one: an idle machine's own services take a tenth of that."""
 _OPENS_WITHIN_S = 1.0
 """An NVML that takes longer to list the GPUs is worth a word: some take many seconds."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A session, where it lies, and whether the user interrupted it."""
-
-    session: Session
-    folder: Path
-    interrupted: bool
-    unsaved: str | None = None
-    """Why the session's file is not up to date; None where it is."""
-    cut_off: bool = False
-    """Whether a session that could not be saved ended the trials, also if it is saved by now."""
-
-    @property
-    def measured(self) -> bool:
-        """Whether there is anything that a user would miss: a trial, or a part of a selftest."""
-        selftest = self.session.selftest
-        return bool(self.session.trials or (selftest is not None and selftest.parts))
-
-    @property
-    def all_ok(self) -> bool:
-        """Whether every trial that was planned went through; with a goal of precision, every one until it ended.
-
-        Of a diagnosis whether there is one: a fix that fails is a finding. Of a selftest whether some part passed, and
-        none failed.
-        """
-        trials, precision = self.session.trials, self.session.precision
-        if self.unsaved is not None:
-            return False
-        if self.session.selftest is not None:
-            parts = self.session.selftest.parts
-            ended = not (self.interrupted or self.cut_off)
-            found = {part.status for part in parts}
-            return ended and "passed" in found and found <= {"passed", "shown", "not-run"}
-        if self.session.diagnosis is not None:
-            return not (self.interrupted or self.cut_off) and self.session.diagnosis.failure is None
-        if precision is not None:
-            whole = precision.ended_by in ("precision", "decided", "budget")
-        else:
-            whole = len(trials) == len(plan(self.session.scenario))
-        return whole and all(trial.status == "ok" for trial in trials)
 
 
 def prepare_data(scenario: Scenario, observer: Observer) -> None:
@@ -205,7 +162,6 @@ def compare(
     folder: Path,
     observer: Observer,
     command: str = "",
-    launcher: LauncherName = "forkserver",
     precision: Precision | None = None,
     *,
     expose_servers: bool = False,
@@ -219,7 +175,6 @@ def compare(
         folder: where the session and what its trials write to stderr are kept.
         observer: hears of every trial; called in this thread.
         command: the command line, for the record; by default this process's own.
-        launcher: ``fresh`` starts an interpreter for each trial where the fork server is not wanted.
         precision: add rounds of repeats until the speed-ups are known this well; see `goal.parse_goal`.
         expose_servers: let servers of TensorFlow's be reached from other machines where that cannot be prevented.
         host: which of several hosts this is.
@@ -250,7 +205,7 @@ def compare(
         for warning in filter(None, warnings):
             observer.note(warning)
             session = session.model_copy(update={"notes": (*session.notes, warning)})
-        return run(session, folder, observer, gpu, launcher, expose_servers=expose_servers, gate=gate)
+        return run(session, folder, observer, gpu, expose_servers=expose_servers, gate=gate)
 
 
 def run(
@@ -258,7 +213,6 @@ def run(
     folder: Path,
     observer: Observer,
     gpu: NvmlSampler,
-    launcher: LauncherName,
     planner: Planner | None = None,
     *,
     expose_servers: bool = False,
@@ -271,7 +225,6 @@ def run(
         folder: exists.
         observer: hears of every trial.
         gpu: the accelerator's sampler, open.
-        launcher: what starts the trials where this platform allows it.
         planner: decides which trials; by default the scenario's plan.
         expose_servers: see `compare`.
         gate: see `compare`.
@@ -292,7 +245,7 @@ def run(
         observer.preparing("importing TensorFlow, once for all trials")
         others = OtherWork()
         try:
-            chosen, reason = best_launcher(logs / "import.stderr", launcher)
+            chosen, reason = best_launcher(logs / "import.stderr")
         except KeyboardInterrupt:
             return Outcome(session, folder, interrupted=True)
         with closing(chosen):
@@ -312,8 +265,7 @@ def run(
                 expose_servers=expose_servers,
                 gate=gate,
             )
-            finished = runner.run(session)
-            return Outcome(folder=folder, cut_off=finished.unsaved is not None, **finished._asdict())
+            return runner.run(session)
 
 
 class OtherWork:

@@ -15,8 +15,9 @@ from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, LEAST_BUDGET_S, MOS
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import save
 from pipeline_bench.run import machine
-from pipeline_bench.run.comparison import Outcome, new_session, run
+from pipeline_bench.run.comparison import new_session, run
 from pipeline_bench.run.observer import Guarded, Observer
+from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.run.side_effects import side_effects
 from pipeline_bench.run.trial_environment import compiled_once, of_trials
 from pipeline_bench.samplers.nvml import NvmlSampler
@@ -64,7 +65,7 @@ def run_diagnosis(
         if expose_servers:
             observer.note(machine.EXPOSED_FIXES)
             session = session.model_copy(update={"notes": (*session.notes, machine.EXPOSED_FIXES)})
-        outcome = run(session, folder, observer, gpu, "forkserver", planner, expose_servers=expose_servers)
+        outcome = run(session, folder, observer, gpu, planner, expose_servers=expose_servers)
         return _with_code(outcome, observer)
 
 

@@ -293,14 +293,12 @@ def fresh_launcher(log: Path) -> TrialServer:
     return TrialServer(log, module_command(TRIAL, detached=True))  # the server's child, which that sees to
 
 
-def best_launcher(log: Path, prefer: LauncherName = "forkserver") -> tuple[TrialServer, str | None]:
+def best_launcher(log: Path) -> tuple[TrialServer, str | None]:
     """Start the server that forks where that is safe, else the one with fresh interpreters; return it and the reason.
 
     Raises:
         KeyboardInterrupt: the user interrupted; no server is left.
     """
-    if prefer == "fresh":
-        return fresh_launcher(log), None
     server = TrialServer(log)
     try:
         reason = server.wait_until_ready()

@@ -131,11 +131,10 @@ def refuse_servers() -> str | None:
     answer = call(private_network.attempt, limit_s=_LIMIT_S)
     if answer.result is not None:
         return None
-    reason = answer.failed or ("the attempt took too long" if answer.timed_out else f"the attempt {answer.ending}")
     return (
         "TensorFlow's servers would listen on every network interface of this machine, without a password, and this "
-        f"system allows no network of their own ({one_line(reason, NAME)}); {EXPOSE_OPTION} of compare and of diagnose "
-        "runs them all the same"
+        f"system allows no network of their own ({one_line(answer.why, NAME)}); {EXPOSE_OPTION} of compare and of "
+        "diagnose runs them all the same"
     )
 
 

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Protocol
 
 from pipeline_bench import environment
 from pipeline_bench.analysis import copies, interference, precision, utilization
@@ -19,6 +19,7 @@ from pipeline_bench.model.trial import Trial, TrialRecord, TrialStatus, plan
 from pipeline_bench.run import follower, machine
 from pipeline_bench.run.launcher import Child, TrialServer, trim
 from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.run.trial_log import TrialLog
 from pipeline_bench.samplers import Reading, Sampler
 from pipeline_bench.samplers.host import HostSampler
@@ -26,16 +27,6 @@ from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.system import interrupts
 
 TRIALS_FOLDER = "trials"
-
-
-class Finished(NamedTuple):
-    """How a session ended."""
-
-    session: Session
-    interrupted: bool
-    """Whether the user interrupted it."""
-    unsaved: str | None = None
-    """Why its file is not up to date; None where it is."""
 
 
 class Planner(Protocol):
@@ -126,7 +117,7 @@ class Runner:
         self._expose_servers = expose_servers
         self._gate = gate
 
-    def run(self, session: Session) -> Finished:
+    def run(self, session: Session) -> Outcome:
         """Run every trial that the planner asks for: by default those of the session's scenario and its goal.
 
         A signal takes effect where nothing is lost by it: while a trial is waited for, or between two trials. When the
@@ -138,22 +129,24 @@ class Runner:
         with interrupts.deferred():
             self._observer.session_started(session, plan(session.scenario))
             try:
-                return self._run_trials(session)
+                session, interrupted, unsaved = self._run_trials(session)
+                return Outcome(session, self._folder, interrupted, unsaved, cut_off=unsaved is not None)
             finally:
                 for launcher in self._replaced:
                     launcher.close()
 
-    def _run_trials(self, session: Session) -> Finished:
+    def _run_trials(self, session: Session) -> tuple[Session, bool, str | None]:
+        """Return the session at its end, whether the user interrupted it, and why its file is not up to date."""
         described = session.environment
         while True:
             try:
                 interrupts.check()
             except KeyboardInterrupt:
                 session = self._planner.updated(session, interrupted=True)
-                return Finished(session, True, self._save(session))
+                return session, True, self._save(session)
             session, trial = self._planner.next(session)
             if trial is None:
-                return Finished(session, False)
+                return session, False, None
             self._observer.trial_started(trial)
             record = self._run_trial(trial, session.environment.cores)
             interrupted = record.status == "interrupted"
@@ -162,7 +155,7 @@ class Runner:
             if unsaved is None:
                 self._observer.trial_finished(trial, record, session)
             if interrupted or unsaved:
-                return Finished(session, interrupted, unsaved)
+                return session, interrupted, unsaved
 
     def _with_record(self, session: Session, record: TrialRecord, described: Environment) -> Session:
         """Return the session with the trial that has just ended, and what can now be said."""

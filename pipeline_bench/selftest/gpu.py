@@ -18,7 +18,7 @@ from pipeline_bench.analysis import thresholds
 from pipeline_bench.model import Series
 from pipeline_bench.model.selftest import Check, Copy, GpuRun, Part, Selftest, Window
 from pipeline_bench.planted import gpu_loads
-from pipeline_bench.run.child import Answer, call
+from pipeline_bench.run.child import call
 from pipeline_bench.run.follower import SAMPLE_EVERY_S
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.trial_log import tracks
@@ -211,7 +211,7 @@ def _copies(observer: Observer, sizes_bytes: Sequence[int], selftest: Selftest) 
         limit_s=_LIMIT_S,
         progress=lambda message: found.append(Copy(**message["copy"])),
     )
-    failed = _failure(answer)
+    failed = answer.why
     due = [(size, memory) for size in sizes_bytes for memory in gpu_loads.MEMORIES][len(found) :]
     if failed and due:
         found.append(Copy(size_bytes=due[0][0], memory=due[0][1], reason=failed))
@@ -257,15 +257,8 @@ def _ran(sampler: NvmlSampler, loads: Sequence[dict[str, Any]]) -> tuple[list[Gp
         answer = call(gpu_loads.run, {"loads": list(loads)}, limit_s=_LIMIT_S, progress=take)
         time.sleep(2 * SAMPLE_EVERY_S)
     runs = [_with_readings(load, readings) for load in ended]
-    failed = _failure(answer) if len(ended) < len(loads) else ""
+    failed = answer.why if len(ended) < len(loads) else ""
     return [*runs, _broken(loads[len(ended)], failed)] if failed else runs, facts, failed
-
-
-def _failure(answer: Answer) -> str:
-    """Return why a call came to no end; empty where it did."""
-    if answer.result is not None:
-        return ""
-    return f"it took longer than {_LIMIT_S:.0f} s" if answer.timed_out else answer.failed or answer.ending
 
 
 def _broken(load: dict[str, Any], reason: str) -> GpuRun:

@@ -15,8 +15,8 @@ from pipeline_bench.model.session import Session, save
 from pipeline_bench.planted import delays
 from pipeline_bench.run import comparison
 from pipeline_bench.run.child import call
-from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.observer import Guarded, Observer
+from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.run.runner import ByPrecision
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
@@ -130,11 +130,11 @@ def _compared(outcome: Outcome, plan: SelftestPlan, observer: Observer, sampler:
     steps = _QUICK_BARE_STEPS if plan.quick else _BARE_STEPS
     answer = call(delays.ceilings, {"device_ms": devices, "steps": steps}, limit_s=_LIMIT_S)
     if answer.result is None:
-        return _not_compared(outcome, plan, f"a bare step could not be timed: {answer.failed or answer.ending}")
+        return _not_compared(outcome, plan, f"a bare step could not be timed: {answer.why}")
     bare_ms = {f"{ms:g}": took for ms, took in zip(devices, answer.result["ceiling_ms"], strict=True)}
     session = changed(outcome, lambda selftest: selftest.model_copy(update={"bare_ms": bare_ms})).session
     cpu_s, began_s = _own_cpu_s(sampler), time.monotonic()
-    ran = comparison.run(session, outcome.folder, observer, sampler, "forkserver", _Judging(plan.planted))
+    ran = comparison.run(session, outcome.folder, observer, sampler, _Judging(plan.planted))
     if not ran.session.trials or ran.interrupted:
         return ran
     beside = judge.of_beside(_own_cpu_s(sampler) - cpu_s, time.monotonic() - began_s)
@@ -161,7 +161,7 @@ def _cost(selftest: Selftest, quick: bool, observer: Observer) -> Selftest:
     rounds = _QUICK_COST_ROUNDS if quick else _COST_ROUNDS
     answer = call(probe_cost.blocks, {"width": _COST_WIDTH, "rounds": rounds}, limit_s=_LIMIT_S)
     if answer.result is None:
-        part = judge.not_run(cases.COST, f"the steps could not be timed: {answer.failed or answer.ending}")
+        part = judge.not_run(cases.COST, f"the steps could not be timed: {answer.why}")
     else:
         blocks = answer.result
         part = judge.of_cost(blocks[probe_cost.BARE], blocks[probe_cost.PROBED], seconds=time.monotonic() - began_s)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pipeline_bench.errors import PipelineBenchError, SessionError
 from pipeline_bench.model.selftest import Selftest
 from pipeline_bench.model.session import load
-from pipeline_bench.run.comparison import Outcome
+from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.selftest import judge
 from pipeline_bench.text import line_of
 

@@ -18,8 +18,8 @@ from pipeline_bench.model.trial import Trial
 from pipeline_bench.planted import gpu_loads
 from pipeline_bench.run import comparison, machine
 from pipeline_bench.run.child import beside
-from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.observer import Guarded, Observer
+from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.run.runner import ByPrecision, TrialGate
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
@@ -124,7 +124,7 @@ def _ran(
     session = comparison.new_session(scenario, bench.sampler, outcome.session.command)
     session = session.model_copy(update={"checked": judge.cited(outcome.session, session.environment)})
     observer = _Timed(bench.observer, limit)
-    return comparison.run(session, folder, observer, bench.sampler, "forkserver", limit, gate=gate)
+    return comparison.run(session, folder, observer, bench.sampler, limit, gate=gate)
 
 
 class _Limited(ByPrecision):

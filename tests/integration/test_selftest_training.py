@@ -15,8 +15,8 @@ from pipeline_bench.model import session as sessions
 from pipeline_bench.model.selftest import Check, Part, Selftest
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run import comparison, machine
-from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.selftest import cases, on_gpu, training
 from pipeline_bench.selftest.steps import attempt

@@ -62,7 +62,7 @@ def run_trials(
     scenario = variants.scenario(asked, stall_timeout_s)
     gpu = NvmlSampler()
     session = new_session(scenario, gpu, "diagnose").model_copy(update={"diagnosis": asked})
-    return Runner(folder, server, gpu, Observer(), planner=First(trials)).run(session)[0]
+    return Runner(folder, server, gpu, Observer(), planner=First(trials)).run(session).session
 
 
 @pytest.fixture

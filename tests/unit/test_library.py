@@ -13,8 +13,8 @@ from pipeline_bench.errors import ScenarioError, SessionError, UsageError
 from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.run import diagnosis
-from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario.load import load
 from tests.unit import diagnoses

@@ -17,7 +17,7 @@ from pipeline_bench.cli import run
 from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, CodeChange, Diagnosis
 from pipeline_bench.model.session import Session
 from pipeline_bench.run import diagnosis
-from pipeline_bench.run.comparison import Outcome
+from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.scenario import Scenario
 from tests.unit import diagnoses
 

@@ -18,7 +18,7 @@ from pipeline_bench.cli import output, running
 from pipeline_bench.cli.options import INTERRUPTED, UNREAD, Presentation
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.model import session as saved
-from pipeline_bench.run.comparison import Outcome
+from pipeline_bench.run.outcome import Outcome
 from tests.unit import diagnoses, sessions
 
 

@@ -23,8 +23,8 @@ from pipeline_bench.injection import command_summary
 from pipeline_bench.model.session import load
 from pipeline_bench.model.trial import plan
 from pipeline_bench.run import comparison
-from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.observer import Observer, Progress
+from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.system import interrupts
 from pipeline_bench.system.job_control import SHOW_CURSOR
 from tests.unit import sessions

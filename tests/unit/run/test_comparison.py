@@ -18,8 +18,9 @@ from pipeline_bench.model.result import Precision
 from pipeline_bench.model.session import load, make_folder, save
 from pipeline_bench.model.trial import round_of
 from pipeline_bench.run import comparison
-from pipeline_bench.run.comparison import OtherWork, Outcome, new_session
+from pipeline_bench.run.comparison import OtherWork, new_session
 from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.samplers.nvml import STOPPED, NvmlSampler, Timeouts
 from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.sources.memory import Memory

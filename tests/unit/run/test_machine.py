@@ -17,9 +17,9 @@ from pipeline_bench.model.diagnosis import Diagnosis
 from pipeline_bench.model.pipeline import Target
 from pipeline_bench.run import comparison, diagnosis, machine
 from pipeline_bench.run.child import Answer
-from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.machine import TensorFlowAnswer
 from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.load import load

@@ -30,6 +30,6 @@ def test_the_runner_saves_what_disturbed_the_trials(tmp_path: Path) -> None:
     slow[600:800] *= 3
     trials = tuple(trial(repeat, slow if repeat == 0 else steady(repeat), variant="feed_dict") for repeat in range(3))
     session = records.session(records.scenario("feed_dict"), trials)
-    returned, *_ = Runner(tmp_path, Refusing(), NvmlSampler(), Observer()).run(session)
+    returned = Runner(tmp_path, Refusing(), NvmlSampler(), Observer()).run(session).session
     assert [(each.kind, each.variant, each.repeat) for each in returned.disturbances] == [("burst", "feed_dict", 0)]
     assert load(tmp_path).disturbances == returned.disturbances

@@ -14,8 +14,8 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model import session as sessions
 from pipeline_bench.model.selftest import Part, Selftest, last_file
 from pipeline_bench.report import selftest as report
-from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.selftest import cases, gpu, judge, run
 from pipeline_bench.selftest.steps import SelftestStep, attempt
@@ -47,11 +47,16 @@ Change = Callable[[Selftest], Selftest]
 
 @pytest.fixture
 def selftest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
-    """Run a selftest with these parts on a GPU, as of a machine without TensorFlow that has one, or has none."""
+    """Run a selftest with these parts, of a machine with a GPU or without; by default without TensorFlow."""
 
-    def run_with(*parts: tuple[str, Change], quick: bool = True, name: str | None = "NVIDIA Stub") -> Outcome:
+    def run_with(
+        *parts: tuple[str, Change],
+        quick: bool = True,
+        name: str | None = "NVIDIA Stub",
+        tensorflow: str | None = None,
+    ) -> Outcome:
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-        monkeypatch.setattr(environment, "tensorflow_version", lambda: None)
+        monkeypatch.setattr(environment, "tensorflow_version", lambda: tensorflow)
         monkeypatch.setattr(NvmlSampler, "accelerator", Accelerator(name, "580.1"))
         monkeypatch.setattr(gpu, "parts", lambda *_: iter(parts))
         folder = tmp_path / "session"
@@ -87,6 +92,15 @@ def test_where_nothing_could_be_checked_that_is_no_success_and_replaces_no_last_
     assert {part.status for part in parts_of(outcome).values()} == {"not-run"}
     assert not outcome.all_ok
     assert not remembered()
+
+
+def test_what_takes_too_long_is_said_to_and_not_that_the_program_killed_it(
+    selftest: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_LIMIT_S", 0.0)
+    found = parts_of(selftest(tensorflow="2.16.0"))
+    assert found[cases.SOURCE].reason == "a bare step could not be timed: it took longer than 0 s"
+    assert found[cases.COST].reason == "the steps could not be timed: it took longer than 0 s"
 
 
 @pytest.mark.parametrize(("quick", "name"), [(False, "NVIDIA Stub"), (True, "NVIDIA Stub"), (False, None)])
