@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from pipeline_bench.diagnosis import attempt_statistics, conclusion, fixes, segments, stage_graph, step_times, variants
+from pipeline_bench.diagnosis import attempt_statistics, conclusion, segments, stage_graph, step_times, variants
 from pipeline_bench.diagnosis.attempt_statistics import CONFIRMED_TRIALS, AttemptStatistics
 from pipeline_bench.model.calls import WHOLE
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Diagnosis, Fix
@@ -18,6 +18,7 @@ from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial
+from pipeline_bench.text import free_name
 from pipeline_bench.text.units import NS_PER_MS
 
 KIND = "combination"
@@ -51,6 +52,7 @@ _LEADS = 1.2
 _ABOUT_AS_MUCH = 1.25
 """A fix that is confirmed sooner is worth this much less of gain, when the budget ends."""
 _SOME_OTHER = ""
+"""Of `_has_time_for`: an attempt that was not tried yet."""
 _NEAR = 0.97
 """Less than 3 % apart is near: trials of the same pipeline differ by as much (`thresholds.GAINED`)."""
 _FAR = 2.0
@@ -357,7 +359,7 @@ def combine(parts: Sequence[Fix], inspection: Inspection, taken: set[str]) -> Fi
         name = f"{names[0]} + {len(names) - 1} more"
     return Fix(
         kind=KIND,
-        variant=fixes.unique(name, taken),
+        variant=free_name(name, taken, " #"),
         title="; ".join([parts[0].title, *(f"{part.title[:1].lower()}{part.title[1:]}" for part in parts[1:])]),
         edits=tuple(edits),
         stages=tuple(dict.fromkeys(stage for part in parts for stage in part.stages)),

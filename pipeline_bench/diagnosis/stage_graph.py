@@ -65,16 +65,6 @@ def maps_before(inspection: Inspection, stage: Stage) -> list[Stage]:
     return run_before(inspection, stage, ("map",))
 
 
-def maps_after(inspection: Inspection, stage: Stage) -> list[Stage]:
-    """Return the unbroken run of maps right behind a stage, upstream first."""
-    run: list[Stage] = []
-    found = after(inspection, stage)
-    while found is not None and found.method == "map":
-        run.append(found)
-        found = after(inspection, found)
-    return run
-
-
 def any_order(inspection: Inspection, stage: Stage) -> bool:
     """Return whether a stage that runs in parallel gives what is ready first, because the user asked for it."""
     options = (one for one in reversed(inspection.stages) if one.method == "with_options")

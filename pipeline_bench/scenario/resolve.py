@@ -7,7 +7,6 @@ them. The ceiling of a variant is the same model on a batch that already sits on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain, count
 from typing import Any
 
 from pipeline_bench import plugins
@@ -15,7 +14,7 @@ from pipeline_bench.errors import ScenarioError
 from pipeline_bench.scenario import Component, Run, Runtime, Scenario, Variant
 from pipeline_bench.scenario.check import Checker, variant_key
 from pipeline_bench.scenario.files import COMPONENTS, DEFAULT_KINDS, default_document, without_none
-from pipeline_bench.text import did_you_mean, safe, sentence
+from pipeline_bench.text import did_you_mean, free_name, safe, sentence
 
 CEILING = "ceiling"
 
@@ -155,7 +154,7 @@ def _with_ceilings(variants: Sequence[Variant]) -> list[Variant]:
             continue
         if key not in ceilings:
             labels = [_label(name, values[name]) for name in differing if name in values]
-            name = _free_name(", ".join([CEILING, *labels]), taken)
+            name = free_name(", ".join([CEILING, *labels]), taken)
             taken.add(name)
             users = [other for other, its in zip(variants, keys, strict=True) if its == key]
             added.append(_ceiling_of(variant, name, _longest_run(users)))
@@ -222,8 +221,3 @@ def _without_timing(source: Component) -> dict[str, Any]:
         key: fields[key].get_default(call_default_factory=True) if key in plugin.timing_options else value
         for key, value in source.options.items()
     }
-
-
-def _free_name(name: str, taken: set[str]) -> str:
-    numbered = (f"{name} {number}" for number in count(2))
-    return next(candidate for candidate in chain([name], numbered) if candidate not in taken)

@@ -7,9 +7,10 @@ error (`errors.PipelineBenchError`), and by what a child catches of a user's cod
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Annotated, Any
 
 MESSAGE_CHARACTERS = 10_000
@@ -118,6 +119,18 @@ def joined(names: Iterable[str], word: str = "") -> str:
     if comma == "; " and len(shown) > 2:  # noqa: PLR2004 - two need no comma between them
         return f"{comma.join(shown[:-1])}; {word} {shown[-1]}"
     return f" {word} ".join([", ".join(shown[:-1]), *shown[-1:]])
+
+
+def free_name(name: str, taken: Collection[str], between: str = " ") -> str:
+    """Return a name, or the first one with a number behind it, from 2, that is not taken.
+
+    Args:
+        name: the wanted one.
+        taken: the names of others.
+        between: what stands between the name and its number.
+    """
+    numbered = (f"{name}{between}{number}" for number in itertools.count(2))
+    return next(each for each in itertools.chain([name], numbered) if each not in taken)
 
 
 def sentence(text: str) -> str:

@@ -10,7 +10,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
@@ -31,14 +30,6 @@ _OF_PYTHON = re.compile(r"\bRecordError: (.+)")
 
 TryOne = Callable[[int], str | None]
 """Reads and decodes the record with an index: what is wrong with it, as a sentence that names it, or None."""
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """What was found: a sentence on the record that cannot be read or decoded, if any, and how many were tried."""
-
-    found: str | None
-    tried: int
 
 
 def search_limit_s(stall_timeout_s: float) -> float:
@@ -76,17 +67,21 @@ def named(source: Source, config: Any, first: Callable[[], int], limit_s: float)
         if fault := _fault_in(source, message):
             raise RecordError(fault) from error
         with _trying(source, config) as try_one:
-            result = search(_indices(begin, source.records), try_one, limit_s)
-        if result.found is not None:
-            raise RecordError(result.found) from error
+            found, tried = search(_indices(begin, source.records), try_one, limit_s)
+        if found is not None:
+            raise RecordError(found) from error
         traceback.print_exc()  # the message of the trial is then all that is known of it
-        raise PipelineBenchError(_not_found(explained(error), result.tried, source.records)) from error
+        raise PipelineBenchError(_not_found(explained(error), tried, source.records)) from error
 
 
 def search(
     indices: Iterable[int], try_one: TryOne, limit_s: float, clock: Callable[[], float] = time.monotonic
-) -> SearchResult:
-    """Try one record after another, at most for `limit_s` seconds, until something is wrong with one."""
+) -> tuple[str | None, int]:
+    """Try one record after another, at most for `limit_s` seconds, until something is wrong with one.
+
+    Returns:
+        What is wrong with it, as a sentence that names it, or None; how many were tried.
+    """
     end_s = clock() + limit_s
     tried = 0
     for index in indices:
@@ -95,8 +90,8 @@ def search(
         found = try_one(index)
         tried += 1
         if found is not None:
-            return SearchResult(found, tried)
-    return SearchResult(None, tried)
+            return found, tried
+    return None, tried
 
 
 def enter_skipped(source: Source, session: Any, config: Any) -> None:

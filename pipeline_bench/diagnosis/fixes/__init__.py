@@ -7,7 +7,6 @@ helps is never said here: that is measured.
 from __future__ import annotations
 
 import importlib
-import itertools
 import pkgutil
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
 from pipeline_bench.model.edits import Edit, InsertAfter, KeepSamples, MoveBefore
 from pipeline_bench.model.function_edits import Memoize
 from pipeline_bench.model.pipeline import Inspection, Stage
-from pipeline_bench.text import one_line, units
+from pipeline_bench.text import free_name, one_line, units
 from pipeline_bench.text.units import NS_PER_MS
 
 _BY_PLACE = ("take", "skip", "shard", "take_while", "window", "enumerate", "scan")
@@ -374,16 +373,10 @@ def _named_apart(found: list[Attempt], inspection: Inspection) -> tuple[Attempt,
         named = alike or (first if names.count(base) > 1 else None)
         if named is not None and named.place is not None:
             name = f"{base}, line {named.place.line}"
-        name = unique(name, used)
+        name = free_name(name, used, " #")
         used.add(name)
         apart.append(attempt.model_copy(update={"fix": attempt.fix.model_copy(update={"variant": name})}))
     return tuple(apart)
-
-
-def unique(name: str, taken: Collection[str]) -> str:
-    """Return a name, or the first one with a number behind it that is not taken."""
-    numbered = (f"{name} #{number}" for number in itertools.count(2))
-    return next(each for each in itertools.chain([name], numbered) if each not in taken)
 
 
 def _with_the_same_label(fix: Fix, inspection: Inspection) -> Stage | None:

@@ -258,10 +258,8 @@ def _alike_from(inspection: Inspection, first: Stage) -> list[Stage]:
     if first.method != "map" or begun:
         return []
     run = [first]
-    for stage in stage_graph.maps_after(inspection, first):
-        if not _alike(first, stage):
-            break
-        run.append(stage)
+    while (behind := stage_graph.after(inspection, run[-1])) is not None and _alike(first, behind):
+        run.append(behind)
     return run
 
 

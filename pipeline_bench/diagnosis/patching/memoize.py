@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import itertools
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -14,6 +13,7 @@ import libcst as cst
 from pipeline_bench.diagnosis.patching import imports
 from pipeline_bench.diagnosis.patching.source_file import SourceFile, called_name, comment_at, expression
 from pipeline_bench.model.calls import MemoizableCall
+from pipeline_bench.text import free_name
 
 
 def nodes_of(file: SourceFile, made: MemoizableCall) -> list[Any]:
@@ -93,9 +93,7 @@ def _parameters(arguments: Sequence[str], taken: AbstractSet[str]) -> dict[str, 
             continue
         last = text.removesuffix(".numpy()").rpartition(".")[2]
         wanted = last if last.isidentifier() and last not in dir(builtins) else "item"
-        used = {*taken, *named.values()}
-        numbered = (f"{wanted}_{number}" for number in itertools.count(2))
-        named[text] = next(each for each in itertools.chain([wanted], numbered) if each not in used)
+        named[text] = free_name(wanted, {*taken, *named.values()}, "_")
     return {text: named[text] for text in arguments}
 
 

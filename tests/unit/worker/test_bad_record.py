@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.worker import bad_record
-from pipeline_bench.worker.bad_record import SearchResult
 
 
 class Records:
@@ -33,7 +32,7 @@ def test_wherever_it_begins_every_record_is_tried_until_the_bad_one(records: int
     bad, first = data.draw(st.integers(0, records - 1)), data.draw(st.integers(0, 3 * records))
     tries = Records(bad)
     result = bad_record.search(bad_record._indices(first, records), tries, limit_s=1e9, clock=tries.clock)
-    assert result == SearchResult(f"record {bad} is bad", len(tries.tried))
+    assert result == (f"record {bad} is bad", len(tries.tried))
     assert tries.tried[0] == first % records
     assert tries.tried[-1] == bad
     assert len(set(tries.tried)) == len(tries.tried)
@@ -41,14 +40,14 @@ def test_wherever_it_begins_every_record_is_tried_until_the_bad_one(records: int
 
 def test_none_is_tried_twice() -> None:
     tries = Records()
-    assert bad_record.search(bad_record._indices(5, 8), tries, limit_s=1e9, clock=tries.clock) == SearchResult(None, 8)
+    assert bad_record.search(bad_record._indices(5, 8), tries, limit_s=1e9, clock=tries.clock) == (None, 8)
     assert sorted(tries.tried) == list(range(8))
 
 
 @pytest.mark.parametrize(("limit_s", "tried"), [(0, 1), (3, 3), (2.5, 3)])
 def test_it_ends_with_its_time_but_not_before_it_has_tried_one(limit_s: float, tried: int) -> None:
     tries = Records(bad=50)
-    assert bad_record.search(bad_record._indices(0, 100), tries, limit_s, tries.clock) == SearchResult(None, tried)
+    assert bad_record.search(bad_record._indices(0, 100), tries, limit_s, tries.clock) == (None, tried)
 
 
 def test_it_stays_well_within_the_stall_timeout() -> None:
