@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pipeline_bench.analysis import speedups
 from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SHORT_STEP_MS, SIMPLER, STEPS_A_CALL, WORTH
-from pipeline_bench.diagnosis import attempt_statistics, beyond, fixes, limits, stage_graph, step_times, variants
+from pipeline_bench.diagnosis import attempt_statistics, fixes, idea_bounds, limits, stage_graph, step_times, variants
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.diagnosis.refusals import failure
 from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Bottleneck, Diagnosis, NotTried, Outcome
@@ -294,9 +294,9 @@ def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | 
     inspection, times, copy_ms = diagnosis.inspection, step_times.of(session), step_times.copy_ms(session)
     cores, written_ms, ceiling_ms = session.environment.cores, times.as_written_ms, times.ceiling_ms
     gained = (chosen.gain or 0.0) if chosen is not None else 1.0
-    ideas = beyond.ideas(inspection, cores, written_ms, ceiling_ms, gained, copy_ms)
+    ideas = idea_bounds.ideas(inspection, cores, written_ms, ceiling_ms, gained, copy_ms)
     begins = step_times.beginning(inspection, times)
-    return (*ideas, *beyond.of_beginning(inspection, begins, written_ms, gained))
+    return (*ideas, *idea_bounds.of_beginning(inspection, begins, written_ms, gained))
 
 
 def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -> str:

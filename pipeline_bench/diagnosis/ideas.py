@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeGuard
 
 from pipeline_bench.diagnosis import segments, stage_graph
 from pipeline_bench.diagnosis.stage_graph import named
-from pipeline_bench.model.calls import KEEPING, TAKE_ANY
+from pipeline_bench.model.calls import BATCHING, KEEPING, TAKE_ANY
 from pipeline_bench.model.pipeline import Inspection, Stage, UserFunction
 from pipeline_bench.text import units
 
@@ -21,6 +21,8 @@ _FEW_CALLS = 2
 """A stage of fewer calls at the same time leaves cores idle."""
 _SAVED_BY_HALF = 0.5
 """At most, of the time of what goes through half the memory."""
+_DENSE = ("batch", "padded_batch")
+"""Methods whose batches have rows of one shape."""
 _WHOLE_READERS = ("make_csv_dataset", "make_batched_features_dataset")
 """Functions of TensorFlow's whose one call reads, parses, shuffles, repeats and batches."""
 
@@ -152,7 +154,7 @@ def _of_inner_maps(inspection: Inspection, stage: Stage, alike: tuple[int, ...])
 
 
 def _is_batched(inspection: Inspection) -> bool:
-    return any(stage.method in ("batch", "padded_batch") for stage in stage_graph.trunk(inspection))
+    return any(stage.method in BATCHING for stage in stage_graph.trunk(inspection))
 
 
 def _of_random_map(
@@ -238,7 +240,7 @@ def _of_rows(inspection: Inspection) -> Iterator[Idea]:
     for stage, alike in _each_once(inspection):
         given = stage_graph.first_before(inspection, stage, TAKE_ANY | {"map", "cache"})
         loops = stage.method == "map" and stage.function is not None and stage.function.loops_over_rows
-        if loops and given is not None and given.method in ("batch", "padded_batch"):
+        if loops and given is not None and given.method in _DENSE:
             yield Idea(
                 alike,
                 f"{named(stage)}, goes over the rows of a batch in a loop, as tf.map_fn does. tf.vectorized_map in its "
@@ -248,7 +250,7 @@ def _of_rows(inspection: Inspection) -> Iterator[Idea]:
 
 def _of_whole_arrays(inspection: Inspection) -> Iterator[Idea]:
     """Yield the idea to gather whole batches, where a map cuts each sample from an array (Keras' time series do)."""
-    batches = (stage for stage in stage_graph.trunk(inspection) if stage.method in ("batch", "padded_batch"))
+    batches = (stage for stage in stage_graph.trunk(inspection) if stage.method in _DENSE)
     batch = next(batches, None)
     above = [] if batch is None else stage_graph.upstream(inspection, batch)
     cutting = [stage for stage in above if stage.method == "map" and _takes_whole_array(inspection, stage)]

@@ -9,6 +9,7 @@ from pipeline_bench.diagnosis import segments, stage_graph, step_times
 from pipeline_bench.diagnosis.fixes import short
 from pipeline_bench.diagnosis.fixes.cache_size import batch_bytes_of, pass_elements, size_bytes_of
 from pipeline_bench.diagnosis.stage_graph import named
+from pipeline_bench.model.calls import BATCHING
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Limit
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.job import WHY_EAGER
@@ -27,7 +28,6 @@ _TRACED_ANEW, _TRACED_SHARE = 3, 0.05
 `reduce_retracing` too), and from that part of the steps' time on."""
 _SLOWER_DISK = 1.25
 """The disk limits what reads from it if reading takes so many times as long as a step that does not."""
-_BATCHES = ("batch", "padded_batch", "ragged_batch")
 _NAMED = 3
 """Of tensors whose shapes are open, so many are named."""
 
@@ -245,7 +245,7 @@ def frozen(inspection: Inspection) -> Iterator[str]:
                 "others. If each epoch is to have its own, draw behind the cache."
             )
         elif mixing and not any(map(_mixes, behind)):
-            batched = any(each.method in _BATCHES and each.id > mixing[-1].id for each in above)
+            batched = any(each.method in BATCHING and each.id > mixing[-1].id for each in above)
             yield (
                 f"{named(stage)}, keeps the order that {named(mixing[-1])}, gave in the first epoch"
                 f"{', and its batches' if batched else ''}, for all others. If each epoch is to have its own, shuffle"

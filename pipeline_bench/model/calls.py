@@ -36,6 +36,8 @@ TAKE_ANY = frozenset({"shuffle", "repeat", "prefetch", "take", "skip"})
 """Methods that do the same whatever the elements are: mapped or not, or only their numbers."""
 BATCH_AS_IS = frozenset({"batch", "ragged_batch"})
 """Methods that put samples together as they are: a function of whole batches may come after them. Padding is none."""
+BATCHING = frozenset({*BATCH_AS_IS, "padded_batch", "sparse_batch"})
+"""Methods that make one element of several."""
 _FILES = ("filenames", "compression_type", "buffer_size", "num_parallel_reads")
 PARAMETERS: dict[str, tuple[str, ...]] = {
     "map": ("map_func", "num_parallel_calls", "deterministic"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline_bench.model.calls import BATCHING
 from pipeline_bench.tfdata import composing
 from pipeline_bench.tfdata.plan import CallPlan, Node
 from pipeline_bench.tfdata.public_api import ASSERT_CARDINALITY, FILE_READERS
@@ -22,7 +23,6 @@ BATCHES = 2
 """How many batches should come out."""
 PASSES = 2
 """Of an endless repeat, unless what it repeats is so short that more are needed."""
-_BATCHES = ("batch", "padded_batch", "ragged_batch", "sparse_batch")
 LEAVE_OUT = ("filter", "take_while", "unique", "ignore_errors", "rejection_resample")
 """Methods that give some of their elements on: which ones, only running them shows."""
 
@@ -126,7 +126,7 @@ def _makes_sources(calls: tuple[RecordedCall, ...]) -> bool:
 
 def _needs(plan: CallPlan) -> tuple[dict[int, int], set[int]]:
     """Return how many elements each node should give, and which nodes give names of files to what opens them."""
-    batched = any(node.method in _BATCHES for node in plan.nodes.values())
+    batched = any(node.method in BATCHING for node in plan.nodes.values())
     needed = {plan.sink: BATCHES if batched else LEAST_ELEMENTS}
     opened: set[int] = set()
     for number in sorted(plan.nodes, reverse=True):  # inputs have lower numbers than what they are the inputs of
@@ -152,7 +152,7 @@ def _asked(node: Node, count: int) -> int:
     if node.method == "skip":
         return count + size("count")
     factor = 2 if node.method in LEAVE_OUT else 1
-    if node.method in _BATCHES or node.method == "shard":
+    if node.method in BATCHING or node.method == "shard":
         factor = size("num_shards" if node.method == "shard" else "batch_size")
     return count * factor
 

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
-from pipeline_bench.model.calls import KEEPING
+from pipeline_bench.model.calls import BATCHING, KEEPING
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.model.service_edits import DistributeToService
 
 _STAY_BEHIND = ("prefetch", "prefetch_to_device", "with_options")
 """At the end of a pipeline: what they do is for the process that trains."""
-_BATCHES = ("batch", "padded_batch", "ragged_batch")
 
 
 def _nothing_to_move(inspection: Inspection, context: Context) -> str | None:
@@ -66,7 +65,7 @@ def _before_batches(inspection: Inspection, last: Stage) -> Stage:
     cut = last
     while stage is not None:
         before = stage_graph.before(inspection, stage)
-        if stage.method in _BATCHES and before is not None and not stage_graph.endless(inspection, before):
+        if stage.method in BATCHING and before is not None and not stage_graph.endless(inspection, before):
             cut = before
         stage = before
     return cut

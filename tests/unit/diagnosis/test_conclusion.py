@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline_bench.diagnosis import attempt_statistics, beyond, conclusion, limits, stage_graph
+from pipeline_bench.diagnosis import attempt_statistics, conclusion, idea_bounds, limits, stage_graph
 from pipeline_bench.diagnosis.step_times import Beginning
 from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
@@ -50,19 +50,19 @@ def augmented(random: bool = True) -> Inspection:
 
 
 def test_a_map_that_draws_is_to_be_split_before_a_cache_and_the_gain_has_a_bound() -> None:
-    (text,) = beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0)
+    (text,) = idea_bounds.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0)
     assert "map(load), train.py:11, draws random numbers" in text
     assert "at most 5.00×" in text
-    assert beyond.ideas(augmented(random=False), 1, 25.0, None, 1.0) == ()
+    assert idea_bounds.ideas(augmented(random=False), 1, 25.0, None, 1.0) == ()
     once = ScriptTraining(line="train.py:9", model=True, epochs=1)
-    assert beyond.ideas(augmented().model_copy(update={"training": once}), 1, 25.0, None, 1.0) == ()
+    assert idea_bounds.ideas(augmented().model_copy(update={"training": once}), 1, 25.0, None, 1.0) == ()
 
 
 def test_python_that_draws_or_goes_on_from_a_state_is_to_be_split() -> None:
     looked = augmented(random=False)
     load = function("load", draws_in_python=True)
     stages = (looked.stages[0], looked.stages[1].model_copy(update={"function": load}), looked.stages[2])
-    (text,) = beyond.ideas(looked.model_copy(update={"stages": stages}), 1, 25.0, None, 1.0)
+    (text,) = idea_bounds.ideas(looked.model_copy(update={"stages": stages}), 1, 25.0, None, 1.0)
     assert "map(load), train.py:11, gives something else at each call for the same element, so nothing after" in text
 
 
@@ -128,7 +128,7 @@ def test_a_shuffle_or_a_skip_that_a_pass_begins_with_is_to_stand_in_front_of_the
     def told(*ahead: str, gained: float = 1.0, measured: bool = False, passes: int | None = None) -> list[str]:
         looked = of_pictures(*ahead, method, passes=passes)
         begins = Beginning(looked.stages[-2], 100, 6_020.0, 6_000.0, 1_000.0, measured)
-        return list(beyond.of_beginning(looked, begins, 20.0, gained))
+        return list(idea_bounds.of_beginning(looked, begins, 20.0, gained))
 
     (text,) = told()
     assert text == (
@@ -147,7 +147,7 @@ def test_what_would_help_the_inputs_of_a_zip_is_told_once_for_all_that_run_one_f
         stages = (*branches[0], *branches[1], cache, stage(5, "zip", 1, 4), stage(6, "batch", 5))
         costs_ms = (0.0, 10.0, 0.0, 10.0, 0.0, 0.0, 1.0)
         looked = inspection(stages, tuple(cost(number, ms) for number, ms in enumerate(costs_ms)))
-        return beyond.ideas(looked, 1, 21.0, None, 1.0)
+        return idea_bounds.ideas(looked, 1, 21.0, None, 1.0)
 
     (text,) = texts(random=True)
     assert text.startswith("map(load), train.py:13, draws random numbers")
@@ -176,7 +176,7 @@ def test_a_reader_that_repeats_by_itself_is_to_do_it_behind_a_cache(
     chain = [each.model_copy(update={"place": here}) for each in chain]
     stages = (*chain, stage(2, "map", 1, of=function("pack")), stage(3, "cache" if cached else "prefetch", 2))
     looked = inspection(stages, (cost(0, 8.0), cost(1, 0.1), cost(2, 0.9), cost(3, 0.1)), cardinality=None)
-    found = beyond.ideas(looked, 1, 9.0, 3.0, 1.0)
+    found = idea_bounds.ideas(looked, 1, 9.0, 3.0, 1.0)
     assert [each.partition(", and ")[0] for each in found] == ["make_csv_dataset, train.py:9, repeats by itself"] * told
     assert all(each.endswith("If that took no time, a step would be at most 3.00× as fast.") for each in found)
 
@@ -196,7 +196,7 @@ def test_python_that_computes_on_several_threads_is_to_leave_python(
         stage(2, "padded_batch", 1),
     )
     looked = inspection(stages, (cost(0, 0.1), cost(1, 20.0, cpu_ms), cost(2, 0.5)))
-    found = beyond.ideas(looked, 2, 21.0, 2.0, 1.0)
+    found = idea_bounds.ideas(looked, 2, 21.0, 2.0, 1.0)
     assert [each.partition(", of which")[0] for each in found] == ["map(tokenize), train.py:11, runs Python"] * told
 
 
@@ -214,7 +214,7 @@ def test_python_that_computes_on_several_threads_is_to_leave_python(
 def test_a_map_within_an_interleave_is_to_stand_behind_it(inner: tuple[Stage, ...], calls: float, told: bool) -> None:
     stages = (stage(0, "list_files"), stage(1, "interleave", 0, of=function("open"), inner=inner), stage(2, "batch", 1))
     costs = (cost(0, 0.1), cost(1, 20.0).model_copy(update={"calls": calls}), cost(2, 0.5))
-    found = beyond.ideas(inspection(stages, costs), 4, 21.0, 2.0, 1.0)
+    found = idea_bounds.ideas(inspection(stages, costs), 4, 21.0, 2.0, 1.0)
     start = "interleave(open), train.py:11, has map(parse) within its function, where one call at a time runs for each"
     assert [each.startswith(start) for each in found] == [True] * told
 
@@ -223,7 +223,7 @@ def test_python_that_gives_64_bit_floats_is_to_compute_with_32() -> None:
     def texts(method: str, *, doubles: bool) -> tuple[str, ...]:
         made = function("Batches", python=True).model_copy(update={"doubles": doubles})
         stages = (stage(0, method, of=made), stage(1, "batch", 0))
-        return beyond.ideas(inspection(stages, (cost(0, 20.0), cost(1, 1.0))), 2, 21.0, 2.0, 1.0)
+        return idea_bounds.ideas(inspection(stages, (cost(0, 20.0), cost(1, 1.0))), 2, 21.0, 2.0, 1.0)
 
     (text,) = texts("__getitem__", doubles=True)
     assert "__getitem__(Batches), train.py:10, returns float64" in text
@@ -240,7 +240,7 @@ def test_rows_of_a_batch_that_a_map_goes_over_in_a_loop_are_to_be_computed_at_on
 ) -> None:
     function_of = function("spectra").model_copy(update={"loops_over_rows": loops})
     stages = (stage(0, "range"), stage(1, before, 0), stage(2, "map", 1, of=function_of))
-    texts = beyond.ideas(inspection(stages, (cost(0, 0.1), cost(1, 0.2), cost(2, 20.0))), 1, 21.0, 2.0, 1.0)
+    texts = idea_bounds.ideas(inspection(stages, (cost(0, 0.1), cost(1, 0.2), cost(2, 20.0))), 1, 21.0, 2.0, 1.0)
     assert [each.split("goes over the rows")[0] for each in texts] == ["map(spectra), train.py:12, "] * told
 
 
@@ -254,7 +254,7 @@ def test_arrays_whose_rows_a_zip_puts_together_are_to_be_cut_in_one_call(second:
         stage(4, "batch", 3, batch_size=32),
     )
     looked = inspection(stages, tuple(cost(each.id, 4.0) for each in stages))
-    texts = beyond.ideas(looked, 1, 21.0, 2.0, 1.0)
+    texts = idea_bounds.ideas(looked, 1, 21.0, 2.0, 1.0)
     said = "zip, train.py:12, puts rows of arrays together one at a time. Give the arrays to one from_tensor_slices"
     assert [each.startswith(said) for each in texts] == [True] * told
     assert all(each.endswith("a step would be at most 10.5× as fast.") for each in texts)
@@ -266,7 +266,7 @@ def test_of_pictures_that_are_cropped_the_crop_alone_is_to_be_decoded() -> None:
     assert load.function is not None
     crops = load.model_copy(update={"function": load.function.model_copy(update={"crops_decoded": True})})
     cropped = looked.model_copy(update={"stages": (looked.stages[0], crops, looked.stages[2])})
-    (text,) = beyond.ideas(cropped, 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0)
+    (text,) = idea_bounds.ideas(cropped, 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0)
     assert "map(load), train.py:11, decodes whole pictures and then crops them" in text
     assert "a batch would be at most 5.00×" in text
 
@@ -275,7 +275,7 @@ def test_of_pictures_that_are_cropped_the_crop_alone_is_to_be_decoded() -> None:
     def of_decoding(share: float, *, random: bool = False) -> tuple[str, ...]:
         function = plain.model_copy(update={"crops_decoded": True, "decoding_share": share, "random": random})
         stages = (looked.stages[0], load.model_copy(update={"function": function}), looked.stages[2])
-        return beyond.ideas(looked.model_copy(update={"stages": stages}), 1, 25.0, 2.0, 1.0)
+        return idea_bounds.ideas(looked.model_copy(update={"stages": stages}), 1, 25.0, 2.0, 1.0)
 
     (of_half,) = of_decoding(0.5)
     assert "a step would be at most 1.67×" in of_half
@@ -294,7 +294,7 @@ def test_pictures_that_are_decoded_whole_and_resized_may_be_decoded_smaller() ->
         does = {"resizes_decoded": True, "decoding_share": share, **more}
         resizes = load.model_copy(update={"function": load.function.model_copy(update=does)})
         stages = (looked.stages[0], resizes, looked.stages[2])
-        return beyond.ideas(looked.model_copy(update={"stages": stages}), 1, 25.0, 2.0, 1.0)
+        return idea_bounds.ideas(looked.model_copy(update={"stages": stages}), 1, 25.0, 2.0, 1.0)
 
     (text,) = of_decoding(0.5)
     assert "map(load), train.py:11, decodes whole pictures and then resizes them" in text
@@ -311,7 +311,7 @@ def test_of_a_pydataset_that_draws_the_costly_line_is_to_be_kept_and_the_gain_ha
         made = function("Batches", python=True, random=random)
         made = made.model_copy(update={"costliest": "line 33", "costliest_share": share})
         stages = (stage(0, "__getitem__", of=made), stage(1, "copy", 0))
-        return beyond.ideas(inspection(stages, (cost(0, 20.0), cost(1, 1.0))), 2, 21.0, None, 1.0)
+        return idea_bounds.ideas(inspection(stages, (cost(0, 20.0), cost(1, 1.0))), 2, 21.0, None, 1.0)
 
     (text,) = texts(0.7)
     assert "spends 70 % of its time in line 33" in text
@@ -322,7 +322,7 @@ def test_of_a_pydataset_that_draws_the_costly_line_is_to_be_kept_and_the_gain_ha
 def test_a_pipeline_that_is_made_anew_for_each_pass_is_to_be_made_once() -> None:
     looked = augmented(random=False)
     stages = tuple(each.model_copy(update={"anew": True}) for each in looked.stages)
-    (text,) = beyond.ideas(looked.model_copy(update={"stages": stages}), 1, 25.0, None, 1.0)
+    (text,) = idea_bounds.ideas(looked.model_copy(update={"stages": stages}), 1, 25.0, None, 1.0)
     assert "make it once, before the loop, with a cache() behind batch, train.py:12" in text
 
 
@@ -330,7 +330,7 @@ def test_pictures_that_are_copied_to_the_gpu_as_floats_are_to_be_copied_as_bytes
     def texts(dtype: str, *shape: int, copy_ms: float | None = 20.0) -> tuple[str, ...]:
         batch = row(tensor(dtype, 64, *shape), tensor("int64", 64))
         looked = augmented(random=False).model_copy(update={"element": batch})
-        return beyond.ideas(looked, 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0, copy_ms=copy_ms)
+        return idea_bounds.ideas(looked, 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0, copy_ms=copy_ms)
 
     (text,) = texts("float32", 224, 224, 3)
     assert "takes 20.0 ms, of a step of 25.0 ms" in text
@@ -342,21 +342,21 @@ def test_pictures_that_are_copied_to_the_gpu_as_floats_are_to_be_copied_as_bytes
 
 
 def test_what_the_model_takes_by_itself_bounds_the_gain() -> None:
-    (text,) = beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=12.5, gained=1.0)
+    (text,) = idea_bounds.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=12.5, gained=1.0)
     assert "at most 2.00×" in text
-    assert beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=22.0, gained=1.0) == ()
+    assert idea_bounds.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=22.0, gained=1.0) == ()
 
 
 def test_a_small_stage_beside_a_model_cannot_bring_the_whole_wait_back() -> None:
     """Its 20 ms of 200: the ceiling of 150 ms would leave room for more. What no cost explains may be its own."""
-    assert beyond.ideas(augmented(), 1, as_written_ms=200.0, ceiling_ms=150.0, gained=1.0) == ()
-    (text,) = beyond.ideas(augmented(), 1, as_written_ms=80.0, ceiling_ms=30.0, gained=1.0)
+    assert idea_bounds.ideas(augmented(), 1, as_written_ms=200.0, ceiling_ms=150.0, gained=1.0) == ()
+    (text,) = idea_bounds.ideas(augmented(), 1, as_written_ms=80.0, ceiling_ms=30.0, gained=1.0)
     assert "at most 1.57×" in text
 
 
 def test_what_the_costs_do_not_explain_may_be_saved_as_well() -> None:
     """Of a step of 30 ms, 20 of the 25 ms that are known are one stage's: of the whole step it may be four fifths."""
-    (text,) = beyond.ideas(augmented(), 1, as_written_ms=30.0, ceiling_ms=None, gained=1.0)
+    (text,) = idea_bounds.ideas(augmented(), 1, as_written_ms=30.0, ceiling_ms=None, gained=1.0)
     assert (
         "If that took no time, and the 17 % that no stage explains belonged to it, a batch would be at most 5.00×"
         in text
@@ -401,8 +401,8 @@ def test_a_cache_is_proposed_for_what_it_gains_over_all_epochs(epochs: int | Non
 
 
 def test_nothing_is_said_that_what_is_proposed_reaches_or_that_the_costs_do_not_show() -> None:
-    assert beyond.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=None, gained=4.5) == ()
-    assert beyond.ideas(augmented(), 1, as_written_ms=90.0, ceiling_ms=None, gained=1.0) == ()
+    assert idea_bounds.ideas(augmented(), 1, as_written_ms=25.0, ceiling_ms=None, gained=4.5) == ()
+    assert idea_bounds.ideas(augmented(), 1, as_written_ms=90.0, ceiling_ms=None, gained=1.0) == ()
 
 
 def test_a_map_on_what_is_parsed_already_is_not_told_to_parse_whole_batches() -> None:
@@ -411,17 +411,18 @@ def test_a_map_on_what_is_parsed_already_is_not_told_to_parse_whole_batches() ->
         read = stage(0, "load").model_copy(update={"element": element})
         stages = (read, stage(1, "map", 0, of=function("f")), stage(2, "batch", 1, batch_size=32))
         costs = (cost(0, 1.0), cost(1, 20.0), cost(2, 1.0))
-        assert len(beyond.ideas(inspection(stages, costs), 1, 23.0, None, 1.0)) == ideas
+        assert len(idea_bounds.ideas(inspection(stages, costs), 1, 23.0, None, 1.0)) == ideas
 
 
-def test_a_map_on_records_and_windows_are_told_how_to_take_whole_batches() -> None:
+@pytest.mark.parametrize("batch", ["batch", "padded_batch", "ragged_batch"])
+def test_a_map_on_records_and_windows_are_told_how_to_take_whole_batches(batch: str) -> None:
     stages = (
         stage(0, "TFRecordDataset"),
         stage(1, "shuffle", 0),
         stage(2, "map", 1, of=function("parse")),
-        stage(3, "batch", 2, batch_size=32),
+        stage(3, batch, 2, batch_size=32),
     )
-    (text,) = beyond.ideas(
+    (text,) = idea_bounds.ideas(
         inspection(stages, (cost(0, 1.0), cost(1, 1.0), cost(2, 20.0), cost(3, 1.0))), 1, 23.0, None, 1.0
     )
     assert "tf.io.parse_example" in text
@@ -431,7 +432,7 @@ def test_a_map_on_records_and_windows_are_told_how_to_take_whole_batches() -> No
         stage(2, "flat_map", 1, of=function("together")),
         stage(3, "batch", 2, batch_size=32),
     )
-    (text,) = beyond.ideas(
+    (text,) = idea_bounds.ideas(
         inspection(stages, (cost(0, 1.0), cost(1, 9.0), cost(2, 9.0), cost(3, 1.0))), 1, 20.0, None, 1.0
     )
     assert "tf.gather" in text
@@ -452,10 +453,10 @@ def test_samples_cut_one_by_one_from_a_whole_array_are_to_be_gathered_by_batches
         )
         return inspection(stages, tuple(cost(number, 10.0 if number == 4 else 0.5) for number in range(6)))
 
-    (text,) = beyond.ideas(made("from_tensors"), 1, as_written_ms=12.5, ceiling_ms=None, gained=1.0)
+    (text,) = idea_bounds.ideas(made("from_tensors"), 1, as_written_ms=12.5, ceiling_ms=None, gained=1.0)
     assert "cuts one sample a call" in text
     assert "tf.gather" in text
-    assert beyond.ideas(made("range"), 1, as_written_ms=12.5, ceiling_ms=None, gained=1.0) == ()
+    assert idea_bounds.ideas(made("range"), 1, as_written_ms=12.5, ceiling_ms=None, gained=1.0) == ()
 
 
 def test_a_wait_that_lies_where_epochs_begin_is_told_from_one_in_every_step() -> None:
@@ -619,7 +620,7 @@ def test_a_generator_is_to_give_only_names_and_one_that_waits_is_limited_by_what
     def said(cpu_ms: float) -> str:
         stages = (stage(0, "from_generator", of=function("gen", python=True)), stage(1, "batch", 0))
         looked = inspection(stages, (cost(0, 20.0, cpu_ms), cost(1, 5.0)))
-        return " ".join(beyond.ideas(looked, 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0))
+        return " ".join(idea_bounds.ideas(looked, 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0))
 
     assert "a map with num_parallel_calls" in said(20.0)
     assert "at most 5.00×" in said(20.0)
