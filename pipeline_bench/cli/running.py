@@ -25,8 +25,8 @@ from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.model.diagnosis import CodeChange
 from pipeline_bench.model.session import Session, make_folder, save
 from pipeline_bench.report import html, markdown, screen, terminal
-from pipeline_bench.run.comparison import Outcome
 from pipeline_bench.run.observer import Observer
+from pipeline_bench.run.outcome import Outcome
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system import interrupts, job_control
 from pipeline_bench.system.files import remove_own, write_atomically

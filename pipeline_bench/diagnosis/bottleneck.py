@@ -108,7 +108,7 @@ def _explained(parts: Segments, times: StepTimes) -> tuple[float, str]:
 
     With a model it is the less of the two: its own time explains no wait. Without its ceiling that time is not known.
     """
-    as_written_ms, ceiling_ms, wait_ms, *_ = times
+    as_written_ms, ceiling_ms, wait_ms = times.as_written_ms, times.ceiling_ms, times.wait_ms
     if not as_written_ms:
         return 1.0, "the time"
     of_time = parts.explained(as_written_ms, ceiling_ms), "the time"

@@ -232,7 +232,7 @@ def at_the_model(inspection: Inspection, cores: int, times: StepTimes) -> str:
     Steps prove it only if they show all that the input costs: where a stage was not measured, if they hardly wait, and
     are more than its buffers hold.
     """
-    as_written_ms, ceiling_ms, wait_ms, *_ = times
+    as_written_ms, ceiling_ms, wait_ms = times.as_written_ms, times.ceiling_ms, times.wait_ms
     measured = {cost.stage for cost in inspection.costs if cost.elapsed_ns is not None}
     unmeasured = any(stage.id not in measured and stage.method not in HANDS_ON for stage in inspection.stages)
     unseen = unseen_beginning(inspection, times) or fed_by(inspection, cores, times)

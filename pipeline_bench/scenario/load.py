@@ -25,9 +25,6 @@ from pipeline_bench.scenario.files import (
 from pipeline_bench.scenario.resolve import job, resolve
 from pipeline_bench.text import did_you_mean, sentence
 
-# The parts of a key like ``source.batch_size``.
-_COMPONENT_KEY = 2
-
 _COMPONENTS = [*([part] for part in COMPONENTS), ["source", "files"]]
 """The tables that have a kind and options of it; the last is that of a source which reads another one's files."""
 
@@ -170,9 +167,9 @@ def _check_has_effect(document: dict[str, Any], path: Sequence[str], value: Any,
         ScenarioError: so it is.
     """
     variants = document.get("variants")
-    if len(path) < _COMPONENT_KEY or not isinstance(variants, list) or not variants:
-        return
     part, *keys = path
+    if not keys or not isinstance(variants, list) or not variants:
+        return
     base = {"kind": DEFAULT_KINDS.get(part)} | _table(document, [part])
     tables = [_table(entry, [part]) if isinstance(entry, dict) else {} for entry in variants]
     rivals = {RIVALS.get(keys[0])} if part == "run" else set()

@@ -15,6 +15,7 @@ from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.selftest import cases
 from pipeline_bench.selftest.cases import PlantedVariant
 from pipeline_bench.selftest.truth import Truth
+from pipeline_bench.worker.model_ceiling import ERROR_OF_MEDIAN
 
 _FIGURES: dict[Literal["wait", "utilization", "host"], tuple[str, str]] = {
     "wait": ("input wait", "input_wait_share"),
@@ -210,7 +211,7 @@ def of_cost(bare_us: Sequence[float], probed_us: Sequence[float], seconds: float
     ratio = float(np.median(np.divide(probed_us, bare_us))) - 1
     step_us = float(np.median(bare_us))
     limit = max(thresholds.SELFTEST_COST_SHARE, thresholds.SELFTEST_COST_US / step_us)
-    scatter = 1.253 * float(np.std(np.divide(probed_us, bare_us))) / len(bare_us) ** 0.5
+    scatter = ERROR_OF_MEDIAN * float(np.std(np.divide(probed_us, bare_us))) / len(bare_us) ** 0.5
     check = Check(
         what=f"a step of {step_us:.0f} µs, {len(bare_us)} blocks by turns",
         figure="added",

@@ -34,7 +34,7 @@ _MOST_PAIRS_NS = 2e9
 """Steps so long that so few pairs take more show no copy."""
 _CERTAIN_ERRORS = 2.0
 """A copy is told from none if it is so many times its standard error."""
-_ERROR_OF_MEDIAN = 1.253
+ERROR_OF_MEDIAN = 1.253
 """The standard error of a median over that of a mean, of a normal distribution."""
 _LOOKED_AT, _LEAST_LOOKED_AT = 16, 2
 """Batches whose shapes are compared, if they come fast; and in any case, but for those that take longer than this."""
@@ -278,6 +278,6 @@ def _copied(made: Sequence[Any], on_device: Any, step: StepFunction, alive: Aliv
         start, between, end = ends_ns
         longer_ns.append((end - between) - (between - start))
     median_ns = statistics.median(longer_ns)
-    error_ns = _ERROR_OF_MEDIAN * statistics.stdev(longer_ns) / len(longer_ns) ** 0.5
+    error_ns = ERROR_OF_MEDIAN * statistics.stdev(longer_ns) / len(longer_ns) ** 0.5
     if median_ns > _CERTAIN_ERRORS * error_ns:
         yield Copied(size_bytes=nbytes(made[0]), ms=median_ns / 1e6)

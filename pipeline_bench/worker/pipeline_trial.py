@@ -7,6 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -60,13 +61,22 @@ class PipelineEngine(Engine):
     _read: KerasInput | None = None
     """What a `fit` was given that is no tf.data pipeline; the recipe is then none."""
 
+    @cached_property
+    def _task(self) -> Task:
+        """What is asked, with a model that is found even where the dataset's code changes the working folder."""
+        task = Task.model_validate(self.variant.source.options)
+        if task.model is None or task.model.file is None:
+            return task
+        model = task.model.model_copy(update={"file": str(Path(task.model.file).absolute())})
+        return task.model_copy(update={"model": model})
+
     @property
     def runs_script(self) -> bool:
-        return Task.model_validate(self.variant.source.options).target.is_script
+        return self._task.target.is_script
 
     def start_processes(self) -> None:
         """Start the workers that an edit has run the pipeline, before the user's code is in use here."""
-        for edit in Task.model_validate(self.variant.source.options).edits:
+        for edit in self._task.edits:
             if isinstance(edit, OffloadToService):
                 # No import for it: the user's script may first set what TensorFlow reads when it is imported.
                 workers = service.start_workers(edit.workers, can_fork="tensorflow" in sys.modules)
@@ -78,7 +88,6 @@ class PipelineEngine(Engine):
         Raises:
             UserCodeError: it failed, or gave nothing that can be measured.
         """
-        self._task = _settled(Task.model_validate(self.variant.source.options))
         self.channel.send(runtime.set_up_eagerly(self.variant.runtime))
         self.recorder.phase("build")
         for edit in self._task.edits:
@@ -376,14 +385,6 @@ class PipelineEngine(Engine):
             except Exception as error:  # whatever it is, it must not cost the steps
                 reason = line_of(error)
         return Fingerprint(complete=False, elements=0, samples=0, reason=reason)
-
-
-def _settled(task: Task) -> Task:
-    """Return the task whose model is found even where the dataset's code changes the working folder."""
-    if task.model is None or task.model.file is None:
-        return task
-    model = task.model.model_copy(update={"file": str(Path(task.model.file).absolute())})
-    return task.model_copy(update={"model": model})
 
 
 def _require_eager() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.session import Session, load
 from pipeline_bench.report import markdown
 from pipeline_bench.text import units
+from tests.golden import without_plotly
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "reports" / "example"
@@ -30,12 +30,6 @@ def example() -> Session:
 def renderings(example: Session) -> dict[str, str]:
     found: dict[str, str] = SCRIPT["renderings"](example)
     return found
-
-
-def without_plotly(page: str) -> str:
-    """The page but for the library in it and the library's hash, which are another version's each month."""
-    page = re.sub(r'(<script type="application/gzip" id="plotly">)[^<]*', r"\1", page)
-    return re.sub(r"sha256-[A-Za-z0-9+/=]+", "sha256-", page)
 
 
 def test_its_results_follow_from_its_trials(example: Session) -> None:
