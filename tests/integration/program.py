@@ -9,12 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
-
-import psutil
 
 from pipeline_bench.__main__ import main
 from pipeline_bench.model import session as sessions
@@ -66,28 +62,6 @@ def started(folder: Path, word: str, script: str = "") -> int:
     files = [file for file in folder.rglob("*.stderr") if file.parent.name == "trials" and script in file.name]
     words = [word for file in files for word in file.read_text().split()]
     return int(words[words.index(word) + 1]) if word in words[:-1] else 0
-
-
-def wait_for(look: Callable[[], int]) -> int:
-    """Look until there is something other than 0, and return it."""
-    for _ in range(1200):
-        if found := look():
-            return found
-        time.sleep(0.05)
-    raise AssertionError("it did not come")
-
-
-def wait_until_gone(pid: int) -> None:
-    assert pid
-    for _ in range(200):
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return
-        except psutil.NoSuchProcess:
-            return
-        time.sleep(0.05)
-    psutil.Process(pid).kill()
-    raise AssertionError(f"the process {pid} still runs")
 
 
 if __name__ == "__main__":

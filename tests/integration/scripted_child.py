@@ -142,21 +142,24 @@ def run(script: str, events: int) -> None:
             channel.send(Done(at_ns=time.monotonic_ns()))
 
 
-class ScriptedServer(server._Server):
-    """Runs the script in place of TensorFlow's trial, in the fork as well."""
+def serve(run: Callable[[Trial, int], None]) -> None:
+    """Be the trials' server, with this in place of TensorFlow's trial; it is given the descriptor of the events."""
 
-    def _run_trial(self, trial: int, events: int) -> NoReturn:
-        os.set_inheritable(events, False)
-        with os.fdopen(trial, "rb") as file:
-            script = Trial.model_validate_json(file.read()).variant.name
-        try:
-            run(script, events)
-        except SystemExit as ended:
-            leave(not ended.code)
-        leave(True)
+    class ScriptedServer(server._Server):
+        def _run_trial(self, trial: int, events: int) -> NoReturn:
+            os.set_inheritable(events, False)
+            with os.fdopen(trial, "rb") as file:
+                wanted = Trial.model_validate_json(file.read())
+            try:
+                run(wanted, events)
+            except SystemExit as ended:
+                leave(not ended.code)
+            leave(True)
 
-
-if __name__ == "__main__":
     server._Server = ScriptedServer  # type: ignore[misc]
     server._import_everything = lambda: None
     server.main()
+
+
+if __name__ == "__main__":
+    serve(lambda trial, events: run(trial.variant.name, events))

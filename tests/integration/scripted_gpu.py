@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
@@ -20,8 +19,8 @@ from pipeline_bench.model.events import Device, Done, Failed, Hello, Phase, Plac
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.scenario import Variant
 from pipeline_bench.system.processes import leave
-from pipeline_bench.worker import server
 from pipeline_bench.worker.recorder import Channel
+from tests.integration.scripted_child import serve
 
 STARVED_WIDTH = 6000
 _STEP_NS, _STEPS = 10_000_000, 80
@@ -72,17 +71,5 @@ def run(trial: Trial, channel: Channel) -> None:
     channel.send(Done(at_ns=time.monotonic_ns()))
 
 
-class ScriptedServer(server._Server):
-    """Runs the script in place of TensorFlow's trial."""
-
-    def _run_trial(self, trial: int, events: int) -> NoReturn:
-        os.set_inheritable(events, False)
-        with os.fdopen(trial, "rb") as file:
-            run(Trial.model_validate_json(file.read()), Channel(events))
-        leave(True)
-
-
 if __name__ == "__main__":
-    server._Server = ScriptedServer  # type: ignore[misc]
-    server._import_everything = lambda: None
-    server.main()
+    serve(lambda trial, events: run(trial, Channel(events)))

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -16,6 +15,7 @@ from pipeline_bench.hosts import merge
 from pipeline_bench.hosts.rendezvous import FOLDER, path_of
 from pipeline_bench.model.session import Session
 from tests.integration.scripted_child import RANKS_MEET_IN
+from tests.processes import wait_for
 
 SCENARIO = """
 name = "ranks"
@@ -89,11 +89,7 @@ HASTY = SCENARIO.replace("repeats = 1", "repeats = 1\nstall_timeout_s = 4")
 
 
 def wait_for_rank(number: int, folder: Path) -> None:
-    here = path_of(folder / "out" / FOLDER, number)
-    deadline = time.monotonic() + LIMIT_S
-    while not here.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(path_of(folder / "out" / FOLDER, number).exists, LIMIT_S)
 
 
 def see_that_rank_0_went_on(folder: Path, said: str) -> None:

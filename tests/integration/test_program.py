@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from pipeline_bench.model.session import kept_sessions
-from tests.integration.program import ROOT, session_of, start, started, wait_for, wait_until_gone
+from tests.integration.program import ROOT, session_of, start, started
+from tests.processes import wait_for, wait_until_gone
 
 INTERRUPTED = 130
 

@@ -22,7 +22,7 @@ from pipeline_bench.injection import command as commands
 from pipeline_bench.injection import command_summary
 from pipeline_bench.model import session as saved
 from pipeline_bench.samplers.nvml import NvmlSampler
-from tests.integration.program import wait_for
+from tests.processes import wait_for
 from tests.unit import sessions
 
 

@@ -15,7 +15,7 @@ from pipeline_bench.run import machine
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.scenario import Component, Variant
-from tests.integration.program import wait_for
+from tests.processes import wait_for
 
 
 class WhenStepping(Observer):
@@ -32,18 +32,25 @@ class WhenStepping(Observer):
 
 
 class AtStep(Observer):
-    """Does something once, when the trial has taken its first steps, with the trial's three processes."""
+    """Does something once, when the trial has taken its first steps, with processes of its: by default its three."""
 
-    def __init__(self, do: Callable[[list[psutil.Process]], None]) -> None:
+    def __init__(
+        self, do: Callable[[list[psutil.Process]], None], find: Callable[[], list[psutil.Process]] | None = None
+    ) -> None:
         self._do = do
+        self._find = find or three_of_trial
         self.tasks: list[psutil.Process] = []
 
     def progress(self, trial: Trial, progress: Progress) -> None:
         if progress.steps and not self.tasks:
-            family = psutil.Process().children(recursive=True)
-            by_parent = [each.children() for each in family]
-            self.tasks = sorted(next(found for found in by_parent if len(found) == 3), key=lambda task: task.pid)
+            self.tasks = self._find()
             self._do(self.tasks)
+
+
+def three_of_trial() -> list[psutil.Process]:
+    """The processes of the one that has three, oldest first."""
+    by_parent = [each.children() for each in psutil.Process().children(recursive=True)]
+    return sorted(next(found for found in by_parent if len(found) == 3), key=lambda task: task.pid)
 
 
 class Cluster(NamedTuple):

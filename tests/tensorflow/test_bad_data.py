@@ -10,9 +10,7 @@ import pytest
 
 from pipeline_bench.errors import PipelineBenchError, UsageError
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.launcher import TrialServer
-from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.sources import RecordError, synthetic_dataset
 from pipeline_bench.sources.image_folder import ImageFolder
@@ -21,6 +19,7 @@ from pipeline_bench.sources.tfrecord import HEADER, read_index
 from pipeline_bench.worker import bad_record
 from tests import trials
 from tests.tensorflow import images
+from tests.tensorflow.beside import WhenStepping
 from tests.tensorflow.conftest import RunScenario
 
 RECORDS = 24
@@ -229,17 +228,6 @@ def test_a_record_of_foreign_bytes_is_named(run_scenario: RunScenario, tmp_path:
         assert trial.reason == f"{path}, record 16 cannot be decoded: Could not parse example input.", trial.variant
 
 
-class Remover(Observer):
-    """Takes a file away as soon as a trial has made a step."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def progress(self, trial: Trial, progress: Progress) -> None:
-        if progress.steps:
-            self.path.unlink(missing_ok=True)
-
-
 @pytest.mark.parametrize(
     "entry",
     [BACKENDS[5], *(pytest.param(BACKENDS[number], marks=pytest.mark.slow) for number in (0, 3))],
@@ -251,7 +239,7 @@ def test_a_file_that_goes_while_it_is_trained_on_ends_the_trial(
     path = folder / "a" / "14.jpg"
 
     def run(scenario: Scenario) -> Session:
-        return trials.run(fork_server, scenario, tmp_path_factory.mktemp("session"), Remover(path))
+        return trials.run(fork_server, scenario, tmp_path_factory.mktemp("session"), WhenStepping(path.unlink))
 
     record = train(run, folder, entry, steps=4000).trials[0]
     assert record.status == "failed"

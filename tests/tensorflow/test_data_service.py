@@ -15,6 +15,7 @@ from pipeline_bench.analysis import validity
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.scenario import Scenario
+from tests.processes import runs
 from tests.tensorflow import images
 from tests.tensorflow.beside import AtStep, Cluster, WhenStepping, service_cluster
 from tests.tensorflow.conftest import RunScenario
@@ -105,7 +106,7 @@ def test_a_process_that_dies_fails_its_trial_by_name_and_none_is_left(
     assert (record.status, record.reason) == ("failed", words)
     assert record.work is not None
     assert record.work.samples > 0
-    assert not [task for task in observer.tasks if task.is_running() and task.status() != psutil.STATUS_ZOMBIE]
+    assert not any(map(runs, observer.tasks))
 
 
 @pytest.fixture

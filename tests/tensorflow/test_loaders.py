@@ -10,12 +10,12 @@ from typing import Any
 import psutil
 import pytest
 
-from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.launcher import TrialServer
-from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.system.processes import removes_shared_memory
+from tests.processes import runs
 from tests.tensorflow import images
+from tests.tensorflow.beside import AtStep
 from tests.tensorflow.conftest import RunScenario
 from tests.trials import alone, run
 
@@ -86,19 +86,14 @@ def is_worker(process: psutil.Process) -> bool:
     return len(process.parents()) - len(psutil.Process().parents()) == 3 and not removes_shared_memory(process.pid)
 
 
-class ToWorkers(Observer):
-    """Sends a signal to a worker, once, when the trial has taken its first steps."""
+def to_workers(place: int | None, number: signal.Signals) -> AtStep:
+    """Sends a signal to a worker, or to all, when the trial has taken its first steps."""
 
-    def __init__(self, place: int | None, number: signal.Signals) -> None:
-        self._place, self._number = place, number
-        self.workers: list[psutil.Process] = []
+    def send(workers: list[psutil.Process]) -> None:
+        for worker in workers if place is None else [workers[place]]:
+            worker.send_signal(number)
 
-    def progress(self, trial: Trial, progress: Progress) -> None:
-        if progress.steps and not self.workers:
-            self.workers = workers_of_trial()
-            for place, worker in enumerate(self.workers):
-                if self._place in (None, place):
-                    worker.send_signal(self._number)
+    return AtStep(send, find=workers_of_trial)
 
 
 @pytest.mark.parametrize(
@@ -112,12 +107,12 @@ def test_a_worker_that_dies_fails_its_trial_by_name_and_nothing_is_left(
     fork_server: TrialServer, folder: Path, tmp_path: Path, backend: str, options: dict[str, Any], named: str
 ) -> None:
     shared = set(Path("/dev/shm").iterdir())
-    observer = ToWorkers(1, signal.SIGKILL)
+    observer = to_workers(1, signal.SIGKILL)
     wanted = scenario(folder, variant("killed", backend, options=options), time_s=100)
     (record,) = run(fork_server, wanted, tmp_path, observer).trials
     assert (record.status, record.reason) == ("failed", f"{named} was killed by SIGKILL")
-    assert len(observer.workers) == 2
-    assert not [each for each in observer.workers if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    assert len(observer.tasks) == 2
+    assert not any(map(runs, observer.tasks))
     left = set(Path("/dev/shm").iterdir()) - shared
     for path in left:
         path.unlink()
@@ -126,11 +121,11 @@ def test_a_worker_that_dies_fails_its_trial_by_name_and_nothing_is_left(
 
 @NEEDS_GRAIN
 def test_workers_that_stand_still_are_a_stall(fork_server: TrialServer, folder: Path, tmp_path: Path) -> None:
-    observer = ToWorkers(None, signal.SIGSTOP)
+    observer = to_workers(None, signal.SIGSTOP)
     wanted = scenario(folder, variant("stopped", "grain", options=GRAIN), time_s=100, stall_timeout_s=4)
     (record,) = run(fork_server, wanted, tmp_path, observer).trials
     assert record.status == "stalled"
-    assert not [each for each in observer.workers if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    assert not any(map(runs, observer.tasks))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 
 from pipeline_bench.run.launcher import TrialServer, fresh_launcher
 from pipeline_bench.scenario import Scenario
+from tests.processes import runs
 from tests.tensorflow.beside import AtStep
 from tests.tensorflow.conftest import RunScenario
 from tests.trials import alone, losses, run
@@ -120,7 +121,7 @@ def test_a_task_that_is_killed_fails_the_trial_at_once_and_leaves_no_process(
     (record,) = run(fork_server, wanted, tmp_path, observer).trials
     assert (record.status, record.reason) == ("failed", words)
     assert record.steps is not None
-    assert not [task for task in observer.tasks if task.is_running() and task.status() != psutil.STATUS_ZOMBIE]
+    assert not any(map(runs, observer.tasks))
 
 
 def test_the_kernel_ends_the_tasks_of_a_trial_that_is_killed(fork_server: TrialServer, tmp_path: Path) -> None:

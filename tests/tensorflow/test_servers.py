@@ -21,6 +21,7 @@ from pipeline_bench.run.runner import Runner
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
 from tests.tensorflow import test_replication
+from tests.tensorflow.beside import WhenStepping
 from tests.trials import new_session, run
 
 SCRIPT = """
@@ -102,27 +103,19 @@ def test_servers_are_exposed_where_that_was_asked_for(fork_server: TrialServer, 
     assert list(+seen.sockets) == [network_of(fork_server.pid)]
 
 
-class Killer(Observer):
-    """Kills the trial's worker of the tf.data service at the first steps, and keeps what it was: a command line."""
-
-    def __init__(self, server: TrialServer) -> None:
-        self.server = server
-        self.killed: list[str] = []
-        self.trials: list[str] = []
-
-    def progress(self, trial: Trial, progress: Progress) -> None:
-        if progress.steps and not self.killed:
-            (running,) = psutil.Process(self.server.pid).children()
-            (worker,) = running.children()
-            self.trials, self.killed = running.cmdline(), worker.cmdline()
-            worker.kill()
-
-
 def test_a_pipelines_worker_is_a_fork_with_tensorflow_in_it_and_its_death_ends_the_trial(
     fork_server: TrialServer, tmp_path: Path
 ) -> None:
     """A fresh interpreter imports TensorFlow first, for longer than a trial of a short budget may stall."""
-    seen = Killer(fork_server)
-    (record,) = run(fork_server, service(tmp_path), tmp_path, seen).trials
-    assert seen.killed == seen.trials
+    commands: list[list[str]] = []
+
+    def kill_worker() -> None:
+        (running,) = psutil.Process(fork_server.pid).children()
+        (worker,) = running.children()
+        commands.extend([running.cmdline(), worker.cmdline()])
+        worker.kill()
+
+    (record,) = run(fork_server, service(tmp_path), tmp_path, WhenStepping(kill_worker)).trials
+    own, of_worker = commands
+    assert of_worker == own
     assert (record.status, record.reason) == ("failed", "tf.data service worker 0 was killed by SIGKILL")

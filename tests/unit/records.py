@@ -88,6 +88,13 @@ def record(
     ).model_copy(update=changes)
 
 
+def track(metric: str, at_ns: ArrayLike, values: ArrayLike, source: str = "planted") -> Track:
+    """Samples at these times; one value stands for all of them."""
+    stamps = np.asarray(at_ns, dtype=np.int64)
+    column = np.zeros(stamps.shape) + np.asarray(values, dtype=float)
+    return Track(metric=metric, source=source, at_ns=Series.pack(stamps), values=Series.pack(column))
+
+
 def rounds(of_ms: Mapping[str, tuple[float, float | None]], repeats: int = 3, noise: float = 0.01) -> list[TrialRecord]:
     """Trials of each variant in every round, by the time of its steps and the wait in it."""
     return [record(name, repeat, *ms, noise=noise) for repeat in range(repeats) for name, ms in of_ms.items()]

@@ -18,7 +18,7 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.events import Device, Steps
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, DeviceUtilization
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import Track, Trial, TrialRecord, plan
+from pipeline_bench.model.trial import Trial, TrialRecord, plan
 from pipeline_bench.report import difference, facts
 from pipeline_bench.report.html import plots
 from pipeline_bench.run.trial_log import TrialLog
@@ -36,9 +36,9 @@ def emulated(record: TrialRecord, busy_ms: float) -> TrialRecord:
     assert record.steps is not None
     busy = Series.pack(np.full(record.steps.count, round(busy_ms * MS), dtype=np.int64))
     loss = Series.pack(np.full(record.steps.count, np.nan))
-    at_ns = Series.pack(np.linspace(0, record.ended_ns, 20).astype(np.int64))
+    at_ns = np.linspace(0, record.ended_ns, 20)
     tracks = [
-        Track(metric=metric, source=source, at_ns=at_ns, values=Series.pack(np.linspace(0, 99, 20)))
+        records.track(metric, at_ns, np.linspace(0, 99, 20), source)
         for metric, source in (("cpu_seconds", "psutil"), ("device_utilization_percent", "NVML samples"))
     ]
     return record.model_copy(

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.model import Series
 from pipeline_bench.model.trial import Track, TrialRecord
-from tests.unit.records import record
+from tests.unit import records
 
 Floats = npt.NDArray[np.float64]
 
@@ -26,15 +25,12 @@ def trial(
     repeat: int, step_ms: Sequence[float] | Floats, *samples: Track, variant: str = "v", gpu: bool = False
 ) -> TrialRecord:
     """A trial whose first step begins at 0 of the clock, with the warm-up that is found in it."""
-    return record(variant, repeat, list(step_ms), samples=samples, gpu=gpu)
+    return records.record(variant, repeat, list(step_ms), samples=samples, gpu=gpu)
 
 
 def track(metric: str, values: Sequence[float], every_ms: int = EVERY_MS) -> Track:
     """Samples at 0, `every_ms`, twice that …"""
-    at_ns = np.arange(len(values), dtype=np.int64) * every_ms * MS
-    return Track(
-        metric=metric, source="planted", at_ns=Series.pack(at_ns), values=Series.pack(np.asarray(values, dtype=float))
-    )
+    return records.track(metric, np.arange(len(values)) * every_ms * MS, values)
 
 
 def absent(metric: str) -> Track:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_bench.analysis.interference import find
-from pipeline_bench.model import Series
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.trial import Track, TrialRecord
+from tests.unit import records
 from tests.unit.analysis.planted import steady, trial
 from tests.unit.records import steps_of
 
@@ -58,9 +58,7 @@ def tracks(draw: st.DrawFn) -> Track:
     if not values:
         return Track(metric=metric, source="s", reason="it could not be read")
     at_ns = draw(st.lists(st.integers(0, 10**10), min_size=len(values), max_size=len(values)))
-    return Track(
-        metric=metric, source="s", at_ns=Series.pack(np.array(at_ns)), values=Series.pack(np.array(values, dtype=float))
-    )
+    return records.track(metric, at_ns, values)
 
 
 @st.composite

@@ -13,7 +13,7 @@ from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model import Series
 from pipeline_bench.model.trial import Track, TrialRecord
 from pipeline_bench.run.comparison import load_note
-from tests.unit.records import NS_PER_MS, record, rounds, scenario, session
+from tests.unit.records import NS_PER_MS, record, rounds, scenario, session, track
 from tests.unit.sessions import CPU
 
 WINDOW_MS = 100
@@ -25,10 +25,7 @@ def tracks(until_ms: float, disturbed: tuple[float, float] | None, others_percen
     low, high = disturbed or (np.inf, np.inf)
     inside = (at_ms > low) & (at_ms <= high)
     values = {"machine_cpu_percent": np.where(inside, 100.0, 60.0), "other_cpu_percent": inside * others_percent}
-    at_ns = Series.pack((at_ms * NS_PER_MS).astype(np.int64))
-    return tuple(
-        Track(metric=name, source="psutil", at_ns=at_ns, values=Series.pack(column)) for name, column in values.items()
-    )
+    return tuple(track(name, at_ms * NS_PER_MS, column, "psutil") for name, column in values.items())
 
 
 def trials(disturbed: tuple[float, float] | None, wait_ms: float = 4.0, slowed_ms: float = 6.0) -> list[TrialRecord]:

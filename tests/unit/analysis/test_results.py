@@ -13,7 +13,7 @@ from pipeline_bench.model.trial import AccuracyPair, Track, TrialRecord
 from pipeline_bench.report import facts
 from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
-from tests.unit.records import NS_PER_MS, record, scenario, session
+from tests.unit.records import NS_PER_MS, record, scenario, session, track
 
 
 def results(trials: list[TrialRecord], *backends: str, repeats: int = 3) -> dict[str, Result]:
@@ -53,7 +53,7 @@ def test_no_interval_reaches_below_nothing() -> None:
 def test_other_work_makes_a_wait_and_a_speedup_less_known() -> None:
     at_ns = [100 * NS_PER_MS * tick for tick in range(1, 12)]
     busy = [
-        Track(metric=metric, source="psutil", at_ns=Series.pack(at_ns), values=Series.pack([percent] * len(at_ns)))
+        track(metric, at_ns, percent, "psutil")
         for metric, percent in (("machine_cpu_percent", 100.0), ("other_cpu_percent", 50.0))
     ]
     widths = []
@@ -185,13 +185,8 @@ def test_warmup_is_left_out_of_the_figures() -> None:
 
 
 def cpu_track(busy_cores: float, until_ms: int = 2000) -> Track:
-    at_ns = np.arange(0, until_ms, 100, dtype=np.int64) * NS_PER_MS
-    return Track(
-        metric="cpu_seconds",
-        source="psutil",
-        at_ns=Series.pack(at_ns),
-        values=Series.pack(at_ns / 1e9 * busy_cores),
-    )
+    at_ns = np.arange(0, until_ms, 100) * NS_PER_MS
+    return track("cpu_seconds", at_ns, at_ns / 1e9 * busy_cores, "psutil")
 
 
 def test_a_cpus_utilization_is_its_cpu_time_over_wall_time_and_cores() -> None:
@@ -203,22 +198,18 @@ def test_a_cpus_utilization_is_its_cpu_time_over_wall_time_and_cores() -> None:
 
 def test_a_gpus_utilization_is_nvmls_over_the_measured_steps_only() -> None:
     # Every 200 ms, as an H100's: the sample at 190 ms speaks of the 10 ms before the steps as well.
-    at_ns = np.array([-210, -10, 190, 390, 590, 790, 5000], dtype=np.int64) * NS_PER_MS
-    track = Track(
-        metric="device_utilization_percent",
-        source="NVML samples",
-        at_ns=Series.pack(at_ns),
-        values=Series.pack(np.array([100.0, 100.0, 100.0, 30.0, 40.0, 50.0, 100.0])),
-    )
-    trials = [record("feed_dict", 0, 10.0, gpu=True, samples=[track, cpu_track(1.0)])]
+    at_ns = np.array([-210, -10, 190, 390, 590, 790, 5000]) * NS_PER_MS
+    percent = [100.0, 100.0, 100.0, 30.0, 40.0, 50.0, 100.0]
+    of_gpu = track("device_utilization_percent", at_ns, percent, "NVML samples")
+    trials = [record("feed_dict", 0, 10.0, gpu=True, samples=[of_gpu, cpu_track(1.0)])]
     found = results(trials, "feed_dict")["feed_dict"].device_utilization
     assert (found.source, found.samples) == ("NVML samples", 3)
     assert found.mean_percent == pytest.approx(40.0)
 
 
 def test_a_gpu_that_cannot_be_read_has_a_reason_and_no_figure() -> None:
-    track = Track(metric="device_utilization_percent", source="NVML", reason="not supported under MIG")
-    trials = [record("feed_dict", 0, 10.0, gpu=True, samples=[track])]
+    of_gpu = Track(metric="device_utilization_percent", source="NVML", reason="not supported under MIG")
+    trials = [record("feed_dict", 0, 10.0, gpu=True, samples=[of_gpu])]
     found = results(trials, "feed_dict")["feed_dict"].device_utilization
     assert found.mean_percent is None
     assert found.reason == "not supported under MIG"
@@ -291,11 +282,8 @@ def test_intervals_of_shares_stay_where_shares_can_be() -> None:
 
 def test_cpu_time_from_before_the_measured_steps_is_not_interpolated_into_them() -> None:
     """One sample half a second before a short trial and one after it: what lies between is mostly not the trial."""
-    at_ns = np.array([-500, 10_000], dtype=np.int64) * NS_PER_MS
-    track = Track(
-        metric="cpu_seconds", source="psutil", at_ns=Series.pack(at_ns), values=Series.pack(np.array([0.0, 21.0]))
-    )
-    found = results([record("feed_dict", 0, 10.0, samples=[track])], "feed_dict")["feed_dict"].device_utilization
+    of_cpu = track("cpu_seconds", np.array([-500, 10_000]) * NS_PER_MS, [0.0, 21.0], "psutil")
+    found = results([record("feed_dict", 0, 10.0, samples=[of_cpu])], "feed_dict")["feed_dict"].device_utilization
     assert found.mean_percent is None
     assert found.reason
 

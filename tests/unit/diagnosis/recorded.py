@@ -11,7 +11,10 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+from pipeline_bench.diagnosis.patching.patch import change
 from pipeline_bench.model.calls import PARAMETERS
+from pipeline_bench.model.diagnosis import CodeChange, Fix
+from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.pipeline import Inspection, Location, Stage, UserFunction
 
@@ -126,6 +129,22 @@ class Dataset:
         """From the source to the sink; several inputs as a list of such lists."""
         before = self.inputs[0].calls if len(self.inputs) == 1 else [each.calls for each in self.inputs]
         return [*before, self.call]
+
+
+def inspected(source: str, *, functions: bool = False) -> Inspection:
+    """What the child would tell of the pipeline that ``make_dataset()`` of the source returns."""
+    recorder = Recorder(functions)
+    return recorder.inspection(recorder.run(source))
+
+
+def fix_of(*edits: Edit) -> Fix:
+    """A fix of which only the edits matter."""
+    return Fix(kind="k", variant="v", title="t", edits=edits)
+
+
+def change_of(source: str, *edits: Edit) -> CodeChange:
+    """The code to write for these edits of the pipeline of the source."""
+    return change({FILE: source}, inspected(source), fix_of(*edits))
 
 
 def _element(tensors: Any) -> Element:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline_bench.diagnosis.patching.patch import change
 from pipeline_bench.model.calls import AUTOTUNE
-from pipeline_bench.model.diagnosis import CodeChange, Fix
+from pipeline_bench.model.diagnosis import CodeChange
 from pipeline_bench.model.edits import (
     BatchInGenerator,
     Edit,
@@ -32,7 +32,7 @@ from pipeline_bench.model.function_edits import DivideMap, ParseBatch, Vectorize
 from pipeline_bench.model.pipeline import Location, Stage
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
 from tests.unit.diagnoses import tensor
-from tests.unit.diagnosis.recorded import FILE, Recorder, patched
+from tests.unit.diagnosis.recorded import FILE, Recorder, change_of, fix_of, inspected, patched
 
 FUNCTIONS = "def f(*x): return ('f', x)\ndef g(*x): return ('g', x)\n"
 
@@ -41,7 +41,7 @@ def changed(source: str, *edits: Edit) -> tuple[CodeChange, str]:
     """The change, and the source with its diff applied."""
     recorder = Recorder(any(isinstance(edit, DivideMap) for edit in edits))
     inspection = recorder.inspection(recorder.run(source))
-    code = change({FILE: source}, inspection, Fix(kind="k", variant="v", title="t", edits=edits))
+    code = change({FILE: source}, inspection, fix_of(*edits))
     return code, patched(source, code.diff) if code.diff else source
 
 
@@ -435,10 +435,8 @@ def test_a_file_without_a_last_line_end_and_one_with_a_mark() -> None:
     _, new = changed(source, InsertAfter(stage=2, method="cache"))
     assert new == source + ".cache()"
     marked = "\ufeff" + "make_dataset = lambda: tf.data.Dataset.range(9).batch(2)\n"
-    recorder = Recorder()
-    inspection = recorder.inspection(recorder.run(marked.removeprefix("\ufeff")))
-    fix = Fix(kind="k", variant="v", title="t", edits=(InsertAfter(stage=1, method="cache"),))
-    diff = change({FILE: marked}, inspection, fix).diff
+    inspection = inspected(marked.removeprefix("\ufeff"))
+    diff = change({FILE: marked}, inspection, fix_of(InsertAfter(stage=1, method="cache"))).diff
     assert diff is not None
     assert patched(marked, diff) == marked.rstrip() + ".cache()\n"
 
@@ -506,9 +504,7 @@ def test_a_name_of_tensorflow_that_is_something_else_where_the_call_stands_is_no
             return made(Dataset.range(9))
         """)
     edit = SetArgument(stage=1, argument="num_parallel_calls", value=-1)
-    inspection = (recorder := Recorder()).inspection(recorder.run(source))
-    fix = Fix(kind="k", variant="v", title="t", edits=(edit,))
-    code = change({FILE: source}, inspection, fix)
+    code = change_of(source, edit)
     assert code.diff is None
     lacks = "no name for tf.data itself" if " as tf" in conditional else "no place for `import tensorflow as tf`"
     assert lacks in code.text
@@ -526,15 +522,11 @@ def test_a_name_of_tensorflow_that_another_function_has_is_none_where_the_call_s
 def test_a_file_with_no_name_of_tensorflow_imports_it() -> None:
     makes = "def make_dataset():\n    return Dataset.range(9).map(f).map(f)\n"
     edits = tuple(SetArgument(stage=number, argument="num_parallel_calls", value=-1) for number in (1, 2))
-    fix = Fix(kind="k", variant="v", title="t", edits=edits)
     source = f"from __future__ import annotations\n\nimport os\n\n{FUNCTIONS}\n{makes}"
-    inspection = (recorder := Recorder()).inspection(recorder.run(source))
-    diff = str(change({FILE: source}, inspection, fix).diff)
+    diff = str(change_of(source, *edits).diff)
     assert diff.count("+import tensorflow as tf\n import os\n") == 1
     assert diff.count("num_parallel_calls=tf.data.AUTOTUNE") == 2
-    source = f"{FUNCTIONS}\n{makes}"
-    inspection = (recorder := Recorder()).inspection(recorder.run(source))
-    code = change({FILE: source}, inspection, fix)
+    code = change_of(f"{FUNCTIONS}\n{makes}", *edits)
     assert code.diff is None
     assert "there is no place for `import tensorflow as tf`" in code.text
 
@@ -584,21 +576,20 @@ def test_a_function_that_a_call_makes_is_not_made_again_in_a_graph(given: str, i
 
 def test_named_tuples_are_not_spread_over_the_parameters_of_a_fused_function() -> None:
     source = written("def make_dataset():\n    return tf.data.Dataset.range(9).map(f).map(g)\n")
-    looked = (recorder := Recorder()).inspection(recorder.run(source))
+    looked = inspected(source)
     named = looked.stages[1].model_copy(
         update={"element": Element(kind="named-tuple", parts=(tensor("uint8", 9), tensor("int64")))}
     )
     looked = looked.model_copy(update={"stages": (looked.stages[0], named, looked.stages[2])})
-    fix = Fix(kind="k", variant="v", title="t", edits=(Fuse(stages=(1, 2)),))
+    fix = fix_of(Fuse(stages=(1, 2)))
     assert "lambda *sample: g(f(*sample))" in str(change({FILE: source}, looked, fix).diff)
 
 
 def test_a_source_that_python_warns_of_is_no_trouble() -> None:
     source = written("def make_dataset():\n    '\\d'\n    return tf.data.Dataset.range(9).batch(2)\n")
     with pytest.warns(Warning, match="invalid escape"):
-        inspection = (recorder := Recorder()).inspection(recorder.run(source))
-    fix = Fix(kind="k", variant="v", title="t", edits=(InsertAfter(stage=1, method="cache"),))
-    assert ".cache()" in str(change({FILE: source}, inspection, fix).diff)
+        inspection = inspected(source)
+    assert ".cache()" in str(change({FILE: source}, inspection, fix_of(InsertAfter(stage=1, method="cache"))).diff)
 
 
 def test_a_cache_on_disk_is_told_in_words_because_no_path_is_known_that_nothing_else_uses() -> None:
@@ -759,9 +750,8 @@ def test_what_one_call_made_several_times_is_told_in_words() -> None:
 
 def test_a_call_in_a_library_is_told_in_words() -> None:
     source = written("def make_dataset():\n    return tf.data.Dataset.range(9).map(f)\n")
-    recorder = Recorder()
-    inspection = recorder.inspection(recorder.run(source))
-    fix = Fix(kind="k", variant="v", title="t", edits=(InsertAfter(stage=1, method="cache"),))
+    inspection = inspected(source)
+    fix = fix_of(InsertAfter(stage=1, method="cache"))
     for texts in ({}, {FILE: "def broken(:"}, {FILE: "x = 1\n" * 9}):
         code = change(texts, inspection, fix)
         assert code.diff is None
@@ -999,12 +989,11 @@ def test_a_function_that_parses_nothing_itself_is_changed_in_words() -> None:
 
 def test_a_call_that_makes_another_dataset_otherwise_too_is_changed_in_words() -> None:
     source = written("def make_dataset():\n    return tf.data.Dataset.range(9).map(f).batch(2)\n")
-    inspection = (recorder := Recorder()).inspection(recorder.run(source))
+    inspection = inspected(source)
     shared = inspection.stages[2].model_copy(update={"shared": True})
     inspection = inspection.model_copy(update={"stages": (*inspection.stages[:2], shared)})
     for stage, is_diff in ((2, False), (1, True)):
-        fix = Fix(kind="k", variant="v", title="t", edits=(InsertAfter(stage=stage, method="cache"),))
-        code = change({FILE: source}, inspection, fix)
+        code = change({FILE: source}, inspection, fix_of(InsertAfter(stage=stage, method="cache")))
         assert (code.diff is not None) == is_diff
         assert is_diff or "the call of batch also makes another dataset, with which it was not tried" in code.text
 
@@ -1035,7 +1024,7 @@ def test_the_same_calls_for_another_pipeline_are_named() -> None:
         (MoveBefore(stage=2, other=1), ("train.py:10",)),
         (SetArgument(stage=0, argument="name", value="rows"), ()),
     ):
-        code = change({FILE: source}, looked, Fix(kind="k", variant="v", title="t", edits=(edit,)))
+        code = change({FILE: source}, looked, fix_of(edit))
         assert code.diff
         assert code.alike == alike
 
@@ -1058,20 +1047,17 @@ def test_the_same_statements_for_another_pipeline_are_named() -> None:
             other = other.batch(2)
             return other
         """)
-    recorder = Recorder(functions=True)
-    looked = recorder.inspection(recorder.run(source))
-    fix = Fix(kind="k", variant="v", title="t", edits=(InsertAfter(stage=2, method="cache"),))
-    code = change({FILE: source}, looked, fix)
+    looked = inspected(source, functions=True)
+    code = change({FILE: source}, looked, fix_of(InsertAfter(stage=2, method="cache")))
     assert code.diff
     assert code.alike == ("train.py:13",)
 
 
 def test_what_a_librarys_function_makes_is_changed_in_words() -> None:
     source = written("def make_dataset():\n    return tf.data.Dataset.range(9).map(f)\n")
-    recorder = Recorder()
-    looked = recorder.inspection(recorder.run(source))
+    looked = inspected(source)
     shuffle = looked.stages[1].model_copy(update={"method": "shuffle"})
-    fix = Fix(kind="k", variant="v", title="t", edits=(Remove(stage=1),))
+    fix = fix_of(Remove(stage=1))
     code = change({FILE: source}, looked.model_copy(update={"stages": (looked.stages[0], shuffle)}), fix)
     assert code.diff is None
     assert shuffle.place is not None
@@ -1100,7 +1086,7 @@ def of_one_call(method: str, *, shuffled: bool = True) -> dict[str, Any]:
 
 
 def said_of(made: dict[str, Any], *edits: Edit) -> str:
-    code = change({FILE: made["source"]}, made["looked"], Fix(kind="k", variant="v", title="t", edits=edits))
+    code = change({FILE: made["source"]}, made["looked"], fix_of(*edits))
     assert code.diff is None
     return code.text
 
@@ -1149,7 +1135,7 @@ def test_what_a_librarys_function_makes_in_an_apply_is_that_call() -> None:
         def make_dataset():
             return tf.data.Dataset.range(9).map(f).apply(dense_to_ragged_batch(2))
         """)
-    looked = (recorder := Recorder()).inspection(recorder.run(source))
+    looked = inspected(source)
     line = len(source.splitlines())
     place = Location(file=FILE, line=line, end_line=line, end_column=len(source.splitlines()[-1]))
     batch = Stage(id=2, method="ragged_batch", inputs=(1,), place=place)
@@ -1160,7 +1146,7 @@ def test_what_a_librarys_function_makes_in_an_apply_is_that_call() -> None:
         "a function that is given to `apply` makes it": SetArgument(stage=2, argument="drop_remainder", value=True),
     }
     for text, edit in expected.items():
-        code = change({FILE: source}, looked, Fix(kind="k", variant="v", title="t", edits=(edit,)))
+        code = change({FILE: source}, looked, fix_of(edit))
         if code.diff is None:
             assert text in code.text
         else:
@@ -1258,15 +1244,13 @@ def test_a_method_that_is_called_by_its_class_is_changed_in_words() -> None:
             return tf.data.Dataset.map(ds, f)
         """)
     made = written(WAYS["one line"])
-    recorder = Recorder()
-    inspection = recorder.inspection(recorder.run(made))
+    inspection = inspected(made)
     line = next(number for number, text in enumerate(source.splitlines(), 1) if "Dataset.map" in text)
     place = inspection.stages[1].place
     assert place is not None
     call = place.model_copy(update={"line": line, "end_line": line, "column": 11, "end_column": 11 + 26})
     stages = [each.model_copy(update={"place": call}) if each.id == 1 else each for each in inspection.stages]
     edit = SetArgument(stage=1, argument="num_parallel_calls", value=-1)
-    fix = Fix(kind="k", variant="v", title="t", edits=(edit,))
-    code = change({FILE: source}, inspection.model_copy(update={"stages": tuple(stages)}), fix)
+    code = change({FILE: source}, inspection.model_copy(update={"stages": tuple(stages)}), fix_of(edit))
     assert code.diff is None
     assert "it is called as a function of its class" in code.text

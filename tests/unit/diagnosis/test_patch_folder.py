@@ -10,22 +10,20 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.diagnosis.patching.patch import change
-from pipeline_bench.model.diagnosis import CodeChange, Fix
+from pipeline_bench.model.diagnosis import CodeChange
 from pipeline_bench.model.edits import InsertAfter
 from pipeline_bench.model.pipeline import Inspection, Location, Stage
 from pipeline_bench.run.diagnosis import patched_from, source_texts
-from tests.unit.diagnosis.recorded import FILE, Recorder
+from tests.unit.diagnosis.recorded import FILE, change_of, fix_of, inspected
 
 SOURCE = "import os\n\ndef make_dataset():\n    data = tf.data.Dataset.range(9)\n    return data.batch(2)\n"
 
 
 def made(file: Path, here: Path) -> CodeChange:
     """The change for the source that stands in a file."""
-    recorder = Recorder()
-    inspection = recorder.inspection(recorder.run(SOURCE))
-    fix = Fix(kind="cache", variant="v", title="t", edits=(InsertAfter(stage=1, method="cache"),))
+    fix = fix_of(InsertAfter(stage=1, method="cache"))
     text = file.read_bytes().decode()
-    return change({FILE: text}, inspection, fix, {FILE: patched_from(str(file), here)})
+    return change({FILE: text}, inspected(SOURCE), fix, {FILE: patched_from(str(file), here)})
 
 
 def apply(code: CodeChange, folder: Path) -> None:
@@ -71,10 +69,7 @@ def test_a_file_of_no_repository_and_elsewhere_is_patched_from_its_own_folder(tm
 
 
 def test_files_without_a_folder_in_common_have_no_patch() -> None:
-    recorder = Recorder()
-    inspection = recorder.inspection(recorder.run(SOURCE))
-    fix = Fix(kind="cache", variant="v", title="t", edits=(InsertAfter(stage=1, method="cache"),))
-    code = change({FILE: SOURCE}, inspection, fix)
+    code = change_of(SOURCE, InsertAfter(stage=1, method="cache"))
     assert code.diff is not None
     assert code.root is None
 

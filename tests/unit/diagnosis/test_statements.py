@@ -8,10 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline_bench.diagnosis.patching.patch import change
-from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import Edit, GatherBatches, MoveBefore, Remove
 from pipeline_bench.model.function_edits import DivideMap
-from tests.unit.diagnosis.recorded import FILE, Dataset, Recorder, patched
+from tests.unit.diagnosis.recorded import FILE, Dataset, Recorder, fix_of, patched
 
 HEAD = """\
 x, y, yes, others = [1] * 9, [2] * 9, True, []
@@ -158,8 +157,7 @@ def test_a_diff_changes_the_pipeline_as_it_is_meant_and_nothing_that_others_read
     last, chosen = edits[which % len(edits)]
     not_behind = [at for at, each in enumerate(others) if last not in path(recorder, each)]
     calls, read = made.calls, [others[at].calls for at in not_behind]
-    fix = Fix(kind="k", variant="v", title="t", edits=chosen)
-    code = change({FILE: source}, recorder.inspection(made), fix)
+    code = change({FILE: source}, recorder.inspection(made), fix_of(*chosen))
     if code.diff is None:
         assert "no diff" in code.text
         return

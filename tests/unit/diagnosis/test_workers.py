@@ -10,11 +10,11 @@ from pipeline_bench.diagnosis import fixes, next_trial, segments
 from pipeline_bench.diagnosis.fixes import Context
 from pipeline_bench.diagnosis.patching import patch
 from pipeline_bench.model.calls import WORKERS
-from pipeline_bench.model.diagnosis import Attempt, Fix
-from pipeline_bench.model.edits import Edit, SetArgument
+from pipeline_bench.model.diagnosis import Attempt
+from pipeline_bench.model.edits import SetArgument
 from pipeline_bench.model.function_edits import KeepBatches
 from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining
-from tests.unit.diagnosis.recorded import FILE, patched
+from tests.unit.diagnosis.recorded import FILE, fix_of, patched
 from tests.unit.diagnosis.simulated import cost, find, function, inspection, stage
 
 
@@ -212,8 +212,10 @@ def test_the_method_that_keeps_batches_is_decorated(source: str, expected: dict[
     assert patched(source, code.diff) == wanted
 
 
-def fix_of(*edits: Edit) -> Fix:
-    return Fix(kind="k", variant="v", title="t", edits=edits)
+def placed(looked: Inspection, place: Location | None, *ids: int) -> Inspection:
+    """The inspection with the place of these stages, and none of the others."""
+    stages = tuple(each.model_copy(update={"place": place if each.id in ids else None}) for each in looked.stages)
+    return looked.model_copy(update={"stages": stages})
 
 
 SOURCE = """\
@@ -235,13 +237,12 @@ train = Batches(3200)
 )
 def test_the_arguments_are_written_where_the_workers_are_set(line: int, end: int, before: str, after: str) -> None:
     place = Location(file=FILE, line=line, end_line=line, column=8, end_column=end)
-    found = looked_at()
-    stages = tuple(each.model_copy(update={"place": place if each.id == 1 else None}) for each in found.stages)
+    found = placed(looked_at(), place, 1)
     edits = (
         SetArgument(stage=1, argument="workers", value=4),
         SetArgument(stage=1, argument="use_multiprocessing", value=True),
     )
-    code = patch.change({FILE: SOURCE}, found.model_copy(update={"stages": stages}), fix_of(*edits))
+    code = patch.change({FILE: SOURCE}, found, fix_of(*edits))
     assert code.diff is not None, code.text
     assert patched(SOURCE, code.diff) == SOURCE.replace(before, after)
 
@@ -249,19 +250,17 @@ def test_the_arguments_are_written_where_the_workers_are_set(line: int, end: int
 def test_workers_that_are_given_by_their_place_are_not_given_again() -> None:
     source = "class Batches(PyDataset):\n    def __init__(self):\n        super().__init__(2, False)\n"
     place = Location(file=FILE, line=3, end_line=3, column=8, end_column=34)
-    found = looked_at(2)
-    stages = tuple(each.model_copy(update={"place": place if each.id == 1 else None}) for each in found.stages)
+    found = placed(looked_at(2), place, 1)
     edits = (SetArgument(stage=1, argument="workers", value=8),)
-    code = patch.change({FILE: source}, found.model_copy(update={"stages": stages}), fix_of(*edits))
+    code = patch.change({FILE: source}, found, fix_of(*edits))
     assert code.diff is not None, code.text
     assert "super().__init__(8, False)" in patched(source, code.diff)
 
 
 def test_where_nothing_is_known_of_the_call_the_words_name_the_py_dataset() -> None:
-    found = looked_at()
-    stages = tuple(each.model_copy(update={"place": None}) for each in found.stages)
+    found = placed(looked_at(), None)
     edit = SetArgument(stage=1, argument="workers", value=8)
-    code = patch.change({}, found.model_copy(update={"stages": stages}), fix_of(edit))
+    code = patch.change({}, found, fix_of(edit))
     assert code.text == (
         "Give the PyDataset the argument `workers=8`, or that attribute where its class takes no such argument; in "
         "Keras 2, `fit` takes it (no diff: where its call stands is not known)."
@@ -281,13 +280,12 @@ def test_what_a_library_makes_is_given_its_workers_after_its_call(made: str, exp
     source = f"if True:\n    {made}  # all of it\n"
     end = 4 + made.index("flow(d)") + len("flow(d)")
     place = Location(file=FILE, line=2, end_line=2, column=8, end_column=end)
-    found = looked_at()
-    stages = tuple(each.model_copy(update={"place": place if each.id in (0, 1) else None}) for each in found.stages)
+    found = placed(looked_at(), place, 0, 1)
     edits = (
         SetArgument(stage=1, argument="workers", value=4),
         SetArgument(stage=1, argument="use_multiprocessing", value=True),
     )
-    code = patch.change({FILE: source}, found.model_copy(update={"stages": stages}), fix_of(*edits))
+    code = patch.change({FILE: source}, found, fix_of(*edits))
     if expected is None:
         assert code.diff is None
         assert "workers=4" in code.text
@@ -305,10 +303,9 @@ def test_in_keras_2_what_a_library_makes_is_given_its_workers_in_the_call_that_t
 ) -> None:
     source = f"history = model.{method}({given})\n"
     place = Location(file=FILE, line=1, end_line=1, column=10, end_column=len(source) - 1)
-    found = looked_at()
-    stages = tuple(each.model_copy(update={"place": place if each.id in (0, 1) else None}) for each in found.stages)
+    found = placed(looked_at(), place, 0, 1)
     edit = SetArgument(stage=1, argument="workers", value=4)
-    code = patch.change({FILE: source}, found.model_copy(update={"stages": stages}), fix_of(edit))
+    code = patch.change({FILE: source}, found, fix_of(edit))
     assert code.diff is not None, code.text
     assert patched(source, code.diff) == f"history = model.{method}({expected})\n"
 
@@ -318,9 +315,8 @@ def test_a_py_dataset_that_is_made_alike_elsewhere_is_named(line: int, end: int,
     source = f"{SOURCE}fit(Batches(3200))\nfit(Batches(9))\n"
     source += "class Other(PyDataset):\n    def __init__(self):\n        super().__init__()\n"
     place = Location(file=FILE, line=line, end_line=line, column=8, end_column=end)
-    found = looked_at()
-    stages = tuple(each.model_copy(update={"place": place if each.id == 1 else None}) for each in found.stages)
+    found = placed(looked_at(), place, 1)
     edit = SetArgument(stage=1, argument="workers", value=4)
-    code = patch.change({FILE: source}, found.model_copy(update={"stages": stages}), fix_of(edit))
+    code = patch.change({FILE: source}, found, fix_of(edit))
     assert code.diff
     assert code.alike == alike

@@ -78,10 +78,7 @@ def busy(whole: Session, percent: float, own_percent: float) -> Session:
         assert trial.steps is not None
         at = trial.steps.end_ns.unpack()
         shares = {"machine_cpu_percent": percent, "other_cpu_percent": percent - own_percent}
-        tracks = tuple(
-            Track(metric=metric, source="test", at_ns=Series.pack(at), values=Series.pack(0.0 * at + share))
-            for metric, share in shares.items()
-        )
+        tracks = tuple(records.track(metric, at, share) for metric, share in shares.items())
         trials.append(trial.model_copy(update={"samples": tracks}))
     return whole.model_copy(update={"trials": tuple(trials)})
 
@@ -112,11 +109,8 @@ def sampled(whole: Session, **metrics: float) -> Session:
         assert trial.steps is not None
         at = trial.steps.end_ns.unpack()
         cpu_s = (at - at[0]) / S
-        values = {name: (cpu_s if name == "cpu_seconds" else 1.0 + 0.0 * at) * value for name, value in metrics.items()}
-        tracks = tuple(
-            Track(metric=name, source="test", at_ns=Series.pack(at), values=Series.pack(column))
-            for name, column in values.items()
-        )
+        values = {name: (cpu_s if name == "cpu_seconds" else 1.0) * value for name, value in metrics.items()}
+        tracks = tuple(records.track(name, at, column) for name, column in values.items())
         trials.append(trial.model_copy(update={"samples": (*trial.samples, *tracks), "allowed_cpus": 2}))
     return whole.model_copy(update={"trials": tuple(trials)})
 

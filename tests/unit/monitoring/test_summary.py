@@ -8,12 +8,12 @@ import pytest
 from pipeline_bench.analysis import measured
 from pipeline_bench.model import Series
 from pipeline_bench.model.selftest import Checked
-from pipeline_bench.model.trial import Track, TrialRecord
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.monitoring import record as watched
 from pipeline_bench.monitoring.steps import StepLog
 from pipeline_bench.monitoring.summary import VARIANT, disturbed_note, of_result, result_of
 from tests.unit.analysis.test_measured import tracks
-from tests.unit.records import record
+from tests.unit.records import record, track
 
 
 def test_steps_that_others_disturbed_are_in_no_figure_and_told() -> None:
@@ -77,9 +77,6 @@ def test_what_others_took_from_a_row_of_several_steps_is_of_all_its_time(disturb
         "machine_cpu_percent": np.full(400, 100.0),
         "other_cpu_percent": np.isin(np.arange(400) % 10, disturbed) * 50.0,
     }
-    samples = tuple(
-        Track(metric=name, source="psutil", at_ns=Series.pack(until_ns), values=Series.pack(column))
-        for name, column in columns.items()
-    )
+    samples = tuple(track(name, until_ns, column, "psutil") for name, column in columns.items())
     trial = of_log(log).model_copy(update={"samples": samples})
     assert measured.Measured(measured.AllSteps(trial, 2)).taken == pytest.approx(taken)

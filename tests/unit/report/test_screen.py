@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from pipeline_bench.model import Series
 from pipeline_bench.model import session as sessions_file
 from pipeline_bench.model.diagnosis import Attempt, CodeChange, Equality
 from pipeline_bench.model.edits import InsertAfter
 from pipeline_bench.model.pipeline import ScriptTraining
 from pipeline_bench.model.result import Doubt, Precision, WorkCheck
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import PhaseMark, Track
+from pipeline_bench.model.trial import PhaseMark
 from pipeline_bench.report import markdown, screen, terminal
 from tests.golden import BUILT, ROOT, SESSIONS
 from tests.unit import diagnoses, records, sessions
@@ -195,7 +194,7 @@ def test_what_is_not_decided_is_shown_with_what_may_decide_it(
 ) -> None:
     session = load(ROOT / "reports/example/session.json")
     tracks = tuple(
-        Track(metric=metric, source="psutil", at_ns=Series.pack([1, 2]), values=Series.pack([percent] * 2))
+        records.track(metric, [1, 2], percent, "psutil")
         for metric, percent in (("other_cpu_percent", taken), ("machine_cpu_percent", busy))
     )
     trials = tuple(trial.model_copy(update={"samples": tracks}) for trial in session.trials)

@@ -22,6 +22,7 @@ from pipeline_bench.environment import Accelerator
 from pipeline_bench.samplers import Reading
 from pipeline_bench.samplers.nvml import STOPPED, NvmlSampler, Timeouts
 from pipeline_bench.samplers.nvml_metrics import ACTIVITY, METRICS, SAMPLES_SOURCE, UTILIZATION
+from tests.processes import wait_until_gone
 from tests.stubs.nvml import stub_environment
 
 QUICK = Timeouts(opening_s=30, answer_s=1, end_s=0.2)
@@ -96,20 +97,6 @@ def pid_of(sampler: NvmlSampler) -> int:
     return sampler.pid
 
 
-def _runs(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
-def assert_gone(pid: int) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while _runs(pid):
-        assert time.monotonic() < deadline, f"the process {pid} still runs"
-        time.sleep(0.02)
-
-
 # --- what is read ----------------------------------------------------------------------------------------------------
 
 
@@ -148,7 +135,7 @@ def test_without_a_driver_the_reason_is_given_and_no_process_stays(opened: Open)
     assert sampler.accelerator.reason == expected
     assert reasons(sampler.poll()) == dict.fromkeys(METRICS, expected)
     assert sampler.poll() == []
-    assert_gone(pid)
+    wait_until_gone(pid)
 
 
 def test_an_answer_that_comes_late_is_taken_up_by_a_later_poll(opened: Open) -> None:
@@ -204,7 +191,7 @@ def test_an_nvml_that_does_not_open_in_time_is_a_reason_and_its_process_is_ended
     accelerator = sampler.accelerator
     assert (accelerator.name, accelerator.reason) == (None, STOPPED)
     assert reasons(sampler.poll()) == dict.fromkeys(METRICS, STOPPED)
-    assert_gone(pid)
+    wait_until_gone(pid)
 
 
 def test_an_nvml_that_hangs_later_is_a_reason_for_every_metric_once_a_trial(opened: Open) -> None:
@@ -217,7 +204,7 @@ def test_an_nvml_that_hangs_later_is_a_reason_for_every_metric_once_a_trial(open
     sampler.begin()
     assert reasons(sampler.poll()) == dict.fromkeys(METRICS, STOPPED)
     assert sampler.accelerator.reason == STOPPED
-    assert_gone(pid)
+    wait_until_gone(pid)
 
 
 def test_the_reason_belongs_to_the_instrument_that_was_read(opened: Open) -> None:
@@ -303,7 +290,7 @@ def test_a_closed_sampler_leaves_no_process_and_reads_nothing(opened: Open, mode
     for _ in range(3):
         sampler.poll()
     sampler.close()
-    assert_gone(pid)
+    wait_until_gone(pid)
     assert sampler.pid is None
     assert sampler.poll() == []
     sampler.begin()
@@ -386,7 +373,7 @@ def test_no_process_is_left_when_the_parent_is_killed(nvml_stub: Path, mode: str
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         process.kill()
-    assert_gone(pid)
+    wait_until_gone(pid)
 
 
 FORKING = """
@@ -424,7 +411,7 @@ def test_a_fork_of_the_parent_leaves_the_process_alone_and_does_not_keep_it_aliv
         forks = psutil.Process(process.pid).children()
         process.kill()
     try:
-        assert_gone(pid)
+        wait_until_gone(pid)
     finally:
         for fork in forks:
             if fork.pid != pid:

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench.environment import Accelerator, describe
-from pipeline_bench.model import Series
 from pipeline_bench.model.events import Device
 from pipeline_bench.model.selftest import Part
-from pipeline_bench.model.trial import Track, TrialRecord
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.selftest import cases, judge
 from tests.unit import records
 
@@ -24,8 +23,7 @@ def measured(wrong_ms: dict[str, float], taken_percent: float = 0.0) -> dict[str
     scenario = cases.scenario(planted, True)
     truths = {each.name: each.truth(BARE_MS["12"]) for each in planted if each.truth is not None}
     trials: list[TrialRecord] = []
-    at_ns = Series.pack([0, 10**9])
-    other = Track(metric="other_cpu_percent", source="psutil", at_ns=at_ns, values=Series.pack([taken_percent] * 2))
+    other = records.track("other_cpu_percent", [0, 10**9], taken_percent, "psutil")
     for variant in scenario.variants:
         truth = truths.get(variant.name)
         added = wrong_ms.get(variant.name, 0.0)

@@ -9,6 +9,7 @@ from pipeline_bench.model import Series
 from pipeline_bench.model.selftest import GpuRun
 from pipeline_bench.model.trial import Track
 from pipeline_bench.selftest import windows
+from tests.unit import records
 
 MS = 1_000_000
 METRIC, SOURCE = "device_utilization_percent", "NVML samples"
@@ -45,8 +46,7 @@ def runs(window_ms: int, latency_ms: int, bias_points: float = 0.0, up_to_late_m
         late_ns = at_ns % (up_to_late_ms * MS) if up_to_late_ms else 0
         to_ns = at_ns - late_ns - latency_ms * MS
         values = np.clip(busy.percent(to_ns - window_ms * MS, to_ns) + bias_points, 0, 100)
-        track = Track(metric=METRIC, source=SOURCE, at_ns=Series.pack(at_ns), values=Series.pack(values))
-        found.append(run.model_copy(update={"tracks": (track,)}))
+        found.append(run.model_copy(update={"tracks": (records.track(METRIC, at_ns, values, SOURCE),)}))
     return found
 
 

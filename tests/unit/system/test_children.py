@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from multiprocessing import Pipe
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.system import children
 from pipeline_bench.system.children import Process
+from tests.processes import wait_for
 
 ROOT = Path(__file__).parents[3]
 ECHO = "tests.unit.system.echo_process"
@@ -146,13 +146,6 @@ def test_the_end_leaves_no_process(start: Start) -> None:
 def test_a_process_that_is_stopped_is_told_from_one_that_runs(start: Start) -> None:
     process = start("wait")[0]
     os.kill(process.pid, signal.SIGSTOP)
-    wait_until(lambda: process.look() is None and process.stopped_s is not None)
+    wait_for(lambda: process.look() is None and process.stopped_s is not None)
     os.kill(process.pid, signal.SIGCONT)
-    wait_until(lambda: process.look() is None and process.stopped_s is None)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end_s, "it did not come to that within 20 s"
-        time.sleep(0.01)
+    wait_for(lambda: process.look() is None and process.stopped_s is None)
