@@ -10,7 +10,8 @@ from contextlib import closing
 from pathlib import Path
 
 from pipeline_bench import environment
-from pipeline_bench.lessons.engine import (
+from pipeline_bench.lessons.play import measure
+from pipeline_bench.lessons.reading import (
     Ask,
     Compare,
     Exercise,
@@ -23,7 +24,6 @@ from pipeline_bench.lessons.engine import (
     find,
     lessons,
 )
-from pipeline_bench.lessons.play import measure
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.text import sentence, units

@@ -153,7 +153,11 @@ def devices(runtime: Runtime, device: str | None) -> Sequence[str]:
     return [f"/gpu:{replica}" for replica in range(runtime.replicas)]
 
 
-def towers(model: GradientModel, batch: Batch, devices: Sequence[str]) -> tuple[Any, Any]:
+def towers(
+    model: GradientModel,
+    batch: Batch,
+    devices: Sequence[str],
+) -> tuple[Any, Any]:
     """Build a tower on each device: split the batch, average the towers' gradients on the CPU, apply them once.
 
     Args:
@@ -169,14 +173,19 @@ def towers(model: GradientModel, batch: Batch, devices: Sequence[str]) -> tuple[
     v1 = tf.compat.v1
     optimizer = model.optimizer()
     losses, gradients = [], []
-    for replica, (device, part) in enumerate(zip(devices, _parts(batch, len(devices)), strict=True)):
-        scope = v1.variable_scope(v1.get_variable_scope(), reuse=v1.AUTO_REUSE)
-        with scope, v1.name_scope(f"replica_{replica}"), v1.device(_placed(device)):
+    outer = v1.get_variable_scope()
+    parts = _parts(batch, len(devices))
+    placed = zip(devices, parts, strict=True)
+    for replica, (device, part) in enumerate(placed):
+        scope = v1.variable_scope(outer, reuse=v1.AUTO_REUSE)
+        tower = v1.name_scope(f"replica_{replica}")
+        with scope, tower, v1.device(_placed(device)):
             loss = model.loss(part)
             gradients.append(optimizer.compute_gradients(loss))
             losses.append(loss)
-    with v1.device(_HOME), v1.variable_scope(v1.get_variable_scope(), reuse=v1.AUTO_REUSE):
-        return optimizer.apply_gradients(averaged(gradients)), tf.add_n(losses) / len(losses)
+    with v1.device(_HOME), v1.variable_scope(outer, reuse=v1.AUTO_REUSE):
+        trained = optimizer.apply_gradients(averaged(gradients))
+        return trained, tf.add_n(losses) / len(losses)
 
 
 def averaged(gradients: Sequence[Sequence[tuple[Any, Any]]]) -> list[tuple[Any, Any]]:

@@ -40,7 +40,8 @@ class _FetchingInput(Input):
         super().__init__(Batch(*self._placeholders))
 
     def fetch(self, session: Any) -> dict[Any, Any]:
-        return dict(zip(self._placeholders, session.run(self._made), strict=True))
+        values = session.run(self._made)
+        return dict(zip(self._placeholders, values, strict=True))
 
 
 class _ReadingInput(Input):

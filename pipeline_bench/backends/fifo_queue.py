@@ -64,11 +64,13 @@ class _RunQueue(QueueInput):
         whole = options.element == "batch"
         capacity = _capacity(source.batch_size, options)
         with tf.device("/cpu:0"):
-            made = source.produce(source.batch_size) if whole else [tensor[0] for tensor in source.produce(1)]
-            queue = v1.FIFOQueue(
-                capacity, [tensor.dtype for tensor in made], [tensor.shape for tensor in made], name="input_queue"
-            )
-            runner = v1.train.QueueRunner(queue, [queue.enqueue(made)] * options.threads)
+            made = source.produce(source.batch_size if whole else 1)
+            element = made if whole else [tensor[0] for tensor in made]
+            types = [tensor.dtype for tensor in element]
+            shapes = [tensor.shape for tensor in element]
+            queue = v1.FIFOQueue(capacity, types, shapes, name="input_queue")
+            enqueue = queue.enqueue(element)
+            runner = v1.train.QueueRunner(queue, [enqueue] * options.threads)
         samples = None if whole else source.batch_size
         take = timed_take(lambda: dequeue(queue, samples), source.finish)
         super().__init__(take, {"input_queue": (queue, capacity)}, [runner])

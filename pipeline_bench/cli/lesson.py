@@ -16,8 +16,8 @@ from pipeline_bench.errors import PipelineBenchError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipeline_bench.lessons.engine import Lesson
     from pipeline_bench.lessons.play import Player
+    from pipeline_bench.lessons.reading import Lesson
 
 
 def lesson(
@@ -37,7 +37,7 @@ def lesson(
 ) -> None:
     """Learn by measuring: predict what a queue, a thread or a device does, then see it here. 2 minutes each."""
     from pipeline_bench.cli.running import interruptible
-    from pipeline_bench.lessons.engine import find, lessons
+    from pipeline_bench.lessons.reading import find, lessons
     from pipeline_bench.ui.console import nobody_reads
 
     if listed and name is not None:
@@ -61,8 +61,8 @@ def lesson(
 def _play(chosen: Lesson | None, *, waits: bool) -> None:
     """Play the lesson that was named, and with a reader those after it; without one named, show what there is."""
     from pipeline_bench.lessons import play
-    from pipeline_bench.lessons.engine import lessons
     from pipeline_bench.lessons.play import LeftError, Player, console
+    from pipeline_bench.lessons.reading import lessons
 
     screen = console()
     player = Player(screen, play.measure, (lambda prompt: asked(screen, prompt)) if waits else None)
@@ -102,7 +102,7 @@ def _chosen(player: Player) -> Lesson:
     Raises:
         LeftError: the reader left.
     """
-    from pipeline_bench.lessons.engine import find, lessons
+    from pipeline_bench.lessons.reading import find, lessons
 
     first = lessons()[0]
     while True:

@@ -43,7 +43,7 @@ def scenario_names(incomplete: str) -> list[str]:
 
 def lesson_names(incomplete: str) -> list[str]:
     """Return the lessons that begin so."""
-    from pipeline_bench.lessons.engine import lessons
+    from pipeline_bench.lessons.reading import lessons
 
     return [each.name for each in lessons() if each.name.startswith(incomplete)]
 

@@ -21,7 +21,7 @@ from rich.theme import Theme
 
 from pipeline_bench.analysis.goal import until_decided
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.lessons.engine import (
+from pipeline_bench.lessons.reading import (
     Answer,
     Ask,
     Compare,

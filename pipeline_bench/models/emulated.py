@@ -37,8 +37,9 @@ class Emulated(Model):
         """Build it for any batch; the loss is NaN and there is no accuracy, because nothing is trained."""
         import tensorflow as tf
 
+        step_us = self.options.step_ms * 1000
         with tf.device("/cpu:0"), tf.control_dependencies(batch.tensors):
-            busy_s = graph_ops.steady_delay(self.options.step_ms * 1000, "overshoot")
+            busy_s = graph_ops.steady_delay(step_us, "overshoot")
             with tf.control_dependencies([busy_s]):
                 loss = tf.identity(tf.constant(math.nan))
             return TrainingGraph(tf.group(busy_s), loss, busy_s=busy_s)

@@ -81,9 +81,15 @@ class Matpow(Model):
 
         v1 = tf.compat.v1
         size = self.options.size
-        normal = v1.random_normal_initializer(stddev=size**-0.5, seed=_SEEDS[name])
+        seed = _SEEDS[name]
+        normal = v1.random_normal_initializer(stddev=size**-0.5, seed=seed)
         with tf.device(device):
-            matrix = v1.get_variable(f"matpow_{name}", [size, size], initializer=normal, use_resource=True).read_value()
+            matrix = v1.get_variable(
+                f"matpow_{name}",
+                [size, size],
+                initializer=normal,
+                use_resource=True,
+            ).read_value()
             product = matrix
             for _ in range(self.options.power - 1):
                 product = tf.matmul(matrix, product)

@@ -149,8 +149,9 @@ def _logits(images: Any, layers: list[_Layer], dropout: float) -> Any:
     hidden = images
     for layer in layers[:2]:
         with _on(layer.device):
-            convolved = tf.nn.conv2d(hidden, layer.weights, strides=1, padding="SAME")
-            hidden = tf.nn.max_pool2d(tf.nn.relu(convolved + layer.biases), ksize=2, strides=2, padding="SAME")
+            convolved = tf.nn.conv2d(hidden, layer.weights, 1, "SAME")
+            active = tf.nn.relu(convolved + layer.biases)
+            hidden = tf.nn.max_pool2d(active, 2, 2, "SAME")
     dense, last = layers[2:]
     with _on(dense.device):
         flat = tf.reshape(hidden, [-1, dense.weights.shape[0]])

@@ -319,7 +319,13 @@ def batched(samples: Any, source: SampleSource) -> Any:
     return samples.padded_batch(source.batch_size, padded_shapes=shapes, drop_remainder=True)
 
 
-def prefetched(batches: Any, ahead: int | Auto, *, one_call: bool = False, deterministic: bool | None = None) -> Any:
+def prefetched(
+    batches: Any,
+    ahead: int | Auto,
+    *,
+    one_call: bool = False,
+    deterministic: bool | None = None,
+) -> Any:
     """Return the dataset with a prefetch, which does what its options say and nothing of its own accord.
 
     Args:
@@ -334,11 +340,13 @@ def prefetched(batches: Any, ahead: int | Auto, *, one_call: bool = False, deter
     if deterministic is not None:
         settings.deterministic = deterministic
     if one_call:
-        # TensorFlow 2.21 runs a stateless map in parallel by default, and "1 call" must mean one.
+        # TensorFlow 2.21 runs a stateless map in parallel by default;
+        # "1 call" must mean one.
         settings.experimental_optimization.map_parallelization = False
     if ahead == 0:
         # Likewise it adds a prefetch of its own, and "none" must mean none.
         settings.experimental_optimization.inject_prefetch = False
     else:
-        batches = batches.prefetch(tf.data.AUTOTUNE if ahead == "auto" else ahead)
+        buffer_size = tf.data.AUTOTUNE if ahead == "auto" else ahead
+        batches = batches.prefetch(buffer_size)
     return batches.with_options(settings)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_bench import cli
-from pipeline_bench.lessons.engine import lessons
+from pipeline_bench.lessons.reading import lessons
 from pipeline_bench.model import session as saved
 from pipeline_bench.scenario.files import shipped
 from tests.unit import sessions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline_bench.analysis.results import summarise
-from pipeline_bench.lessons.engine import Compare, Played, Tell, find
+from pipeline_bench.lessons.reading import Compare, Played, Tell, find
 from pipeline_bench.scenario.resolve import resolve
 from tests.tensorflow.conftest import RunScenario
 

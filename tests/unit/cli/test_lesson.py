@@ -12,7 +12,7 @@ from pipeline_bench.cli import run
 from pipeline_bench.cli.options import INTERRUPTED
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.lessons import play
-from pipeline_bench.lessons.engine import find, lessons
+from pipeline_bench.lessons.reading import find, lessons
 from tests.unit.lessons import results
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline_bench.lessons.engine import Compare, Exercise, Lesson, Played
+from pipeline_bench.lessons.reading import Compare, Exercise, Lesson, Played
 from pipeline_bench.model.session import Session
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.scenario.resolve import resolve

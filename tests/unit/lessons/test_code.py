@@ -1,47 +1,14 @@
-"""Code made to fit a column: the same program, in lines that are short enough."""
-
-import ast
+"""What is shown of code: the lines that matter, its docstring in brief."""
 
 import pytest
 
-from pipeline_bench.lessons.code import between, fitted
-
-LONG = '''
-def long(first, second):
-    """What it does, in a line.
-
-    Args:
-        first: is for who calls it.
-    """
-    # Why it does what it does takes more words than there is room for in a line.
-    total = combined(first.value, second.value, [each for each in first if each], name="of a total")
-    for one, other in zip(first.values, second.values):
-        print("a string, with (brackets and commas, in it", one, other)
-    return total
-'''.strip()
+from pipeline_bench.lessons.code import between, briefly_described
 
 
-@pytest.mark.parametrize("columns", [40, 60, 76])
-def test_broken_lines_are_the_same_program(columns: int) -> None:
-    shown = fitted(LONG, columns)
-    program, brief = ast.parse(LONG), ast.parse(shown)
-    for tree in (program, brief):
-        del tree.body[0].body[0]  # type: ignore[attr-defined]  # the docstring, which is cut
-    assert ast.dump(brief) == ast.dump(program)
-
-
-def test_lines_fit_where_there_is_a_place_to_break_them() -> None:
-    assert max(map(len, fitted(LONG, 60).splitlines())) <= 60
-
-
-def test_a_docstring_is_cut_to_its_first_line() -> None:
-    assert '"""What it does, in a line."""' in fitted(LONG, 76)
-    assert "Args" not in fitted(LONG, 76)
-
-
-def test_code_that_fits_is_left_as_it_is() -> None:
-    code = "def short(a, b):\n    # why\n    return (a,\n            b)  # what"
-    assert fitted(code, 76) == code
+def test_a_docstring_is_cut_to_its_first_line_and_the_rest_is_left_as_it_is() -> None:
+    code = "def short(a, b):\n    {}\n    # why\n    return (a,\n            b)  # what"
+    long = '"""What it does, in a line.\n\n    Args:\n        a: is for who calls it.\n    """'
+    assert briefly_described(code.format(long)) == code.format('"""What it does, in a line."""')
 
 
 def test_the_lines_that_matter_are_chosen_by_how_they_begin() -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_bench.lessons.engine import Ask, Compare, Lesson, Played, Say, Tell, find, lessons
 from pipeline_bench.lessons.figures import Comparison
+from pipeline_bench.lessons.reading import Ask, Compare, Lesson, Played, Say, Tell, find, lessons
 from pipeline_bench.model.events import Device, PlacedOp, Placement
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Environment, Session

@@ -1,20 +1,19 @@
 """Exercises in a child: its answer, its failures, and that nothing of it is left."""
 
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from pipeline_bench.errors import PipelineBenchError, ScenarioError
 from pipeline_bench.lessons import play
-from pipeline_bench.lessons.engine import Compare, Exercise
+from pipeline_bench.lessons.reading import Compare, Exercise
 from pipeline_bench.run import child as run_child
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.worker.call import Request, perform
+from tests.processes import wait_until_gone
 
 
 def counted(times: int = 3) -> dict[str, int]:
@@ -73,7 +72,7 @@ def test_a_child_that_hangs_is_ended_with_what_it_started(tmp_path: Path, child:
         play.exercise(part(deadline_s=2.0))
     started = [int(pid) for pid in pids.read_text().split()]
     assert len(started) == 2
-    wait_until_gone(started)
+    wait_until_gone(*started)
 
 
 def test_what_a_child_leaves_running_in_its_group_is_ended(tmp_path: Path, child: Callable[[str], None]) -> None:
@@ -86,23 +85,7 @@ def test_what_a_child_leaves_running_in_its_group_is_ended(tmp_path: Path, child
     )
     child(code)
     assert play.exercise(part()) == {"a": 1}
-    wait_until_gone([int(pids.read_text())])
-
-
-def wait_until_gone(pids: list[int]) -> None:
-    """The kernel ends a killed process in its own time; it is gone, or nobody has asked for its end yet."""
-    for _ in range(500):
-        if not any(running(pid) for pid in pids):
-            return
-        time.sleep(0.01)
-    pytest.fail(f"still there: {[pid for pid in pids if running(pid)]}")
-
-
-def running(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+    wait_until_gone(int(pids.read_text()))
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from pipeline_bench.cli.running import interruptible
-from pipeline_bench.lessons.engine import Ask, Compare, Exercise, Lesson, Tell, find, lessons
 from pipeline_bench.lessons.play import LeftError, Player, _shown_while, console
+from pipeline_bench.lessons.reading import Ask, Compare, Exercise, Lesson, Tell, find, lessons
 from pipeline_bench.model.trial import plan
 from pipeline_bench.run.observer import Observer, Progress
 from tests.unit import sessions

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from pipeline_bench.errors import UsageError
-from pipeline_bench.lessons import engine
+from pipeline_bench.lessons import reading
 from pipeline_bench.lessons.code import CODE_COLUMNS
-from pipeline_bench.lessons.engine import Ask, Compare, Exercise, Lesson, Played, Say, Show, Tell, find, lessons
+from pipeline_bench.lessons.reading import Ask, Compare, Exercise, Lesson, Played, Say, Show, Tell, find, lessons
 from tests.unit.lessons import results
 
 ROOT = Path(__file__).parents[3]
@@ -34,7 +34,7 @@ def tells(name: str, played: Played, *places: int) -> str:
 
 @every_lesson
 def test_a_lesson_is_found_by_the_name_of_its_file(lesson: Lesson) -> None:
-    assert (Path(engine.__file__).parent / f"{lesson.name}.md").is_file()
+    assert (Path(reading.__file__).parent / f"{lesson.name}.md").is_file()
     assert find(lesson.name) is lesson
     assert find(lesson.name.replace("_", "-")) is lesson
 
@@ -203,7 +203,7 @@ def test_a_core_that_was_shared_is_explained(percent: float, shared: bool) -> No
 
 def test_a_part_that_there_is_not_is_an_error() -> None:
     with pytest.raises(ValueError, match="lesson one: there is no part 'tel'"):
-        engine.read_lesson("one", '+++\ntitle = "One"\nsummary = "one"\norder = 1\n+++\nText\n\n::: tel\nmore\n')
+        reading.read_lesson("one", '+++\ntitle = "One"\nsummary = "one"\norder = 1\n+++\nText\n\n::: tel\nmore\n')
 
 
 def test_lines_of_a_paragraph_are_joined_and_those_of_lists_and_code_are_not() -> None:

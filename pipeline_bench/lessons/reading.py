@@ -39,7 +39,7 @@ from typing import Any
 import jinja2
 
 from pipeline_bench.errors import UsageError
-from pipeline_bench.lessons.code import CODE_COLUMNS, between, fitted
+from pipeline_bench.lessons.code import between, briefly_described
 from pipeline_bench.lessons.figures import Comparison, VariantFigures
 from pipeline_bench.model.session import Session
 from pipeline_bench.scenario.files import read, shipped
@@ -96,13 +96,13 @@ class Show:
 
     @property
     def source(self) -> str:
-        """The source as it stands in its file, without the indentation around it, its long lines broken.
+        """The source as it stands in its file, without the indentation around it and its docstring in brief.
 
         Raises:
             ValueError: it has no such lines.
         """
         source = inspect.cleandoc("\n" + inspect.getsource(self.code))
-        return fitted(between(source, self.first, self.last) if self.first else source, CODE_COLUMNS)
+        return briefly_described(between(source, self.first, self.last) if self.first else source)
 
 
 @dataclass(frozen=True)
