@@ -22,20 +22,22 @@ from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.run import follower
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.run.observer import Observer, Progress
-from pipeline_bench.run.runner import ByPrecision, Finished, Planner, Runner
+from pipeline_bench.run.outcome import Outcome
+from pipeline_bench.run.runner import ByPrecision, Planner, Runner
 from pipeline_bench.samplers.nvml import STOPPED, NvmlSampler, Timeouts
 from pipeline_bench.samplers.nvml_metrics import METRICS
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
-from tests.integration.program import scripted_launcher, started, wait_for, wait_until_gone
+from tests.integration.program import scripted_launcher, started
 from tests.integration.scripted_child import STEPS
+from tests.processes import wait_for, wait_until_gone
 from tests.stubs.nvml import nvml_stub, stub_environment
 from tests.trials import alone, new_session
 
 __all__ = ["nvml_stub"]
 
 
-Run = Callable[..., Finished]
+Run = Callable[..., Outcome]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -62,7 +64,7 @@ def run(server: TrialServer, tmp_path: Path) -> Run:
         precision: Precision | None = None,
         planner: Planner | None = None,
         gpu: NvmlSampler | None = None,
-    ) -> Finished:
+    ) -> Outcome:
         runner = Runner(tmp_path, server, gpu or NvmlSampler(), observer or Observer(), planner=planner)
         return runner.run(new_session(scenario, precision))
 
@@ -238,10 +240,11 @@ def test_the_file_is_there_before_the_first_trial_and_after_each(run: Run, tmp_p
 
 def test_rounds_are_added_until_the_speedup_is_known_well_enough(run: Run, tmp_path: Path) -> None:
     """The scripted steps take 1 ms each: two rounds are known to ±20 %, and the precision counts from 8 on."""
-    session, interrupted, _ = run(scripted("ok", "ok too"), precision=Precision(goal=0.2, budget_s=600))
-    assert not interrupted
+    outcome = run(scripted("ok", "ok too"), precision=Precision(goal=0.2, budget_s=600))
+    session = outcome.session
+    assert not outcome.interrupted
     assert [(record.variant, record.repeat) for record in session.trials] == [
-        (name, repeat) for repeat in range(8) for name in ("ok", "ok too")
+        (name, repeat) for repeat in range(8) for name in ("ok", "ok too")[:: -1 if repeat % 2 else 1]
     ]
     assert session.precision is not None
     assert session.precision.ended_by == "precision"
@@ -254,7 +257,7 @@ def test_the_copy_to_a_gpu_is_measured_where_a_trial_says_that_it_has_one(run: R
     variants = [{"name": device, "backend": "feed_dict"}, ceiling]
     session = run(resolve({"name": "copy", "run": {"repeats": 2}, "variants": variants})).session
     own = [device, f"{device}, ceiling", *([f"{device}, ceiling, copied"] if device == "on gpu" else [])]
-    assert [trial.variant for trial in session.trials] == own * 2
+    assert [trial.variant for trial in session.trials] == own + own[::-1]
     assert [result.variant for result in session.results] == own
     copy = session.results[0].device_copy
     assert (copy.ms.value is not None) == (device == "on gpu"), copy.ms.reason
@@ -291,7 +294,7 @@ def test_a_trial_that_another_rank_was_needed_for_says_so_and_nothing_else(serve
 
 
 def test_a_budget_that_is_too_small_still_gives_an_interval(run: Run) -> None:
-    session, *_ = run(scripted("ok", "ok too"), precision=Precision(goal=0.02, budget_s=0.01))
+    session = run(scripted("ok", "ok too"), precision=Precision(goal=0.02, budget_s=0.01)).session
     assert len(session.trials) == 4
     assert session.precision is not None
     assert session.precision.ended_by == "budget"
@@ -299,7 +302,7 @@ def test_a_budget_that_is_too_small_still_gives_an_interval(run: Run) -> None:
 
 
 def test_a_variant_that_never_works_does_not_keep_the_others_going(run: Run) -> None:
-    session, *_ = run(scripted("ok", "raise"), precision=Precision(goal=0.02, budget_s=600))
+    session = run(scripted("ok", "raise"), precision=Precision(goal=0.02, budget_s=600)).session
     assert len(session.trials) == 4
     assert session.precision is not None
     assert session.precision.ended_by is None
@@ -308,8 +311,9 @@ def test_a_variant_that_never_works_does_not_keep_the_others_going(run: Run) -> 
 
 def test_an_interrupted_session_keeps_what_was_measured_and_says_what_ended_it(run: Run, tmp_path: Path) -> None:
     goal = Precision(goal=0.02, budget_s=600)
-    session, interrupted, _ = run(scripted("ok", "silent", "never"), Impatient(), goal)
-    assert interrupted
+    outcome = run(scripted("ok", "silent", "never"), Impatient(), goal)
+    session = outcome.session
+    assert outcome.interrupted
     assert [record.status for record in session.trials] == ["ok", "interrupted"]
     assert session.trials[1].steps is not None
     assert session.precision is not None
@@ -358,9 +362,10 @@ class InterruptsItself(ByPrecision, Observer):
 @pytest.mark.parametrize("moment", ["planning", "start", "training", "results", "report"])
 def test_an_interrupt_at_any_moment_loses_no_trial_that_has_ended(run: Run, tmp_path: Path, moment: str) -> None:
     watcher = InterruptsItself(moment)
-    session, interrupted, unsaved = run(scripted("ok", "ok too", "never"), watcher, planner=watcher)
-    assert interrupted
-    assert unsaved is None
+    outcome = run(scripted("ok", "ok too", "never"), watcher, planner=watcher)
+    session = outcome.session
+    assert outcome.interrupted
+    assert outcome.unsaved is None
     assert [record.index for record in session.trials] == watcher.ended
     assert len(session.trials) == 2
     assert load(tmp_path) == session
@@ -394,10 +399,11 @@ def test_a_disk_that_fills_ends_the_session_with_what_was_measured(run: Run, mon
         return folder
 
     monkeypatch.setattr("pipeline_bench.run.runner.sessions.save", full_from_the_second_trial_on)
-    session, interrupted, unsaved = run(scripted("ok", "ok too", "never"))
-    assert not interrupted
+    outcome = run(scripted("ok", "ok too", "never"))
+    session = outcome.session
+    assert not outcome.interrupted
     assert [record.status for record in session.trials] == ["ok", "ok"]
-    assert unsaved == "planted: no space left on device"
+    assert outcome.unsaved == "planted: no space left on device"
 
 
 # --- beside an NVML that hangs or crashes ----------------------------------------------------------------------------
@@ -436,8 +442,9 @@ def test_trials_go_on_beside_an_nvml_that_stops(run: Run, tmp_path: Path, nvml: 
     trials = scripted(f"until {ended}", "ok", stall_timeout_s=200)
     with ThreadPoolExecutor() as pool:
         pool.submit(tell)
-        session, interrupted, _ = run(trials, gpu=gpu)
-    assert not interrupted
+        outcome = run(trials, gpu=gpu)
+    session = outcome.session
+    assert not outcome.interrupted
     assert [record.status for record in session.trials] == ["ok", "ok"]
     assert [device_reasons(record) for record in session.trials] == [dict.fromkeys(METRICS, reason)] * 2
     clock = next(track for track in session.trials[0].samples if track.metric == "device_sm_clock_mhz")
@@ -448,7 +455,7 @@ def test_trials_go_on_beside_an_nvml_that_stops(run: Run, tmp_path: Path, nvml: 
 
 @pytest.mark.parametrize("mode", ["hang_in_init", "hang_after_2"])
 def test_trials_end_and_stall_in_time_while_nvml_hangs(run: Run, nvml: Any, mode: str) -> None:
-    session, *_ = run(scripted("ok", "silent", stall_timeout_s=3), gpu=nvml(mode, PATIENT))
+    session = run(scripted("ok", "silent", stall_timeout_s=3), gpu=nvml(mode, PATIENT)).session
     assert [record.status for record in session.trials] == ["ok", "stalled"]
     if mode == "hang_in_init":
         reason = "NVML had not answered when the trial ended"
@@ -465,6 +472,7 @@ class SendsSigint(Observer):
 
 @pytest.mark.parametrize("mode", ["hang_in_init", "hang_after_2"])
 def test_ctrl_c_ends_the_session_while_nvml_hangs(run: Run, nvml: Any, mode: str) -> None:
-    session, interrupted, _ = run(scripted("silent", "ok"), SendsSigint(), gpu=nvml(mode, PATIENT))
-    assert interrupted
+    outcome = run(scripted("silent", "ok"), SendsSigint(), gpu=nvml(mode, PATIENT))
+    session = outcome.session
+    assert outcome.interrupted
     assert [record.status for record in session.trials] == ["interrupted"]
