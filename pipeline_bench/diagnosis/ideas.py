@@ -17,6 +17,13 @@ _COSTLY_SHARE = 0.3
 """A line that takes less of a function's time is not worth writing anew."""
 _OF_ONE_CORE = 1.3
 """What computes for longer, times its elapsed time, runs on several cores."""
+_MANY_ELEMENTS = 8
+"""Of a generator for a batch: from so many on, what handing each over takes may be worth saving."""
+_HANDING_OVER_NS = 160_000.0
+"""What `from_generator` takes for an element of two small arrays, besides making it (TensorFlow 2.21, two cores; of 128
+at once, behind an `unbatch`, 6 to 8 us each)."""
+_HANDED_OVER_SHARE = 4
+"""An element that takes more than so many times as long is made slowly, rather than handed over slowly."""
 _FEW_CALLS = 2
 """A stage of fewer calls at the same time leaves cores idle."""
 _SAVED_BY_HALF = 0.5
@@ -104,6 +111,13 @@ def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> I
                 "random numbers after that.",
                 function.costliest_share or 0.0,
             )
+        case "from_generator" if _hands_over_small_ones(inspection, stage):
+            yield Idea(
+                alike,
+                f"{named(stage)}, gives one small element at a time. Handing an element from Python to TensorFlow takes "
+                "some 0.1 to 0.2 ms by itself. Have it give many at once, such as all of a file as arrays, and cut "
+                "these up with unbatch(), which takes less than 0.01 ms an element.",
+            )
         case "from_generator":
             cost = inspection.cost(stage.id)
             waits = " It mostly waits: what it waits for, such as a queue of your own, is the limit." * (
@@ -124,6 +138,14 @@ def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> I
                 f"{named(stage)}, makes a dataset of every window and passes its elements on one by one. Keep the "
                 "series in a tensor and batch the start positions: one tf.gather in a map then makes a whole batch.",
             )
+
+
+def _hands_over_small_ones(inspection: Inspection, stage: Stage) -> bool:
+    """Return whether a generator's elements are so cheap that a good part of their time is handing them over."""
+    cost = inspection.cost(stage.id)
+    if cost is None or not cost.elapsed_ns or (cost.elements or 0.0) < _MANY_ELEMENTS or segments.waits(cost, cores=1):
+        return False
+    return cost.elapsed_ns / (cost.elements or 1.0) < _HANDED_OVER_SHARE * _HANDING_OVER_NS
 
 
 def _of_parallel_python(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> Iterator[Idea]:
@@ -169,6 +191,7 @@ def _of_random_map(
             f"{named(stage)}, {differs}, so nothing after it can be cached. If a part of it does not depend on that, "
             "such as decoding, make it a map of its own, and put a cache() behind it: later epochs then compute only "
             "the rest." + (f" No trial divided it: {function.undivided}." if function.undivided else ""),
+            1.0 if function.fixed_share is None else function.fixed_share,
         )
 
 

@@ -138,6 +138,18 @@ def test_a_shuffle_or_a_skip_that_a_pass_begins_with_is_to_stand_in_front_of_the
     assert told(measured=True) == told(gained=3.0) == told(passes=1) == told("batch") == []
 
 
+@pytest.mark.parametrize(("fixed_share", "most"), [(None, "more than 20×"), (0.5, "at most 1.91×"), (0.01, None)])
+def test_dividing_a_random_map_gains_what_of_its_time_is_not_random(
+    fixed_share: float | None, most: str | None
+) -> None:
+    load = function("load", random=True).model_copy(update={"fixed_share": fixed_share})
+    stages = (stage(0, "range"), stage(1, "map", 0, of=load), stage(2, "batch", 1))
+    texts = idea_bounds.ideas(inspection(stages, (cost(0, 0.0), cost(1, 20.0), cost(2, 1.0))), 1, 21.0, None, 1.0)
+    assert [each.partition("If that took no time, ")[2] for each in texts] == (
+        [] if most is None else [f"a batch would be {most} as fast."]
+    )
+
+
 def test_what_would_help_the_inputs_of_a_zip_is_told_once_for_all_that_run_one_function() -> None:
     def texts(*, random: bool, left_early: bool = False) -> tuple[str, ...]:
         load = function("load", random=random).model_copy(update={"fixed_statements": 2 if random else None})
@@ -626,6 +638,17 @@ def test_a_generator_is_to_give_only_names_and_one_that_waits_is_limited_by_what
     assert "at most 5.00×" in said(20.0)
     assert "waits" not in said(20.0)
     assert "It mostly waits: what it waits for" in said(0.5)
+
+
+@pytest.mark.parametrize(("elements", "each_ms", "is_told"), [(128, 0.3, True), (128, 2.0, False), (2, 0.3, False)])
+def test_a_generator_of_many_small_elements_is_to_give_many_at_once(
+    elements: int, each_ms: float, is_told: bool
+) -> None:
+    stages = (stage(0, "from_generator", of=function("patches", python=True)), stage(1, "padded_batch", 0))
+    looked = inspection(stages, (cost(0, elements * each_ms, elements=elements), cost(1, 0.1)))
+    (text,) = idea_bounds.ideas(looked, 1, elements * each_ms + 0.1, ceiling_ms=None, gained=1.0)
+    assert ("cut these up with unbatch()" in text) == is_told
+    assert ("a map with num_parallel_calls" in text) != is_told
 
 
 def test_what_a_trial_does_not_show_of_a_proposal_stands_beside_its_gain() -> None:
