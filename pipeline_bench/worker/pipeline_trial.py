@@ -222,10 +222,16 @@ class PipelineEngine(Engine):
             other = model_ceiling.other_step(model, self._does, promised) if self.trial.repeat == 0 else None
             for found in model_ceiling.run(dataset, step, recorder, task.warmup_s, recorder.heartbeat, other):
                 self.channel.send(found)
-        elif (ended := consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat)) is not None:
+        elif (
+            ended := consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat, self._held)
+        ) is not None:
             self._tell(f"The input ended after {units.count(ended, 'batch', 'batches')}: those are all steps.")
         if isinstance(model, LoopStep) and model.traced_anew:
             self._tell(traced_anew=model.traced_anew, traced_anew_s=model.traced_anew_s)
+
+    @property
+    def _held(self) -> int:
+        return self._read.held_batches if self._read is not None else 0
 
     def _watched_step(self, step: consumers.StepFunction, *, traces: bool) -> consumers.StepFunction:
         """Return the step, which the watch then knows from a wait for a batch; the first is a phase if it traces."""
