@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline_bench.analysis import verdicts
 from pipeline_bench.errors import SessionError
@@ -18,7 +17,6 @@ from pipeline_bench.hosts.synchronous import Ranked
 from pipeline_bench.model.hosts import Host
 from pipeline_bench.model.result import Result, WorkCheck
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import TrialSteps
 from pipeline_bench.text import NAME, joined, one_line, sentence, units
 
 MOST_CLOCKS_APART_S = 1.0
@@ -32,7 +30,7 @@ def names(hosts: Sequence[Host]) -> dict[int, str]:
     return {host.rank: f"{host.label} ({one_line(host.name, NAME)})" if several else host.label for host in hosts}
 
 
-def see_that_they_compare(ranked: Ranked, who: Mapping[int, str]) -> None:
+def check_comparable(ranked: Ranked, who: Mapping[int, str]) -> None:
     """Refuse sessions that cannot be laid side by side.
 
     Args:
@@ -61,7 +59,7 @@ def see_that_they_compare(ranked: Ranked, who: Mapping[int, str]) -> None:
             f"Have the clocks set by NTP, and measure again. To merge the others, remove {_folders(ahead, behind)}.",
         )
     if not first.watched:
-        _see_that_trials_met(ranked, who)
+        _check_trials_met(ranked, who)
 
 
 def with_work_compared(ranked: Ranked, who: Mapping[int, str]) -> Ranked:
@@ -124,22 +122,6 @@ def to_common_clock_ns(host: Host) -> int:
     return host.wall_minus_monotonic_ns - round((host.clock_offset_s or 0.0) * 1e9)
 
 
-_Integers = npt.NDArray[np.int64]
-
-
-class _Steps(NamedTuple):
-    """When steps began, ascending, when each had its batch, as far as that is known, and when they ended."""
-
-    start_ns: _Integers
-    ready_ns: _Integers
-    end_ns: _Integers
-
-    @classmethod
-    def of(cls, steps: TrialSteps) -> _Steps:
-        starts, waits = steps.start_ns.unpack(), 0 if steps.wait_ns is None else steps.wait_ns.unpack()
-        return cls(starts, starts + waits, steps.end_ns.unpack())
-
-
 class _Ran(NamedTuple):
     """From when to when a rank ran, in ns of the common clock."""
 
@@ -148,7 +130,7 @@ class _Ran(NamedTuple):
     rank: int
 
 
-def see_that_they_met(sessions: Sequence[Session]) -> None:
+def check_met(sessions: Sequence[Session]) -> None:
     """Refuse trainings that `run` watched if the ranks did not run at one time, as those of two runs in one folder.
 
     Each rank may train several times, and at its own pace, so that it is the whole of a rank that has to meet the
@@ -172,52 +154,31 @@ def see_that_they_met(sessions: Sequence[Session]) -> None:
 
 
 def ranks_at_once(sessions: Sequence[Session]) -> list[int]:
-    """Return the ranks of which two watched trainings stepped at once, as only those of several processes do.
+    """Return the ranks of which several processes trained at once.
 
-    The loops of one process may last as long as each other, as a training and its validation; they step in turn, or one
-    thread takes a batch of each for a step.
+    That is told by their steps: a loop is watched until its process ends.
     """
-    by_rank: dict[int, list[_Steps]] = {}
+    by_rank: dict[int, list[tuple[int, _Ran]]] = {}
     for session in sessions:
+        host = session.host if session.watched else None
         steps = next((trial.steps for trial in session.trials if trial.steps is not None and trial.steps.count), None)
-        if session.host is not None and session.watched and steps is not None:
-            by_rank.setdefault(session.host.rank, []).append(_Steps.of(steps))
+        if host is None or host.pid is None or steps is None:
+            continue
+        start_ns, end_ns = int(steps.start_ns.unpack()[0]), int(steps.end_ns.unpack()[-1])
+        to_common_ns = to_common_clock_ns(host)
+        ran = _Ran(start_ns + to_common_ns, end_ns + to_common_ns, host.rank)
+        by_rank.setdefault(host.rank, []).append((host.pid, ran))
     return [
         rank
-        for rank, all_steps in sorted(by_rank.items())
+        for rank, trained in sorted(by_rank.items())
         if any(
-            _stepped_at_once(one, other) and not _taken_by_turns(one, other)
-            for one, other in itertools.combinations(all_steps, 2)
+            pid != other_pid and max(ran.start_ns, other.start_ns) < min(ran.end_ns, other.end_ns)
+            for (pid, ran), (other_pid, other) in itertools.combinations(trained, 2)
         )
     ]
 
 
-def _stepped_at_once(one: _Steps, other: _Steps) -> bool:
-    """Return whether most steps of the one with fewer, while both lasted, met one of the other's, and these theirs."""
-    from_ns, to_ns = max(one.start_ns[0], other.start_ns[0]), min(one.end_ns[-1], other.end_ns[-1])
-    middles = [(each.start_ns + each.end_ns) // 2 for each in (one, other)]
-    common = [each[(from_ns <= each) & (each <= to_ns)] for each in middles]
-    met = min(_steps_met(common[0], other), _steps_met(common[1], one))
-    return met > min(map(len, common)) / 2
-
-
-def _steps_met(at_ns: _Integers, steps: _Steps) -> int:
-    """Return during how many of some steps one of these times was."""
-    index = np.searchsorted(steps.start_ns, at_ns, side="right") - 1
-    return np.unique(index[(index >= 0) & (at_ns < steps.end_ns[index])]).size
-
-
-def _taken_by_turns(one: _Steps, other: _Steps) -> bool:
-    """Return whether one thread may take both: as many of the other's for each of the one with fewer, none at once."""
-    few, more = sorted((one, other), key=lambda each: len(each.start_ns))
-    before = np.searchsorted(more.start_ns, few.start_ns, side="right")
-    within = (before > 0) & (before < len(more.start_ns))
-    before, starts_ns, ready_ns = before[within], few.start_ns[within], few.ready_ns[within]
-    at_once = (more.ready_ns[before - 1] > starts_ns) | (more.start_ns[before] < ready_ns)
-    return len(before) > 1 and np.ptp(np.diff(before)) == 0 and not at_once.any()
-
-
-def _see_that_trials_met(ranked: Ranked, who: Mapping[int, str]) -> None:
+def _check_trials_met(ranked: Ranked, who: Mapping[int, str]) -> None:
     """Refuse ranks of which no round of a trial that they were to run at once was run at once."""
     rounds: dict[str, dict[int, list[_Ran]]] = {}
     for host, session in ranked:

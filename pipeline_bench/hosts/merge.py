@@ -16,11 +16,11 @@ from pipeline_bench.analysis.speedups import batch_size
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts import efficiency, inputs, ranks, synchronous
 from pipeline_bench.hosts.comparable import (
+    check_comparable,
+    check_met,
     names,
     never_began,
     ranks_at_once,
-    see_that_they_compare,
-    see_that_they_met,
     to_common_clock_ns,
     with_work_compared,
 )
@@ -82,7 +82,7 @@ def trainings(sessions: Sequence[Session]) -> list[list[Session]]:
     Raises:
         SessionError: some are of another run.
     """
-    see_that_they_met(sessions)
+    check_met(sessions)
     groups: dict[tuple[str, int], list[Session]] = {}
     seen: Counter[tuple[int, str]] = Counter()
     for session in sorted(sessions, key=lambda each: each.trials[0].started_ns if each.trials else 0):
@@ -115,7 +115,7 @@ def merge(
     ranked: Ranked = [(_described(each.host, each), each) for each in began if each.host is not None]
     hosts = tuple(host for host, _ in ranked)
     who = names(hosts)
-    see_that_they_compare(ranked, who)
+    check_comparable(ranked, who)
     ranked = with_work_compared(ranked, who)
     size = hosts[0].size
     present, elsewhere = {host.rank for host in hosts}, set(map(_rank, beside))

@@ -52,6 +52,8 @@ class Host(Record):
 
     collective_ms: float | None = None
     """How long a step of a watched training was at collectives, from having its own part ready; None: not measured."""
+    pid: int | None = None
+    """The process of a watched training, of which a rank may have several; None of others, and in an older session."""
     accelerator: Line | None = None
     """Of a merged session, as are the next two: what its own session says of the machine."""
     cpu: Line | None = None

@@ -303,7 +303,8 @@ class JobRecord:
         checked = self._last_selftest(described.driver, described.cpu, described.gpu)
         rank = ranks.of_training(os.environ)
         collective_ms = collectives.step_ms(rows, warmup)
-        host = None if rank is None else rank.host().model_copy(update={"collective_ms": collective_ms})
+        of_training = {"collective_ms": collective_ms, "pid": os.getpid()}
+        host = None if rank is None else rank.host().model_copy(update=of_training)
         steps = int(rows.count[warmup:].sum())
         why = self.withheld or self.reason
         result = result_of(scenario, trial, self._cores, checked, why, self._device_waits, self.diagnosable)

@@ -860,33 +860,27 @@ def test_the_trainings_of_a_script_with_two_are_merged_each_by_itself(tmp_path: 
     assert load(tmp_path / "training-2").notes == ("1 rank of 2 left no session: 1",)
 
 
-IN_TURN = np.tile([10.0] * 9 + [400.0], 10)
-"""The steps of a training of ten epochs whose validation is taken for a part of each epoch's last step."""
-
-
 @pytest.mark.parametrize(
-    ("first_ms", "second_ms", "second_from_s", "wait_ms", "told"),
+    ("pids", "second_from_s", "told"),
     [
-        (np.tile([60.0, 40.0], 50), np.full(100, 50.0), 0.005, 0.0, True),  # now the first asks first, now the second
-        (np.full(100, 50.0), np.full(100, 50.0), 0.02, 30.0, True),  # they wait at once
-        (np.full(100, 50.0), np.full(100, 20.0), 0.0, 0.0, True),
-        (np.full(100, 50.0), np.full(100, 50.0), 20.0, 0.0, False),  # one after the other
-        # Its validation, whose last step has the next epoch.
-        (IN_TURN, np.tile([10.0] * 20 + [290.0], 10), 0.1, 0.0, False),
-        (np.full(100, 50.0), np.full(100, 50.0), 0.02, 10.0, False),
-        (np.full(100, 50.0), np.full(500, 10.0), 0.002, 1.0, False),
+        ((7, 8), 0.02, True),  # which take their batches in the same order, and never wait at once
+        ((7, 8), 20.0, False),  # one after the other
+        ((7, 7), 0.02, False),  # one process that takes a batch of each of two data, or validates
+        ((None, None), 0.02, False),  # of an older version
     ],
-    ids=["alike", "waiting at once", "apart", "later", "in turn", "a batch of two data", "a batch of one and five"],
 )
 def test_processes_of_one_rank_that_trained_at_once_are_told(
-    first_ms: Any, second_ms: Any, second_from_s: float, wait_ms: float, told: bool
+    pids: tuple[int | None, int | None], second_from_s: float, told: bool
 ) -> None:
     """As torchrun starts them on each node under srun, which knows one rank there."""
     ran = []
-    for took_ms, from_s in ((first_ms, 0.0), (second_ms, second_from_s)):
+    for pid, from_s in zip(pids, (0.0, second_from_s), strict=True):
         whole = watched(0, 1.0, None)
-        steps = records.steps_of(took_ms, wait_ms, round(from_s * S))
-        ran.append(whole.model_copy(update={"trials": (whole.trials[0].model_copy(update={"steps": steps}),)}))
+        assert whole.host is not None
+        steps = records.steps_of(np.full(100, 50.0), 10.0, round(from_s * S))
+        trial = whole.trials[0].model_copy(update={"steps": steps})
+        host = whole.host.model_copy(update={"pid": pid})
+        ran.append(whole.model_copy(update={"trials": (trial,), "host": host}))
     merged = [merge.merge([ran[0], watched(1, 1.0, None)], None, [ran[1]]), merge.merge(ran[1:], None, ran[:1])]
     for each in merged:
         assert any("several processes of rank 0 trained at once" in note for note in each.notes) is told

@@ -149,7 +149,7 @@ def test_a_job_without_a_step_has_a_session_that_says_so() -> None:
     assert session.results[0].verdict.kind == "not-measured"
 
 
-def test_a_rank_says_how_far_its_clock_is_off_that_of_the_folder(
+def test_a_rank_says_which_process_trains_and_how_far_its_clock_is_off_that_of_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PMI_RANK", "0")
@@ -161,6 +161,7 @@ def test_a_rank_says_how_far_its_clock_is_off_that_of_the_folder(
     host = sessions.load(folder).host
     assert host is not None
     assert host.clock_offset_s == pytest.approx(0, abs=60)
+    assert host.pid == os.getpid()
 
 
 def test_the_end_is_kept_once(tmp_path: Path) -> None:
