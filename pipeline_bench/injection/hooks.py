@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import importlib
 import os
 import sys
 import threading
@@ -23,7 +22,7 @@ from pipeline_bench.injection.functions import Call, Functions
 from pipeline_bench.injection.loop_locations import Line
 from pipeline_bench.injection.watched_loops import WatchedLoops
 from pipeline_bench.system import interrupts
-from pipeline_bench.system.garbage import no_collection
+from pipeline_bench.system.processes import no_collection
 from pipeline_bench.system.user_folders import RUN_VARIABLE
 
 KEPT_TRAININGS = 10
@@ -189,15 +188,17 @@ class Watched:
     @functools.cached_property
     def _session_runs(self) -> Any:
         """What watches the program's calls of `Session.run`; None where it could not be made."""
-        return self._calls("session_runs", "SessionRuns")
+
+        def make() -> Any:
+            with no_collection():
+                from pipeline_bench.monitoring.session_runs import SessionRuns
+            return SessionRuns(batch_lines.of_user, self._watched_loop, self.problem, self._out)
+
+        return self._guarded(make)
 
     def trains_on_batch(self, framework: str, plain: Callable[[], Any]) -> Any:
         """Call Keras' `train_on_batch` by `plain`, and record how long the loop that calls it waited for the batch."""
-
-        def call() -> Any:
-            with self.inside_library():
-                return plain()
-
+        call = self.inside_library()(plain)
         if self._is_in_library or self._is_fed() or self._training_calls is None:
             return call()
         return self._training_calls.on_batch("train_on_batch", framework, call)
@@ -293,12 +294,13 @@ class Watched:
     @functools.cached_property
     def _training_calls(self) -> Any:
         """What watches the calls that train on a batch that they are given; None where it could not be made."""
-        return self._calls("calls", "TrainingCalls")
 
-    def _calls(self, module: str, kind: str) -> Any:
-        """Make one of the kinds of `monitoring.calls.TimedCalls`; return None where that fails."""
-        needed = batch_lines.of_user, self._watched_loop, self.problem, self._out
-        return self._guarded(lambda: _kind(module, kind)(*needed))
+        def make() -> Any:
+            with no_collection():
+                from pipeline_bench.monitoring.calls import TrainingCalls
+            return TrainingCalls(batch_lines.of_user, self._watched_loop, self.problem, self._out)
+
+        return self._guarded(make)
 
     def batches(self, iterator: Any, framework: str, data: Any, making_ns: int) -> Any:
         """Return an iterator of a DataLoader or of grain, whose waits are recorded where its loop is watched."""
@@ -306,14 +308,18 @@ class Watched:
             return iterator
 
         def begin(where: str) -> Any:
-            return _kind("iterators", "IteratorMonitor")(where, framework, self._out)
+            with no_collection():
+                from pipeline_bench.monitoring.loaders import LoaderMonitor
+            return LoaderMonitor(where, framework, self._out)
 
         loop = self._guarded(lambda: self._watched_loop(batch_lines.of_user(), begin, data))
         return iterator if loop is None else self._guarded(lambda: loop.timed(iterator, making_ns), iterator)
 
     def _loop(self, line: Callable[[], Line | None], data: Any = None) -> Any:
         def begin(where: str) -> Any:
-            return _kind("loop", "DatasetMonitor")(where, self._out, lasting=True)
+            with no_collection():
+                from pipeline_bench.monitoring.loop import DatasetMonitor
+            return DatasetMonitor(where, self._out, lasting=True)
 
         return self._watched_loop(line(), begin, data)
 
@@ -376,12 +382,6 @@ class Watched:
         except Exception as error:
             self.problem(error)
             return otherwise
-
-
-def _kind(module: str, name: str) -> Any:
-    """Return a class of what watches loops."""
-    with no_collection():
-        return getattr(importlib.import_module(f"pipeline_bench.monitoring.{module}"), name)
 
 
 _traced = functools.partial(batch_lines.of_traced, by_itself=False)

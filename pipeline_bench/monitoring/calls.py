@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -145,10 +145,10 @@ class _Thread(threading.local):
         """When its last call ended, and its device had nothing to do."""
         self.computed_ns = 0
         """For how long since then a model computed, and trained nothing."""
-        self.ran: set[str] = set()
+        self.ran: set[Hashable] = set()
         """Lines that trained since the loop's own did."""
         self.monitor: CallMonitor | None = None
-        self.line: str | None = None
+        self.line: Hashable | None = None
         self.between: set[Any] = set()
         """What trains nothing and was called since the last call that trains."""
         self.repeats, self.repeated = False, False
@@ -164,8 +164,8 @@ class TimedCalls:
 
     def __init__(
         self,
-        line: Callable[[], str | None],
-        watch: Callable[[str, Callable[[str], CallMonitor]], Any],
+        line: Callable[[], Hashable | None],
+        watch: Callable[[Any, Callable[[str], CallMonitor]], Any],
         problem: Callable[[Exception], None],
         out: Path | None,
     ) -> None:
@@ -173,8 +173,8 @@ class TimedCalls:
 
         Args:
             line: gives the line of the program that is being run; None where it is not known.
-            watch: given a line of the program and what begins a monitor, returns the line's monitor; None where the
-                line is to be left alone.
+            watch: given what `line` gave and what begins a monitor, returns the line's monitor; None where the line is
+                to be left alone.
             problem: called with what goes wrong in here; the program goes on as without it.
             out: the folder in which each session's own folder is made; None keeps no file.
         """

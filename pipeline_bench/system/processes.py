@@ -211,14 +211,24 @@ def io_bytes(counter: str) -> int:
 
 
 @contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Collect no garbage in the block: an import in a process that holds TensorFlow takes as long again with it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextlib.contextmanager
 def quick_imports() -> Iterator[None]:
     """Import in the block what stays as long as the process: no collection of garbage looks at it, then or later.
 
     The many collections of TensorFlow's import, which find next to nothing, take an eighth of its CPU time. Each later
     one would take 0.2 s, in a fork more: what it only looks at is written to there, and so copied.
     """
-    from pipeline_bench.system.garbage import no_collection  # noqa: PLC0415 - as a script this finds no package yet
-
     with no_collection():
         try:
             yield

@@ -25,7 +25,7 @@ from typing import Any, Literal
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
 from pipeline_bench.model.job import Eager
 from pipeline_bench.model.pipeline import Location
-from pipeline_bench.system.garbage import no_collection
+from pipeline_bench.system.processes import no_collection
 from pipeline_bench.text import FIELD_CHARACTERS, message_of, one_line, safe_message
 from pipeline_bench.user_code import installed
 

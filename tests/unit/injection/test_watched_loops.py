@@ -14,9 +14,9 @@ import pytest
 from pipeline_bench.injection import watched_loops
 from pipeline_bench.injection.loop_locations import Line
 from pipeline_bench.injection.watched_loops import WATCHED_LOOPS, WatchedLoops
-from pipeline_bench.monitoring import iterators, record
-from pipeline_bench.monitoring.iterators import IteratorMonitor
-from tests.unit.monitoring.test_iterators import Batches
+from pipeline_bench.monitoring import loaders, record
+from pipeline_bench.monitoring.loaders import LoaderMonitor
+from tests.unit.monitoring.test_loaders import Batches
 
 
 def passed(loop: Any, batches: int) -> None:
@@ -31,11 +31,11 @@ def looked(loop: Any) -> None:
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    begun: list[IteratorMonitor] = []
+    begun: list[LoaderMonitor] = []
 
     def begin(loops: WatchedLoops, where: str, data: Any = None, path: int = 0) -> Any:
-        def make(name: str) -> IteratorMonitor:
-            begun.append(IteratorMonitor(name, "torch", tmp_path))
+        def make(name: str) -> LoaderMonitor:
+            begun.append(LoaderMonitor(name, "torch", tmp_path))
             return begun[-1]
 
         file, _, line = where.rpartition(":")
@@ -414,7 +414,7 @@ def test_a_step_that_evaluates_before_it_trains_keeps_the_time_of_its_training(
 ) -> None:
     """And one that looks at a batch of another loop before it trains, and evaluates behind that, ends there."""
     now_ns = [10**9]
-    for module in (iterators, watched_loops):
+    for module in (loaders, watched_loops):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic_ns=lambda: now_ns[0]))
     loops = WatchedLoops()
     loop = begin(loops, "train.py:3")

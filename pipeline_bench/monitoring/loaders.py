@@ -21,7 +21,7 @@ _AN_ITERATOR_A_BATCH = (
 )
 
 
-class IteratorMonitor(LoopMonitor):
+class LoaderMonitor(LoopMonitor):
     """Times the batches of every iterator, of PyTorch's DataLoader or of grain, that one loop is given."""
 
     def __init__(self, name: str, framework: str, out: Path | None = None) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from pipeline_bench.analysis import wall_time
 from pipeline_bench.injection import patches
-from pipeline_bench.monitoring import iterators
-from pipeline_bench.monitoring.iterators import IteratorMonitor
+from pipeline_bench.monitoring import loaders
+from pipeline_bench.monitoring.loaders import LoaderMonitor
 
 
 class Batches:
@@ -39,7 +39,7 @@ class Fails(Batches):
 
 
 def test_the_batches_of_several_passes_are_steps(tmp_path: Path) -> None:
-    monitor = IteratorMonitor("loop", "torch", tmp_path)
+    monitor = LoaderMonitor("loop", "torch", tmp_path)
     for _ in range(2):
         batches = monitor.timed(Batches(20))
         assert (type(batches).__name__, isinstance(batches, Batches)) == ("Batches", True)
@@ -53,7 +53,7 @@ def test_the_batches_of_several_passes_are_steps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wait_ms", [1.0, 30.0])
 def test_the_verdict_on_a_loop_that_diagnose_refuses_does_not_send_there(wait_ms: float) -> None:
-    monitor = IteratorMonitor("loop", "torch")
+    monitor = LoaderMonitor("loop", "torch")
     starts = np.arange(100) * 40_000_000
     monitor.record.log.extend(starts, starts + 40_000_000, int(wait_ms * 1e6))
     for figures in (monitor.summary, monitor.close().figures):
@@ -62,7 +62,7 @@ def test_the_verdict_on_a_loop_that_diagnose_refuses_does_not_send_there(wait_ms
 
 
 def test_an_iterator_that_serves_every_pass_is_timed_once(tmp_path: Path) -> None:
-    monitor = IteratorMonitor("loop", "torch")
+    monitor = LoaderMonitor("loop", "torch")
     batches = Batches(20)
     for _ in range(3):
         batches = monitor.timed(batches)
@@ -73,7 +73,7 @@ def test_an_iterator_that_serves_every_pass_is_timed_once(tmp_path: Path) -> Non
 
 
 def test_what_the_iterator_raises_passes_through(tmp_path: Path) -> None:
-    monitor = IteratorMonitor("loop", "torch")
+    monitor = LoaderMonitor("loop", "torch")
     with pytest.raises(ValueError, match="theirs"):
         next(monitor.timed(Fails(1)))
     monitor.drop()
@@ -88,7 +88,7 @@ def test_what_a_data_loaders_workers_have_ready_is_told(pinned: int | None, read
         _worker_result_queue = SimpleNamespace(qsize=lambda: 1)
         _data_queue = _worker_result_queue if pinned is None else SimpleNamespace(qsize=lambda: pinned)
 
-    monitor = IteratorMonitor("loop", "torch")
+    monitor = LoaderMonitor("loop", "torch")
     monitor.timed(Batches(1))
     assert monitor._buffered() is None
     iterator = monitor.timed(Loader(1))
@@ -99,7 +99,7 @@ def test_what_a_data_loaders_workers_have_ready_is_told(pinned: int | None, read
 
 
 def test_iterators_that_threads_take_from_on_one_line_have_steps_of_their_own() -> None:
-    monitor = IteratorMonitor("loop", "torch")
+    monitor = LoaderMonitor("loop", "torch")
     both_ask = threading.Barrier(2)
 
     def take(end: Callable[[Any], object]) -> None:
@@ -122,7 +122,7 @@ def test_iterators_that_threads_take_from_on_one_line_have_steps_of_their_own() 
 
 
 def test_iterators_that_one_loop_takes_from_in_turn_have_steps_in_common() -> None:
-    monitor = IteratorMonitor("loop", "torch")
+    monitor = LoaderMonitor("loop", "torch")
     for _ in zip(*(monitor.timed(Batches(20)) for _ in range(3)), strict=True):
         pass
     monitor.read(settled=True)
@@ -132,7 +132,7 @@ def test_iterators_that_one_loop_takes_from_in_turn_have_steps_in_common() -> No
 
 @pytest.mark.parametrize(("trains_there", "judged"), [(False, False), (True, True), (None, True)])
 def test_what_a_thread_beside_the_training_waits_for_is_no_input_wait(trains_there: bool | None, judged: bool) -> None:
-    monitor, trains_in = IteratorMonitor("loop", "torch"), set[int]()
+    monitor, trains_in = LoaderMonitor("loop", "torch"), set[int]()
     monitor.trains_in = None if trains_there is None else trains_in
 
     def take() -> None:
@@ -152,14 +152,14 @@ def test_what_a_thread_beside_the_training_waits_for_is_no_input_wait(trains_the
 
 
 def test_what_the_main_thread_takes_is_judged_wherever_something_trains() -> None:
-    monitor = IteratorMonitor("loop", "torch")
+    monitor = LoaderMonitor("loop", "torch")
     monitor.trains_in = {threading.get_ident() + 1}
     list(monitor.timed(Batches(40)))
     assert monitor.close().figures.input_wait_share is not None
 
 
 def test_a_loop_that_makes_an_iterator_for_each_batch_is_measured_and_told_so() -> None:
-    monitor = IteratorMonitor("loop", "torch")
+    monitor = LoaderMonitor("loop", "torch")
     for _ in range(40):
         next(monitor.timed(Batches(20)))
     assert not monitor.only_looks
@@ -170,7 +170,7 @@ def test_a_loop_that_makes_an_iterator_for_each_batch_is_measured_and_told_so() 
 
 
 def test_who_shows_a_batch_after_each_epoch_of_another_loop_makes_no_steps() -> None:
-    shows, trains = IteratorMonitor("shows", "torch"), IteratorMonitor("trains", "torch")
+    shows, trains = LoaderMonitor("shows", "torch"), LoaderMonitor("trains", "torch")
     for _ in range(10):
         list(trains.timed(Batches(4)))
         next(shows.timed(Batches(20)))
@@ -185,7 +185,7 @@ def test_an_iterators_workers_start_within_the_wait_for_its_first_batch_and_end_
 ) -> None:
     now_s = [100]
     clock = SimpleNamespace(monotonic_ns=lambda: now_s[0] * 10**9)
-    monkeypatch.setattr(iterators, "time", clock)
+    monkeypatch.setattr(loaders, "time", clock)
     monkeypatch.setattr(patches, "time", clock)
 
     class Slow(Batches):
@@ -198,7 +198,7 @@ def test_an_iterators_workers_start_within_the_wait_for_its_first_batch_and_end_
             now_s[0] += 5  # its workers start
             return Slow(10)
 
-    monitor = IteratorMonitor("loop", "torch")
+    monitor = LoaderMonitor("loop", "torch")
 
     def batches(iterator: Any, _: str, __: Any, making_ns: int) -> Any:
         return monitor.timed(iterator, making_ns)
