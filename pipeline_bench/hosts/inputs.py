@@ -33,7 +33,7 @@ class MeasuredInput:
 
     Attributes:
         name: the variant's, of several numbers of workers that of the first.
-        members: the variants that it was measured by.
+        members: its name, and those of the variants that it was measured by.
         unit: what its numbers count.
         variant: the first of those.
         points: what it gave, by count.

@@ -83,9 +83,9 @@ def _chosen(every: Sequence[MeasuredInput], session: Session, name: str | None) 
         )
     if name is None:
         return list(_most_waiting(every))
-    found = [each for each in every if name in (each.name, *each.members)]
+    found = [each for each in every if name in each.members]
     if not found:
-        names = dict.fromkeys(member for each in every for member in (each.name, *each.members))
+        names = dict.fromkeys(member for each in every for member in each.members)
         raise UsageError(
             f"--variant {name!r}: no input of that name was measured.", sentence(did_you_mean(name, names))
         )

@@ -1,4 +1,4 @@
-"""What the record of a watched process has of each training: plain data, as `ended.WatchedTraining` reads it."""
+"""What the record of a watched process has of each training: plain data, read as `command_result.WatchedTraining`."""
 
 from __future__ import annotations
 

@@ -225,8 +225,6 @@ class ScratchFolder:
                 f"No folder for temporary files can be made in {root}: {error.strerror}.",
                 "Set TMPDIR to a folder that can be written to.",
             ) from error
-        from pipeline_bench.text import units  # noqa: PLC0415 - whoever only sweeps has no numbers to write
-
         raise PipelineBenchError(
             f"{purpose} take {units.size(needed_bytes)}, and the folder for temporary files, {root}, has "
             f"{units.size(free_bytes)} left.",

@@ -10,10 +10,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-SHOW_CURSOR, HIDE_CURSOR = b"\x1b[?25h", b"\x1b[?25l"
-"""DECTCEM, "set" and "reset" (ECMA-48 private mode 25): a live screen hides the cursor."""
-LEAVE_SCREEN, ENTER_SCREEN = b"\x1b[?1049l", b"\x1b[?1049h"
-"""Show what was there before a program's own screen, and that screen (xterm's private mode 1049)."""
+SHOW_CURSOR = b"\x1b[?25h"
+"""DECTCEM, "set" (ECMA-48 private mode 25): a live screen hides the cursor."""
+LEAVE_SCREEN = b"\x1b[?1049l"
+"""Show what was there before a program's own screen (xterm's private mode 1049)."""
 KEYS = (signal.SIGINT, signal.SIGQUIT)
 """The signals of a terminal's keys."""
 _TERMINAL = Path("/dev/tty")

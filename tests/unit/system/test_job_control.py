@@ -9,9 +9,11 @@ import sys
 
 import pytest
 
-from pipeline_bench.system.job_control import HIDE_CURSOR, SHOW_CURSOR
+from pipeline_bench.system.job_control import SHOW_CURSOR
 from tests.shell import STOPPED
 
+_HIDE_CURSOR = b"\x1b[?25l"
+"""DECTCEM, "reset"."""
 _PROGRAM = """
 import os, signal, time
 from rich.console import Console
@@ -67,11 +69,11 @@ def test_a_stopped_live_screen_gives_the_terminal_to_the_shell(way: str, screen:
     )
     before, _, rest = ended.stdout.partition(STOPPED)
     in_background, _, after = rest.partition(b"(fg)") if way == "bg" else (b"", b"", rest)
-    assert before.index(HIDE_CURSOR) < before.rindex(SHOW_CURSOR)
+    assert before.index(_HIDE_CURSOR) < before.rindex(SHOW_CURSOR)
     assert not in_background, "nothing is drawn there"
     shown = _AFTERWARDS.search(after)
     assert shown is not None
     drawn = after[: shown.start()]
-    assert HIDE_CURSOR in drawn
+    assert _HIDE_CURSOR in drawn
     assert not re.search(rb"\x1b\[\d*[AK]", drawn), "what the shell wrote is not drawn over"
     assert after.rindex(SHOW_CURSOR) > shown.start()
