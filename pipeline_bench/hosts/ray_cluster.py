@@ -46,7 +46,7 @@ def connected(
     """
     address = address or os.environ.get("RAY_ADDRESS") or None
     if address not in (None, "local", "auto"):
-        see_that_it_answers(str(address))
+        check_answers(str(address))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     logging.getLogger("ray").setLevel(logging.ERROR)
     started = None
@@ -155,7 +155,7 @@ def start_here(hosts: int) -> Any:
     return cluster
 
 
-def see_that_it_answers(address: str) -> None:
+def check_answers(address: str) -> None:
     """Ray itself asks an address where nobody is for many minutes.
 
     Raises:

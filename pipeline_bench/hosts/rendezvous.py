@@ -157,7 +157,7 @@ class Meeting:
         while waited_for := [rank for rank in others if rank not in self._gone and not self._is_there(rank, slot)]:
             interrupts.check()
             for rank in waited_for:
-                self._see_that_it_runs_the_same(rank)
+                self._check_runs_the_same(rank)
                 self._note_gone(rank)
             time.sleep(look_s)
             look_s = min(2 * look_s, _LONGEST_LOOK_S)
@@ -195,7 +195,7 @@ class Meeting:
         """Return where a rank is, and its fingerprint; the position is None where it cannot be read."""
         return _said(self._path(rank)) or (None, self._fingerprint)
 
-    def _see_that_it_runs_the_same(self, rank: int) -> None:
+    def _check_runs_the_same(self, rank: int) -> None:
         if self._said(rank)[1] == self._fingerprint:
             return
         if rank == 0:

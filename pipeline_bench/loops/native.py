@@ -74,7 +74,7 @@ class NativeLoop(Loop):
         import tensorflow as tf
 
         v1 = tf.compat.v1
-        _see_that_it_is_all_in_the_graph(v1.get_default_graph().as_graph_def(), training)
+        _check_all_in_graph(v1.get_default_graph().as_graph_def(), training)
         variables = v1.global_variables()
         size_bytes = sum(variable.shape.num_elements() * variable.dtype.base_dtype.size for variable in variables)
         self._folder = ScratchFolder(size_bytes, "The variables that are read back")
@@ -178,7 +178,7 @@ class NativeLoop(Loop):
         return done
 
 
-def _see_that_it_is_all_in_the_graph(definition: Any, training: Training) -> None:
+def _check_all_in_graph(definition: Any, training: Training) -> None:
     """Refuse what a program without Python cannot run, by name."""
     hint = 'Use a backend and a source that are in the graph, or loop.kind = "session".'
     functions = ((f"{function.signature.name}/", function.node_def) for function in definition.library.function)

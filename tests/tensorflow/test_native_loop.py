@@ -166,29 +166,29 @@ def test_an_input_that_stalls_is_named_with_its_empty_queue_and_no_program_is_le
 def test_a_graph_that_calls_python_is_refused_by_the_name_of_its_op() -> None:
     import tensorflow as tf
 
-    from pipeline_bench.loops.native import _see_that_it_is_all_in_the_graph
+    from pipeline_bench.loops.native import _check_all_in_graph
 
     training: Any = None
     with tf.Graph().as_default() as graph:
         tf.numpy_function(lambda: np.float32(1), [], tf.float32, name="read_it")
         with pytest.raises(PipelineBenchError, match="the graph's op read_it calls it"):
-            _see_that_it_is_all_in_the_graph(graph.as_graph_def(), training)
+            _check_all_in_graph(graph.as_graph_def(), training)
     with tf.Graph().as_default() as graph:
         dataset = tf.data.Dataset.from_generator(lambda: iter([1]), output_signature=tf.TensorSpec([], tf.int32))
         tf.compat.v1.data.make_initializable_iterator(dataset)
         with pytest.raises(PipelineBenchError, match="PyFunc calls it"):
-            _see_that_it_is_all_in_the_graph(graph.as_graph_def(), training)
+            _check_all_in_graph(graph.as_graph_def(), training)
 
 
 def test_a_backend_that_does_not_say_how_its_input_starts_is_refused_for_that() -> None:
     """Python may have no part in it."""
     import tensorflow as tf
 
-    from pipeline_bench.loops.native import _see_that_it_is_all_in_the_graph
+    from pipeline_bench.loops.native import _check_all_in_graph
 
     training: Any = SimpleNamespace(feeding=Input(Batch(None, None)))
     with pytest.raises(PipelineBenchError, match=r"does not say by which ops \(Input.in_graph\)"):
-        _see_that_it_is_all_in_the_graph(tf.Graph().as_graph_def(), training)
+        _check_all_in_graph(tf.Graph().as_graph_def(), training)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def test_an_address_where_something_else_listens_is_told_without_ray(monkeypatch
         listening.listen()
         address = f"ray://127.0.0.1:{listening.getsockname()[1]}"
         with pytest.raises(UsageError, match=r"no Ray answers there: .*does not answer as Ray does"):
-            ray_cluster.see_that_it_answers(address)
+            ray_cluster.check_answers(address)
 
 
 def test_a_session_that_cannot_be_saved_here_is_one_message(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_cluster_that_does_not_start_here_is_one_message(monkeypatch: pytest.M
 )
 def test_an_address_where_nobody_is_or_that_is_none_is_told(address: str) -> None:
     with pytest.raises(UsageError, match="no Ray answers there"):
-        ray_cluster.see_that_it_answers(address)
+        ray_cluster.check_answers(address)
 
 
 def scenario(*variants: dict[str, Any]) -> Scenario:
