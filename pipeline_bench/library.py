@@ -84,7 +84,7 @@ def compare(
     given: dict[str, Any] = {"steps": steps, "time_s": time_s, "repeats": repeats}
     run = {key: _plain(value) for key, value in given.items() if value is not None}
     if budget_s is not None:
-        _see_that_it_is_a_time(budget_s)
+        _check_time(budget_s)
     goal = until_decided(budget_s, length_keys(run, written))
     job = machine.choose() if scenario_or_path is None else machine.MainJob(str(scenario_or_path))
     scenario = job.noted(load_scenario(job.scenario, written, list(backends or ()), run=run))
@@ -193,7 +193,7 @@ def _finished(outcome: Outcome) -> Session:
     return outcome.session
 
 
-def _see_that_it_is_a_time(budget_s: float) -> None:
+def _check_time(budget_s: float) -> None:
     if not 0 < budget_s <= MOST_BUDGET_S:
         raise UsageError(
             f"budget_s is {budget_s}, no positive number of seconds, {MOST_BUDGET_S:g} at most.",

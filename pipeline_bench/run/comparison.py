@@ -76,11 +76,11 @@ def checked_sources(scenario: Scenario) -> list[Any]:
     components = {variant.source.model_dump_json(): variant.source for variant in scenario.variants}
     found = {key: plugins.make("sources", part.kind, part.options) for key, part in components.items()}
     for variant in scenario.variants:
-        _see_that_it_carries(variant, found[variant.source.model_dump_json()])
+        _check_carries(variant, found[variant.source.model_dump_json()])
     return list(found.values())
 
 
-def _see_that_it_carries(variant: Variant, source: Any) -> None:
+def _check_carries(variant: Variant, source: Any) -> None:
     """Refuse a variant whose backend cannot carry its source, or whose loop cannot drive it.
 
     Raises:
@@ -192,7 +192,7 @@ def compare(
             update={"precision": precision, "host": host}
         )
         try:
-            machine.see_that_gpu_is_there(scenario, observer)
+            machine.check_gpu(scenario, observer)
             prepare_data(scenario, observer)
         except KeyboardInterrupt:
             return Outcome(session, folder, interrupted=True)

@@ -48,7 +48,7 @@ class TensorFlowAnswer:
         ]
 
 
-def see_that_gpu_is_there(scenario: Scenario, observer: Observer) -> None:
+def check_gpu(scenario: Scenario, observer: Observer) -> None:
     """Refuse a scenario all of whose variants ask for a GPU, where TensorFlow says that it uses none.
 
     Raises:

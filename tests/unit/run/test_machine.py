@@ -87,7 +87,7 @@ def test_a_scenario_that_needs_a_gpu_is_refused_only_where_tensorflow_says_that_
     device: str, devices: tuple[TensorFlowDevice, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found(monkeypatch, None, *devices)
-    machine.see_that_gpu_is_there(scenario({"device": device}), Observer())
+    machine.check_gpu(scenario({"device": device}), Observer())
 
 
 def test_a_scenario_that_needs_a_gpu_says_so_in_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
