@@ -107,13 +107,14 @@ class Search:
         if diagnosis.inspection is None:
             return diagnosis
         diagnosis = diagnosis.model_copy(update={"inspection": self._best_look(session, diagnosis.inspection)})
+        judged = self._judged(session, diagnosis)
         written = session.trials_of(AS_WRITTEN)
         if len(written) == 1 and not written[0].measured and written[0].status != "interrupted":
-            return _failed(diagnosis, written[0])
+            return _failed(judged, written[0])
         tops = session.trials_of(CEILING)
         if len(tops) == 1 and tops[0].broke:
-            return _failed(diagnosis, tops[0])
-        return self._judged(session, diagnosis)
+            return _failed(judged, tops[0])
+        return judged
 
     @staticmethod
     def _best_look(session: Session, known: Inspection) -> Inspection:

@@ -40,8 +40,6 @@ _LONG_FIRST_NS = 4e9
 _SHORT_PASS_NS = 2e9
 _SLOW_BEGINNING = 0.1
 """Of a short pass: from this share on whole passes are measured, as what they begin with counts: a buffer is filled."""
-_X_Y_WEIGHTS = 3
-"""The parts that Keras' methods for one batch make of it, whatever it has."""
 _FIRST_STEPS = 2
 """Steps that trace the model, and are never recorded."""
 _DROPPING_NS = 1e9
@@ -350,9 +348,10 @@ def _step_on_batch(model: Any, does: Does) -> Callable[[Any], Any]:
     given: Any = None
 
     def own_step(*state_and_data: Any) -> Any:
-        # Keras' method for one batch makes (x, y, None) of it, which a train_step with ``x, y = data`` does not take.
+        # Keras' method for one batch makes (x, y, None) of it, which a train_step with ``x, y = data`` does not take,
+        # and Keras 2 makes (x,) of a dict.
         *state, data = state_and_data
-        if isinstance(data, tuple) and len(data) == _X_Y_WEIGHTS:
+        if isinstance(data, tuple):
             data = data[: len(given)] if isinstance(given, tuple | list) else data[0]
         return own(*state, data)
 

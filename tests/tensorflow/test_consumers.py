@@ -206,7 +206,7 @@ def test_sample_weights_are_the_third_of_a_tuple(package: Any) -> None:
 
 
 @pytest.mark.parametrize("package", [keras, tf_keras])
-@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize("parts", [0, 1, 2, 3])
 @pytest.mark.parametrize("options", [{}, {"run_eagerly": True}])
 def test_a_train_step_of_the_users_own_is_given_what_the_dataset_gives(
     package: Any, parts: int, options: dict[str, Any]
@@ -216,16 +216,16 @@ def test_a_train_step_of_the_users_own_is_given_what_the_dataset_gives(
     class Own(package.Model):  # type: ignore[misc]
         def train_step(self, data: Any) -> Any:
             seen.append(data)
-            x = data[0] if parts > 1 else data
+            x = data[0] if parts > 1 else data["x"] if parts == 0 else data
             return {"loss": tf.reduce_mean(self(x, training=True))}
 
     inputs = package.Input((4,))
     model = Own(inputs, package.layers.Dense(1)(inputs))
     model.compile(optimizer="sgd", loss="mse", **options)
     elements = (tf.ones((8, 4)), tf.ones((8, 1)), tf.ones((8,)))[:parts]
-    given = elements if parts > 1 else elements[0]
+    given = elements if parts > 1 else tf.ones((8, 4)) if parts else {"x": tf.ones((8, 4))}
     consumers.train(tf.data.Dataset.from_tensors(given).repeat(4), consumers.step_of(model), Steps(2))
-    assert {len(data) if isinstance(data, tuple) else 1 for data in seen} == {parts}
+    assert {len(data) if isinstance(data, tuple) else 0 if isinstance(data, dict) else 1 for data in seen} == {parts}
 
 
 @pytest.mark.parametrize("package", [keras, tf_keras])

@@ -229,7 +229,13 @@ class Machine:
         if (reason := self.fails(trial)) is not None:
             self.now_s += self.overhead_s
             return TrialRecord.model_validate(
-                {**common, "status": "failed", "reason": reason, "ended_ns": int(self.now_s * 1e9)}
+                {
+                    **common,
+                    "status": "failed",
+                    "reason": reason,
+                    "ended_ns": int(self.now_s * 1e9),
+                    "inspection": None if task.activity == "inspect" else self._sent(trial.variant.name, task),
+                }
             )
         if task.activity == "inspect":
             self.now_s += task.limit_s / 2

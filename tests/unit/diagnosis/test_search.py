@@ -715,6 +715,19 @@ def test_where_a_cache_cannot_be_filled_every_trial_is_of_a_first_epoch() -> Non
     assert moved == [], "the later epochs of one are not held against the first of another"
 
 
+def test_a_trial_that_fails_behind_a_cache_that_it_could_not_fill_leaves_one_epoch_in_all_that_is_said() -> None:
+    looked = in_front_of_a_cache()
+
+    def fails(trial: Trial) -> str | None:
+        return "the model failed" if trial.variant.name == AS_WRITTEN else None
+
+    ran = Machine(looked, lambda _: 61.0, cold=True, fails=fails)
+    found = diagnose(ran)
+    assert said(found).failure is not None
+    assert said(found).inspection == looked.of_first_epoch()
+    assert limiting(found) == 1
+
+
 @pytest.mark.parametrize(("epochs", "expected", "period_ms"), [(1, 1, 61.0), (2, 3, 1.1)])
 def test_the_one_epoch_of_a_fit_is_measured_without_its_cache(epochs: int, expected: int, period_ms: float) -> None:
     trained = ScriptTraining(line="train.py:9", model=False, dataset="ds", datasets=("ds",), epochs=epochs)
