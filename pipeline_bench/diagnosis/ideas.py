@@ -114,8 +114,8 @@ def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> I
         case "from_generator" if _hands_over_small_ones(inspection, stage):
             yield Idea(
                 alike,
-                f"{named(stage)}, gives one small element at a time. Handing an element from Python to TensorFlow takes "
-                "some 0.1 to 0.2 ms by itself. Have it give many at once, such as all of a file as arrays, and cut "
+                f"{named(stage)}, gives one small element at a time. Handing one from Python to TensorFlow takes some "
+                "0.1 to 0.2 ms by itself. Have it give many at once, such as all of a file as arrays, and cut "
                 "these up with unbatch(), which takes less than 0.01 ms an element.",
             )
         case "from_generator":
