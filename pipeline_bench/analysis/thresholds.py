@@ -140,7 +140,7 @@ LEAST_CAUSE = 0.1
 NOT_THE_LIMIT = 0.97
 """From this share of the step on that the model takes by itself, no input makes it 3 % faster: the model limits."""
 FILLING = 0.25
-"""A first element that takes this part of a whole pass is mentioned, and may be what limits an epoch."""
+"""A buffer that holds this part of a whole pass may be what an epoch waits for as it begins."""
 DEARER_ALONE = 1.25
 """A stage that alone takes so many times the whole pipeline's time is mentioned: trials in a row differ by less."""
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline_bench.analysis.measured import AllSteps, Measured
-from pipeline_bench.analysis.thresholds import DEARER_ALONE, FILLING, LEAST_CAUSE, NOT_THE_LIMIT
+from pipeline_bench.analysis.thresholds import BOUND_SHARE, DEARER_ALONE, FILLING, LEAST_CAUSE, NOT_THE_LIMIT
 from pipeline_bench.diagnosis import segments, stage_graph
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
@@ -159,7 +159,7 @@ def beginning(inspection: Inspection, times: StepTimes) -> Beginning | None:
     batches, step_ms = max(0, inspection.cardinality or 0), times.as_written_ms or 0.0
     wait_ms = (inspection.first_ns or 0.0) / NS_PER_MS - step_ms
     late = inspection.ahead_elements is not None
-    if not step_ms or not (batches or late) or wait_ms < FILLING * batches * step_ms:
+    if not step_ms or not (batches or late) or wait_ms < BOUND_SHARE * (batches * step_ms + wait_ms):
         return None
     if any(stage.method in KEEPING for stage in inspection.stages) and not inspection.once:
         return None

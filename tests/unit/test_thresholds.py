@@ -68,8 +68,8 @@ RUN = [
 DIAGNOSE = [
     f"all stages take less than {percent(1 - limit.NOT_THE_LIMIT)} of it, the input is not the limit",
     f"below {percent(limit.HINTED)} none is named",
-    f"If a shuffle holds {percent(limit.FILLING)} of a pass or more, and the first batch takes "
-    f"{percent(limit.FILLING)} of one or more",
+    f"If a shuffle holds {percent(limit.FILLING)} of a pass or more, and the first batch comes so late that it takes "
+    f"{percent(limit.BOUND_SHARE)} of an epoch or more",
     f"{limit.DEARER_ALONE} times as long as the step, the step waits for less than a tenth",
     f"proven at {percent(limit.PROBABLE_CLAIM)}",
 ]

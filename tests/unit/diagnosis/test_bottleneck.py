@@ -558,11 +558,12 @@ def test_a_buffer_that_is_filled_between_the_measured_steps_limits_the_epoch_wit
     )
     assert found(shuffled(6015.0, epochs=1)).text.endswith("This training has one epoch, so this happens only once.")
     for other in (
-        shuffled(300.0),
+        shuffled(150.0),
         shuffled(6015.0, buffer_size=320),
         shuffled(6015.0, cache=True),
     ):
         assert found(other).text.startswith("The input is not the limit"), "short, not the buffer's, or of one pass"
+    assert "comes 285 ms late, 14 % of the epoch" in found(shuffled(300.0)).text
     assert found(shuffled(6015.0), in_a_row=200).text.startswith("The input is not the limit"), "the steps have it"
     smaller = shuffled(6015.0).model_copy(update={"ahead_elements": 64})
     assert found(smaller, in_a_row=200) == limit, "and not those of trials whose shuffles hold less"

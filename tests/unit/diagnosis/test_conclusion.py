@@ -591,7 +591,7 @@ def test_a_wait_of_trials_that_differ_many_times_is_not_decided() -> None:
     assert "is not decided: its trials differ, with means of 13.0 to 569 ms a step." in (state.diagnosis.text or "")
 
 
-@pytest.mark.parametrize(("first_ms", "tries"), [(6000.0, True), (300.0, False)])
+@pytest.mark.parametrize(("first_ms", "tries"), [(6000.0, True), (300.0, True), (150.0, False)])
 def test_a_buffer_that_an_epoch_fills_first_is_worth_fixes_though_no_step_waits_for_it(
     first_ms: float, tries: bool
 ) -> None:
