@@ -265,13 +265,13 @@ def top(
     """Show all your watched jobs, from every terminal: steps, waits, device, host, memory."""
     from rich.console import Console
 
-    from pipeline_bench.run import jobs
+    from pipeline_bench.run import watched_jobs
     from pipeline_bench.ui.console import on_terminal
     from pipeline_bench.ui.jobs import listing
 
     console = Console(highlight=False)
     if once or not on_terminal(console) or console.is_dumb_terminal:
-        for line in listing(*jobs.find_jobs()):
+        for line in listing(*watched_jobs.find_jobs()):
             typer.echo(line)
         return
     _watch(console)
@@ -282,7 +282,7 @@ def _watch(console: Console) -> None:
     from rich.live import Live
 
     from pipeline_bench.cli.running import interruptible
-    from pipeline_bench.run import jobs
+    from pipeline_bench.run import watched_jobs
     from pipeline_bench.system import job_control
     from pipeline_bench.ui.jobs import screen
 
@@ -295,7 +295,7 @@ def _watch(console: Console) -> None:
     def draw() -> None:
         if not job_control.may_draw(again):
             return
-        found, problems = jobs.find_jobs()
+        found, problems = watched_jobs.find_jobs()
         clock = f"{datetime.now():%H:%M:%S}"
         live.update(screen(found, problems, console.width, console.height, clock), refresh=True)
 

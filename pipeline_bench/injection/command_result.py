@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pipeline_bench import environment
 from pipeline_bench.model.job import WallTime
 from pipeline_bench.monitoring.sampling import Readings, SamplerThread
-from pipeline_bench.run import jobs
+from pipeline_bench.run import watched_jobs
 from pipeline_bench.samplers.host import HostSampler
 from pipeline_bench.samplers.nvml import NvmlSampler
 from pipeline_bench.text import Text
@@ -173,7 +173,7 @@ class Observation:
         ended_ns = time.monotonic_ns()
         self._sampler.close()
         cores = environment.usable_cores()
-        records, seen = tuple(_records(folder)), jobs.of_run(str(folder))
+        records, seen = tuple(_records(folder)), watched_jobs.of_run(str(folder))
         return EndedCommand(
             code=code if code >= 0 else 128 - code,
             seconds=(ended_ns - self._started_ns) / 1e9,
@@ -205,7 +205,7 @@ def _problems(folder: Path) -> Iterator[str]:
             yield path.read_text(errors="replace")
 
 
-def _unrecorded(seen: Sequence[jobs.WatchedJob], recorded: Collection[int]) -> Iterator[str]:
+def _unrecorded(seen: Sequence[watched_jobs.WatchedJob], recorded: Collection[int]) -> Iterator[str]:
     """Yield the last report of each training that did not end and of whose process no record has trainings."""
     for job in seen:
         if job.state != "ended" and job.status.steps and job.status.pid not in recorded:

@@ -19,7 +19,7 @@ from pipeline_bench import environment
 from pipeline_bench.model.job import HISTORY, JobStatus
 from pipeline_bench.monitoring.steps import Totals
 from pipeline_bench.monitoring.summary import JobSummary
-from pipeline_bench.run import jobs
+from pipeline_bench.run import watched_jobs
 from pipeline_bench.run.trial_log import used_percent
 from pipeline_bench.samplers import Reading
 from pipeline_bench.samplers.host import MACHINE_CPU
@@ -60,9 +60,9 @@ class Publisher:
         folder = user_folders.runtime_folder_to_write()
         if folder is None:
             return
-        jobs.sweep(folder)
-        path = folder / f"{secrets.token_hex(8)}{jobs.ENDING}"
-        jobs.hold(path)
+        watched_jobs.sweep(folder)
+        path = folder / f"{secrets.token_hex(8)}{watched_jobs.ENDING}"
+        watched_jobs.hold(path)
         self._path = path
 
     @property
@@ -117,12 +117,12 @@ class Publisher:
         """Remove what was published, and publish nothing any more; safe to call twice."""
         if self._path is None or self._status.pid != os.getpid():
             return
-        jobs.remove(self._path)
+        watched_jobs.remove(self._path)
         self._let_go(self._path)
 
     def _let_go(self, path: Path) -> None:
         self._path = None
-        jobs.release(path)
+        watched_jobs.release(path)
 
     def _keep(self, **values: float | None) -> None:
         """Take one more second into the histories, and the newest figures into the status."""

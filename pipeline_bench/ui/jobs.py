@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline_bench.report.layout import fitting
-from pipeline_bench.run.jobs import WatchedJob
+from pipeline_bench.run.watched_jobs import WatchedJob
 from pipeline_bench.text import one_line, units
 from pipeline_bench.ui import cut, figure_table, sparkline
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from pipeline_bench.model.job import JobStatus
-from pipeline_bench.run.jobs import WatchedJob
+from pipeline_bench.run.watched_jobs import WatchedJob
 from pipeline_bench.ui.jobs import listing, screen
 from tests.unit.console import printed
 

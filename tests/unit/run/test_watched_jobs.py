@@ -15,8 +15,8 @@ from pipeline_bench.model.job import HISTORY, JobStatus
 from pipeline_bench.monitoring.publishing import Publisher
 from pipeline_bench.monitoring.steps import Totals
 from pipeline_bench.monitoring.summary import summarise
-from pipeline_bench.run import jobs
-from pipeline_bench.run.jobs import WatchedJob
+from pipeline_bench.run import watched_jobs
+from pipeline_bench.run.watched_jobs import WatchedJob
 from pipeline_bench.samplers import Reading
 from pipeline_bench.system import user_folders
 
@@ -38,7 +38,7 @@ def publisher(latest: list[Reading] | None = None) -> Publisher:
 
 
 def the_job() -> WatchedJob:
-    (job,), problems = jobs.find_jobs()
+    (job,), problems = watched_jobs.find_jobs()
     assert not problems
     return job
 
@@ -48,7 +48,7 @@ def test_a_file_that_has_the_number_of_a_closed_lock_stays_open(folder: Path, tm
     """A daemon closes all files that it has not opened; what it opens then has their numbers."""
     job = publisher()
     assert job._path is not None
-    descriptor, _ = jobs._held[jobs._lock_of(job._path)]
+    descriptor, _ = watched_jobs._held[watched_jobs._lock_of(job._path)]
     other = os.open(tmp_path / "other", os.O_CREAT | os.O_WRONLY)
     os.dup2(other, descriptor)
     if end == "end":
@@ -63,7 +63,7 @@ def test_a_file_that_has_the_number_of_a_closed_lock_stays_open(folder: Path, tm
 
 def test_a_job_is_found_while_it_runs_and_after_it_has_ended(folder: Path) -> None:
     job = publisher()
-    assert jobs.find_jobs() == ([], [])
+    assert watched_jobs.find_jobs() == ([], [])
     job.publish(Totals(100, 400 * MS, 100, 100 * MS, 400 * MS), FIGURES, (2, 8))
     running = the_job()
     assert (running.state, running.status.steps, running.status.step_ms) == ("running", 100, 4.0)
@@ -104,7 +104,7 @@ from pipeline_bench.system import user_folders
 from pathlib import Path
 folder = Path(sys.argv[1])
 user_folders._runtime_places = lambda: iter([folder])
-from tests.unit.run.test_jobs import FIGURES, publisher
+from tests.unit.run.test_watched_jobs import FIGURES, publisher
 from pipeline_bench.monitoring.steps import Totals
 job = publisher()
 job.publish(Totals(), FIGURES, None)
@@ -121,7 +121,7 @@ def test_a_job_that_was_killed_is_told_apart_by_its_lock_and_not_by_its_number(f
         assert the_job().state == "running"
         os.kill(child.pid, signal.SIGSTOP)
         assert the_job().state == "running"
-        (file,) = folder.glob(f"*{jobs.ENDING}")
+        (file,) = folder.glob(f"*{watched_jobs.ENDING}")
         os.utime(file, (time.time() - 60,) * 2)
         assert the_job().is_late
     finally:
@@ -143,16 +143,16 @@ def test_a_fork_leaves_the_file_of_its_parent_alone() -> None:
 
 
 def test_what_ended_long_ago_is_removed_and_what_is_too_much(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "KEPT_JOBS", 3)
+    monkeypatch.setattr(watched_jobs, "KEPT_JOBS", 3)
     folder.mkdir(mode=0o700)
     for number in range(6):
-        file = folder / f"{number}{jobs.ENDING}"
+        file = folder / f"{number}{watched_jobs.ENDING}"
         file.write_text(JobStatus(name="job", pid=number, started_s=number, device="CPU", ended=True).model_dump_json())
         (folder / f"{number}.lock").touch()
-        at = time.time() - (2 * jobs.KEPT_S if number == 5 else 10 * number)
+        at = time.time() - (2 * watched_jobs.KEPT_S if number == 5 else 10 * number)
         for path in (file, folder / f"{number}.lock"):
             os.utime(path, (at, at))
-    found, _ = jobs.find_jobs()
+    found, _ = watched_jobs.find_jobs()
     assert [job.status.pid for job in found] == [2, 1, 0]
     assert len(list(folder.iterdir())) == 6
 
@@ -161,16 +161,16 @@ def test_what_ended_long_ago_is_removed_and_what_is_too_much(folder: Path, monke
 def test_the_files_of_jobs_that_ended_in_a_process_are_removed_there_as_well(
     folder: Path, monkeypatch: pytest.MonkeyPatch, closed: bool
 ) -> None:
-    monkeypatch.setattr(jobs, "KEPT_JOBS", 0)
+    monkeypatch.setattr(watched_jobs, "KEPT_JOBS", 0)
     lives, ends = publisher(), publisher()
     for job in (lives, ends):
         job.publish(Totals(), FIGURES, None)
     if closed:  # as a daemon does, which is no reason to keep them
         assert ends._path is not None
-        os.close(jobs._held[jobs._lock_of(ends._path)][0])
+        os.close(watched_jobs._held[watched_jobs._lock_of(ends._path)][0])
     ends.end(FIGURES, None)
     publisher()
-    assert [job.status.ended for job in jobs.find_jobs()[0]] == [False]
+    assert [job.status.ended for job in watched_jobs.find_jobs()[0]] == [False]
     assert len(list(folder.glob("*.lock"))) == 2, "of the job that lives, and of the newest"
 
 
@@ -190,15 +190,15 @@ def test_the_files_of_jobs_that_ended_in_a_process_are_removed_there_as_well(
 )
 def test_a_file_that_is_none_of_ours_is_passed_over(folder: Path, content: str) -> None:
     publisher().publish(Totals(), FIGURES, None)
-    (folder / f"other{jobs.ENDING}").write_text(content, encoding="utf-8", errors="surrogateescape")
-    os.mkfifo(folder / f"pipe{jobs.ENDING}")
-    (folder / f"link{jobs.ENDING}").symlink_to("/dev/zero")
+    (folder / f"other{watched_jobs.ENDING}").write_text(content, encoding="utf-8", errors="surrogateescape")
+    os.mkfifo(folder / f"pipe{watched_jobs.ENDING}")
+    (folder / f"link{watched_jobs.ENDING}").symlink_to("/dev/zero")
     assert the_job().status.name == "train.py"
 
 
 def test_text_of_a_job_steers_no_terminal_and_a_newer_version_may_tell_more(folder: Path) -> None:
     publisher().publish(Totals(), FIGURES, None)
-    (file,) = folder.glob(f"*{jobs.ENDING}")
+    (file,) = folder.glob(f"*{watched_jobs.ENDING}")
     file.write_text('{"name": "a\\u001b[2J\\u202eb", "pid": 1, "started_s": 1, "device": "CPU", "colour": "new"}')
     assert the_job().status.name == "a\N{REPLACEMENT CHARACTER}b"
 
@@ -212,11 +212,11 @@ def test_a_folder_that_others_can_use_is_left_alone_and_nothing_is_told_there(
     job.publish(Totals(), FIGURES, None)
     job.end(FIGURES, None)
     assert list(folder.iterdir()) == []
-    (problem,) = jobs.find_jobs()[1]
+    (problem,) = watched_jobs.find_jobs()[1]
     assert "others may use it (its mode is 755, and 700 is needed)" in problem
     folder.chmod(0o700)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert "it belongs to another user" in jobs.find_jobs()[1][0]
+    assert "it belongs to another user" in watched_jobs.find_jobs()[1][0]
 
 
 def test_a_link_in_the_folders_place_is_not_followed(folder: Path, tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_link_in_the_folders_place_is_not_followed(folder: Path, tmp_path: Pat
     folder.symlink_to(elsewhere)
     publisher().publish(Totals(), FIGURES, None)
     assert list(elsewhere.iterdir()) == []
-    assert "it is no folder" in jobs.find_jobs()[1][0]
+    assert "it is no folder" in watched_jobs.find_jobs()[1][0]
 
 
 def test_a_folder_that_takes_nothing_more_does_not_disturb_the_job(folder: Path) -> None:
