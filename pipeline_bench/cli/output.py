@@ -43,8 +43,8 @@ class Format(StrEnum):
 
 
 _Form = TypeVar("_Form", bound=Format)
-PAGE, PATCH = "report.html", "fix.patch"
-"""Beside a saved session, the latter if a fix has a diff."""
+PATCH = "fix.patch"
+"""Beside a saved session if a fix has a diff."""
 
 
 def wrapped(line: str, stream: TextIO) -> str:
@@ -193,6 +193,8 @@ def where_to_find(
         saved: whether the session is there itself.
     """
     from rich.text import Text
+
+    from pipeline_bench.model.session import PAGE
 
     if PAGE in written:
         yield Text.assemble("Page: ", ((folder / PAGE).absolute().as_uri(), "bold"))

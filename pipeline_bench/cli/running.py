@@ -20,10 +20,10 @@ from rich.console import Console
 
 from pipeline_bench.cli import output
 from pipeline_bench.cli.options import INTERRUPTED, STDOUT, UNREAD, Presentation
-from pipeline_bench.cli.output import PAGE, PATCH, proposed_code, terminal_lines, where_to_find
+from pipeline_bench.cli.output import PATCH, proposed_code, terminal_lines, where_to_find
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.model.diagnosis import CodeChange
-from pipeline_bench.model.session import Session, make_folder, save
+from pipeline_bench.model.session import PAGE, Session, make_folder, save
 from pipeline_bench.report import html, markdown, screen, terminal
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.outcome import Outcome

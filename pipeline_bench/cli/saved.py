@@ -20,7 +20,6 @@ import typer
 
 from pipeline_bench.cli.options import FORMAT, Details, Output, SavedSession, session_words
 from pipeline_bench.cli.output import (
-    PAGE,
     PATCH,
     Format,
     as_text,
@@ -72,7 +71,7 @@ def report(
 
 
 def _rendered(path: Path, form: SessionFormat, output: Path | None, details: bool) -> str:
-    from pipeline_bench.model.session import find, load
+    from pipeline_bench.model.session import PAGE, find, load
     from pipeline_bench.plugins import renderer
 
     session = load(path)

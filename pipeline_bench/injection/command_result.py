@@ -66,7 +66,7 @@ class WatchedTraining(BaseModel):
         return str(self.line_number if self.number is None else self.number)
 
 
-class BetweenFits(BaseModel):
+class TimeBetweenFits(BaseModel):
     """What a process did between its calls of `fit`, apart from what models computed for it."""
 
     seconds: float
@@ -98,7 +98,7 @@ class ProcessRecord(BaseModel):
     trainings: tuple[WatchedTraining, ...]
     more: int
     problem: Text | None
-    between_fits: BetweenFits | None = None
+    between_fits: TimeBetweenFits | None = None
     unwatched_loops: tuple[Text, ...] = ()
     """The lines of loops that came when as many as a process measures were measured: ``train.py:31``."""
     traced_anew: tuple[TracedAnew, ...] = ()

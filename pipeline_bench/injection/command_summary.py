@@ -16,15 +16,14 @@ from pipeline_bench.analysis import wall_time
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, NEEDED_STEPS
 from pipeline_bench.hosts import ranks
 from pipeline_bench.injection import OUT_VARIABLE, PACKAGE_VARIABLE, process_records
-from pipeline_bench.injection.command_result import BetweenFits, EndedCommand, ProcessRecord, WatchedTraining
+from pipeline_bench.injection.command_result import EndedCommand, ProcessRecord, TimeBetweenFits, WatchedTraining
 from pipeline_bench.injection.hooks import KEPT_TRAININGS
 from pipeline_bench.injection.watched_loops import STEPS_OF_A_BATCH, WATCHED_LOOPS
-from pipeline_bench.model.session import load
+from pipeline_bench.model.session import PAGE, load
 from pipeline_bench.system.files import is_python, write_atomically
 from pipeline_bench.system.user_folders import RUN_VARIABLE
 from pipeline_bench.text import units
 
-PAGE = "report.html"
 _SHOWN_PROBLEMS, _SHOWN_SHORT, _SHOWN_LOOPS = 3, 2, 4
 _LONG_AFTER_S, _LONG_AFTER = 2.0, 0.1
 """What comes behind the last training is mentioned if it takes longer than that, and than this part of the command."""
@@ -243,7 +242,7 @@ def _of_short(fits: Sequence[WatchedTraining], more: int) -> Iterator[str]:
         )
 
 
-def _between_fits(between: BetweenFits, where: str) -> Iterator[str]:
+def _between_fits(between: TimeBetweenFits, where: str) -> Iterator[str]:
     """Yield how long a program did something else between its calls of `fit`, where that is a good part of both.
 
     Args:

@@ -262,7 +262,8 @@ def _columns(value: object, *place: str | int) -> Iterator[tuple[str, Series]]:
 
 REPORTS = Path("reports")
 """Where commands keep their sessions by default, each in a folder of its own."""
-SESSION_FILE = "session.json"
+SESSION_FILE, PAGE = "session.json", "report.html"
+"""In a session's folder; the page is there where it was made."""
 _LAST = re.compile(r"last(?:~(\d{1,6}))?")
 _HEAD_BYTES = 4096
 _BEGAN = re.compile(rb'"started_at": "([^"]{1,64})"')

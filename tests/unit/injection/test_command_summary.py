@@ -15,9 +15,9 @@ import pytest
 from pipeline_bench.analysis.verdicts import judge_watched
 from pipeline_bench.injection import command_result, process_records
 from pipeline_bench.injection.command_result import (
-    BetweenFits,
     EndedCommand,
     ProcessRecord,
+    TimeBetweenFits,
     TracedAnew,
     WatchedTraining,
 )
@@ -294,7 +294,7 @@ def test_what_goes_by_between_fits_is_told_with_its_line_where_it_is_a_good_part
     seconds: float, fits_s: float, expected: bool
 ) -> None:
     job = ended("python train.py", "train.py")
-    between = BetweenFits(seconds=seconds, fits_s=fits_s, line="train.py:12", line_share=0.9)
+    between = TimeBetweenFits(seconds=seconds, fits_s=fits_s, line="train.py:12", line_share=0.9)
     records = (job.records[0].model_copy(update={"between_fits": between}),)
     told = [each for each in lines(replace(job, records=records), ["python"]) if each.startswith("between")]
     assert told == expected * [
