@@ -19,7 +19,7 @@ from pipeline_bench.model.result import Interval, Precision, Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, plan, planned_rounds, round_of
 from pipeline_bench.scenario import Scenario, Variant
-from pipeline_bench.text import joined, units
+from pipeline_bench.text import NAME, joined, one_line, units
 
 NEEDED_ROUNDS = 2
 """An interval needs two trials, whatever the budget."""
@@ -56,15 +56,6 @@ class GoalRatio:
     """Why there is no figure, or no interval."""
 
 
-@dataclass(frozen=True)
-class OpenQuestion:
-    """Something that more rounds may decide."""
-
-    variant: str
-    against: str | None = None
-    """The variant that it may be as fast as; None where it is the variant's own limit."""
-
-
 def check(scenario: Scenario) -> None:
     """See that the scenario has a ratio to narrow.
 
@@ -96,6 +87,14 @@ def ratios(session: Session) -> tuple[GoalRatio, ...]:
 def widest(session: Session) -> GoalRatio | None:
     """Return the ratio that is known least well among those that exist; None before any does."""
     return max((ratio for ratio in ratios(session) if ratio.exists), key=lambda ratio: ratio.half_width, default=None)
+
+
+def widest_words(session: Session) -> str:
+    """Return how well the least known ratio is known: ``widest ±2 %, tf_data's speed-up``."""
+    worst = widest(session)
+    if worst is None or not math.isfinite(worst.half_width):
+        return "no interval yet"
+    return f"widest ±{units.precision(worst.half_width)}, {one_line(worst.variant, NAME)}'s {worst.what}"
 
 
 def next_trial(session: Session) -> Trial | None:
@@ -198,14 +197,15 @@ def updated(session: Session, interrupted: bool = False) -> Session:
 # --- what is open ----------------------------------------------------------------------------------------------------
 
 
-def open_questions(session: Session) -> tuple[OpenQuestion, ...]:
-    """Return what is open of a session whose results are up to date, in its scenario's order.
+def open_questions(session: Session) -> tuple[tuple[str, str | None], ...]:
+    """Return what more rounds may decide of a session whose results are up to date, in its scenario's order.
 
+    Each is a variant and the one that it may be as fast as; None in its place where it is the variant's own limit.
     A verdict is open while there is a doubt or there are too few steps, and not where it was refused: more rounds
     change nothing of files that were not cold. A ratio is open until the difference is certain, or the two are known to
     tie.
     """
-    found: list[OpenQuestion] = []
+    found: list[tuple[str, str | None]] = []
     for result in session.results:
         if result.trials:
             found += _open(session.scenario, result)
@@ -228,23 +228,23 @@ def is_look(rounds: int, fewest: int) -> bool:
     return look == rounds
 
 
-def _open(scenario: Scenario, result: Result) -> Iterator[OpenQuestion]:
+def _open(scenario: Scenario, result: Result) -> Iterator[tuple[str, str | None]]:
     lacks_steps = result.verdict.cause == "too-few-steps" and result.variant not in scenario.ceilings
     if result.verdict.doubt is not None or lacks_steps:
-        yield OpenQuestion(result.variant)
+        yield result.variant, None
     if result.variant in speedups.references(scenario) or result.work.status == "unequal":
         return
     for speedup in (result.speedup, result.against_fastest):
         if speedup.value is not None and speedup.over is not None and not speedups.is_settled(speedup):
-            yield OpenQuestion(result.variant, speedup.over)
+            yield result.variant, speedup.over
 
 
 def open_words(session: Session, most: int | None = None) -> str:
     """Return the open questions, a pair once, and from `most` on their number: ``the limit of a, a against b``."""
     words: dict[frozenset[str | None], str] = {}
-    for each in open_questions(session):
-        text = f"{each.variant} against {each.against}" if each.against is not None else f"the limit of {each.variant}"
-        words[frozenset({each.variant, each.against})] = text
+    for variant, against in open_questions(session):
+        text = f"{variant} against {against}" if against is not None else f"the limit of {variant}"
+        words[frozenset({variant, against})] = text
     shown = list(words.values())
     left = len(shown) - (most or len(shown))
     return f"{joined(shown[:most])} and {left} more" if left > 1 else joined(shown)

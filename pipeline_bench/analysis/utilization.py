@@ -98,7 +98,7 @@ def _spoken_within(
     return track.values.unpack()[inside], to_ns[inside]
 
 
-def during_steps(at_ns: Times, source: str, start_ns: Times, end_ns: Times, steps: Times | None = None) -> Mask:
+def during_steps(at_ns: Times, source: str, start_ns: Times, end_ns: Times, steps: Times | None) -> Mask:
     """Return which figures of a GPU, by their stamps, speak of steps alone, and not of what came between them.
 
     Args:

@@ -63,14 +63,7 @@ class StepSplit(NamedTuple):
         }
 
 
-PARTS = (
-    "input_wait_share",
-    "host_slowdown_share",
-    "accelerator_utilization",
-    "input_wait_ms",
-    "host_slowdown_ms",
-    "ceiling_ms",
-)
+PARTS = StepSplit._fields[:6]
 """The names of the parts that a result shows."""
 
 

@@ -199,8 +199,7 @@ def _progress(asked: SyntheticDataset) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from pipeline_bench.ui.console import can_draw
-    from pipeline_bench.ui.foreground import ForegroundLive
+    from pipeline_bench.ui.console import ForegroundLive, can_draw
 
     console = Console(stderr=True)
     if can_draw(console):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pipeline_bench.analysis.conclusion import conclude, was_interrupted
 from pipeline_bench.analysis.thresholds import FEWEST_STEPS
 from pipeline_bench.diagnosis import step_times
-from pipeline_bench.model.diagnosis import AS_WRITTEN, CodeChange, Diagnosis, Outcome
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CodeChange, Diagnosis, Limit, Outcome
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import pipeline_tree
@@ -24,17 +24,6 @@ _GROUPS: dict[str, tuple[Outcome, ...]] = {
 TRACEBACK = "Your own code's traceback"
 _CODE = 400
 """The most characters of a line of a diff or a traceback."""
-
-
-@dataclass(frozen=True)
-class LimitLine:
-    """One limit beside what was reached."""
-
-    name: str
-    ms: float | None
-    text: str
-    reached: bool = False
-    """Whether it was measured of the pipeline, and is no limit."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +44,8 @@ class Section:
     tries: Sequence[tuple[str, Sequence[Tried]]] = ()
     """Attempts, in groups with a head each."""
     left_out: Sequence[str] = ()
-    limits: Sequence[LimitLine] = ()
+    limits: Sequence[tuple[Limit, bool]] = ()
+    """Each with whether it was measured of the pipeline, and is no limit."""
 
 
 def sections(session: Session, diagnosis: Diagnosis) -> Iterator[Section]:
@@ -213,19 +203,19 @@ def traceback_lines(text: str, most: int = 40) -> list[str]:
     return [code_line(line, _CODE) for line in text.splitlines()][-most:]
 
 
-def limits(session: Session, diagnosis: Diagnosis) -> list[LimitLine]:
-    """Return the limits, the nearest first, with what was reached as it is written and with the fix among them."""
+def limits(session: Session, diagnosis: Diagnosis) -> list[tuple[Limit, bool]]:
+    """Return the limits, the nearest first, and among them, marked, what was reached as written and with the fix."""
     if not diagnosis.limits:
         return []
     written_ms = reached_ms(diagnosis, session.find_result(AS_WRITTEN))
-    lines = [LimitLine("as written", written_ms, "reached", True)] if written_ms else []
+    lines = [(Limit(name="as written", ms=written_ms, text="reached"), True)] if written_ms else []
     proposed = session.find_result(diagnosis.proposal or "")
     if proposed is not None and proposed.step_ms.mean is not None:
-        name = one_line(proposed.variant, NAME)
-        lines.append(LimitLine(f"with {name}", proposed.step_ms.mean, "reached, with the proposed fix", True))
+        name, mean_ms = f"with {one_line(proposed.variant, NAME)}", proposed.step_ms.mean
+        lines.append((Limit(name=name, ms=mean_ms, text="reached, with the proposed fix"), True))
     for limit in diagnosis.limits:
-        lines.append(LimitLine(one_line(limit.name, NAME), limit.ms, one_line(limit.text, TEXT)))
-    return sorted(lines, key=lambda each: -each.ms if each.ms is not None else float("inf"))
+        lines.append((Limit(name=one_line(limit.name, NAME), ms=limit.ms, text=one_line(limit.text, TEXT)), False))
+    return sorted(lines, key=lambda line: -line[0].ms if line[0].ms is not None else float("inf"))
 
 
 def reached_ms(diagnosis: Diagnosis, result: Result | None) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from pipeline_bench.model.diagnosis import Diagnosis
+from pipeline_bench.model.diagnosis import Diagnosis, Limit
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import (
@@ -22,7 +22,6 @@ from pipeline_bench.report import (
     placements,
 )
 from pipeline_bench.report.attempts import Tried
-from pipeline_bench.report.diagnosis import LimitLine
 from pipeline_bench.text import NAME, REASON, TEXT, joined, one_line, units
 
 _DISTURBANCES_SHOWN = 8
@@ -211,7 +210,7 @@ def _diagnosis(session: Session, found: Diagnosis) -> Iterator[str]:
         if section.left_out:
             yield "\n".join(["Not tried:", "", *(f"- {escape(text, TEXT)}" for text in section.left_out)])
         if section.limits:
-            yield table(("limit", "at best", "because"), [_limit(each) for each in section.limits], ("because",))
+            yield table(("limit", "at best", "because"), [_limit(*each) for each in section.limits], ("because",))
     yield from _facts(session)
     yield _disturbances(session)
 
@@ -229,8 +228,8 @@ def _attempt(each: Tried) -> list[str]:
     return [fix, each.outcome, each.gain, each.interval, escape(each.remark, TEXT)]
 
 
-def _limit(each: LimitLine) -> list[str]:
-    return [_bold(escape(each.name), each.reached), units.milliseconds(each.ms), escape(each.text, TEXT)]
+def _limit(each: Limit, is_reached: bool) -> list[str]:
+    return [_bold(escape(each.name), is_reached), units.milliseconds(each.ms), escape(each.text, TEXT)]
 
 
 def _fenced(lines: Sequence[str], language: str) -> str:

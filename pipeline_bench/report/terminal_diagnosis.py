@@ -10,12 +10,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench.model.diagnosis import Diagnosis
+from pipeline_bench.model.diagnosis import Diagnosis, Limit
 from pipeline_bench.model.session import Session
 from pipeline_bench.report import diagnosis as words
 from pipeline_bench.report import pipeline_tree
 from pipeline_bench.report.attempts import Tried, tried
-from pipeline_bench.report.diagnosis import LimitLine, Section
+from pipeline_bench.report.diagnosis import Section
 from pipeline_bench.report.layout import DETAILS, beside, fitting, headline
 from pipeline_bench.report.pipeline_tree import StageRow
 from pipeline_bench.text import units
@@ -171,13 +171,13 @@ def _diff_style(line: str) -> str:
     return "bold" if line.startswith(("---", "+++")) else _DIFF_STYLES.get(line[:1], "")
 
 
-def _limits(lines: Sequence[LimitLine], width: int) -> Table:
+def _limits(lines: Sequence[tuple[Limit, bool]], width: int) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, show_header=False)
     table.add_column(overflow="fold", max_width=max(20, width // 3))
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
-    for each in lines:
-        style = "bold" if each.reached else ""
+    for each, is_reached in lines:
+        style = "bold" if is_reached else ""
         figure = units.milliseconds(each.ms)
-        table.add_row(Text(each.name, style), Text(figure, style), Text(each.text, "" if each.reached else "dim"))
+        table.add_row(Text(each.name, style), Text(figure, style), Text(each.text, "" if is_reached else "dim"))
     return table

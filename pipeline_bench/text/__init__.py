@@ -93,10 +93,10 @@ def message_of(error: BaseException) -> str:
         return ""
 
 
-def line_of(error: BaseException, limit: int = 300) -> str:
+def line_of(error: BaseException) -> str:
     """Return an exception in one line, with its type: ``ValueError: no such file``."""
     words, name = message_of(error), type(error).__name__
-    return one_line(f"{name}: {words}" if words else name, limit)
+    return one_line(f"{name}: {words}" if words else name, REASON)
 
 
 def one_line(text: str, limit: int | None = None) -> str:

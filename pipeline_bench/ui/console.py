@@ -1,4 +1,4 @@
-"""A command's console: whether it can be drawn on, and what becomes of a pipe that nobody reads any more."""
+"""A command's console: whether it can be drawn on, and when, and what becomes of a pipe that nobody reads any more."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import errno
 import os
 import select
 import stat
+from contextlib import suppress
 from typing import IO
 
 from rich.console import Console
+from rich.live import Live
 
 from pipeline_bench.system import job_control
 
@@ -23,6 +25,30 @@ class PipedConsole(Console):
             BrokenPipeError: always.
         """
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+class ForegroundLive(Live):
+    """Draws in the foreground only, and after Ctrl-Z and `fg` below what the shell has written, not over it."""
+
+    def refresh(self) -> None:
+        """Draw, unless the terminal is another program's."""
+        if job_control.may_draw(self._afresh):
+            super().refresh()
+
+    def stop(self) -> None:
+        """Take what is drawn away, and let the cursor show again."""
+        if not job_control.may_draw(self._afresh):
+            self._forget()
+        with suppress(OSError):  # the terminal was closed: there is nothing to restore
+            super().stop()
+
+    def _afresh(self) -> None:
+        self.console.show_cursor(False)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Take what is drawn for gone: it is not to be drawn over, or erased."""
+        self._live_render._shape = None
 
 
 def on_terminal(console: Console) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -23,7 +22,7 @@ from pipeline_bench.report.terminal import title
 from pipeline_bench.run.observer import Observer, Progress
 from pipeline_bench.text import NAME, one_line, units
 from pipeline_bench.ui import cut, diagnosing, figure_table, filled, overall_bar, sparkline
-from pipeline_bench.ui.foreground import ForegroundLive
+from pipeline_bench.ui.console import ForegroundLive
 from pipeline_bench.ui.progress import SessionProgress, VariantProgress, stage
 
 REFRESH_S = 0.25
@@ -227,13 +226,10 @@ def _precision(session: Session) -> Text:
         still = units.count(len(precision.open_questions(session)), "question")
         shown = f"{still} open" if session.precision.repeats else "until everything is decided"
         return Text(f"round {session.precision.repeats + 1}; {shown}")
-    goal = f"goal ±{units.precision(session.precision.goal)}"
-    worst = precision.widest(session)
-    if worst is None or not math.isfinite(worst.half_width):
-        return Text(f"{goal}; no interval yet")
-    known = f"{goal}; widest ±{units.precision(worst.half_width)}, {worst.variant}'s {worst.what}"
-    judged_from = precision.judged_from(session.scenario)
-    if worst.half_width <= session.precision.goal and session.precision.repeats < judged_from:
+    known = f"goal ±{units.precision(session.precision.goal)}; {precision.widest_words(session)}"
+    worst, judged_from = precision.widest(session), precision.judged_from(session.scenario)
+    is_reached = worst is not None and worst.half_width <= session.precision.goal
+    if is_reached and session.precision.repeats < judged_from:
         known += f"; counts from {judged_from} repeats on"
     return Text(known)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -143,12 +142,8 @@ def _state_after_round(session: Session, goal: Precision) -> str:
         return f"{after}: {f'open: {still}' if still else 'nothing is open'}; {units.clock(left_s)} of the budget left"
     if goal.ended_by is not None:
         return goal.text
-    worst = precision.widest(session)
-    known = "no interval yet"
-    if worst is not None and math.isfinite(worst.half_width):
-        name = one_line(worst.variant, NAME)
-        known = f"widest ±{units.precision(worst.half_width)}, {name}'s {worst.what}"
-    return f"{after}: goal ±{units.precision(goal.goal)}, {known}; {units.clock(left_s)} of the budget left"
+    known = f"goal ±{units.precision(goal.goal)}, {precision.widest_words(session)}"
+    return f"{after}: {known}; {units.clock(left_s)} of the budget left"
 
 
 def _tried(trial: Trial, record: TrialRecord, session: Session) -> list[str]:

@@ -149,14 +149,9 @@ class SessionProgress:
         return all(row.done for row in self.rows.values())
 
     @property
-    def current(self) -> VariantProgress | None:
-        """The row of the running trial."""
-        return self.rows[self.trial.variant.name] if self.trial is not None else None
-
-    @property
     def trials_done(self) -> float:
         """How many trials have ended, the running one's share included."""
-        return self.finished + (self.current.fraction if self.current is not None else 0.0)
+        return self.finished + (self.rows[self.trial.variant.name].fraction if self.trial is not None else 0.0)
 
     def left_s(self, elapsed_s: float) -> float | None:
         """Return seconds until the last trial ends, going by the trials that ended well; None before anything is known.

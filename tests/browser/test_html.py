@@ -9,11 +9,10 @@ import pytest
 
 from pipeline_bench.model.session import load
 from pipeline_bench.report import html
-from pipeline_bench.report.html import elements
 from tests.browser.devtools import BINARIES, Browser, Json, binary
 from tests.unit import diagnoses
 from tests.unit.report import pages as sessions
-from tests.unit.report.pages import measured
+from tests.unit.report.pages import DARK_BACKGROUND, LIGHT_BACKGROUND, measured
 
 EVERY = {
     **sessions.EVERY,
@@ -156,13 +155,13 @@ def test_one_drawing_suits_both_colour_schemes(browser: Browser, pages: dict[str
     browser.open(pages["normal"], DRAWN)
     paper = "getComputedStyle(document.body).backgroundColor"
     light = browser.evaluate(fill)
-    assert browser.evaluate(paper) == rgb(elements.LIGHT_BACKGROUND)
+    assert browser.evaluate(paper) == rgb(LIGHT_BACKGROUND)
     browser.view(1280, dark=True)
-    assert browser.evaluate(paper) == rgb(elements.DARK_BACKGROUND)
+    assert browser.evaluate(paper) == rgb(DARK_BACKGROUND)
     assert browser.evaluate(fill) != light
     browser.view(1280, dark=True, media="print")
     assert browser.evaluate(fill) == light
-    assert browser.evaluate(paper) == rgb(elements.LIGHT_BACKGROUND)
+    assert browser.evaluate(paper) == rgb(LIGHT_BACKGROUND)
 
 
 def rgb(colour: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,30 +39,17 @@ _MOST_OPS = 1000
 _QUARTERS = 4
 
 
-@dataclass(frozen=True)
-class VerdictLine:
-    """One variant's verdict, as the page opens with it."""
-
-    variant: str
-    word: str
-    colour: str
-    severe: bool
-    text: str
-    is_reference: bool
-    """Whether it is a ceiling, beside what is compared."""
-
-
-def verdicts(session: Session) -> list[VerdictLine]:
-    """Return a line a variant."""
+def verdicts(session: Session) -> list[dict[str, Any]]:
+    """Return each variant's verdict, as the page opens with it; a reference is a ceiling, beside what is compared."""
     return [
-        VerdictLine(
-            name(result.variant),
-            label(result.verdict),
-            elements.VERDICTS[result.verdict.kind],
-            result.verdict.severe,
-            _reason(result.verdict),
-            result.variant in speedups.references(session.scenario),
-        )
+        {
+            "variant": name(result.variant),
+            "word": label(result.verdict),
+            "colour": elements.VERDICTS[result.verdict.kind],
+            "severe": result.verdict.severe,
+            "text": _reason(result.verdict),
+            "is_reference": result.variant in speedups.references(session.scenario),
+        }
         for result in in_order(session)
     ]
 

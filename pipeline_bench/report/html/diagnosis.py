@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from pipeline_bench.model.diagnosis import Limit
 from pipeline_bench.report.attempts import Tried
-from pipeline_bench.report.diagnosis import LimitLine, Section
+from pipeline_bench.report.diagnosis import Section
 from pipeline_bench.report.html import elements
 from pipeline_bench.report.html.elements import Cell, Table, table
 from pipeline_bench.report.pipeline_tree import StageRow
@@ -86,12 +87,12 @@ def code(section: Section) -> Markup:
     return Markup("\n").join(made)
 
 
-def limits(lines: Sequence[LimitLine]) -> Table:
+def limits(lines: Sequence[tuple[Limit, bool]]) -> Table:
     """Return what was reached and the limits as a table."""
     return table(
         "The time as it was reached, and if only one thing limited it",
         lines,
-        ("", lambda each: each.name),
-        ("at best", lambda each: Cell(units.milliseconds(each.ms), whole=True)),
-        ("because", lambda each: each.text),
+        ("", lambda line: line[0].name),
+        ("at best", lambda line: Cell(units.milliseconds(line[0].ms), whole=True)),
+        ("because", lambda line: line[0].text),
     )

@@ -57,8 +57,6 @@ def _rounded(value: Any) -> Any:
 # that is written on it. Colour is never the only sign: parts of a step carry a pattern and their name, variants their
 # name, verdicts their word.
 
-LIGHT_BACKGROUND = "#ffffff"
-DARK_BACKGROUND = "#14171b"
 ON_COLOUR = "#101215"
 
 # Vermilion, bluish green and amber: red, green and yellow moved apart for readers who confuse red and green.

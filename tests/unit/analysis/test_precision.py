@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from pipeline_bench.analysis import precision, stats
 from pipeline_bench.analysis.goal import until_decided
-from pipeline_bench.analysis.precision import OpenQuestion
 from pipeline_bench.analysis.results import summarise
 from pipeline_bench.analysis.speedups import unless_unequal
 from pipeline_bench.analysis.thresholds import CERTAIN_CLAIM, RATIO_SCATTER, SAME_JOB_SCATTER, TIE
@@ -473,7 +472,7 @@ def test_of_ceilings_alone_the_ratios_are_asked_for() -> None:
 def test_what_cannot_be_told_ends_with_the_budget_and_is_named() -> None:
     found = run(undecided(budget_s=30.0), spread(0.4))
     assert ended(found).ended_by == "budget"
-    assert OpenQuestion("tf_data", "feed_dict") in precision.open_questions(found)
+    assert ("tf_data", "feed_dict") in precision.open_questions(found)
     assert "the budget of 30 s spent" in ended(found).text
     assert "tf_data against feed_dict" in ended(found).text
     named = [words.split(" against ") for words in precision.open_words(found).split(", ")]

@@ -17,6 +17,8 @@ from pipeline_bench.model.trial import PhaseMark, QueueDepth, Track, TrialRecord
 from pipeline_bench.report import html
 from tests.unit import sessions
 
+LIGHT_BACKGROUND, DARK_BACKGROUND = "#ffffff", "#14171b"
+"""Of the style sheet."""
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 

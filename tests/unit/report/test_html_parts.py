@@ -22,7 +22,7 @@ from pipeline_bench.report.html.timeline import POINTS
 from pipeline_bench.text import one_line
 from tests.golden import ROOT
 from tests.unit import records, sessions
-from tests.unit.report.pages import Page, measured, plot, recorded
+from tests.unit.report.pages import DARK_BACKGROUND, LIGHT_BACKGROUND, Page, measured, plot, recorded
 
 TIMES = st.lists(st.floats(0, 1e6, allow_nan=False), min_size=1, max_size=300).map(sorted)
 LIMIT_BYTES = 5_000_000
@@ -86,15 +86,15 @@ EVERY_SHADE = {*elements.SHADES.values(), *elements.VARIANTS, *elements.PHASES.v
 
 @pytest.mark.parametrize("shade", sorted(EVERY_SHADE))
 def test_a_shade_reads_on_white_and_on_near_black_and_carries_text(shade: str) -> None:
-    assert contrast(shade, elements.LIGHT_BACKGROUND) >= 3
-    assert contrast(shade, elements.DARK_BACKGROUND) >= 3
+    assert contrast(shade, LIGHT_BACKGROUND) >= 3
+    assert contrast(shade, DARK_BACKGROUND) >= 3
     assert contrast(shade, elements.ON_COLOUR) >= 4.3
 
 
 def test_the_backgrounds_are_those_of_the_style_sheet() -> None:
     style = html._file("page.css")
-    assert f"--paper: {elements.LIGHT_BACKGROUND}" in style
-    assert f"--paper: {elements.DARK_BACKGROUND}" in style
+    assert f"--paper: {LIGHT_BACKGROUND}" in style
+    assert f"--paper: {DARK_BACKGROUND}" in style
     assert elements.ON_COLOUR in style
 
 
