@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from pipeline_bench import user_code
 
 _ENDS = ("StopIteration", "OutOfRangeError")
 """What a loop that takes its batches itself handles as its data have ended."""
@@ -130,9 +133,28 @@ class Places:
         if latest in places and latest is not None and latest.taken == taken(latest.loop):
             return latest  # nothing was taken since: one loop takes from both, as by `zip`
         same = [each for each in places if each.path == path]
+        once = [each for each in same if not each.again]
         free = next((each for each in same if each.is_free), None)
+        if free is None and len(once) < _PATIENCE:  # it would be another loop's
+            _forget_old_values(same)
+            free = next((each for each in same if each.is_free), None)
         if free is not None:
             free.again = False
             return free
-        once = [each for each in same if not each.again]
         return once[-1] if len(once) >= _PATIENCE else None
+
+
+def _forget_old_values(places: Sequence[_Place]) -> None:
+    """Have the functions that run here hold nothing any more that a loop iterates over and no variable of theirs has.
+
+    Before Python 3.13, who reads a frame's `f_locals` leaves the values of its variables there until they are read
+    again. AutoGraph reads those of all callers where a function that it converts calls `super`.
+    """
+    data = [of() for each in places for of in each.data]
+    read = [each for each in gc.get_referrers(*data) if type(each) is dict]
+    del data
+    for frame in user_code.outward(sys._getframe(1)):
+        code = frame.f_code
+        names = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
+        if any(names.issuperset(each) for each in read):
+            _ = frame.f_locals  # those of other frames are left alone: to read them would have them hold what they have

@@ -312,6 +312,21 @@ def test_what_is_made_anew_for_each_epoch_takes_the_place_of_what_is_gone(begin:
     assert ended(loops) == ["train.py:3", "train.py:3, data 2"]
 
 
+def test_what_is_made_anew_takes_the_place_of_what_only_a_reading_of_the_local_variables_holds(
+    begin: Callable[..., Any],
+) -> None:
+    loops = WatchedLoops()
+
+    def train() -> None:
+        for _ in range(3):
+            one = Data()
+            passed(begin(loops, "train.py:3", one), 9)
+            assert sys._getframe().f_locals["one"] is one  # as AutoGraph reads them, until Python 3.13 a copy
+
+    train()
+    assert ended(loops) == ["train.py:3"]
+
+
 def test_a_loop_that_begins_anew_as_its_data_end_goes_on_in_another_line(begin: Callable[..., Any]) -> None:
     """But not in what that line calls, as an evaluation after each epoch."""
     loops, loader, other = WatchedLoops(), Batches(20), Batches(20)
