@@ -203,9 +203,9 @@ class PipelineEngine(Engine):
         task, recorder = self._task, self.recorder
         is_ceiling = task.activity == "ceiling"
         if self._read is not None:
-            dataset = self._kept(self._read)
+            dataset, held = self._kept(self._read), self._read.held_batches
         else:
-            dataset = self._rebuilt().dataset if is_ceiling else self._filled()
+            dataset, held = self._rebuilt().dataset if is_ceiling else self._filled(), 0
         if task.activity == "drain":
             recorder.train()
             consumers.drain(dataset, recorder, task.warmup_s, recorder.heartbeat)
@@ -222,16 +222,10 @@ class PipelineEngine(Engine):
             other = model_ceiling.other_step(model, self._does, promised) if self.trial.repeat == 0 else None
             for found in model_ceiling.run(dataset, step, recorder, task.warmup_s, recorder.heartbeat, other):
                 self.channel.send(found)
-        elif (
-            ended := consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat, self._held)
-        ) is not None:
+        elif (ended := consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat, held)) is not None:
             self._tell(f"The input ended after {units.count(ended, 'batch', 'batches')}: those are all steps.")
         if isinstance(model, LoopStep) and model.traced_anew:
             self._tell(traced_anew=model.traced_anew, traced_anew_s=model.traced_anew_s)
-
-    @property
-    def _held(self) -> int:
-        return self._read.held_batches if self._read is not None else 0
 
     def _watched_step(self, step: consumers.StepFunction, *, traces: bool) -> consumers.StepFunction:
         """Return the step, which the watch then knows from a wait for a batch; the first is a phase if it traces."""
