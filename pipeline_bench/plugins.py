@@ -112,6 +112,13 @@ def make_if_known(group: Group, name: str, options: Mapping[str, Any]) -> Any:
     return None
 
 
+def find_if_known(group: Group, name: str) -> type[Any] | None:
+    """Return what `find` does; None where that fails, as of a plug-in that is gone."""
+    with suppress(KeyError, UsageError):
+        return find(group, name)
+    return None
+
+
 def renderer(name: str, function: str = "render") -> Callable[[Any], str]:
     """Return the function that renders a session in a format of ``report/``, by name, for layers below the reports.
 

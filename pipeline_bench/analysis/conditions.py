@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipeline_bench import plugins
-from pipeline_bench.errors import UsageError
 from pipeline_bench.model.difference import Condition
 from pipeline_bench.model.session import Environment, Session
 from pipeline_bench.model.task import KIND, Task
@@ -156,11 +155,8 @@ def _ceiling(session: Session, variant: str) -> Variant:
 
 def _timing_options(source: str) -> set[str]:
     """Return the keys that only say how long a source takes for a batch; none of a source that is not installed."""
-    try:
-        plugin: Any = plugins.find("sources", source)
-    except (KeyError, UsageError):
-        return set()
-    return {f"source.{option}" for option in plugin.timing_options}
+    plugin = plugins.find_if_known("sources", source)
+    return set() if plugin is None else {f"source.{option}" for option in plugin.timing_options}
 
 
 def shared_variants(before: Session, after: Session) -> tuple[str, ...]:

@@ -120,9 +120,8 @@ def _copies_ahead(variant: Variant) -> bool:
     """
     if variant.source.kind == KIND:
         return any(isinstance(edit, PrefetchToDevice) for edit in Task.model_validate(variant.source.options).edits)
-    if not plugins.has("backends", variant.backend):
-        return False
-    return bool(plugins.make("backends", variant.backend, variant.options).copies_ahead)
+    backend = plugins.make_if_known("backends", variant.backend, variant.options)
+    return backend is not None and bool(backend.copies_ahead)
 
 
 def _steps(variant: Variant, found: ByVariant) -> _Steps | None:

@@ -45,7 +45,11 @@ def between(
         UsageError: the sessions have no variant in common besides ceilings, or measured none in common.
     """
     sides: tuple[tuple[Literal["before", "after"], Session], ...] = (("before", before), ("after", after))
-    shared = [name for name in shared_variants(before, after) if _has_result(before, name) and _has_result(after, name)]
+    shared = [
+        name
+        for name in shared_variants(before, after)
+        if all(each.find_result(name) is not None for each in (before, after))
+    ]
     if after.scenario.ceilings.issuperset(shared):
         besides = " besides ceilings" if shared else ""
         raise UsageError(
@@ -92,10 +96,6 @@ def _efficiencies(before: Session, after: Session) -> Iterator[str]:
             f"{now.variant} on {now.hosts} hosts: efficiency {units.with_ends(units.share, was.value, was.ci95)} → "
             f"{units.with_ends(units.share, became.value, became.ci95)}{remark}; {then.kind} → {now.kind}"
         )
-
-
-def _has_result(session: Session, name: str) -> bool:
-    return any(result.variant == name for result in session.results)
 
 
 def _names(session: Session) -> str:

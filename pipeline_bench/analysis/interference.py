@@ -116,14 +116,12 @@ def _throttled_share(trial: MeasuredTrial, cores: int) -> float | None:
 
 
 def _device_processes(variant: Variant) -> int:
-    """Return how many processes of a variant's own trial have a GPU open; 1 where its loop is not installed.
+    """Return how many processes of a variant's own trial have a GPU open; 1 where its loop cannot be loaded.
 
     The workers of between_graph have a GPU each.
     """
-    if not plugins.has("loops", variant.loop.kind):
-        return 1
-    loop: Loop = plugins.make("loops", variant.loop.kind, variant.loop.options)
-    return loop.device_processes
+    loop: Loop | None = plugins.make_if_known("loops", variant.loop.kind, variant.loop.options)
+    return 1 if loop is None else loop.device_processes
 
 
 def _gpu(trials: Sequence[MeasuredTrial], own_processes: Mapping[str, int]) -> Iterator[Disturbance]:

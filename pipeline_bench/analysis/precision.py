@@ -15,7 +15,7 @@ from typing import Literal
 
 from pipeline_bench.analysis import speedups, stats, thresholds
 from pipeline_bench.errors import UsageError
-from pipeline_bench.model.result import Interval, Precision, Result
+from pipeline_bench.model.result import EndedBy, Interval, Precision, Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, plan, planned_rounds, round_of
 from pipeline_bench.scenario import Scenario, Variant
@@ -37,7 +37,6 @@ _MUCH_LONGER, _FEWEST_STEPS = 2.0, thresholds.NEEDED_STEPS // NEEDED_ROUNDS + 5
 """Trials become shorter where two rounds would take so many times the budget, and never have fewer steps than a verdict
 needs of each, with some for the warm-up."""
 
-EndedBy = Literal["precision", "decided", "budget", "interrupted"]
 State = Literal["unfinished", "precision", "decided", "budget", "nothing to narrow"]
 
 
@@ -153,8 +152,7 @@ def _fewer_steps(variant: Variant, fitting: float) -> int | None:
     steps = variant.run.steps
     if steps is None or steps <= _MUCH_LONGER * fitting:
         return None
-    in_a_call = max(int(variant.loop.options.get(name, 1)) for name in ("steps_per_call", "steps_per_execution"))
-    fewer = math.ceil(max(fitting, _FEWEST_STEPS) / in_a_call) * in_a_call
+    fewer = math.ceil(max(fitting, _FEWEST_STEPS) / variant.steps_in_a_call) * variant.steps_in_a_call
     return fewer if fewer < steps else None
 
 

@@ -144,7 +144,7 @@ def _verdict(
 def _missing(variant: Variant, no_loss: bool, no_accuracy: bool) -> dict[str, str]:
     """Return why there is no loss or no accuracy, where there is none."""
     kind = variant.model.kind
-    model: Any = plugins.find("models", kind) if plugins.has("models", kind) else None
+    model: Any = plugins.find_if_known("models", kind)
     nothing = None if model is None or model.trains else f"the model {kind} trains nothing"
     reasons = {}
     if no_loss:

@@ -40,7 +40,7 @@ def _of_variant(variant: Variant, trials: Sequence[TrialRecord]) -> Iterator[str
         for trial in trials
         if trial.work is not None and trial.work.numbered is not None and trial.work.numbered.epoch_samples
     ]
-    if variant.options.get("cache", "none") not in ("none", None, False) and epochs and max(epochs) <= 1:
+    if variant.caches and epochs and max(epochs) <= 1:
         needed = math.ceil(2 * steps / max(epochs))
         yield f"no trial came to its second epoch, so its cache was never read; use --steps {needed:,}"
 

@@ -191,7 +191,7 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
     half = student_reach(array.size - 1, CONFIDENCE) * float(array.std(ddof=1)) / math.sqrt(array.size)
     if array.size < BOOTSTRAP_FROM_TRIALS:
         return (mean - half, mean + half)
-    low, high = _bootstrap_interval(array, np.mean, _expanded_confidence(array.size))
+    low, high = _percentile_bootstrap((array,), np.mean, _expanded_confidence(array.size))
     return (min(low, mean - half), max(high, mean + half))
 
 
@@ -211,7 +211,8 @@ def median_interval(values: Sequence[float]) -> Interval | None:
     For fewer than `BOOTSTRAP_FROM_TRIALS` it is Student's on the logarithms, extended if it does not hold the median.
     """
     if len(values) >= BOOTSTRAP_FROM_TRIALS:
-        return _bootstrap_interval(np.asarray(values, dtype=np.float64), np.median, _expanded_confidence(len(values)))
+        array = np.asarray(values, dtype=np.float64)
+        return _percentile_bootstrap((array,), np.median, _expanded_confidence(array.size))
     return ratio_interval(values, holding=float(np.median(values)))
 
 
@@ -256,16 +257,12 @@ def student_reach(freedom: float, confidence: float) -> float:
     return float(special.stdtrit(freedom, (1 + confidence) / 2))
 
 
-def _bootstrap_interval(values: Floats, statistic: Callable[..., Any], confidence: float) -> Interval:
-    if np.ptp(values) == 0:
-        return (float(values[0]), float(values[0]))
-    return _percentile_bootstrap((values,), statistic, confidence)
-
-
 def _percentile_bootstrap(groups: Sequence[Floats], statistic: Callable[..., Any], confidence: float) -> Interval:
     """Return the percentiles of a statistic over resamples of each group by itself, the same ones at every call."""
     from scipy import stats
 
+    if len(groups) == 1 and np.ptp(groups[0]) == 0:
+        return (float(groups[0][0]), float(groups[0][0]))
     low, high = stats.bootstrap(
         tuple(groups),
         statistic,

@@ -199,9 +199,9 @@ def cache_doubt(variant: Variant, trials: Sequence[TrialRecord]) -> str | None:
         variant: as resolved.
         trials: its trials that ended well.
     """
-    cached = variant.options.get("cache", "none") not in ("none", None, False)
+    cached = variant.caches
     # Traffic is counted of the trial's own process.
-    known: Any = plugins.find("backends", variant.backend) if plugins.has("backends", variant.backend) else None
+    known: Any = plugins.find_if_known("backends", variant.backend)
     reads_itself = known is not None and not known.has_processes
     for trial in trials:
         found = trial.storage

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import geometric_mean, mean, median
-from typing import Any
 
 from pipeline_bench import plugins
 from pipeline_bench.analysis import capacity, measured, stats, thresholds, validity
 from pipeline_bench.analysis.capacity import Point
 from pipeline_bench.analysis.measured import ByVariant
 from pipeline_bench.analysis.speedups import batch_size
-from pipeline_bench.errors import UsageError
 from pipeline_bench.hosts import efficiency
 from pipeline_bench.hosts.efficiency import Span
 from pipeline_bench.model import task
@@ -218,7 +216,8 @@ def shared_by_hosts(variant: Variant) -> str | None:
     """
     if variant.backend == _SERVICE and not _counts_workers(variant):
         return "the tf.data service"
-    return _STORAGE if getattr(_source(variant), "reads_storage", True) else None
+    source = plugins.find_if_known("sources", variant.source.kind)
+    return _STORAGE if getattr(source, "reads_storage", True) else None
 
 
 def read_from_cache(variant: Variant, trials: Sequence[TrialRecord]) -> bool:
@@ -226,16 +225,9 @@ def read_from_cache(variant: Variant, trials: Sequence[TrialRecord]) -> bool:
 
     Those of a running cluster are read elsewhere, and an emulated storage is as slow wherever they lie.
     """
-    here = shared_by_hosts(variant) == _STORAGE and not getattr(_source(variant), "emulates_storage", False)
+    source = plugins.find_if_known("sources", variant.source.kind)
+    here = shared_by_hosts(variant) == _STORAGE and not getattr(source, "emulates_storage", False)
     return here and validity.from_page_cache(trials) is True
-
-
-def _source(variant: Variant) -> type[Any] | None:
-    """Return the source of a variant; None of one that is not installed here."""
-    try:
-        return plugins.find("sources", variant.source.kind)
-    except (KeyError, UsageError):
-        return None
 
 
 def _host_ms(steps: Sequence[tuple[float, float | None, float]]) -> Range:

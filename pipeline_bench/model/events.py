@@ -85,6 +85,11 @@ class QueueState(Data):
     size: int | None
     capacity: int
 
+    @property
+    def filling(self) -> str | None:
+        """How full it was, in words; None when it did not answer."""
+        return None if self.size is None else f"{self.size} of {self.capacity} elements"
+
 
 class QueueDepths(Data):
     """How full the input's queues were at one time, while the model trained."""

@@ -17,6 +17,8 @@ BUSY_TIME = "emulated device's busy time"
 EMULATED_LABEL = "emul."
 """An emulated device at the head of a column."""
 ResultStatus = Literal["pending", "ok", "partial", "failed", "stalled", "interrupted"]
+EndedBy = Literal["precision", "decided", "budget", "interrupted"]
+"""What ended the adding of rounds."""
 VerdictKind = Literal[
     "input-bound", "host-bound", "compute-bound", "mixed", "ceiling", "inconclusive", "unequal-work", "not-measured"
 ]
@@ -161,7 +163,7 @@ class Precision(Record):
     """The half-width of every speed-up's interval, relative: 0.02 for 2 %; None: until everything is decided."""
     budget_s: float
     repeats: Count = 0
-    ended_by: Literal["precision", "decided", "budget", "interrupted"] | None = None
+    ended_by: EndedBy | None = None
     text: Line = ""
 
 

@@ -245,7 +245,7 @@ def evidence(record: TrialRecord, *, brief: bool) -> Iterator[str]:
     if record.work is not None and (missing := validity.missing(record.work)):
         yield f"equal work: {one_line(missing, limit)}"
     for queue in record.queues:
-        size = "did not answer" if queue.size is None else f"held {queue.size} of {queue.capacity} elements"
+        size = "did not answer" if queue.filling is None else f"held {queue.filling}"
         yield f"queue {one_line(queue.name, limit)} {size}"
     for stack in record.stacks:
         frames = stack.frames[-_STACK_FRAMES:] if brief else stack.frames

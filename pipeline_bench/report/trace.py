@@ -290,7 +290,7 @@ def _end(record: TrialRecord, tracks: TrialTracks) -> Iterator[Json]:
         return
     reason = one_line(record.reason or "no reason is known", TEXT)
     args = {"status": record.status, "reason": reason}
-    args |= {f"queue {one_line(q.name, NAME)}": _queue(q.size, q.capacity) for q in record.queues}
+    args |= {f"queue {one_line(q.name, NAME)}": q.filling or "did not answer" for q in record.queues}
     name = one_line(f"{record.status}: {reason}", NAME)
     # Of the process's scope, so that a viewer draws it over all of the trial's tracks.
     yield {
@@ -302,10 +302,6 @@ def _end(record: TrialRecord, tracks: TrialTracks) -> Iterator[Json]:
         "ts": tracks.us(record.ended_ns),
         "args": args,
     }
-
-
-def _queue(size: int | None, capacity: int) -> str:
-    return f"{size} of {capacity} elements" if size is not None else "did not answer"
 
 
 def _metadata(session: Session, merged: int) -> Json:

@@ -32,7 +32,6 @@ from pipeline_bench.run.launcher import Child
 from pipeline_bench.run.observer import Observer
 from pipeline_bench.run.trial_log import TrialLog
 from pipeline_bench.samplers import Sampler
-from pipeline_bench.scenario import Variant
 from pipeline_bench.system import interrupts
 from pipeline_bench.system.processes import queued_s
 from pipeline_bench.text import units
@@ -205,7 +204,7 @@ def _stall_reason(log: TrialLog) -> str:
         parts = [f"{what} within {variant.run.stall_timeout_s:g} s"]
         is_first = variant.source.options.get("activity") == "inspect"
         parts += [_MAIN_HINT] if is_first and not target.is_script else []
-    if phase == TRAIN and (steps := _steps_of_a_call(variant)) > 1:
+    if phase == TRAIN and (steps := variant.steps_in_a_call) > 1:
         parts[0] += f" (the loop reports {steps} at a time, so they must end within the stall timeout)"
     if stalled is None:
         return f"{parts[0]}; the trial could not report it; the stacks of its Python threads are in its stderr"
@@ -215,20 +214,13 @@ def _stall_reason(log: TrialLog) -> str:
     return "; ".join(parts)
 
 
-def _steps_of_a_call(variant: Variant) -> int:
-    """Return how many steps the variant's loop trains before Python hears of them."""
-    options = variant.loop.options
-    return int(options.get("steps_per_call") or options.get("steps_per_execution") or 1)
-
-
 def _is_theirs(frame: str) -> bool:
     """Return whether a frame is the user's own code: neither a library's nor this program's."""
     return not _OTHERS_FRAME.match(frame) and not frame.startswith("pipeline_bench/")
 
 
 def _queue_text(queue: QueueState) -> str:
-    held = f"held {queue.size} of {queue.capacity} elements" if queue.size is not None else "did not answer"
-    return f"its queue {queue.name} {held}"
+    return f"its queue {queue.name} {'did not answer' if queue.filling is None else f'held {queue.filling}'}"
 
 
 def innermost(stack: Stack) -> str:

@@ -119,10 +119,19 @@ class Variant(_Part):
     @property
     def emulated_device(self) -> str | None:
         """What its model only emulates; None where that computes, or is none of the plug-ins, as a user's own."""
-        if not plugins.has("models", self.model.kind):
-            return None
-        device: str | None = plugins.make("models", self.model.kind, self.model.options).emulated_device
-        return device
+        model = plugins.make_if_known("models", self.model.kind, self.model.options)
+        return None if model is None else model.emulated_device
+
+    @property
+    def caches(self) -> bool:
+        """Whether its input is kept in a cache from the first epoch on."""
+        return self.options.get("cache", "none") not in ("none", None, False)
+
+    @property
+    def steps_in_a_call(self) -> int:
+        """How many steps its loop trains before Python hears of them."""
+        options = self.loop.options
+        return int(options.get("steps_per_call") or options.get("steps_per_execution") or 1)
 
 
 class Scenario(_Part):

@@ -13,13 +13,18 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from pipeline_bench import plugins
+from pipeline_bench.analysis import interference
+from pipeline_bench.analysis.results import summarise
 from pipeline_bench.cli import BUG, run
 from pipeline_bench.errors import ScenarioError, UsageError
 from pipeline_bench.samplers.nvml import NvmlSampler
+from pipeline_bench.scenario import Component
 from pipeline_bench.scenario.files import json_schema
 from pipeline_bench.scenario.load import load
 from pipeline_bench.scenario.resolve import resolve
+from tests.unit import records
 
+BROKEN = ("backends", "sources", "models", "loops")
 PACKAGE = Path(__file__).parents[1] / "plugin_package"
 
 
@@ -143,6 +148,20 @@ def test_a_broken_source_is_nothing_to_slow_storage_of_another_nor_to_the_schema
         load("cold_storage", ["source.files.kind=tfrecords"])
     with pytest.raises(UsageError, match="'broken' = 'gone_module:Class'"):
         load("cold_storage", ["source.files.kind=broken"])
+
+
+def test_a_session_whose_plugins_no_longer_load_has_its_results(
+    install: Callable[[str, Path | None], None],
+) -> None:
+    of = records.scenario("feed_dict")
+    found = records.session(of, [records.record(name, 0, 5.0) for name in ("feed_dict", "ceiling")])
+    install("".join(f"[pipeline_bench.{group}]\nbroken = gone_module:Class\n" for group in BROKEN), None)
+    kinds = {name: Component(kind="broken") for name in ("source", "model", "loop")}
+    variant = of.baseline.model_copy(update={"backend": "broken", **kinds})
+    changed = of.model_copy(update={"variants": (variant, *of.variants[1:])})
+    assert not variant.emulated_device
+    assert not interference.find(found.trials, 2, changed)
+    assert summarise(changed, found.trials, 2)[0].step_ms == found.results[0].step_ms
 
 
 def test_a_scenario_that_cannot_be_read_hides_no_other_in_the_list(
