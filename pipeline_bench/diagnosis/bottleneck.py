@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pipeline_bench.analysis.thresholds import DEARER_ALONE, EXPLAINED, HINTED, LEAST_CAUSE
-from pipeline_bench.diagnosis import segments, stage_graph, step_times
+from pipeline_bench.diagnosis import causes, segments, stage_graph, step_times
 from pipeline_bench.diagnosis.segments import Segments
 from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.diagnosis.step_times import HANDS_ON, Beginning, StepTimes
-from pipeline_bench.model.calls import TAKE_ANY, WORKERS
+from pipeline_bench.model.calls import TAKE_ANY
 from pipeline_bench.model.diagnosis import Bottleneck, Cause
 from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
 from pipeline_bench.text import NAME, joined, one_line, sentence, units
@@ -18,10 +18,6 @@ from pipeline_bench.text.units import NS_PER_MS
 
 _FEW_STEPS = 16
 """Of fewer, one that is slower than usual moves a small share by its half."""
-_MANY_ELEMENTS = 16
-"""For one of the sink: fewer are handed over in less than a batch costs to make."""
-_COMPUTES_LITTLE = 0.2
-"""The part of its time up to which a stage that waits computes little."""
 _MUCH_LESS = 0.25
 """A wait that is less than a stage's share by so much, or so small a part of it, contradicts it without a word."""
 
@@ -51,7 +47,7 @@ def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bo
     if as_written_ms is not None and limits and not at_limit:
         all_measured = all(cost.elapsed_ns is not None for cost in inspection.costs)
         if parts.elapsed_ns and explained < (HINTED if all_measured else EXPLAINED):
-            begins = _of_beginnings(inspection, times) if ceiling_ms else None
+            begins = _of_beginnings(inspection, parts, times) if ceiling_ms else None
             return begins or _withheld(inspection, number, f"{units.share(explained)} of {of}", 1 - explained)
     period_ns = parts.period_ns if as_written_ms is None else as_written_ms * NS_PER_MS
     if at_limit:
@@ -73,7 +69,7 @@ def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bo
     if ceiling_ms is not None and share < LEAST_CAUSE:
         takes = f"the costliest, {named(stage)}, takes {units.share(share)} of it"
         return Bottleneck(share=share, text=f"No stage limits the training step: {takes}.")
-    cause = "handing-over" if passing else _cause(inspection, parts, stage, cost)
+    cause = "handing-over" if passing else causes.find(inspection, parts, stage, cost)
     text = _text(inspection, parts, limiting_ones, share, cause, times, fed) if limits else _beside(stage, cost, times)
     found = Bottleneck(stage=stage.id, share=share, cause=cause, limits=limits, text=text)
     if limits and explained < EXPLAINED:
@@ -153,11 +149,12 @@ def _withheld(inspection: Inspection, costliest: int | None, explained: str, res
     )
 
 
-def _of_beginnings(inspection: Inspection, times: StepTimes) -> Bottleneck | None:
+def _of_beginnings(inspection: Inspection, parts: Segments, times: StepTimes) -> Bottleneck | None:
     """Return what is to be said where the time goes into beginning the pipeline anew; None where it does not."""
     if not times.most_wait_at_beginnings or inspection.api in ("arrays", "generator"):
         return None
-    batches = inspection.cardinality if (inspection.cardinality or 0) > 0 else None
+    batches, begins = step_times.of_a_pass(inspection), step_times.beginning(inspection, times)
+    batches = None if batches is None or batches <= 0 else batches
     size = "" if batches is None else f" of {units.count(batches, 'batch', 'batches')}"
     steps = "steps_per_epoch" if batches is None else f"steps_per_epoch={batches}"
     training, advice = inspection.training, _only_once(inspection)
@@ -165,7 +162,11 @@ def _of_beginnings(inspection: Inspection, times: StepTimes) -> Bottleneck | Non
         advice = f" With `repeat()` at its end and `{steps}` in `fit`, all epochs share one iterator."
     step, wait, within = map(units.milliseconds, (times.as_written_ms, times.wait_ms, times.typical_wait_ms))
     waits = f"a step waits {wait} of {step} for its batch, most of it where an epoch{size} begins (median {within})"
-    return Bottleneck(text=f"No stage can be named: {waits}.{advice}")
+    if begins is None:
+        return Bottleneck(text=f"No stage can be named: {waits}.{advice}")
+    share = ((times.wait_ms or 0.0) - (times.typical_wait_ms or 0.0)) / (times.as_written_ms or 1.0)
+    text = f"{named(begins.stage)}, {begins.does_first} anything: {waits}.{advice}"
+    return _of_epoch(inspection, parts, begins, share, text)
 
 
 def _only_once(inspection: Inspection) -> str:
@@ -179,11 +180,6 @@ def _of_unseen_beginning(inspection: Inspection, parts: Segments, begins: Beginn
 
     What costs most in front of the buffer, or the skip, limits the epoch.
     """
-    front = [stage for stage in stage_graph.upstream(inspection, begins.stage) if stage.id != begins.stage.id]
-    unknown = [each.id for each in front if each.method not in HANDS_ON and each.id not in parts.elapsed_ns]
-    late = any(cost.late for cost in inspection.costs if cost.stage in unknown)
-    costs_ns = parts.cpu_ns if parts.cores_limit else parts.elapsed_ns
-    stage = max(front, key=lambda each: costs_ns.get(each.id, 0.0), default=None)
     share = begins.batch_ms / (begins.batch_ms + (times.as_written_ms or 0.0))
     element, elements = ("batch", "batches") if inspection.batch_size is not None else ("element", "elements")
     wait, each, step = map(units.milliseconds, (begins.wait_ms, begins.batch_ms, times.as_written_ms))
@@ -192,9 +188,19 @@ def _of_unseen_beginning(inspection: Inspection, parts: Segments, begins: Beginn
         f"{units.share(share)} of the epoch. Over {units.count(begins.batches, element, elements)} that is {each} for "
         f"each, beside {step} for a step; the measured steps do not include it.{_only_once(inspection)}"
     )
+    return _of_epoch(inspection, parts, begins, share, text)
+
+
+def _of_epoch(inspection: Inspection, parts: Segments, begins: Beginning, share: float, text: str) -> Bottleneck:
+    """Return that what costs most in front of a buffer, or a skip, limits the epoch, for that share of it."""
+    front = [stage for stage in stage_graph.upstream(inspection, begins.stage) if stage.id != begins.stage.id]
+    unknown = [each.id for each in front if each.method not in HANDS_ON and each.id not in parts.elapsed_ns]
+    late = any(cost.late for cost in inspection.costs if cost.stage in unknown)
+    costs_ns = parts.cpu_ns if parts.cores_limit else parts.elapsed_ns
+    stage = max(front, key=lambda each: costs_ns.get(each.id, 0.0), default=None)
     if stage is None or unknown or not costs_ns.get(stage.id):
         return Bottleneck(doubt="stages" if late else None, text=f"What limits an epoch is its beginning: {text}")
-    cause = _cause(inspection, parts, stage, inspection.cost(stage.id) or StageCost(stage=stage.id))
+    cause = causes.find(inspection, parts, stage, inspection.cost(stage.id) or StageCost(stage=stage.id))
     return Bottleneck(stage=stage.id, share=share, cause=cause, text=f"{named(stage)}, limits an epoch: {text}")
 
 
@@ -214,21 +220,10 @@ def _passing(inspection: Inspection, parts: Segments, number: int) -> tuple[Stag
         if number not in ids or cost is None or not any(ids <= set(group) for group in parts.groups):
             continue
         dearest_ns = max(parts.elapsed_ns.get(each, 0.0) for each in ids)
-        many = (cost.elements or 0) >= _MANY_ELEMENTS
+        many = (cost.elements or 0) >= causes.MANY_ELEMENTS
         if many and dearest_ns < segments.TINY_NS * (cost.elements or 0) and dearest_ns <= 3 * (cost.elapsed_ns or 0.0):
             return found
     return ()
-
-
-def _cause(inspection: Inspection, parts: Segments, stage: Stage, cost: StageCost) -> Cause:
-    parallel = stage_graph.hands_over(stage, inspection.default_parallelised)
-    if segments.waits(cost, parts.cores) and not (parallel and stage.method == "prefetch"):
-        return "reading" if any(map(stage_graph.reads_by_itself, stage.with_inner())) else "waiting"
-    if stage.runs_python:
-        return "python"
-    if segments.is_tiny(cost) and (cost.elements or 0) >= _MANY_ELEMENTS:
-        return "handing-over"
-    return "filling" if stage.method == "shuffle" else "cpu"
 
 
 def _text(
@@ -248,7 +243,10 @@ def _text(
     element = "batches" if inspection.batch_size is not None else "elements"
     head = f"{named(stage)}{_others(stages)}, takes {units.share(share)} of the time between two {element}"
     line = _costliest_line(stage)
-    text = f"{head}: {_why(inspection, parts, stage, cause)}{line}."
+    text = f"{head}: {causes.words(inspection, parts, stage, cause)}{line}."
+    longest = max(parts.elapsed_ns, key=parts.elapsed_ns.__getitem__, default=stage.id)
+    if parts.cores_limit and parts.elapsed_ns.get(stage.id, 0.0) < parts.elapsed_ns.get(longest, 0.0):
+        text += f" {named(inspection.stage(longest))}, takes longer, but less of the cores' time."
     text += _beside_the_model(share, times) if fed is None else _fed(fed, parts, times)
     if fed is None and as_written_ms is not None and _dearer_alone(parts, stage, as_written_ms):
         alone, whole = units.milliseconds(parts.elapsed_ns[stage.id] / NS_PER_MS), units.milliseconds(as_written_ms)
@@ -339,38 +337,6 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
     if max(whole.elapsed_ns, key=lambda number: whole.elapsed_ns[number]) not in first:
         return f" The cache keeps nothing that takes long: the first epoch, which fills it, {takes}, too."
     return f" This is from the second epoch on. The first epoch fills the cache and {takes}, most of it in {costliest}."
-
-
-def _why(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) -> str:
-    behind = stage_graph.after(inspection, stage)
-    runs = behind if behind is not None and behind.method == WORKERS else stage  # the workers run it
-    alone = any(runs.arguments.get(name) == 1 for name in ("num_parallel_calls", "num_parallel_reads", "workers"))
-    alone = alone or stage_graph.has_one_input(inspection, stage)
-    parallel = stage_graph.hands_over(runs, inspection.default_parallelised) and not alone
-    many = "in several processes" if runs.arguments.get("use_multiprocessing") is True else "on several threads"
-    if stage_graph.parallel_by_default(runs, inspection.default_parallelised):
-        many += " by TensorFlow's default"
-    one_by_one = many if parallel else "one call at a time"
-    cost = inspection.cost(stage.id)
-    elements = f"{cost.elements:,.0f}" if cost is not None and cost.elements else "many"
-    computes = f"computes, {'and all cores are busy' if parts.cores_limit else one_by_one}"
-    return {
-        "python": f"it runs Python, {one_by_one}",
-        "waiting": f"it {_waits(stage, cost, parts.cores)}, {one_by_one}",
-        "reading": f"it reads files, {'several at a time' if parallel else 'one after another'}",
-        "filling": "it moves the elements through its buffer",
-        "handing-over": f"it passes {elements} small elements on, one by one",
-        "cpu": f"it reads files and {computes}" if stage_graph.reads_files(stage) else f"it {computes}",
-    }[cause]
-
-
-def _waits(stage: Stage, cost: StageCost | None, cores: int) -> str:
-    part = None if cost is None else segments.computing(cost, cores)
-    if part is not None and part >= _COMPUTES_LITTLE:
-        return f"mostly waits: it computes for {units.share(part)} of its time"
-    # Of Python it is not known for what.
-    files = "computes little and waits, as for files or a network"
-    return files if stage.runs_python else "neither computes nor reads files but waits"
 
 
 def _first_element(inspection: Inspection, begins: Beginning | None) -> str:

@@ -156,7 +156,7 @@ def beginning(inspection: Inspection, times: StepTimes) -> Beginning | None:
 
     Where a cache serves later passes, how long the first one takes to begin says nothing of them.
     """
-    batches, step_ms = max(0, inspection.cardinality or 0), times.as_written_ms or 0.0
+    batches, step_ms = max(0, of_a_pass(inspection) or 0), times.as_written_ms or 0.0
     wait_ms = (inspection.first_ns or 0.0) / NS_PER_MS - step_ms
     late = inspection.ahead_elements is not None
     if not step_ms or not (batches or late) or wait_ms < BOUND_SHARE * (batches * step_ms + wait_ms):
@@ -206,13 +206,18 @@ def fed_by(inspection: Inspection, cores: int, times: StepTimes) -> Stage | None
     taken = times.in_a_row * (1 - step_ms / period_ms)  # beyond what came in meanwhile
     for stage in inspection.stages:
         # How long a shuffle takes to begin is known of a pass of known length (`beginning`).
-        fills = stage.method == "prefetch" or (stage.method == "shuffle" and inspection.cardinality is None)
+        fills = stage.method == "prefetch" or (stage.method == "shuffle" and of_a_pass(inspection) is None)
         size = _held(inspection, stage, inspection.ahead_elements if stage.method == "shuffle" else None)
         behind = segments.without(parts, [each.id for each in stage_graph.upstream(inspection, stage)])
         goes_with_step = behind.period_ns <= DEARER_ALONE * step_ms * NS_PER_MS
         if fills and goes_with_step and taken <= (_AUTOTUNED_BATCHES if size is None else size):
             return stage
     return None
+
+
+def of_a_pass(inspection: Inspection) -> int | None:
+    """Return how many elements the sink gives: by its cardinality, or as counted; None where neither is known."""
+    return inspection.pass_elements if inspection.cardinality is None else inspection.cardinality
 
 
 def _held(inspection: Inspection, stage: Stage, most: int | None = None) -> float | None:
@@ -262,7 +267,7 @@ def _outlasts_buffers(inspection: Inspection, times: StepTimes) -> bool:
     held, is_known = 0.0, True
     for stage in inspection.stages:
         is_known = is_known and stage.method != "unbatch"
-        is_known = is_known and (stage.method != "shuffle" or inspection.cardinality is not None)
+        is_known = is_known and (stage.method != "shuffle" or of_a_pass(inspection) is not None)
         size = stage.arguments.get("buffer_size" if stage.method == "prefetch" else "max_queue_size")
         holds = stage.method == "prefetch" or size is not None
         held += (size if isinstance(size, int) and size >= 0 else _AUTOTUNED_BATCHES) if holds else 0

@@ -193,8 +193,10 @@ def run(
     tuned = settings.tuned(inspection.stages, inspection.sink)
     del settings
     end_aside(iterators)
+    is_whole_pass = element is None and inspection.ahead_elements is None
     found = inspection.model_copy(
         update={
+            "pass_elements": count if is_whole_pass else inspection.pass_elements,
             "element_bytes": sum(sizes) / len(sizes),
             "batch_size": batch_size,
             "first_ns": first_ns,

@@ -109,6 +109,16 @@ def filled(buffer: int, each_s: float) -> Callable[[], Any]:
     return make
 
 
+@pytest.mark.parametrize(("endless", "ahead", "counted"), [(False, None, 4), (False, 8, None), (True, None, None)])
+def test_a_pass_that_ends_in_time_is_counted(
+    endless: bool, ahead: int | None, counted: int | None, tmp_path: Path
+) -> None:
+    data = tf.data.Dataset.range(9).filter(lambda number: number % 2 == 1)
+    looked = Inspection(ahead_elements=ahead)
+    found, _ = pipeline_benchmark.run(data.repeat() if endless else data, looked, 0.2, tmp_path / "scratch")
+    assert found.pass_elements == counted
+
+
 @pytest.mark.parametrize(("buffer", "each_s", "held"), [(5000, 0.01, 64), (5000, 0.0, None), (60, 0.01, None)])
 def test_shuffles_hold_less_where_to_fill_them_takes_long(
     buffer: int, each_s: float, held: int | None, monkeypatch: pytest.MonkeyPatch

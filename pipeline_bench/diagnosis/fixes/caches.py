@@ -32,7 +32,7 @@ from pipeline_bench.model.element_flow import never_full
 from pipeline_bench.model.function_edits import DivideMap
 from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
 
-_UP_TO_MAPS = frozenset({"shuffle", "batch", "map", "prefetch", "with_options"})
+_UP_TO_MAPS = frozenset({"apply", "batch", "flat_map", "interleave", "map", "prefetch", "shuffle", "with_options"})
 """What stands between what is the same in each epoch and the maps of shuffled batches."""
 
 

@@ -476,7 +476,7 @@ def test_steps_show_that_the_model_limits_only_where_no_buffer_may_have_fed_them
     behind: tuple[Stage, ...], shows: bool
 ) -> None:
     looked = inspection((stage(0, "from_generator", of=function("parse", python=True)), *behind), (cost(0, 0.001),))
-    looked = looked.model_copy(update={"cardinality": None})
+    looked = looked.model_copy(update={"cardinality": None, "pass_elements": None})
     found = find(looked, cores=2, as_written_ms=30.3, ceiling_ms=31.4, wait_ms=0.5, in_a_row=100)
     assert found.text.startswith("The input is not the limit: a step takes 30.3 ms") is shows
 
@@ -570,6 +570,30 @@ def test_a_buffer_that_is_filled_between_the_measured_steps_limits_the_epoch_wit
     assert found(shuffled(6015.0, epochs=1, cache=True)).stage == 1, "nothing is read from the cache"
 
 
+def test_a_buffer_whose_filling_is_among_the_measured_steps_is_named_with_what_costs_most_in_front_of_it() -> None:
+    looked = shuffled(1500.0, cardinality=None, pass_elements=100)
+    costs = tuple(
+        cost(each.stage, (each.elapsed_ns or 0.0) / 20e6) for each in looked.costs
+    )  # the rest is spent beginning
+    found = find(looked.model_copy(update={"costs": costs}), 2, 30.0, 10.0, 16.0, 0.5, 400, trains=True, in_a_row=400)
+    assert (found.stage, found.limits) == (1, True)
+    assert found.share == pytest.approx(15.5 / 30.0)
+    assert found.text.startswith(
+        "map(load), train.py:11, limits an epoch: shuffle, train.py:13, fills its buffer before it gives anything: a "
+        "step waits 16.0 ms of 30.0 ms for its batch, most of it where an epoch of 100 batches begins (median 500 µs)."
+    )
+
+
+def test_a_stage_of_less_elapsed_time_that_takes_most_of_the_busy_cores_is_told_beside_the_longer_one() -> None:
+    stages = (stage(0, "range"), stage(1, "prefetch", 0, buffer_size=-1), stage(2, "shuffle", 1), stage(3, "batch", 2))
+    many = {"elements": 1000.0}
+    costs = (cost(0, 0.0), cost(1, 1.33, 2.35, **many), cost(2, 1.66, 1.66, **many), cost(3, 0.4, 0.4))
+    found = find(inspection(stages, costs), 2, 2.6)
+    assert found.stage == 1
+    assert "it passes 1,000 small elements on, one by one, and all cores are busy." in found.text
+    assert found.text.endswith(" shuffle, train.py:12, takes longer, but less of the cores' time.")
+
+
 def skipping(count: int, first_ms: float) -> Inspection:
     """As `shuffled`, with a skip in the place of the shuffle."""
     looked = shuffled(first_ms)
@@ -605,7 +629,7 @@ def test_a_buffer_whose_filling_takes_less_than_the_steps_wait_is_told_beside_wh
         "Its first element takes 1.04 s: shuffle, train.py:13, fills its buffer before it gives any, and an epoch's "
         "last batches come from that buffer."
     )
-    generated: dict[str, Any] = {"cardinality": None, "ahead_elements": 64}
+    generated: dict[str, Any] = {"cardinality": None, "pass_elements": None, "ahead_elements": 64}
     told = find(shuffled(6015.0, **generated), 2, 40.0, 5.0, 35.0, 35.0, 60, trains=True, in_a_row=60).text
     assert told.endswith("Its first element takes 6.01 s: shuffle, train.py:13, fills its buffer before it gives any.")
     few = find(shuffled(6015.0, buffer_size=64, **generated), 2, 40.0, 5.0, 35.0, 35.0, 60, trains=True, in_a_row=60)
@@ -642,7 +666,7 @@ def test_steps_that_a_buffer_filled_before_them_may_have_fed_do_not_prove_that_t
     assert "Alone it took 74.0 ms" in waiting, "the buffer was empty"
     assert found(buffered(prefetch=200), ceiling_ms=None).stage == 1, "so it is before the ceiling is known"
     assert found(buffered(prefetch=-1), in_a_row=40).stage == 1
-    unknown = shuffled(6015.0, cardinality=None)
+    unknown = shuffled(6015.0, cardinality=None, pass_elements=None)
     assert "what shuffle, train.py:13, held" in find(unknown, 2, 15.0, 15.5, 0.4, trains=True, in_a_row=60).text
     smaller = unknown.model_copy(update={"ahead_elements": 64})
     assert "held once" not in find(smaller, 2, 15.0, 15.5, 0.4, trains=True, in_a_row=60).text

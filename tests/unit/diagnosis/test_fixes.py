@@ -585,6 +585,14 @@ def test_the_samples_of_shuffled_batches_are_kept_and_shuffled_and_batched_behin
     assert "--allow-reordering" in reason(tried(vectorized()), "cache_samples")
 
 
+@pytest.mark.parametrize("opening", ["interleave", "flat_map", "apply"])
+def test_samples_of_what_opens_shuffled_files_are_kept_too(opening: str) -> None:
+    looked = vectorized()
+    stages = tuple(stage(2, opening, 1) if each.id == 2 else each for each in looked.stages)
+    (found,) = of_kind(tried(looked.model_copy(update={"stages": stages}), allow_reordering=True), "cache_samples")
+    assert found.kept_stages == [5]
+
+
 def test_samples_that_a_zip_has_joined_ahead_may_be_mixed_behind_it_but_in_front_of_none() -> None:
     (ahead,) = (each for each in tried(beside(vectorized()), allow_reordering=True) if each.fix.kind == "cache_samples")
     assert ahead.outcome == "pending"
