@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from pipeline_bench.system.processes import io_bytes, open_files
 
@@ -31,13 +30,6 @@ _AT_ONCE = 4
 """Reads at the same time, as a parallel interleave makes them; one alone leaves many disks idle."""
 _FILES_KEPT, _LOOK_EVERY_S = 32, 0.01
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "proc", "sysfs"})
-
-
-class Bandwidth(NamedTuple):
-    """Bytes a second, or why they are not known."""
-
-    bytes_per_s: float | None
-    reason: str | None = None
 
 
 @contextmanager
@@ -80,24 +72,27 @@ def bytes_read() -> int | None:
     return None
 
 
-def bandwidth(files: Sequence[str]) -> Bandwidth:
-    """Return what the disk under the files gives, by reading some of them, four pieces of a megabyte at once."""
+def bandwidth(files: Sequence[str]) -> tuple[float | None, str | None]:
+    """Return the bytes a second that the disk under the files gives, or why they are not known.
+
+    Some of the files are read, four pieces of a megabyte at once.
+    """
     if not files:
-        return Bandwidth(None, "no file was seen to be read")
+        return None, "no file was seen to be read"
     kind = _file_system(files[0])
     if kind in _IN_MEMORY:
-        return Bandwidth(None, f"the files are in memory ({kind})")
+        return None, f"the files are in memory ({kind})"
     try:
         pieces = _pieces(files)
         if len(pieces) * _PIECE_BYTES < _LEAST_BYTES:
-            return Bandwidth(None, "the files are too small to tell")
+            return None, "the files are too small to tell"
         start_s = time.monotonic()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             read = sum(pool.map(lambda piece: _read(piece, start_s + _MOST_S), pieces))
     except OSError as error:
-        return Bandwidth(None, f"the files cannot be read past the page cache: {error.strerror}")
+        return None, f"the files cannot be read past the page cache: {error.strerror}"
     took_s = time.monotonic() - start_s
-    return Bandwidth(read / took_s) if read >= _LEAST_BYTES else Bandwidth(None, "too little could be read in time")
+    return (read / took_s, None) if read >= _LEAST_BYTES else (None, "too little could be read in time")
 
 
 def _pieces(files: Sequence[str]) -> list[tuple[str, int]]:

@@ -5,6 +5,7 @@ A cache in front of random augmentation keeps what does, and freezes no draw.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,9 +24,10 @@ _COMPARED = 2
 """Elements that calls are made for, and passes of a generator."""
 _CALLS = 4
 """Calls for one element that are compared: of two elements, one that is flipped or not is alike in one of 64."""
+_Take = Callable[[FlatIterator], list[Any]]
 
 
-def told(
+def with_draws(
     recipe: Recipe, inspection: Inspection, scratch: Path, seconds: float, alive: Callable[[], None]
 ) -> Inspection:
     """Return the inspection with which maps that run Python, and which generators, give something else each time.
@@ -39,7 +41,7 @@ def told(
     """
     end_s = time.monotonic() + seconds
     for stage in inspection.stages:
-        of, cost = _ASKED.get(stage.method), inspection.cost(stage.id)
+        of, cost = _DIFFERS.get(stage.method), inspection.cost(stage.id)
         if of is None or cost is None or not stage.runs_python or stage.draws:
             continue
         each_ns = max(cost.elapsed_ns or 0.0, cost.first_epoch_ns or 0.0) / (cost.elements or 1.0)
@@ -49,25 +51,20 @@ def told(
             continue
         before, differs = memoize.random_states(), None
         with suppress(Exception), Deadline(left_s) as deadline:  # of the user's code: it is not known then
-            differs = of(recipe, stage, scratch, _Taking(deadline, alive))
+            differs = of(recipe, stage, scratch, functools.partial(_taken, deadline, alive))
         if differs is False and memoize.random_states() != before:  # it drew, though that did not show
             differs = None
         inspection = python_stages.with_function(inspection, stage.id, draws_in_python=differs)
     return inspection
 
 
-class _Taking:
-    """Takes elements until a deadline, with a sign of life before each."""
-
-    def __init__(self, deadline: Deadline, alive: Callable[[], None]) -> None:
-        self._deadline, self._alive = deadline, alive
-
-    def __call__(self, iterator: FlatIterator) -> list[Any]:
-        self._alive()
-        return iterator.take(self._deadline)
+def _taken(deadline: Deadline, alive: Callable[[], None], iterator: FlatIterator) -> list[Any]:
+    """Return the next element, by the deadline, after a sign of life."""
+    alive()
+    return iterator.take(deadline)
 
 
-def _map_differs(recipe: Recipe, stage: Stage, scratch: Path, take: _Taking) -> bool:
+def _map_differs(recipe: Recipe, stage: Stage, scratch: Path, take: _Take) -> bool:
     """Return whether a map gives something else for the same element: its Python draws, or goes on from a state."""
     elements = rebuild.up_to(recipe, recipe.same_kind_before(recipe.calls[stage.id]), scratch)
     before = FlatIterator(elements)
@@ -80,7 +77,7 @@ def _map_differs(recipe: Recipe, stage: Stage, scratch: Path, take: _Taking) -> 
     return False
 
 
-def _generator_differs(recipe: Recipe, stage: Stage, scratch: Path, take: _Taking) -> bool | None:
+def _generator_differs(recipe: Recipe, stage: Stage, scratch: Path, take: _Take) -> bool | None:
     """Return False if a generator gives the same in another pass; None if not, or if a pass does not end in the time.
 
     It may give another order alone, and make that at the end of a pass.
@@ -96,5 +93,5 @@ def _generator_differs(recipe: Recipe, stage: Stage, scratch: Path, take: _Takin
     return False if both[0] == both[1] else None
 
 
-_ASKED = {"map": _map_differs, "from_generator": _generator_differs}
+_DIFFERS = {"map": _map_differs, "from_generator": _generator_differs}
 """How it is found whether a stage that runs Python gives the same each time, by its method."""

@@ -64,8 +64,8 @@ def inspect(
     inspection = inspection.model_copy(update={"stages": stages})
     yield inspection
     if not inspection.files or end_s - time.monotonic() > _DISK_S:
-        found = disk.bandwidth(inspection.files)
-        inspection = inspection.model_copy(update={"disk_bytes_per_s": found.bytes_per_s, "disk_reason": found.reason})
+        bytes_per_s, reason = disk.bandwidth(inspection.files)
+        inspection = inspection.model_copy(update={"disk_bytes_per_s": bytes_per_s, "disk_reason": reason})
     begins()
     runs_python, maps = any(stage.runs_python for stage in stages), any(stage.method == "map" for stage in stages)
     lines_s = limit_s * (_PYTHON_SHARE if runs_python else _GRAPH_SHARE * maps)
@@ -89,6 +89,6 @@ def inspect(
         yield inspection
     begins()
     if runs_python:
-        inspection = draws.told(recipe, inspection, folder("draws"), lines_s / 2, alive)
+        inspection = draws.with_draws(recipe, inspection, folder("draws"), lines_s / 2, alive)
         yield inspection
     yield from python_stages.of_tf_data(recipe, inspection, folder("python"), lines_s, alive)

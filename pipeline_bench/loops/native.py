@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from select import select
 from typing import Any, NamedTuple
 
 from pipeline_bench import native
@@ -17,6 +16,7 @@ from pipeline_bench.loops import Job, Loop, StepFigures, StepRecorder, Training
 from pipeline_bench.model.events import QueueState
 from pipeline_bench.sources.records import RecordSource
 from pipeline_bench.system.files import ScratchFolder
+from pipeline_bench.system.processes import readable
 from pipeline_bench.text import NAME, REASON, one_line, units
 
 _ASK_EVERY_S = 0.25
@@ -231,7 +231,7 @@ def _op_name(op: Any) -> str:
 def _wait_for_start(read: int, record: StepRecorder) -> None:
     """Wait until the program says something, which it does when its session has the variables."""
     end_s = time.monotonic() + _MOST_START_S
-    while not select([read], [], [], _ASK_EVERY_S)[0]:
+    while not readable(read, _ASK_EVERY_S):
         record.heartbeat()
         if time.monotonic() > end_s:
             raise PipelineBenchError(f"the native program was not ready to train within {_MOST_START_S:.0f} s")

@@ -46,32 +46,15 @@ class TwoLayer(GradientModel):
         return tf.reduce_mean(tf.cast(tf.equal(answers, binary_labels(evaluation)), tf.float32))
 
     def _logits(self, batch: Batch) -> Any:
-        features = flat_features(batch)
-        return _logits(features, self._variables(int(features.shape[-1])))
-
-    def _variables(self, features: int) -> list[tuple[Any, Any]]:
-        """Weights [in, out] and biases [out] of every layer; seeds on the ops keep them the same in any graph."""
+        """Return the logits [batch, 1]; seeds on the ops keep the variables the same in any graph."""
         import tensorflow as tf
 
         v1 = tf.compat.v1
-        widths = [features, *self.options.hidden_widths, 1]
-        layers = []
+        hidden = flat_features(batch)
+        widths = [int(hidden.shape[-1]), *self.options.hidden_widths, 1]
         for i, (width_in, width_out) in enumerate(pairwise(widths)):
-            weights = v1.get_variable(
-                f"weights_{i}",
-                [width_in, width_out],
-                initializer=v1.random_normal_initializer(stddev=_WEIGHT_STDDEV, seed=100 + i),
-            )
+            initializer = v1.random_normal_initializer(stddev=_WEIGHT_STDDEV, seed=100 + i)
+            weights = v1.get_variable(f"weights_{i}", [width_in, width_out], initializer=initializer)
             biases = v1.get_variable(f"biases_{i}", [width_out], initializer=v1.constant_initializer(_BIAS))
-            layers.append((weights, biases))
-        return layers
-
-
-def _logits(features: Any, layers: list[tuple[Any, Any]]) -> Any:
-    import tensorflow as tf
-
-    hidden = features
-    for weights, biases in layers[:-1]:
-        hidden = tf.nn.relu(tf.matmul(hidden, weights) + biases)
-    weights, biases = layers[-1]
-    return tf.matmul(hidden, weights) + biases
+            hidden = tf.matmul(tf.nn.relu(hidden) if i else hidden, weights) + biases
+        return hidden

@@ -296,15 +296,7 @@ def _interleaved(files: Any, open_file: Callable[..., Any], files_at_a_time: int
 
 def _flagged_samples(samples: Any) -> Any:
     """Return those that are flagged as samples, without their flag."""
-
-    # Two functions with a name: TensorFlow reads their source, and cannot distinguish two lambdas on one line.
-    def is_sample(*flagged: Any) -> Any:
-        return flagged[-1]
-
-    def without_flag(*flagged: Any) -> tuple[Any, ...]:
-        return flagged[:-1]
-
-    return samples.filter(is_sample).map(without_flag)
+    return samples.filter(lambda *flagged: flagged[-1]).map(lambda *flagged: flagged[:-1])
 
 
 def _shuffled(dataset: Any, options: PipelineOptions) -> Any:

@@ -6,7 +6,6 @@ reads with plain calls (and so TensorFlow) goes through the page cache, unless t
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import mmap
@@ -80,10 +79,10 @@ def evict(part: FileRange, sync: bool = False) -> None:
     Raises:
         OSError: the file cannot be opened, or there is no such call here.
     """
-    with _opened(part.path) as descriptor:
+    with Path(part.path).open("rb", buffering=0) as file:
         if sync:
-            os.fdatasync(descriptor)
-        os.posix_fadvise(descriptor, part.start, part.end - part.start, os.POSIX_FADV_DONTNEED)
+            os.fdatasync(file.fileno())
+        os.posix_fadvise(file.fileno(), part.start, part.end - part.start, os.POSIX_FADV_DONTNEED)
 
 
 def read(part: FileRange) -> Iterator[int]:
@@ -92,9 +91,9 @@ def read(part: FileRange) -> Iterator[int]:
     Raises:
         OSError: it cannot be read.
     """
-    with _opened(part.path) as descriptor:
+    with Path(part.path).open("rb", buffering=0) as file:
         at = part.start
-        while at < part.end and (got := len(os.pread(descriptor, min(_READ_BYTES, part.end - at), at))):
+        while at < part.end and (got := len(os.pread(file.fileno(), min(_READ_BYTES, part.end - at), at))):
             at += got
             yield got
 
@@ -125,8 +124,8 @@ def resident_pages(part: FileRange) -> tuple[int, int]:
         return 0, 0
     try:
         with (
-            _opened(part.path) as descriptor,
-            mmap.mmap(descriptor, length, prot=mmap.PROT_READ, offset=start) as mapped,
+            Path(part.path).open("rb", buffering=0) as file,
+            mmap.mmap(file.fileno(), length, prot=mmap.PROT_READ, offset=start) as mapped,
         ):
             view = np.frombuffer(mapped, dtype=np.uint8)  # which knows the address
             states = np.zeros(-(-length // PAGE_BYTES), dtype=np.uint8)
@@ -148,12 +147,3 @@ def storage_bytes_read() -> int:
         OSError: the kernel does not report it.
     """
     return io_bytes("read_bytes")
-
-
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)

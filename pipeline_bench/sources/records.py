@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
-from typing import Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ from pydantic import Field
 
 from pipeline_bench import graph_ops
 from pipeline_bench.sources import ArraySpec, Identity, RecordError, Sample, SampleOptions, SampleSource
+
+if TYPE_CHECKING:
+    from pipeline_bench.sources.slow_storage import StorageThrottle
 
 PageCache = Literal["as-is", "cold", "warm"]
 
@@ -40,26 +43,6 @@ class RecordFile:
     first: int
     records: int
     size_bytes: int
-
-
-class Throttle(Protocol):
-    """Makes who reads the records wait; `sources.slow_storage` has one."""
-
-    @property
-    def python_part(self) -> str | None:
-        """As `RecordSource.python_part`, of `wait_op`."""
-
-    def check(self) -> None:
-        """See that what it needs is there; see `Source.check`."""
-
-    def before_next(self, index: int) -> None:
-        """Wait in Python before the next record of a file that is read from its beginning."""
-
-    def before_single(self, index: int) -> None:
-        """Wait in Python before a record that is asked for by itself."""
-
-    def wait_op(self, index: Any, *, corrected: bool = True) -> Any:
-        """Build `before_next` for an index, int64 []; not `corrected`: without a variable, for another process."""
 
 
 class FileOptions(SampleOptions):
@@ -87,7 +70,7 @@ class RecordSource(SampleSource):
 
     has_numbers = True
 
-    throttle: Throttle | None = None
+    throttle: StorageThrottle | None = None
     """What delays the reading in training; None: nothing does."""
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -132,7 +132,7 @@ class StorageThrottle:
 
     @property
     def python_part(self) -> str | None:
-        """What Python does in `wait_op`; None: nothing."""
+        """As `RecordSource.python_part`, of `wait_op`."""
         return None if self._bucket is None else "takes turns by source.shared"
 
     def check(self) -> None:
@@ -147,7 +147,7 @@ class StorageThrottle:
         return Arrivals(self._source.files, asked.latency_ms, asked.bandwidth_mb_s, asked.jitter, asked.seed)
 
     def before_next(self, index: int) -> None:
-        """Sleep as long as the next record of a file takes."""
+        """Sleep as long as the next record of a file that is read from its beginning takes."""
         self.sleep(self.arrivals.wait_us(index))
         self._take_turn(index)
 
@@ -164,7 +164,7 @@ class StorageThrottle:
         self._take_turn(index)
 
     def wait_op(self, index: Any, *, corrected: bool = True) -> Any:
-        """Build an op that waits as long as the record of that index takes."""
+        """Build `before_next` for an index, int64 []; not `corrected`: without a variable, for another process."""
         import tensorflow as tf
 
         def wait() -> Any:

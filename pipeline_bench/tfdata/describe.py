@@ -39,34 +39,18 @@ RANDOM_OPS = re.compile(
 _NOT_COUNTED = {"Assert", "If", "While", "Case", "For", "StatefulPartitionedCall", "PartitionedCall"}
 _READING_OPS = frozenset(
     {
-        "VarHandleOp",
-        "ReadVariableOp",
-        "ResourceGather",
-        "ResourceGatherNd",
-        "HashTableV2",
-        "AnonymousHashTable",
-        "MutableHashTableV2",
-        "AnonymousMutableHashTable",
-        "LookupTableFindV2",
-        "LookupTableSizeV2",
+        *("VarHandleOp", "ReadVariableOp", "ResourceGather", "ResourceGatherNd"),
+        *("HashTableV2", "AnonymousHashTable", "MutableHashTableV2", "AnonymousMutableHashTable"),
+        *("LookupTableFindV2", "LookupTableSizeV2"),
     }
 )
 """Stateful ops that change no state."""
 _DRAWING_OPS = frozenset(
     {
-        "Multinomial",
-        "ParameterizedTruncatedNormal",
-        "RandomCrop",
-        "RandomGamma",
-        "RandomPoisson",
-        "RandomPoissonV2",
-        "RandomShuffle",
-        "RandomStandardNormal",
-        "RandomUniform",
-        "RandomUniformInt",
-        "SampleDistortedBoundingBox",
-        "SampleDistortedBoundingBoxV2",
-        "TruncatedNormal",
+        *("RandomGamma", "RandomPoisson", "RandomPoissonV2", "RandomUniform", "RandomUniformInt"),
+        *("RandomStandardNormal", "ParameterizedTruncatedNormal", "TruncatedNormal"),
+        *("Multinomial", "RandomCrop", "RandomShuffle"),
+        *("SampleDistortedBoundingBox", "SampleDistortedBoundingBoxV2"),
     }
 )
 """Stateful ops whose only state is a generator of their own, which they lock; no variable seeds them."""

@@ -30,7 +30,7 @@ def told(make: Callable[[], Any], folder: Path, each_ms: float = 0.1, seconds: f
     recipe = recipe_of(make)
     costs = tuple(cost(stage.id, each_ms) for stage in recipe.stages)
     signs: list[int] = []
-    found = draws.told(recipe, inspection(recipe.stages, costs), folder, seconds, lambda: signs.append(1))
+    found = draws.with_draws(recipe, inspection(recipe.stages, costs), folder, seconds, lambda: signs.append(1))
     assert signs or all(each.function is None or each.function.draws_in_python is None for each in found.stages)
     return found
 
