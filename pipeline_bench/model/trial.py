@@ -37,6 +37,11 @@ class Trial(Record):
     repeat: int
     variant: Variant
 
+    @property
+    def label(self) -> str:
+        """The trial as a reader names it: ``feed_dict, repeat 2``."""
+        return f"{self.variant.name}, repeat {self.repeat + 1}"
+
 
 def plan(scenario: Scenario) -> tuple[Trial, ...]:
     """Return every trial in interleaved order, each second round backwards (A B C C B A A B C), see `round_of`."""

@@ -35,9 +35,10 @@ def test_each_variant_gets_its_repeats_in_order(repeats: list[int]) -> None:
         assert [repeat for name, repeat in order if name == chr(ord("A") + i)] == list(range(count))
 
 
-def test_a_trial_is_numbered_and_travels_as_json() -> None:
+def test_a_trial_is_numbered_and_labelled_and_travels_as_json() -> None:
     trials = plan(resolve({"name": "x"}))
     assert [trial.index for trial in trials] == list(range(len(trials)))
+    assert trials[0].label == "feed_dict, repeat 1"
     assert Trial.model_validate_json(trials[0].model_dump_json()) == trials[0]
 
 
