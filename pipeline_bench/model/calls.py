@@ -38,6 +38,8 @@ BATCH_AS_IS = frozenset({"batch", "ragged_batch"})
 """Methods that put samples together as they are: a function of whole batches may come after them. Padding is none."""
 BATCHING = frozenset({*BATCH_AS_IS, "padded_batch", "sparse_batch"})
 """Methods that make one element of several."""
+POOL = ("workers", "use_multiprocessing", "max_queue_size")
+"""The arguments that say who makes the batches of a PyDataset, or of a `Sequence` of Keras 2."""
 _FILES = ("filenames", "compression_type", "buffer_size", "num_parallel_reads")
 PARAMETERS: dict[str, tuple[str, ...]] = {
     "map": ("map_func", "num_parallel_calls", "deterministic"),
@@ -57,7 +59,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "TFRecordDataset": _FILES,
     "TextLineDataset": _FILES,
     "FixedLengthRecordDataset": ("filenames", "record_bytes", "header_bytes", "footer_bytes", "buffer_size"),
-    "__init__": ("workers", "use_multiprocessing", "max_queue_size"),  # of a PyDataset
+    "__init__": POOL,  # of a PyDataset
     "list_files": ("file_pattern", "shuffle", "seed"),
 }
 """The first parameters of tf.data's calls in their order, TensorFlow 2.21, for arguments that are given by position."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.calls import AUTOTUNE, PARAMETERS, WHOLE, EditOfCalls, Value, value_text
+from pipeline_bench.model.calls import AUTOTUNE, PARAMETERS, POOL, WHOLE, EditOfCalls, Value, value_text
 from pipeline_bench.model.function_edits import DivideMap, KeepBatches, Memoize, ParseBatch, Vectorize
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
 from pipeline_bench.text import Text
@@ -19,9 +19,6 @@ from pipeline_bench.text import Text
 if TYPE_CHECKING:
     from pipeline_bench.diagnosis.patching.patch import Patch
     from pipeline_bench.tfdata.plan import CallPlan
-
-
-_OF_WORKERS = ("workers", "use_multiprocessing", "max_queue_size")
 
 
 class SetArgument(EditOfCalls):
@@ -47,7 +44,7 @@ class SetArgument(EditOfCalls):
         said = f"Give {stage(self.stage)} the argument `{self.argument}={value_text(self.argument, self.value)}`"
         return (
             f"{said}, or that attribute where its class takes no such argument; in Keras 2, `fit` takes it"
-            if self.argument in _OF_WORKERS
+            if self.argument in POOL
             else said
         )
 

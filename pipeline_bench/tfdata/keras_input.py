@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
-from pipeline_bench.model.calls import WORKERS
+from pipeline_bench.model.calls import POOL, WORKERS
 from pipeline_bench.model.edits import Edit, SetArgument
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.function_edits import KeepBatches, Memoize
@@ -25,7 +25,6 @@ from pipeline_bench.model.task import FINGERPRINT_BATCHES
 from pipeline_bench.tfdata import describe, worker_places
 from pipeline_bench.user_code import legacy_keras
 from pipeline_bench.user_code.generator_call import GeneratorCall
-from pipeline_bench.user_code.legacy_keras import POOL
 from pipeline_bench.user_code.memoize import Memos
 
 Kind = Literal["tf.data", "distributed", "PyDataset", "generator", "arrays"]
@@ -65,8 +64,7 @@ class KerasInput:
     @property
     def pooled(self) -> bool:
         """Whether Keras has a pool of workers for it."""
-        many = self.kind == "PyDataset" and self.data.workers > 1
-        return many or (self.kind == "PyDataset" and self.data.workers > 0 and self.data.use_multiprocessing)
+        return self.kind == "PyDataset" and self.data.workers > (0 if self.data.use_multiprocessing else 1)
 
     @property
     def held_batches(self) -> int:

@@ -25,6 +25,7 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.pipeline import Stage, UserFunction
 from pipeline_bench.text import REASON, one_line
+from pipeline_bench.tfdata import composing, describe, throughput
 from pipeline_bench.tfdata.recipe import Recipe, RecordedCall, upstream
 from pipeline_bench.user_code import function_calls, source_guards
 
@@ -168,8 +169,6 @@ def _keeps_state(dataset: Any, first: Callable[..., Any]) -> bool:
     Raises:
         CannotSplitError: what it hands over is no tensor, and would be one behind a map.
     """
-    from pipeline_bench.tfdata import describe
-
     seen: list[Any] = []
 
     def traced(*args: Any) -> Any:
@@ -203,8 +202,6 @@ def _prove(dataset: Any, whole: Any, first: Callable[..., Any], second: Callable
     Raises:
         CannotSplitError: they give something else, or the whole itself does not give the same twice.
     """
-    from pipeline_bench.tfdata import composing, describe, throughput
-
     iterator, taken = throughput.FlatIterator(dataset.take(_COMPARED)), []
     with suppress(StopIteration):  # what is in front may give others in each pass: files in any order
         while True:
@@ -247,8 +244,6 @@ def _values(dataset: Any, function: Any, whole: Any) -> list[Any]:
         whole: the user's.
     """
     import tensorflow as tf
-
-    from pipeline_bench.tfdata import describe
 
     tf.random.set_seed(_SEED)
     # A map that runs on several threads would share one stream of random numbers among them in any order.

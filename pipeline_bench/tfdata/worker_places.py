@@ -12,10 +12,10 @@ from types import CodeType, FrameType
 from typing import Any
 
 from pipeline_bench import user_code
+from pipeline_bench.model.calls import POOL
 from pipeline_bench.model.pipeline import Location
 from pipeline_bench.tfdata import public_api
 from pipeline_bench.tfdata.public_api import after_import
-from pipeline_bench.user_code.legacy_keras import POOL
 
 _made_in: dict[int, Location] = {}
 """The call that each PyDataset's workers are set in, by its identity."""

@@ -8,9 +8,10 @@ import functools
 import gc
 import inspect
 import textwrap
-from collections.abc import Iterator
 from types import FunctionType, GeneratorType
 from typing import Any
+
+from pipeline_bench.user_code.source_guards import own_nodes
 
 _SMALL_BYTES = 2**20
 """An array that is no larger may be a list of files or of places, which a generator shuffles."""
@@ -97,18 +98,9 @@ def _never_ends(function: Any) -> bool:
         return isinstance(called, FunctionType) and called is not function and never_ends(called)
     if not isinstance(defined, ast.FunctionDef):
         return False
-    leaves = any(isinstance(each, ast.Return | ast.Raise) for each in _own(defined.body))
+    leaves = any(isinstance(each, ast.Return | ast.Raise) for each in own_nodes(defined.body))
     loops = [each for each in defined.body if isinstance(each, ast.While) and _is_true(each.test)]
     return not leaves and any(_yields(loop) and not _breaks(loop.body) for loop in loops)
-
-
-def _own(body: list[ast.stmt]) -> Iterator[ast.AST]:
-    """Yield the parts of a function's body, without those of functions within it."""
-    for statement in body:
-        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield statement
-            for each in ast.iter_child_nodes(statement):
-                yield from _own([each]) if isinstance(each, ast.stmt) else ast.walk(each)
 
 
 def _is_true(test: ast.expr) -> bool:
@@ -116,7 +108,7 @@ def _is_true(test: ast.expr) -> bool:
 
 
 def _yields(loop: ast.While) -> bool:
-    return any(isinstance(each, ast.Yield | ast.YieldFrom) for each in _own(loop.body))
+    return any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own_nodes(loop.body))
 
 
 def _breaks(body: list[ast.stmt]) -> bool:

@@ -9,18 +9,23 @@ from typing import Any
 
 from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError, UserCodeError
+from pipeline_bench.model.calls import POOL
 
 NAME = "tf_keras"
 WITHOUT_EAGER = "tf_keras.src.engine.training_v1"
 """The module whose `Model` it takes where eager execution is switched off."""
-POOL = ("workers", "use_multiprocessing", "max_queue_size")
-"""The arguments that say who makes the batches of a PyDataset, or of a `Sequence`."""
 
 
 def is_model(value: object) -> bool:
     """Return whether it is a model of Keras 2; imports nothing."""
     keras = sys.modules.get(NAME)
     return keras is not None and isinstance(value, keras.Model)
+
+
+def queues() -> int:
+    """Return how many queues Keras 2 has begun in this process, which workers fill with batches; imports nothing."""
+    data_utils = sys.modules.get(f"{NAME}.src.utils.data_utils")
+    return len(getattr(data_utils, "_SHARED_SEQUENCES", ()))
 
 
 def as_py_dataset(data: Any, given: Mapping[str, Any]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.script import loop_arguments
+from pipeline_bench.script import loop_step
 
 HEAD = "import numpy as np\nSIZE, mask, batches = 4, np.ones(3), [np.zeros(2)]\ndef make(): return np.ones(3)\n"
 
@@ -56,7 +56,7 @@ def test_an_argument_is_of_no_batch_that_is_there_before_the_loop_or_made_of_num
     found = []
 
     def step(*arguments: Any, **named: Any) -> int:
-        found.append(loop_arguments.of_no_batch(sys._getframe(1), len(arguments), [*named]))
+        found.append(loop_step.of_no_batch(sys._getframe(1), len(arguments), [*named]))
         return 1
 
     script = tmp_path / "train.py"
