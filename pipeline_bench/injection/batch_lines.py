@@ -62,7 +62,7 @@ of_user = functools.partial(of_loop, through_tensorflow=True)
 """As `of_loop`, of loaders and of calls that train: TensorFlow, or Keras, may come between the user's code and them."""
 
 
-def of_traced(by_itself: bool) -> Line | None:
+def of_traced(by_itself: bool = False) -> Line | None:
     """Return the line, before AutoGraph's conversion, of the loop that is traced, or that calls what takes.
 
     None where a function of a pipeline is traced: what that iterates over is no training's input.

@@ -89,6 +89,19 @@ class TracedAnew(BaseModel):
     """That these calls took, of which their tracing is by far the most."""
 
 
+class Adapted(BaseModel):
+    """What the calls of a line came to that have a layer of Keras adapt to data."""
+
+    layer: Text
+    line: Text
+    single_values: bool
+    """Whether each element was one value, and so no batch."""
+    calls: int
+    elements: int
+    """That all calls took from datasets; 0 where they took none, or these could not be counted."""
+    seconds: float
+
+
 class ProcessRecord(BaseModel):
     """What one Python process of the command leaves, and replaces while it trains."""
 
@@ -102,6 +115,7 @@ class ProcessRecord(BaseModel):
     unwatched_loops: tuple[Text, ...] = ()
     """The lines of loops that came when as many as a process measures were measured: ``train.py:31``."""
     traced_anew: tuple[TracedAnew, ...] = ()
+    adapted: tuple[Adapted, ...] = ()
     ended: bool = True
     """Whether its last word: else it was killed, or left by `os._exit`."""
     saved_s: float = 0.0

@@ -29,6 +29,9 @@ _LONG_AFTER_S, _LONG_AFTER = 2.0, 0.1
 """What comes behind the last training is mentioned if it takes longer than that, and than this part of the command."""
 _LONG_BETWEEN_S = 1.0
 """What comes between the calls of `fit` is mentioned if it takes longer than that, and as much of both as a wait."""
+_LONG_ADAPT_S, _MANY_ELEMENTS = 1.0, 5_000
+"""An `adapt` is mentioned if it takes longer; with more elements than that they may be no batches."""
+_BATCHED = "with dataset.batch(1024) before adapt it takes 1,024 at once"
 _BUSY_PERCENT = 70.0
 """Of the usable cores: from there on, what the input computes is likely to take them from the model."""
 _REPLACES_PATH = re.compile(r"PYTHONPATH=(?!\S*\$\{?PYTHONPATH)")
@@ -63,6 +66,7 @@ def lines(ended: EndedCommand, command: Sequence[str]) -> list[str]:
     """Return the lines to print at the end: one for each training, then the device and the host."""
     trained = [record for record in ended.records if record.trainings]
     said = [line for record in trained for line in _of_process(record, ended.running, several=len(trained) > 1)]
+    said += [line for record in ended.records for line in _adapted(record, several=len(trained) > 1)]
     said += ended.unrecorded
     more = sum(record.more for record in ended.records)
     if more:
@@ -275,6 +279,21 @@ def _traced_anew(record: ProcessRecord) -> Iterator[str]:
                 "arguments has it traced. Give it batches of one shape and numbers as tensors, or make it with "
                 "tf.function(reduce_retracing=True)"
             )
+
+
+def _adapted(record: ProcessRecord, several: bool) -> Iterator[str]:
+    """Yield how long layers took to adapt to data, and what has them take less; `several` as for `_of_process`."""
+    for each in record.adapted:
+        if each.seconds < _LONG_ADAPT_S:
+            continue
+        calls = f", {each.calls:,} calls" if each.calls > 1 else ""
+        elements = f"{each.elements:,} element{'s' * (each.elements > 1)} in " if each.elements else ""
+        where = f", process {record.pid}" if several else ""
+        yield f"adapt of {each.layer}, {each.line}{calls}{where}: {elements}{units.seconds(each.seconds)}"
+        if each.single_values:
+            yield f"  each element is a single value, and the layer takes them one by one; {_BATCHED}"
+        elif each.elements > _MANY_ELEMENTS * each.calls:
+            yield f"  if each element is a single sample, the layer takes them one by one; {_BATCHED}"
 
 
 def _kept(training: WatchedTraining) -> str:

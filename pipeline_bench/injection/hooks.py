@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_bench.injection import OUT_VARIABLE, batch_lines, process_records
+from pipeline_bench.injection.adapting import Adapting
 from pipeline_bench.injection.between_fits import BetweenFits
 from pipeline_bench.injection.functions import Call, Functions
 from pipeline_bench.injection.loop_locations import Line
@@ -53,6 +54,7 @@ class Watched:
         """Calls of `fit`: which one of the process it is, and what watches it."""
         self._fits = self._more = 0
         self.between_fits = BetweenFits()
+        self.adapting = Adapting()
         self._loops = WatchedLoops()
         for name in ("_session_runs", "_training_calls"):
             self.__dict__.pop(name, None)
@@ -147,7 +149,7 @@ class Watched:
 
     def scanned(self, dataset: Any) -> Any:
         """Return the dataset of a loop that is traced, a timed one where the loop is watched."""
-        return dataset if self._is_in_library or self._may_not_trace() else self._probed(dataset, _traced)
+        return dataset if self._is_in_library or self._may_not_trace() else self._probed(dataset, batch_lines.of_traced)
 
     def distributed_probe(self) -> Any:
         """Return the probe of the running or traced loop over a distributed dataset; None: it is not watched."""
@@ -156,7 +158,7 @@ class Watched:
         eager = tf.executing_eagerly()
         if self._is_in_library or (eager and tf.inside_function()) or (not eager and self._may_not_trace()):
             return None
-        loop = self._guarded(lambda: self._loop(batch_lines.of_user if eager else _traced))
+        loop = self._guarded(lambda: self._loop(batch_lines.of_user if eager else batch_lines.of_traced))
         return None if loop is None else loop.probe
 
     def _may_not_trace(self) -> bool:
@@ -365,6 +367,7 @@ class Watched:
             "trainings": trainings,
             "more": self._more,
             "between_fits": self.between_fits.record(),
+            "adapted": self.adapting.record(),
             "unwatched_loops": self._loops.unwatched,
             "traced_anew": self.functions.traced_anew(),
             "problem": self._problem or unseen,
@@ -382,9 +385,6 @@ class Watched:
         except Exception as error:
             self.problem(error)
             return otherwise
-
-
-_traced = functools.partial(batch_lines.of_traced, by_itself=False)
 
 
 def imported(module: Any) -> None:

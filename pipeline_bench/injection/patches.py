@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pipeline_bench.injection import batch_lines
+from pipeline_bench.injection.adapting import LAYERS
 from pipeline_bench.injection.functions import Call
 
 if TYPE_CHECKING:
@@ -101,6 +103,29 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
     _put_around(keras.Model, "__call__", watched.model_call)
     framework = keras.backend.backend() if keras.__name__ == "keras" else "tensorflow"
     _put_around(keras.Model, "train_on_batch", lambda _, call: watched.trains_on_batch(framework, call))
+    for layer in (getattr(keras.layers, name, None) for name in LAYERS):
+        if layer is not None:
+            _patch_adapt(layer, keras.__name__ == "keras", watched)
+
+
+def _patch_adapt(layer: Any, iterates: bool, watched: Watched) -> None:
+    """Patch the `adapt` of a kind of layer; `iterates` where it iterates in Python, as that of Keras 3."""
+    plain = _plain(layer, "adapt")
+
+    @functools.wraps(plain)
+    def adapt(self: Any, data: Any, *arguments: Any, **named: Any) -> Any:
+        with watched.adapting.to(data, type(self).__name__, line, iterates=iterates), watched.inside_library():
+            return plain(self, data, *arguments, **named)
+
+    def line() -> str | None:
+        try:
+            found = batch_lines.of_user()
+        except Exception as error:
+            watched.problem(error)
+            return None
+        return None if found is None else str(found)
+
+    layer.adapt = adapt
 
 
 def _inside(name: str | None, watched: Watched) -> _Around:
@@ -127,7 +152,12 @@ def _patch_keras_without_eager(module: Any, watched: Watched) -> None:
 
 
 def _patch_functions(module: Any, watched: Watched) -> None:
-    _put_around_calls(module.Function, "__call__", watched.function_call)
+    def called(call: Call, plain: Callable[[], Any]) -> Any:
+        given = watched.function_call(call, plain)
+        watched.adapting.see_call()
+        return given
+
+    _put_around_calls(module.Function, "__call__", called)
     _put_around_calls(module.Function, "get_concrete_function", watched.functions.concrete)
 
 
@@ -201,7 +231,10 @@ def _patch_datasets(dataset_ops: Any, watched: Watched) -> None:
 
         return iter(dataset) if tf.executing_eagerly() else call()
 
-    _put_around(dataset_ops.DatasetV2, "__iter__", watched.iterator)
+    def made(dataset: Any, call: Callable[[], Any]) -> Any:
+        return watched.adapting.counted(call()) if watched.adapting.will_iterate else watched.iterator(dataset, call)
+
+    _put_around(dataset_ops.DatasetV2, "__iter__", made)
     _put_around(dataset_ops.DatasetV1, "_make_one_shot_iterator", by_iter)
 
 

@@ -362,6 +362,45 @@ def test_a_fit_of_keras_2_is_measured_without_importing_keras_3(tmp_path: Path) 
     assert (tmp_path / "kept").is_dir()
 
 
+ADAPTS = """
+import time
+import numpy as np, tensorflow as tf
+layers = tf.keras.layers
+
+def slow(number):
+    time.sleep(0.01)
+    return np.float32(number % 7)
+
+numbers = tf.data.Dataset.range(150).map(lambda number: tf.numpy_function(slow, [number], tf.float32))
+numbers = numbers.map(lambda number: tf.ensure_shape(number, []))
+words = numbers.map(tf.strings.as_string)
+lookup, text, scaled = layers.StringLookup(), layers.TextVectorization(), layers.Normalization()
+lookup.adapt(words)
+text.adapt(words)
+scaled.adapt(numbers.map(lambda number: tf.fill([1, 3], number)))
+print(len(lookup.get_vocabulary()), len(text.get_vocabulary()), round(float(np.mean(scaled.mean)), 3))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("legacy", ["0", "1"])
+def test_layers_that_adapt_are_told_with_their_elements_and_learn_the_same(
+    legacy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tf_keras")
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", legacy)
+    done = run(tmp_path, ADAPTS)
+    assert done.stdout == "8 9 2.96\n", done.stderr
+    told = [line.removeprefix("pipeline-bench: ") for line in done.stderr.splitlines() if ": adapt of " in line]
+    at = {name: number for number, line in enumerate(ADAPTS.splitlines(), 1) for name in (line.split(".adapt(")[0],)}
+    assert [line.rpartition(" in ")[0] for line in told] == [
+        f"adapt of StringLookup, train.py:{at['lookup']}: 150 elements",
+        f"adapt of TextVectorization, train.py:{at['text']}: 150 elements",
+        f"adapt of Normalization, train.py:{at['scaled']}: 150 elements",
+    ]
+    assert done.stderr.count("each element is a single value") == 2
+
+
 REPLICAS = """
 import time
 import numpy as np, keras, tensorflow as tf, tf_keras

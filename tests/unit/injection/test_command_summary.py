@@ -15,6 +15,7 @@ import pytest
 from pipeline_bench.analysis.verdicts import judge_watched
 from pipeline_bench.injection import command_result, process_records
 from pipeline_bench.injection.command_result import (
+    Adapted,
     EndedCommand,
     ProcessRecord,
     TimeBetweenFits,
@@ -387,3 +388,28 @@ def test_a_session_that_could_not_be_saved_is_told() -> None:
     unsaved = record.trainings[0].model_copy(update={"unsaved": "reports cannot be made: Read-only file system."})
     found = replace(found, records=(record.model_copy(update={"trainings": (unsaved,)}),))
     assert lines(found, ["python"])[0].endswith("; no session: reports cannot be made: Read-only file system")
+
+
+@pytest.mark.parametrize(
+    ("single", "calls", "elements", "seconds", "expected"),
+    [
+        (True, 1, 2000, 60.0, ["train.py:3: 2,000 elements in 60.0 s", "each element is a single value"]),
+        (False, 1, 20_000, 9.0, ["train.py:3: 20,000 elements in 9.00 s", "if each element is a single sample"]),
+        (False, 9, 20_000, 9.0, ["train.py:3, 9 calls: 20,000 elements in 9.00 s"]),
+        (False, 1, 0, 9.0, ["train.py:3: 9.00 s"]),
+        (True, 1, 2000, 0.5, []),
+    ],
+)
+def test_a_long_adapt_is_told_and_what_helps_where_its_elements_may_be_no_batches(
+    single: bool, calls: int, elements: int, seconds: float, expected: list[str]
+) -> None:
+    job = ended("python train.py", "train.py")
+    place = {"layer": "StringLookup", "line": "train.py:3", "single_values": single}
+    adapted = Adapted.model_validate({**place, "calls": calls, "elements": elements, "seconds": seconds})
+    untrained = job.records[0].model_copy(update={"adapted": (adapted,), "trainings": ()})
+    for record in (job.records[0].model_copy(update={"adapted": (adapted,)}), untrained):
+        said = lines(replace(job, records=(record,)), ["python", "train.py"])
+        told = [line for line in said if "adapt" in line]
+        assert len(told) == len(expected)
+        assert all(part in line for part, line in zip(expected, told, strict=True))
+        assert all("dataset.batch(1024) before adapt" in line for line in told[1:])
