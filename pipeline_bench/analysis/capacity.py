@@ -89,8 +89,8 @@ class Supply:
         total: samples a second of all.
         trend: of `total` over the numbers at which it was reached.
         shared: whether there is anything that all of them share.
-        beside: samples a second of one host beside as many as were measured without an end, by their number. Chance has
-            some of them ask the storage at once, and each then waits before its end is reached.
+        beside: samples a second of one host by how many hosts ran, of those numbers at which the storage was not
+            saturated. Chance has some of them ask it at once, and each then waits before it is saturated.
         doubt: what else may have held up those that reached less, where no end of `total` was seen.
     """
 
@@ -117,7 +117,7 @@ class Supply:
 def fit(
     points: Sequence[Point], unit: Unit, samples: int, busy_ms: float | None, *, reads_storage: bool = True
 ) -> Supply:
-    """Return what one can give, and all of them, from what was measured; at least what was seen where it had no end.
+    """Return what one can give, and all of them, from what was measured; a lower limit where it was never saturated.
 
     Args:
         points: by count, at least one; those that are starved and reach less than the fewest have reached the total,

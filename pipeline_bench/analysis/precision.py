@@ -48,7 +48,7 @@ class GoalRatio:
     what: str
     """`SPEEDUP`, or `UTILIZATION` where there is only one variant, which is held against its ceiling."""
     exists: bool
-    """Whether any repeat has both of the trials that it is taken over, also where what they came to cannot be."""
+    """Whether any round has both of its trials, even if the figure that they give is impossible."""
     half_width: float
     """Relative; infinite while there is no interval, or no figure that can be."""
     reason: str | None

@@ -39,7 +39,6 @@ SOME_ROUNDS, MANY_ROUNDS = 5, 8
 
 _RESAMPLES = 4999
 _FEWEST_TRIALS = 2
-_FEWEST_SAMPLES = 2
 _LARGEST_LOGARITHM = 700.0
 
 _WARMUP_BLOCK_STEPS = 5
@@ -359,37 +358,25 @@ def cpu_percents(
     return at_ns[:-1][passed], wall_ns[passed], np.clip(percent, 0.0, 100.0)
 
 
-def cpu_utilization_percent(
-    at_ns: npt.ArrayLike, cpu_seconds: npt.ArrayLike, start_ns: int, end_ns: int, cores: int
-) -> float | None:
-    """Return a process's CPU time over wall time × cores within a window, 0 to 100.
+def growth(at_ns: npt.ArrayLike, values: npt.ArrayLike, start_ns: int, end_ns: int) -> tuple[float, int] | None:
+    """Return how much a cumulative metric grew within a window, and how many ns of it were sampled; None: none were.
 
-    At an edge that lies between two samples the CPU time is interpolated linearly; an edge beyond the samples is moved
-    to the nearest one inside, so the figure covers only what was sampled.
+    At an edge that lies between two samples the metric is interpolated linearly; an edge beyond the samples is moved to
+    the nearest one inside, so the figure covers only what was sampled.
 
     Args:
         at_ns: when each sample was taken, ascending, on the clock of `start_ns` and `end_ns`.
-        cpu_seconds: cumulative CPU seconds at those times.
+        values: of the metric at those times.
         start_ns: the window's start.
         end_ns: the window's end.
-        cores: the cores that count as 100 percent.
-
-    Returns:
-        None for fewer than two samples, or when they share no time with the window.
-
-    Raises:
-        ValueError: `cores` is not positive.
     """
-    if cores <= 0:
-        raise ValueError(f"cores is {cores}, not a positive number")
     stamps = np.asarray(at_ns, dtype=np.int64)
-    if stamps.size < _FEWEST_SAMPLES:
+    if not stamps.size:
         return None
     zero_ns = int(stamps[0])
     first_ns, last_ns = max(start_ns, zero_ns), min(end_ns, int(stamps[-1]))
     if last_ns <= first_ns:
         return None
     since_ns = stamps - zero_ns  # small numbers: a float holds them to the nanosecond
-    before_s, after_s = np.interp([first_ns - zero_ns, last_ns - zero_ns], since_ns, np.asarray(cpu_seconds))
-    wall_s = (last_ns - first_ns) / 1e9
-    return min(100.0, max(0.0, 100 * float(after_s - before_s) / (wall_s * cores)))
+    before, after = np.interp([first_ns - zero_ns, last_ns - zero_ns], since_ns, np.asarray(values))
+    return float(after - before), last_ns - first_ns

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipeline_bench.analysis import thresholds
+from pipeline_bench.analysis import stats, thresholds
 from pipeline_bench.analysis.measured import columns
 from pipeline_bench.analysis.stats import MAD_TO_SIGMA, Floats
 from pipeline_bench.model.result import Disturbance, DisturbanceKind
@@ -119,12 +119,8 @@ class MeasuredTrial:
         sampled = columns(self.record, metric)
         if sampled is None:
             return None
-        at_ns, values = sampled
-        first_ns, last_ns = max(self.first_ns, int(at_ns[0])), min(self.last_ns, int(at_ns[-1]))
-        if last_ns <= first_ns:
-            return None
-        before, after = np.interp([first_ns - at_ns[0], last_ns - at_ns[0]], at_ns - at_ns[0], values)
-        return max(0.0, float(after - before)) / (last_ns - first_ns)
+        grown = stats.growth(*sampled, self.first_ns, self.last_ns)
+        return None if grown is None else max(0.0, grown[0]) / grown[1]
 
     def disturbance(self, kind: DisturbanceKind, cost_share: float | None, text: str) -> Disturbance:
         """Return a disturbance of this trial, its cost held between 0 and 1."""

@@ -39,7 +39,8 @@ OTHER_STATE_SHARE = BOUND_SHARE
 most a tenth of the storage's time away."""
 
 BUFFER_SHARE = 1 / 6
-"""A buffer that holds more of a trial's steps is mentioned: what it holds as they begin is missing from their wait."""
+"""A buffer that holds more than this share of a trial's steps is mentioned: it was filled before those that count, so
+that their wait does not show what filling it costs."""
 
 # --- differences between variants ------------------------------------------------------------------------------------
 

@@ -172,9 +172,10 @@ def _cpu_utilization(runs: Sequence[Measured], cores: int) -> DeviceUtilization:
         first_ns, last_ns = int(run.start_ns[0]), int(run.end_ns[-1])
         at_ns, cpu_s = sampled
         near = (at_ns >= first_ns - _CPU_EDGE_NS) & (at_ns <= last_ns + _CPU_EDGE_NS)
-        value = stats.cpu_utilization_percent(at_ns[near], cpu_s[near], first_ns, last_ns, cores)
-        if value is not None:
-            percents.append(value)
+        grown = stats.growth(at_ns[near], cpu_s[near], first_ns, last_ns)
+        if grown is not None:
+            used_s, sampled_ns = grown
+            percents.append(min(100.0, max(0.0, 100 * used_s / (sampled_ns / 1e9 * cores))))
             samples += int(near.sum())
     if 2 * len(percents) < len(runs):
         short = f"{len(runs) - len(percents)} of {len(runs)} trials were too short for two samples of CPU time"

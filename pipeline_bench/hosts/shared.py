@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline_bench.analysis import measured, thresholds
+from pipeline_bench.analysis import measured, stats, thresholds
 from pipeline_bench.analysis.measured import Rounds
 from pipeline_bench.model.hosts import Host, sharing
 from pipeline_bench.model.trial import TrialRecord
@@ -119,7 +119,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _allowed_share(record: TrialRecord) -> float | None:
     """Return how much a trial used of the CPUs that it was allowed to run on, 0 to 1; None where that is not known."""
     used, ends_ns = measured.columns(record, "cpu_seconds"), record.after_warmup("end_ns") if record.measured else None
-    if used is None or ends_ns is None or not record.allowed_cpus or ends_ns[-1] <= ends_ns[0]:
+    if used is None or ends_ns is None or not record.allowed_cpus:
         return None
-    first_s, last_s = np.interp([ends_ns[0], ends_ns[-1]], *used)
-    return float(last_s - first_s) / (float(ends_ns[-1] - ends_ns[0]) / 1e9) / record.allowed_cpus
+    grown = stats.growth(*used, int(ends_ns[0]), int(ends_ns[-1]))
+    return None if grown is None else grown[0] / (grown[1] / 1e9) / record.allowed_cpus

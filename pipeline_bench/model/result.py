@@ -125,7 +125,7 @@ class DeviceCopy(Record):
     """The same as a share of this variant's step, a part of its host slowdown; None where it copies ahead of the step.
     """
     overlapped_share: Estimate = Estimate()
-    """At least so much of the copy, 0 to 1, costs this variant's step nothing; None where the step makes the copy."""
+    """The least share of the copy that is hidden behind the step, 0 to 1; None where the step makes the copy."""
     gain: Speedup = Speedup()
     """Of a variant that copies ahead: its throughput over that of the same variant whose step copies."""
 

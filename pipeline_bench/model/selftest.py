@@ -89,7 +89,7 @@ class GpuRun(Record):
 
 
 class Window(Record):
-    """What one way of asking NVML for the utilization was found to speak of: a window that ends before its stamp."""
+    """The averaging window of one source of NVML's utilization: its length, and how long before its stamp it ends."""
 
     source: Line
     window_ms: float | None = None

@@ -1,4 +1,4 @@
-"""The only place that turns numbers into text: times, bytes, rates, shares and ratios."""
+"""Turns numbers into text, the same for all reports: times, bytes, rates, shares and ratios."""
 
 # ruff: noqa: PLR2004 - the magnitudes at which a number is written otherwise read best where they stand
 

@@ -234,7 +234,7 @@ def test_the_interval_of_a_change_holds_the_truth_as_often_as_it_says(count: int
     assert held >= 0.93 * 400
 
 
-# --- CPU utilization over a window
+# --- the growth of a cumulative metric within a window
 
 S = 1_000_000_000
 AT_NS = [10 * S, 11 * S, 12 * S, 14 * S]
@@ -242,43 +242,42 @@ CPU_SECONDS = [5.0, 5.5, 7.5, 8.5]
 
 
 @pytest.mark.parametrize(
-    ("start_s", "end_s", "cores", "percent"),
+    ("start_s", "end_s", "grown", "sampled_s"),
     [
-        (10, 11, 1, 50),
-        (11, 12, 4, 50),
-        (10, 14, 1, 87.5),
-        (10.5, 11.5, 2, 62.5),  # both edges interpolated: 5.25 s to 6.5 s
-        (11.25, 11.5, 2, 100),  # between two samples
-        (0, 11, 1, 50),  # an edge before the first sample moves to it
-        (12, 99, 1, 50),  # and one after the last
-        (11, 12, 1, 100),  # more CPU than wall × cores is cut
+        (10, 11, 0.5, 1),
+        (11, 12, 2, 1),
+        (10, 14, 3.5, 4),
+        (10.5, 11.5, 1.25, 1),  # both edges interpolated: 5.25 s to 6.5 s
+        (11.25, 11.5, 0.5, 0.25),  # between two samples
+        (0, 11, 0.5, 1),  # an edge before the first sample moves to it
+        (12, 99, 1, 2),  # and one after the last
     ],
 )
-def test_cpu_utilization(start_s: float, end_s: float, cores: int, percent: float) -> None:
-    found = stats.cpu_utilization_percent(AT_NS, CPU_SECONDS, round(start_s * S), round(end_s * S), cores)
-    assert found == pytest.approx(percent)
+def test_growth_is_that_of_the_part_of_a_window_that_was_sampled(
+    start_s: float, end_s: float, grown: float, sampled_s: float
+) -> None:
+    found = stats.growth(AT_NS, CPU_SECONDS, round(start_s * S), round(end_s * S))
+    assert found is not None
+    assert found[0] == pytest.approx(grown)
+    assert found[1] == round(sampled_s * S)
 
 
 @pytest.mark.parametrize(("start_s", "end_s"), [(0, 10), (14, 20), (12, 12), (13, 11)])
-def test_cpu_utilization_of_a_window_without_samples_is_none(start_s: int, end_s: int) -> None:
-    assert stats.cpu_utilization_percent(AT_NS, CPU_SECONDS, start_s * S, end_s * S, 1) is None
+def test_growth_in_a_window_without_samples_is_none(start_s: int, end_s: int) -> None:
+    assert stats.growth(AT_NS, CPU_SECONDS, start_s * S, end_s * S) is None
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_cpu_utilization_of_fewer_than_two_samples_is_none(count: int) -> None:
-    assert stats.cpu_utilization_percent(AT_NS[:count], CPU_SECONDS[:count], 0, 99 * S, 1) is None
+def test_growth_of_fewer_than_two_samples_is_none(count: int) -> None:
+    assert stats.growth(AT_NS[:count], CPU_SECONDS[:count], 0, 99 * S) is None
 
 
-def test_cpu_utilization_keeps_nanoseconds_on_a_clock_that_runs_for_years() -> None:
+def test_growth_keeps_nanoseconds_on_a_clock_that_runs_for_years() -> None:
     years_ns = 10**17 + 1  # a double near here counts in steps of 16 ns
-    found = stats.cpu_utilization_percent([years_ns, years_ns + 9], [0.0, 9e-9], years_ns, years_ns + 3, 2)
-    assert found == pytest.approx(50)
-
-
-@pytest.mark.parametrize("cores", [0, -1])
-def test_cpu_utilization_of_no_cores_is_an_error(cores: int) -> None:
-    with pytest.raises(ValueError, match="cores"):
-        stats.cpu_utilization_percent(AT_NS, CPU_SECONDS, 0, 99 * S, cores)
+    found = stats.growth([years_ns, years_ns + 9], [0.0, 9e-9], years_ns, years_ns + 3)
+    assert found is not None
+    assert found[0] == pytest.approx(3e-9)
+    assert found[1] == 3
 
 
 groups_of_rounds = st.lists(st.lists(st.floats(-5, 5), max_size=8), max_size=8)
