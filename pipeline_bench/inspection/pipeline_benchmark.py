@@ -35,8 +35,7 @@ _FIRST_WITHIN_S = 2.0
 """What each trial may spend on filling the buffers of shuffles, or skipping: about as long as it then measures."""
 _AHEAD_ELEMENTS = 64
 """What they hold, or leave out, where that takes longer: what an element then costs does not depend on it."""
-_SETTINGS_EVERY_S = 0.05
-_MOST_SETTINGS = 512
+_SETTINGS_EVERY_S, _MOST_SETTINGS = 0.05, 512
 _SETTINGS = frozenset({"parallelism", "buffer_size"})
 _VERSION = re.compile(r"V\d+$")
 _VARIETIES = re.compile(r"^(parallel|finite|forever|empty|memory|file|legacy|range|list)(?=.)")
@@ -86,6 +85,7 @@ def described(recipe: Recipe, make_ns: float, scratch: Path) -> Inspection:
         make_ns=make_ns,
         default_parallelised=optimization.apply_default_optimizations is not False
         and optimization.map_parallelization is not False,
+        warnings=recipe.warnings,
         notes=(*recipe.notes, *map(_serial_note, filter(lambda stage: stage.serial, recipe.stages))),
     )
 
@@ -124,18 +124,17 @@ def ahead_elements(recipe: Recipe, whole: Any) -> int | None:
 
     Args:
         recipe: how the user made the pipeline.
-        whole: the pipeline as written.
+        whole: it, as written.
 
     Raises:
-        UserCodeError: the pipeline fails.
+        UserCodeError: it fails.
     """
     if not larger_ahead(recipe.calls.values(), _AHEAD_ELEMENTS):
         return None
-    with user_code.element_errors(), throughput.Deadline(_FIRST_WITHIN_S) as deadline:
+    deadline = throughput.Deadline(_FIRST_WITHIN_S)
+    with user_code.element_errors(), contextlib.suppress(StopIteration), deadline:
         try:
             throughput.FlatIterator(whole).take(deadline)
-        except StopIteration:
-            return None
         except throughput.OutOfTimeError:
             return _AHEAD_ELEMENTS
     return None
@@ -158,8 +157,7 @@ def run(
         alive: called for every element, as a sign of life.
 
     Returns:
-        The inspection with what that showed, and the nanoseconds that an element took, the first apart, if there were
-        others.
+        The inspection with what that showed, and the nanoseconds of an element but the first, if there were others.
 
     Raises:
         UserCodeError: it gives no element, or fails.
@@ -193,10 +191,10 @@ def run(
     tuned = settings.tuned(inspection.stages, inspection.sink)
     del settings
     end_aside(iterators)
-    is_whole_pass = element is None and inspection.ahead_elements is None
+    if element is None and inspection.ahead_elements is None:
+        inspection = inspection.model_copy(update={"pass_elements": count})
     found = inspection.model_copy(
         update={
-            "pass_elements": count if is_whole_pass else inspection.pass_elements,
             "element_bytes": sum(sizes) / len(sizes),
             "batch_size": batch_size,
             "first_ns": first_ns,

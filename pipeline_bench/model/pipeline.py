@@ -317,13 +317,12 @@ class Inspection(Data):
     cardinality: int | None = None
     """Elements of the sink; `INFINITE`, or None where TensorFlow does not know."""
     pass_elements: int | None = None
-    """The same of one pass over the data, whatever repeats it; None where TensorFlow does not know."""
+    """The same of one pass over the data, whatever repeats it; None where it is not known."""
     cached_elements: int | None = None
     """Of a trial whose edits keep something, the elements of a pass, once all of a pass was kept."""
     traced_anew: int = 0
     """Of a trial that trains by a `tf.function` of a script, how often that was traced behind the first time."""
     traced_anew_s: float = 0.0
-    """How long that took."""
     element_bytes: float | None = None
     """Mean size of the sink's elements, as far as they were weighed."""
     first_ns: float | None = None
@@ -333,7 +332,6 @@ class Inspection(Data):
     make_ns: float | None = None
     """How long the user's function took, or their script until its training."""
     training: ScriptTraining | None = None
-    """Of a script."""
     api: Literal["tf.data", "PyDataset", "generator", "arrays"] = "tf.data"
     """What gives the batches: else than tf.data's, its stages are what Keras does with what a `fit` was given."""
     costs: tuple[StageCost, ...] = ()
@@ -344,15 +342,17 @@ class Inspection(Data):
     """What the disk under the pipeline's files gives, measured by reading some of them past the page cache."""
     disk_reason: Line | None = None
     files: tuple[Text, ...] = ()
-    """The first of the files that the pipeline read."""
+    """The first that the pipeline read."""
     source_bytes: float | None = None
     """The size of all files that its sources name."""
     default_parallelised: bool = True
     """Whether tf.data's default optimizations are on in the pipeline's options."""
     cold: bool = False
-    """Whether the figures are of a first epoch, because the pipeline's own cache could not be filled in the time."""
+    """Whether the figures are of a first epoch: the pipeline's own cache could not be filled in time."""
+    warnings: tuple[Line, ...] = ()
+    """What makes the training another than was meant, as where it trains on validation samples; in sentences."""
     notes: tuple[Line, ...] = ()
-    """What a reader should know, a sentence each: ``The dataset's own cache file was not used; …``."""
+    """What else a reader should know, a sentence each: ``The dataset's own cache file was not used; …``."""
 
     def stage(self, number: int) -> Stage:
         """Return the stage of that id.
@@ -360,10 +360,7 @@ class Inspection(Data):
         Raises:
             KeyError: there is none.
         """
-        for stage in self.stages:
-            if stage.id == number:
-                return stage
-        raise KeyError(number)
+        return {stage.id: stage for stage in self.stages}[number]
 
     def cost(self, number: int) -> StageCost | None:
         """Return what the stage costs, where it was measured."""

@@ -55,7 +55,8 @@ def sections(session: Session, diagnosis: Diagnosis) -> Iterator[Section]:
     name, change = _code(tries, diagnosis) or ("", CodeChange())
     noun, bound = element_noun(diagnosis), diagnosis.bottleneck
     besides = one_line(f"Also: {change.text}" if change.diff and change.text else change.text)
-    notes = diagnosis.inspection.notes if diagnosis.inspection is not None else ()
+    looked = diagnosis.inspection
+    warned = () if looked is None else tuple(f"Warning: {each}" for each in looked.warnings)
     for section in (
         Section(TRACEBACK, code=traceback_lines(diagnosis.traceback)),
         Section("How fast it is", lines=speed_lines(session, diagnosis)),
@@ -81,7 +82,7 @@ def sections(session: Session, diagnosis: Diagnosis) -> Iterator[Section]:
             lines=[line for line in (besides, _alike(change)) if line],
         ),
         Section("How far it can go", f"the shortest possible time of a {noun}", limits=limits(session, diagnosis)),
-        Section("Notes on the pipeline", lines=notes),
+        Section("Notes on the pipeline", lines=(*warned, *(looked.notes if looked is not None else ()))),
     ):
         if any((section.code, section.lines, section.rows, section.tries, section.left_out, section.limits)):
             yield section

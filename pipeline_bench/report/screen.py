@@ -34,12 +34,10 @@ _AROUND = 2
 _PAGE_LINES = 2
 """For the page's address at the end of a run."""
 _NAME_CELLS = 28
-_NOTES = 2
-_SCRIPT_NOTES = 3
+_NOTES, _SCRIPT_NOTES = 2, 3
 _LEAST_WORDS = 0.85
 """Of a line's width: where the last word that fits ends before, the next one is cut itself."""
-_ATTEMPTS = 4
-_FAILURES = 2
+_ATTEMPTS, _FAILURES = 4, 2
 _FEWEST_DENSE = 2
 """Of a diagnosis with much to say, so few stages before the notes go."""
 _FEWEST_ROWS = 4
@@ -168,6 +166,8 @@ def _ending(
 ) -> Iterator[RenderableType]:
     """Yield what is said below the figures: how the run went, notes, and the trials that failed."""
     found = session.diagnosis
+    warned = found.inspection.warnings if found is not None and found.inspection is not None else ()
+    yield from (Text(f"warning: {each}", style="yellow") for each in warned)
     notes = (Text(f"note: {note}", style="yellow") for note in _of_script(found)[:script_notes])
     yield from (_cut(note, width) if dense else note for note in notes)
     yield from (_cut(text, width, ends=".:;") for text in _remarks(session))

@@ -124,7 +124,8 @@ class Recipe:
         self.sink = numbers[sink]
         own_files = any(call.needs_own_files() for call in self.calls.values())
         wrong = (*_mixed_divisions(calls, needed), *_listed_apart(calls, needed), *_dropped_results(calls, needed))
-        self.notes = (*wrong, *notes, *[OWN_FILE_NOTE] * own_files)
+        self.warnings = wrong
+        self.notes = (*notes, *[OWN_FILE_NOTE] * own_files)
         behind = _maps_behind(calls, needed)
         shared, left = _shared(calls, needed), dataset_graph.left_early(calls[sink].result)
         # What is passed over again before it is made anew, or keeps its elements in files, is read more than once.
@@ -250,7 +251,7 @@ def _check_captured(calls: Mapping[int, RecordedCall], needed: Collection[int]) 
 
 
 def _mixed_divisions(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> Iterator[str]:
-    """Yield, as notes, which `take` and `skip` divide elements that come in another order in each pass.
+    """Yield, as warnings, which `take` and `skip` divide elements that come in another order in each pass.
 
     Of a shuffle each iterator has an order of its own, so that either part has elements of the other in other passes.
     """
@@ -295,7 +296,7 @@ def _mixing_before(calls: Mapping[int, RecordedCall], number: int) -> RecordedCa
 
 
 def _listed_apart(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> Iterator[str]:
-    """Yield, as notes, which `zip` joins files that are listed twice, in two orders."""
+    """Yield, as warnings, which `zip` joins files that are listed twice, in two orders."""
     for joining in (calls[number] for number in sorted(needed) if calls[number].method == "zip"):
         above = [upstream(calls, [number]) for number in joining.inputs]
         listed = [[number for number in sorted(branch) if calls[number].method == "list_files"] for branch in above]
@@ -310,7 +311,7 @@ def _listed_apart(calls: Mapping[int, RecordedCall], needed: Collection[int]) ->
 
 
 def _dropped_results(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> Iterator[str]:
-    """Yield, as notes, which calls are statements of their own, as ``dataset.cache()``: nothing takes what they give.
+    """Yield, as warnings, which calls are statements, as ``dataset.cache()``, so that nothing takes what they give.
 
     Each is told once, also where its line runs several times. A `take` is none of them: notebooks look at one so.
     """

@@ -846,7 +846,7 @@ def mixed(by: str, kept: bool = False, both: bool = True) -> Any:
 def test_a_division_into_parts_that_change_from_pass_to_pass_is_told(
     by: str, kept: bool, both: bool, keeps: str | None
 ) -> None:
-    notes = recorded.recipe_of(lambda: mixed(by, kept, both)[0]).notes
+    notes = recorded.recipe_of(lambda: mixed(by, kept, both)[0]).warnings
     assert len(notes) == (keeps is not None)
     for note in notes:
         file = Path(__file__).name
@@ -878,7 +878,7 @@ def test_files_that_two_lists_in_an_order_of_their_own_hand_to_a_zip_are_told(
         other = one if masks is None else tf.data.Dataset.list_files(files, **masks)
         return tf.data.Dataset.zip((one.map(tf.io.read_file), other.map(tf.io.read_file))).batch(2)
 
-    notes = recorded.recipe_of(made).notes
+    notes = recorded.recipe_of(made).warnings
     assert len(notes) == is_told
     for note in notes:
         lists = rf"list_files, {Path(__file__).name}:\d+, and list_files, {Path(__file__).name}:\d+, list, each"
@@ -901,7 +901,7 @@ def test_a_dataset_that_a_statement_makes_and_drops_is_told_once() -> None:
         dataset.take(2).cardinality()
         return dataset.batch(2)
 
-    notes = recorded.recipe_of(made).notes
+    notes = recorded.recipe_of(made).warnings
     assert [re.sub(r":\d+", "", note.split(" does nothing")[0]) for note in notes] == [
         f"cache, {Path(__file__).name},",
         f"shuffle, {Path(__file__).name},",
