@@ -27,7 +27,7 @@ from pipeline_bench.text import units
 START_UP, FIRST_STEP = "start-up and imports", "first step (tracing, first batch)"
 INPUT_WAIT, COMPUTE = "input wait", "compute and host"
 ITERATOR_END = "ends of iterators"
-"""TensorFlow's: see `monitoring.iterator_ends.time_ends`."""
+"""TensorFlow's, see `monitoring.iterator_ends.time_ends`, and of Keras 2's queues."""
 VALIDATION, CALLBACKS, REST = "validation", "callbacks", "the rest of the epochs"
 BETWEEN = "between epochs"
 OF_AN_EPOCH = (FIRST_STEP, INPUT_WAIT, COMPUTE, ITERATOR_END, VALIDATION, CALLBACKS, REST)
@@ -56,9 +56,8 @@ def of_epoch(epoch: Epoch) -> dict[str, float]:
     wait_ns = min(epoch.wait_ns or 0, epoch.steps_ns)
     within_ns = min(epoch.step_callbacks_ns, epoch.steps_ns - wait_ns)
     compute_ns, callbacks_ns = epoch.steps_ns - wait_ns - within_ns, epoch.callbacks_ns + within_ns
-    # What ends before the training's very first step is of that step.
-    end_ns = 0 if epoch.first_step_ns else epoch.iterator_end_ns
-    known_ns = (epoch.first_step_ns, wait_ns, compute_ns, end_ns, epoch.validation_ns, callbacks_ns)
+    steps_ns = (epoch.first_step_ns, wait_ns, compute_ns)
+    known_ns = (*steps_ns, epoch.iterator_end_ns, epoch.validation_ns, callbacks_ns)
     rest_ns = max(0, epoch.end_ns - epoch.begin_ns - sum(known_ns))
     return {name: part_ns / 1e9 for name, part_ns in zip(OF_AN_EPOCH, (*known_ns, rest_ns), strict=True)}
 
@@ -81,7 +80,7 @@ def remarks(time: WallTime, memory_bytes: int, step: Result | None = None) -> It
     yield from _first_epoch(time.epochs)
     yield from _slower(time.epochs)
     yield from _epoch_starts(time.epochs)
-    yield from _iterator_ends(time.epochs)
+    yield from _iterator_ends(time)
     yield from _validation(time.epochs)
     yield from _growth(time, memory_bytes)
     if step is not None and time.steps_a_call == 1:
@@ -176,12 +175,23 @@ def _epoch_starts(epochs: Sequence[Epoch]) -> Iterator[str]:
         )
 
 
-def _iterator_ends(epochs: Sequence[Epoch]) -> Iterator[str]:
-    later = epochs[1:]
-    waited_s = sum(of_epoch(epoch)[ITERATOR_END] for epoch in later)
-    longest_s = max((of_epoch(epoch)[ITERATOR_END] / epoch.count for epoch in later), default=0.0)
-    seconds = sum(epoch.seconds * epoch.count for epoch in later)
-    yield from iterator_ends(waited_s, longest_s, seconds, ", and steps_per_epoch=N in fit,")
+def _iterator_ends(time: WallTime) -> Iterator[str]:
+    epochs = time.epochs if time.queue_of_keras_2 else time.epochs[1:]
+    waited_s = sum(of_epoch(epoch)[ITERATOR_END] for epoch in epochs)
+    longest_s = max((of_epoch(epoch)[ITERATOR_END] / epoch.count for epoch in epochs), default=0.0)
+    seconds = sum(epoch.seconds * epoch.count for epoch in epochs)
+    if not time.queue_of_keras_2:
+        yield from iterator_ends(waited_s, longest_s, seconds, ", and steps_per_epoch=N in fit,")
+    elif _ends_count(waited_s, seconds):
+        yield (
+            f"the epochs waited {waited_s:.1f} s in all, up to {longest_s:.1f} s in one, for Keras 2 to end iterators: "
+            "its queue of a Sequence with workers sleeps for up to 5 s at the end of an epoch or a validation; fit has "
+            "no such queue with workers=1, and one for all epochs with an OrderedEnqueuer of your own (docs/run.md)"
+        )
+
+
+def _ends_count(waited_s: float, seconds: float) -> bool:
+    return waited_s > max(ITERATOR_END_SHARE * seconds, _LEAST_S)
 
 
 def iterator_ends(waited_s: float, longest_s: float, seconds: float, how: str = "") -> Iterator[str]:
@@ -193,12 +203,12 @@ def iterator_ends(waited_s: float, longest_s: float, seconds: float, how: str = 
         seconds: how long these epochs took.
         how: what one iterator for all needs besides `repeat`.
     """
-    if waited_s > max(ITERATOR_END_SHARE * seconds, _LEAST_S):
+    if _ends_count(waited_s, seconds):
         yield (
             f"the later epochs waited {waited_s:.1f} s in all, up to {longest_s:.1f} s in one, for TensorFlow to end "
-            "the iterator of the epoch before (its tuning thread may sleep on for a minute); a tf.data.Dataset with "
-            f"repeat(){how} has one iterator for all epochs, and one with autotune.enabled = False in its Options has "
-            "no such thread; of a PyDataset, fewer and longer epochs wait less often"
+            "an iterator, as that of the epoch before (its tuning thread may sleep on for a minute); a tf.data.Dataset "
+            f"with repeat(){how} has one iterator for all epochs, and one with autotune.enabled = False in its Options "
+            "has no such thread; of a PyDataset, fewer and longer epochs wait less often"
         )
 
 

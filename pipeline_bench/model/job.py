@@ -28,7 +28,8 @@ class Epoch(Record):
         steps_ns: these.
         wait_ns: of these, blocked for their batches; None where that was not measured.
         first_wait_ns: for its first batch, whether or not that is of `first_step_ns`; None where it was not measured.
-        iterator_end_ns: before its first step, until TensorFlow had ended the iterator of the epoch before.
+        iterator_end_ns: until iterators had ended: before its first step that of the epoch before (in the training's
+            first epoch that is of `first_step_ns`), and at its end others, as a validation's.
         validation_ns: evaluation within it.
         callbacks_ns: the program's own callbacks before, after and between its steps.
         step_callbacks_ns: those within its steps.
@@ -65,6 +66,7 @@ class WallTime(Record):
         last_callbacks_ns: the program's own callbacks after the last epoch.
         steps_a_call: how many steps one call of Keras' training function takes (`steps_per_execution`); None where that
             is no matter: of eager steps, or a Keras that runs on something else than TensorFlow.
+        queue_of_keras_2: whether Keras 2 began a queue for it, as for a `Sequence` with `workers`.
     """
 
     before_s: float | None = None
@@ -74,6 +76,7 @@ class WallTime(Record):
     epochs: tuple[Epoch, ...] = ()
     last_callbacks_ns: int = 0
     steps_a_call: int | None = None
+    queue_of_keras_2: bool = False
 
     @property
     def seconds(self) -> float:

@@ -30,12 +30,14 @@ class Course:
     Attributes:
         before_s: how long the process had run before; None where that is not reported.
         initial_epoch: the number of the first epoch, from 0; None before that is known.
+        queue_of_keras_2: see `WallTime.queue_of_keras_2`.
     """
 
     def __init__(self, steps_a_call: int | None = None) -> None:
         """Begin; see `WallTime.steps_a_call`."""
         self.before_s: float | None = None
         self.initial_epoch: int | None = None
+        self.queue_of_keras_2 = False
         self._steps_a_call = steps_a_call
         self._begin_ns = monotonic_ns()
         self._epochs = KeptEpochs()
@@ -82,17 +84,23 @@ class Course:
             self._stepped = True
             self.spend("first_step_ns", end_ns - self._epoch_ns - self._begun_by_ns)
 
-    def end_epoch(self, totals: Totals) -> None:
+    def end_epoch(self, totals: Totals, iterator_end_ns: int = 0) -> None:
         """Take in that the epoch has ended, or the training within it.
 
         Args:
             totals: of its steps, the training's first one left out.
+            iterator_end_ns: for how long iterators were waited for since its first step: also within its other parts,
+                as in a callback that evaluates. Of those it stays a part.
         """
         if not self._epoch_ns:
             return
         self.end_validation()
         if not self._stepped and not totals.steps:  # ended within its first step, as by Ctrl-C while that waited
             self.spend("first_step_ns", monotonic_ns() - self._epoch_ns - sum(self._spent.values()))
+        known = ("first_step_ns", "iterator_end_ns", "validation_ns", "callbacks_ns")
+        known_ns = totals.time_ns + sum(self._spent.get(part, 0) for part in known)
+        rest_ns = max(0, monotonic_ns() - self._epoch_ns - known_ns)
+        self.spend("iterator_end_ns", min(iterator_end_ns, rest_ns))
         wait_ns = totals.wait_ns if totals.waits == totals.steps else None
         steps = {"steps": totals.steps, "steps_ns": totals.time_ns, "wait_ns": wait_ns}
         ended = {"end_ns": monotonic_ns(), "memory_bytes": memory_bytes()}
@@ -128,6 +136,7 @@ class Course:
             epochs=self._epochs.all,
             last_callbacks_ns=self._spent.get("callbacks_ns", 0),
             steps_a_call=self._steps_a_call,
+            queue_of_keras_2=self.queue_of_keras_2,
         )
 
 

@@ -132,6 +132,8 @@ class FitWatch:
         self._before = Totals()
         self._first = False
         """Whether the next step is the first one of its epoch."""
+        self._queues = legacy_keras.queues()
+        """That Keras 2 had begun before this `fit`."""
         self._epoch_ended = False
         """Whether an epoch of this `fit` has ended."""
         in_graph = backend == "tensorflow" and not model.run_eagerly and not _is_tuned(model)
@@ -182,8 +184,9 @@ class FitWatch:
         """Take in that an epoch has ended."""
         self.flush()
         self._timing.forget()  # Keras lets go of its iterator now, where it makes another one for the next epoch
-        self.course.end_epoch(self.record.log.totals.since(self._before))
-        self._timing.ends_ns()  # of other iterators, as a validation's
+        self.course.queue_of_keras_2 = legacy_keras.queues() > self._queues
+        # Keras 2 lets go of a validation's iterator after that has ended.
+        self.course.end_epoch(self.record.log.totals.since(self._before), self._timing.ends_ns())
         self._epoch_ended = True
 
     def epoch_summary(self) -> JobSummary:
@@ -207,7 +210,8 @@ class FitWatch:
             self.flush(more=True)
         timing = self._timing
         if not self._calls:
-            self.course.spend("iterator_end_ns", timing.ends_ns())
+            ended_ns = timing.ends_ns()  # before the training's very first step it is of that
+            self.course.spend("iterator_end_ns", ended_ns if self._epoch_ended else 0)
         start_ns = timing.asked(monotonic_ns())
         try:
             result = timing.call(function, arguments, named)

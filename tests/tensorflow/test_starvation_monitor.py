@@ -645,6 +645,44 @@ def test_an_iterator_is_let_go_of_when_keras_does_and_its_end_is_no_part_of_a_st
     assert dict(wall_time.parts(callback.session.wall_time))[wall_time.ITERATOR_END] >= 0.2
 
 
+def test_the_end_of_a_validations_iterator_is_one_of_iterators_in_the_first_epoch_too() -> None:
+    """Keras 2 lets go of it once the validation has ended."""
+    others = iterators()
+
+    class Ends(tf_keras.callbacks.Callback):  # type: ignore[name-defined,misc]
+        def on_test_end(self, logs: Any = None) -> None:
+            for iterator in iterators():
+                if all(iterator is not other for other in others):
+                    iterator._components = SlowEnd(0.2)
+
+    model = tf_keras.Sequential([tf_keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    callback = StarvationMonitor(out=None, quiet=True)
+    model.fit(slowly(0.0), validation_data=slowly(0.0), verbose=0, callbacks=[Ends(), callback])
+    assert callback.session is not None
+    assert callback.session.wall_time is not None
+    assert dict(wall_time.parts(callback.session.wall_time)).get(wall_time.ITERATOR_END, 0.0) >= 0.2
+    assert not callback.session.wall_time.queue_of_keras_2
+
+
+@pytest.mark.slow
+def test_of_a_sequence_with_workers_in_keras_2_its_queue_is_told_of() -> None:
+    class Batches(tf_keras.utils.Sequence):  # type: ignore[name-defined,misc]
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, place: int) -> Any:
+            return np.zeros((2, 3), np.float32), np.zeros((2, 1), np.float32)
+
+    model = tf_keras.Sequential([tf_keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    callback = StarvationMonitor(out=None, quiet=True)
+    model.fit(Batches(), validation_data=Batches(), workers=2, verbose=0, callbacks=[callback])
+    assert callback.session is not None
+    (remark,) = [each for each in wall_time.remarks_of(callback.session) if "Keras 2" in each]
+    assert "its queue of a Sequence with workers sleeps" in remark
+
+
 class Lasting:
     """What takes some time to end."""
 

@@ -26,15 +26,13 @@ PART = st.integers(0, 50)
     measured=st.booleans(),
 )
 def test_the_parts_add_up_to_the_whole(spent: list[tuple[int, ...]], around: tuple[int, ...], measured: bool) -> None:
-    """Epochs: an iterator's end, steps of a compute, a wait and callbacks; a validation, callbacks and a rest."""
+    """Epochs: the ends of iterators, steps of a compute, a wait and callbacks; a validation, callbacks and a rest."""
     before, until_first, last_callbacks, after = around
     now, epochs, ended = until_first, [], []
     for place, (first, compute, wait, in_step, validation, callbacks, rest, between, end) in enumerate(spent):
-        parts_s = {"steps": compute + wait + in_step, "first": 0 if place else first}
-        # Before the training's first step it is a part of that.
-        parts_s["end"] = 0 if parts_s["first"] else end
+        parts_s = {"steps": compute + wait + in_step, "first": 0 if place else first, "end": end}
         length = sum(parts_s.values()) + validation + callbacks + rest
-        ended.append(parts_s["end"])
+        ended.append(end)
         epochs.append(
             Epoch(
                 begin_ns=now * SECOND,
@@ -223,8 +221,15 @@ def test_a_validation_that_takes_longer_than_the_steps_is_told_of() -> None:
 
 def test_waits_for_the_ends_of_iterators_are_told_of() -> None:
     (remark,) = told(training([11.0, 10.0, 10.0], iterator_end_ns=2 * SECOND))
-    assert remark.startswith("the later epochs waited 4.0 s in all, up to 2.0 s in one, for TensorFlow to end the ")
+    assert remark.startswith("the later epochs waited 4.0 s in all, up to 2.0 s in one, for TensorFlow to end an ")
     assert told(training([11.0, 10.0, 10.0], iterator_end_ns=SECOND // 20)) == []
+
+
+def test_waits_for_the_queues_of_keras_2_are_told_of_in_the_first_epoch_too() -> None:
+    ended = training([9.0], first_step_ns=SECOND, iterator_end_ns=5 * SECOND)
+    assert told(ended) == []
+    (remark,) = told(ended.model_copy(update={"queue_of_keras_2": True}))
+    assert remark.startswith("the epochs waited 5.0 s in all, up to 5.0 s in one, for Keras 2 to end iterators")
 
 
 def test_memory_that_grows_in_every_epoch_is_told_of_with_when_it_is_full() -> None:

@@ -53,6 +53,16 @@ def test_callbacks_that_begin_an_epoch_are_a_part_of_it_and_not_of_its_first_ste
     assert course.wall_time().last_callbacks_ns == 0
 
 
+def test_an_iterator_that_ended_within_a_callback_is_of_that_alone() -> None:
+    course = Course()
+    course.begin_epoch()
+    course._epoch_ns -= 10 * MS
+    course.spend("callbacks_ns", 8 * MS)
+    course.end_epoch(Totals(steps=1, time_ns=MS), 8 * MS)
+    (epoch,) = course.wall_time().epochs
+    assert 0 < epoch.iterator_end_ns <= epoch.end_ns - epoch.begin_ns - 8 * MS
+
+
 def test_a_wait_that_was_not_measured_of_every_step_is_not_known() -> None:
     assert trained(1, waits=2).epochs[0].wait_ns is None
 
