@@ -9,10 +9,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from itertools import chain
 from pathlib import Path
-from types import ModuleType
 
 from pipeline_bench import user_code
-from pipeline_bench.user_code import source_guards
+from pipeline_bench.user_code import own_modules, source_guards
 from pipeline_bench.user_code.source_loops import SourceLoop
 
 _TRAINS = frozenset({"train_on_batch", "GradientTape", "minimize", "stateless_apply"})
@@ -52,17 +51,14 @@ def trains_in(file: str) -> bool:
     if user_code.origin(file) != "user":
         return False
     try:
-        return trains(ast.parse(Path(file).read_bytes()))
-    except (OSError, SyntaxError, ValueError):
+        return trains(own_modules.readable(Path(file).read_bytes()))
+    except OSError:
         return False
 
 
 def trains_in_imported() -> bool:
     """Return whether a module of the user's that is imported by now calls what trains."""
-    modules = (module for module in list(sys.modules.values()) if isinstance(module, ModuleType))
-    # Asked otherwise, a module that loads late would load.
-    files = (object.__getattribute__(module, "__dict__").get("__file__") for module in modules)
-    return any(trains_in(file) for file in files if isinstance(file, str))
+    return any(trains_in(file) for file, _ in user_code.users_modules())
 
 
 def takes_gradient(loops: Iterable[SourceLoop]) -> bool:

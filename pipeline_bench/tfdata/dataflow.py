@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline_bench.tfdata.dataset_graph import functions_in
+
 _LARGEST = 1e30
 """Of floating values: its square still is a float64."""
 _OF_PIXELS, _LARGEST_COUNT = 2, 1000
@@ -105,11 +107,8 @@ def _inputs(dataset: Any, element_spec: Any) -> dict[str, Any] | None:
 
 def _graph(dataset: Any) -> Any:
     """Return the graph of a dataset's only function; None where it has none that is known."""
-    try:
-        (wrapper,) = dataset._functions()
-        return wrapper.function.graph
-    except (AttributeError, NotImplementedError, ValueError):
-        return None
+    found = functions_in(dataset)
+    return getattr(found[0].function, "graph", None) if len(found) == 1 else None
 
 
 def _paths(element_spec: Any) -> list[str]:

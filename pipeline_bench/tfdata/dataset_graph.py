@@ -35,12 +35,20 @@ def caches_in(dataset: Any) -> list[Any]:
 
 def _kind(dataset: Any) -> str:
     """Return a dataset's kind, from the name of its class: `Cache` of a CacheDataset."""
-    return type(_unwrapped(dataset)).__name__.removeprefix("_").removesuffix("Dataset")
+    return type(unwrapped(dataset)).__name__.removeprefix("_").removesuffix("Dataset")
 
 
-def _unwrapped(dataset: Any) -> Any:
+def unwrapped(dataset: Any) -> Any:
     """Return the dataset itself, where TensorFlow 1's interface wraps it."""
-    return dataset._dataset if type(dataset).__name__ == "DatasetV1Adapter" else dataset
+    return getattr(dataset, "_dataset", dataset) if type(dataset).__name__ == "DatasetV1Adapter" else dataset
+
+
+def functions_in(dataset: Any) -> list[Any]:
+    """Return TensorFlow's wrappers of the functions of a dataset; none of one that has no list of them."""
+    try:
+        return list(dataset._functions())
+    except (AttributeError, NotImplementedError):
+        return []
 
 
 def left_early(dataset: Any) -> dict[int, bool | None]:
@@ -100,5 +108,5 @@ _SEVERAL_OF_ONE = ("FlatMap", "Interleave", "ParallelInterleave", "Unbatch", "Re
 
 
 def _number(dataset: Any, attribute: str) -> int | None:
-    value: Any = getattr(_unwrapped(dataset), attribute, None)
+    value: Any = getattr(unwrapped(dataset), attribute, None)
     return int(value) if hasattr(value, "numpy") else None

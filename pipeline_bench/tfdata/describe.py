@@ -20,7 +20,7 @@ from pipeline_bench.graph_ops import PYTHON_OPS
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.element import Element, Shape
 from pipeline_bench.model.pipeline import UserFunction
-from pipeline_bench.tfdata import pictures
+from pipeline_bench.tfdata import dataset_graph, pictures
 from pipeline_bench.tfdata.public_api import datasets
 from pipeline_bench.user_code import generator_call
 
@@ -226,11 +226,7 @@ def _ops(dataset: Any) -> set[str]:
 
 def _bodies(dataset: Any) -> Iterator[Sequence[Any]]:
     """Yield the nodes of each function of a dataset, and of each that these call."""
-    try:
-        wrappers = dataset._functions()
-    except (AttributeError, NotImplementedError):  # not every dataset has a list of its functions
-        return
-    for wrapper in wrappers:
+    for wrapper in dataset_graph.functions_in(dataset):
         if hasattr(wrapper.function, "graph"):
             yield from _bodies_of(wrapper.function.graph)
 

@@ -24,6 +24,7 @@ from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Location
 from pipeline_bench.tfdata import public_api
+from pipeline_bench.tfdata.dataset_graph import unwrapped
 from pipeline_bench.tfdata.public_api import Entry, Run, is_dataset
 from pipeline_bench.tfdata.recipe import Recipe, RecordedCall, outside_of_graph
 from pipeline_bench.user_code import source_loops
@@ -103,7 +104,7 @@ class Recording:
     def place(self, value: object) -> Location | None:
         """Return the line of the last call that made a dataset; None where that is not known."""
         found = self._dataset_of(value)
-        call = None if found is None else self._calls.get(self._makers.get(id(_plain(found[0])), -1))
+        call = None if found is None else self._calls.get(self._makers.get(id(unwrapped(found[0])), -1))
         return None if call is None else call.location
 
     def _first_dataset(self, value: object) -> tuple[Any, tuple[str, ...]]:
@@ -164,7 +165,7 @@ class Recording:
         under_way = self._thread.open
         if entry.method == "apply":
             result = run(args, kwargs)
-            if id(_plain(result)) not in self._makers and not under_way:
+            if id(unwrapped(result)) not in self._makers and not under_way:
                 self._note(entry, args, kwargs, result, ())
             return result
         if under_way and not self._is_users(entry):
@@ -189,7 +190,7 @@ class Recording:
     ) -> None:
         inputs = public_api.datasets(args, kwargs)
         if self._thread.open:  # within a traced function, where the datasets of the function's arguments have no maker
-            numbers = [self._makers[id(_plain(each))] for each in inputs if id(_plain(each)) in self._makers]
+            numbers = [self._makers[id(unwrapped(each))] for each in inputs if id(unwrapped(each)) in self._makers]
         else:
             numbers = [self._maker(each) for each in inputs]
         place = user_code.location(3), frozenset(source_loops.repeating())
@@ -199,18 +200,13 @@ class Recording:
 
     def _maker(self, dataset: Any) -> int:
         """Return the call that made a dataset; a new opaque one where none did."""
-        known = self._makers.get(id(_plain(dataset)))
+        known = self._makers.get(id(unwrapped(dataset)))
         return self._keep(RecordedCall(next(self._numbers), None, (), {}, dataset)).id if known is None else known
 
     def _keep(self, call: RecordedCall) -> RecordedCall:
-        self._makers[id(_plain(call.result))] = call.id
+        self._makers[id(unwrapped(call.result))] = call.id
         self._calls[call.id] = call
         return call
-
-
-def _plain(dataset: Any) -> Any:
-    """Return the dataset within the wrapper of `tf.compat.v1.data`."""
-    return getattr(dataset, "_dataset", dataset) if type(dataset).__name__ == "DatasetV1Adapter" else dataset
 
 
 def _position(value: tuple[Any, ...] | list[Any] | Mapping[Any, Any], position: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import linecache
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +15,7 @@ from pipeline_bench.model.calls import POOL
 from pipeline_bench.model.pipeline import Location
 from pipeline_bench.tfdata import public_api
 from pipeline_bench.tfdata.public_api import after_import
+from pipeline_bench.user_code import source_guards
 
 _made_in: dict[int, Location] = {}
 """The call that each PyDataset's workers are set in, by its identity."""
@@ -86,13 +86,9 @@ def _hands_on(code: CodeType, place: Location) -> bool:
 
 def _call_in(place: Location) -> ast.Call | None:
     """Return the call that ends in a place; None where the file has it no more."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(place.file)))
-    except (SyntaxError, ValueError):
-        return None
     end = place.end_line, place.end_column
-    ending = (each for each in ast.walk(tree) if isinstance(each, ast.Call))
-    return next((each for each in ending if (each.end_lineno, each.end_col_offset) == end), None)
+    calls = (each for each in source_guards.nodes(place.file) if isinstance(each, ast.Call))
+    return next((each for each in calls if (each.end_lineno, each.end_col_offset) == end), None)
 
 
 def _is_users(kind: type) -> bool:

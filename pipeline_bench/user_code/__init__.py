@@ -69,11 +69,17 @@ def origin(file: str) -> Origin:
 
 def names(packages: tuple[str, ...]) -> bool:
     """Return whether a module of the user's that is imported by now has a name for something of these packages."""
-    modules = (module for module in list(sys.modules.values()) if isinstance(module, ModuleType))
-    # Asked otherwise, a module that loads late would load.
-    spaces = (object.__getattribute__(module, "__dict__") for module in modules)
-    users = (each for each in spaces if (file := each.get("__file__")) and origin(str(file)) == "user")
-    return any(_module_of(value).startswith(packages) for each in users for value in list(each.values()))
+    return any(_module_of(value).startswith(packages) for _, own in users_modules() for value in list(own.values()))
+
+
+def users_modules() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the file and the variables of each module of the user's that is imported by now."""
+    for module in list(sys.modules.values()):
+        if isinstance(module, ModuleType):
+            # Asked otherwise, a module that loads late would load.
+            variables = object.__getattribute__(module, "__dict__")
+            if (file := variables.get("__file__")) and origin(str(file)) == "user":
+                yield str(file), variables
 
 
 def _module_of(value: object) -> str:

@@ -21,6 +21,7 @@ from typing import Any, TypeGuard
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.text import one_line
+from pipeline_bench.user_code import source_guards
 
 _MAKER = "_pipeline_bench_maker_{}_{}_{}_{}"
 """The name of what makes a call, by its place; with two underscores it would be another one within a class."""
@@ -45,11 +46,7 @@ def calls_in(file: str, line: int, functions: _Functions) -> list[MemoizableCall
         line: its number.
         functions: of the file, as `functions_of` finds them.
     """
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return []
-    around = _functions_around(tree, line)
+    around = _functions_around(source_guards.nodes(file), line)
     if not around:
         return []
     names = _bound(around[0])
@@ -176,11 +173,11 @@ def _call(file: str, nodes: Sequence[ast.expr | ast.stmt], keys: list[ast.expr])
     )
 
 
-def _functions_around(tree: ast.AST, line: int) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+def _functions_around(nodes: Iterable[ast.AST], line: int) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Return the definitions of functions in whose body a line is, the outermost first."""
     found = [
         node
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, _FUNCTIONS) and node.body[0].lineno <= line <= (node.end_lineno or node.lineno)
     ]
     return sorted(found, key=lambda node: node.lineno)
@@ -240,7 +237,7 @@ def _is_constant(name: str, namespace: Mapping[str, Any]) -> bool:
 
 
 def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    return min(node.lineno, *(each.lineno for each in node.decorator_list)) if node.decorator_list else node.lineno
+    return min(each.lineno for each in (node, *node.decorator_list))
 
 
 def functions_of(files: AbstractSet[str]) -> _Functions:
@@ -294,7 +291,7 @@ def _compiled(file: str, calls: Iterable[MemoizableCall]) -> dict[tuple[str, int
     tree = ast.parse("".join(linecache.getlines(file)))
     calls = tuple(calls)
     replace = _Replace(calls)
-    around = {(each.name, _first_line(each)) for call in calls for each in _functions_around(tree, call.line)}
+    around = {(each.name, _first_line(each)) for call in calls for each in _functions_around(ast.walk(tree), call.line)}
     code = compile(replace.visit(tree), file, "exec", dont_inherit=True)
     if replace.missing:
         raise PipelineBenchError(f"{PurePath(file).name} has changed")

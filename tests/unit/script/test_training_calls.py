@@ -10,6 +10,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from pipeline_bench import user_code
 from pipeline_bench.script import training_calls
 from pipeline_bench.user_code.source_loops import SourceLoop
 
@@ -55,7 +56,7 @@ def test_what_other_libraries_fit_is_no_training(text: str, expected: bool) -> N
 
 def test_a_training_is_seen_in_an_imported_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     modules: dict[str, ModuleType] = {"math": math}
-    monkeypatch.setattr(training_calls, "sys", SimpleNamespace(modules=modules))
+    monkeypatch.setattr(user_code, "sys", SimpleNamespace(modules=modules))
     for name, text, expected in (("shows", "plot(data)", False), ("trainer", "model.fit(data)", True)):
         modules[name] = ModuleType(name)
         modules[name].__file__ = str(tmp_path / f"{name}.py")
