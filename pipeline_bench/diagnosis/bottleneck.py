@@ -38,7 +38,7 @@ def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
 
 def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
     """Return what limits the steps that were measured."""
-    parts = segments.of(inspection, cores)
+    parts = segments.of(step_times.beside_model(inspection, times), cores)
     as_written_ms, ceiling_ms = times.as_written_ms, times.ceiling_ms
     at_limit = step_times.at_the_model(inspection, cores, times)
     fed = step_times.fed_by(inspection, cores, times)
@@ -242,8 +242,8 @@ def _text(
     stage, as_written_ms, begins = stages[0], times.as_written_ms, step_times.beginning(inspection, times)
     element = "batches" if inspection.batch_size is not None else "elements"
     head = f"{named(stage)}{_others(stages)}, takes {units.share(share)} of the time between two {element}"
-    line = _costliest_line(stage)
-    text = f"{head}: {causes.words(inspection, parts, stage, cause)}{line}."
+    text = f"{head}: {causes.words(inspection, parts, stage, cause)}{_costliest_line(stage)}."
+    text += _alone_and_beside(inspection, parts, stage)
     longest = max(parts.elapsed_ns, key=parts.elapsed_ns.__getitem__, default=stage.id)
     if parts.cores_limit and parts.elapsed_ns.get(stage.id, 0.0) < parts.elapsed_ns.get(longest, 0.0):
         text += f" {named(inspection.stage(longest))}, takes longer, but less of the cores' time."
@@ -300,6 +300,16 @@ def _beside(stage: Stage, cost: StageCost, times: StepTimes) -> str:
         f"{step_times.hardly_waits(times)}; the input can only take cores from the model{alone}. "
         f"The costliest stage, {named(stage)}, computes for {computes} a batch{_costliest_line(stage)}."
     )
+
+
+def _alone_and_beside(inspection: Inspection, parts: Segments, stage: Stage) -> str:
+    """Return what a stage takes alone and beside the model, as a sentence; "" where it counts as alone."""
+    cost = inspection.cost(stage.id) or StageCost(stage=stage.id)
+    if parts.elapsed_ns.get(stage.id) == cost.elapsed_ns:
+        return ""
+    alone, beside = (units.milliseconds(ns / NS_PER_MS) for ns in (cost.elapsed_ns or 0.0, parts.elapsed_ns[stage.id]))
+    shared = "they share the cores, the memory and Python's lock"
+    return f" Alone it takes {alone} for a batch, beside the model {beside}: {shared}."
 
 
 def _beside_the_model(share: float, times: StepTimes) -> str:

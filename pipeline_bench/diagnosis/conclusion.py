@@ -294,8 +294,8 @@ def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | 
     inspection, times, copy_ms = diagnosis.inspection, step_times.of(session), step_times.copy_ms(session)
     cores, written_ms, ceiling_ms = session.environment.cores, times.as_written_ms, times.ceiling_ms
     gained = (chosen.gain or 0.0) if chosen is not None else 1.0
-    ideas = idea_bounds.ideas(inspection, cores, written_ms, ceiling_ms, gained, copy_ms)
-    begins = step_times.beginning(inspection, times)
+    beside, begins = step_times.beside_model(inspection, times), step_times.beginning(inspection, times)
+    ideas = idea_bounds.ideas(beside, cores, written_ms, ceiling_ms, gained, copy_ms)
     return (*ideas, *idea_bounds.of_beginning(inspection, begins, written_ms, gained))
 
 

@@ -6,16 +6,17 @@ may feed them all.
 
 from __future__ import annotations
 
+import statistics
 from typing import NamedTuple
 
 import numpy as np
 
 from pipeline_bench.analysis.measured import AllSteps, Measured
-from pipeline_bench.analysis.thresholds import BOUND_SHARE, DEARER_ALONE, FILLING, LEAST_CAUSE, NOT_THE_LIMIT
+from pipeline_bench.analysis.thresholds import BOUND_SHARE, DEARER_ALONE, EXPLAINED, FILLING, LEAST_CAUSE, NOT_THE_LIMIT
 from pipeline_bench.diagnosis import segments, stage_graph
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
-from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import units
 from pipeline_bench.text.units import NS_PER_MS
@@ -51,6 +52,8 @@ class StepTimes(NamedTuple):
     """Whether they are a model's, whose ceiling is not known at first."""
     in_a_row: int | None = None
     """The most that one trial measured, one after another; None where that is not known."""
+    beside_model_ms: float | None = None
+    """What a PyDataset's `__getitem__` took for a batch while they ran; None where it was not timed."""
 
     @property
     def waits_little(self) -> bool:
@@ -100,6 +103,8 @@ def of(session: Session) -> StepTimes:
     written = session.find_result(AS_WRITTEN)
     trials = [trial for trial in session.trials_of(AS_WRITTEN) if trial.measured]
     waits = [wait_ns for trial in trials if (wait_ns := trial.after_warmup("wait_ns")) is not None]
+    told = [trial.inspection.beside_model_ns for trial in trials if trial.inspection is not None]
+    beside_ns = [each for each in told if each is not None]
     counts = [trial.steps.count - trial.warmup_steps for trial in trials if trial.steps is not None]
     return StepTimes(
         as_written_ms=mean_ms(session, AS_WRITTEN),
@@ -110,6 +115,7 @@ def of(session: Session) -> StepTimes:
         steady=all(_spread(trial_means_ms(session, variant)) <= _STEADY for variant in (AS_WRITTEN, CEILING)),
         trains=session.diagnosis is not None and session.diagnosis.model is not None,
         in_a_row=max(counts, default=None),
+        beside_model_ms=statistics.fmean(beside_ns) / NS_PER_MS if beside_ns else None,
     )
 
 
@@ -272,6 +278,27 @@ def _outlasts_buffers(inspection: Inspection, times: StepTimes) -> bool:
         holds = stage.method == "prefetch" or size is not None
         held += (size if isinstance(size, int) and size >= 0 else _AUTOTUNED_BATCHES) if holds else 0
     return times.waits_little and is_known and (times.in_a_row or 0) > held
+
+
+def beside_model(inspection: Inspection, times: StepTimes) -> Inspection:
+    """Return the inspection with what a PyDataset's `__getitem__` took while the model's steps ran, where that is more.
+
+    It is no more than a step, which takes one batch. Where most of the wait lies at epochs' beginnings, and it fills
+    less than half of a step, the steps do not wait for it: it then counts as alone.
+    """
+    step_ms, beside_ms = times.as_written_ms or 0.0, times.beside_model_ms or 0.0
+    beside_ns = min(beside_ms, step_ms) * NS_PER_MS
+    if times.most_wait_at_beginnings and beside_ms < EXPLAINED * step_ms:
+        return inspection
+
+    python = [stage.id for stage in inspection.stages if stage.runs_python]
+
+    def timed(cost: StageCost) -> StageCost:
+        is_more = cost.elapsed_ns is not None and beside_ns > DEARER_ALONE * cost.elapsed_ns
+        is_more = is_more and inspection.api == "PyDataset" and cost.stage in python
+        return cost.model_copy(update={"elapsed_ns": beside_ns}) if is_more else cost
+
+    return inspection.model_copy(update={"costs": tuple(map(timed, inspection.costs))})
 
 
 def hardly_waits(times: StepTimes) -> str:

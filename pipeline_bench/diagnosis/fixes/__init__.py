@@ -196,10 +196,14 @@ def _memoized(fix: Fix) -> list[MemoizableCall]:
 
 
 def short(stage: Stage) -> str:
-    """Return what to call a stage in a title: its function's name, or its method's; of a lambda its line."""
+    """Return what to call a stage in a title: its function's name, or its method's; of a lambda its line.
+
+    A lambda of a library's, which that line calls, is not to be looked for there: its stage has the method's name.
+    """
     name = stage.function.name if stage.function is not None else stage.method
-    if name == "<lambda>" and stage.place is not None:
-        name = f"the lambda of line {stage.place.line}"
+    if name == "<lambda>" and stage.function is not None and stage.place is not None:
+        is_there = stage.function.file in (None, stage.place.file)
+        name = f"the {'lambda' if is_there else stage.method} of line {stage.place.line}"
     return one_line(name, _NAME_CHARACTERS)
 
 

@@ -15,6 +15,7 @@ from pipeline_bench.model.pipeline import Location, Stage
 
 _READERS = {f"{kind}_dataset_from_directory" for kind in ("image", "text", "audio")}
 """Each takes ``batch_size=None``, from TensorFlow 2.7 on, and then gives samples: shuffle (of names), map, prefetch."""
+_CLASS_NAMES = " A script that reads its `class_names` does so before that: what these calls give has none."
 
 _OF_HUGGING_FACE = "to_tf_dataset"
 """The method of a `datasets.Dataset`: a map in it makes the batches in Python."""
@@ -40,6 +41,8 @@ def rewritten(
         return [], list(edits)
     call = f"`{name}` ({PurePath(place.file).name}:{place.line})"
     text = _behind_all(own, taken, call) or (_behind_samples(own, taken, call) if name in _READERS else None)
+    if text and name in _READERS:
+        text += _CLASS_NAMES
     in_parallel = all(isinstance(each, SetArgument) and each.argument == "num_parallel_calls" for each in taken)
     if name == _OF_HUGGING_FACE and in_parallel:
         text = (
@@ -82,5 +85,5 @@ def _behind_samples(own: Sequence[Stage], edits: Sequence[Edit], call: str) -> s
     behind = "".join([*calls, f".batch({', '.join(arguments)})", ".prefetch(tf.data.AUTOTUNE)"])
     return (
         f"{call} makes these stages in one call: give it `batch_size=None`, and write `{behind}` behind the dataset to "
-        "train on. Another one that it returns needs its `.batch` too."
+        "train on. If the call returns two, the other one needs a `.batch` of its own."
     )

@@ -1515,3 +1515,14 @@ def test_batches_in_parallel_come_in_any_order_where_the_user_wants_that() -> No
     stages = (source(), stage(1, "batch", 0), stage(2, "with_options", 1, **any_order), stage(3, "with_options", 2))
     for each, expected in ((stages, True), (stages[:3], True), (stages[:2], False)):
         assert of_kind(tried(chain_of(*each)), "parallel_batch")[0].reorders == expected
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [("own", "the lambda of line 11"), ("keras/image_dataset.py", "the map of line 11")]
+)
+def test_a_lambda_is_named_by_its_line_only_where_it_stands(file: str, name: str) -> None:
+    mapping = stage(1, "map", 0, of=function("<lambda>"))
+    assert mapping.function is not None
+    assert mapping.place is not None
+    made = mapping.function.model_copy(update={"file": mapping.place.file if file == "own" else file})
+    assert fixes.short(mapping.model_copy(update={"function": made})) == name

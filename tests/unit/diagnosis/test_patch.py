@@ -1101,6 +1101,7 @@ def test_within_a_reader_of_a_folder_the_words_say_what_stands_behind_its_sample
     assert "`.cache().shuffle(256).batch(32).prefetch(tf.data.AUTOTUNE)`" in text
     assert "options.threading.max_intra_op_parallelism = 1" in text
     assert "Move" not in text
+    assert "A script that reads its `class_names` does so before that" in text
     parallel = SetArgument(stage=3, argument="num_parallel_calls", value=AUTOTUNE)
     assert "`.batch(32, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)`" in said_of(made, parallel)
     plain = of_one_call("audio_dataset_from_directory", shuffled=False)

@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.diagnosis import fixes, next_trial, segments
+from pipeline_bench.diagnosis import bottleneck, fixes, next_trial, segments
 from pipeline_bench.diagnosis.fixes import Context
 from pipeline_bench.diagnosis.patching import patch
+from pipeline_bench.diagnosis.step_times import StepTimes
 from pipeline_bench.model.calls import WORKERS
-from pipeline_bench.model.diagnosis import Attempt
+from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Diagnosis
 from pipeline_bench.model.edits import SetArgument
 from pipeline_bench.model.function_edits import KeepBatches
 from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining
 from tests.unit.diagnosis.recorded import FILE, fix_of, patched
-from tests.unit.diagnosis.simulated import cost, find, function, inspection, stage
+from tests.unit.diagnosis.simulated import Machine, cost, diagnose, find, function, inspection, stage
 
 
 def looked_at(workers: int = 1, processes: bool = False, cpu_ms: float = 10.0) -> Inspection:
@@ -48,6 +49,58 @@ def candidates(looked: Inspection, **context: Any) -> dict[str, Attempt]:
 )
 def test_workers_are_changed_where_they_may_help(looked: Inspection, expected: set[str]) -> None:
     assert expected <= candidates(looked).keys()
+
+
+def beside(ms: float | None, looked: Inspection | None = None, typical_wait_ms: float = 33.0) -> Bottleneck:
+    """Of steps of 80 ms, which the model alone takes 35 ms of: with what a batch took beside it."""
+    times = StepTimes(80.0, 35.0, 33.0, typical_wait_ms, steps=100, beside_model_ms=ms)
+    return bottleneck.find(looked or looked_at(), 2, times)
+
+
+def test_what_a_batch_takes_beside_the_model_explains_the_wait_and_is_told_with_what_it_takes_alone() -> None:
+    alone = beside(None)
+    assert (alone.certainty, alone.share) == ("probable", 0.125)
+    found = beside(60.0)
+    assert (found.stage, found.share, found.certainty, found.cause) == (0, 0.75, "certain", "python")
+    assert found.text == (
+        "__getitem__(Batches), train.py:10, takes 75 % of the time between two batches: it runs Python, one call at a "
+        "time. Alone it takes 10.0 ms for a batch, beside the model 60.0 ms: they share the cores, the memory and "
+        "Python's lock. The model computes meanwhile: its step waits for 41 % of it."
+    )
+    assert beside(200.0).share == 1.0
+    assert "beside the model 80.0 ms" in beside(200.0).text, "each step takes one batch"
+
+
+def test_a_batch_that_takes_little_more_beside_the_model_or_is_hidden_but_where_epochs_begin_counts_as_alone() -> None:
+    assert beside(12.0) == beside(None)
+    assert beside(38.0, typical_wait_ms=1.0) == beside(None, typical_wait_ms=1.0)
+    assert beside(60.0, typical_wait_ms=1.0).share == 0.75, "steps that it fills wait for it within epochs too"
+    of_tf_data = looked_at().model_copy(update={"api": "tf.data"})
+    assert beside(60.0, of_tf_data) == beside(None, of_tf_data)
+
+
+def test_what_a_batch_takes_beside_the_model_changes_neither_what_is_tried_nor_the_limits_but_bounds_ideas() -> None:
+    made = function("Batches", python=True, random=True).model_copy(
+        update={"costliest": "line 7", "costliest_share": 0.8}
+    )
+    looked = looked_at()
+    looked = looked.model_copy(
+        update={"stages": (looked.stages[0].model_copy(update={"function": made}), *looked.stages[1:])}
+    )
+
+    def ended(told: Inspection | None) -> Diagnosis:
+        machine = Machine(looked, lambda edits: 80.0, ceiling_ms=35.0, told_as_written=told)
+        found = diagnose(machine, allow_threads=True).diagnosis
+        assert found is not None
+        return found
+
+    plain, timed = ended(None), ended(Inspection(beside_model_ns=60e6))
+    assert {each.fix.variant for each in timed.attempts} == {each.fix.variant for each in plain.attempts}
+    assert timed.limits == plain.limits
+    assert timed.inspection == plain.inspection
+    assert timed.bottleneck is not None
+    assert "beside the model 60.0 ms" in timed.bottleneck.text
+    assert any("a step would be at most 2.29× as fast" in each for each in timed.beyond), timed.beyond
 
 
 def test_a_pipeline_of_tf_data_has_no_workers_and_a_py_dataset_no_prefetch() -> None:
