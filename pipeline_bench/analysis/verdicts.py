@@ -211,7 +211,8 @@ def _stated(kind: VerdictKind, reason: str, *, severe: bool, doubt: Doubt | None
 def inconclusive(reason: str, cause: InconclusiveCause | None = None, doubt: Doubt | None = None) -> Verdict:
     """Return no verdict, and why, in a clause without a full stop."""
     reason = reason.rstrip(".")
-    return Verdict(kind="inconclusive", doubt=doubt, cause=cause, reason=reason, text=f"inconclusive: {reason}.")
+    verdict = Verdict(kind="inconclusive", doubt=doubt, cause=cause, reason=reason, text="")
+    return verdict.model_copy(update={"text": f"{first_words(verdict)}: {reason}."})
 
 
 def too_few_steps(steps: int, *, budget_only: bool) -> Verdict:
@@ -285,10 +286,10 @@ def judge_watched(
         return inconclusive(reason, "too-few-steps")
     waits = f"waits {units.milliseconds(wait_ms)} of its mean step of {units.milliseconds(step_ms)} for the batch"
     if wait_share < thresholds.BOUND_SHARE:
-        waits = f"not input-bound: {waits} ({units.share(wait_share)})"
+        waits = f"{waits} ({units.share(wait_share)})"
         if gpu_percent is not None and gpu_percent < thresholds.GPU_BUSY_PERCENT:
             return inconclusive(
-                f"{waits}; but the GPU runs kernels {units.percent(gpu_percent)} of the time: it waits for the host, "
+                f"{waits}; the GPU runs kernels {units.percent(gpu_percent)} of the time: it waits for the host, "
                 "for example for the copy of the batch, Python, or threads of the input on the same cores"
                 f"{'; `pipeline-bench diagnose` measures the copy and the model alone' * diagnosable}",
                 "gpu-idle",
@@ -316,6 +317,13 @@ def label(verdict: Verdict) -> str:
     """Return the verdict in two words or three: ``probably severely input-bound``."""
     probably = "probably " if verdict.certainty == "probable" else ""
     return f"{probably}{'severely ' if verdict.severe else ''}{verdict.kind}"
+
+
+def first_words(verdict: Verdict) -> str:
+    """Return what a verdict's sentence begins with: its label, or of a watched job that its input is not the limit."""
+    if verdict.cause == "only-not-input":
+        return "not input-bound"
+    return "not input-bound, but the GPU idles" if verdict.cause == "gpu-idle" else label(verdict)
 
 
 def plausible_kinds(doubt: Doubt) -> str:

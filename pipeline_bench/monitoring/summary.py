@@ -90,7 +90,7 @@ class JobSummary:
             return "no verdict"
         if self.steps < NEEDED_STEPS:
             return "too few steps for a verdict"
-        return "not input-bound, but the GPU idles" if self.verdict.cause == "gpu-idle" else "not input-bound"
+        return verdicts.first_words(self.verdict)
 
 
 def summarise(

@@ -50,8 +50,8 @@ _IN_FEW_WORDS: dict[InconclusiveCause, str] = {
     "no-wait": "its input wait is not known",
     "no-ceiling": "no ceiling beside it",
     "impossible": "it beats its ceiling",
-    "only-not-input": "not input-bound",
-    "gpu-idle": "not input-bound, but the GPU idles",
+    "only-not-input": "what takes the rest is not known",
+    "gpu-idle": "it waits for the host",
 }
 """Why there is no verdict, where there is no room for a sentence."""
 
@@ -229,7 +229,7 @@ def _limits(session: Session, width: int) -> Iterator[Text]:
 def _limit(result: Result, room: int) -> Text:
     """Return what limits a variant behind its mark, in as many words as there is room for."""
     verdict = result.verdict
-    colour, label = VERDICT_STYLES[verdict.kind], verdicts.label(verdict)
+    colour, label = VERDICT_STYLES[verdict.kind], verdicts.first_words(verdict)
     said = next((each for each in _verdict_texts(result, label) if Text(each).cell_len <= room - 2), "")
     mark = "■ " if verdict.severe else "● "
     text = Text.assemble((mark, colour), said or label.replace("severely ", ""), justify="left")

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench.analysis import speedups
+from pipeline_bench.analysis import speedups, verdicts
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.report import (
@@ -97,7 +97,7 @@ def _verdicts(session: Session) -> RenderableType:
             if found := speedups.no_claim(result.speedup):
                 over = variant_name(result.speedup.over or "the baseline")
                 text.append(f" Against {over}: {found}.")
-            text.highlight_words([verdict.kind], style=f"bold {colour}")
+            text.highlight_words([verdict.kind, verdicts.first_words(verdict)], style=f"bold {colour}")
         rows.append((Text("■" if verdict.severe else "●", style=colour), text))
     return beside(*rows)
 

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline_bench.analysis import speedups
 from pipeline_bench.analysis.conclusion import planned_trials, was_interrupted
 from pipeline_bench.analysis.stats import percentiles
-from pipeline_bench.analysis.verdicts import doubt_text, label
+from pipeline_bench.analysis.verdicts import doubt_text, first_words
 from pipeline_bench.model.result import Result, Verdict
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord
@@ -44,7 +44,7 @@ def verdicts(session: Session) -> list[dict[str, Any]]:
     return [
         {
             "variant": name(result.variant),
-            "word": label(result.verdict),
+            "word": first_words(result.verdict),
             "colour": elements.VERDICTS[result.verdict.kind],
             "severe": result.verdict.severe,
             "text": _reason(result.verdict),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.text import Text
 
+from pipeline_bench.analysis.verdicts import judge_watched
 from pipeline_bench.model import session as sessions_file
 from pipeline_bench.model.diagnosis import Attempt, CodeChange, Equality
 from pipeline_bench.model.edits import InsertAfter
@@ -17,9 +18,11 @@ from pipeline_bench.model.result import Doubt, Precision, WorkCheck
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import PhaseMark
 from pipeline_bench.report import markdown, screen, terminal
+from pipeline_bench.report.html import content
 from tests.golden import BUILT, ROOT, SESSIONS
 from tests.unit import diagnoses, records, sessions
 from tests.unit.console import printed
+from tests.unit.monitoring.test_record import finished
 
 PAGE_LINES = 2
 load = cache(sessions_file.load)  # of the committed ones, which several tests look at
@@ -298,6 +301,26 @@ def test_why_there_is_no_verdict_is_said_in_few_words_where_a_sentence_has_no_ro
     first = session.results[0].model_copy(update={"verdict": verdict})
     lines = shown(session.model_copy(update={"results": (first, *session.results[1:])}), 120)
     assert any("inconclusive" in line and said in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("gpu_percent", "said", "why"),
+    [
+        (None, "not input-bound", "what takes the rest is not known"),
+        (20.0, "not input-bound, but the GPU idles", "it waits for the host"),
+    ],
+)
+def test_a_watched_job_that_hardly_waits_has_one_verdict(gpu_percent: float | None, said: str, why: str) -> None:
+    session = finished(wait_ms=0.1)
+    verdict = judge_watched(4.0, 0.1, 0.025, 100, None, device_waits=True, gpu_percent=gpu_percent)
+    session = session.model_copy(update={"results": (session.results[0].model_copy(update={"verdict": verdict}),)})
+    lines = shown(session)
+    assert f"● job  {said}: {why}" in lines
+    for report in ("\n".join(lines), printed(terminal.render(session, None, 200), 200), markdown.render(session)):
+        assert "job is not input-bound" in report
+        assert "inconclusive" not in report
+    assert f"**job**: {said}: waits 100 µs" in markdown.render(session)
+    assert [each["word"] for each in content.verdicts(session)] == [said]
 
 
 def test_names_that_begin_alike_are_told_apart_on_a_narrow_terminal() -> None:
