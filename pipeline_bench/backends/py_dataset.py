@@ -9,7 +9,6 @@ from pydantic import Field
 
 from pipeline_bench import plugins
 from pipeline_bench.backends import Backend, Input, IteratorInput, require_numbers, timed_take
-from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.sources import Source
 
 
@@ -75,30 +74,17 @@ def _adapter(source: Any, options: PyDatasetOptions, raised: list[Exception]) ->
         options: of the backend.
         raised: takes what Python raises, of which TensorFlow hands on no more than its text.
     """
-    import keras
+    from pipeline_bench.tfdata import keras_input
 
-    try:
-        from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
-    except ImportError as error:
-        raise PipelineBenchError(
-            f"Keras {keras.__version__} does not have its PyDatasetAdapter where Keras 3.15 has it.",
-            "Install Keras 3.15, or use another backend.",
-        ) from error
+    def batch(index: int) -> dict[str, Any]:
+        first = index * source.batch_size
+        try:
+            samples = [source.numbered(number) for number in range(first, first + source.batch_size)]
+            return {str(place): np.stack(part) for place, part in enumerate(zip(*samples, strict=True))}
+        except Exception as error:
+            raised.append(error)
+            raise
 
-    class Batches(keras.utils.PyDataset):  # type: ignore[misc]
-        """Batch after batch, epoch after epoch, without end: an epoch need not be a whole number of batches."""
-
-        @property
-        def num_batches(self) -> None:
-            return None
-
-        def __getitem__(self, index: int) -> dict[str, Any]:
-            first = index * source.batch_size
-            try:
-                samples = [source.numbered(number) for number in range(first, first + source.batch_size)]
-                return {str(place): np.stack(part) for place, part in enumerate(zip(*samples, strict=True))}
-            except Exception as error:
-                raised.append(error)
-                raise
-
-    return PyDatasetAdapter(Batches(workers=options.workers, max_queue_size=options.max_queue_size))
+    # Without an end: an epoch need not be a whole number of batches.
+    endless = keras_input.py_dataset(None, batch, workers=options.workers, max_queue_size=options.max_queue_size)
+    return keras_input.adapter(endless, {})

@@ -90,7 +90,7 @@ class KerasInput:
     def _adapter_of(self, data: Any) -> Any:
         if self._legacy:
             return legacy_keras.dataset(data, self._given)
-        return self._taken(_adapter(data, self._given).get_tf_dataset())
+        return self._taken(adapter(data, self._given).get_tf_dataset())
 
     def _taken(self, dataset: Any) -> Any:
         """Return a dataset of Keras 3's as its backend takes it: on PyTorch nothing is ahead but by workers."""
@@ -274,7 +274,7 @@ class KerasInput:
         yield Stage(id=COPY, method="arrays", element=element)
 
 
-def _adapter(data: Any, given: Mapping[str, Any]) -> Any:
+def adapter(data: Any, given: Mapping[str, Any]) -> Any:
     """Return what Keras reads it through; Keras does not export it, but nothing else reads as `fit` does.
 
     Raises:
@@ -287,7 +287,8 @@ def _adapter(data: Any, given: Mapping[str, Any]) -> Any:
         from keras.src.trainers.data_adapters import get_data_adapter
     except ImportError as error:
         raise PipelineBenchError(
-            f"Keras {keras.__version__} does not have its data adapters where Keras 3.15 has them."
+            f"Keras {keras.__version__} does not have its data adapters where Keras 3.15 has them.",
+            "Install Keras 3.15.",
         ) from error
     try:
         return get_data_adapter(data, **given)
@@ -298,26 +299,30 @@ def _adapter(data: Any, given: Mapping[str, Any]) -> Any:
 
 def _passes(data: Any, given: Mapping[str, Any]) -> Any:
     """Return a dataset of a PyDataset whose passes are epochs, with its pool started and its hooks called."""
-    adapter = _adapter(data, given)
-    plain = adapter._get_iterator
+    made = adapter(data, given)
+    plain = made._get_iterator
 
     def epoch() -> Iterator[Any]:
-        if adapter.enqueuer is not None:
-            adapter.enqueuer.stop()  # of a pass that was left before its end
+        if made.enqueuer is not None:
+            made.enqueuer.stop()  # of a pass that was left before its end
         data.on_epoch_begin()
         yield from plain()
         data.on_epoch_end()
 
-    adapter._get_iterator = epoch
-    return adapter.get_tf_dataset()
+    made._get_iterator = epoch
+    return made.get_tf_dataset()
 
 
-def py_dataset(batches: int, make: Callable[[int], Any], **pool: Any) -> Any:
-    """Return a PyDataset of so many batches, each made by a function of its number; `pool` are its workers."""
+def py_dataset(batches: int | None, make: Callable[[int], Any], **pool: Any) -> Any:
+    """Return a PyDataset of so many batches, each made by a function of its number; `pool` are its workers.
+
+    None for `batches`: it has no end.
+    """
     import keras
 
     class Made(keras.utils.PyDataset):  # type: ignore[misc]
-        def __len__(self) -> int:
+        @property
+        def num_batches(self) -> int | None:
             return batches
 
         def __getitem__(self, index: int) -> Any:
