@@ -171,24 +171,16 @@ class Loops:
     def training_beside(self, plain: Any) -> Any:
         """Return what stands in the place of what trains in another framework, in no `tf.function`."""
 
-        @functools.wraps(plain)
-        def trains(*arguments: Any, **named: Any) -> Any:
+        def note(*_: Any) -> None:
             for loop in () if self.is_paused else self._loops.values():
                 loop.trains = loop.trains or loop.count > 0
             self.count_bare(before_tensorflow=True)
-            return plain(*arguments, **named)
 
-        return trains
+        return _before(plain, note)
 
     def _gradient(self, plain: Any) -> Any:
         """Return what stands in the place of something that is done once in a step, if anything is trained at all."""
-
-        @functools.wraps(plain)
-        def counted(*arguments: Any, **named: Any) -> Any:
-            self.count_bare()
-            return plain(*arguments, **named)
-
-        return counted
+        return _before(plain, lambda *_: self.count_bare())
 
     def _tape(self, plain: Any) -> Any:
         """Return what stands in the place of something with which a step may begin.
@@ -196,10 +188,9 @@ class Loops:
         It alone is no sign of a training: with a tape Keras 2 looks for the variables of each op in a functional model.
         """
 
-        @functools.wraps(plain)
-        def trains(*arguments: Any, **named: Any) -> Any:
+        def note(*arguments: Any) -> None:
             if self.is_paused:
-                return plain(*arguments, **named)
+                return
             self._reach_traced()
             for loop in self._by_wait():
                 if loop.count and loop.step is None:
@@ -213,9 +204,8 @@ class Loops:
                     self._note(loop)
             if (call := self._outermost_call()) is not None:
                 self._training_functions.add(call.function)
-            return plain(*arguments, **named)
 
-        return trains
+        return _before(plain, note)
 
     def _reach_traced(self) -> None:
         for loop in self._traced:
@@ -263,13 +253,7 @@ class Loops:
 
     def _session_run(self, plain: Any) -> Any:
         """Return what stands in the place of `Session.run`: a step, whatever it takes."""
-
-        @functools.wraps(plain)
-        def step(*arguments: Any, **named: Any) -> Any:
-            self.count_bare(by_session=True)
-            return plain(*arguments, **named)
-
-        return step
+        return _before(plain, lambda *_: self.count_bare(by_session=True))
 
     def count_bare(self, by_session: bool = False, before_tensorflow: bool = False) -> None:
         """Count a step, if no loop is under way; what another framework trains may come before what TensorFlow does."""
@@ -364,6 +348,17 @@ class Loops:
                 self._traced.pop()
 
         return loop
+
+
+def _before(plain: Any, action: Callable[..., None]) -> Any:
+    """Return what does something with its positional arguments, and then what stood in its place."""
+
+    @functools.wraps(plain)
+    def wrapper(*arguments: Any, **named: Any) -> Any:
+        action(*arguments)
+        return plain(*arguments, **named)
+
+    return wrapper
 
 
 def _by_iter(plain: Any) -> Any:
