@@ -12,7 +12,7 @@ import math
 import mmap
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -193,6 +193,7 @@ def run(
     end_aside(iterators)
     if element is None and inspection.ahead_elements is None:
         inspection = inspection.model_copy(update={"pass_elements": count})
+    sources = sources_of_files(dataset)
     found = inspection.model_copy(
         update={
             "element_bytes": sum(sizes) / len(sizes),
@@ -200,8 +201,8 @@ def run(
             "first_ns": first_ns,
             "tuned": tuned,
             "read_bytes": _read_for_one(read_before, read_first, read_after, count, ended=element is None),
-            "source_bytes": source_bytes(dataset),
-            "files": tuple(dict.fromkeys((*opened, *named_files(dataset)))),
+            "source_bytes": source_bytes(sources),
+            "files": tuple(dict.fromkeys((*opened, *(file for _, files in sources for file in files)))),
         }
     )
     return found, each_ns
@@ -237,30 +238,27 @@ def _read_for_one(before: int | None, first: int | None, after: int | None, coun
     return (after - first) / (count - 1) if after - first >= mmap.PAGESIZE and count > 1 else None
 
 
-def named_files(dataset: Any) -> tuple[str, ...]:
-    """Return the files that the sources of a dataset name: elements that are strings and lead to a file."""
-    return tuple(file for _, files in _sources_of_files(dataset) for file in files)
-
-
-def source_bytes(dataset: Any) -> float | None:
-    """Return the size of all files that the sources name, by the first of each; None where none is named."""
+def source_bytes(sources: Sequence[tuple[int, list[str]]]) -> float | None:
+    """Return the size of all files that `sources_of_files` name, by the first of each; None where none is named."""
     total = 0.0
-    for count, files in _sources_of_files(dataset):
+    for count, files in sources:
         if count < 0:
             return None
         total += sum(Path(file).stat().st_size for file in files) * count / min(count, _NAMES_READ)
     return total or None
 
 
-def _sources_of_files(dataset: Any) -> Iterator[tuple[int, list[str]]]:
-    """Yield of each source that names files how many elements it has, and the first of the files."""
+def sources_of_files(dataset: Any) -> list[tuple[int, list[str]]]:
+    """Return of each source whose elements are names of files how many it has, and the first of the files."""
     import tensorflow as tf
 
+    found = []
     for each in dataset_graph.upstream_of(dataset):
         if not dataset_graph.inputs_of(each) and getattr(each, "element_spec", None) == tf.TensorSpec([], tf.string):
             files = [*filter(None, map(_existing_file, each.take(_NAMES_READ).as_numpy_iterator()))]
             if files:
-                yield int(each.cardinality()), files
+                found.append((int(each.cardinality()), files))
+    return found
 
 
 def _existing_file(name: bytes) -> str | None:
