@@ -165,12 +165,6 @@ def rounds(session: Session) -> int:
     return complete
 
 
-def elapsed_s(session: Session) -> float:
-    """Return the seconds from the start of the first trial to the end of the last one: what the budget is spent on."""
-    trials = session.trials
-    return (trials[-1].ended_ns - trials[0].started_ns) / 1e9 if trials else 0.0
-
-
 def updated(session: Session, interrupted: bool = False) -> Session:
     """Return the session with what can now be said of its precision; as it is when no goal was set.
 
@@ -286,7 +280,7 @@ def _state(session: Session, precision: Precision) -> State:
     if rounds(session) < NEEDED_ROUNDS:
         return "unfinished"
     reached = _decided(session) if precision.goal is None else _narrowed(session, precision.goal)
-    if reached == "unfinished" and elapsed_s(session) + _next_round_s(session) > precision.budget_s:
+    if reached == "unfinished" and session.elapsed_s + _next_round_s(session) > precision.budget_s:
         return "budget"
     return reached
 
@@ -315,7 +309,7 @@ def _next_round_s(session: Session) -> float:
         took_s.setdefault(record.variant, []).append(record.took_s)
     due = round_of(session.scenario, rounds(session), 0)
     expected_s = math.fsum(math.fsum(took_s[trial.variant.name]) / len(took_s[trial.variant.name]) for trial in due)
-    return expected_s * elapsed_s(session) / math.fsum(itertools.chain(*took_s.values()))
+    return expected_s * session.elapsed_s / math.fsum(itertools.chain(*took_s.values()))
 
 
 def _text(session: Session, precision: Precision, state: State) -> str:

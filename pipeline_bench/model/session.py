@@ -100,10 +100,14 @@ class Session(Record):
         return plugins.renderer("screen", "as_text")(self)  # see `_repr_html_`
 
     @property
+    def elapsed_s(self) -> float:
+        """Seconds from the start of the first trial to the end of the last one: what a budget is spent on."""
+        return (self.trials[-1].ended_ns - self.trials[0].started_ns) / 1e9 if self.trials else 0.0
+
+    @property
     def charged_s(self) -> float:
-        """Seconds of a diagnosis' budget that are used: from its first trial to its last one, but for `uncharged_s`."""
-        took_ns = self.trials[-1].ended_ns - self.trials[0].started_ns if self.trials else 0
-        return took_ns / 1e9 - self.uncharged_s
+        """Seconds of a diagnosis' budget that are used: those that elapsed, but for `uncharged_s`."""
+        return self.elapsed_s - self.uncharged_s
 
     @property
     def uncharged_s(self) -> float:

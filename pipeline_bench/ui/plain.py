@@ -136,7 +136,7 @@ class PlainView(Observer):
 def _state_after_round(session: Session, goal: Precision) -> str:
     """After a round: how well the least known ratio is known, and how much of the budget is left."""
     after = f"after {units.count(goal.repeats, 'repeat')}"
-    left_s = max(0.0, goal.budget_s - precision.elapsed_s(session))
+    left_s = max(0.0, goal.budget_s - session.elapsed_s)
     if goal.goal is None:
         still = precision.open_words(session, _OPEN)
         return f"{after}: {f'open: {still}' if still else 'nothing is open'}; {units.clock(left_s)} of the budget left"

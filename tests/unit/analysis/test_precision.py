@@ -304,7 +304,7 @@ def test_it_ends_within_the_budget_whatever_is_measured(
     goal: float, budget_s: float, trial_s: float, step_ms: Sequence[float | None]
 ) -> None:
     found = run(new(goal, budget_s), lambda trial: step_ms[trial.index % len(step_ms)], trial_s, most=3000)
-    assert precision.elapsed_s(found) <= budget_s * (1 + 1e-9) or ended(found).repeats <= 3
+    assert found.elapsed_s <= budget_s * (1 + 1e-9) or ended(found).repeats <= 3
     assert ended(found).repeats >= 2
     assert ended(found).text
     narrow = precision.widest(found)
