@@ -323,6 +323,7 @@ class Inspection(Data):
     traced_anew: int = 0
     """Of a trial that trains by a `tf.function` of a script, how often that was traced behind the first time."""
     traced_anew_s: float = 0.0
+    beside_model_ns: float | None = None  # of a PyDataset as written: its `__getitem__` for a batch, while steps ran
     element_bytes: float | None = None
     """Mean size of the sink's elements, as far as they were weighed."""
     first_ns: float | None = None

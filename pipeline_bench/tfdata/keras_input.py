@@ -9,9 +9,11 @@ from __future__ import annotations
 import dis
 import functools
 import itertools
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from time import monotonic_ns  # by itself: a user's code may replace that of the module
 from typing import Any, Literal
 
 from pipeline_bench import user_code
@@ -60,6 +62,8 @@ class KerasInput:
         """How many of its batches stand for all of them where they are kept; all do where that is None."""
         self._memos = Memos()
         self._call = GeneratorCall.of(data) if kind == "generator" else None
+        self._calls: list[tuple[int, int]] = []
+        """When each call of a `__getitem__` that is timed began, and how long it took, in ns."""
 
     @property
     def pooled(self) -> bool:
@@ -71,14 +75,20 @@ class KerasInput:
         """How many batches its queue holds at the most, with the edits that its dataset was last made with."""
         return int(self.data.max_queue_size) if self.pooled else 0
 
-    def dataset(self, edits: Iterable[Edit] = ()) -> Any:
+    def dataset(self, edits: Iterable[Edit] = (), *, timed: bool = False) -> Any:
         """Return the dataset that Keras takes its batches from, with edits.
+
+        Args:
+            edits: what to change.
+            timed: whether to time the calls of a PyDataset's `__getitem__`; in processes none is.
 
         Raises:
             PipelineBenchError: an edit is of something else.
         """
         if self.kind == "PyDataset":
-            return self._taken(_passes(self._edited(edits), self._given))
+            read = self._edited(edits)
+            is_timed = timed and not (self.pooled and self.data.use_multiprocessing)
+            return self._taken(_passes(_timed(read, self._calls) if is_timed else read, self._given))
         edits = tuple(edits)
         if any(isinstance(edit, Memoize) for edit in edits):
             self._memos.use(edits)
@@ -86,6 +96,14 @@ class KerasInput:
         if self._adapted is None:  # a second adapter of a generator would take its first batches anew
             self._adapted = self._adapter_of(self.data)
         return self._adapted
+
+    def batch_ns(self, from_ns: int) -> float | None:
+        """Return what the timed calls took for a batch, on average of those that began from then on; None without any.
+
+        Threads make so many batches at the same time.
+        """
+        took_ns = [each_ns for begun_ns, each_ns in self._calls if begun_ns >= from_ns]
+        return statistics.fmean(took_ns) / (self.data.workers if self.pooled else 1) if took_ns else None
 
     def _adapter_of(self, data: Any) -> Any:
         if self._legacy:
@@ -329,6 +347,31 @@ def py_dataset(batches: int | None, make: Callable[[int], Any], **pool: Any) -> 
             return make(index)
 
     return Made(**pool)
+
+
+def _timed(data: Any, calls: list[tuple[int, int]]) -> Any:
+    """Return a PyDataset of another one's batches, which adds when each call of that began and how long it took."""
+    import keras
+
+    class Timed(keras.utils.PyDataset):  # type: ignore[misc]
+        @property
+        def num_batches(self) -> int | None:
+            count: int | None = data.num_batches
+            return count
+
+        def __getitem__(self, index: int) -> Any:
+            begun_ns = monotonic_ns()
+            batch = data[index]
+            calls.append((begun_ns, monotonic_ns() - begun_ns))
+            return batch
+
+        def on_epoch_begin(self) -> None:
+            data.on_epoch_begin()
+
+        def on_epoch_end(self) -> None:
+            data.on_epoch_end()
+
+    return Timed(**_pool(data))
 
 
 def _pool(data: Any) -> dict[str, Any]:

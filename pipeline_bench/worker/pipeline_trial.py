@@ -145,6 +145,8 @@ class PipelineEngine(Engine):
             self._inspect()
             return
         self._measure()
+        if self._read is not None and (took_ns := self._read.batch_ns(self.recorder.begun_ns)) is not None:
+            self._tell(beside_model_ns=took_ns)
         if self._task.fingerprint:
             found = self._fingerprint(self._task.edits)
             if self._task.fingerprint_as_written:
@@ -280,7 +282,7 @@ class PipelineEngine(Engine):
                 self._tell(_NOT_ALL.format(units.seconds(limit_s)))
             elif any(edit.kept_stage is not None for edit in edits):
                 self._tell(cached_elements=read.data.num_batches)
-        return read.dataset(edits)
+        return read.dataset(edits, timed=self._task.activity == "train" and not edits)
 
     def _filled(self) -> Any:
         """Return the pipeline with its edits, and what later epochs have of the first one: its caches filled.

@@ -246,6 +246,11 @@ class Recorder(StepRecorder):
         return self._steps
 
     @property
+    def begun_ns(self) -> int:
+        """When the first step began, of those that have ended."""
+        return self._start_ns[0]
+
+    @property
     def step_s(self) -> float:
         """The mean length of the steps that have ended; 0 where there are none."""
         return (self._end_ns[self._steps - 1] - self._start_ns[0]) / 1e9 / self._steps if self._steps else 0.0

@@ -63,6 +63,45 @@ def test_the_workers_give_the_same_batches_in_order_epoch_after_epoch(processes:
     assert numbers(read(data).subsampled(edits, 3)) == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize(("workers", "processes", "batch_ns"), [(1, False, 10.0), (2, False, 5.0), (2, True, None)])
+def test_calls_in_this_process_are_timed_and_those_of_threads_run_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch, workers: int, processes: bool, batch_ns: float | None
+) -> None:
+    now = threading.local()
+
+    def clock() -> int:
+        now.ns = getattr(now, "ns", 0) + 10
+        return int(now.ns)
+
+    monkeypatch.setattr(keras_input, "monotonic_ns", clock)
+    data = Batches(workers=workers, use_multiprocessing=processes)
+    found = read(data)
+    dataset = found.dataset(timed=True)
+    assert numbers(dataset) == numbers(dataset) == [0, 1, 2, 3, 4, 5]
+    assert data.epochs == 2
+    assert found.batch_ns(0) == batch_ns
+    assert found.batch_ns(1 << 60) is None, "no call began then"
+    found = read(data)
+    numbers(found.dataset())
+    assert found.batch_ns(0) is None
+
+
+class Endless(keras.utils.PyDataset):  # type: ignore[name-defined,misc]
+    """Without a length, as Keras takes it with `steps_per_epoch`."""
+
+    num_batches = None
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full([4, 2], index, np.float32), np.full([4], index, np.float32)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_py_dataset_without_a_length_is_timed_as_it_is(workers: int) -> None:
+    found = read(Endless(workers=workers))
+    assert numbers(found.dataset(timed=True).take(8)) == list(range(8))
+    assert found.batch_ns(0) is not None
+
+
 def test_an_edit_of_something_else_is_refused() -> None:
     with pytest.raises(PipelineBenchError, match="no such edit: InsertAfter"):
         read(Batches()).dataset([InsertAfter(stage=COPY, method="prefetch")])

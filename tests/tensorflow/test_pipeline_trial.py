@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from pipeline_bench.diagnosis import equality
-from pipeline_bench.model.edits import InsertAfter, KeepSamples, Remove, SetArgument
+from pipeline_bench.model.edits import Edit, InsertAfter, KeepSamples, Remove, SetArgument
 from pipeline_bench.model.events import Device, Done, Event, Failed, Fingerprinted, Inspected, Phase, Steps
 from pipeline_bench.model.function_edits import DivideMap, Memoize
 from pipeline_bench.model.pipeline import Inspection, Target, UserFunction
@@ -18,6 +18,7 @@ from pipeline_bench.model.task import KIND, Activity, Task
 from pipeline_bench.model.trial import Trial
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.scenario import Component, Run, Variant
+from pipeline_bench.tfdata.keras_input import WORKERS_STAGE
 
 SCRIPT = """
 import os
@@ -155,6 +156,18 @@ def make_temporary_files():
         file.write("\\n".join(names))
     assert all(map(os.path.exists, names))
     return make_dataset()
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return np.full([4, 2], index, np.float32), np.full([4], index, np.float32)
+
+
+def make_batches():
+    return Batches()
 
 
 def make_model():
@@ -371,6 +384,19 @@ def test_training_and_its_ceiling(run_task: RunTask) -> None:
     ceiling = run_task("make_dataset", "ceiling", model="make_model")
     assert steps(ceiling) == 25
     assert all(event.wait_ns is None for event in of(Steps, ceiling))
+
+
+def test_what_a_py_dataset_takes_beside_the_model_is_told_of_the_trial_as_written_alone(run_task: RunTask) -> None:
+    def told(activity: Activity, *edits: Edit) -> list[float | None]:
+        events = run_task("make_batches", activity, model="make_model", edits=edits, fingerprint=True)
+        assert activity == "ceiling" or steps(events) == 25
+        return [each.inspection.beside_model_ns for each in of(Inspected, events)]
+
+    (batch_ns,) = told("train")
+    assert batch_ns is not None
+    assert batch_ns > 0
+    others = told("train", SetArgument(stage=WORKERS_STAGE, argument="workers", value=2))
+    assert not [*others, *told("ceiling"), *told("drain")]
 
 
 def test_the_ceiling_fills_no_shuffle_buffer_for_its_one_batch(run_task: RunTask) -> None:
