@@ -352,15 +352,16 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
     if gain < PROMISING:
         return ""
     most = "at most " if gain < _in_all(best) else ""
-    passes = stage_graph.passes(diagnosis.inspection) if diagnosis.inspection and best.attempt.fix.keeps else None
-    over = f" over {_of_epochs(passes)}" if passes else ""
-    came = f"{most}{units.ratio(gain)}{over} in {units.count(best.trials, 'trial')}"
-    prices = "".join(f" {price}" for price in _prices(diagnosis, best))
-    larger = _larger_budget(session, diagnosis, best)
-    if _is_of_unknown_use(diagnosis):
-        waits = f"If `pipeline-bench run` shows that the training waits, use {larger}."
-        return f" The most promising is {best.name}, {came} of the pipeline alone. {waits}{prices}"
-    return f" The most promising is {best.name}, {came}: use {larger}.{prices}"
+    inspection, keeps = diagnosis.inspection, best.attempt.fix.keeps
+    passes = stage_graph.passes(inspection) if inspection is not None else None
+    over = f" over {_of_epochs(passes)}" if passes and keeps else ""
+    came = f"{best.name}, {most}{units.ratio(gain)}{over} in {units.count(best.trials, 'trial')}"
+    of, then = "", f"use {_larger_budget(session, diagnosis, best)}."
+    if inspection is not None and inspection.cold and not keeps and (passes or 0) > 1:
+        of, then = " of the first epoch alone", "it fills the cache."
+    elif _is_of_unknown_use(diagnosis):
+        of, then = " of the pipeline alone", f"if `pipeline-bench run` shows that the training waits, {then}"
+    return "".join([f" The most promising is {came}{of}: {then}", *(f" {price}" for price in _prices(diagnosis, best))])
 
 
 def _no_time_for(session: Session, diagnosis: Diagnosis) -> str:

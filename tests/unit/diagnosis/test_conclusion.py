@@ -674,7 +674,7 @@ def test_where_a_loop_of_a_scripts_is_not_run_its_pipeline_alone_is_said_to_gain
     assert "; `pipeline-bench run` tells whether the training waits for it." in state.diagnosis.text
     state = diagnose(Machine(looked, lambda edits: 8.0 if edits else 10.0, noise=0.4, seed=4), budget_s=60.0)
     assert state.diagnosis is not None
-    told = "trials of the pipeline alone. If `pipeline-bench run` shows that the training waits, use --budget 120."
+    told = "trials of the pipeline alone: if `pipeline-bench run` shows that the training waits, use --budget 120."
     assert told in state.diagnosis.text
     known = looked.model_copy(update={"training": loop.model_copy(update={"model": True, "step": "step"})})
     state = diagnose(Machine(known, ran.period_ms, ceiling_ms=20.5), allow_threads=True)

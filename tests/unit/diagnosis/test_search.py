@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -713,6 +715,24 @@ def test_where_a_cache_cannot_be_filled_every_trial_is_of_a_first_epoch() -> Non
     assert all(task.cold for task in tasks[2:])
     moved = [attempt for attempt in said(found).attempts if attempt.fix.kind == "cache"]
     assert moved == [], "the later epochs of one are not held against the first of another"
+
+
+@pytest.mark.parametrize(
+    ("epochs", "what"), [(10, " of the first epoch alone: it fills the cache."), (None, ": use --")]
+)
+def test_what_may_gain_in_the_epoch_alone_that_fills_a_cache_is_worth_no_larger_budget(
+    epochs: int | None, what: str
+) -> None:
+    trained = ScriptTraining(line="train.py:9", model=True, dataset="ds", datasets=("ds",), epochs=epochs)
+    looked = in_front_of_a_cache().model_copy(update={"training": trained})
+    gained = iter(itertools.cycle([1.4, 1.1]))
+
+    def true_ms(edits: tuple[Edit, ...]) -> float:
+        return 61.0 / (next(gained) if PARALLEL in map(kind_of, edits) else 1.0)
+
+    found = diagnose(Machine(looked, true_ms, cold=True, noise=0.1), allow_threads=True, budget_s=60.0)
+    assert f"The most promising is {PARALLEL}" in said(found).text
+    assert what in said(found).text
 
 
 def test_a_trial_that_fails_behind_a_cache_that_it_could_not_fill_leaves_one_epoch_in_all_that_is_said() -> None:
