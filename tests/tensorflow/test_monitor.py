@@ -409,7 +409,7 @@ def test_what_the_ends_of_its_iterators_took_is_told() -> None:
             iterator._components = SlowEnd()
             del iterator
     assert job.session is not None
-    (note,) = [note for note in job.session.notes if "end the iterator" in note]
+    (note,) = [note for note in job.session.notes if "to end an iterator" in note]
     (waited_s,) = re.findall(r"the later epochs waited ([\d.]+) s in all", note)
     assert float(waited_s) >= 1.2, "before the second and the third"
 
@@ -424,5 +424,5 @@ def test_the_ends_of_a_loops_iterators_are_of_no_other_loop_in_the_thread() -> N
         assert len(list(validates.probed(tf.data.Dataset.range(3)))) == 3
     for watch in (trains, validates):
         watch.close()
-    told = [["end the iterator" in remark for remark in watch.record.remarks] for watch in (trains, validates)]
+    told = [["to end an iterator" in remark for remark in watch.record.remarks] for watch in (trains, validates)]
     assert told == [[True], []]
