@@ -18,6 +18,7 @@ from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
 from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
 from pipeline_bench.model.session import Session
+from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.text import units
 from pipeline_bench.text.units import NS_PER_MS
 
@@ -103,11 +104,10 @@ def of(session: Session) -> StepTimes:
     written = session.find_result(AS_WRITTEN)
     trials = [trial for trial in session.trials_of(AS_WRITTEN) if trial.measured]
     waits = [wait_ns for trial in trials if (wait_ns := trial.after_warmup("wait_ns")) is not None]
-    told = [trial.inspection.beside_model_ns for trial in trials if trial.inspection is not None]
-    beside_ns = [each for each in told if each is not None]
     counts = [trial.steps.count - trial.warmup_steps for trial in trials if trial.steps is not None]
+    as_written_ms = mean_ms(session, AS_WRITTEN)
     return StepTimes(
-        as_written_ms=mean_ms(session, AS_WRITTEN),
+        as_written_ms=as_written_ms,
         ceiling_ms=ceiling_ms(session),
         wait_ms=None if written is None else written.input_wait_ms.value,
         typical_wait_ms=float(np.median(np.concatenate(waits))) / NS_PER_MS if waits else None,
@@ -115,8 +115,21 @@ def of(session: Session) -> StepTimes:
         steady=all(_spread(trial_means_ms(session, variant)) <= _STEADY for variant in (AS_WRITTEN, CEILING)),
         trains=session.diagnosis is not None and session.diagnosis.model is not None,
         in_a_row=max(counts, default=None),
-        beside_model_ms=statistics.fmean(beside_ns) / NS_PER_MS if beside_ns else None,
+        beside_model_ms=_beside_model_ms(trials, as_written_ms),
     )
+
+
+def _beside_model_ms(trials: list[TrialRecord], as_written_ms: float | None) -> float | None:
+    """Return what a `__getitem__` takes for a batch beside the model, of such a step; None where it was not timed.
+
+    By its share of the steps of the same trial: a step is of those that no other work slowed, and its calls are of all.
+    """
+    shares = [
+        trial.inspection.beside_model_ns / NS_PER_MS / Measured(AllSteps(trial)).mean_ms
+        for trial in trials
+        if trial.inspection is not None and trial.inspection.beside_model_ns is not None
+    ]
+    return statistics.fmean(shares) * as_written_ms if shares and as_written_ms is not None else None
 
 
 def _spread(means_ms: list[float]) -> float:

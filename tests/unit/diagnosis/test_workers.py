@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.diagnosis import bottleneck, fixes, next_trial, segments
+from pipeline_bench.diagnosis import bottleneck, fixes, next_trial, segments, step_times
 from pipeline_bench.diagnosis.fixes import Context
 from pipeline_bench.diagnosis.patching import patch
 from pipeline_bench.diagnosis.step_times import StepTimes
+from pipeline_bench.model import Series
 from pipeline_bench.model.calls import WORKERS
-from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Diagnosis
+from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, Bottleneck, Diagnosis
 from pipeline_bench.model.edits import SetArgument
 from pipeline_bench.model.function_edits import KeepBatches
 from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining
+from pipeline_bench.model.trial import TrialRecord
 from tests.unit.diagnosis.recorded import FILE, fix_of, patched
 from tests.unit.diagnosis.simulated import Machine, cost, diagnose, find, function, inspection, stage
 
@@ -77,6 +79,24 @@ def test_a_batch_that_takes_little_more_beside_the_model_or_is_hidden_but_where_
     assert beside(60.0, typical_wait_ms=1.0).share == 0.75, "steps that it fills wait for it within epochs too"
     of_tf_data = looked_at().model_copy(update={"api": "tf.data"})
     assert beside(60.0, of_tf_data) == beside(None, of_tf_data)
+
+
+def test_what_a_batch_takes_beside_the_model_is_its_share_of_the_steps_of_the_same_trial() -> None:
+    """Where other work slowed a trial, a step is that of the others: by its mean a batch took all of it."""
+    told = Inspection(beside_model_ns=48e6)
+    state = diagnose(Machine(looked_at(), lambda edits: 80.0, ceiling_ms=35.0, told_as_written=told), budget_s=60.0)
+    assert step_times.of(state).beside_model_ms == pytest.approx(48.0, rel=0.01)
+
+    def slowed(trial: TrialRecord) -> TrialRecord:
+        assert trial.steps is not None
+        twice = {name: Series.pack(2 * getattr(trial.steps, name).unpack()) for name in ("start_ns", "end_ns")}
+        steps = trial.steps.model_copy(update=twice)
+        return trial.model_copy(update={"steps": steps, "inspection": Inspection(beside_model_ns=96e6)})
+
+    first, *_ = state.trials_of(AS_WRITTEN)
+    trials = tuple(slowed(each) if each is first else each for each in state.trials)
+    beside_ms = step_times.of(state.model_copy(update={"trials": trials})).beside_model_ms
+    assert beside_ms == pytest.approx(48.0, rel=0.01)
 
 
 def test_what_a_batch_takes_beside_the_model_changes_neither_what_is_tried_nor_the_limits_but_bounds_ideas() -> None:
