@@ -48,7 +48,7 @@ class StageRow:
     own_ms: float | None = None
     cpu_ms: float | None = None
     share: float | None = None
-    """Of the time between two elements of the sink, 0 to 1, as the sentence on the bottleneck has it."""
+    """What it takes alone, of the time between two elements of the sink, 0 to 1."""
     is_of_stages: bool = False
     """Whether the share is of what all stages cost together, because that time was not measured."""
     reason: str = ""
