@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Literal
 
 from pipeline_bench.model.calls import EditOfCalls, value_text
 from pipeline_bench.text import Text
@@ -16,24 +14,24 @@ if TYPE_CHECKING:
 
 
 class OffloadToService(EditOfCalls):
-    """Have the whole pipeline run by tf.data service workers in processes of their own on this machine."""
+    """Have the whole pipeline run by a tf.data service worker in a process of its own on this machine."""
 
     order = 5
     edit: Literal["offload-to-service"] = "offload-to-service"
-    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    workers: Literal[1] = 1
+    """Several would divide the source among them as they go, so that the order changes."""
 
     def apply(self, plan: CallPlan) -> None:
-        plan.service_workers = self.workers
+        plan.is_offloaded = True
 
     def claims(self) -> list[tuple[int | str, str]]:  # as of `DistributeToService`
         return [("sink", self.edit), ("cache", "place")]
 
     def describe(self, stage: Callable[[int], str]) -> str:
-        # Every worker reads everything where no other policy is set; with one that is each sample once.
-        policy = "OFF" if self.workers == 1 else "DYNAMIC"
+        # Without a policy every worker reads everything; with one worker that is each sample once.
         return (
-            f"Start a dispatcher and {self.workers} tf.data service worker{'s' if self.workers > 1 else ''}, and "
-            f"end the pipeline with `{_distribution(policy, 'dispatcher.target')}`"
+            "Start a dispatcher and 1 tf.data service worker, and "
+            f"end the pipeline with `{_distribution('OFF', 'dispatcher.target')}`"
         )
 
 

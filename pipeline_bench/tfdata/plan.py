@@ -107,7 +107,7 @@ class CallPlan:
         self.sink = recipe.sink
         self.options: dict[str, Value] = {}
         self.device_buffer: int | None = None
-        self.service_workers: int | None = None
+        self.is_offloaded = False
         self.passes: int | None = None
         """The most passes of a repeat that has none of its own, for a small pipeline."""
         self._stands_for: dict[int, int] = {}

@@ -126,7 +126,7 @@ def subsampled(
     subsample.shrink(plan)
     for edit in edits:
         edit.apply(plan)
-    plan.service_workers = plan.device_buffer = None
+    plan.is_offloaded, plan.device_buffer = False, None
     in_order = any(stage.keeps_state for stage in recipe.stages)
     return _finished(plan, _Maker(plan, scratch, seed, draws_in_order=in_order).dataset(plan.sink))
 
@@ -151,10 +151,10 @@ def _finished(plan: CallPlan, dataset: Any) -> Any:
     """Return the dataset with what comes behind the sink."""
     if plan.options:
         dataset = dataset.with_options(_options(plan.options))
-    if plan.service_workers is not None:
+    if plan.is_offloaded:
         from pipeline_bench.tfdata import service
 
-        dataset = service.offload(dataset, plan.service_workers)
+        dataset = service.offload(dataset)
     if plan.device_buffer is not None:
         dataset = _on_device(dataset, plan.device_buffer)
     return dataset

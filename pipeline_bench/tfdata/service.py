@@ -155,28 +155,26 @@ class ServiceProcesses:
 
 
 _started: list[ServiceProcesses] = []
-"""The workers of this trial, once: they run as long as somebody holds them."""
+"""The worker of this trial, once: it runs as long as somebody holds it."""
 
 
-def start_workers(workers: int, *, can_fork: bool) -> ServiceProcesses:
-    """Start the processes that `offload` will have run a dataset: it takes a fresh interpreter seconds until it can."""
-    _started.append(ServiceProcesses(workers, can_fork=can_fork, dispatch_here=True))
+def start_worker(*, can_fork: bool) -> ServiceProcesses:
+    """Start the process that `offload` will have run a dataset: it takes a fresh interpreter seconds until it can."""
+    _started.append(ServiceProcesses(1, can_fork=can_fork, dispatch_here=True))
     return _started[-1]
 
 
-def offload(dataset: Any, workers: int) -> Any:
-    """Return the dataset, run by the workers that `start_workers` has started, so many; each sample arrives once.
-
-    One worker runs the pipeline as it is. Several divide its source among them as they go, so that the order changes.
+def offload(dataset: Any) -> Any:
+    """Return the dataset, run as it is by the worker that `start_worker` has started.
 
     Raises:
-        PipelineBenchError: it runs Python, which other processes do not have, or the workers did not start.
+        PipelineBenchError: it runs Python, which other processes do not have, or the worker did not start.
     """
     check_serializable(dataset)
     (processes,) = _started
     if not processes.address:
         processes.start_servers()
-    return distribute(dataset, "OFF" if workers == 1 else "DYNAMIC", processes.address, None)
+    return distribute(dataset, "OFF", processes.address, None)
 
 
 def distribute(dataset: Any, policy: str, dispatcher: str, compression: str | None = "AUTO") -> Any:

@@ -75,12 +75,12 @@ class PipelineEngine(Engine):
         return self._task.target.is_script
 
     def start_processes(self) -> None:
-        """Start the workers that an edit has run the pipeline, before the user's code is in use here."""
+        """Start the worker that an edit has run the pipeline, before the user's code is in use here."""
         for edit in self._task.edits:
             if isinstance(edit, OffloadToService):
                 # No import for it: the user's script may first set what TensorFlow reads when it is imported.
-                workers = service.start_workers(edit.workers, can_fork="tensorflow" in sys.modules)
-                self.recorder.guard(workers.why_dead, workers.why_silent)
+                worker = service.start_worker(can_fork="tensorflow" in sys.modules)
+                self.recorder.guard(worker.why_dead, worker.why_silent)
 
     def build(self) -> None:
         """Call the user's function, and record what it makes.

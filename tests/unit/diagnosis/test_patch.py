@@ -384,10 +384,10 @@ def test_every_wanted_name_may_be_taken() -> None:
 
 def test_a_fix_of_which_a_part_cannot_be_written_is_told_in_words_as_a_whole() -> None:
     source = in_function("return tf.data.Dataset.range(9).map(f).batch(2)")
-    code, new = changed(source, InsertAfter(stage=2, method="cache"), OffloadToService(workers=2))
+    code, new = changed(source, InsertAfter(stage=2, method="cache"), OffloadToService())
     assert new == source
     assert "Write `.cache()` behind `batch`" in code.text
-    assert "2 tf.data service workers" in code.text
+    assert "1 tf.data service worker" in code.text
 
 
 def test_a_call_is_left_out_or_the_words_say_so(way: str) -> None:
@@ -766,11 +766,11 @@ def test_a_flat_map_becomes_an_interleave() -> None:
 
 def test_what_is_more_than_a_call_is_told_in_words() -> None:
     source = written("def make_dataset():\n    return tf.data.Dataset.range(9).map(f).batch(2)\n")
-    code, new = changed(source, BatchInGenerator(generator=0, batch=2), OffloadToService(workers=2))
+    code, new = changed(source, BatchInGenerator(generator=0, batch=2), OffloadToService())
     assert new == source
     assert "gather whole batches" in code.text
     assert "leave `batch` (train.py:4) out" in code.text
-    assert "2 tf.data service workers" in code.text
+    assert "1 tf.data service worker" in code.text
 
 
 def test_a_service_of_the_users_comes_behind_its_stage_and_in_front_of_the_next() -> None:
