@@ -586,8 +586,7 @@ def test_a_buffer_whose_filling_is_among_the_measured_steps_is_named_with_what_c
 
 def test_a_stage_of_less_elapsed_time_that_takes_most_of_the_busy_cores_is_told_beside_the_longer_one() -> None:
     stages = (stage(0, "range"), stage(1, "prefetch", 0, buffer_size=-1), stage(2, "shuffle", 1), stage(3, "batch", 2))
-    many = {"elements": 1000.0}
-    costs = (cost(0, 0.0), cost(1, 1.33, 2.35, **many), cost(2, 1.66, 1.66, **many), cost(3, 0.4, 0.4))
+    costs = (cost(0, 0.0), cost(1, 1.33, 2.35, elements=1000), cost(2, 1.66, elements=1000), cost(3, 0.4))
     found = find(inspection(stages, costs), 2, 2.6)
     assert found.stage == 1
     assert "it passes 1,000 small elements on, one by one, and all cores are busy." in found.text
