@@ -186,7 +186,8 @@ def _iterator_ends(time: WallTime) -> Iterator[str]:
         yield (
             f"the epochs waited {waited_s:.1f} s in all, up to {longest_s:.1f} s in one, for Keras 2 to end iterators: "
             "its queue of a Sequence with workers sleeps for up to 5 s at the end of an epoch or a validation; fit has "
-            "no such queue with workers=1, and one for all epochs with an OrderedEnqueuer of your own (docs/run.md)"
+            "no such queue with workers=1 and without use_multiprocessing, and one for all epochs with an "
+            "OrderedEnqueuer of your own (docs/run.md)"
         )
 
 

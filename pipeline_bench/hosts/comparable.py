@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline_bench.analysis import verdicts
 from pipeline_bench.errors import SessionError
@@ -156,26 +157,29 @@ def check_met(sessions: Sequence[Session]) -> None:
 def ranks_at_once(sessions: Sequence[Session]) -> list[int]:
     """Return the ranks of which several processes trained at once.
 
-    That is told by their steps: a loop is watched until its process ends.
+    That is told by their steps: a loop is watched until its process ends. One that a training starts between two of its
+    epochs, and waits for, does not train at once with it.
     """
-    by_rank: dict[int, list[tuple[int, _Ran]]] = {}
+    by_rank: dict[int, list[tuple[int, npt.NDArray[np.int64]]]] = {}
     for session in sessions:
         host = session.host if session.watched else None
         steps = next((trial.steps for trial in session.trials if trial.steps is not None and trial.steps.count), None)
-        if host is None or host.pid is None or steps is None:
-            continue
-        start_ns, end_ns = int(steps.start_ns.unpack()[0]), int(steps.end_ns.unpack()[-1])
-        to_common_ns = to_common_clock_ns(host)
-        ran = _Ran(start_ns + to_common_ns, end_ns + to_common_ns, host.rank)
-        by_rank.setdefault(host.rank, []).append((host.pid, ran))
+        if host is not None and host.pid is not None and steps is not None:
+            begun_ns = np.sort(steps.start_ns.unpack()) + to_common_clock_ns(host)
+            by_rank.setdefault(host.rank, []).append((host.pid, begun_ns))
     return [
         rank
         for rank, trained in sorted(by_rank.items())
         if any(
-            pid != other_pid and max(ran.start_ns, other.start_ns) < min(ran.end_ns, other.end_ns)
-            for (pid, ran), (other_pid, other) in itertools.combinations(trained, 2)
+            pid != other_pid and _begin_within(begun_ns, other_ns) and _begin_within(other_ns, begun_ns)
+            for (pid, begun_ns), (other_pid, other_ns) in itertools.combinations(trained, 2)
         )
     ]
+
+
+def _begin_within(some_ns: npt.NDArray[np.int64], others_ns: npt.NDArray[np.int64]) -> bool:
+    """Return whether some steps, by when they began, began between the first and the last of others."""
+    return bool(np.any((others_ns[0] <= some_ns) & (some_ns <= others_ns[-1])))
 
 
 def _check_trials_met(ranked: Ranked, who: Mapping[int, str]) -> None:

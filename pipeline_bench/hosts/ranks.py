@@ -1,4 +1,4 @@
-"""Which of several hosts this process is, and which of them run which trial at once: alone in turn, then together."""
+"""Which of several hosts this process is, and which of them run which trial at once: alone in turn, and together."""
 
 from __future__ import annotations
 

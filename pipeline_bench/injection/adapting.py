@@ -45,11 +45,13 @@ class Adapting:
     def __init__(self) -> None:
         """Begin."""
         self._thread = _Thread()
-        self._adapted: dict[tuple[str, str, bool], _Adapted] = {}
-        """By the layer's kind, the line, and whether each element was a single value."""
+        self._adapted: dict[tuple[str, str, bool, bool], _Adapted] = {}
+        """By the layer's kind, the line, whether each element was a single value, and whether these may be batched."""
 
     @contextmanager
-    def to(self, data: Any, layer: str, line: Callable[[], str | None], *, iterates: bool) -> Iterator[None]:
+    def to(
+        self, data: Any, layer: str, line: Callable[[], str | None], *, iterates: bool, may_batch: bool = True
+    ) -> Iterator[None]:
         """Take in that a layer adapts to data; within another one's `adapt` it is a part of that.
 
         Args:
@@ -57,6 +59,7 @@ class Adapting:
             layer: its kind.
             line: gives the program's line that calls it; None: there is none, and it is left alone.
             iterates: whether Keras iterates over a dataset in Python for it; else a function takes its elements.
+            may_batch: whether it may as well be given several elements at once.
         """
         thread = self._thread
         where = None if thread.adapts else line()
@@ -64,13 +67,14 @@ class Adapting:
             yield
             return
         thread.adapts, thread.taken = True, 0
-        thread.will_iterate, thread.by_calls = iterates and hasattr(data, "element_spec"), not iterates
+        is_dataset = hasattr(data, "element_spec")  # else Keras cuts arrays into batches by itself
+        thread.will_iterate, thread.by_calls = iterates and is_dataset, not iterates and is_dataset
         begun_ns = monotonic_ns()
         try:
             yield
         finally:
             thread.adapts = thread.will_iterate = thread.by_calls = False
-            adapted = self._adapted.setdefault((layer, where, _is_of_single_values(data)), _Adapted())
+            adapted = self._adapted.setdefault((layer, where, _is_of_single_values(data), may_batch), _Adapted())
             adapted.calls += 1
             adapted.elements += thread.taken
             adapted.spent_ns += monotonic_ns() - begun_ns
@@ -102,11 +106,12 @@ class Adapting:
                 "layer": layer,
                 "line": line,
                 "single_values": single,
+                "may_batch": may_batch,
                 "calls": each.calls,
                 "elements": each.elements,
                 "seconds": each.spent_ns / NS_PER_S,
             }
-            for (layer, line, single), each in list(self._adapted.items())
+            for (layer, line, single, may_batch), each in list(self._adapted.items())
         ]
 
 

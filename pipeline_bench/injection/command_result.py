@@ -96,6 +96,8 @@ class Adapted(BaseModel):
     line: Text
     single_values: bool
     """Whether each element was one value, and so no batch."""
+    may_batch: bool = True
+    """Whether the layer may be given several elements at once without becoming another one."""
     calls: int
     elements: int
     """That all calls took from datasets; 0 where they took none, or these could not be counted."""

@@ -290,6 +290,8 @@ def _adapted(record: ProcessRecord, several: bool) -> Iterator[str]:
         elements = f"{each.elements:,} element{'s' * (each.elements > 1)} in " if each.elements else ""
         where = f", process {record.pid}" if several else ""
         yield f"adapt of {each.layer}, {each.line}{calls}{where}: {elements}{units.seconds(each.seconds)}"
+        if not each.may_batch:
+            continue
         if each.single_values:
             yield f"  each element is a single value, and the layer takes them one by one; {_BATCHED}"
         elif each.elements > _MANY_ELEMENTS * each.calls:

@@ -13,6 +13,8 @@ from pipeline_bench import user_code
 
 _ENDS = ("StopIteration", "OutOfRangeError")
 """What a loop that takes its batches itself handles as its data have ended."""
+_OF_A_READING = 4
+"""References to what a reading of a frame's variables left: the frame's, a list's, a loop's and that of the asking."""
 _ENDED = "_pipeline_bench_ended"
 """The attribute of what it handles then that has the loop which ended."""
 _PATIENCE = 2
@@ -135,7 +137,7 @@ class Places:
         same = [each for each in places if each.path == path]
         once = [each for each in same if not each.again]
         free = next((each for each in same if each.is_free), None)
-        if free is None and len(once) < _PATIENCE:  # it would be another loop's
+        if same and free is None and len(once) < _PATIENCE:  # it would be another loop's
             _forget_old_values(same)
             free = next((each for each in same if each.is_free), None)
         if free is not None:
@@ -148,13 +150,20 @@ def _forget_old_values(places: Sequence[_Place]) -> None:
     """Have the functions that run here hold nothing any more that a loop iterates over and no variable of theirs has.
 
     Before Python 3.13, who reads a frame's `f_locals` leaves the values of its variables there until they are read
-    again. AutoGraph reads those of all callers where a function that it converts calls `super`.
+    again. AutoGraph reads those of all callers where a function that it converts calls `super`. Frames that nobody read
+    are left alone, as they would hold what they have from then on; so is one whose own code called `locals()` and has
+    the result, which a reading would change.
     """
+    if sys.version_info >= (3, 13):
+        return
     data = [of() for each in places for of in each.data]
     read = [each for each in gc.get_referrers(*data) if type(each) is dict]
     del data
     for frame in user_code.outward(sys._getframe(1)):
         code = frame.f_code
         names = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
-        if any(names.issuperset(each) for each in read):
-            _ = frame.f_locals  # those of other frames are left alone: to read them would have them hold what they have
+        given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        for each in read:  # a reading of this frame has its variables by name, its arguments among them
+            is_its_own = names.issuperset(each) and all(name in each for name in given)
+            if is_its_own and sys.getrefcount(each) <= _OF_A_READING:
+                _ = frame.f_locals

@@ -114,7 +114,11 @@ def _patch_adapt(layer: Any, iterates: bool, watched: Watched) -> None:
 
     @functools.wraps(plain)
     def adapt(self: Any, data: Any, *arguments: Any, **named: Any) -> Any:
-        with watched.adapting.to(data, type(self).__name__, line, iterates=iterates), watched.inside_library():
+        # Of tf-idf an element is a document; to the Normalization of Keras 3, Keras gives batches of its own.
+        kind, is_document = type(self).__name__, getattr(self, "output_mode", None) == "tf_idf"
+        may_batch = not is_document and not (iterates and kind == "Normalization")
+        adapting = watched.adapting.to(data, kind, line, iterates=iterates, may_batch=may_batch)
+        with adapting, watched.inside_library():
             return plain(self, data, *arguments, **named)
 
     def line() -> str | None:

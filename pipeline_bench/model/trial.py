@@ -59,8 +59,8 @@ def planned_rounds(scenario: Scenario) -> int:
 def round_of(scenario: Scenario, repeat: int, first_index: int) -> tuple[Trial, ...]:
     """Return the trials of one round: in the scenario's order, and backwards in the second, the fourth … round.
 
-    A machine that becomes slower or faster, and what a trial leaves behind for the next one, then fall on all variants
-    alike: over two rounds, each has the same mean place, and follows the one and the other.
+    A machine that becomes slower or faster then falls on all variants alike: over two rounds, each has the same mean
+    place.
 
     Args:
         scenario: as resolved.

@@ -861,23 +861,24 @@ def test_the_trainings_of_a_script_with_two_are_merged_each_by_itself(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("pids", "second_from_s", "told"),
+    ("pids", "second_from_s", "longest_ms", "told"),
     [
-        ((7, 8), 0.02, True),  # which take their batches in the same order, and never wait at once
-        ((7, 8), 20.0, False),  # one after the other
-        ((7, 7), 0.02, False),  # one process that takes a batch of each of two data, or validates
-        ((None, None), 0.02, False),  # of an older version
+        ((7, 8), 0.02, 50.0, True),  # which take their batches in the same order, and never wait at once
+        ((7, 8), 20.0, 50.0, False),  # one after the other
+        ((7, 8), 3.0, 9000.0, False),  # one that the other one starts between two epochs, as to evaluate
+        ((7, 7), 0.02, 50.0, False),  # one process that takes a batch of each of two data, or validates
+        ((None, None), 0.02, 50.0, False),  # of an older version
     ],
 )
 def test_processes_of_one_rank_that_trained_at_once_are_told(
-    pids: tuple[int | None, int | None], second_from_s: float, told: bool
+    pids: tuple[int | None, int | None], second_from_s: float, longest_ms: float, told: bool
 ) -> None:
     """As torchrun starts them on each node under srun, which knows one rank there."""
     ran = []
-    for pid, from_s in zip(pids, (0.0, second_from_s), strict=True):
+    for pid, from_s, most_ms in zip(pids, (0.0, second_from_s), (longest_ms, 50.0), strict=True):
         whole = watched(0, 1.0, None)
         assert whole.host is not None
-        steps = records.steps_of(np.full(100, 50.0), 10.0, round(from_s * S))
+        steps = records.steps_of(np.array([50.0] * 49 + [most_ms] + [50.0] * 50), 10.0, round(from_s * S))
         trial = whole.trials[0].model_copy(update={"steps": steps})
         host = whole.host.model_copy(update={"pid": pid})
         ran.append(whole.model_copy(update={"trials": (trial,), "host": host}))

@@ -46,9 +46,15 @@ def test_what_else_is_iterated_over_while_a_layer_adapts_is_left_alone() -> None
     with adapted(adapting, data), adapted(adapting, other, "layer.py:8"):  # a layer within a layer
         for _ in data.iterator(adapting):
             assert list(other.iterator(adapting)) == [*range(9)]
+    with adapted(adapting, [1, 2], "train.py:9", iterates=False):
+        adapting.see_call()  # Keras 2 cuts an array into batches, which its function takes one by one
     with adapted(adapting, data, None):
         assert not adapting.will_iterate, "no line of the program's calls it"
-    assert [(each["line"], each["elements"]) for each in adapting.record()] == [("train.py:3", 0), ("train.py:3", 5)]
+    assert [(each["line"], each["elements"]) for each in adapting.record()] == [
+        ("train.py:3", 0),
+        ("train.py:3", 5),
+        ("train.py:9", 0),
+    ]
 
 
 def test_where_a_function_takes_the_elements_its_calls_are_counted_and_not_those_that_are_traced(

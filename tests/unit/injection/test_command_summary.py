@@ -413,3 +413,6 @@ def test_a_long_adapt_is_told_and_what_helps_where_its_elements_may_be_no_batche
         assert len(told) == len(expected)
         assert all(part in line for part, line in zip(expected, told, strict=True))
         assert all("dataset.batch(1024) before adapt" in line for line in told[1:])
+    documents = adapted.model_copy(update={"may_batch": False, "elements": 20_000})
+    said = lines(replace(job, records=(job.records[0].model_copy(update={"adapted": (documents,)}),)), ["python"])
+    assert not [line for line in said if "dataset.batch(1024)" in line], "they would become one document"

@@ -53,7 +53,7 @@ def test_callbacks_that_begin_an_epoch_are_a_part_of_it_and_not_of_its_first_ste
     assert course.wall_time().last_callbacks_ns == 0
 
 
-def test_an_iterator_that_ended_within_a_callback_is_of_that_alone() -> None:
+def test_iterators_that_ended_take_no_more_of_an_epoch_than_what_else_of_it_has_no_part() -> None:
     course = Course()
     course.begin_epoch()
     course._epoch_ns -= 10 * MS
