@@ -165,7 +165,7 @@ def _of_beginnings(inspection: Inspection, parts: Segments, times: StepTimes) ->
     if begins is None:
         return Bottleneck(text=f"No stage can be named: {waits}.{advice}")
     share = ((times.wait_ms or 0.0) - (times.typical_wait_ms or 0.0)) / (times.as_written_ms or 1.0)
-    text = f"{named(begins.stage)}, {begins.does_first} anything: {waits}.{advice}"
+    text = f"{named(begins.stage)}, {begins.does_first} anything: {waits}.{_only_once(inspection)}"
     return _of_epoch(inspection, parts, begins, share, text)
 
 
@@ -244,8 +244,12 @@ def _text(
     head = f"{named(stage)}{_others(stages)}, takes {units.share(share)} of the time between two {element}"
     text = f"{head}: {causes.words(inspection, parts, stage, cause)}{_costliest_line(stage)}."
     text += _alone_and_beside(inspection, parts, stage)
-    longest = max(parts.elapsed_ns, key=parts.elapsed_ns.__getitem__, default=stage.id)
-    if parts.cores_limit and parts.elapsed_ns.get(stage.id, 0.0) < parts.elapsed_ns.get(longest, 0.0):
+    longest, own = (
+        max(parts.elapsed_ns, key=parts.elapsed_ns.__getitem__, default=stage.id),
+        [each.id for each in stages],
+    )
+    own_ns = sum(parts.elapsed_ns.get(number, 0.0) for number in own)
+    if parts.cores_limit and longest not in own and own_ns < parts.elapsed_ns.get(longest, 0.0):
         text += f" {named(inspection.stage(longest))}, takes longer, but less of the cores' time."
     text += _beside_the_model(share, times) if fed is None else _fed(fed, parts, times)
     if fed is None and as_written_ms is not None and _dearer_alone(parts, stage, as_written_ms):

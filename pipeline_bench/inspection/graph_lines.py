@@ -5,6 +5,7 @@ The map runs alone, on a few elements in memory, so that every op with a name of
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import time
@@ -15,17 +16,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline_bench.model.pipeline import INFINITE
+from pipeline_bench.system.processes import allowed_cpus
 from pipeline_bench.tfdata import rebuild
 from pipeline_bench.tfdata.describe import RANDOM_OPS
 from pipeline_bench.tfdata.pictures import JPEG_DECODERS
 from pipeline_bench.tfdata.recipe import Recipe, RecordedCall
-from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, KeptElements
+from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, KeptElements, OutOfTimeError
 from pipeline_bench.user_code.line_profile import LineCost, shares
 
 _FED = 2
 """Elements that the map is given again and again."""
-_LONGEST_S = 0.5
-"""A function of a hundred small ops has some ten thousand events by then, each of which is read in Python."""
+_LONGEST_S, _MOST_BYTES = 0.5, 30 << 20
+"""A function of many cheap ops has some hundred thousand events on two cores by then, in 10 MB, which take Python about
+a second to read. On more cores it runs for so much less time."""
 _EVERY_OP = 3
 """The level of the profiler's tracer from which on it has cheap ops too."""
 _EXECUTOR = "ExecutorState::Process"
@@ -69,6 +72,7 @@ def costs(
     seconds: float,
     deadline: Deadline,
     follows: Callable[[str], bool],
+    alive: Callable[[], None],
 ) -> GraphCosts:
     """Run a map alone for a while, and return which of its lines and ops take its time.
 
@@ -79,9 +83,10 @@ def costs(
         seconds: about the most time.
         deadline: ends what takes longer.
         follows: whether the lines of a file are the user's.
+        alive: called now and then, as a sign of life.
 
     Raises:
-        OutOfTimeError: the deadline came first.
+        OutOfTimeError: the deadline came first, or reading what the profiler wrote would take too long.
         Exception: whatever the function, or a profiler that is on already, raises.
     """
     before = rebuild.up_to(recipe, recipe.same_kind_before(call), scratch)
@@ -91,13 +96,24 @@ def costs(
     alone = FlatIterator(dataset)
     alone.take(deadline)  # what is done once is done here
     with _profiled(scratch / "profile") as files:
-        end_s = time.monotonic() + min(seconds, _LONGEST_S)
+        end_s = time.monotonic() + min(seconds, _LONGEST_S * 2 / max(2, allowed_cpus()))
         for number in itertools.count():
             alone.take(deadline)
             if number + 1 >= _FED and time.monotonic() >= end_s:
                 break
+    alive()
+    if sum(file.stat().st_size for file in files) > _MOST_BYTES:
+        raise OutOfTimeError(seconds)
+
+    def threads() -> Iterator[list[tuple[int, int, str]]]:
+        for each in _threads(files):
+            alive()
+            if deadline.passed:
+                raise OutOfTimeError(deadline.seconds)
+            yield each
+
     graph = dataset._functions()[0].function.graph
-    return of_runs(op_runs(_threads(files)), lines_of_ops(graph, follows), randomness(graph))
+    return of_runs(op_runs(threads()), lines_of_ops(graph, follows), randomness(graph))
 
 
 @contextmanager
@@ -160,6 +176,7 @@ def lines_of_ops(graph: Any, follows: Callable[[str], bool]) -> Callable[[str], 
     the op ``while/cond/Sin``. Of an op whose own name is in no graph, or in several of other lines, it is the line of
     what it is a part of.
     """
+    follows = functools.lru_cache(maxsize=None)(follows)
     outer: dict[str, Line | None] = {}
     inner: dict[str, set[Line | None]] = {}
     for each in _with_called(graph):
@@ -203,7 +220,10 @@ def randomness(graph: Any) -> Callable[[str], bool] | None:
     drawing: set[str] = set()
 
     def draws(node: Any) -> bool:
-        named = (each.func.name for each in node.attr.values())
+        attributes = node.attr.values()
+        named = {each.func.name for each in attributes}.union(
+            *([of.name for of in each.list.func] for each in attributes)
+        )
         return bool(RANDOM_OPS.search(node.op)) or not drawing.isdisjoint(named)
 
     bodies = {function.signature.name: function.node_def for function in definition.library.function}
@@ -225,11 +245,15 @@ def randomness(graph: Any) -> Callable[[str], bool] | None:
 
 
 def _with_called(graph: Any) -> Iterator[Any]:
-    """Yield a graph, and those of the functions that it calls."""
-    yield graph
-    for called in getattr(graph, "_functions", {}).values():
-        if getattr(called, "graph", None) is not None:
-            yield from _with_called(called.graph)
+    """Yield a graph, and those of the functions that it calls, each once: those within others are its own as well."""
+    waiting, seen = [graph], {id(graph)}
+    while waiting:
+        each = waiting.pop()
+        yield each
+        called = [getattr(function, "graph", None) for function in getattr(each, "_functions", {}).values()]
+        new = {id(inner): inner for inner in called if inner is not None and id(inner) not in seen}
+        waiting += new.values()
+        seen.update(new)
 
 
 def of_runs(

@@ -191,7 +191,8 @@ def run(
     tuned = settings.tuned(inspection.stages, inspection.sink)
     del settings
     end_aside(iterators)
-    if element is None and inspection.ahead_elements is None:
+    is_one_pass = inspection.ahead_elements is None and all(stage.method != "repeat" for stage in inspection.stages)
+    if element is None and is_one_pass and inspection.pass_elements is None:
         inspection = inspection.model_copy(update={"pass_elements": count})
     sources = sources_of_files(dataset)
     found = inspection.model_copy(

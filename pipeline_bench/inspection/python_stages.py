@@ -113,7 +113,7 @@ def of_tf_data(
     try:  # an element that fails may be one that the pipeline leaves out, and what was measured counts without this
         with Deadline(_LONGEST * seconds) as deadline:
             if not stage.runs_python:
-                yield from _of_graph(recipe, inspection, stage, scratch, seconds, deadline)
+                yield from _of_graph(recipe, inspection, stage, scratch, seconds, deadline, alive)
                 return
             if stage.method == "from_generator" and _gives_doubles(recipe.calls[stage.id]):
                 inspection = with_function(inspection, stage.id, doubles=True)
@@ -152,10 +152,16 @@ def _gives_doubles(call: RecordedCall) -> bool:
 
 
 def _of_graph(
-    recipe: Recipe, inspection: Inspection, stage: Stage, scratch: Path, seconds: float, deadline: Deadline
+    recipe: Recipe,
+    inspection: Inspection,
+    stage: Stage,
+    scratch: Path,
+    seconds: float,
+    deadline: Deadline,
+    alive: Callable[[], None],
 ) -> Iterator[Inspection]:
     """Give the inspection with the costliest line of a map in the graph; a function of one line has no costlier one."""
-    found = graph_lines.costs(recipe, recipe.calls[stage.id], scratch, seconds, deadline, _is_written)
+    found = graph_lines.costs(recipe, recipe.calls[stage.id], scratch, seconds, deadline, _is_written, alive)
     known = {"decoding_share": found.decoding_share, "fixed_share": found.fixed_share}
     inspection = with_function(inspection, stage.id, **known)
     yield _with_lines(inspection, stage.id, found.lines, found.ops) if len(found.lines) > 1 else inspection

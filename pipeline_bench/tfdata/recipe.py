@@ -318,9 +318,10 @@ def _dropped_results(calls: Mapping[int, RecordedCall], needed: Collection[int])
     told: set[Location] = set()
     for number, call in sorted(calls.items()):
         place = call.location
-        if place is None or place in told or call.method == "take" or upstream(calls, [number]).isdisjoint(needed):
+        if number in needed or place is None or place in told or call.method == "take":
             continue
-        if number not in needed and source_guards.is_result_dropped(place.file, place.line, call.method):
+        is_dropped = source_guards.is_result_dropped(place.file, place.line, call.method)
+        if is_dropped and not upstream(calls, [number]).isdisjoint(needed):
             told.add(place)
             yield (
                 f"{_placed(call)} does nothing: it returns a new dataset, which that statement drops. Assign it, as in "

@@ -193,6 +193,7 @@ def _function(file: str, name: str, first_line: int) -> Any:
     return None
 
 
+@functools.lru_cache(maxsize=256)
 def is_result_dropped(file: str, line: int, method: str) -> bool:
     """Return whether a statement with that line is a call of that method alone, whose result nothing takes."""
     statements = (each for each in nodes(file) if isinstance(each, ast.Expr) and _spans([each], line))

@@ -133,8 +133,7 @@ def test_what_decodes_in_a_function_of_the_graph_is_weighed_too(code: ModuleType
     assert function.decoding_share < 0.3
 
 
-def test_a_map_that_changes_its_element_gets_a_new_one_each_time(code: ModuleType, tmp_path: Path) -> None:
-    """From the second call on it found what it had left there: the product of two rows cost next to nothing."""
+def test_the_costliest_line_may_take_a_part_of_a_dict(code: ModuleType, tmp_path: Path) -> None:
     import tensorflow as tf
 
     ones = tf.ones([500, 500])

@@ -124,6 +124,16 @@ def test_a_pass_that_ends_in_time_is_counted(
     assert found.pass_elements == counted
 
 
+def test_of_what_is_repeated_the_passes_are_not_counted_together(tmp_path: Path) -> None:
+    def counted(make: Any) -> int | None:
+        recipe = recorded.recipe_of(make)
+        looked = pipeline_benchmark.described(recipe, 1.0, tmp_path)
+        return pipeline_benchmark.run(recipe.dataset(recipe.sink), looked, 0.2, tmp_path / "scratch")[0].pass_elements
+
+    assert counted(lambda: tf.data.Dataset.range(9).repeat(3)) == 9
+    assert counted(lambda: tf.data.Dataset.range(9).filter(lambda number: number % 2 == 1).repeat(3)) is None
+
+
 @pytest.mark.parametrize(("buffer", "each_s", "held"), [(5000, 0.01, 64), (5000, 0.0, None), (60, 0.01, None)])
 def test_shuffles_hold_less_where_to_fill_them_takes_long(
     buffer: int, each_s: float, held: int | None, monkeypatch: pytest.MonkeyPatch

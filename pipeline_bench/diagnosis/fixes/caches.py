@@ -32,8 +32,10 @@ from pipeline_bench.model.element_flow import never_full
 from pipeline_bench.model.function_edits import DivideMap
 from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
 
-_UP_TO_MAPS = frozenset({"apply", "batch", "flat_map", "interleave", "map", "prefetch", "shuffle", "with_options"})
+_UP_TO_MAPS = frozenset({"batch", "map", "prefetch", "shuffle", "with_options"})
 """What stands between what is the same in each epoch and the maps of shuffled batches."""
+_OPENING = frozenset({"apply", "flat_map", "interleave"})
+"""What may stand there besides, in front of the batches: it opens files that are read in another order each time."""
 
 
 def _cache_blocker(inspection: Inspection, context: Context) -> str | None:
@@ -122,7 +124,12 @@ def cache_samples(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """
     run = _run(inspection)
     rest = run[len(_fixed_part(inspection, run)) :]
-    ahead = list(itertools.takewhile(lambda each: each.method in _UP_TO_MAPS and not _varies(each), rest))
+
+    def goes_on(stage: Stage) -> bool:
+        known = stage.method in _UP_TO_MAPS | _OPENING and not _varies(stage)
+        return known and not stage_graph.endless(inspection, stage)
+
+    ahead = list(itertools.takewhile(goes_on, rest))
     while ahead and ahead[-1].method != "map":
         ahead.pop()
     batches = [each for each in ahead if each.method == "batch"]
@@ -133,7 +140,8 @@ def cache_samples(inspection: Inspection, context: Context) -> Iterator[Fix]:
     if batches[0].arguments.get("drop_remainder") or _has_own(inspection):
         return  # what the first epoch drops would be dropped for ever
     stage, behind = ahead[-1], ahead[ahead.index(batches[0]) :]
-    if any(each.function is not None and each.function.on_batches == "not" for each in behind):
+    mixing_rows = (each.function is not None and each.function.on_batches == "not" for each in behind)
+    if any(mixing_rows) or any(each.method in _OPENING for each in behind):
         return  # one that mixes the samples of a batch would do so once for ever
     size_bytes, count = size_bytes_of(inspection, stage), pass_elements(inspection, stage)
     cost = inspection.cost(stage.id)

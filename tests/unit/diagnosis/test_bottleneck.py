@@ -591,6 +591,11 @@ def test_a_stage_of_less_elapsed_time_that_takes_most_of_the_busy_cores_is_told_
     assert found.stage == 1
     assert "it passes 1,000 small elements on, one by one, and all cores are busy." in found.text
     assert found.text.endswith(" shuffle, train.py:12, takes longer, but less of the cores' time.")
+    passed = (stage(0, "from_tensor_slices"), stage(1, "shuffle", 0), stage(2, "batch", 1))
+    of_passed = (cost(0, 1.0, elements=1000), cost(1, 1.5, elements=1000), cost(2, 0.4))
+    both = find(inspection(passed, of_passed), 1, 3.0)
+    assert "together with the stages up to batch" in both.text
+    assert "takes longer" not in both.text, "it is one of those that are named"
 
 
 def skipping(count: int, first_ms: float) -> Inspection:

@@ -593,6 +593,17 @@ def test_samples_of_what_opens_shuffled_files_are_kept_too(opening: str) -> None
     assert found.kept_stages == [5]
 
 
+def test_no_samples_are_kept_of_files_that_are_read_without_end_or_opened_behind_the_batches() -> None:
+    looked, opening = vectorized(), stage(2, "interleave", 1)
+    endless = opening.model_copy(update={"inner": (stage(8, "TFRecordDataset"), stage(9, "repeat", 8))})
+    for made in (endless, opening):
+        stages = tuple(made if each.id == 2 else each for each in looked.stages)
+        found = tried(looked.model_copy(update={"stages": stages}), allow_reordering=True)
+        assert len(of_kind(found, "cache_samples")) == (made is opening)
+    behind = vectorized(stage(6, "flat_map", 5), mapped(7))
+    assert not of_kind(tried(behind, allow_reordering=True), "cache_samples")
+
+
 def test_samples_that_a_zip_has_joined_ahead_may_be_mixed_behind_it_but_in_front_of_none() -> None:
     (ahead,) = (each for each in tried(beside(vectorized()), allow_reordering=True) if each.fix.kind == "cache_samples")
     assert ahead.outcome == "pending"

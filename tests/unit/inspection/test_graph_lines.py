@@ -90,7 +90,15 @@ def test_a_line_has_the_time_of_its_ops_and_the_name_of_one_that_takes_most_of_i
 
 
 def node(name: str, op: str, *given: str, **functions: str) -> Any:
-    attributes = {key: SimpleNamespace(func=SimpleNamespace(name=value)) for key, value in functions.items()}
+    """A node; of a function in `branches`, as `tf.switch_case` has several, in a list."""
+    named = {key: SimpleNamespace(name=value) for key, value in functions.items()}
+    none = SimpleNamespace(name="")
+    attributes = {
+        key: SimpleNamespace(func=none, list=SimpleNamespace(func=[of]))
+        if key == "branches"
+        else SimpleNamespace(func=of, list=SimpleNamespace(func=[]))
+        for key, of in named.items()
+    }
     return SimpleNamespace(name=name, op=op, input=given, attr=attributes)
 
 
@@ -106,18 +114,20 @@ def test_what_takes_something_random_is_random() -> None:
         node("decoded", "DecodeJpeg", "number"),
         node("flip", "If", "number:0", then_branch="calls", else_branch="fixed"),
         node("turned", "Mul", "decoded", "flip:1"),
+        node("chosen", "Case", "number", branches="draws"),
         node("resized", "ResizeBilinear", "decoded:0", "^size"),
     ]
     functions = [SimpleNamespace(signature=SimpleNamespace(name=name), node_def=body) for name, body in library.items()]
     definition = SimpleNamespace(node=nodes, library=SimpleNamespace(function=functions))
     is_random = graph_lines.randomness(SimpleNamespace(as_graph_def=lambda: definition))
     assert is_random is not None
-    names = ["decoded", "flip", "turned", "resized", "flip/then/_1/flip/y/x", "turned/Rewritten", "unknown"]
+    names = ["decoded", "flip", "turned", "resized", "flip/then/_1/flip/y/x", "turned/Rewritten", "chosen", "unknown"]
     assert [name for name in names if is_random(name)] == [
         "flip",
         "turned",
         "flip/then/_1/flip/y/x",
         "turned/Rewritten",
+        "chosen",
     ]
     definition.node = nodes[:3]
     assert graph_lines.randomness(SimpleNamespace(as_graph_def=lambda: definition)) is None
