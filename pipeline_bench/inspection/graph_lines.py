@@ -15,14 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline_bench.model.pipeline import INFINITE
 from pipeline_bench.system.processes import allowed_cpus
 from pipeline_bench.tfdata import rebuild
 from pipeline_bench.tfdata.describe import RANDOM_OPS
 from pipeline_bench.tfdata.pictures import JPEG_DECODERS
 from pipeline_bench.tfdata.recipe import Recipe, RecordedCall
-from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, KeptElements, OutOfTimeError
-from pipeline_bench.user_code.line_profile import LineCost, shares
+from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, KeptElements, OutOfTimeError, endless
+from pipeline_bench.user_code.line_profile import Line, LineCost, shares
 
 _FED = 2
 """Elements that the map is given again and again."""
@@ -39,8 +38,6 @@ _OP_EVENT = re.compile(r"(?P<name>[\w.\\/>-]+):(?P<type>_?[A-Z]\w*)")
 """As TensorFlow names the event of an op: ``stft/rfft:RFFT``."""
 _MOST_OF_LINE = 2 / 3
 """An op that takes so much of a line is named beside it."""
-
-Line = tuple[str, int]
 
 
 class GraphCosts(NamedTuple):
@@ -90,7 +87,7 @@ def costs(
         Exception: whatever the function, or a profiler that is on already, raises.
     """
     before = rebuild.up_to(recipe, recipe.same_kind_before(call), scratch)
-    iterator = FlatIterator(before if int(before.cardinality()) == INFINITE else before.repeat())
+    iterator = FlatIterator(endless(before))
     fed = KeptElements(before.element_spec, [iterator.take(deadline) for _ in range(_FED)]).dataset()
     dataset = rebuild.stage(recipe, call.id, [fed.repeat()], scratch)
     alone = FlatIterator(dataset)
@@ -157,6 +154,7 @@ def op_runs(threads: Iterator[list[tuple[int, int, str]]]) -> Iterator[OpRun]:
     Args:
         threads: of each, when its events began and ended, in ns, and their names.
     """
+    op = functools.cache(_OP_EVENT.fullmatch)
     for events in threads:
         since_ns = busy_until_ns = 0
         for begun_ns, ended_ns, name in sorted(events, key=lambda event: (event[0], -event[1])):
@@ -164,8 +162,8 @@ def op_runs(threads: Iterator[list[tuple[int, int, str]]]) -> Iterator[OpRun]:
                 if begun_ns > busy_until_ns + _ONE_SPAN_NS:
                     since_ns = begun_ns
                 busy_until_ns = max(busy_until_ns, ended_ns)
-            elif found := _OP_EVENT.fullmatch(name):
-                yield OpRun(found["name"], found["type"], ended_ns - min(max(since_ns, 0), begun_ns))
+            elif found := op(name):
+                yield OpRun(found["name"], found["type"], ended_ns - min(since_ns, begun_ns))
                 since_ns = ended_ns
 
 
@@ -176,7 +174,7 @@ def lines_of_ops(graph: Any, follows: Callable[[str], bool]) -> Callable[[str], 
     the op ``while/cond/Sin``. Of an op whose own name is in no graph, or in several of other lines, it is the line of
     what it is a part of.
     """
-    follows = functools.lru_cache(maxsize=None)(follows)
+    follows = functools.cache(follows)
     outer: dict[str, Line | None] = {}
     inner: dict[str, set[Line | None]] = {}
     for each in _with_called(graph):
@@ -187,28 +185,27 @@ def lines_of_ops(graph: Any, follows: Callable[[str], bool]) -> Callable[[str], 
                 outer[op.name] = line
             else:
                 inner.setdefault(op.name, set()).add(line)
-    found: dict[str, Line | None] = {}
 
+    @functools.cache
     def line_of(name: str) -> Line | None:
-        if name not in found:
-            found[name] = _line_of(name.split("/"), outer, inner)
-        return found[name]
+        for whole in _wholes(name):
+            if whole in outer:
+                return outer[whole]
+            parts = whole.split("/")
+            called = (inner.get("/".join(parts[start:])) for start in range(len(parts)))
+            lines = next((each for each in called if each), set())
+            if len(lines) == 1:
+                return next(iter(lines))
+        return None
 
     return line_of
 
 
-def _line_of(
-    parts: Sequence[str], outer: Mapping[str, Line | None], inner: Mapping[str, set[Line | None]]
-) -> Line | None:
-    for end in range(len(parts), 0, -1):
-        whole = "/".join(parts[:end])
-        if whole in outer:
-            return outer[whole]
-        called = (inner.get("/".join(parts[start:end])) for start in range(end))
-        lines = next((each for each in called if each), set())
-        if len(lines) == 1:
-            return next(iter(lines))
-    return None
+def _wholes(name: str) -> Iterator[str]:
+    """Yield the name of an op, then of what it is a part of, as of ``while`` for ``while/body/_1/while/Exp``."""
+    while name:
+        yield name
+        name = name.rpartition("/")[0]
 
 
 def randomness(graph: Any) -> Callable[[str], bool] | None:
@@ -236,10 +233,9 @@ def randomness(graph: Any) -> Callable[[str], bool] | None:
     if not any(depends.values()):
         return None
 
+    @functools.cache
     def is_random(name: str) -> bool:
-        parts = name.split("/")
-        wholes = ("/".join(parts[:end]) for end in range(len(parts), 0, -1))
-        return next((depends[each] for each in wholes if each in depends), False)
+        return next((depends[each] for each in _wholes(name) if each in depends), False)
 
     return is_random
 

@@ -11,15 +11,16 @@ from typing import Any
 
 from pipeline_bench import user_code
 from pipeline_bench.inspection import graph_lines
-from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
+from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import one_line, units
 from pipeline_bench.text.units import NS_PER_S
 from pipeline_bench.tfdata import describe, fingerprint, public_api, rebuild
 from pipeline_bench.tfdata.recipe import Recipe, RecordedCall
-from pipeline_bench.tfdata.throughput import Deadline, FlatIterator
+from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, endless
 from pipeline_bench.user_code import installed, memoize
 from pipeline_bench.user_code.line_profile import (
     Follow,
+    Line,
     LineCost,
     Trace,
     in_this_thread,
@@ -118,7 +119,7 @@ def of_tf_data(
             if stage.method == "from_generator" and _gives_doubles(recipe.calls[stage.id]):
                 inspection = with_function(inspection, stage.id, doubles=True)
                 yield inspection
-            dataset = _endless(rebuild.up_to(recipe, stage.id, scratch))
+            dataset = endless(rebuild.up_to(recipe, stage.id, scratch))
 
             def taker() -> Callable[[], Any]:
                 iterator = FlatIterator(dataset)
@@ -165,15 +166,6 @@ def _of_graph(
     known = {"decoding_share": found.decoding_share, "fixed_share": found.fixed_share}
     inspection = with_function(inspection, stage.id, **known)
     yield _with_lines(inspection, stage.id, found.lines, found.ops) if len(found.lines) > 1 else inspection
-
-
-def _endless(dataset: Any) -> Any:
-    """Return a dataset that begins anew at its end, and runs nothing ahead of what is taken."""
-    import tensorflow as tf
-
-    options = tf.data.Options()
-    options.experimental_optimization.inject_prefetch = False
-    return (dataset if int(dataset.cardinality()) == INFINITE else dataset.repeat()).with_options(options)
 
 
 def costliest(inspection: Inspection) -> Stage | None:
@@ -238,7 +230,7 @@ def end_of_sentence(code: str) -> str:
 
 
 def _with_lines(
-    inspection: Inspection, number: int, lines: Sequence[LineCost], ops: Mapping[tuple[str, int], str] | None = None
+    inspection: Inspection, number: int, lines: Sequence[LineCost], ops: Mapping[Line, str] | None = None
 ) -> Inspection:
     """Return the inspection with the line that takes most of a call, in the stage's function or in what it calls.
 

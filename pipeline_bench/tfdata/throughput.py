@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline_bench import user_code
+from pipeline_bench.model.pipeline import INFINITE
 from pipeline_bench.system.processes import queued_s
 from pipeline_bench.tfdata.describe import nbytes
 from pipeline_bench.tfdata.iterators import EagerIterator
@@ -132,6 +133,15 @@ class FlatIterator(EagerIterator):
         if deadline is not None and deadline.passed:
             return OutOfTimeError(deadline.seconds)
         return StopIteration() if isinstance(error, tf.errors.OutOfRangeError) else error
+
+
+def endless(dataset: Any) -> Any:
+    """Return a dataset that begins anew at its end, and runs nothing ahead of what is taken."""
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    return (dataset if int(dataset.cardinality()) == INFINITE else dataset.repeat()).with_options(options)
 
 
 def _flat_specs(structure: Any) -> list[Any]:

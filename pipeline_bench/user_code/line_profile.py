@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pipeline_bench import user_code
 from pipeline_bench.model.pipeline import Location
 
-_Line = tuple[str, int]
+Line = tuple[str, int]
 """A file and a line in it."""
 Trace = Callable[[FrameType, str, Any], Any]
 """As `sys.settrace` takes it."""
@@ -140,7 +140,7 @@ def line_costs(
     return LineCosts(shares(tracer.own, total), shares(tracer.whole, total))
 
 
-def shares(spent: Counter[_Line], total: int, most: int | None = None) -> list[LineCost]:
+def shares(spent: Counter[Line], total: int, most: int | None = None) -> list[LineCost]:
     """Return the lines on which a total was spent, by file and number, the costliest first; `most` of them."""
     return [
         LineCost(Location(file=file, line=line, text=linecache.getline(file, line).strip()), part / total)
@@ -152,11 +152,11 @@ class _Tracer:
     """Charges the time between two events to the followed line that was under way, and to those that called it."""
 
     def __init__(self, follows: Callable[[str], bool]) -> None:
-        self.own: Counter[_Line] = Counter()
-        self.whole: Counter[_Line] = Counter()
+        self.own: Counter[Line] = Counter()
+        self.whole: Counter[Line] = Counter()
         self._follows = follows
-        self._at: _Line | None = None
-        self._callers: list[_Line | None] = []
+        self._at: Line | None = None
+        self._callers: list[Line | None] = []
         self._since_ns = 0
 
     def call(self, frame: FrameType, event: str, argument: Any) -> Any:
@@ -180,7 +180,7 @@ class _Tracer:
             self._charge(here)
         return self._line
 
-    def _charge(self, now: _Line | None) -> None:
+    def _charge(self, now: Line | None) -> None:
         at_ns = time.perf_counter_ns()
         if self._at is not None:
             spent_ns = at_ns - self._since_ns
