@@ -156,16 +156,16 @@ def _of_beginnings(inspection: Inspection, parts: Segments, times: StepTimes) ->
     batches, begins = step_times.of_a_pass(inspection), step_times.beginning(inspection, times)
     batches = None if batches is None or batches <= 0 else batches
     size = "" if batches is None else f" of {units.count(batches, 'batch', 'batches')}"
-    steps = "steps_per_epoch" if batches is None else f"steps_per_epoch={batches}"
     training, advice = inspection.training, _only_once(inspection)
-    if not advice and training is not None and inspection.api == "tf.data" and (training.epochs or 0) > 1:
-        advice = f" With `repeat()` at its end and `{steps}` in `fit`, all epochs share one iterator."
     step, wait, within = map(units.milliseconds, (times.as_written_ms, times.wait_ms, times.typical_wait_ms))
     waits = f"a step waits {wait} of {step} for its batch, most of it where an epoch{size} begins (median {within})"
     if begins is None:
+        if not advice and training is not None and inspection.api == "tf.data" and (training.epochs or 0) > 1:
+            steps = "steps_per_epoch" if batches is None else f"steps_per_epoch={batches}"
+            advice = f" With `repeat()` at its end and `{steps}` in `fit`, all epochs share one iterator."
         return Bottleneck(text=f"No stage can be named: {waits}.{advice}")
     share = ((times.wait_ms or 0.0) - (times.typical_wait_ms or 0.0)) / (times.as_written_ms or 1.0)
-    text = f"{named(begins.stage)}, {begins.does_first} anything: {waits}.{_only_once(inspection)}"
+    text = f"{named(begins.stage)}, {begins.does_first} anything: {waits}.{advice}"
     return _of_epoch(inspection, parts, begins, share, text)
 
 
@@ -244,13 +244,7 @@ def _text(
     head = f"{named(stage)}{_others(stages)}, takes {units.share(share)} of the time between two {element}"
     text = f"{head}: {causes.words(inspection, parts, stage, cause)}{_costliest_line(stage)}."
     text += _alone_and_beside(inspection, parts, stage)
-    longest, own = (
-        max(parts.elapsed_ns, key=parts.elapsed_ns.__getitem__, default=stage.id),
-        [each.id for each in stages],
-    )
-    own_ns = sum(parts.elapsed_ns.get(number, 0.0) for number in own)
-    if parts.cores_limit and longest not in own and own_ns < parts.elapsed_ns.get(longest, 0.0):
-        text += f" {named(inspection.stage(longest))}, takes longer, but less of the cores' time."
+    text += _longer_one(inspection, parts, stages)
     text += _beside_the_model(share, times) if fed is None else _fed(fed, parts, times)
     if fed is None and as_written_ms is not None and _dearer_alone(parts, stage, as_written_ms):
         alone, whole = units.milliseconds(parts.elapsed_ns[stage.id] / NS_PER_MS), units.milliseconds(as_written_ms)
@@ -259,6 +253,17 @@ def _text(
         why = "a full buffer feeds the steps for a while" if is_fed else f"the machine was slower then{threads}"
         text += f" Alone it took {alone}, and the whole pipeline {whole}: {why}. Its share is a rough figure."
     return text + _epochs(inspection, parts) + _first_element(inspection, begins)
+
+
+def _longer_one(inspection: Inspection, parts: Segments, stages: Sequence[Stage]) -> str:
+    """Return which stage takes longer than the limiting ones, where the cores limit, as a sentence; else empty."""
+    own = {each.id for each in stages}
+    own_ns = sum(parts.elapsed_ns.get(number, 0.0) for number in own)
+    others = {number: ns for number, ns in parts.elapsed_ns.items() if number not in own and ns > own_ns}
+    if not parts.cores_limit or not others:
+        return ""
+    longest = max(others, key=others.__getitem__)
+    return f" {named(inspection.stage(longest))}, takes longer, but less of the cores' time."
 
 
 def _others(stages: Sequence[Stage]) -> str:

@@ -41,7 +41,7 @@ def words(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) -
     cost = inspection.cost(stage.id)
     elements = f"{cost.elements:,.0f}" if cost is not None and cost.elements else "many"
     busy = ", and all cores are busy" * parts.cores_limit
-    computes = f"computes, {'and all cores are busy' if parts.cores_limit else one_by_one}"
+    computes = f"computes{busy or f', {one_by_one}'}"
     return {
         "python": f"it runs Python, {one_by_one}",
         "waiting": f"it {_waits(stage, cost, parts.cores)}, {one_by_one}",

@@ -123,8 +123,8 @@ class Recipe:
         }
         self.sink = numbers[sink]
         own_files = any(call.needs_own_files() for call in self.calls.values())
-        wrong = (*_mixed_divisions(calls, needed), *_listed_apart(calls, needed), *_dropped_results(calls, needed))
-        self.warnings = wrong
+        kinds = _mixed_divisions, _listed_apart, _dropped_results
+        self.warnings = tuple(warning for kind in kinds for warning in kind(calls, needed))
         self.notes = (*notes, *[OWN_FILE_NOTE] * own_files)
         behind = _maps_behind(calls, needed)
         shared, left = _shared(calls, needed), dataset_graph.left_early(calls[sink].result)

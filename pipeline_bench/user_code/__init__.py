@@ -96,12 +96,12 @@ def functions_run_eagerly() -> bool:
 
 
 @contextmanager
-def functions_run(*, eagerly: bool) -> Iterator[None]:
-    """Have TensorFlow run each `tf.function` as eager code, or trace it, in the block; then as it was told before."""
+def functions_traced() -> Iterator[None]:
+    """Have TensorFlow trace each `tf.function` that is called in the block, whatever it was told before."""
     import tensorflow as tf
 
     before = functions_run_eagerly()
-    tf.config.run_functions_eagerly(eagerly)
+    tf.config.run_functions_eagerly(False)
     try:
         yield
     finally:

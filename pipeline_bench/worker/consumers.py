@@ -189,7 +189,9 @@ def iterate(
         alive()
     if held:
         end_ns = monotonic_ns() + _DROPPING_NS
-        for _ in itertools.takewhile(lambda _: monotonic_ns() < end_ns, range(held)):
+        for _ in range(held):
+            if monotonic_ns() >= end_ns:
+                break
             next_batch()
             alive()
         begun_ns = monotonic_ns()
@@ -315,7 +317,7 @@ def _keras_step(model: Any, does: Does, spec: Any, in_graph: bool) -> Callable[[
             jit = bool(getattr(model, "jit_compile", False))
             given = {"reduce_retracing": True} if spec is None else {"input_signature": [spec]}
             traced = own if model.run_eagerly and not in_graph else tf.function(own, jit_compile=jit, **given)
-        with user_code.functions_run(eagerly=False) if in_graph else nullcontext():
+        with user_code.functions_traced() if in_graph else nullcontext():
             return traced(batch)
 
     return step
