@@ -88,8 +88,7 @@ def cpu_shares(record: TrialRecord) -> tuple[float, float] | None:
 def _taken(record: TrialRecord, cores: int, times_ns: Times) -> Floats:
     """Return the share of the CPU that was taken from a trial at each of these times, 0 to 1; 0 if not sampled.
 
-    The samplers report, for every short window, what other processes and the hypervisor took of the machine's CPU, and
-    how long the control group's quota held the trial up. A time after the last window belongs to that one.
+    A time after the last window belongs to that one.
     """
     return _sampled_at(_taken_windows(record, cores), times_ns)
 
@@ -108,7 +107,10 @@ def _taken_between(record: TrialRecord, cores: int, begins_ns: Times, ends_ns: T
 
 
 def _taken_windows(record: TrialRecord, cores: int) -> tuple[Times, Floats] | None:
-    """Return the end of each window of the samplers, and the share that was taken in it; None if not sampled."""
+    """Return the end of each window of the samplers, and the share that was taken in it; None if not sampled.
+
+    That is by other processes, by the hypervisor, and by the quota of the control group, which held the trial up.
+    """
     machine = _known(record, "machine_cpu_percent")
     if machine is None:
         return None
@@ -134,12 +136,9 @@ def throttled_cpus(record: TrialRecord, cores: int) -> int:
 
     The threads of a control group have a queue on each CPU, and its quota throttles each queue by itself. The kernel
     adds up the time of all queues (`throttled_usec` and `throttled_time`: `unthrottle_cfs_rq`, kernel/sched/fair.c). So
-    these are the CPUs that the trial may run on, however few of them its quota comes to. Since Linux 6.6 a queue counts
-    only while it has a thread that could run. So the share of a trial with fewer threads than CPUs is a lower limit.
-
-    Args:
-        record: the trial.
-        cores: the cores that this process may use, for a record of an older session, which lacks the CPUs.
+    these are the CPUs that the trial may run on, however few of them its quota comes to; a record of an older session
+    lacks them, and the usable cores stand for them. Since Linux 6.6 a queue counts only while it has a thread that
+    could run. So the share of a trial with fewer threads than CPUs is a lower limit.
     """
     return max(1, record.allowed_cpus or cores)
 
@@ -282,6 +281,13 @@ class Measured:
         wait_ns = self._within_steps("wait_ns")
         return None if wait_ns is None else float(np.average(wait_ns, weights=self.weights)) / NS_PER_MS
 
+    @cached_property
+    def wait_share_error(self) -> float:
+        """One standard error of the wait's share of the steps' time; 0 where no wait was measured."""
+        wait_ns = self._within_steps("wait_ns")
+        many = 1 if self.weights is None else self.weights
+        return 0.0 if wait_ns is None else stats.share_error(wait_ns * many, self.step_ms * NS_PER_MS * many)
+
     def _within_steps(self, column: Literal["wait_ns", "busy_ns"]) -> Times | None:
         """Return parts of the steps that count, none below 0 or longer than its step, as where the clock was set."""
         part_ns = self.record.after_warmup(column)
@@ -325,13 +331,7 @@ Pair = tuple[Measured, Measured]
 
 
 def of(scenario: Scenario, trials: Sequence[TrialRecord], cores: int) -> ByVariant:
-    """Return the measured steps of the good trials, at the level with the smallest uncertainty (see the module).
-
-    Args:
-        scenario: as resolved.
-        trials: those that have ended, in any order.
-        cores: the cores that this process may use.
-    """
+    """Return the measured steps of the good trials, in any order, at the level with the smallest uncertainty."""
     everything: ByVariant = {variant.name: {} for variant in scenario.variants}
     for trial in trials:
         if trial.variant in everything and trial.measured:

@@ -194,10 +194,10 @@ def _limit(kind: VerdictKind, split: StepSplit, doubt: Doubt | None) -> Verdict:
     bound = {"input-bound": split.input_wait_share, "host-bound": split.host_slowdown_share}.get(kind)
     # The whole interval has to be severe; one trial has none.
     severe = bound is not None and bound.ci95 is not None and bound.ci95[0] >= thresholds.SEVERE_SHARE
-    return _stated(kind, _WORDS[kind](split), severe=severe, doubt=doubt)
+    return stated(kind, _WORDS[kind](split), severe=severe, doubt=doubt)
 
 
-def _stated(kind: VerdictKind, reason: str, *, severe: bool, doubt: Doubt | None = None, sure: bool = True) -> Verdict:
+def stated(kind: VerdictKind, reason: str, *, severe: bool, doubt: Doubt | None = None, sure: bool = True) -> Verdict:
     """Return the verdict of a bound with its sentence: how sure and how severe it is, what is in doubt, and why."""
     certainty = "certain" if doubt is None and sure else "probable"
     verdict = Verdict(kind=kind, certainty=certainty, severe=severe, doubt=doubt, reason=reason, text="")
@@ -208,11 +208,21 @@ def _stated(kind: VerdictKind, reason: str, *, severe: bool, doubt: Doubt | None
 # --- no verdict on a limit -------------------------------------------------------------------------------------------
 
 
-def inconclusive(reason: str, cause: InconclusiveCause | None = None, doubt: Doubt | None = None) -> Verdict:
-    """Return no verdict, and why, in a clause without a full stop."""
-    reason = reason.rstrip(".")
-    verdict = Verdict(kind="inconclusive", doubt=doubt, cause=cause, reason=reason, text="")
-    return verdict.model_copy(update={"text": f"{first_words(verdict)}: {reason}."})
+def inconclusive(
+    reason: str, cause: InconclusiveCause | None = None, doubt: Doubt | None = None, *, sure: bool = True
+) -> Verdict:
+    """Return no verdict on a limit, and why, in a clause without a full stop.
+
+    Args:
+        reason: the clause.
+        cause: its kind, where it is not the doubt alone.
+        doubt: what keeps a verdict from being given, or, where it is not `sure`, that the input is no limit.
+        sure: whether it is certain that the input is no limit, where the cause says so.
+    """
+    reason, certainty = reason.rstrip("."), "certain" if sure else "probable"
+    verdict = Verdict(kind="inconclusive", certainty=certainty, doubt=doubt, cause=cause, reason=reason, text="")
+    aside = f" ({doubt_text(doubt)})" if doubt is not None and not sure else ""
+    return verdict.model_copy(update={"text": f"{first_words(verdict)}{aside}: {reason}."})
 
 
 def too_few_steps(steps: int, *, budget_only: bool) -> Verdict:
@@ -231,17 +241,18 @@ def not_measured(reason: str) -> Verdict:
 
 def unequal_work(found: str) -> Verdict:
     """Return the verdict on a variant that did other work: its figures are of another job, and it is never fastest."""
-    return _unjudged("unequal-work", f"not comparable, its work was not equal: {found}")
+    return unjudged("unequal-work", f"not comparable, its work was not equal: {found}")
 
 
 def reference(mean_ms: float | None, *, on_host: bool = False) -> Verdict:
     """Return the verdict on a ceiling: the reference is not judged. `on_host`: its batch lies in host memory."""
     step = units.milliseconds(mean_ms)
     copied = ", its batch copied from host memory at every step" if on_host else ""
-    return _unjudged("ceiling", f"{step} a step on average without any input{copied}: the reference")
+    return unjudged("ceiling", f"{step} a step on average without any input{copied}: the reference")
 
 
-def _unjudged(kind: VerdictKind, reason: str) -> Verdict:
+def unjudged(kind: VerdictKind, reason: str) -> Verdict:
+    """Return the verdict of what has no limit, with its reason, a clause without a full stop."""
     return Verdict(kind=kind, reason=reason, text=f"{reason}.")
 
 
@@ -255,61 +266,6 @@ def _undecided(doubt: Doubt, budget_only: bool) -> Verdict:
     return inconclusive(f"{plausible_kinds(doubt)}; {doubt_text(doubt)}; {will_tell}", doubt=doubt)
 
 
-def judge_watched(
-    step_ms: float | None,
-    wait_ms: float | None,
-    wait_share: float | None,
-    steps: int,
-    reason: str | None,
-    device_waits: bool,
-    gpu_percent: float | None = None,
-    diagnosable: bool = True,
-) -> Verdict:
-    """Return the verdict on a watched job, which has no ceiling beside it: input-bound, or inconclusive.
-
-    Args:
-        step_ms: milliseconds a step on average.
-        wait_ms: milliseconds that a step waited for its batch on average.
-        wait_share: the same as a share of the step, 0 to 1; None where it was not measured.
-        steps: how many steps that is over.
-        reason: why the wait was not measured.
-        device_waits: whether the device is idle while the loop waits; the verdict is not a severe one otherwise.
-        gpu_percent: the GPU's utilization meanwhile, 0 to 100; None without one, and where it was not sampled.
-        diagnosable: whether `pipeline-bench diagnose` knows what it takes its batches from.
-    """
-    if wait_share is None:
-        why = (reason or "no step has ended").removesuffix(".")
-        return _unjudged("not-measured", f"its input wait was not measured: {why}")
-    few = steps < thresholds.NEEDED_STEPS
-    if few and (steps < thresholds.PROBABLE_STEPS or wait_share < thresholds.PROBABLE_WAIT):
-        reason = f"only {units.count(steps, 'step')} ended, {thresholds.NEEDED_STEPS} are needed"
-        return inconclusive(reason, "too-few-steps")
-    waits = f"waits {units.milliseconds(wait_ms)} of its mean step of {units.milliseconds(step_ms)} for the batch"
-    if wait_share < thresholds.BOUND_SHARE:
-        waits = f"{waits} ({units.share(wait_share)})"
-        if gpu_percent is not None and gpu_percent < thresholds.GPU_BUSY_PERCENT:
-            return inconclusive(
-                f"{waits}; the GPU runs kernels {units.percent(gpu_percent)} of the time: it waits for the host, "
-                "for example for the copy of the batch, Python, or threads of the input on the same cores"
-                f"{'; `pipeline-bench diagnose` measures the copy and the model alone' * diagnosable}",
-                "gpu-idle",
-            )
-        return inconclusive(
-            f"{waits}; what takes the rest, the model, the host or the input's own work on the model's cores, is not "
-            f"known without a ceiling{', which `pipeline-bench diagnose` measures' * diagnosable}",
-            "only-not-input",
-        )
-    severe = device_waits and wait_share >= thresholds.SEVERE_SHARE
-    caveat = "" if device_waits else ". The GPU may have been busy during the wait, so the gain can be much smaller"
-    reason = (
-        f"{waits} ({units.share(wait_share)}); without the wait it would be at most {_without(wait_share)} as fast"
-        f"{'; `pipeline-bench diagnose` finds the stage and tries fixes' * diagnosable}{caveat}"
-    )
-    if few:
-        reason += f"; in doubt: only {units.count(steps, 'step')}"
-    return _stated("input-bound", reason, severe=severe, sure=not few)
-
-
 # --- words -----------------------------------------------------------------------------------------------------------
 
 
@@ -321,9 +277,10 @@ def label(verdict: Verdict) -> str:
 
 def first_words(verdict: Verdict) -> str:
     """Return what a verdict's sentence begins with: its label, or of a watched job that its input is not the limit."""
-    if verdict.cause == "only-not-input":
-        return "not input-bound"
-    return "not input-bound, but the GPU idles" if verdict.cause == "gpu-idle" else label(verdict)
+    if verdict.cause not in ("only-not-input", "gpu-idle"):
+        return label(verdict)
+    probably = "probably " if verdict.certainty == "probable" else ""
+    return f"{probably}not input-bound{', but the GPU idles' if verdict.cause == 'gpu-idle' else ''}"
 
 
 def plausible_kinds(doubt: Doubt) -> str:
@@ -358,7 +315,7 @@ def _input_bound(split: StepSplit) -> str:
     return (
         f"waits {units.milliseconds(split.input_wait_ms.value)} of its mean step of "
         f"{units.milliseconds(split.mean_ms)} for "
-        f"the batch ({units.share(wait.value)}); without the wait it would be {_without(_value(wait))} as fast"
+        f"the batch ({units.share(wait.value)}); without the wait it would be {without_wait(_value(wait))} as fast"
         f"{too}"
     )
 
@@ -392,7 +349,8 @@ def _mixed(split: StepSplit) -> str:
     )
 
 
-def _without(wait_share: float) -> str:
+def without_wait(wait_share: float) -> str:
+    """Return how many times as fast a step would be that does not wait: ``1.5×``."""
     most = 1 / max(1 - wait_share, 1e-9)
     return units.ratio(most) if most <= thresholds.MOST_GAIN else f"more than {thresholds.MOST_GAIN:.0f}×"
 

@@ -36,7 +36,7 @@ DisturbanceKind = Literal[
 Interval = tuple[float, float]
 ShareName = Literal["input wait", "host slowdown", "accelerator utilization"]
 InconclusiveCause = Literal[
-    "too-few-steps", "page-cache", "no-wait", "no-ceiling", "impossible", "only-not-input", "gpu-idle"
+    "too-few-steps", "page-cache", "no-wait", "no-ceiling", "impossible", "only-not-input", "gpu-idle", "at-threshold"
 ]
 
 
@@ -180,6 +180,7 @@ class Doubt(Record):
     instead: tuple[VerdictKind, ...] = ()
     """The other kinds that are plausible, the most probable first."""
     rounds: Count
+    """How many the interval is over; 0 of a watched job, whose interval is over its steps."""
     taken_share: float = 0.0
     """What other work took of the CPU meanwhile, 0 to 1."""
 
@@ -194,8 +195,9 @@ class Verdict(Record):
     """Of a probable verdict, and of none that was given because more than one is plausible."""
     cause: InconclusiveCause | None = None
     """Of a verdict that is inconclusive without a doubt. ``page-cache``: the files were not cached as asked.
-    ``impossible``: it beats its ceiling. ``only-not-input``: a job without a ceiling, whose input is not the limit.
-    ``gpu-idle``: the same, and the GPU runs no kernel for most of the time."""
+    ``impossible``: its wait and its ceiling together exceed its step. ``only-not-input``: a job without a ceiling,
+    whose input is not the limit. ``gpu-idle``: the same, and the GPU runs no kernel for most of the time.
+    ``at-threshold``: a job without a ceiling, whose input wait may lie on either side of its threshold."""
     text: Line
     """The verdict, its doubt and its reason in one plain sentence."""
     reason: Line = ""

@@ -7,14 +7,15 @@ that the accelerator utilization can be, and is shown as that.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pipeline_bench.analysis import measured, utilization, verdicts
+from pipeline_bench.analysis import measured, utilization, verdicts, watched
 from pipeline_bench.analysis.results import step_time
-from pipeline_bench.analysis.thresholds import NEEDED_STEPS
+from pipeline_bench.analysis.thresholds import NEEDED_STEPS, WATCHED_ERROR
 from pipeline_bench.model.result import DeviceCopy, DeviceUtilization, Estimate, Result, Speedup, StepTime, Verdict
 from pipeline_bench.model.selftest import Checked
 from pipeline_bench.model.trial import TrialRecord
@@ -78,7 +79,8 @@ class JobSummary:
             parts.append(f"device {used} ({self.device_utilization_source})")
         if self.input_wait_share is not None:
             few = self.steps < NEEDED_STEPS and self.verdict.kind != "input-bound"
-            parts.append(self.verdict_name + f", {NEEDED_STEPS} are needed" * few)
+            doubt = self.verdict.doubt and f" ({verdicts.doubt_interval(self.verdict.doubt)})"
+            parts.append(f"{self.verdict_name}{f', {NEEDED_STEPS} are needed' * few}{doubt or ''}")
         return "; ".join(parts)
 
     @property
@@ -99,6 +101,7 @@ def summarise(
     reason: str | None,
     device_waits: bool = True,
     diagnosable: bool = True,
+    wait_share_error: float = 0.0,
 ) -> JobSummary:
     """Return the figures of some steps.
 
@@ -107,7 +110,8 @@ def summarise(
         used: the device's utilization in percent and its source; both None where it was not sampled.
         reason: why waits were not measured, where they were not.
         device_waits: whether the device is idle while the loop waits; else the rest of the step bounds nothing.
-        diagnosable: as for `judge_watched`.
+        diagnosable: as for `watched.judge`.
+        wait_share_error: one standard error of the wait's share, by how the steps scatter (`stats.share_error`).
     """
     share = totals.wait_share
     reason = None if share is not None else reason or _NO_STEP
@@ -119,7 +123,7 @@ def summarise(
         utilization_at_most=None if share is None or not device_waits else 1 - share,
         device_utilization_percent=used[0],
         device_utilization_source=used[1],
-        verdict=verdicts.judge_watched(
+        verdict=watched.judge(
             totals.step_ms,
             totals.wait_ms,
             share,
@@ -128,6 +132,7 @@ def summarise(
             device_waits,
             utilization.of_gpu(*used),
             diagnosable,
+            wait_error=math.hypot(wait_share_error, WATCHED_ERROR),
         ),
         reason=reason,
     )
@@ -168,7 +173,7 @@ def result_of(
         checked: the last selftest of this machine.
         reason: why waits were not measured, where they were not.
         waits: whether the device is idle while the loop waits.
-        diagnosable: as for `judge_watched`.
+        diagnosable: as for `watched.judge`.
     """
     none, gone = Estimate(reason=_NO_CEILING), trial.reason
     common: dict[str, Any] = {
@@ -196,9 +201,11 @@ def result_of(
     (run,) = measured.of(scenario, [trial], cores)[VARIANT].values()
     step, used = step_time([run]), utilization.of([run], cores, checked.usable_windows, steps_alone=True)
     wait_ms = share = None
-    why, bound = reason or "no wait was measured", ""
+    error, why, bound = 0.0, reason or "no wait was measured", ""
     if run.mean_wait_ms is not None:
         share = min(1.0, run.mean_wait_ms / run.mean_ms)
+        beside = measured.systematic_error("wait", run.device_kind, run.taken)
+        error = math.hypot(run.wait_share_error, WATCHED_ERROR, beside)
         wait_ms, why = share * run.mean_ms, str(step.reason)
         bound = f"; it is at most {units.fraction(1 - share)}, 1 - input wait" if waits else ""
     on_gpu = utilization.of_gpu(used.mean_percent, used.source)
@@ -214,7 +221,18 @@ def result_of(
         device_utilization=used,
         speedup=Speedup(over=VARIANT, reason="this is the variant that the others are compared with"),
         against_fastest=Speedup(over=VARIANT, reason="this is the fastest variant"),
-        verdict=verdicts.judge_watched(step.mean, wait_ms, share, run.steps, why, waits, on_gpu, diagnosable),
+        verdict=watched.judge(
+            step.mean,
+            wait_ms,
+            share,
+            run.steps,
+            why,
+            waits,
+            on_gpu,
+            diagnosable,
+            wait_error=error,
+            taken=run.taken,
+        ),
     )
 
 

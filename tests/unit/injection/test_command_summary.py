@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_bench.analysis.verdicts import judge_watched
+from pipeline_bench.analysis import watched
 from pipeline_bench.injection import command_result, process_records
 from pipeline_bench.injection.command_result import (
     Adapted,
@@ -30,7 +30,7 @@ from pipeline_bench.model.job import WallTime
 def ended(command: str, program: str, verdict: str = "input-bound", number: int | None = 1) -> EndedCommand:
     of, line = (f"{program}:31, by fast.py:7", 31) if number is None else (program, None)
     share = 0.9 if verdict == "input-bound" else 0.02
-    judged = judge_watched(
+    judged = watched.judge(
         10.0, 10.0 * share, share, 3 if verdict == "too few steps" else 100, reason=None, device_waits=True
     )
     figures: dict[str, object] = {"steps": 100, "input_wait_share": share, "line": "waits", "folder": None}

@@ -225,11 +225,30 @@ def test_the_line_says_wait_bound_device_and_verdict() -> None:
 
 @pytest.mark.parametrize(
     ("wait_us", "kind", "severe"),
-    [(99, "inconclusive", False), (100, "input-bound", False), (199, "input-bound", False), (200, "input-bound", True)],
+    [(86, "inconclusive", False), (108, "input-bound", False), (199, "input-bound", False), (214, "input-bound", True)],
 )
 def test_the_thresholds_are_those_of_the_findings(wait_us: int, kind: str, severe: bool) -> None:
     verdict = summarise(totals(100, 1000, wait_us), (None, None), None).verdict
     assert (verdict.kind, verdict.severe) == (kind, severe)
+
+
+@pytest.mark.parametrize(
+    ("wait_us", "words", "cause"),
+    [
+        (70, "not input-bound", "only-not-input"),
+        (90, "probably not input-bound", "only-not-input"),
+        (99, "inconclusive", "at-threshold"),
+        (101, "inconclusive", "at-threshold"),
+        (110, "probably input-bound", None),
+        (130, "input-bound", None),
+    ],
+)
+def test_about_the_threshold_a_watched_job_has_the_three_grades(wait_us: int, words: str, cause: str | None) -> None:
+    figures = summarise(totals(1000, 1000, wait_us), (None, None), None)
+    assert (figures.verdict_name, figures.verdict.cause) == (words, cause)
+    in_doubt = words.startswith("probably") or words == "inconclusive"
+    assert ("the threshold is 10 %" in figures.verdict.text) == in_doubt
+    assert ("(input wait is " in figures.line) == in_doubt
 
 
 def test_a_gpu_that_idles_without_waiting_for_input_is_named() -> None:

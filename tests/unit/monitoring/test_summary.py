@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline_bench.analysis import measured
+from pipeline_bench.analysis import measured, verdicts
 from pipeline_bench.model import Series
 from pipeline_bench.model.selftest import Checked
 from pipeline_bench.model.trial import TrialRecord
@@ -64,6 +64,16 @@ def test_rows_of_several_steps_count_as_so_many() -> None:
     assert result.input_wait_ms.value == pytest.approx(39 * 7 / (39 * 51))
     assert result.input_wait_share.value == pytest.approx(7 / 59)
     assert of_result(result, result.steps, True).verdict_name == "input-bound"
+
+
+def test_what_others_took_leaves_a_wait_about_the_threshold_in_doubt() -> None:
+    """Each step waits 12 % of its time; on a CPU that others took a third of, that may be 10 %."""
+    quiet = record(VARIANT, 0, [10.0] * 200, 1.2, samples=tracks(2500.0, None), warmup_steps=0)
+    busy = record(VARIANT, 0, [10.0] * 200, 1.2, samples=tracks(2500.0, (0.0, 2500.0)), warmup_steps=0)
+    found = [result_of(watched._scenario("train.py"), each, 2, Checked(), None, True).verdict for each in (quiet, busy)]
+    assert [verdicts.first_words(each) for each in found] == ["input-bound", "inconclusive"]
+    assert found[1].doubt is not None
+    assert "while other work took" in found[1].text
 
 
 @pytest.mark.parametrize(("disturbed", "taken"), [(range(2, 10), 0.4), (range(1), 0.05)])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from pipeline_bench.analysis.verdicts import judge_watched
+from pipeline_bench.analysis import watched
 from pipeline_bench.model import session as sessions_file
 from pipeline_bench.model.diagnosis import Attempt, CodeChange, Equality
 from pipeline_bench.model.edits import InsertAfter
@@ -312,7 +312,7 @@ def test_why_there_is_no_verdict_is_said_in_few_words_where_a_sentence_has_no_ro
 )
 def test_a_watched_job_that_hardly_waits_has_one_verdict(gpu_percent: float | None, said: str, why: str) -> None:
     session = finished(wait_ms=0.1)
-    verdict = judge_watched(4.0, 0.1, 0.025, 100, None, device_waits=True, gpu_percent=gpu_percent)
+    verdict = watched.judge(4.0, 0.1, 0.025, 100, None, device_waits=True, gpu_percent=gpu_percent)
     session = session.model_copy(update={"results": (session.results[0].model_copy(update={"verdict": verdict}),)})
     lines = shown(session)
     assert f"● job  {said}: {why}" in lines
