@@ -13,10 +13,10 @@ from typing import Literal, NamedTuple
 from pipeline_bench.analysis import measured, speedups, stats, verdicts
 from pipeline_bench.analysis.conditions import ceilings_differ_in, conditions, shared_variants
 from pipeline_bench.analysis.gates import Limits, gates
-from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE, SAME_JOB_SCATTER
+from pipeline_bench.analysis.thresholds import CERTAIN_CLAIM, CLAIM_CONFIDENCE, SAME_JOB_SCATTER, TIE
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.difference import Difference, Noise, Ratio, Shift, Side, VariantChange
-from pipeline_bench.model.result import Estimate, Result
+from pipeline_bench.model.result import Estimate, Result, Verdict
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import NAME, one_line, units
 
@@ -175,8 +175,15 @@ def change(
         input_wait_share=_shift(one.input_wait_share, other.input_wait_share, was.wait_shares, now.wait_shares),
         verdict_before=one.verdict.kind,
         verdict_after=other.verdict.kind,
+        verdict_words_before=_words(one.verdict),
+        verdict_words_after=_words(other.verdict),
         text=_sentence(name, one, other, step_time, beside),
     )
+
+
+def _words(verdict: Verdict) -> str:
+    """Return a verdict for a table: how sure it is, and its kind."""
+    return verdicts.first_words(verdict.model_copy(update={"severe": False}))
 
 
 def _missing(before: Result, after: Result) -> str:
@@ -215,11 +222,20 @@ def _ratio(before: Sequence[float], after: Sequence[float], missing: str | None)
         return Ratio(value=value, reason=_TOO_FEW_TRIALS)
     # The intervals are of what was measured; a claim is of the job, which differs a little between two sessions anyway.
     error = math.sqrt(2) * SAME_JOB_SCATTER
-    claim = stats.change_ratio_interval(before, after, CLAIM_CONFIDENCE, error) or ci95
+    claim, certain = (
+        stats.change_ratio_interval(before, after, confidence, error) or ci95
+        for confidence in (CLAIM_CONFIDENCE, CERTAIN_CLAIM)
+    )
     smallest = stats.half_width(claim)
     if claim[0] <= 1 <= claim[1]:
         return Ratio(value=value, ci95=ci95, difference="none", smallest=smallest)
-    return Ratio(value=value, ci95=ci95, difference="slower" if value > 1 else "faster", smallest=smallest)
+    return Ratio(
+        value=value,
+        ci95=ci95,
+        difference="slower" if value > 1 else "faster",
+        certainty="probable" if certain[0] <= 1 <= certain[1] else "certain",
+        smallest=smallest,
+    )
 
 
 def _shift(one: Estimate, other: Estimate, before: Sequence[float], after: Sequence[float]) -> Shift:
@@ -235,18 +251,17 @@ def _shift(one: Estimate, other: Estimate, before: Sequence[float], after: Seque
 
 
 def _sentence(name: str, one: Result, other: Result, step_time: Ratio, beside: Ratio) -> str:
-    was, now = verdicts.label(one.verdict), verdicts.label(other.verdict)
+    was, now = verdicts.first_words(one.verdict), verdicts.first_words(other.verdict)
     verdict = f"stays {now}" if was == now else f"was {was}, is {now}"
     return f"{one_line(name, NAME)}: {change_text(step_time)}{_beside(step_time, beside)}; {verdict}."
 
 
 def _beside(step_time: Ratio, beside: Ratio) -> str:
     """Return the change beside the ceiling, where it is one that the step time does not show."""
-    claimed = only_beside(step_time, beside)
-    if claimed is None:
+    if only_beside(step_time, beside) is None:
         return ""
     change, interval = units.changes(beside.value, beside.ci95)
-    return f"; but beside the ceiling {claimed}: {change} ({interval})"
+    return f"; but beside the ceiling {outcome_words(beside)}: {change} ({interval})"
 
 
 def only_beside(step_time: Ratio, beside: Ratio) -> Literal["faster", "slower"] | None:
@@ -256,6 +271,14 @@ def only_beside(step_time: Ratio, beside: Ratio) -> Literal["faster", "slower"] 
     return "faster" if beside.difference == "faster" else "slower"
 
 
+def outcome_words(ratio: Ratio) -> str:
+    """Return what may be said of a ratio that has an interval: ``probably slower``, ``tie`` or ``not decided``."""
+    if ratio.difference in ("faster", "slower"):
+        return f"{'probably ' if ratio.certainty == 'probable' else ''}{ratio.difference}"
+    ends = ratio.ci95 or (0.0, math.inf)
+    return "tie" if ends[0] >= 1 / TIE and ends[1] <= TIE else "not decided"
+
+
 def change_text(step_time: Ratio) -> str:
     """Return a change of a step time in words: ``slower: +12 % of step time (+8.0 to +16 %)``, or why there is none."""
     if step_time.value is None:
@@ -263,8 +286,4 @@ def change_text(step_time: Ratio) -> str:
     if step_time.ci95 is None:
         return f"{units.change(step_time.value)} of step time, without an interval: {step_time.reason}"
     change, interval = units.changes(step_time.value, step_time.ci95)
-    if step_time.difference == "none":
-        smallest = units.precision(step_time.smallest)
-        level = units.share(CLAIM_CONFIDENCE)
-        return f"no difference found (smallest detectable change at {level}: {smallest}; interval {interval})"
-    return f"{step_time.difference}: {change} of step time ({interval})"
+    return f"{outcome_words(step_time)}: {change} of step time ({interval})"

@@ -47,14 +47,16 @@ class Noise(Record):
 class Ratio(Record):
     """A time after ÷ before: 1.05 is 5 % slower; or the reason why there is none.
 
-    `difference` is what may be claimed, at `thresholds.CLAIM_CONFIDENCE`, `smallest` the least relative change that
-    these runs could have found at that level. Both are None where there is no interval, and `reason` says why
-    there is none. `ci95` is the interval to show.
+    `difference` is what may be claimed, at `thresholds.CLAIM_CONFIDENCE`, and `certainty` how sure that is: certain
+    from `thresholds.CERTAIN_CLAIM` on. `smallest` is the least relative change that these runs could have found.
+    `difference` and `smallest` are None where there is no interval, and `reason` says why there is none. `ci95` is
+    the interval to show.
     """
 
     value: float | None = None
     ci95: Interval | None = None
     difference: Literal["faster", "slower", "none"] | None = None
+    certainty: Literal["certain", "probable"] = "certain"
     smallest: float | None = None
     reason: Line | None = None
 
@@ -90,6 +92,9 @@ class VariantChange(Record):
     input_wait_share: Shift = Shift()
     verdict_before: VerdictKind
     verdict_after: VerdictKind
+    verdict_words_before: Line
+    """How sure the verdict is, and its kind: ``probably input-bound``."""
+    verdict_words_after: Line
     text: Line
     """All of it in one plain sentence."""
 

@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench.analysis.difference import change_text, only_beside
+from pipeline_bench.analysis.difference import change_text, only_beside, outcome_words
 from pipeline_bench.analysis.gates import au_limit_text, limit_text
-from pipeline_bench.analysis.thresholds import CLAIM_CONFIDENCE
+from pipeline_bench.analysis.thresholds import CERTAIN_CLAIM, CLAIM_CONFIDENCE, TIE
 from pipeline_bench.model.difference import Condition, Difference, Gate, Outcome, Ratio, Shift, Side, VariantChange
 from pipeline_bench.report import VERDICT_STYLES, facts
 from pipeline_bench.report.layout import beside, fitting, group, headed, spaced
@@ -25,7 +25,8 @@ _COUNTED_UNDECIDED = "undecided, counted as failed"
 
 INTERVAL_NOTE = (
     "in brackets: 95 % intervals over trials, unpaired, because trials of two sessions are not neighbours; "
-    f"faster and slower are claimed at {units.confidence(CLAIM_CONFIDENCE)}; "
+    f"faster and slower are claimed at {units.confidence(CERTAIN_CLAIM)}, with probably at "
+    f"{units.confidence(CLAIM_CONFIDENCE)}; tie: within {units.share(TIE - 1)}; "
     "ms/step: geometric means of the trials' mean step times"
 )
 POINTS_NOTE = "changes of AU and input wait: percentage points"
@@ -53,7 +54,8 @@ def headline(difference: Difference) -> str:
     """Return what came out, in one line: what the gates say, whether it is fair, and how many variants changed."""
     changes = [change for change in difference.variants if not change.is_ceiling]
     kinds = Counter(map(_kind, changes))
-    order = ("slower", "faster", "no difference found", "without an interval", _NOT_COMPARABLE, "not measured in both")
+    claims = ("slower", "probably slower", "faster", "probably faster", "tie", "not decided")
+    order = (*claims, "without an interval", _NOT_COMPARABLE, "not measured in both")
     found = ", ".join(f"{kinds[kind]} {kind}{_but_beside(changes, kind)}" for kind in order if kinds[kind])
     return f"{gates_line(difference)}{_not_fair(difference)}{units.count(len(changes), 'variant')}: {found}."
 
@@ -71,9 +73,7 @@ def _kind(change: VariantChange) -> str:
     ratio = change.step_time
     if ratio.value is None:
         return _NOT_COMPARABLE if change.measured_in_both else "not measured in both"
-    if ratio.difference is None:
-        return "without an interval"
-    return "no difference found" if ratio.difference == "none" else ratio.difference
+    return "without an interval" if ratio.difference is None else outcome_words(ratio)
 
 
 def _but_beside(changes: Iterable[VariantChange], kind: str) -> str:
@@ -295,10 +295,10 @@ def _shift(before: str, after: str, shift: Shift | None, gap: str) -> Text:
 
 
 def _verdict(change: VariantChange, gap: str) -> Text:
-    after = Text(change.verdict_after, style=VERDICT_STYLES[change.verdict_after])
-    if change.verdict_before == change.verdict_after:
+    after = Text(change.verdict_words_after, style=VERDICT_STYLES[change.verdict_after])
+    if change.verdict_words_before == change.verdict_words_after:
         return after
-    return Text.assemble((change.verdict_before, VERDICT_STYLES[change.verdict_before]), gap, after)
+    return Text.assemble((change.verdict_words_before, VERDICT_STYLES[change.verdict_before]), gap, after)
 
 
 def _gates_grid(difference: Difference) -> RenderableType | None:

@@ -22,7 +22,7 @@ def percent(share: float) -> str:
 
 
 METHOD = [
-    f"enough for two batches and at least {subsample.LEAST_ELEMENTS} elements, {subsample.MOST_ELEMENTS:,} at most",
+    f"enough for two batches and at least {subsample.LEAST_ELEMENTS} elements; {subsample.MOST_ELEMENTS:,} at most, or",
     f"input wait ≥ {percent(limit.BOUND_SHARE)} of the step",
     f"host slowdown ≥ {percent(limit.BOUND_SHARE)} of the step",
     f"its whole interval is at or above {percent(limit.SEVERE_SHARE)}",
@@ -143,6 +143,7 @@ def test_the_html_page_gives_the_rules_that_decide(text: str) -> None:
 
 def test_the_notes_of_reports_give_the_levels_of_a_claim() -> None:
     certain, probable = percent(limit.CERTAIN_CLAIM), percent(limit.PROBABLE_CLAIM)
-    assert f"faster and slower are claimed at {percent(limit.CLAIM_CONFIDENCE)}" in difference.INTERVAL_NOTE
+    once = percent(limit.CLAIM_CONFIDENCE)
+    assert f"faster and slower are claimed at {certain}, with probably at {once}" in difference.INTERVAL_NOTE
     captions = "; ".join(facts.captions(sessions.normal()))
     assert f"faster or slower: if the {certain} interval excludes 1; probably: the {probable} one" in captions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline_bench.analysis.difference import between
+from pipeline_bench.analysis.difference import between, outcome_words
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.difference import VariantChange
 from pipeline_bench.model.result import Disturbance
@@ -36,7 +36,29 @@ def test_the_same_runs_show_no_difference_and_say_what_they_could_have_seen() ->
     assert found.step_time.difference == "none"
     assert found.step_time.value == pytest.approx(1)
     assert found.step_time.smallest == pytest.approx(0.166, abs=0.01)
-    assert "smallest detectable change at 98 %: 17 %" in found.text
+    assert outcome_words(found.step_time) == "not decided"
+    assert "not decided: 0 % of step time (-11 to +12 %)" in found.text
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"), [(1.0, "tie"), (1.045, "probably slower"), (1.5, "slower"), (0.955, "probably faster")]
+)
+def test_a_change_has_the_three_grades(factor: float, words: str) -> None:
+    before = pairs.session({"feed_dict": STEADY})
+    found = change(before, pairs.session({"feed_dict": [ms * factor for ms in STEADY]}))
+    assert outcome_words(found.step_time) == words
+    assert f"feed_dict: {words}: " in found.text
+
+
+def test_a_verdict_that_is_only_probable_before_or_after_is_shown_as_that() -> None:
+    session = pairs.session({"feed_dict": STEADY})
+    verdict = session.result("feed_dict").verdict.model_copy(update={"certainty": "probable"})
+    results = tuple(
+        each.model_copy(update={"verdict": verdict}) if each.variant == "feed_dict" else each
+        for each in session.results
+    )
+    found = change(session, session.model_copy(update={"results": results}))
+    assert found.verdict_words_after == f"probably {found.verdict_words_before}"
 
 
 def test_a_steady_change_as_small_as_between_two_runs_of_one_job_is_no_difference() -> None:

@@ -23,6 +23,8 @@ def change(name: str, ratio: Ratio, *, is_ceiling: bool = False) -> VariantChang
             input_wait_share=missing,
             verdict_before="input-bound",
             verdict_after="not-measured",
+            verdict_words_before="input-bound",
+            verdict_words_after="not-measured",
             text=f"{name}: no change to give, {ratio.reason}; was input-bound, is not-measured.",
         )
     return VariantChange(
@@ -36,6 +38,8 @@ def change(name: str, ratio: Ratio, *, is_ceiling: bool = False) -> VariantChang
         input_wait_share=Shift(before=0.38, after=0.375, change=-0.005, ci95=(-0.02, 0.01)),
         verdict_before="input-bound",
         verdict_after="host-bound",
+        verdict_words_before="input-bound",
+        verdict_words_after="host-bound",
         text=f"{name}: was input-bound, is host-bound.",
     )
 

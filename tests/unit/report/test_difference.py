@@ -50,11 +50,11 @@ def test_au_is_said_to_hold_on_a_slower_machine_only_beside_ceilings_of_the_same
 
 def test_the_count_tells_what_changed_beside_the_ceiling_alone() -> None:
     faster = Ratio(value=0.76, ci95=(0.64, 0.9), difference="faster", smallest=0.2)
-    none = Ratio(value=1.0, ci95=(0.9, 1.1), difference="none", smallest=0.11)
+    none = Ratio(value=1.0, ci95=(0.95, 1.05), difference="none", smallest=0.06)
     changes = [differences.change(name, none) for name in ("a", "b", "c")]
     changes[0] = changes[0].model_copy(update={"beside_ceiling": faster})
     difference = differences.full().model_copy(update={"variants": tuple(changes), "gates": ()})
-    assert report.headline(difference).endswith(" 3 variants: 3 no difference found (1 faster beside the ceiling).")
+    assert report.headline(difference).endswith(" 3 variants: 3 tie (1 faster beside the ceiling).")
 
 
 def test_what_is_not_fair_is_said_before_who_is_slower_and_behind_the_gates() -> None:
