@@ -254,7 +254,8 @@ def _shares(variant: Variant, used: Sequence[Measured], pairs: Sequence[Pair]) -
         most = 1.0 if wait.value is None else 1 - wait.value
         return wait, speedups.within(host), speedups.within(utilization, most)
     why = "its rounds differ too much" if is_noise else "the ceiling was disturbed, or this variant does less work"
-    reason = f"beside its wait it beats its ceiling by {units.share(beyond)} of the step, which cannot be: {why}"
+    longer = "its ceiling takes" if no_wait else "its wait and its ceiling together take"
+    reason = f"{longer} {units.share(beyond)} more than its step, which cannot be: {why}"
     # Of noise there is no figure, but how far its rounds reach still decides a verdict.
     impossible, reaching = (
         Estimate(ci95=each.ci95 if is_noise else None, impossible=True, reason=reason) for each in (host, utilization)

@@ -84,7 +84,7 @@ def run_and_show(
                     shutil.rmtree(folder, ignore_errors=True)
                     console.print("Interrupted before the first trial; nothing was measured.")
                     return UNREAD if unread else INTERRUPTED
-                outcome, problems = deliver(outcome, console, shown)
+                outcome, problems = deliver(outcome, console, shown, told=first)
                 if not _can_ask():
                     outcome = rescue(outcome, shown.json_to)
         finally:  # a signal that came during the reports takes effect before this, and is no answer to the question
@@ -184,8 +184,16 @@ def interruptible(leave: bytes = b"") -> Iterator[None]:
             signal.signal(number, previous)
 
 
-def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Outcome, list[str]]:
+def deliver(
+    outcome: Outcome, console: Console, shown: Presentation, told: str | None = None
+) -> tuple[Outcome, list[str]]:
     """Write the reports, the patch and what ``--json`` asks for, show the report, and say where the page and patch are.
+
+    Args:
+        outcome: with the session.
+        console: that it is shown on.
+        shown: how.
+        told: a note of the session that this run began with: the end does not repeat it.
 
     Returns:
         The outcome, saved where it now could be, and a message for each file that could not be written.
@@ -202,7 +210,9 @@ def deliver(outcome: Outcome, console: Console, shown: Presentation) -> tuple[Ou
             console.print(terminal.render(outcome.session, folder, console.width))
         else:
             below = sum(-(-line.cell_len // console.width) for line in places)
-            console.print(screen.render(outcome.session, console.width, below, terminal_lines()))
+            notes = tuple(note for note in outcome.session.notes if note != told)
+            session = outcome.session.model_copy(update={"notes": notes})
+            console.print(screen.render(session, console.width, below, terminal_lines()))
         for line in places:
             console.print(line, soft_wrap=True)  # what is to be copied has no line ends of ours
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from pipeline_bench.analysis.thresholds import CEILING_TOLERANCE
 from pipeline_bench.diagnosis import segments, stage_graph, step_times
 from pipeline_bench.diagnosis.fixes import short
 from pipeline_bench.diagnosis.fixes.cache_size import batch_bytes_of, pass_elements, size_bytes_of
@@ -36,13 +37,22 @@ def of(session: Session, diagnosis: Diagnosis) -> tuple[Limit, ...]:
     """Return how fast the pipeline could be if only one thing limited it; empty before it was inspected."""
     if diagnosis.inspection is None:
         return ()
-    cores = session.environment.cores
     return (
-        _model_limit(session, diagnosis),
+        _possible(session, _model_limit(session, diagnosis)),
         *_copy_limit(session),
-        _cores_limit(diagnosis.inspection, cores),
+        _possible(session, _cores_limit(diagnosis.inspection, session.environment.cores)),
         _disk_limit(diagnosis.inspection),
     )
+
+
+def _possible(session: Session, limit: Limit) -> Limit:
+    """Return a limit of what a step does, which cannot be above the step as written; without its time where it is."""
+    written = session.find_result(AS_WRITTEN)
+    step_ms = None if written is None else written.step_ms.mean
+    if limit.ms is None or step_ms is None or limit.ms <= step_ms * (1 + CEILING_TOLERANCE):
+        return limit
+    text = f"{limit.text}: {units.milliseconds(limit.ms)}, measured while the machine was slower than during the steps"
+    return Limit(name=limit.name, text=text)
 
 
 def _model_limit(session: Session, diagnosis: Diagnosis) -> Limit:
@@ -288,4 +298,18 @@ def traced_anew(session: Session, inspection: Inspection) -> str:
         f"{inspection.training.step} is traced anew for batches of another shape: {units.count(times, 'time')} in "
         f"{units.count(len(found), 'trial')} of the pipeline as written, which took {units.seconds(seconds)}. Give it "
         "batches of one shape, or make it with tf.function(reduce_retracing=True)."
+    )
+
+
+def between_fits(session: Session, inspection: Inspection) -> str:
+    """Return that what a loop does between its calls of `fit` is not measured; empty without one, and of other data.
+
+    Arrays and a generator are often a part of the data, which the loop loads for each call.
+    """
+    training, diagnosis = inspection.training, session.diagnosis
+    if training is None or diagnosis is None or not training.in_loop or inspection.api not in ("arrays", "generator"):
+        return ""
+    return (
+        "The script calls fit in a loop: what the loop does between two calls, such as loading the next part of the "
+        f"data, is not measured here. `pipeline-bench run -- python {diagnosis.target.text}` tells how long it takes."
     )

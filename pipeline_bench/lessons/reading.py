@@ -224,7 +224,7 @@ class _Judging:
     asks: Mapping[str, Ask]
     answers: Mapping[str, Answer]
     leave_open: bool
-    """Whether no time is called right or wrong, because other programs may have decided it. A gain has its interval."""
+    """Whether no prediction is called right or wrong, because other programs may have decided what was measured."""
 
     def functions(self) -> dict[str, Callable[..., str]]:
         return {"judged": self.judged, "judged_gain": self.judged_gain, "judged_outcome": self.judged_outcome}
@@ -256,19 +256,30 @@ class _Judging:
         if not variant.known:
             return self.judged(key)
         answer, times = self.answers.get(key), variant.times
-        right = None if answer is None else self.asks[key].agrees(answer, times, variant.interval)
+        right = None
+        if answer is not None and not self.leave_open:
+            right = self.asks[key].agrees(answer, times, variant.interval)
         return self._line(key, units.ratio(times), right)
 
     def judged_outcome(self, key: str, variant: VariantFigures, **happened: str) -> str:
         """Return the line of a question whose choices depend on the outcome, by which `happened` has the words."""
         if not variant.known:
             return self.judged(key)
-        return self._line(key, happened[variant.outcome], self._chosen(key, variant.outcome, variant.times))
+        right = (
+            None if self.leave_open else self._chosen(key, variant.outcome, variant.times, *(variant.interval or ()))
+        )
+        return self._line(key, happened[variant.outcome], right)
 
-    def _chosen(self, key: str, condition: str, ratio: float = 1.0) -> bool | None:
-        """Return whether the choice that is right was made; None where none is."""
-        right = self.asks[key].right(condition, ratio)
-        return self.answers.get(key) == right if right else None
+    def _chosen(self, key: str, condition: str, *ratios: float) -> bool | None:
+        """Return whether the choice that is right was made; None where none is.
+
+        None also for one that is not right of the first ratio, but of another one: an end of its interval.
+        """
+        right, *plausible = (self.asks[key].right(condition, ratio) for ratio in ratios or (1.0,))
+        answer = self.answers.get(key)
+        if not right or (answer != right and answer in plausible):
+            return None
+        return answer == right
 
     def _line(self, key: str, happened: str, right: bool | None) -> str:
         answer, unit = self.answers.get(key), self.asks[key].unit

@@ -298,6 +298,7 @@ def published(session: Session) -> PublishedTable | None:
     if both and (other := other_device(session)):
         changes = "so compare their changes rather than their ratio"
         captions.append(f"device util.: theirs is a GPU's, ours {other}, {changes}")
+    captions += author.why
     return PublishedTable(rows, list(_gains(found)), captions)
 
 

@@ -1,7 +1,4 @@
-"""A session on one screen, of 80 columns and 24 lines or more: who is faster, the figures, what limits each variant.
-
-All else is in `pipeline_bench.report.terminal`, and in the page.
-"""
+"""A session on one screen, of 80 columns and 24 lines or more: who is faster, the figures, what limits each variant."""
 
 from __future__ import annotations
 
@@ -49,9 +46,10 @@ _IN_FEW_WORDS: dict[InconclusiveCause, str] = {
     "page-cache": "files not cached as asked",
     "no-wait": "its input wait is not known",
     "no-ceiling": "no ceiling beside it",
-    "impossible": "it beats its ceiling",
+    "impossible": "its wait and its ceiling exceed its step",
     "only-not-input": "what takes the rest is not known",
     "gpu-idle": "it waits for the host",
+    "at-threshold": "its input wait is about the threshold",
 }
 """Why there is no verdict, where there is no room for a sentence."""
 
@@ -301,6 +299,9 @@ def _remarks(session: Session) -> Iterator[Text]:
     noise = facts.other_work(session)
     if parts := [*(["equal work ✓"] if equal else []), *noise]:
         yield Text(" · ".join(parts), style="dim")
+    aus = [(each, each.accelerator_utilization) for each in checked if each.verdict.cause != "impossible"]
+    for result, au in [(result, au) for result, au in aus if au.impossible][:1]:  # its dash needs a reason
+        yield Text(f"AU of {variant_name(result.variant)} is not known: {au.reason}", style="yellow")
     failed = session.diagnosis is None or session.diagnosis.failure is not None
     if not failed and session.uncharged_s > LONG_STARTS * session.charged_s > 0:
         starts, charged = units.seconds(session.uncharged_s), units.seconds(session.charged_s)

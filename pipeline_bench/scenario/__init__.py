@@ -84,6 +84,8 @@ class Published(_Part):
     source: Line
     steps: PositiveInt
     figures: tuple[PublishedFigure, ...] = ()
+    why: tuple[Line, ...] = ()
+    """Why the figures are as they are, a line each."""
 
 
 class OnHosts(_Part):

@@ -32,7 +32,7 @@ _FIXED_LINES = 7
 """Title, heads, a blank line, the overall bar, the phase, the latest note; and the line that the cursor rests on."""
 _MORE_NOTE_LINES = 2
 """At the most, where the terminal has room for them."""
-_VERDICT_CELLS = len("compute-bound")
+_VERDICT_CELLS = len("compute-bound?")
 _TRIALS_CELLS = len("10000 trials")
 _NARROW, _WIDE = 76, 110
 _NAME_CELLS = (8, 32)
@@ -182,7 +182,9 @@ def _device(state: SessionProgress) -> str:
 def _cells(row: VariantProgress, state: SessionProgress, bar_cells: int, spark_cells: int) -> list[RenderableType]:
     repeat = row.finished + 1 if row.running else row.finished
     bar: RenderableType = ProgressBar(total=1.0, completed=row.fraction, width=bar_cells) if row.running else Text()
-    verdict = Text(row.verdict or "", style=VERDICT_STYLES[row.verdict] if row.verdict else "")
+    verdict = Text()
+    if row.verdict is not None:
+        verdict = Text(f"{row.verdict}{'?' * row.is_probable}", style=VERDICT_STYLES[row.verdict])
     if not row.done:
         verdict.stylize("dim")  # it can still change
     return [

@@ -43,6 +43,8 @@ class VariantProgress:
     history: deque[float] = field(default_factory=lambda: deque[float](maxlen=_HISTORY))
     """The device utilization of the running trial; after it, of the last."""
     verdict: VerdictKind | None = None
+    is_probable: bool = False
+    """Whether the verdict is given as probable."""
     repeats: int | None = None
     """How many trials it will have; None where that is not known beforehand."""
 
@@ -73,6 +75,7 @@ class VariantProgress:
         self.input_wait_share = result.input_wait_share.value
         self.device_percent = result.device_utilization.mean_percent
         self.verdict = result.verdict.kind if judged and result.verdict.kind != "not-measured" else None
+        self.is_probable = result.verdict.certainty == "probable"
 
 
 class SessionProgress:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from benchmarks.accuracy.cases import BURST
+from benchmarks.accuracy.loads import running
+from pipeline_bench.scenario.resolve import resolve
 from pipeline_bench.selftest import cases, on_gpu
 from tests.tensorflow.conftest import RunScenario
 from tests.trials import without_ceilings
@@ -30,6 +34,31 @@ def test_planted_variants_train_and_the_cheat_is_caught(name: str, run_scenario:
     assert found.work.status == ("unequal" if planted.cheats else "equal"), found.work.text
     if planted.cheats:
         assert found.verdict.kind == "unequal-work"
+
+
+_BURSTS = (
+    "import time\nwhile True:\n end = time.monotonic() + 0.4\n while time.monotonic() < end: pass\n time.sleep(0.6)\n"
+)
+
+
+@pytest.mark.slow
+def test_bursts_of_the_input_stay_in_where_bursts_of_other_work_are_left_out(run_scenario: RunScenario) -> None:
+    """A batch takes 4 ms to read, most of it in each fifth one, beside a device of 10 ms; others use cores at times."""
+    document = {
+        "name": "bursty",
+        "source": {"kind": "planted", "read_ms": [4.0 * part for part in BURST]},
+        "model": {"kind": "emulated", "step_ms": 10.0},
+        "loop": {"kind": "planted_host"},
+        "run": {"steps": 100, "repeats": 3},
+        "variants": [{"name": "feed_dict", "backend": "feed_dict"}],
+    }
+    with running((_BURSTS, os.cpu_count() or 1)):
+        session = run_scenario(resolve(document))
+    found = session.result("feed_dict")
+    assert found.input_wait_share.value == pytest.approx(4 / 14, abs=0.06)
+    assert found.verdict.kind == "input-bound"
+    assert found.step_ms.p95 is not None
+    assert found.step_ms.p95 >= 20  # the fifth batch takes 13.6 ms
 
 
 @pytest.mark.slow

@@ -18,10 +18,11 @@ from pipeline_bench.analysis.thresholds import CERTAIN_CLAIM, RATIO_SCATTER, SAM
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.result import Doubt, Precision, WorkCheck
 from pipeline_bench.model.session import Session
-from pipeline_bench.model.trial import Trial, plan
+from pipeline_bench.model.trial import Track, Trial, plan
 from pipeline_bench.scenario import Scenario
 from pipeline_bench.scenario.resolve import resolve
 from tests.unit import sessions
+from tests.unit.analysis.test_measured import tracks
 from tests.unit.records import of_ceilings, record, scenario
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -38,9 +39,16 @@ def new(goal: float = 0.02, budget_s: float = 600, of: Scenario | None = None) -
     )
 
 
-def after(session: Session, trial: Trial, step_ms: float | None, trial_s: float = 1.0, steps: int = 40) -> Session:
+def after(
+    session: Session,
+    trial: Trial,
+    step_ms: float | None,
+    trial_s: float = 1.0,
+    steps: int = 40,
+    samples: tuple[Track, ...] = (),
+) -> Session:
     """The session with one more trial, as the runner makes it."""
-    found = record(trial.variant.name, trial.repeat, step_ms or 1.0, steps=steps, noise=0.0)
+    found = record(trial.variant.name, trial.repeat, step_ms or 1.0, steps=steps, noise=0.0, samples=samples)
     start_ns = session.trials[-1].ended_ns if session.trials else 5 * S
     told = {
         "index": trial.index,
@@ -456,6 +464,20 @@ def test_rounds_go_on_while_a_verdict_lacks_steps_and_the_budget_has_room() -> N
         cut.text
         == "not decided after 6 rounds, with the budget of 20 s spent: the limit of feed_dict, the limit of tf_data"
     )
+
+
+def test_rounds_that_other_work_spoilt_are_in_no_figure_and_others_run_in_their_place() -> None:
+    """Beside the first five, others take the CPU, and each step takes three times as long."""
+    session = undecided()
+    while (trial := precision.next_trial(session)) is not None:
+        is_spoilt = trial.repeat < 5
+        step_ms = 10.0 * (3 if is_spoilt else 1)
+        took_ms = 40 * step_ms
+        session = after(session, trial, step_ms, samples=tracks(took_ms, (-1.0, took_ms + 100) if is_spoilt else None))
+    assert ended(session).ended_by == "decided"
+    assert ended(session).repeats > ended(run(undecided(), spread(0.0))).repeats
+    for result in session.results:
+        assert result.step_ms.mean == pytest.approx(10.0)
 
 
 def test_of_ceilings_alone_the_ratios_are_asked_for() -> None:

@@ -172,7 +172,7 @@ def test_a_ceiling_that_is_beaten_spoils_only_what_rests_on_it(wait: float, ceil
     assert "one trial" not in found.verdict.text
     for impossible in (found.accelerator_utilization, found.host_slowdown_share, found.host_slowdown_ms):
         assert impossible.value is None
-        assert "beats its ceiling" in (impossible.reason or "")
+        assert "more than its step, which cannot be" in (impossible.reason or "")
 
 
 WIDELY_BEATEN = (12.4, 9.6, 12.2, 9.8, 12.6, 10.2)

@@ -282,6 +282,20 @@ def test_a_page_with_a_long_name_is_on_the_screen_with_all_that_is_said(
     assert sum(-(-max(1, len(line)) // 80) for line in lines) <= 22
 
 
+def test_the_note_that_a_run_began_with_is_in_its_reports_and_not_again_at_its_end(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    begun, other = "No NVIDIA GPU was found.", "something else."
+    session = sessions.normal().model_copy(update={"notes": (begun, other)})
+    shown = io.StringIO()
+    console = Console(file=shown, width=80, _environ={})
+    outcome = Outcome(session, tmp_path, interrupted=False)
+    running.deliver(outcome, console, Presentation(False, False, False, None), told=begun)
+    assert begun not in shown.getvalue()
+    assert other in shown.getvalue()
+    assert begun in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("arguments", "code"), [(["lesson"], 1), (["comapre"], 2)])
 def test_with_stderr_full_as_well_the_exit_code_is_all_that_there_is(

@@ -10,7 +10,7 @@ from pipeline_bench.diagnosis import limits as limits_of
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Limit
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.events import Copied, InGraph, KnownShapes
-from pipeline_bench.model.pipeline import Inspection, ScriptTraining, Stage
+from pipeline_bench.model.pipeline import Inspection, ScriptTraining, Stage, Target
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from tests.unit.diagnoses import row, tensor
@@ -41,6 +41,14 @@ def test_a_ceiling_that_other_work_made_longer_than_the_step_is_no_limit_above_i
     found = limits(diagnose(Disturbed(python_decode(20.0), lambda edits: 20.6, ceiling_ms=5.0), budget_s=60))
     assert found["the model"].ms is not None
     assert abs(found["the model"].ms - 5.0) < 1e-3
+
+
+@pytest.mark.parametrize(("cpu_ms", "is_known"), [(20.0, True), (48.0, False)])
+def test_cpu_time_of_stages_that_were_slowed_is_no_limit_above_the_step(cpu_ms: float, is_known: bool) -> None:
+    """The step takes 20.6 ms on two cores."""
+    limit = limits(diagnose(Machine(python_decode(cpu_ms), lambda edits: 20.6), budget_s=40))["all cores busy"]
+    assert (limit.ms is not None) == is_known
+    assert ("the machine was slower than during the steps" in limit.text) == (not is_known)
 
 
 def test_a_limit_that_was_not_measured_says_why() -> None:
@@ -258,3 +266,26 @@ def test_strings_of_which_a_model_on_a_gpu_makes_numbers_in_its_step_are_told(
     found = diagnose(Machine(looked, lambda edits: 2.0, ceiling_ms=90.0, copied=copied), budget_s=40)
     assert found.diagnosis is not None
     assert ("The model is given strings, which no GPU takes" in found.diagnosis.text) == told
+
+
+@pytest.mark.parametrize(
+    ("api", "in_loop", "step_ms", "told"),
+    [
+        ("arrays", True, 5.0, True),
+        ("arrays", True, 1.0, True),  # which the model takes by itself
+        ("generator", True, 5.0, True),
+        ("arrays", False, 5.0, False),
+        ("PyDataset", True, 5.0, False),
+    ],
+)
+def test_what_a_loop_does_between_its_calls_of_fit_is_told_to_be_measured_by_run(
+    api: str, in_loop: bool, step_ms: float, told: bool
+) -> None:
+    training = ScriptTraining(line="train.py:9", model=True, epochs=1, in_loop=in_loop)
+    of_fit = inspection((stage(0, "copy"),), (cost(0, 0.02),)).model_copy(update={"api": api, "training": training})
+    script = Target(file="train.py", name="", arguments=("--parts", "3"))
+    state = diagnose(Machine(of_fit, lambda edits: step_ms, ceiling_ms=1.0), budget_s=40, target=script)
+    assert state.diagnosis is not None
+    said = "The script calls fit in a loop: what the loop does between two calls, such as loading the next part of"
+    assert (said in state.diagnosis.text) is told
+    assert ("`pipeline-bench run -- python train.py --parts 3` tells how long" in state.diagnosis.text) is told

@@ -14,7 +14,7 @@ from tests.unit.console import printed
 from tests.unit.records import rounds, scenario
 from tests.unit.report.pages import Page
 
-REASON = "beside its wait it beats its ceiling by 15 % of the step, which cannot be"
+REASON = "its wait and its ceiling together take 15 % more than its step, which cannot be"
 TRIALS = rounds({"feed_dict": (10.0, 2.0), "ceiling": (9.5, None)})
 
 
