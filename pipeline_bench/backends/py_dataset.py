@@ -74,7 +74,7 @@ def _adapter(source: Any, options: PyDatasetOptions, raised: list[Exception]) ->
         options: of the backend.
         raised: takes what Python raises, of which TensorFlow hands on no more than its text.
     """
-    from pipeline_bench.tfdata import keras_input
+    from pipeline_bench.tfdata import keras_adapters
 
     def batch(index: int) -> dict[str, Any]:
         first = index * source.batch_size
@@ -86,5 +86,5 @@ def _adapter(source: Any, options: PyDatasetOptions, raised: list[Exception]) ->
             raise
 
     # Without an end: an epoch need not be a whole number of batches.
-    endless = keras_input.py_dataset(None, batch, workers=options.workers, max_queue_size=options.max_queue_size)
-    return keras_input.adapter(endless, {})
+    endless = keras_adapters.py_dataset(None, batch, workers=options.workers, max_queue_size=options.max_queue_size)
+    return keras_adapters.adapter(endless, {})

@@ -271,6 +271,7 @@ def diagnose(
     if module and (is_python(target) or not is_script(target)):
         raise UsageError(f"-m {target}: it is not the name of a module.", "Write -m package.train, or leave out -m.")
     if is_script(target):
+        _refuse_one_of_several_workers()
         made, network = parse_script(target, arguments or (), model, batch_arg, dataset, training), None
     else:
         _refuse_script_options(target, arguments, dataset, training)
@@ -292,6 +293,18 @@ def diagnose(
         Presentation(not no_live, details, open_page, json_to),
     )
     raise typer.Exit(code)
+
+
+def _refuse_one_of_several_workers() -> None:
+    """Refuse a script where TF_CONFIG makes this process one of several workers: a trial would wait for the others."""
+    from pipeline_bench.hosts.ranks import of_tf_config
+
+    if (worker := of_tf_config(os.environ)) is not None:
+        raise UsageError(
+            f"TF_CONFIG names {worker.size} workers; a trial runs the script as one of them, and would wait for the "
+            "others.",
+            "Unset it to measure the input of one worker: env -u TF_CONFIG pipeline-bench diagnose …",
+        )
 
 
 def _refuse_script_options(target: str, arguments: list[str] | None, dataset: str | None, training: str | None) -> None:

@@ -344,6 +344,8 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
     element = "batch" if inspection.batch_size is not None else "element"
     if inspection.once:
         return f" {sentence(stage_graph.one_pass(inspection))}: it fills the cache and never reads from it."
+    if inspection.cold and inspection.api == "PyDataset":
+        return f" This is the first epoch, in which {costliest} keeps what it makes: it takes less in later ones."
     if inspection.cold:
         later_ns = max(sum(parts.elapsed_ns.get(i, 0.0) for i in group if i not in first) for group in parts.groups)
         later = units.milliseconds(later_ns / NS_PER_MS)

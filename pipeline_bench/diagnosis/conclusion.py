@@ -175,11 +175,11 @@ def _beside_the_fixes(session: Session, inspection: Inspection | None) -> Iterat
     if inspection is not None:
         yield from limits.overflows(inspection, session.environment.memory_bytes)
         yield from limits.frozen(inspection)
-        yield limits.from_memory(session, inspection)
-        yield limits.open_shapes(session, inspection)
+        yield from (limits.from_memory(session, inspection), limits.open_shapes(session, inspection))
         yield limits.strings(session, inspection)
         yield limits.eager_model(session)
         yield limits.traced_anew(session, inspection)
+        yield limits.between_fits(session, inspection)
 
 
 def _other_runs(session: Session, diagnosis: Diagnosis) -> str:
@@ -201,7 +201,7 @@ def _ended(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | N
         step_ms = step_times.mean_ms(session, AS_WRITTEN)
         short = step_ms is not None and step_ms < SHORT_STEP_MS
         calls = f"With steps so short, steps_per_execution={STEPS_A_CALL} in compile may be faster." if short else ""
-        yield from (no_fix, calls, _promising(session, diagnosis).strip())
+        yield from (no_fix, calls, _promising(session, diagnosis).strip(), *diagnosis.beyond)
     elif nothing_to_gain(session):
         yield "No fix of the input makes the training step faster."
     elif chosen is None:
@@ -295,7 +295,7 @@ def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | 
     cores, written_ms, ceiling_ms = session.environment.cores, times.as_written_ms, times.ceiling_ms
     gained = (chosen.gain or 0.0) if chosen is not None else 1.0
     beside, begins = step_times.beside_model(inspection, times), step_times.beginning(inspection, times)
-    ideas = idea_bounds.ideas(beside, cores, written_ms, ceiling_ms, gained, copy_ms)
+    ideas = idea_bounds.ideas(beside, cores, written_ms, ceiling_ms, gained, copy_ms, diagnosis.attempts)
     return (*ideas, *idea_bounds.of_beginning(inspection, begins, written_ms, gained))
 
 

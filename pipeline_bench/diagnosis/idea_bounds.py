@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pipeline_bench.analysis.thresholds import EXPLAINED, MOST_GAIN, WORTH_REWRITING
 from pipeline_bench.diagnosis import segments, stage_graph
@@ -11,7 +11,9 @@ from pipeline_bench.diagnosis.ideas import Idea, every
 from pipeline_bench.diagnosis.segments import Segments
 from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.diagnosis.step_times import Beginning
+from pipeline_bench.model.diagnosis import Attempt
 from pipeline_bench.model.element import Element
+from pipeline_bench.model.function_edits import KeepBatches, Memoize
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.text import units
 from pipeline_bench.text.units import NS_PER_MS
@@ -31,6 +33,7 @@ def ideas(
     ceiling_ms: float | None,
     gained: float,
     copy_ms: float | None = None,
+    attempts: Sequence[Attempt] = (),
 ) -> tuple[str, ...]:
     """Return what would help that no edit can do, a sentence or two each; nothing where the costs explain too little.
 
@@ -41,6 +44,7 @@ def ideas(
         ceiling_ms: of a step of the model without any input; None without a model.
         gained: the speed-up of what is proposed, 1 for none.
         copy_ms: of a batch to the GPU; None where there is none, or it is not known.
+        attempts: the fixes; of what those keep that can be tried, no idea says how.
     """
     sentences = [*_of_copies(inspection, as_written_ms, copy_ms, gained)]
     parts = segments.of(inspection, cores)
@@ -52,7 +56,8 @@ def ideas(
     rest = 1 - explained
     unknown = f", and the {units.share(rest)} that no stage explains belonged to it" if rest > _UNEXPLAINED else ""
     bounded: set[tuple[tuple[int, ...], float]] = set()
-    for idea in every(inspection):
+    able = [edit for each in attempts if each.outcome != "not-tried" or each.cause for edit in each.fix.edits]
+    for idea in every(inspection, {edit.stage for edit in able if isinstance(edit, KeepBatches | Memoize)}):
         most = _most(parts, idea, as_written_ms, ceiling_ms)
         if most >= WORTH_REWRITING and most >= _MUCH_MORE * gained:
             most_text = f"more than {MOST_GAIN:.0f}×" if most > MOST_GAIN else f"at most {units.ratio(most)}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple, TypeGuard
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 from pipeline_bench.diagnosis import segments, stage_graph
+from pipeline_bench.diagnosis.fixes import cache_places
 from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.model.calls import BATCHING, KEEPING, TAKE_ANY
 from pipeline_bench.model.pipeline import Inspection, Stage, UserFunction
@@ -28,6 +30,8 @@ _FEW_CALLS = 2
 """A stage of fewer calls at the same time leaves cores idle."""
 _SAVED_BY_HALF = 0.5
 """At most, of the time of what goes through half the memory."""
+_OF_KERAS = ("__getitem__", "generator")
+"""Methods of the stage in which the Python of a PyDataset, or of a generator, makes a batch."""
 _DENSE = ("batch", "padded_batch")
 """Methods whose batches have rows of one shape."""
 _WHOLE_READERS = ("make_csv_dataset", "make_batched_features_dataset")
@@ -54,17 +58,20 @@ class Idea(NamedTuple):
     """What the most that it can gain would need."""
 
 
-def every(inspection: Inspection) -> Iterator[Idea]:
-    """Yield every idea, in the order in which they are told."""
+def every(inspection: Inspection, kept: Collection[int] = ()) -> Iterator[Idea]:
+    """Yield every idea, in the order in which they are told; of `kept` stages trials keep what their Python makes."""
     yield from _of_made_anew(inspection)
     for stage, alike in _each_once(inspection):
         yield from _of_stage(inspection, stage, alike)
+        if stage.id not in kept:
+            yield from _of_costly_line(inspection, stage, alike)
     yield from _of_decoding(inspection)
     yield from _of_doubles(inspection)
     yield from _of_rows(inspection)
     yield from _of_lost_caches(inspection)
     yield from _of_whole_arrays(inspection)
-    yield from _of_zipped_arrays(inspection)
+    yield from _of_joined_arrays(inspection)
+    yield from _of_padded_rows(inspection)
     yield from _of_whole_readers(inspection)
 
 
@@ -101,15 +108,6 @@ def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> I
                 alike,
                 f"{named(stage)}, gets one record at a time. If it only parses, batch first and parse a whole batch in "
                 "one call, with tf.io.parse_example or with tf.io.decode_csv for all lines.",
-            )
-        case "__getitem__" if _has_costly_line(function) and not inspection.once:
-            yield Idea(
-                alike,
-                f"{named(stage)}, draws random numbers, so its batches cannot be kept, and spends "
-                f"{units.share(function.costliest_share)} of its time in {function.costliest}. If that does the same "
-                "in every epoch, as reading and decoding do, keep what it gives, in memory or in files, and draw the "
-                "random numbers after that.",
-                function.costliest_share or 0.0,
             )
         case "from_generator" if _hands_over_small_ones(inspection, stage):
             yield Idea(
@@ -183,14 +181,16 @@ def _of_random_map(
     inspection: Inspection, stage: Stage, function: UserFunction, alike: tuple[int, ...]
 ) -> Iterator[Idea]:
     """Yield the idea to divide a map that draws, unless a trial divides it, or no later epoch would gain."""
-    divided = function.fixed_statements is not None and stage in stage_graph.trunk(inspection)
+    found = cache_places.divided_map(inspection)
+    divided = found is not None and found.stage.id in alike
     differs = "draws random numbers" if function.random else "gives something else at each call for the same element"
     if not divided and not inspection.once:
         yield Idea(
             alike,
             f"{named(stage)}, {differs}, so nothing after it can be cached. If a part of it does not depend on that, "
-            "such as decoding, make it a map of its own, and put a cache() behind it: later epochs then compute only "
-            "the rest." + (f" No trial divided it: {function.undivided}." if function.undivided else ""),
+            "such as decoding, make it a map of its own, with a cache() behind it, in front of any shuffle or repeat: "
+            "later epochs then compute only the rest."
+            + (f" No trial divided it: {function.undivided}." if function.undivided else ""),
             1.0 if function.fixed_share is None else function.fixed_share,
         )
 
@@ -215,13 +215,23 @@ def _of_lost_caches(inspection: Inspection) -> Iterator[Idea]:
             )
 
 
-def _has_costly_line(function: UserFunction | None) -> TypeGuard[UserFunction]:
-    """Return whether a function that draws random numbers has a line that takes much of its time."""
-    return (
-        function is not None
-        and function.random
-        and function.memoizable is None  # else a trial keeps what it gives
-        and (function.costliest_share or 0.0) >= _COSTLY_SHARE
+def _of_costly_line(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> Iterator[Idea]:
+    """Yield the idea to keep what a line gives that takes much of the time of a PyDataset or of a generator."""
+    function = stage.function
+    share = (function.costliest_share or 0.0) if function is not None else 0.0
+    if function is None or share < _COSTLY_SHARE or stage.method not in _OF_KERAS or inspection.once:
+        return
+    differs, then = "", ""
+    if function.random:
+        differs = "draws random numbers, so its batches cannot be kept, and "
+        then = ", and draw the random numbers after that"
+    elif stage.epoch_hooks:
+        differs = "may give other batches in each epoch, as its class does something between them, and "
+    yield Idea(
+        alike,
+        f"{named(stage)}, {differs}spends {units.share(share)} of its time in {function.costliest}. If that does the "
+        f"same in every epoch, as reading and decoding do, keep what it gives, in memory or in files{then}.",
+        share,
     )
 
 
@@ -285,19 +295,49 @@ def _of_whole_arrays(inspection: Inspection) -> Iterator[Idea]:
         )
 
 
-def _of_zipped_arrays(inspection: Inspection) -> Iterator[Idea]:
-    """Yield the idea to cut arrays into rows in one call, of which a trial gathers whole batches."""
+def _of_joined_arrays(inspection: Inspection) -> Iterator[Idea]:
+    """Yield the idea to join arrays, or whole batches of them, where their rows are joined one at a time."""
     for batch in (stage for stage in inspection.stages if stage.method == "batch"):
         passed = stage_graph.run_before(inspection, batch, TAKE_ANY)
         joins = stage_graph.before(inspection, (passed or [batch])[0])
-        rows = [] if joins is None else [inspection.stage(number) for number in joins.inputs]
-        if joins is None or joins.method != "zip" or any(each.method != "from_tensor_slices" for each in rows):
+        if joins is None or joins.method not in ("zip", "sample_from_datasets"):
             continue
-        yield Idea(
-            tuple(each.id for each in (*rows, joins, *passed, batch)),
-            f"{named(joins)}, puts rows of arrays together one at a time. Give the arrays to one from_tensor_slices, "
-            "as a tuple, and diagnose again: whole batches of rows can then be gathered.",
-        )
+        branches = [stage_graph.trunk(inspection, inspection.stage(number)) for number in joins.inputs]
+        ids = tuple(dict.fromkeys(each.id for each in (*itertools.chain(*branches), joins, *passed, batch)))
+        if any(not _is_of_rows(branch) for branch in branches):
+            continue
+        if joins.method == "sample_from_datasets":
+            yield Idea(
+                ids,
+                f"{named(joins)}, draws for each row from which array it comes. Batch each of them, by its share of a "
+                "batch, put these batches together with zip, and join their rows in a map (tf.concat): a batch then "
+                "takes a few calls, and has the same number of rows of each in every step.",
+            )
+        elif all(len(branch) == 1 for branch in branches):
+            yield Idea(
+                ids,
+                f"{named(joins)}, puts rows of arrays together one at a time. Give the arrays to one "
+                "from_tensor_slices, as a tuple, and diagnose again: whole batches of rows can then be gathered.",
+            )
+
+
+def _is_of_rows(branch: Sequence[Stage]) -> bool:
+    """Return whether a branch, its last stage first, gives the rows of arrays as they are."""
+    *passed, source = branch
+    return source.method == "from_tensor_slices" and all(each.method in TAKE_ANY for each in passed)
+
+
+def _of_padded_rows(inspection: Inspection) -> Iterator[Idea]:
+    """Yield the idea to pad rows in a map of its own, where a map pads shuffled batches that would else be kept."""
+    found = cache_places.batched_samples(inspection)
+    if found is None or found.padding is None or inspection.once or _is_cached(inspection):
+        return
+    yield Idea(
+        tuple(each.id for each in stage_graph.upstream(inspection, found.padding)),
+        f"{named(found.padding)}, gives rows of no known size, as where it pads each batch to its longest row: they "
+        "cannot be kept and batched anew. If all have one size, promise it there (tf.ensure_shape); else leave them "
+        "ragged there, and pad them (to_tensor()) in a map behind it. Diagnose again then: their samples can be kept.",
+    )
 
 
 def _of_whole_readers(inspection: Inspection) -> Iterator[Idea]:

@@ -152,14 +152,21 @@ def disk_ms(inspection: Inspection, stage: Stage) -> float | None:
 def shuffles_files(stages: Collection[Stage], stage: Stage) -> bool:
     """Return whether a stage among these gives files in another order in each epoch.
 
-    It lists them so, or shuffles their names, which a stage behind it opens: their samples are not mixed by that.
+    It lists them so, or shuffles their names, or its own shards, which are opened behind that: their samples are not
+    mixed by it.
     """
     parts = [] if stage.element is None else stage.element.tensors()  # a name may come with a label
     names = stage.method == "shuffle" and any(each.is_record for each in parts) and not keeps_order(stage)
     behind = [each for each in stages if stage.id in each.inputs] if names else []
     while len(behind) == 1 and behind[0].method in _PASS_NAMES_ON:
         behind = [each for each in stages if behind[0].id in each.inputs]
-    return stage.shuffles_files or (len(behind) == 1 and reads_files(behind[0]))
+    return stage.shuffles_files or _shuffles_shards(stage) or (len(behind) == 1 and reads_files(behind[0]))
+
+
+def _shuffles_shards(stage: Stage) -> bool:
+    """Return whether a `Dataset.load` has a reader that shuffles the shards and opens them, as in its documentation."""
+    methods = [each.method for each in stage.with_inner() if each.method != "prefetch"]
+    return methods in (["load", "shuffle", "interleave"], ["load", "shuffle", "flat_map"])
 
 
 def keeps_order(shuffle: Stage) -> bool:
@@ -248,7 +255,7 @@ def hands_over(stage: Stage, default_parallelised: bool) -> bool:
         return stage.arguments.get("buffer_size") != 0
     if stage.arguments.get("synchronous") is True:
         return False
-    if stage.method == WORKERS:
+    if stage.method == WORKERS or WORKERS in stage.arguments:  # of a generator that Keras 2 has workers for
         return stage.arguments.get("use_multiprocessing") is True or stage.arguments.get("workers") not in (0, 1)
     return _in_parallel(stage) or parallel_by_default(stage, default_parallelised)
 
@@ -301,7 +308,7 @@ def fixed_part(inspection: Inspection, run: Sequence[Stage]) -> list[Stage]:
     fixed = list(run[:kept])
     for stage in run[kept:]:
         same_order = stage.method == "shuffle" and (stage in names or keeps_order(stage))
-        varies = stage.method in _ENDS_THE_FIXED_PART or stage.is_random
+        varies = stage.method in _ENDS_THE_FIXED_PART or _is_random(stage)
         if (varies and not same_order) or endless(inspection, stage):
             break
         fixed.append(stage)
@@ -309,7 +316,12 @@ def fixed_part(inspection: Inspection, run: Sequence[Stage]) -> list[Stage]:
     while fixed and (fixed[-1].method in ("prefetch", "with_options") or fixed[-1] in names):
         fixed.pop()
     before = upstream(inspection, fixed[0]) if fixed and not kept else []
-    return [] if any(each.is_random for each in before) else fixed
+    return [] if any(map(_is_random, before)) else fixed
+
+
+def _is_random(stage: Stage) -> bool:
+    """Return whether a stage draws random numbers, or mixes the order by more than that of its shards."""
+    return stage.is_random and not _shuffles_shards(stage)
 
 
 def fills(inspection: Inspection, stage: Stage) -> bool:

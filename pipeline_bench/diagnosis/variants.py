@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis, Fix
-from pipeline_bench.model.edits import Edit
+from pipeline_bench.model.edits import Edit, SetArgument
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.task import FINGERPRINT_BATCHES, KIND, Activity, Task
@@ -97,7 +97,7 @@ def inspection_trial(session: Session, diagnosis: Diagnosis, *, again: bool = Fa
     run = first.run.model_copy(update={"time_s": diagnosis.budget_s, "steps": None, "repeats": 1})
     task = Task(
         target=diagnosis.target,
-        model=None,
+        model=diagnosis.model if diagnosis.model is not None and not diagnosis.model.is_script else None,
         activity="inspect",
         limit_s=look_s(diagnosis, again=again),
     )
@@ -146,10 +146,23 @@ def _variant(name: str, diagnosis: Diagnosis, run: Run, runtime: Runtime, edits:
         warmup_s=_WARMUP_S,
         fingerprint_batches=_fingerprint_batches(inspection),
         cold=inspection is not None and inspection.cold,
+        warm=name != CEILING and _keeps_batches(inspection) and not any(map(_sets_processes, edits)),
         ahead_elements=None if inspection is None else inspection.ahead_elements,
         limit_s=_within(diagnosis.budget_s / _LIMIT_PART, _LIMIT_S),
     )
     return _of_task(name, task, run, runtime)
+
+
+def _keeps_batches(inspection: Inspection | None) -> bool:
+    """Return whether a PyDataset's class keeps what it makes, and later epochs are what is to be measured."""
+    if inspection is None or inspection.api != "PyDataset" or inspection.cold:
+        return False
+    return any(cost.first_epoch_ns is not None for cost in inspection.costs)
+
+
+def _sets_processes(edit: Edit) -> bool:
+    """Return whether an edit has processes make the batches, which end with the epoch, and with what they kept."""
+    return isinstance(edit, SetArgument) and edit.argument == "use_multiprocessing" and edit.value is True
 
 
 def _fingerprint_batches(inspection: Inspection | None) -> int:

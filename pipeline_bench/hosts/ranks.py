@@ -64,12 +64,17 @@ _VARIABLES = {
 
 
 def of_training(environment: Mapping[str, str]) -> Rank | None:
-    """Return the rank of a training: also that which TensorFlow's own variable gives it, and none in a batch shell.
+    """Return the rank of a training: also that which TensorFlow's own variable gives it, and none in a batch shell."""
+    if (rank := find_rank(environment)) is not None and not is_batch_shell(rank, environment):
+        return rank
+    return of_tf_config(environment)
+
+
+def of_tf_config(environment: Mapping[str, str]) -> Rank | None:
+    """Return the rank that TensorFlow's own variable gives; None where it is not set, or names no other worker.
 
     TF_CONFIG: https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
     """
-    if (rank := find_rank(environment)) is not None and not is_batch_shell(rank, environment):
-        return rank
     try:
         config = json.loads(environment.get("TF_CONFIG", ""))
         cluster, task = config["cluster"], config["task"]

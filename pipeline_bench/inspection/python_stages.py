@@ -1,4 +1,4 @@
-"""What in the user's code takes the time of a stage: its lines, and a call in Python among them that can be kept."""
+"""What in the user's code takes the time of a stage: its lines, and the calls in Python that can be kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pipeline_bench.user_code.line_profile import (
     Follow,
     Line,
     LineCost,
-    Trace,
+    Tracer,
     in_this_thread,
     line_costs,
     pools_in_this_thread,
@@ -30,6 +30,8 @@ from pipeline_bench.user_code.line_profile import (
 
 _PROFILE_SHARE = 2 / 3
 """Of the time: what following the lines may take; finding a call has the rest."""
+_MOSTLY = 1 / 2
+"""Of a call: where the user's lines take less, those of the library that calls them are followed too."""
 _LONGEST = 3
 """Times what it is given: an element that comes later is given up."""
 _TURN_S = 2.0
@@ -52,7 +54,7 @@ def look_into(
     follow: Follow = in_this_thread,
     alone: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Iterator[Inspection]:
-    """Give the inspection with the costliest line of a stage's Python, then with a call in it that can be kept.
+    """Give the inspection with the costliest line of a stage's Python, then with the calls in it that can be kept.
 
     Args:
         inspection: of the pipeline.
@@ -61,16 +63,16 @@ def look_into(
         seconds: about the most time.
         alive: called now and then, as a sign of life.
         taker: returns a `take` that begins anew; None where no call is looked for.
-        library: the folder whose lines are followed where no line of the user's runs.
+        library: the folder whose lines are followed too where the user's take little of a call.
         follow: where the Python runs.
         alone: has it run in one thread at a time.
     """
     lines = line_costs(take, seconds * _PROFILE_SHARE, _is_written, follow)
     alive()
     own = lines.own
-    if not own and library is not None:
+    if library is not None and sum(each.share for each in own) < _MOSTLY:
         inside = f"{library}{os.sep}"
-        own = line_costs(take, seconds * _PROFILE_SHARE, lambda file: file.startswith(inside), follow).own
+        own = line_costs(take, seconds * _PROFILE_SHARE, lambda f: f.startswith(inside) or _is_written(f), follow).own
         alive()
     if own:
         inspection = _with_lines(inspection, number, own)
@@ -79,20 +81,20 @@ def look_into(
         return
     places = [(each.place.file, each.place.line) for each in lines.whole if each.share >= memoize.WORTH]
     with alone(), pools_in_this_thread():
-        call = memoize.find(taker, places, seconds * (1 - _PROFILE_SHARE), alive)
-    if call is not None:
+        calls = memoize.find(taker, places, seconds * (1 - _PROFILE_SHARE), alive)
+    if calls:
         cost = inspection.cost(number)
         elements = cost.elements if cost is not None and cost.elements else 1.0
-        of_batch = call.model_copy(update={"batch_bytes": call.batch_bytes * elements})
-        yield with_function(inspection, number, memoizable=of_batch)
+        first, *others = (each.model_copy(update={"batch_bytes": each.batch_bytes * elements}) for each in calls)
+        yield with_function(inspection, number, memoizable=first, also_memoizable=tuple(others))
 
 
 def of_tf_data(
     recipe: Recipe, inspection: Inspection, scratch: Path, seconds: float, alive: Callable[[], None]
 ) -> Iterator[Inspection]:
-    """Give the inspection with the costliest line of the costliest stage, and with a call in it that can be kept.
+    """Give the inspection with the costliest line of the costliest stage, and with the calls in it that can be kept.
 
-    Nothing is given where that stage has no function of the user's, fails here, or is too slow for it. A call is looked
+    Nothing is given where that stage has no function of the user's, fails here, or is too slow for it. Calls are looked
     for in Python alone, where two passes give different elements: a cache keeps those that are the same.
 
     Args:
@@ -176,7 +178,7 @@ def costliest(inspection: Inspection) -> Stage | None:
 
 
 @contextmanager
-def in_graphs(trace: Trace) -> Iterator[None]:
+def in_graphs(tracer: Tracer) -> Iterator[None]:
     """Follow the Python that graphs call (`tf.py_function`, `tf.numpy_function`, `from_generator`) in the block.
 
     TensorFlow calls it in threads of its own; one of them is followed at a time.
@@ -189,7 +191,7 @@ def in_graphs(trace: Trace) -> Iterator[None]:
         if not followed.acquire(blocking=False):
             return plain(self, *given)
         try:
-            with in_this_thread(trace):
+            with in_this_thread(tracer):
                 return plain(self, *given)
         finally:
             followed.release()

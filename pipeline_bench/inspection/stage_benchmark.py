@@ -21,7 +21,7 @@ from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.inspection import counting
 from pipeline_bench.model.calls import KEEPING, OPENING, POOLED
-from pipeline_bench.model.element_flow import inputs_per_output, per_sink_element, shares
+from pipeline_bench.model.element_flow import applied, inputs_per_output, per_sink_element, shares
 from pipeline_bench.model.pipeline import Stage, StageCost
 from pipeline_bench.system.processes import allowed_cpus
 from pipeline_bench.text import line_of, units
@@ -189,7 +189,7 @@ class StageBenchmark:
         it takes in turn, and would begin with opening twice as many.
         """
         counts = [(self._kept[number][0].count, self._in_a_pass.get(number)) for number in stage.inputs]
-        return stage.method in OPENING and all(kept == in_a_pass for kept, in_a_pass in counts)
+        return applied(stage) in OPENING and all(kept == in_a_pass for kept, in_a_pass in counts)
 
     def _as_in_pipeline(self, dataset: Any) -> Any:
         import tensorflow as tf

@@ -25,7 +25,8 @@ WORKERS = "workers"
 TAKE_WORKERS = {f"{name}{of}" for name in ("fit", "evaluate", "predict") for of in ("", "_generator")}
 """The methods of a Keras 2 model, which take the workers of their data as arguments."""
 OPENING = frozenset({"interleave", "flat_map", "parallel_interleave"})
-"""Methods that give the elements of the datasets that their function makes, one for each of their input's."""
+"""Methods, and functions for `apply`, that give the elements of the datasets that their function makes, one for each of
+their input's."""
 POOLED = frozenset({"batch", "filter", "map"})
 """Methods whose calls share a pool, by default of a thread for each CPU; those of an interleave have their own."""
 RANDOM = frozenset({"shuffle", "sample_from_datasets", "rejection_resample", "random", "apply(shuffle_and_repeat)"})
@@ -36,8 +37,8 @@ TAKE_ANY = frozenset({"shuffle", "repeat", "prefetch", "take", "skip"})
 """Methods that do the same whatever the elements are: mapped or not, or only their numbers."""
 BATCH_AS_IS = frozenset({"batch", "ragged_batch"})
 """Methods that put samples together as they are: a function of whole batches may come after them. Padding is none."""
-BATCHING = frozenset({*BATCH_AS_IS, "padded_batch", "sparse_batch"})
-"""Methods that make one element of several."""
+BATCHING = frozenset({*BATCH_AS_IS, "padded_batch", "sparse_batch", "map_and_batch"})
+"""Methods, and functions for `apply`, that make one element of several."""
 POOL = ("workers", "use_multiprocessing", "max_queue_size")
 """The arguments that say who makes the batches of a PyDataset, or of a `Sequence` of Keras 2."""
 _FILES = ("filenames", "compression_type", "buffer_size", "num_parallel_reads")
@@ -89,11 +90,8 @@ class MemoizableCall(Data):
     batch_bytes: float = 0.0
     """The size of its results for one batch."""
     gives: Literal["array", "constant", "other"] = "other"
-    """What it gives: an array of NumPy's, what cannot be changed, or something of which a part may be."""
-
-    def kept_bytes(self, batches: float | None) -> float | None:
-        """Return the size of its results for so many batches; None where their number is not known."""
-        return None if batches is None else self.batch_bytes * batches
+    """What it gives: what `copy()` copies (an array of NumPy's, a picture of Pillow's), what cannot be changed, or
+    something of which a part may be."""
 
     def is_around(self, call: MemoizableCall) -> bool:
         """Return whether it is assignments among which another call stands."""

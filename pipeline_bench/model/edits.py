@@ -5,7 +5,7 @@ A child applies edits (`Edit.apply`), with TensorFlow; the parent combines, patc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -83,14 +83,19 @@ class InsertAfter(EditOfCalls):
 
     @property
     def call(self) -> str:
-        """The call with its first argument by position, and ``repeat(-1)`` as ``repeat()``."""
-        given: list[str] = []
-        for name, value in self.arguments.items():
-            if self.method == "repeat" and value in (None, -1):
-                continue
-            first = name == PARAMETERS[self.method][0] and not given
-            given.append(value_text(name, value) if first else f"{name}={value_text(name, value)}")
-        return f".{self.method}({', '.join(given)})"
+        """The call as it is written."""
+        return _written(self.method, self.arguments)
+
+
+def _written(method: str, arguments: Mapping[str, Value]) -> str:
+    """Return a call with its first argument by position, and ``repeat(-1)`` as ``repeat()``."""
+    given: list[str] = []
+    for name, value in arguments.items():
+        if method == "repeat" and value in (None, -1):
+            continue
+        first = name == PARAMETERS[method][0] and not given
+        given.append(value_text(name, value) if first else f"{name}={value_text(name, value)}")
+    return f".{method}({', '.join(given)})"
 
 
 class KeepSamples(EditOfCalls):
@@ -102,6 +107,10 @@ class KeepSamples(EditOfCalls):
     batch_size: int
     buffer_size: int
     """Of the shuffle, in samples."""
+    passes: int | None = 1
+    """How often the shuffled samples come before they are batched, as `Dataset.repeat` counts; None: for ever."""
+    drop_remainder: bool = False
+    """Of the batch."""
 
     @property
     def kept_stage(self) -> int | None:
@@ -119,18 +128,22 @@ class KeepSamples(EditOfCalls):
         return [(self.stage, "place"), ("cache", "place")]
 
     def write(self, patch: Patch) -> None:
-        for call in self._written():
-            patch.insert_after(self.stage, call)
+        for method, arguments in self._calls():
+            patch.insert_after(self.stage, _written(method, arguments))
 
     def describe(self, stage: Callable[[int], str]) -> str:
-        return f"Write `{''.join(self._written())}` behind {stage(self.stage)}"
+        return f"Write `{self.call}` behind {stage(self.stage)}"
 
-    def _written(self) -> list[str]:
-        return [f".{method}({', '.join(map(str, given.values()))})" for method, given in self._calls()]
+    @property
+    def call(self) -> str:
+        """The calls, each on what the one before gives."""
+        return "".join(_written(method, arguments) for method, arguments in self._calls())
 
     def _calls(self) -> list[tuple[str, dict[str, Value]]]:
-        shuffled: dict[str, Value] = {"buffer_size": self.buffer_size}
-        return [("unbatch", {}), ("cache", {}), ("shuffle", shuffled), ("batch", {"batch_size": self.batch_size})]
+        again: list[tuple[str, dict[str, Value]]] = [] if self.passes == 1 else [("repeat", {"count": self.passes})]
+        drops: dict[str, Value] = {"drop_remainder": True} if self.drop_remainder else {}
+        mixed: list[tuple[str, dict[str, Value]]] = [("shuffle", {"buffer_size": self.buffer_size}), *again]
+        return [("unbatch", {}), ("cache", {}), *mixed, ("batch", {"batch_size": self.batch_size, **drops})]
 
 
 class Remove(EditOfCalls):

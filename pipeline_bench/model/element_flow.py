@@ -18,6 +18,8 @@ _ONE_FOR_ONE = frozenset(
 _SIZED = {"batch": "batch_size", "padded_batch": "batch_size", "ragged_batch": "batch_size", "shard": "num_shards"}
 _CHOOSING = frozenset({"sample_from_datasets", "choose_from_datasets", "concatenate"})
 """Methods whose elements come each from one of the inputs, and not from all of them."""
+_REPEATING = frozenset({"repeat", "shuffle_and_repeat"})
+"""Methods, and functions for `apply`, that pass over their input again."""
 
 
 def inputs_per_output(stage: Stage) -> float | None:
@@ -27,14 +29,14 @@ def inputs_per_output(stage: Stage) -> float | None:
     """
     if not stage.inputs:
         return 0.0
-    if _applied(stage) in _ONE_FOR_ONE or stage.method in _CHOOSING:
+    if applied(stage) in _ONE_FOR_ONE or stage.method in _CHOOSING:
         return 1.0
     if stage.method == "window":
         return _size(stage.arguments.get("shift")) or _size(stage.arguments.get("size"))
     return _size(stage.arguments.get(_SIZED.get(stage.method, "")))
 
 
-def _applied(stage: Stage) -> str:
+def applied(stage: Stage) -> str:
     """Return a stage's method; of `apply` the name of what it applies."""
     return stage.function.name if stage.method == "apply" and stage.function else stage.method
 
@@ -72,8 +74,8 @@ def endless(stages: Sequence[Stage], number: int) -> bool:
     found: dict[int, bool] = {}
     for stage in stages:  # upstream first
         count, before = stage.arguments.get("count"), [found.get(each, False) for each in stage.inputs]
-        reads = stage.inner if _applied(stage) in OPENING else ()
-        begins = stage.method in ("counter", "random") or (stage.method == "repeat" and count in (None, INFINITE))
+        reads = stage.inner if applied(stage) in OPENING else ()
+        begins = stage.method in ("counter", "random") or (applied(stage) in _REPEATING and count in (None, INFINITE))
         begins = begins or (stage.function is not None and stage.function.endless)
         if begins or (reads and endless(reads, reads[-1].id)):
             found[stage.id] = True

@@ -60,7 +60,7 @@ class Vectorize(EditOfCalls):
 class DivideMap(EditOfCalls):
     """Have a map of its own, behind an earlier stage, run the first statements of a map's function.
 
-    Only shuffles and repeats stand between the two, which do the same whatever the elements are.
+    Only what does the same whatever the elements are stands between the two, such as shuffles, repeats and prefetches.
     """
 
     order = 2
@@ -105,10 +105,13 @@ class KeepBatches(EditOfCalls):
         return [(self.stage, WHOLE), (self.workers, "use_multiprocessing")]
 
     def write(self, patch: Patch) -> None:
-        patch.decorate(self.stage, "__getitem__", _KEEPS)
+        patch.decorate(self.stage, self.workers, _KEEPS)
 
     def describe(self, stage: Callable[[int], str]) -> str:
-        return f"Write `@{_KEEPS}` above {stage(self.stage)}"
+        return (
+            f"Write `@{_KEEPS}` above {stage(self.stage)}; for a library's class write "
+            f"`Class.__getitem__ = {_KEEPS}(Class.__getitem__)` before the call that makes it"
+        )
 
 
 class Memoize(EditOfCalls):

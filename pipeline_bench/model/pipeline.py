@@ -99,6 +99,7 @@ class UserFunction(Data):
     """Whether it holds stateful ops, random ones for example: tf.data then does not parallelise it by itself."""
     changes_state: bool = False
     """Whether an op of its graph may change a state: of stateful ops, all that do more than read one or draw."""
+    changes_seeds: bool = False  # whether all that it changes are states of Keras' `SeedGenerator`
     random: bool = False
     """Whether its ops draw random numbers, others at each call. Stateless ones do not, unless a state seeds them."""
     draws_by_seed: bool = False
@@ -106,37 +107,38 @@ class UserFunction(Data):
     draws_in_python: bool | None = None
     """Whether its Python gives something else in another call for one element, or in another pass; None: not known.
     What draws seldom from a random generator of its own is taken to give the same."""
-    parses_examples: bool = False
-    """Whether it parses serialized examples (`tf.io.parse_single_example`)."""
-    reads_files: bool = False
-    """Whether its graph reads files (`tf.io.read_file`); of Python that is not known."""
+    parses_examples: bool = False  # whether it parses serialized examples (`tf.io.parse_single_example`)
+    reads_files: bool = False  # whether its graph reads files (`tf.io.read_file`); of Python that is not known
     crops_decoded: bool = False
     """Whether it decodes whole pictures that may be JPEG files, of which it or a map behind it then cuts a part out."""
     resizes_decoded: bool = False
     """Whether it decodes whole pictures that may be JPEG files, which it or a map behind it resizes, at full size."""
-    decoding_share: float | None = None
-    """Of its time, as far as its lines were followed: what those take that decode such pictures."""
-    endless: bool = False
-    """Whether it is a generator whose text shows that it never ends."""
+    decoding_share: float | None = None  # of its time, as far as it was followed: what decodes such pictures
+    endless: bool = False  # whether it is a generator whose text shows that it never ends
     loops_over_rows: bool = False
     """Whether its graph goes over the rows of a tensor in a loop, as `tf.map_fn` does, and decodes no pictures."""
-    doubles: bool = False
-    """Whether it is Python that gives arrays of 64-bit floats, which then become smaller ones."""
+    doubles: bool = False  # whether it is Python that gives arrays of 64-bit floats, which then become smaller ones
     on_batches: OnBatches | None = None
     """How it can be given whole batches; None where that was not tried. Behind a batch `not` if its rows mix."""
     fixed_statements: int | None = None
     """How many statements of a random function come before it draws, where both parts were proven to do the same."""
     fixed_bytes: float | None = None
     """What these statements hand over for an element, on average of the few that both parts were compared on."""
+    fixed_reads: bool = False  # whether these statements read a variable or a table
     fixed_share: float | None = None
     """Of a random function in the graph: what of its time the ops take that depend on nothing random."""
-    undivided: Line = ""
-    """Why a random function cannot be divided so, as the end of a sentence."""
+    undivided: Line = ""  # why a random function cannot be divided so, as the end of a sentence
     costliest: Line = ""
     """Where the most of its time is spent, as far as its lines were followed: ``line 33``, ``line 7 of reading.py``."""
     costliest_share: float | None = None
     memoizable: MemoizableCall | None = None
-    """A call whose results can be kept, in Python whose elements cannot: they are others in every pass."""
+    """The costliest call whose results can be kept, in Python whose elements cannot: each pass has others, or many."""
+    also_memoizable: tuple[MemoizableCall, ...] = ()  # further ones; of all of them none runs within another
+
+    @property
+    def memoizable_calls(self) -> tuple[MemoizableCall, ...]:
+        """All calls whose results can be kept."""
+        return () if self.memoizable is None else (self.memoizable, *self.also_memoizable)
 
     @property
     def keeps_state(self) -> bool:
@@ -169,6 +171,7 @@ class Stage(Data):
     """Whether the loop that goes round once for each pass over the data makes it each time: no cache lives on."""
     epoch_hooks: bool = False
     """Of a PyDataset's `__getitem__`: whether its class does something between epochs, which may change the batches."""
+    by_attributes: bool = False  # of a PyDataset's workers: whether they can be set by its attributes alone
     serial: bool = False
     """Whether TensorFlow, asked to be deterministic, makes one call of its Python at a time, whatever its arguments."""
     left_early: bool | None = False
@@ -254,7 +257,7 @@ class StageCost(Data):
     late: bool = False
     """Whether it was not measured for want of time: more of it may measure it."""
     first_epoch_ns: float | None = None
-    """Of a stage that runs only while a cache behind it is filled, wall time for one element of the sink meanwhile."""
+    """Of a stage that a cache behind it spares in later epochs, or that keeps what it makes: wall time in the first."""
     first_epoch_cpu_ns: float | None = None
     """The same of its CPU time."""
 
@@ -283,10 +286,9 @@ class ScriptTraining(Data):
     eager: Eager | None = None
     dataset: Line = ""
     """The one that is inspected, as it is listed: ``train_ds, train.py:12``."""
-    datasets: tuple[Line, ...] = ()
-    """All that had a name by then, in the order of their numbers."""
-    epochs: int | None = None
-    """Of its `fit`; None where it is none, or does not say."""
+    datasets: tuple[Line, ...] = ()  # all that had a name by then, in the order of their numbers
+    generator_uses: Line = ""  # the name of the dataset that the generator of its `fit` uses: ``train_ds``
+    epochs: int | None = None  # of its `fit`; None where it is none, or does not say
     in_loop: bool = False
     """Whether the `fit` is called in a loop of the user's code, which may train on the same data again."""
     steps: int | None = None
@@ -295,10 +297,8 @@ class ScriptTraining(Data):
     """What the training puts behind its data: ``its class weights``, ``MirroredStrategy``."""
     never_reads_again: bool = False
     """Whether no pass of the script's loop reads what another kept: it has one, or each ends early or has its own."""
-    later_fits: tuple[int, ...] = ()
-    """The lines further down the script that call `fit` too."""
-    of_loop: int | None = None
-    """As `Target.of_loop`, which was taken; None of a loop over one dataset."""
+    later_fits: tuple[int, ...] = ()  # the lines further down the script that call `fit` too
+    of_loop: int | None = None  # as `Target.of_loop`, which was taken; None of a loop over one dataset
 
     @property
     def once(self) -> bool:
@@ -349,7 +349,7 @@ class Inspection(Data):
     default_parallelised: bool = True
     """Whether tf.data's default optimizations are on in the pipeline's options."""
     cold: bool = False
-    """Whether the figures are of a first epoch: the pipeline's own cache could not be filled in time."""
+    """Whether the figures are of a first epoch: what the pipeline itself keeps could not be made in time."""
     warnings: tuple[Line, ...] = ()
     """What makes the training another than was meant, as where it trains on validation samples; in sentences."""
     notes: tuple[Line, ...] = ()

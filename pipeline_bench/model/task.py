@@ -42,6 +42,8 @@ class Task(Data):
     fingerprint_batches: int = FINGERPRINT_BATCHES  # of what is no tf.data pipeline, the first ones
     cold: bool = False
     """Leave the pipeline's own caches out, which is what a first epoch costs; where they cannot be filled in time."""
+    warm: bool = False
+    """Make a pass over a PyDataset before the steps, for its class keeps what it makes."""
     ahead_elements: int | None = None
     """The most that a shuffle holds, or a skip leaves out; None: as written. Later elements cost the same."""
     limit_s: float = 20.0

@@ -124,9 +124,8 @@ def source_texts(inspection: Inspection, began: datetime) -> dict[str, str]:
     """
     texts = {}
     functions = (stage.function for stage in inspection.stages)
-    calls = (each.memoizable for each in functions if each is not None)
     files = {stage.place.file for stage in inspection.stages if stage.place is not None}
-    for file in files | {each.file for each in calls if each is not None}:
+    for file in files | {call.file for each in functions if each is not None for call in each.memoizable_calls}:
         try:
             if int(Path(file).stat().st_mtime) <= int(began.timestamp()):
                 texts[file] = Path(file).read_bytes().decode("utf-8")  # as it is: line ends belong to the diff

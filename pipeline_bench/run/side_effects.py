@@ -14,7 +14,8 @@ from pipeline_bench.user_code import own_modules
 _DOWNLOADS = frozenset(
     {"get_file", "urlretrieve", "urlopen", "load_data", "load_dataset", "download", "download_and_prepare"}
     | {"requests.get", "tfds.load", "hub.load", "hub.KerasLayer", "snapshot_download", "hf_hub_download"}
-    | {"from_pretrained", "download_file"}
+    | {"from_pretrained", "from_preset", "download_file"}
+    | {"dataset_download", "model_download", "competition_download"}  # of kagglehub
 )
 _WRITES = frozenset(
     {"mkdir", "makedirs", "write_text", "write_bytes", "savetxt", "savez", "to_csv", "touch", "os.replace"}

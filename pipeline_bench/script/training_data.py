@@ -212,6 +212,7 @@ def choose(
         step=training.model.name if isinstance(training.model, LoopStep) and alike else "",
         dataset=found.text,
         datasets=tuple(each.text for each in datasets),
+        generator_uses=_used_by(training.data, datasets) if is_whole else "",
         epochs=training.epochs,
         in_loop=training.in_loop,
         steps=steps_of(training.given, training.epochs) if training.given else training.steps if is_whole else None,
@@ -222,6 +223,15 @@ def choose(
         eager=training.eager,
     )
     return trained, found.data
+
+
+def _used_by(generator: Any, datasets: Sequence[Named]) -> str:
+    """Return the name of the first of some datasets that the text of a generator names; empty where it names none."""
+    frame = getattr(generator, "gi_frame", None)
+    if frame is None:
+        return ""
+    held = [*frame.f_locals.values(), *(frame.f_globals.get(name) for name in frame.f_code.co_names)]
+    return next((each.name for each in datasets if each.name and any(each.data is value for value in held)), "")
 
 
 def _behind(training: CapturedTraining) -> str:
@@ -277,6 +287,11 @@ def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]
         sentences.append(
             f"Its steps run as eager code, op by op from Python: {WHY_EAGER[training.eager]}. A step in a tf.function "
             "usually takes less time, and could be run here too."
+        )
+    if training.generator_uses:
+        sentences.append(
+            f"The generator uses the dataset {training.generator_uses}, whose stages are not looked at here: --dataset "
+            f"{training.generator_uses} measures them, without the model."
         )
     if len(training.datasets) > 1:
         one = "" if training.of_loop is None else ", of several that were begun the one that was waited for longest"

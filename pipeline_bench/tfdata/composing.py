@@ -110,16 +110,10 @@ def _with_mixed_rows(recipe: Recipe, stage: Stage) -> Stage:
     if before.method != "batch" or not shuffled or describe.changes_state(call.result):
         return stage
     with contextlib.suppress(Exception):  # a kind of tensor that has no rows
-        samples = _of_a_row(recipe.dataset(stage.inputs[0]).element_spec)
+        samples = recipe.dataset(stage.inputs[0]).unbatch().element_spec
         if dataflow.mixes_rows(call.function, samples, rows if isinstance(rows, int) else 2):
             return stage.model_copy(update={"function": function.model_copy(update={"on_batches": "not"})})
     return stage
-
-
-def _of_a_row(batches: Any) -> Any:
-    import tensorflow as tf
-
-    return tf.nest.map_structure(lambda spec: tf.TensorSpec(spec.shape[1:], spec.dtype), batches)
 
 
 def _with_batches(recipe: Recipe, stage: Stage, batch: str) -> Stage:

@@ -43,8 +43,9 @@ def hands_on(mapped: Any, element_spec: Any) -> set[str]:
 
 
 def mixes_rows(function: Any, element_spec: Any, rows: int = 2) -> bool | None:
-    """Return whether extreme values in other rows of a batch change what a map's function gives for its first row.
+    """Return whether a map's function, of a batch, does something else than of its rows one by one.
 
+    Extreme values in other rows change what it gives for the first row, or it gives more or fewer rows than it gets.
     What a few usual samples do not reach may decide for a whole batch: ``if tf.reduce_max(image) > 1: image /= 255``.
     None where that cannot be tried: it takes no such batch, as a parser does not, or a row is too large.
 
@@ -64,16 +65,21 @@ def mixes_rows(function: Any, element_spec: Any, rows: int = 2) -> bool | None:
         batches = tf.data.Dataset.from_tensor_slices(nest.pack_sequence_as(element_spec, tried))
         # What the function raises of an extreme value shows nothing.
         made = batches.map(function).ignore_errors()
-        first_rows = [[np.asarray(part)[0] for part in nest.flatten(each)] for each in made.as_numpy_iterator()]
-        if len(first_rows) < _FEWEST_TRIED:
+        results = [[np.asarray(part) for part in nest.flatten(each)] for each in made.as_numpy_iterator()]
+        if len(results) < _FEWEST_TRIED:
             return None
+        if any(len(part) != count for each in results for part in each):
+            return True
+        first_rows = [[part[0] for part in each] for each in results]
         return any(not _alike(*parts) for each in first_rows[1:] for parts in zip(first_rows[0], each, strict=True))
     except Exception:  # of the user's code, or a kind of tensor that has no rows
         return None
 
 
-def _rows(spec: Any, count: int) -> npt.NDArray[Any]:
-    """Return batches of so many rows, of which all but the first are others in each."""
+def _rows(spec: Any, count: int) -> Any:
+    """Return batches of so many rows, of which all but the first are others in each; ragged ones of a ragged spec."""
+    import tensorflow as tf
+
     dtype, shape = np.dtype(spec.dtype.as_numpy_dtype), _shape(spec)
     if math.prod(shape) > _MOST_VALUES:
         raise ValueError("a row is too large to be tried")
@@ -86,7 +92,10 @@ def _rows(spec: Any, count: int) -> npt.NDArray[Any]:
     elif dtype.kind != "O":
         values = (1, 0, _LARGEST, -_LARGEST, math.nan)
     first = [np.full(shape, values[0], dtype)]
-    return np.stack([np.stack(first + [np.full(shape, value, dtype)] * (count - 1)) for value in values])
+    batches = np.stack([np.stack(first + [np.full(shape, value, dtype)] * (count - 1)) for value in values])
+    if isinstance(spec, tf.RaggedTensorSpec):
+        return tf.RaggedTensor.from_tensor(batches, ragged_rank=spec.ragged_rank + 2)
+    return batches
 
 
 def _shape(spec: Any) -> tuple[int, ...]:

@@ -54,6 +54,9 @@ _DRAWING_OPS = frozenset(
     }
 )
 """Stateful ops whose only state is a generator of their own, which they lock; no variable seeds them."""
+_ASSIGNS = "AssignVariableOp"
+_SEED_STATE = re.compile(r"(.*/)?seed_generator_state(_\d+)?:\d+")
+"""The name of the variable that a `keras.random.SeedGenerator` takes its seeds from."""
 _WRITING_OPS = re.compile(r"Write|Save|MergeV2Checkpoints")
 _PARSING_OPS = {"ParseExampleV2", "ParseSingleExample"}
 _LOOPS, _ROW_OPS = {"While", "StatelessWhile"}, {"TensorListGetItem", "TensorListSetItem"}
@@ -70,18 +73,21 @@ def arguments(given: Mapping[str, Any]) -> dict[str, Value]:
         if type(value).__name__ == "Options" and hasattr(value, "threading"):
             result |= _options(value, type(value)())
         elif callable(value):
-            result |= _held(value)
+            result |= {own: each for own, each in held(value).items() if isinstance(each, int)}
         elif not datasets(value):
             result[name] = _argument(name, value)
     return result
 
 
-def _held(function: Any) -> dict[str, Value]:
-    """Return the settings within what ``tf.data.experimental.map_and_batch(…)`` and its like return for `apply`."""
+def held(function: Any) -> dict[str, Any]:
+    """Return what ``tf.data.experimental.map_and_batch(…)`` or its like was given to make a function for `apply`.
+
+    By parameter; empty of any other function.
+    """
     if getattr(function, "__name__", "") not in _FOR_APPLY or not function.__module__.startswith("tensorflow."):
         return {}
-    held = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return {name: cell.cell_contents for name, cell in held if isinstance(cell.cell_contents, int)}
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {name: cell.cell_contents for name, cell in cells}
 
 
 def _argument(name: str, value: Any) -> Value:
@@ -166,6 +172,7 @@ def function(given: Any, dataset: Any, generator: bool = False, behind: Sequence
         python=generator or bool(ops & PYTHON_OPS),
         stateful=generator or stateful,
         changes_state=changes_state(dataset),
+        changes_seeds=_changing_ops(dataset) == {_ASSIGNS} and _assigns_seeds_alone(dataset),
         endless=generator and generator_call.never_ends(given),
         # Stateless random ops alone give the same for the same seed, which tf.data knows: it parallelises such a map.
         # Keras' random layers give them a seed out of a variable.
@@ -181,7 +188,29 @@ def function(given: Any, dataset: Any, generator: bool = False, behind: Sequence
 
 def changes_state(dataset: Any) -> bool:
     """Return whether a function of a dataset may change a state, of a variable or of a table for example."""
-    return any(_is_stateful(op) for op in _ops(dataset) - _NOT_COUNTED - _READING_OPS - _DRAWING_OPS)
+    return bool(_changing_ops(dataset))
+
+
+def _changing_ops(dataset: Any) -> set[str]:
+    """Return the types of those ops in the functions of a dataset that may change a state."""
+    return {op for op in _ops(dataset) - _NOT_COUNTED - _READING_OPS - _DRAWING_OPS if _is_stateful(op)}
+
+
+def _assigns_seeds_alone(dataset: Any) -> bool:
+    """Return whether the functions of a dataset assign to nothing but states of Keras' `SeedGenerator`.
+
+    In a graph an assignment tells the type of its variable, not which one it is: no other variable of that type may
+    be in it.
+    """
+    from tensorflow.python.ops.handle_data_util import get_handle_data
+
+    types = {node.attr["dtype"].type for body in _bodies(dataset) for node in body if node.op == _ASSIGNS}
+    graphs = [each.function.graph for each in dataset_graph.functions_in(dataset) if hasattr(each.function, "graph")]
+    seeds = {id(each.handle) for graph in graphs for each in graph.variables if _SEED_STATE.fullmatch(each.name)}
+    handles = [handle for graph in graphs for handle, _ in graph.captures if handle.dtype.name == "resource"]
+    known = ((handle, get_handle_data(handle)) for handle in handles)
+    assigned = [handle for handle, data in known if data is not None and types & {e.dtype for e in data.shape_and_type}]
+    return bool(assigned) and all(id(handle) in seeds for handle in assigned)
 
 
 def leaves_graph(graph: Any) -> bool:

@@ -18,6 +18,10 @@ class EagerIterator:
     def __init__(self, dataset: Any) -> None:
         self.iterator = iter(dataset)
 
+    def restart(self, lasted_s: float) -> None:
+        """Begin the next pass; `lasted_s` is how long the one took that has ended."""
+        restart(self.iterator, lasted_s)
+
     def __del__(self) -> None:
         end_aside([self.__dict__.pop("iterator", None)])
 

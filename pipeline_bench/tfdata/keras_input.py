@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from time import monotonic_ns  # by itself: a user's code may replace that of the module
 from typing import Any, Literal
 
 from pipeline_bench import user_code
-from pipeline_bench.errors import PipelineBenchError, UserCodeError
+from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import POOL, WORKERS
 from pipeline_bench.model.edits import Edit, SetArgument
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.function_edits import KeepBatches, Memoize
 from pipeline_bench.model.pipeline import Inspection, Location, Stage, UserFunction
 from pipeline_bench.model.task import FINGERPRINT_BATCHES
-from pipeline_bench.tfdata import describe, worker_places
+from pipeline_bench.tfdata import describe, keras_adapters, worker_places
 from pipeline_bench.user_code import legacy_keras
 from pipeline_bench.user_code.generator_call import GeneratorCall
 from pipeline_bench.user_code.memoize import Memos
@@ -36,6 +36,8 @@ GET_ITEM, WORKERS_STAGE, QUEUE, COPY = range(4)
 _NOTHING = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}
 """What a function that does nothing consists of."""
 _ARGUMENTS = ("y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
+_NO_POOL = (1, False, 10)
+"""Of the arguments in `POOL`, what Keras 2 has by default."""
 
 
 class KerasInput:
@@ -52,12 +54,13 @@ class KerasInput:
         """
         self._legacy = legacy
         self.kind, self.data, self._place = kind, data, worker_places.of(data)
-        # Keras 2 reads the epochs of arrays with one iterator, Keras 3 makes one for each.
-        names = (*_ARGUMENTS, "epochs") if legacy and kind != "PyDataset" else _ARGUMENTS
+        # In Keras 2 all epochs of arrays share an iterator, and a generator has workers.
+        of_keras_2 = {"arrays": ("epochs",), "generator": ("epochs", *POOL)}.get(kind, ()) if legacy else ()
+        names = (*_ARGUMENTS, *of_keras_2)
         self._given = {name: given[name] for name in names if given.get(name) is not None}
         self._given.setdefault("shuffle", True)
         self._adapted: Any = None
-        self._as_written = _pool(data) if kind == "PyDataset" else {}
+        self._as_written = self.pool if kind == "PyDataset" else {}
         self._kept_batches: int | None = None
         """How many of its batches stand for all of them where they are kept; all do where that is None."""
         self._memos = Memos()
@@ -66,14 +69,26 @@ class KerasInput:
         """When each call of a `__getitem__` that is timed began, and how long it took, in ns."""
 
     @property
+    def pool(self) -> dict[str, Any]:
+        """Who makes its batches, by the arguments in `POOL`, with the edits that its dataset was last made with."""
+        if self.kind == "PyDataset":
+            return keras_adapters.pool_of(self.data)
+        return {name: self._given.get(name, alone) for name, alone in zip(POOL, _NO_POOL, strict=True)}
+
+    @property
     def pooled(self) -> bool:
         """Whether Keras has a pool of workers for it."""
-        return self.kind == "PyDataset" and self.data.workers > (0 if self.data.use_multiprocessing else 1)
+        return bool(self.pool["workers"] > (0 if self.pool["use_multiprocessing"] else 1))
+
+    @property
+    def in_processes(self) -> bool:
+        """Whether that pool is of processes."""
+        return self.pooled and bool(self.pool["use_multiprocessing"])
 
     @property
     def held_batches(self) -> int:
-        """How many batches its queue holds at the most, with the edits that its dataset was last made with."""
-        return int(self.data.max_queue_size) if self.pooled else 0
+        """How many batches its queue holds at the most."""
+        return int(self.pool["max_queue_size"]) if self.pooled else 0
 
     def dataset(self, edits: Iterable[Edit] = (), *, timed: bool = False) -> Any:
         """Return the dataset that Keras takes its batches from, with edits.
@@ -87,8 +102,9 @@ class KerasInput:
         """
         if self.kind == "PyDataset":
             read = self._edited(edits)
-            is_timed = timed and not (self.pooled and self.data.use_multiprocessing)
-            return self._taken(_passes(_timed(read, self._calls) if is_timed else read, self._given))
+            if timed and not self.in_processes:
+                read = keras_adapters.timed(read, self._calls)
+            return self._taken(keras_adapters.of_py_dataset(read, self._given))
         edits = tuple(edits)
         if any(isinstance(edit, Memoize) for edit in edits):
             self._memos.use(edits)
@@ -103,12 +119,15 @@ class KerasInput:
         Threads make so many batches at the same time.
         """
         took_ns = [each_ns for begun_ns, each_ns in self._calls if begun_ns >= from_ns]
-        return statistics.fmean(took_ns) / (self.data.workers if self.pooled else 1) if took_ns else None
+        return statistics.fmean(took_ns) / (self.pool["workers"] if self.pooled else 1) if took_ns else None
 
     def _adapter_of(self, data: Any) -> Any:
-        if self._legacy:
-            return legacy_keras.dataset(data, self._given)
-        return self._taken(adapter(data, self._given).get_tf_dataset())
+        if self._legacy:  # no threads of a pool may share what is cut from its generator
+            left_out = () if data is self.data else POOL
+            return legacy_keras.dataset(data, {name: self._given[name] for name in self._given if name not in left_out})
+        if self.kind == "arrays":
+            return keras_adapters.of_arrays(data, self._given)
+        return self._taken(keras_adapters.of_generator(data, self._given))
 
     def _taken(self, dataset: Any) -> Any:
         """Return a dataset of Keras 3's as its backend takes it: on PyTorch nothing is ahead but by workers."""
@@ -220,7 +239,9 @@ class KerasInput:
         if not keeps:
             return self.data
         kept, batches = self._keeping, self.data.num_batches
-        return py_dataset(batches, lambda index: kept(index % (self._kept_batches or batches)), **_pool(self.data))
+        return keras_adapters.py_dataset(
+            batches, lambda index: kept(index % (self._kept_batches or batches)), **self.pool
+        )
 
     def subsampled(self, edits: Iterable[Edit], seed: int, most: int = FINGERPRINT_BATCHES) -> Any:
         """Return a dataset of the first batches, in their order.
@@ -240,8 +261,8 @@ class KerasInput:
         whole = self._edited(edits, afresh=True)
         user_code.seed(seed)
         batches = min(most, whole.num_batches or most)
-        first = py_dataset(batches, lambda index: whole[index], **_pool(whole))
-        return _passes(first, {**self._given, "shuffle": False})
+        first = keras_adapters.py_dataset(batches, lambda index: whole[index], **self.pool)
+        return keras_adapters.of_py_dataset(first, {**self._given, "shuffle": False})
 
     def described(self, make_ns: float) -> Inspection:
         """Return what is known before anything is run."""
@@ -274,109 +295,30 @@ class KerasInput:
             yield Stage(id=GET_ITEM, method="__getitem__", function=method, place=place, epoch_hooks=hooks)
             given = {"workers": self.data.workers, "use_multiprocessing": bool(self.data.use_multiprocessing)}
             queue = {"max_queue_size": self.data.max_queue_size}
-            arguments = {**given, **queue}
-            yield Stage(id=WORKERS_STAGE, method=WORKERS, inputs=(GET_ITEM,), arguments=arguments, place=self._place)
+            where: dict[str, Any] = {"place": self._place, "by_attributes": worker_places.by_attributes(self.data)}
+            yield Stage(id=WORKERS_STAGE, method=WORKERS, inputs=(GET_ITEM,), arguments={**given, **queue}, **where)
             if self.pooled:
                 yield Stage(id=QUEUE, method="queue", inputs=(WORKERS_STAGE,), arguments=queue)
             before = QUEUE if self.pooled else WORKERS_STAGE
             yield Stage(id=COPY, method="copy", inputs=(before,), element=element)
             return
         if self.kind == "generator":
-            name = getattr(self.data, "__qualname__", kind.__name__).rpartition(".")[2]
-            code = getattr(self.data, "gi_code", None)
+            within = _generator_in(self.data)
+            name = getattr(within, "__qualname__", kind.__name__).rpartition(".")[2]
+            code = getattr(within, "gi_code", None)
             place = None if code is None else Location(file=code.co_filename, line=code.co_firstlineno)
             function = UserFunction(name=name, python=True)
-            yield Stage(id=GET_ITEM, method="generator", function=function, place=place)
+            given = self.pool if self.pooled else {}
+            yield Stage(id=GET_ITEM, method="generator", function=function, place=place, arguments=given)
             yield Stage(id=COPY, method="copy", inputs=(GET_ITEM,), element=element)
             return
         yield Stage(id=COPY, method="arrays", element=element)
 
 
-def adapter(data: Any, given: Mapping[str, Any]) -> Any:
-    """Return what Keras reads it through; Keras does not export it, but nothing else reads as `fit` does.
-
-    Raises:
-        PipelineBenchError: this Keras has it elsewhere.
-        UserCodeError: Keras does not take it.
-    """
-    import keras
-
-    try:
-        from keras.src.trainers.data_adapters import get_data_adapter
-    except ImportError as error:
-        raise PipelineBenchError(
-            f"Keras {keras.__version__} does not have its data adapters where Keras 3.15 has them.",
-            "Install Keras 3.15.",
-        ) from error
-    try:
-        return get_data_adapter(data, **given)
-    except Exception as error:
-        message = f"Keras does not take what the fit was given: {user_code.summary(error)}"
-        raise UserCodeError(message, traceback=user_code.traceback_of(error)) from error
-
-
-def _passes(data: Any, given: Mapping[str, Any]) -> Any:
-    """Return a dataset of a PyDataset whose passes are epochs, with its pool started and its hooks called."""
-    made = adapter(data, given)
-    plain = made._get_iterator
-
-    def epoch() -> Iterator[Any]:
-        if made.enqueuer is not None:
-            made.enqueuer.stop()  # of a pass that was left before its end
-        data.on_epoch_begin()
-        yield from plain()
-        data.on_epoch_end()
-
-    made._get_iterator = epoch
-    return made.get_tf_dataset()
-
-
-def py_dataset(batches: int | None, make: Callable[[int], Any], **pool: Any) -> Any:
-    """Return a PyDataset of so many batches, each made by a function of its number; `pool` are its workers.
-
-    None for `batches`: it has no end.
-    """
-    import keras
-
-    class Made(keras.utils.PyDataset):  # type: ignore[misc]
-        @property
-        def num_batches(self) -> int | None:
-            return batches
-
-        def __getitem__(self, index: int) -> Any:
-            return make(index)
-
-    return Made(**pool)
-
-
-def _timed(data: Any, calls: list[tuple[int, int]]) -> Any:
-    """Return a PyDataset of another one's batches, which adds when each call of that began and how long it took."""
-    import keras
-
-    class Timed(keras.utils.PyDataset):  # type: ignore[misc]
-        @property
-        def num_batches(self) -> int | None:
-            count: int | None = data.num_batches
-            return count
-
-        def __getitem__(self, index: int) -> Any:
-            begun_ns = monotonic_ns()
-            batch = data[index]
-            calls.append((begun_ns, monotonic_ns() - begun_ns))
-            return batch
-
-        def on_epoch_begin(self) -> None:
-            data.on_epoch_begin()
-
-        def on_epoch_end(self) -> None:
-            data.on_epoch_end()
-
-    return Timed(**_pool(data))
-
-
-def _pool(data: Any) -> dict[str, Any]:
-    """Return who makes the batches of a PyDataset, as the arguments of another one."""
-    return {name: getattr(data, name) for name in POOL}
+def _generator_in(iterator: Any) -> Any:
+    """Return the generator that an iterator of a user's class goes over; the iterator if it holds none, or several."""
+    held = [each for each in getattr(iterator, "__dict__", {}).values() if inspect.isgenerator(each)]
+    return held[0] if len(held) == 1 else iterator
 
 
 def _does_something(kind: type, method: str) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 
 from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
-from pipeline_bench.tfdata.iterators import EagerIterator, restart
+from pipeline_bench.tfdata.iterators import EagerIterator
+from pipeline_bench.tfdata.keras_adapters import BackendBatches
 from pipeline_bench.tfdata.throughput import FlatIterator
 
 NO_ELEMENT = ("The dataset gives no element.", "Check its files and filters.")
@@ -32,6 +33,17 @@ class _Batches(EagerIterator):
             tensorflow.errors.OpError: what the pipeline raises.
         """
         return next(self.iterator)
+
+
+class _BackendBatches(_Batches):
+    """An iterator over what no `tf.data.Dataset` gives."""
+
+    def __init__(self, batches: BackendBatches) -> None:
+        super().__init__(batches)
+        self._batches = batches
+
+    def restart(self, lasted_s: float) -> None:
+        self.iterator = iter(self._batches)
 
 
 class Repeated:
@@ -68,7 +80,7 @@ class Repeated:
             # Here and not above: the exception's frames hold the iterator that is let go of.
             user_code.restore_imports()
             now_ns = monotonic_ns()
-            restart(self._held.iterator, (now_ns - self.begun_ns) / 1e9)
+            self._held.restart((now_ns - self.begun_ns) / 1e9)
             self.begun_ns = now_ns
         raise UsedUpError(*_USED_UP) if self._ended else UserCodeError(*NO_ELEMENT)
 
@@ -88,5 +100,5 @@ def flat_elements(dataset: Any) -> Repeated:
 
 
 def batches(dataset: Any) -> Repeated:
-    """Return the elements of a dataset as Python has them."""
-    return Repeated(_Batches(dataset))
+    """Return the elements of a `tf.data.Dataset`, or of `BackendBatches`, as Python has them."""
+    return Repeated(_BackendBatches(dataset) if isinstance(dataset, BackendBatches) else _Batches(dataset))

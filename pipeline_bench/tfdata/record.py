@@ -6,7 +6,7 @@
 
 A call within another one is hidden: `from_generator` is one stage, whatever it calls itself. `apply` shows the calls
 within in its place, and is a stage where its dataset was made by none of them. Datasets that a function of the user's
-makes while it is traced, for `interleave` say, are the inner stages of that stage.
+makes while it is traced, for `interleave` or `apply(parallel_interleave(…))` say, are the inner stages of that stage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Location
-from pipeline_bench.tfdata import public_api
+from pipeline_bench.tfdata import describe, public_api
 from pipeline_bench.tfdata.dataset_graph import unwrapped
 from pipeline_bench.tfdata.public_api import Entry, Run, is_dataset
 from pipeline_bench.tfdata.recipe import Recipe, RecordedCall, outside_of_graph
@@ -164,9 +164,10 @@ class Recording:
             return run(args, kwargs)
         under_way = self._thread.open
         if entry.method == "apply":
-            result = run(args, kwargs)
+            opening = None if under_way else _opening(entry.given(args, kwargs))
+            result = self._hidden(under_way if opening is None else [opening], lambda: run(args, kwargs))
             if id(unwrapped(result)) not in self._makers and not under_way:
-                self._note(entry, args, kwargs, result, ())
+                self._note(entry, args, kwargs, result, () if opening is None else tuple(opening.inner))
             return result
         if under_way and not self._is_users(entry):
             return run(args, kwargs)
@@ -207,6 +208,12 @@ class Recording:
         self._makers[id(unwrapped(call.result))] = call.id
         self._calls[call.id] = call
         return call
+
+
+def _opening(given: Mapping[str, Any]) -> _Open | None:
+    """Return an `apply` under way whose function TensorFlow made of one of the user's; None of any other `apply`."""
+    function = describe.held(given.get("transformation_func")).get("map_func")
+    return None if function is None else _Open(function)
 
 
 def _position(value: tuple[Any, ...] | list[Any] | Mapping[Any, Any], position: int) -> str:

@@ -1,7 +1,7 @@
 """A map's function in two: the statements before it draws random numbers, which a cache may keep, and the others.
 
 `splits` is pure text, for the patch. `halves` compiles the same text for a trial: what is tried is what is written.
-`with_splits` finds out where a function can be divided, by tracing: before the division no op may keep a state, and
+`with_splits` finds out where a function can be divided, by tracing: before the division no op may change a state, and
 with one seed both halves, one after the other, must give bit for bit what the function gives.
 """
 
@@ -130,8 +130,7 @@ def _with_split(recipe: Recipe, stage: Stage, call: RecordedCall) -> Stage:
     if stage.function is None or not stage.function.random:
         return stage
     try:
-        statements, size_bytes = _fixed_statements(recipe, call)
-        found: dict[str, Any] = {"fixed_statements": statements, "fixed_bytes": size_bytes}
+        found = _division(recipe, call)
     except CannotSplitError as reason:
         found = {"undivided": one_line(str(reason), REASON)}
     except Exception as error:  # of the user's code
@@ -140,34 +139,34 @@ def _with_split(recipe: Recipe, stage: Stage, call: RecordedCall) -> Stage:
     return stage.model_copy(update={"function": function})
 
 
-def _fixed_statements(recipe: Recipe, call: RecordedCall) -> tuple[int, float]:
-    """Return the number of statements after which a random map's function can be divided, and the bytes that cross.
+def _division(recipe: Recipe, call: RecordedCall) -> dict[str, Any]:
+    """Return the fields of a `UserFunction` that say where a random map's function can be divided.
 
     Raises:
         CannotSplitError: nowhere.
     """
     dataset = recipe.dataset(recipe.same_kind_before(call))
-    reason = "its first line draws random numbers or keeps a state already"
+    reason = ""
     for split in _splits_of(call.function):
         first, second = _both(call.function, split)
         try:
-            keeps_state = _keeps_state(dataset, first)
+            part = _fixed_part(dataset, first)
         except CannotSplitError as error:
             reason = str(error)
-            continue
         except Exception as error:  # of the user's code: what crosses is no tensor, or has no value yet
             reason = f"its fixed part alone fails: {user_code.summary(error)}"
-            continue
-        if not keeps_state:
-            return split.statements, _prove(dataset, call.function, first, second)
+        else:
+            size_bytes = _prove(dataset, call.function, first, second)
+            return {"fixed_statements": split.statements, "fixed_bytes": size_bytes, "fixed_reads": part.stateful}
     raise CannotSplitError(reason)
 
 
-def _keeps_state(dataset: Any, first: Callable[..., Any]) -> bool:
-    """Return whether a first half draws random numbers, runs Python or keeps a state, by the ops of its graph.
+def _fixed_part(dataset: Any, first: Callable[..., Any]) -> UserFunction:
+    """Return what the graph of a first half tells of it.
 
     Raises:
-        CannotSplitError: what it hands over is no tensor, and would be one behind a map.
+        CannotSplitError: it draws random numbers, runs Python or changes a state; or what it hands over is no tensor,
+            and would be one behind a map.
     """
     seen: list[Any] = []
 
@@ -177,12 +176,13 @@ def _keeps_state(dataset: Any, first: Callable[..., Any]) -> bool:
         return value
 
     found = describe.function(first, dataset.map(traced))
-    if found.random or found.stateful or found.python:
-        return True
+    never = {"draws random numbers": found.random, "runs Python": found.python, "changes a state": found.changes_state}
+    if does := next((does for does, applies in never.items() if applies), ""):
+        raise CannotSplitError(f"its first line {does} already")
     crossing = seen[-1] if isinstance(seen[-1], tuple) and type(seen[-1]) is tuple else (seen[-1],)
     if not all(map(_stays_as_it_is, crossing)):
         raise CannotSplitError("what crosses from its fixed part to its random one is not all tensors")
-    return False
+    return found
 
 
 def _stays_as_it_is(value: Any) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline_bench.model.calls import BATCHING
-from pipeline_bench.tfdata import composing
+from pipeline_bench.model.calls import BATCHING, OPENING
+from pipeline_bench.tfdata import composing, describe
 from pipeline_bench.tfdata.plan import CallPlan, Node
 from pipeline_bench.tfdata.public_api import ASSERT_CARDINALITY, FILE_READERS
 from pipeline_bench.tfdata.recipe import RecordedCall, upstream
@@ -17,6 +17,7 @@ from pipeline_bench.tfdata.recipe import RecordedCall, upstream
 LEAST_ELEMENTS = 64
 """What is taken of a source of elements, unless batches, shards or skipped elements ask for more."""
 MOST_ELEMENTS = 20_000
+"""The most that is taken of a source, unless one element of the sink, such as a batch of long sequences, takes more."""
 FILES = 4
 """How many files, or other inner datasets, are opened, unless shards or skipped ones ask for more."""
 BATCHES = 2
@@ -37,8 +38,10 @@ def shrink(plan: CallPlan) -> None:
     plan.passes = PASSES
     _shorten_skips(plan)
     needed, opened = _needs(plan)
+    of_one, _ = _needs(plan, 1)
     for number, node in list(plan.nodes.items()):
-        plan.put(_shrunk(plan, node, min(needed.get(number, 1), MOST_ELEMENTS), number in opened))
+        most = max(MOST_ELEMENTS, of_one.get(number, 1))  # with a remainder that is dropped, less would give no batch
+        plan.put(_shrunk(plan, node, min(needed.get(number, 1), most), number in opened))
 
 
 def _shorten_skips(plan: CallPlan) -> None:
@@ -114,9 +117,7 @@ def _opens(node: Node) -> bool:
     """Return whether a stage reads files, or whatever gives it elements, one inner dataset for each."""
     if node.method in FILE_READERS:
         return True
-    return (
-        node.method in ("interleave", "flat_map") and node.recorded is not None and _makes_sources(node.recorded.inner)
-    )
+    return _applied(node)[0] in OPENING and node.recorded is not None and _makes_sources(node.recorded.inner)
 
 
 def _makes_sources(calls: tuple[RecordedCall, ...]) -> bool:
@@ -124,10 +125,17 @@ def _makes_sources(calls: tuple[RecordedCall, ...]) -> bool:
     return any(call.method in sources or _makes_sources(call.inner) for call in calls)
 
 
-def _needs(plan: CallPlan) -> tuple[dict[int, int], set[int]]:
-    """Return how many elements each node should give, and which nodes give names of files to what opens them."""
-    batched = any(node.method in BATCHING for node in plan.nodes.values())
-    needed = {plan.sink: BATCHES if batched else LEAST_ELEMENTS}
+def _needs(plan: CallPlan, of_sink: int | None = None) -> tuple[dict[int, int], set[int]]:
+    """Return how many elements each node should give, and which nodes give names of files to what opens them.
+
+    Args:
+        plan: of the calls as the user wrote them.
+        of_sink: how many elements the sink should give; by default a few batches, or `LEAST_ELEMENTS` samples.
+    """
+    if of_sink is None:
+        batched = any(_applied(node)[0] in BATCHING for node in plan.nodes.values())
+        of_sink = BATCHES if batched else LEAST_ELEMENTS
+    needed = {plan.sink: of_sink}
     opened: set[int] = set()
     for number in sorted(plan.nodes, reverse=True):  # inputs have lower numbers than what they are the inputs of
         node = plan.nodes[number]
@@ -140,36 +148,51 @@ def _needs(plan: CallPlan) -> tuple[dict[int, int], set[int]]:
 
 def _asked(node: Node, count: int) -> int:
     """Return how many elements a node takes to give so many."""
-    given = node.given()
+    method, given = _applied(node)
 
     def size(name: str, default: int = 1) -> int:
         return max(1, composing.static(given.get(name)) or default)
 
-    if node.method == "window":
+    if method == "window":
         return (count - 1) * size("shift", size("size")) + size("size") * size("stride")
-    if node.method == "bucket_by_sequence_length":
+    if method == "bucket_by_sequence_length":
         return 2 * count * int(max(given.get("bucket_batch_sizes") or [1]))
-    if node.method == "skip":
+    if method == "skip":
         return count + size("count")
-    factor = 2 if node.method in LEAVE_OUT else 1
-    if node.method in BATCHING or node.method == "shard":
-        factor = size("num_shards" if node.method == "shard" else "batch_size")
+    factor = 2 if method in LEAVE_OUT else 1
+    if method in BATCHING or method == "shard":
+        factor = size("num_shards" if method == "shard" else "batch_size")
     return count * factor
+
+
+def _applied(node: Node) -> tuple[str, dict[str, Any]]:
+    """Return a node's method and arguments; of `apply` the name and the arguments of what made its function."""
+    given = node.given()
+    if node.method != "apply" or node.function is None:
+        return node.method, given
+    return describe.name(node.function), describe.held(node.function)
 
 
 def opened(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the dataset of a stage that opens files, with only the first elements of each."""
+    import tensorflow as tf
+
     assert node.entry is not None
     bound = node.entry.signature.bind_partial(*args, **kwargs)
     if node.method in FILE_READERS:
         return _read(node, bound.arguments)
-    name = node.function_parameter or ""
-    function, count = bound.arguments[name], node.per_file or 1
+    name, count = node.function_parameter or "", node.per_file or 1
+    held = describe.held(bound.arguments[name])  # of `apply`
+    function = held.get("map_func", bound.arguments[name])
 
     def first_of_each(*each: Any) -> Any:
         return function(*each).take(count)
 
-    bound.arguments[name] = first_of_each
+    if held:
+        made_by = getattr(tf.data.experimental, describe.name(bound.arguments[name]))
+        bound.arguments[name] = made_by(**{**held, "map_func": first_of_each})
+    else:
+        bound.arguments[name] = first_of_each
     return node.entry.make(bound.args, bound.kwargs)
 
 

@@ -19,11 +19,18 @@ from pipeline_bench.user_code import source_guards
 
 _made_in: dict[int, Location] = {}
 """The call that each PyDataset's workers are set in, by its identity."""
+_without_init: set[int] = set()
+"""The identities of those whose class does not call Keras' `__init__`."""
 
 
 def of(data: Any) -> Location | None:
-    """Return the call that a PyDataset's workers are set in; None where it is not known."""
+    """Return the call that a PyDataset's workers are set in, or that makes it; None where it is not known."""
     return _made_in.get(id(data))
+
+
+def by_attributes(data: Any) -> bool:
+    """Return whether no argument of a call sets a PyDataset's workers, but attributes of what the call makes do."""
+    return id(data) in _without_init
 
 
 @contextmanager
@@ -36,15 +43,36 @@ def recorded() -> Iterator[None]:
 
         def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 - in that method's place
             plain(self, *arguments, **named)
-            place = _place_of_workers(self, owner)
-            _made_in.pop(id(self), None)  # of one that is gone, whose identity this one has now
-            if place is not None:
-                _made_in[id(self)] = place
+            _note(self, _place_of_workers(self, owner))
 
-        patches.enter_context(public_api.patched(owner, "__init__", __init__))
+        def __setattr__(self: Any, name: str, value: Any) -> None:  # noqa: N807
+            if not vars(self):  # its first one: the `__init__` of its class may never call Keras'
+                _note(self, _call_of_init(self), without_init=True)
+            super(owner, self).__setattr__(name, value)
+
+        for each in (__init__, __setattr__):
+            patches.enter_context(public_api.patched(owner, each.__name__, each))
 
     with ExitStack() as patches, after_import("keras", patch):
         yield
+
+
+def _note(made: Any, place: Location | None, *, without_init: bool = False) -> None:
+    _made_in.pop(id(made), None)  # of one that is gone, whose identity this one has now
+    _without_init.discard(id(made))
+    if place is not None:
+        _made_in[id(made)] = place
+    if place is not None and without_init:
+        _without_init.add(id(made))
+
+
+def _call_of_init(made: Any) -> Location | None:
+    """Return the call in the user's code that has an object's `__init__` run now; None where none does."""
+    frames = list(user_code.outward(sys._getframe(1)))
+    own = [number for number, frame in enumerate(frames) if _is_method_of(made, frame)]
+    if not own or frames[own[-1]].f_code.co_name != "__init__":
+        return None
+    return next(user_code.calls(frames[own[-1] + 1 : own[-1] + 2]), None)
 
 
 def _place_of_workers(made: Any, base: type) -> Location | None:

@@ -28,8 +28,20 @@ def queues() -> int:
     return len(getattr(data_utils, "_SHARED_SEQUENCES", ()))
 
 
+def _num_batches(data: Any) -> int:
+    """Return a `Sequence`'s own attribute `num_batches`, of which its length may be made; its length without one."""
+    own = vars(data).get("num_batches")
+    return len(data) if own is None else int(own)
+
+
+_NUM_BATCHES = property(_num_batches, lambda data, value: vars(data).update(num_batches=value))
+"""In place of a PyDataset's, which is its length alone, and cannot be set."""
+
+
 def as_py_dataset(data: Any, given: Mapping[str, Any]) -> Any:
     """Return what a `fit` was given; a `Sequence` of Keras 2 has then become a PyDataset as well, of the same batches.
+
+    One stays what it is if it has slots, or means something else by `num_batches`, which Keras 3 reads.
 
     Args:
         data: the `x` of a `fit`.
@@ -41,8 +53,13 @@ def as_py_dataset(data: Any, given: Mapping[str, Any]) -> Any:
     if legacy is None or not isinstance(data, legacy.utils.Sequence):
         return data
     kind = type(data)
-    with suppress(TypeError):  # it has slots, or a class of its own kind: it stays what it is
-        data.__class__ = type(kind.__name__, (kind, keras.utils.PyDataset), {"__module__": kind.__module__})
+    if getattr(data, "num_batches", len(data)) != len(data):
+        return data
+    own: dict[str, Any] = {"__module__": kind.__module__}
+    if not hasattr(kind, "num_batches"):
+        own["num_batches"] = _NUM_BATCHES
+    with suppress(TypeError):  # it has slots, or a class of its own kind
+        data.__class__ = type(kind.__name__, (kind, keras.utils.PyDataset), own)
     if not isinstance(data, keras.utils.PyDataset):
         return data
     pool = {name: given[name] for name in POOL if given.get(name) is not None}

@@ -17,9 +17,6 @@ from pipeline_bench.model.pipeline import Location
 
 Line = tuple[str, int]
 """A file and a line in it."""
-Trace = Callable[[FrameType, str, Any], Any]
-"""As `sys.settrace` takes it."""
-Follow = Callable[[Trace], AbstractContextManager[None]]
 
 
 class LineCost(NamedTuple):
@@ -27,7 +24,7 @@ class LineCost(NamedTuple):
 
     place: Location
     share: float
-    """Of the time in lines that were followed, 0 to 1."""
+    """Of the whole function's time, 0 to 1."""
 
 
 class LineCosts(NamedTuple):
@@ -39,15 +36,77 @@ class LineCosts(NamedTuple):
     """With it."""
 
 
+class Tracer:
+    """Charges the time between two events to the followed line that was under way, and to those that called it."""
+
+    def __init__(self, follows: Callable[[str], bool]) -> None:
+        """Charge lines of the files that `follows` is true of."""
+        self.own: Counter[Line] = Counter()
+        self.whole: Counter[Line] = Counter()
+        self._outside_ns = 0
+        self._follows = follows
+        self._at: Line | None = None
+        self._callers: list[Line | None] = []
+        self._since_ns = 0
+
+    @property
+    def total_ns(self) -> int:
+        """All time between `begin` and `end`, also that in which no followed line was under way."""
+        return self.own.total() + self._outside_ns
+
+    def begin(self) -> None:
+        """Begin to count time, with no line under way."""
+        self._callers.clear()
+        self._at, self._since_ns = None, time.perf_counter_ns()
+
+    def end(self) -> None:
+        """Count no more time until it begins again."""
+        self._charge(None)
+
+    def call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """Follow the lines of functions in these files, no other's; as `sys.settrace` takes it."""
+        if not self._follows(frame.f_code.co_filename):
+            return None
+        caller = self._at
+        self._charge((frame.f_code.co_filename, frame.f_lineno))
+        self._callers.append(caller)
+        return self._line
+
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "return":  # to the line that was under way, which may have called this through a library
+            self._charge(self._callers[-1] if self._callers else None)
+            del self._callers[-1:]
+        else:
+            self._charge((frame.f_code.co_filename, frame.f_lineno))
+        return self._line
+
+    def _charge(self, now: Line | None) -> None:
+        spent_ns = time.perf_counter_ns() - self._since_ns
+        if self._at is None:
+            self._outside_ns += spent_ns
+        else:
+            self.own[self._at] += spent_ns
+            for line in {self._at, *self._callers}:
+                if line is not None:
+                    self.whole[line] += spent_ns
+        self._at, self._since_ns = now, time.perf_counter_ns()
+
+
+Follow = Callable[[Tracer], AbstractContextManager[None]]
+"""Has the lines that run in a block followed."""
+
+
 @contextmanager
-def in_this_thread(trace: Trace) -> Iterator[None]:
+def in_this_thread(tracer: Tracer) -> Iterator[None]:
     """Follow the lines that run in this thread in the block."""
     before = sys.gettrace()
-    sys.settrace(trace)
+    tracer.begin()
+    sys.settrace(tracer.call)
     try:
         yield
     finally:
         sys.settrace(before)
+        tracer.end()
 
 
 @contextmanager
@@ -129,15 +188,14 @@ def line_costs(
         follows: whether the lines of a file are followed; those of others count for the line that calls them.
         follow: has the lines followed in the block, where they run; of one thread at a time.
     """
-    tracer = _Tracer(functools.lru_cache(maxsize=None)(follows))
+    tracer = Tracer(functools.lru_cache(maxsize=None)(follows))
     end_s = time.monotonic() + seconds
-    with follow(tracer.call), pools_in_this_thread():
+    with follow(tracer), pools_in_this_thread():
         while True:
             function()
             if time.monotonic() >= end_s:
                 break
-    total = tracer.own.total()
-    return LineCosts(shares(tracer.own, total), shares(tracer.whole, total))
+    return LineCosts(shares(tracer.own, tracer.total_ns), shares(tracer.whole, tracer.total_ns))
 
 
 def shares(spent: Counter[Line], total: int, most: int | None = None) -> list[LineCost]:
@@ -146,46 +204,3 @@ def shares(spent: Counter[Line], total: int, most: int | None = None) -> list[Li
         LineCost(Location(file=file, line=line, text=linecache.getline(file, line).strip()), part / total)
         for (file, line), part in spent.most_common(most)
     ]
-
-
-class _Tracer:
-    """Charges the time between two events to the followed line that was under way, and to those that called it."""
-
-    def __init__(self, follows: Callable[[str], bool]) -> None:
-        self.own: Counter[Line] = Counter()
-        self.whole: Counter[Line] = Counter()
-        self._follows = follows
-        self._at: Line | None = None
-        self._callers: list[Line | None] = []
-        self._since_ns = 0
-
-    def call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """Follow the lines of functions in these files, no other's."""
-        if not self._follows(frame.f_code.co_filename):
-            return None
-        caller = self._at
-        self._charge((frame.f_code.co_filename, frame.f_lineno))
-        self._callers.append(caller)
-        return self._line
-
-    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        here = (frame.f_code.co_filename, frame.f_lineno)
-        if event == "return":
-            outer = frame.f_back
-            followed = outer is not None and self._follows(outer.f_code.co_filename)
-            self._charge((outer.f_code.co_filename, outer.f_lineno) if outer is not None and followed else None)
-            if self._callers:
-                self._callers.pop()
-        else:
-            self._charge(here)
-        return self._line
-
-    def _charge(self, now: Line | None) -> None:
-        at_ns = time.perf_counter_ns()
-        if self._at is not None:
-            spent_ns = at_ns - self._since_ns
-            self.own[self._at] += spent_ns
-            for line in {self._at, *self._callers}:
-                if line is not None:
-                    self.whole[line] += spent_ns
-        self._at, self._since_ns = now, time.perf_counter_ns()

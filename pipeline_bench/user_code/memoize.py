@@ -6,6 +6,7 @@ import copy
 import hashlib
 import numbers
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,16 +30,17 @@ _ALONE = 1.05
 _MOST_TRIED = 6
 """So many calls are compared with themselves, those that take the most first."""
 _NEARLY, _MOST_OTHERS, _MUCH_LESS = 0.8, 3, 2.0
-"""Then so many that it is a part of, or that are a part of it, and take nearly as much; one of them is kept in its
-place if its results are so many times smaller."""
+"""Then, of each that gives the same, so many that it is a part of, or that are a part of it, and take nearly as much;
+one of them is kept in its place if its results are so many times smaller."""
 
 
 def find(
     taker: Callable[[], Callable[[], Any]], lines: Sequence[tuple[str, int]], seconds: float, alive: Callable[[], None]
-) -> MemoizableCall | None:
-    """Return the call in some lines that takes most of a batch's time, of those whose results can be kept.
+) -> list[MemoizableCall]:
+    """Return the calls in some lines whose results can be kept, those that take most of a batch's time first.
 
-    Where the assignments that it is among give much less, as of a picture that is made smaller, they are kept instead.
+    None of them runs within another. Where the assignments that one is among give much less, as of a picture that is
+    made smaller, they are kept instead.
 
     Args:
         taker: returns what makes a batch in this thread, from the first one of the next epoch on.
@@ -46,35 +48,75 @@ def find(
         seconds: about the most time.
         alive: called after each batch, as a sign of life.
     """
-    functions = functions_of({file for file, _ in lines})
-    looks = {call: _Look() for file, line in lines for call in calls_in(file, line, functions)}
-    end_s = time.monotonic() + seconds
-    batch_ns = _made_with(looks, taker, end_s, alive)
-    share = {call: look.spent_ns / batch_ns for call, look in looks.items() if look.calls and not look.refused}
-    # A call alone is the smaller change, where the assignments around it take little beside it.
-    ranked = sorted(share, key=lambda call: share[call] * (1.0 if call.variable else _ALONE), reverse=True)
-    promising = [call for call in ranked if share[call] >= WORTH]
+    search = _Search(taker, lines, seconds, alive)
+    kept: list[MemoizableCall] = []
+    tried = 0
+    for call in search.promising:
+        if tried == _MOST_TRIED or (tried and search.is_over):  # one is compared however long a batch takes
+            break
+        if search.runs_apart(call, kept):
+            tried += 1
+            if search.gives_the_same(call):
+                kept.append(search.smallest(call))
+    return [search.known[call] for call in kept]
 
-    def compared(call: MemoizableCall) -> MemoizableCall | None:
-        look = _Look(compares=True)
+
+class _Search:
+    """Times the calls in some lines beside each other, then compares some with themselves."""
+
+    def __init__(
+        self,
+        taker: Callable[[], Callable[[], Any]],
+        lines: Sequence[tuple[str, int]],
+        seconds: float,
+        alive: Callable[[], None],
+    ) -> None:
+        """Time the calls; the arguments are those of `find`."""
+        self._taker, self._end_s, self._alive = taker, time.monotonic() + seconds, alive
+        functions = functions_of({file for file, _ in lines})
+        under_way: list[_Look] = []
+        self._looks = {call: _Look(under_way) for file, line in lines for call in calls_in(file, line, functions)}
+        batch_ns = _made_with(self._looks, taker, self._end_s, alive)
+        timed = {call: look for call, look in self._looks.items() if look.calls and not look.refused}
+        self._share = share = {call: look.spent_ns / batch_ns for call, look in timed.items()}
+        # A call alone is the smaller change, where the assignments around it take little beside it.
+        ranked = sorted(share, key=lambda call: share[call] * (1.0 if call.variable else _ALONE), reverse=True)
+        self.promising = [call for call in ranked if share[call] >= WORTH]
+        self.known: dict[MemoizableCall, MemoizableCall] = {}
+        """Of each call that was compared and gives the same, the same call with what is known of it."""
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() > self._end_s
+
+    def runs_apart(self, call: MemoizableCall, others: Iterable[MemoizableCall]) -> bool:
+        """Return whether a call is none of some others, ran within none of them, and none of them within it."""
+        look, beside = self._looks[call], [self._looks[each] for each in others]
+        return not any(each is look or look.ran_within(each) or each.ran_within(look) for each in beside)
+
+    def gives_the_same(self, call: MemoizableCall) -> bool:
+        """Return whether a call gives the same for the same arguments, as far as it was compared."""
+        look = _Look([], compares=True)
         for _ in range(_EPOCHS_COMPARED):
             if not look.refused:
                 look.begin_anew()
-                _made_with({call: look}, taker, end_s, alive)
-        if not look.calls or look.refused:
-            return None
-        size = look.bytes / look.batches
-        return call.model_copy(update={"share": min(1.0, share[call]), "batch_bytes": size, "gives": look.gives})
+                _made_with({call: look}, self._taker, self._end_s, self._alive)
+        if look.refused or not look.calls:
+            return False
+        size, share = look.bytes / look.batches, min(1.0, self._share[call])
+        self.known[call] = call.model_copy(update={"share": share, "batch_bytes": size, "gives": look.gives})
+        return True
 
-    for number, call in enumerate(promising[:_MOST_TRIED]):
-        if number and time.monotonic() > end_s:  # one is compared also where a batch takes all of the time
-            break
-        if (found := compared(call)) is not None:
-            others = [each for each in promising if share[each] >= _NEARLY * share[call] and _overlap(each, call)]
-            sizes = [found, *filter(None, map(compared, others[:_MOST_OTHERS]))]
-            least = min(sizes, key=lambda each: each.batch_bytes)
-            return least if _MUCH_LESS * least.batch_bytes <= found.batch_bytes else found
-    return None
+    def smallest(self, call: MemoizableCall) -> MemoizableCall:
+        """Return the call, or what is around or in it and gives much less, while there is time to compare that."""
+        nearly = _NEARLY * self._share[call]
+        others = [each for each in self.promising if self._share[each] >= nearly and _overlap(each, call)]
+        sizes = {call: self.known[call].batch_bytes}
+        for each in others[:_MOST_OTHERS]:
+            if not self.is_over and self.gives_the_same(each):
+                sizes[each] = self.known[each].batch_bytes
+        least = min(sizes, key=sizes.__getitem__)
+        return least if _MUCH_LESS * sizes[least] <= sizes[call] else call
 
 
 def _overlap(one: MemoizableCall, other: MemoizableCall) -> bool:
@@ -119,8 +161,10 @@ def _made_with(
 class _Look:
     """Notes of a call how long it takes, and what speaks against keeping its results."""
 
-    def __init__(self, compares: bool = False) -> None:
-        self._compares = compares
+    def __init__(self, under_way: list[_Look], compares: bool = False) -> None:
+        """Look at a call beside others; those of them that run at the moment are in `under_way`."""
+        self._under_way, self._compares = under_way, compares
+        self._around: set[_Look] = set()
         self.refused = False
         self.begin_anew()
         self._digests: dict[tuple[Any, ...], Any] = {}
@@ -139,11 +183,20 @@ class _Look:
     def gives(self) -> Literal["array", "constant", "other"]:
         return next(iter(self._kinds)) if len(self._kinds) == 1 else "other"
 
+    def ran_within(self, other: _Look) -> bool:
+        """Return whether the call ran while another was under way."""
+        return other in self._around
+
     def __call__(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         before = random_states() if self._compares else None
+        self._around.update(self._under_way)
+        self._under_way.append(self)
         start_ns = time.perf_counter_ns()
-        made = make()
-        self.spent_ns += time.perf_counter_ns() - start_ns
+        try:
+            made = make()
+        finally:
+            self.spent_ns += time.perf_counter_ns() - start_ns
+            self._under_way.pop()
         self.calls += 1
         if self._compares and random_states() != before:  # it drew, though it may seldom use that
             self.refused = True
@@ -163,7 +216,7 @@ class _Look:
 
 
 class Memo:
-    """Keeps what a call gave, by its arguments; a kept array is handed out as a copy, which its user may change."""
+    """Keeps what a call gave, by its arguments; hands out a copy of what its user may change, such as an array."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[Any, ...], Any] = {}
@@ -242,14 +295,25 @@ def _plain(state: Any) -> Any:
 
 def _kept_bytes(value: Any) -> float | None:
     """Return the memory that a result takes; None where it is nothing to keep, such as an iterator."""
-    import numpy as np
-    import tensorflow as tf
-
     if isinstance(value, tuple | list):
         sizes = [_kept_bytes(each) for each in value]
         return None if None in sizes else sum(each for each in sizes if each is not None)
     if isinstance(value, dict):
         return _kept_bytes(tuple(value.values()))
+    return _picture_bytes(value) if _is_picture(value) else _part_bytes(value)
+
+
+def _picture_bytes(picture: Any) -> float | None:
+    """Return the memory of a picture of Pillow's; None of an open file, which decodes when its pixels are asked for."""
+    pixel_bytes = 1 if picture.mode in ("1", "L", "P") else 4
+    return None if getattr(picture, "tile", None) else float(picture.width * picture.height * pixel_bytes)
+
+
+def _part_bytes(value: Any) -> float | None:
+    """Return the memory of a value that has no parts."""
+    import numpy as np
+    import tensorflow as tf
+
     if isinstance(value, np.ndarray):
         return None if value.dtype.hasobject else float(value.nbytes)
     if isinstance(value, tf.Tensor) and tf.executing_eagerly() and value.dtype != tf.string:
@@ -275,10 +339,18 @@ def _kind(value: Any) -> Literal["array", "constant", "other"]:
     import numpy as np
     import tensorflow as tf
 
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) or _is_picture(value):
         return "array"
     return "constant" if isinstance(value, str | bytes | numbers.Number | np.generic | tf.Tensor) else "other"
 
 
+def _is_picture(value: Any) -> bool:
+    """Return whether a value is a picture of Pillow's, which the user's code has imported then."""
+    pillow = sys.modules.get("PIL.Image")
+    return pillow is not None and isinstance(value, pillow.Image)
+
+
 def _copied(value: Any) -> Any:
-    return value if _kind(value) == "constant" else copy.deepcopy(value)
+    """Return a value as the diff has it handed out."""
+    kind = _kind(value)
+    return value if kind == "constant" else value.copy() if kind == "array" else copy.deepcopy(value)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Callable
-from contextlib import nullcontext
 from time import monotonic_ns, perf_counter_ns  # by themselves: a user's code may replace those of the module
 from typing import Any
 
@@ -24,6 +23,7 @@ from pipeline_bench.tfdata.describe import nbytes
 from pipeline_bench.tfdata.passes import Repeated, UsedUpError
 from pipeline_bench.tfdata.throughput import can_window, window_size
 from pipeline_bench.user_code import legacy_keras, thread_state
+from pipeline_bench.worker import keras_step
 
 Record = Callable[[int, int, int, float], bool]
 StepFunction = Callable[[Any], float]
@@ -242,8 +242,7 @@ def step_of(model: Any, does: Does = "train", spec: Any = None, *, in_graph: boo
 
     if isinstance(model, keras.Model) or legacy_keras.is_model(model):
         _require_compiled(model, does)
-        step = _keras_step(model, does, spec, in_graph) if _is_on_tensorflow(model) else _step_on_batch(model, does)
-        step = thread_state.on_device_of(model, step)
+        step = thread_state.on_device_of(model, keras_step.step_of(model, does, spec, in_graph))
     elif callable(model):
         step = thread_state.on_device_of(model, model) if isinstance(model, LoopStep) else model
     else:
@@ -273,7 +272,7 @@ def is_traced(model: Any, does: Does) -> bool:
 
     if legacy_keras.is_model(model):
         return user_code.runs_eagerly(model) is None
-    is_on_tensorflow = isinstance(model, keras.Model) and _is_on_tensorflow(model)
+    is_on_tensorflow = isinstance(model, keras.Model) and keras_step.is_on_tensorflow(model)
     return is_on_tensorflow and user_code.runs_eagerly(model) is None and does != "predict"
 
 
@@ -282,13 +281,7 @@ def why_eager(model: Any) -> Eager | None:
     import keras
 
     is_keras = isinstance(model, keras.Model) or legacy_keras.is_model(model)
-    return user_code.runs_eagerly(model) if is_keras and _is_on_tensorflow(model) else None
-
-
-def _is_on_tensorflow(model: Any) -> bool:
-    import keras
-
-    return legacy_keras.is_model(model) or keras.backend.backend() == "tensorflow"
+    return user_code.runs_eagerly(model) if is_keras and keras_step.is_on_tensorflow(model) else None
 
 
 def _require_compiled(model: Any, does: Does) -> None:
@@ -298,76 +291,6 @@ def _require_compiled(model: Any, does: Does) -> None:
             f"The Keras model {model.name} was not compiled.",
             "Call model.compile(optimizer=…, loss=…) before it is returned.",
         )
-
-
-def _keras_step(model: Any, does: Does, spec: Any, in_graph: bool) -> Callable[[Any], Any]:
-    import tensorflow as tf
-
-    own, whole = getattr(model, f"{does}_step"), _step_on_batch(model, does)
-    strategy = model.distribute_strategy
-    if strategy is not None and type(strategy) is not type(tf.distribute.get_strategy()):  # of one replica too
-        own = _on_each_replica(strategy, own)
-    traced: Callable[[Any], Any] | None = None
-
-    def step(batch: Any) -> Any:
-        nonlocal traced
-        if traced is None:
-            # Keras makes the weights, the optimizer's and the metrics' variables outside of any tf.function.
-            whole(batch)
-            jit = bool(getattr(model, "jit_compile", False))
-            given = {"reduce_retracing": True} if spec is None else {"input_signature": [spec]}
-            traced = own if model.run_eagerly and not in_graph else tf.function(own, jit_compile=jit, **given)
-        with user_code.functions_traced() if in_graph else nullcontext():
-            return traced(batch)
-
-    return step
-
-
-def _on_each_replica(strategy: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a step that has each replica of a strategy take its part of a batch; it gives what the first one gives."""
-    import tensorflow as tf
-
-    count = strategy.num_replicas_in_sync
-
-    def own_part(batch: Any) -> Any:
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        return step(tf.nest.map_structure(lambda part: part[replica::count], batch))
-
-    def step_of_all(batch: Any) -> Any:
-        given = strategy.run(own_part, (batch,))
-        return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], given)
-
-    return step_of_all
-
-
-def _step_on_batch(model: Any, does: Does) -> Callable[[Any], Any]:
-    """Keras' own method for one batch, which gives the loss as a number: on JAX too the step has then ended."""
-    import keras
-    import tensorflow as tf
-
-    method, own = getattr(model, f"{does}_on_batch"), getattr(model, f"{does}_step")
-    on_tensorflow = _is_on_tensorflow(model)
-    given: Any = None
-
-    def own_step(*state_and_data: Any) -> Any:
-        # Keras' method for one batch makes (x, y, None) of it, which a train_step with ``x, y = data`` does not take,
-        # and Keras 2 makes (x,) of a dict.
-        *state, data = state_and_data
-        if isinstance(data, tuple):
-            data = data[: len(given)] if isinstance(given, tuple | list) else data[0]
-        return own(*state, data)
-
-    setattr(model, f"{does}_step", own_step)
-
-    def step(batch: Any) -> Any:
-        nonlocal given
-        given = batch
-        if not on_tensorflow:
-            batch = tf.nest.map_structure(lambda part: part.numpy(), batch)
-        x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
-        return method(x) if does == "predict" else method(x, y, sample_weight=weights)
-
-    return step
 
 
 def _number(result: Any) -> float:

@@ -122,8 +122,8 @@ def run(
         alike = [each for each in made if _shapes(each) == _shapes(made[0])]
         with suppress(UserCodeError):
             yield from _copied(alike, batch, step, alive)
-    if took_ns[0] / 2 + took_ns[-1] > _MOST_RETRACING_NS:
-        return  # of the first call, another half is the tracing of Keras' own method for one batch
+    if took_ns[0] + took_ns[-1] > _MOST_RETRACING_NS:
+        return
     with suppress(UserCodeError):
         yield from _shorter(batch, step, other, shapes, min(took_ns), alive)
 

@@ -142,6 +142,8 @@ class PipelineEngine(Engine):
             PipelineBenchError: an edit does not fit.
         """
         if self._task.activity == "inspect":
+            if self._task.model is not None:  # one that is no model is refused before the stages take their time
+                consumers.step_of(loading.call(self._task.model, "model"))
             self._inspect()
             return
         self._measure()
@@ -274,9 +276,9 @@ class PipelineEngine(Engine):
         return rebuild.rebuild(self._recipe, self._task.edits, folder, ahead_elements=ahead, **how)
 
     def _kept(self, read: KerasInput) -> Any:
-        """Return the dataset of a PyDataset, with what edits keep of it made first."""
+        """Return the dataset of a PyDataset, with what edits keep of it, or its own class does, made first."""
         edits, limit_s = self._task.edits, self._task.limit_s
-        if any(edit.keeps for edit in edits):
+        if self._task.warm or any(edit.keeps for edit in edits):
             self.recorder.phase("fill")
             if not read.keep(edits, limit_s, self.recorder.heartbeat):
                 self._tell(_NOT_ALL.format(units.seconds(limit_s)))

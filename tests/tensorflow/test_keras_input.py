@@ -16,11 +16,12 @@ from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.inspection import keras_stages
 from pipeline_bench.model.edits import InsertAfter, SetArgument
 from pipeline_bench.model.function_edits import KeepBatches
-from pipeline_bench.model.pipeline import Location
-from pipeline_bench.tfdata import keras_input, worker_places
-from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, WORKERS_STAGE, KerasInput
+from pipeline_bench.model.pipeline import Location, ScriptTraining
+from pipeline_bench.tfdata import keras_adapters, keras_input, passes, worker_places
+from pipeline_bench.tfdata.keras_input import COPY, GET_ITEM, QUEUE, WORKERS_STAGE, KerasInput
 from pipeline_bench.user_code import legacy_keras
 from pipeline_bench.user_code.line_profile import line_costs
+from pipeline_bench.worker import consumers, keras_step
 
 keras = pytest.importorskip("keras")
 tf_keras = pytest.importorskip("tf_keras")
@@ -73,7 +74,7 @@ def test_calls_in_this_process_are_timed_and_those_of_threads_run_at_the_same_ti
         now.ns = getattr(now, "ns", 0) + 10
         return int(now.ns)
 
-    monkeypatch.setattr(keras_input, "monotonic_ns", clock)
+    monkeypatch.setattr(keras_adapters, "monotonic_ns", clock)
     data = Batches(workers=workers, use_multiprocessing=processes)
     found = read(data)
     dataset = found.dataset(timed=True)
@@ -202,9 +203,62 @@ def test_on_pytorch_no_batch_is_made_before_it_is_asked_for(
     assert more.wait(5.0 if ahead else 0.3) is ahead
 
 
-def stages_of(of: KerasInput) -> Any:
-    *_, last = keras_stages.inspect(of, of.described(0.0), 1.0, lambda: None)
+def stages_of(of: KerasInput, limit_s: float = 1.0, **given: Any) -> Any:
+    described = of.described(0.0).model_copy(update=given)
+    *_, last = keras_stages.inspect(of, described, limit_s, lambda: None)
     return last
+
+
+class KeepingItself(Batches):
+    """Has a cache of its own."""
+
+    def __init__(self, **pool: Any) -> None:
+        super().__init__(**pool)
+        self.kept: dict[int, Any] = {}
+
+    def __getitem__(self, index: int) -> Any:
+        if index not in self.kept:
+            sum(range(50_000))
+            self.kept[index] = super().__getitem__(index)
+        return self.kept[index]
+
+    def on_epoch_end(self) -> None:
+        """Does nothing."""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_of_a_class_that_keeps_what_it_makes_later_epochs_are_measured_and_the_first_one_apart(workers: int) -> None:
+    found = stages_of(read(KeepingItself(workers=workers)))
+    cost = found.cost(GET_ITEM)
+    assert cost.first_epoch_ns > 4 * cost.elapsed_ns
+    assert cost.first_epoch_cpu_ns > 4 * cost.cpu_ns
+    assert not found.cold
+    assert (found.cost(QUEUE) is not None) is (workers > 1)
+    assert any("it keeps what it makes. What is said here is of later epochs" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "epochs"),
+    [(0.03, 5), (1.0, 1)],  # there is no time for a pass; and no second one
+)
+def test_of_a_class_that_keeps_what_it_makes_the_first_epoch_is_measured_where_no_later_one_can_be(
+    limit_s: float, epochs: int
+) -> None:
+    training = ScriptTraining(line="train.py:9", epochs=epochs)
+    found = stages_of(read(KeepingItself(workers=2)), limit_s, training=training)
+    cost = found.cost(GET_ITEM)
+    assert found.cold
+    assert cost.first_epoch_ns == cost.elapsed_ns > 1e6
+    assert found.cost(QUEUE) is None, "this process has made a part of what a pool would make"
+    assert any("it keeps what it makes. What is said here is of a first epoch" in note for note in found.notes)
+
+
+def test_what_worker_processes_keep_ends_with_them() -> None:
+    found = stages_of(read(KeepingItself(workers=2, use_multiprocessing=True)))
+    cost = found.cost(GET_ITEM)
+    assert (found.cold, cost.first_epoch_ns) == (False, None)
+    assert cost.elapsed_ns > 1e6
+    assert any("worker processes end with each epoch, and what they keep with them." in each for each in found.notes)
 
 
 def test_the_stages_of_a_py_dataset_and_its_costliest_line() -> None:
@@ -234,6 +288,16 @@ def test_of_a_librarys_py_dataset_the_users_call_and_the_librarys_costliest_line
     assert "the user's call" in place.text
     assert found.stages[WORKERS_STAGE].place == place
     assert any(" of keras/…/preprocessing/image.py: " in note for note in found.notes), found.notes
+
+
+@pytest.mark.filterwarnings("ignore:Please import `affine_transform`:DeprecationWarning")  # Keras' own
+def test_of_a_librarys_py_dataset_with_a_cheap_function_of_the_users_the_librarys_line_is_named() -> None:
+    """It was said to be all of a call."""
+    image = pytest.importorskip("keras.src.legacy.preprocessing.image")
+    generator = image.ImageDataGenerator(rotation_range=20, preprocessing_function=lambda x: x + 1)
+    function = stages_of(read(generator.flow(np.ones([64, 64, 64, 3]), np.ones(64)))).stage(GET_ITEM).function
+    assert function is not None
+    assert function.costliest.endswith(" of keras/…/preprocessing/image.py")
 
 
 def test_a_generator_and_arrays_are_measured_as_they_are() -> None:
@@ -294,6 +358,24 @@ def test_parts_that_are_no_arrays_are_measured_as_keras_takes_them(kind: str) ->
     assert found.batch_size == 4
 
 
+class OnGpu:
+    """As a tensor of PyTorch's on a GPU, which NumPy does not take."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+    def detach(self) -> Any:
+        return self
+
+    def cpu(self) -> Any:
+        return np.ones([4, 2], np.float32)
+
+
+def test_parts_that_are_on_a_gpu_are_looked_at_on_the_host() -> None:
+    x, y = keras_stages._as_tuple((OnGpu(), np.zeros(4)))
+    assert (x.numpy().sum(), y.numpy().sum()) == (8.0, 0.0)
+
+
 class OfKeras2(tf_keras.utils.Sequence):  # type: ignore[name-defined,misc]
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -335,6 +417,106 @@ def test_a_generator_and_arrays_of_keras_2_are_read_as_it_reads_them() -> None:
     first, second = (list(itertools.chain(*each)) for each in (batches[:4], batches[4:]))
     assert sorted(first) == sorted(second) == [*range(64)]
     assert first != second
+
+
+class Counted(OfKeras2):
+    """Has its number of batches as an attribute, of which its length is made."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
+        self.num_batches = np.ceil(4.5)
+
+    def __len__(self) -> int:
+        return int(self.num_batches)
+
+
+def test_a_sequence_of_keras_2_may_have_its_number_of_batches_as_an_attribute() -> None:
+    """Its length was that of the PyDataset, which is its length, and so on."""
+    data = legacy_keras.as_py_dataset(Counted(), {})
+    found = KerasInput("PyDataset", data, {"shuffle": False}, legacy=True)
+    assert found.described(0.0).cardinality == 5
+    assert [x[0, 0] for x, _ in found.dataset().as_numpy_iterator()] == [0, 1, 2, 3, 4]
+    data.num_batches = 3
+    assert (len(data), data.num_batches) == (3, 3)
+    without = legacy_keras.as_py_dataset(OfKeras2(4), {})
+    without.num_batches = 5
+    assert without.num_batches == 5
+    others = OfKeras2(4)
+    others.num_batches = 7
+    assert not isinstance(legacy_keras.as_py_dataset(others, {}), keras.utils.PyDataset), "it says something else"
+
+
+class Shared:
+    """A generator that threads may share."""
+
+    def __init__(self, generator: Iterator[Any], meeting: threading.Barrier) -> None:
+        self._generator, self._lock, self._meeting = generator, threading.Lock(), meeting
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        with self._lock:
+            x, y = next(self._generator)
+        if y[0] > 0:  # Keras looks at the first one before it starts its workers
+            self._meeting.wait(20)
+        return x, y
+
+
+def test_a_generator_of_keras_2_is_read_with_the_workers_of_its_fit() -> None:
+    def numbered() -> Iterator[Any]:
+        for number in itertools.count():
+            yield np.full([4, 2], number, np.float32), np.full([4], number, np.float32)
+
+    data = Shared(numbered(), threading.Barrier(2))
+    found = KerasInput("generator", data, {"workers": 2, "max_queue_size": 6, "epochs": 9}, legacy=True)
+    assert found.held_batches == 6
+    (stage, _) = found.described(0.0).stages
+    assert stage.label == "generator(numbered)"
+    assert stage.place is not None
+    assert stage.place.line == numbered.__code__.co_firstlineno
+    assert stage.arguments == {"workers": 2, "use_multiprocessing": False, "max_queue_size": 6}
+    assert sorted(numbers(found.dataset().take(5))) == [0, 1, 2, 3, 4], "alone, a call would wait for another one"
+
+
+def test_of_a_generator_of_keras_2_no_workers_share_what_is_compared() -> None:
+    def numbered() -> Iterator[Any]:
+        for number in range(9):
+            yield np.full([4, 2], number, np.float32), np.full([4], number, np.float32)
+
+    found = KerasInput("generator", numbered(), {"workers": 4}, legacy=True)
+    assert numbers(found.subsampled((), 3, most=5)) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_generator_that_has_ended_does_not_give_its_first_batches_again(legacy: bool) -> None:
+    """Keras 3 gave the two that it had looked at, for ever: the steps then waited for nothing."""
+
+    def batches() -> Iterator[Any]:
+        for number in range(6):
+            yield np.full([4, 2], number, np.float32), np.full([4], number, np.float32)
+
+    dataset = KerasInput("generator", batches(), {"shuffle": False}, legacy=legacy).dataset()
+    more = iter([True] * 20 + [False])
+    assert consumers.train(dataset, lambda batch: 0.0, lambda *_: next(more)) == 6
+
+
+def test_arrays_are_read_as_another_backend_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tensorflow as tf
+
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    found = read(np.arange(8.0).reshape(8, 1), "arrays", y=np.arange(8), batch_size=4)
+    dataset = found.dataset()
+    assert not isinstance(dataset, tf.data.Dataset), "its threads would compete with the model"
+    take = passes.batches(dataset)
+    taken = [take() for _ in range(3)]
+    assert [y.tolist() for _, y in taken] == [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3]]
+    assert keras_step._as_array(taken[0][0]) is taken[0][0]
+    looked = stages_of(found)
+    assert [stage.method for stage in looked.stages] == ["arrays"]
+    assert [part.shape for part in looked.element.tensors()] == [(None, 1), (None,)]
+    assert (looked.batch_size, looked.element_bytes) == (4, 4 * (4 + 8))
+    assert looked.cost(COPY).elapsed_ns > 0
 
 
 def test_a_line_is_charged_with_the_libraries_that_it_calls() -> None:
@@ -395,6 +577,41 @@ def test_workers_of_one_that_another_class_makes_in_its_init_are_set_where_it_ma
     with worker_places.recorded():
         trainer = Trainer(3)
     assert place_of(trainer.train) == "self.train = Handing(size)"
+
+
+@pytest.mark.filterwarnings("ignore:Your `PyDataset` class should call:UserWarning")
+def test_one_whose_class_never_calls_keras_init_has_the_place_of_its_call_and_takes_attributes_alone() -> None:
+    class Plain(keras.utils.PyDataset):  # type: ignore[name-defined,misc]
+        def __init__(self, size: int) -> None:
+            self.keep(size)
+            self.more = 1
+
+        def keep(self, size: int) -> None:
+            self.size = size
+
+        def __len__(self) -> int:
+            return self.size
+
+        def __getitem__(self, index: int) -> Any:
+            return np.ones([4, 2], np.float32), np.ones(4, np.float32)
+
+    class OnIt(Plain):
+        def __init__(self) -> None:
+            super().__init__(size=3)
+
+    class Late(keras.utils.PyDataset):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            self.size = 3
+            super().__init__()
+
+    with worker_places.recorded():
+        made = [Plain(3), OnIt(), Late()]
+    whole = "made = [Plain(3), OnIt(), Late()]"
+    assert [place_of(each) for each in made] == [whole, whole, "super().__init__()"]
+    places = [KerasInput("PyDataset", each, {})._place for each in made[:2]]
+    assert [None if each is None else each.end_column for each in places] == [24, 32]
+    assert [worker_places.by_attributes(each) for each in made] == [True, True, False]
+    assert read(made[0]).described(0.0).stages[WORKERS_STAGE].by_attributes
 
 
 def test_workers_are_set_in_the_outermost_call_that_hands_them_on() -> None:

@@ -29,10 +29,12 @@ keras = pytest.importorskip("keras")
 numbered = itertools.count()
 
 HEAD = """
+import io
 import random
 import time
 import numpy as np
 import keras
+import PIL.Image
 import tensorflow as tf
 
 made = []
@@ -60,6 +62,15 @@ def flips(number):
 def seldom(number, draw):
     time.sleep(0.002)
     return np.full([SIZE, 2], -1.0 if draw() > 2.0 else number)
+
+def opened(number):
+    time.sleep(0.002)
+    return PIL.Image.new("RGB", (SIZE, SIZE), (number % 256, 0, 0))
+
+def lazily(number):
+    file = io.BytesIO()
+    opened(number).save(file, "PNG")
+    return PIL.Image.open(file)
 
 def seeds_anew(number):
     time.sleep(0.002)
@@ -114,14 +125,19 @@ def module(folder: Path, body: str) -> ModuleType:
     return made
 
 
-def found(folder: Path, lines: str, seconds: float = 1.0, last: int = 1) -> MemoizableCall | None:
-    """Look for a call in the last of the lines, of a function that gets the number 3, 4, …; the first call fits 'x'."""
+def all_found(folder: Path, lines: str, seconds: float = 1.0, last: int = 1) -> list[MemoizableCall]:
+    """Look for calls in the last of the lines, of a function that gets the number 3, 4, …."""
     body = "".join(f"    {line}\n" for line in lines.splitlines())
     code = module(folder, f"def batch(number):\n{body}    return x\n")
     count = len(Path(code.__file__ or "").read_text().splitlines())
     given = itertools.count(3)
     places = [(code.__file__ or "", count - number) for number in range(1, last + 1)]
     return memoize.find(lambda: lambda: code.batch(next(given)), places, seconds, lambda: None)
+
+
+def found(folder: Path, lines: str, seconds: float = 1.0, last: int = 1) -> MemoizableCall | None:
+    """The first of `all_found`."""
+    return next(iter(all_found(folder, lines, seconds, last)), None)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +167,8 @@ def found(folder: Path, lines: str, seconds: float = 1.0, last: int = 1) -> Memo
             "array",
         ),
         ("x = random.choice([1, 2]) * load(\n    number,\n    SIZE)", "load(number, SIZE)", ("number",), "array"),
+        ("x = opened(number)", "opened(number)", ("number",), "array"),
+        ("x = [opened(number), number]", "opened(number)", ("number",), "array"),
     ],
 )  # fmt: skip
 def test_a_call_that_gives_the_same_for_the_same_is_found(
@@ -172,8 +190,7 @@ def test_a_call_that_gives_the_same_for_the_same_is_found(
 )
 def test_what_is_made_smaller_right_behind_a_call_is_kept_small(tmp_path: Path, then: str, kept: str) -> None:
     """Of a picture of 1918 x 1280 that the next line makes 128 x 128, the large one was kept: 150 times the memory."""
-    call = found(tmp_path, f"x = load(number, 400)\n{then}", 2.0, last=2 + then.count("\n"))
-    assert call is not None
+    (call,) = all_found(tmp_path, f"x = load(number, 400)\n{then}", 2.0, last=2 + then.count("\n"))
     assert call.text == kept
     assert call.share >= memoize.WORTH
     assert call.batch_bytes > 0
@@ -196,10 +213,53 @@ def test_what_is_made_smaller_right_behind_a_call_is_kept_small(tmp_path: Path, 
         "x = load(number) if number > 100 or drawn(number) is None else time.sleep(0.002)",
         "x = (each for each in [number])",
         "x = time.sleep(0.002)",
+        "x = lazily(number)",
     ],
 )
 def test_no_other_call_is(tmp_path: Path, lines: str) -> None:
     assert found(tmp_path, lines) is None
+
+
+def test_a_picture_is_kept_where_the_next_line_makes_an_array_of_it(tmp_path: Path) -> None:
+    (call,) = all_found(tmp_path, "picture = opened(number)\nx = np.asarray(picture)", last=2)
+    assert call.text == "opened(number)"
+    assert call.batch_bytes == 4 * 4 * 4, "Pillow has four bytes for a pixel of three colours"
+
+
+def test_a_kept_picture_is_handed_out_as_a_copy() -> None:
+    image = pytest.importorskip("PIL.Image")
+    memo = memoize.Memo()
+    first = memo((1,), lambda: image.new("RGB", (4, 4)))
+    first.putpixel((0, 0), (9, 9, 9))
+    assert memo((1,), lambda: None).getpixel((0, 0)) == (0, 0, 0)
+
+
+def test_calls_beside_each_other_are_all_found(tmp_path: Path) -> None:
+    """As of a picture and its mask."""
+    calls = all_found(tmp_path, "x = load(number)\ny = halves(load(number + 1))", 3.0, last=2)
+    assert {call.text for call in calls} == {"load(number)", "halves(load(number + 1))"}
+
+
+def test_of_a_call_and_what_it_calls_only_the_outer_one_is_found(tmp_path: Path) -> None:
+    body = "def outer(number):\n    return load(number)\n"
+    code = module(tmp_path, f"{body}def batch(number):\n    x = outer(number)\n    return x * load(number + 1)\n")
+    given = itertools.count(3)
+    lines = [code.outer.__code__.co_firstlineno + number for number in (1, 3, 4)]
+    places = [(code.__file__ or "", line) for line in lines]
+    calls = memoize.find(lambda: lambda: code.batch(next(given)), places, 3.0, lambda: None)
+    assert {call.text for call in calls} == {"outer(number)", "load(number + 1)"}
+
+
+def test_where_the_time_is_over_no_smaller_results_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would be compared in two epochs; by a clock that only `sleep` moves."""
+    now_s = [0.0]
+    clock = SimpleNamespace(perf_counter_ns=lambda: round(now_s[0] * 1e9), monotonic=lambda: now_s[0])
+    monkeypatch.setattr(memoize, "time", clock)
+    monkeypatch.setattr(time, "sleep", lambda seconds: now_s.append(now_s.pop() + seconds))
+    calls = all_found(tmp_path, "x = load(number, 400)\nx = np.array(x[:4])", 0.0, last=2)
+    assert [call.text for call in calls] == ["load(number, 400)"]
 
 
 def test_a_call_is_found_also_where_a_batch_takes_all_of_the_time(tmp_path: Path) -> None:
@@ -310,8 +370,7 @@ def test_of_assignments_in_a_row_those_are_kept_that_come_before_a_random_one(tm
     code = module(tmp_path, body)
     given = itertools.count(3)
     line = code.one.__code__.co_firstlineno + 1
-    call = memoize.find(lambda: lambda: code.one(next(given)), [(code.__file__ or "", line)], 1.0, lambda: None)
-    assert call is not None
+    (call,) = memoize.find(lambda: lambda: code.one(next(given)), [(code.__file__ or "", line)], 1.0, lambda: None)
     assert call.text == "x = load(number); x = halves(x)"
 
 
@@ -414,6 +473,16 @@ def test_a_place_in_a_list_that_is_shuffled_between_epochs_names_no_result(
     # On a busy machine a second may be over before the next epoch has shown more than one place.
     call = looked_for(KerasInput(kind, data, {"shuffle": False}), seconds=3.0)
     assert (None if call is None else call.text) == text
+
+
+def test_a_call_is_found_also_where_each_epoch_has_the_same_batches(tmp_path: Path) -> None:
+    """These may be too many for the memory, where what they are made of is not."""
+    body = "class Batches(keras.utils.PyDataset):\n    def __len__(self):\n        return 3\n"
+    body += "    def __getitem__(self, index):\n"
+    body += "        return np.stack([load(each) for each in (index, index + 3)]), np.zeros([2])\n"
+    call = looked_for(KerasInput("PyDataset", module(tmp_path, body).Batches(), {"shuffle": False}), seconds=3.0)
+    assert call is not None
+    assert call.text == "load(each)"
 
 
 def labels(dataset: Any, batches: int) -> list[float]:

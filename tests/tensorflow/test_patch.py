@@ -19,6 +19,7 @@ from pipeline_bench.model.edits import (
     InsertAfter,
     KeepSamples,
     MoveBefore,
+    Remove,
     SetArgument,
     SetOptions,
 )
@@ -163,6 +164,19 @@ def test_samples_that_are_kept_are_the_same_in_a_trial_and_as_it_is_written(tmp_
     recipe = recorded.recipe("make_dataset", file=file)
     changed = patched_alike(file, recipe, (KeepSamples(stage=recipe.sink, batch_size=4, buffer_size=1),))
     assert "})).unbatch().cache().shuffle(1).batch(4)\n" in changed.read_text()
+
+
+def test_kept_samples_are_repeated_behind_their_cache_and_a_rest_is_dropped_there(tmp_path: Path) -> None:
+    """Of ten numbers, twice and in eights, the last four are dropped, which are kept."""
+    file = tmp_path / "vectorized.py"
+    file.write_text(VECTORIZED.replace(".batch(4)", ".repeat(2).batch(8, drop_remainder=True)"))
+    recipe = recorded.recipe("make_dataset", file=file)
+    repeat, batch = (each.id for each in recipe.stages if each.method in ("repeat", "batch"))
+    keep = KeepSamples(stage=recipe.sink, batch_size=8, buffer_size=1, passes=2, drop_remainder=True)
+    whole = SetArgument(stage=batch, argument="drop_remainder", value=False)
+    text = patched_alike(file, recipe, (Remove(stage=repeat), whole, keep)).read_text()
+    assert "range(10).batch(8, drop_remainder=False)\n" in text
+    assert "})).unbatch().cache().shuffle(1).repeat(2).batch(8, drop_remainder=True)\n" in text
 
 
 EXAMPLES = """\
@@ -413,6 +427,7 @@ def test_a_function_in_which_one_sample_may_decide_for_others_gets_samples(
         ("lambda images, labels: (images / tf.reduce_max(images), labels)", "not"),
         ("lambda images, labels: (tf.concat([images[4:], images[:4]], 0), labels)", "not"),
         ("lambda images, labels: (images, tf.sequence_mask(labels))", "not"),  # as wide as the largest of a batch
+        ("lambda images, labels: (images[::2], labels[::2])", "not"),
         (
             "lambda images, labels: (images, tf.cast(labels, tf.uint16) / tf.reduce_max(tf.cast(labels, tf.uint16)))",
             "not",
@@ -434,6 +449,29 @@ def test_a_map_of_batches_in_which_samples_mix_is_told_from_one_that_treats_each
         "rows = tf.data.Dataset.from_tensor_slices((images, tf.range(99) % 3))\n"
         "batches = rows.shuffle(20).batch(8).with_options(tf.data.Options())\n"
         f"def make_dataset():\n    return batches.map({function}).prefetch(1)\n"
+    )
+    recipe = recorded.recipe("make_dataset", file=file)
+    (of_map,) = (each.function for each in composing.with_batches(recipe, recipe.stages) if each.method == "map")
+    assert of_map is not None
+    assert of_map.on_batches == on_batches
+
+
+@pytest.mark.parametrize(
+    ("function", "on_batches"),
+    [
+        ("lambda atoms, labels: (atoms.merge_dims(0, 1), labels)", "not"),  # one graph of a batch of molecules
+        ("lambda atoms, labels: (tf.reduce_sum(atoms, 1), labels)", None),
+    ],
+)
+def test_a_map_that_merges_the_rows_of_a_ragged_batch_is_told_from_one_that_treats_each_by_itself(
+    function: str, on_batches: str | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "molecules.py"
+    file.write_text(
+        "import tensorflow as tf\n"
+        "atoms = tf.RaggedTensor.from_row_lengths(tf.reshape(tf.range(160.0), [80, 2]), [1, 3] * 20)\n"
+        "rows = tf.data.Dataset.from_tensor_slices((atoms, tf.range(40)))\n"
+        f"def make_dataset():\n    return rows.shuffle(20).batch(8).map({function})\n"
     )
     recipe = recorded.recipe("make_dataset", file=file)
     (of_map,) = (each.function for each in composing.with_batches(recipe, recipe.stages) if each.method == "map")

@@ -399,6 +399,11 @@ def test_what_a_py_dataset_takes_beside_the_model_is_told_of_the_trial_as_writte
     assert not [*others, *told("ceiling"), *told("drain")]
 
 
+def test_what_a_py_datasets_class_keeps_is_made_before_the_steps(run_task: RunTask) -> None:
+    assert phases(run_task("make_batches", "drain", warm=True)) == ["import", "build", "fill", "train"]
+    assert phases(run_task("make_batches", "drain")) == ["import", "build", "train"]
+
+
 def test_the_ceiling_fills_no_shuffle_buffer_for_its_one_batch(run_task: RunTask) -> None:
     ceiling = run_task("make_mixed", "ceiling", model="make_model")
     assert steps(ceiling) == 25, "the buffer alone would take minutes"

@@ -139,6 +139,30 @@ def test_what_reads_a_table_or_draws_changes_no_state_unless_a_variable_seeds_it
     assert kind(flip) == (True, True)
 
 
+def test_a_layer_of_keras_that_draws_changes_only_its_seeds() -> None:
+    import keras
+    import tensorflow as tf
+
+    flip, count = keras.layers.RandomFlip(), tf.Variable(0, dtype=tf.int64)
+    turned, generator = keras.Sequential([flip, keras.layers.RandomRotation(0.1)]), tf.random.Generator.from_seed(1)
+    tokens = tf.range(3, dtype=tf.int64)
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tokens, tokens), -1)
+
+    def seeds_alone(mapped: Any) -> bool:
+        picture = tf.data.Dataset.range(9).map(lambda x: tf.fill([4, 4, 3], tf.cast(x, tf.float32)))
+        function = recorded.recipe_of(lambda: picture.map(mapped)).stages[-1].function
+        assert function is not None
+        assert function.random
+        assert function.changes_state
+        return function.changes_seeds
+
+    assert seeds_alone(flip)
+    assert seeds_alone(lambda x: (turned(x[tf.newaxis], training=True), table.lookup(tf.constant(1, tf.int64))))
+    assert not seeds_alone(lambda x: (flip(x), count.assign_add(1)))
+    assert not seeds_alone(lambda x: (flip(x), count.assign(3))), "it is of the same type"
+    assert not seeds_alone(lambda x: (flip(x), generator.normal([])))
+
+
 def of_a_file(decode: Any, then: Any) -> UserFunction:
     """What is known of a map that decodes files, and does something with what it has decoded."""
     import tensorflow as tf
@@ -352,6 +376,27 @@ def test_a_class_given_as_the_function_is_inner_too(partial: bool, tmp_path: Pat
     recipe = recorded.recipe_of(lambda: tf.data.Dataset.list_files(str(tmp_path / "*"), False).interleave(function))
     assert recipe.stages[1].label == f"interleave({'partial of ' if partial else ''}TextLineDataset)"
     assert [stage.method for stage in recipe.stages[1].inner] == ["TextLineDataset"]
+
+
+@pytest.mark.parametrize("skips", [False, True], ids=["class", "function"])
+def test_what_an_older_function_for_apply_opens_is_inner(skips: bool, tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    (tmp_path / "a.txt").write_text("head\nline\n")
+    reader = tf.data.TextLineDataset
+
+    def opened(name: Any) -> Any:
+        return reader(name).skip(1)
+
+    def made() -> Any:
+        names = tf.data.Dataset.list_files(str(tmp_path / "*"), False)
+        return names.apply(tf.data.experimental.parallel_interleave(opened if skips else reader, cycle_length=2))
+
+    stage = recorded.recipe_of(made).stages[-1]
+    assert stage.label == "apply(parallel_interleave)"
+    assert [each.method for each in stage.inner] == ["TextLineDataset", *["skip"] * skips]
+    assert stage_graph.reads_files(stage)
+    assert not stage.shared, "its line makes no other dataset"
 
 
 def test_a_method_that_was_kept_records_no_more() -> None:

@@ -266,6 +266,11 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "for epoch in range(2):\n    for x, y in data.take(8):\n        with tf.GradientTape() as tape: model(x)",
         [8, False, 9, False],
     ),
+    "previews_before_a_library_trains": (
+        "from trainer import train\nfor x, y in data.take(9): print(x)\n"
+        "for x, y in data.filter(lambda x, y: True).take(25): print(x)\ntrain(data)",
+        [10, False, 10],
+    ),
     "first_step": (
         "def step(x):\n    with tf.GradientTape(): open('stepped', 'w')\n"
         "for x, y in data.take(1): step(x)\nos.remove('stepped')\nfor x, y in data.take(5): step(x)",
@@ -300,8 +305,9 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     ),
     "flax": (
         "class State:\n    def apply_gradients(self): return self\n"
-        "state = State()\nfor x, y in data: state = state.apply_gradients()\nopen('after', 'w')",
-        [10, False, 10],
+        "state = State()\nfor epoch in range(2):\n    for x, y in data: state = state.apply_gradients()\n"
+        "open('after', 'w')",
+        [10, False, 11],
     ),
     "jax_beside_keras": (
         "import types\nsys.modules['jax'] = types.ModuleType('jax')\nimport jax; jax.value_and_grad = abs\n"
@@ -366,6 +372,15 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "backend": (
         "import os\nassert os.environ['KERAS_BACKEND']\nmodel.fit(data)",
         [10, True, 9],
+    ),
+    "prepares_in_fit": (
+        "class Preparing(keras.Model):\n"
+        "    def train_step(self, batch): return {'loss': tf.reduce_sum(batch[0])}\n"
+        "    def prepared(self, x, y): return x + 1.0, y\n"
+        "    def fit(self, x): super().fit(x.map(self.prepared))\n"
+        "    def train_on_batch(self, x, y): return super().train_on_batch(*self.prepared(x, y))\n"
+        "model = Preparing()\nmodel.compile('sgd', 'mse')\nmodel.fit(data)",
+        [10, True, 10, [10.0, 26.0]],  # as the classes of KerasHub do
     ),
     "annotated": ("class Named:\n    size: int\nmodel.fit(data.take(Named.__annotations__['size'](6)))", [6, True, 9]),
     "keras_2": (
@@ -554,7 +569,7 @@ def reach(name):
             assert np.geterr()["over"] == "raise"
             step = consumers.step_of(training.model)
             assert [step(batch) for batch in training.data.take(2)] == [1.0, 1.0]
-        if name in ("step_of_a_method", "step_with_summaries", "step_of_noise"):
+        if name in ("step_of_a_method", "step_with_summaries", "step_of_noise", "prepares_in_fit"):
             assert not os.path.exists("stepped")
             step = consumers.step_of(training.model)
             found.append([step(batch) for batch in training.data.take(2)])
@@ -620,6 +635,10 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         (folder / files.get(name, f"{name}.py")).write_text(HEAD + body)
     (folder / "site-packages" / "helper.py").write_text(
         "def bar(data):\n    for each in data:\n        yield each[1]\n"
+    )
+    (folder / "site-packages" / "trainer.py").write_text(
+        "import tensorflow as tf\ndef train(data):\n    for epoch in range(2):\n        for x, y in data:\n"
+        "            with tf.GradientTape(): pass\n"
     )
     (folder / "imported.py").write_text(HEAD + "model.fit(data)")
     (folder / "looped.py").write_text(

@@ -88,16 +88,35 @@ def python_first(x: Any) -> Any:
 
 def own_generator(x: Any) -> Any:
     y = x + 1
-    return y, GENERATOR[0].uniform([])
+    return y, HELD["generator"].uniform([])
 
 
-GENERATOR: list[Any] = []
+def looks_up(x: Any) -> Any:
+    import tensorflow as tf
+
+    token = HELD["table"].lookup(x)
+    noise = tf.random.uniform([])
+    return token, noise
+
+
+def counts(x: Any) -> Any:
+    import tensorflow as tf
+
+    number = HELD["count"].assign_add(x)
+    return number, tf.random.uniform([])
+
+
+HELD: dict[str, Any] = {}
+"""What has a state."""
 
 
 def found(function: Callable[[Any], Any]) -> UserFunction:
     import tensorflow as tf
 
-    GENERATOR[:] = [tf.random.Generator.from_seed(3)]
+    tokens = tf.range(8, dtype=tf.int64)
+    HELD["generator"] = tf.random.Generator.from_seed(3)
+    HELD["table"] = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tokens, tokens * 3), -1)
+    HELD["count"] = tf.Variable(0, dtype=tf.int64)
     recipe = recipe_of(lambda: tf.data.Dataset.range(8).shuffle(8, seed=1).map(function))
     of_map = splitting.with_splits(recipe)[-1].function
     assert of_map is not None
@@ -116,6 +135,12 @@ def found(function: Callable[[Any], Any]) -> UserFunction:
 def test_a_function_is_divided_right_before_it_draws(function: Callable[[Any], Any], statements: int) -> None:
     of_map = found(function)
     assert (of_map.fixed_statements, of_map.undivided) == (statements, "")
+
+
+def test_what_a_table_gives_is_kept_and_told_as_read() -> None:
+    reads, computes = found(looks_up), found(helper_draws)
+    assert (reads.fixed_statements, reads.fixed_bytes, reads.fixed_reads) == (2, 8, True)
+    assert (computes.fixed_statements, computes.fixed_reads) == (3, False)
 
 
 def jitter(image: Any) -> Any:
@@ -180,7 +205,8 @@ def test_a_map_behind_a_cache_is_divided_and_one_that_is_cached_is_not() -> None
     [
         (draws_first, "draws random numbers"),
         (number_crosses, "not all tensors"),
-        (python_first, "draws random numbers or keeps a state"),
+        (python_first, "its first line runs Python already"),
+        (counts, "its first line changes a state already"),
         (own_generator, "a seed does not repeat"),
         (lambda x: (flip([x, x, x, x]), x), "no definition of its own"),
     ],

@@ -271,8 +271,8 @@ def test_how_long_was_waited_for_an_element_is_told(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("briefly")
-@pytest.mark.parametrize("shuffled", [False, True])
-def test_an_interleave_of_one_file_opens_one_at_a_time(tmp_path: Path, shuffled: bool) -> None:
+@pytest.mark.parametrize(("shuffled", "applied"), [(False, False), (True, False), (False, True)])
+def test_an_interleave_of_one_file_opens_one_at_a_time(tmp_path: Path, shuffled: bool, applied: bool) -> None:
     """As TensorFlow Datasets reads a small dataset: fed with the file again and again it opened 32 copies first."""
     opened = tmp_path / "opened"
 
@@ -289,6 +289,11 @@ def test_an_interleave_of_one_file_opens_one_at_a_time(tmp_path: Path, shuffled:
     if shuffled:
         chain.add("shuffle", lambda data: data.shuffle(1))
     chain.add("interleave", lambda data: data.interleave(records, cycle_length=16, num_parallel_calls=16))
+    if applied:
+        update = {"method": "apply", "function": UserFunction(name="parallel_interleave")}
+        chain.stages[-1] = chain.stages[-1].model_copy(update=update)
+        opening = tf.data.experimental.parallel_interleave(records, cycle_length=16)
+        chain.calls[-1] = lambda data: data.apply(opening)
     costs = chain.measured(in_a_pass=dict.fromkeys(range(len(chain.stages) - 1), 1))
     assert costs[-1].elapsed_ns is not None, costs[-1].reason
     assert len(opened.read_text()) <= 6  # one for each iterator that looks at it

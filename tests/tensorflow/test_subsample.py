@@ -36,6 +36,29 @@ def test_of_a_source_enough_for_two_batches_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "batched",
+    [
+        lambda data: data.batch(1025, drop_remainder=True).shuffle(9).batch(32, drop_remainder=True),
+        lambda data: data.batch(32_768, drop_remainder=True),
+        lambda data: data.shard(700, 0).batch(32, drop_remainder=True),
+    ],
+    ids=["long sequences", "large batches", "many shards"],
+)
+def test_a_batch_that_takes_more_than_the_most_arrives_all_the_same(batched: Any, tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    assert len(small(recipe_of(lambda: batched(tf.data.Dataset.range(10**6))), tmp_path)) == 1
+
+
+def test_of_an_older_function_for_apply_that_batches_two_batches_are_taken(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    fused = tf.data.experimental.map_and_batch(lambda number: number + 1, 200, drop_remainder=True)
+    recipe = recipe_of(lambda: tf.data.Dataset.range(10**6).apply(fused))
+    assert [len(batch) for batch in small(recipe, tmp_path)] == [200, 200]
+
+
+@pytest.mark.parametrize(
     ("behind", "arrive"),
     [
         (lambda data: data.skip(30_000).batch(100, drop_remainder=True), 200),
@@ -200,6 +223,22 @@ def test_files_opened_by_a_function_give_the_same_samples(files: list[str], tmp_
         assert flat(written) == flat(changed)
         assert flat(written) == flat(small(recipe, tmp_path, seed=3))
     assert len(flat(written)) == 64
+
+
+def test_of_files_opened_by_an_older_function_for_apply_the_first_are_read_in_part(
+    files: list[str], tmp_path: Path
+) -> None:
+    import tensorflow as tf
+
+    def opened(name: Any) -> Any:
+        return tf.data.TextLineDataset(name).shuffle(40)
+
+    applied = tf.data.experimental.parallel_interleave(opened, cycle_length=4, sloppy=True)
+    recipe = recipe_of(lambda: tf.data.Dataset.from_tensor_slices(files).apply(applied).batch(30))
+    found = flat(small(recipe, tmp_path))
+    assert len(found) == 64
+    assert {line[:1] for line in found} == {b"0", b"1", b"2", b"3"}
+    assert found == flat(small(recipe, tmp_path, seed=2))
 
 
 def test_a_shuffle_in_front_of_the_maps_gives_the_same_order(tmp_path: Path) -> None:

@@ -186,8 +186,9 @@ def could_save(stages: Collection[int], parts: Segments, as_written_ms: float | 
 
 
 def _part(fix: Fix, share: float | None) -> float | None:
-    """Return the part of its stages' share that a fix is of: all of it, but where it is of a call in one."""
-    return None if share is None else share * max((call.share for call in _memoized(fix)), default=1.0)
+    """Return the part of its stages' share that a fix is of: all of it, but where it is of calls in one."""
+    calls = _memoized(fix)
+    return share if share is None or not calls else share * min(1.0, sum(call.share for call in calls))
 
 
 def _memoized(fix: Fix) -> list[MemoizableCall]:
@@ -224,7 +225,7 @@ def _hopeless(kind: FixKind, fix: Fix, inspection: Inspection, context: Context,
         if begins and first and first >= WORTH_A_TRY:
             return (
                 f"{took} {units.share(first)} of the first epoch, and {units.share(share)} of the later ones, which "
-                "read the cache after it: only the first epoch can gain."
+                "read what the first one kept: only the first epoch can gain."
             )
         return f"{took} {units.share(share)} of the time: there is almost nothing to gain."
     return None

@@ -15,6 +15,8 @@ from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import units
 
 IN_MEMORY = "in memory"
+MIXING = frozenset({"shuffle", "repeat"})
+"""Methods that decide which of the elements come, and when, by their places alone: a cache moves in front of them."""
 _PASS_ON = TAKE_ANY | {"with_options", "ignore_errors"}
 """Stages of an interleave's function that pass the records on as they are."""
 
@@ -68,13 +70,15 @@ def with_fixed_part(inspection: Inspection, stage: Stage) -> Inspection:
 
 def fits(size_bytes: float | None, context: Context) -> bool:
     """Return whether memory has room for so much, as far as both are known."""
+    return no_room(size_bytes, context) is None
+
+
+def no_room(size_bytes: float | None, context: Context) -> str | None:
+    """Return why memory has no room for so much, as a sentence without its full stop; None where `fits` is true."""
     free_bytes = context.free_memory_bytes
-    return size_bytes is None or free_bytes is None or size_bytes <= free_bytes
-
-
-def mixing(rest: Iterable[Stage]) -> list[Stage]:
-    """Return the shuffles and repeats that stages begin with."""
-    return list(itertools.takewhile(lambda stage: stage.method in ("shuffle", "repeat"), rest))
+    if size_bytes is None or free_bytes is None or size_bytes <= free_bytes:
+        return None
+    return f"what is kept would take {units.size(size_bytes)}, and memory has room for {units.size(free_bytes)}"
 
 
 def shuffled_bytes(inspection: Inspection, where: str, passed: Sequence[Stage], stage: Stage) -> float | None:
@@ -136,9 +140,15 @@ def price(
     return text
 
 
-def price_of_results(call: MemoizableCall, batches: float | None) -> str:
-    """Return what keeping a call's results for so many batches takes, and when it is right, as `price` does."""
-    return f"{price([], call.kept_bytes(batches), IN_MEMORY)}; right only if it gives the same in each epoch"
+def results_bytes(calls: Iterable[MemoizableCall], batches: float | None) -> float | None:
+    """Return the size of the results of calls for so many batches; None where their number is not known."""
+    return None if batches is None else batches * sum(call.batch_bytes for call in calls)
+
+
+def price_of_results(calls: Sequence[MemoizableCall], batches: float | None) -> str:
+    """Return what keeping the results of calls for so many batches takes, and when it is right, as `price` does."""
+    gives = "it gives" if len(calls) == 1 else "each gives"
+    return f"{price([], results_bytes(calls, batches), IN_MEMORY)}; right only if {gives} the same in each epoch"
 
 
 def priced(fix: Fix, inspection: Inspection, elements: int, parts: Sequence[Fix] = ()) -> Fix:
@@ -159,31 +169,45 @@ def priced(fix: Fix, inspection: Inspection, elements: int, parts: Sequence[Fix]
     if fix.kind not in ("cache", "cache_within_map") or not len(fix.kept_stages) == 1 == len(inserted):
         return fix
     stage = last = inspection.stage(fix.kept_stages[0])
-    run = list(reversed(stage_graph.trunk(inspection)))
-    behind = next((edit.other for edit in fix.edits if isinstance(edit, MoveBefore)), None)
     for edit in fix.edits:
         if isinstance(edit, DivideMap):  # what is kept is of the map, though the cache stands in front of it
             stage = inspection.stage(edit.stage)
             inspection = with_fixed_part(inspection, stage)
-            behind = next((each.id for each in run[run.index(last) + 1 :]), None)
     cost = inspection.cost(stage.id)
     if cost is None or cost.element_bytes is None or not cost.elements:
         return fix
     inspection = inspection.model_copy(update={"pass_elements": round(elements / cost.elements)})
     where = "on disk" if inserted[0].arguments else IN_MEMORY
-    passed = mixing(itertools.dropwhile(lambda each: each.id != behind, run))
+    passed = _passed(inspection, fix, stage)
     held_bytes = shuffled_bytes(inspection, where, passed, stage)
     above = stage_graph.upstream(inspection, last)
     kept = stage_graph.settled(inspection, above)
     because = price(above, cost.element_bytes * elements, where, held_bytes, settled=kept)
     order = order_caveat(inspection, last, passed)
     order += beside(inspection, last, fix.edits)
-    return fix.model_copy(update={"because": because + read_back(inspection, stage, where) + order})
+    because += of_fixed_part(stage) + read_back(inspection, stage, where)
+    return fix.model_copy(update={"because": because + order})
+
+
+def _passed(inspection: Inspection, fix: Fix, stage: Stage) -> list[Stage]:
+    """Return the shuffles and repeats that are in front of a stage as written, and behind what a fix keeps of it."""
+    others = {edit.other for edit in fix.edits if isinstance(edit, MoveBefore)}
+    after = {edit.after for edit in fix.edits if isinstance(edit, DivideMap)}
+    run = reversed(stage_graph.trunk(inspection, stage))
+    rest = itertools.dropwhile(lambda each: each.id not in others | after, run)
+    return [each for each in rest if each.method in MIXING and each.id not in after]
 
 
 def _price_of_results_of(fix: Fix, batches: int) -> str:
-    """Return what a fix takes that keeps the results of a call; "" of another one."""
-    return next((price_of_results(each.call, batches) for each in fix.edits if isinstance(each, Memoize)), "")
+    """Return what a fix takes that keeps the results of calls; "" of another one."""
+    calls = [each.call for each in fix.edits if isinstance(each, Memoize)]
+    return price_of_results(calls, batches) if calls else ""
+
+
+def of_fixed_part(stage: Stage) -> str:
+    """Return when the first part of a map that is divided gives the same in each epoch, if it reads a state."""
+    reads = stage.function is not None and stage.function.fixed_reads
+    return f"; right only if the variables and tables that {short(stage)} reads stay as they are" if reads else ""
 
 
 def read_back(inspection: Inspection, stage: Stage, where: str) -> str:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from pipeline_bench.diagnosis import stage_graph
-from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
+from pipeline_bench.diagnosis.fixes import Context, cache_places, fix, kind, short
+from pipeline_bench.diagnosis.fixes.cache_places import BatchedSamples, Movable, fixed_part, never_full_caches, run_of
 from pipeline_bench.diagnosis.fixes.cache_size import (
     IN_MEMORY,
     batch_bytes_of,
     beside,
     fits,
-    mixing,
+    of_fixed_part,
     order_caveat,
     pass_elements,
     price,
@@ -27,23 +27,17 @@ from pipeline_bench.diagnosis.fixes.cache_size import (
 from pipeline_bench.diagnosis.fixes.order import by_itself
 from pipeline_bench.model.calls import KEEPING, Value
 from pipeline_bench.model.diagnosis import Fix
-from pipeline_bench.model.edits import Edit, InsertAfter, KeepSamples, MoveBefore, Remove
-from pipeline_bench.model.element_flow import never_full
+from pipeline_bench.model.edits import Edit, InsertAfter, KeepSamples, MoveBefore, Remove, SetArgument
 from pipeline_bench.model.function_edits import DivideMap
 from pipeline_bench.model.pipeline import INFINITE, Inspection, Stage
-
-_UP_TO_MAPS = frozenset({"batch", "map", "prefetch", "shuffle", "with_options"})
-"""What stands between what is the same in each epoch and the maps of shuffled batches."""
-_OPENING = frozenset({"apply", "flat_map", "interleave"})
-"""What may stand there besides, in front of the batches: it opens files that are read in another order each time."""
 
 
 def _cache_blocker(inspection: Inspection, context: Context) -> str | None:
     """Return why nothing would be read from a cache behind the fixed part."""
     if inspection.once:
         return f"{stage_graph.one_pass(inspection)}, and nothing would be read from a cache"
-    run = _run(inspection)
-    fixed = _fixed_part(inspection, run)
+    run = run_of(inspection)
+    fixed = fixed_part(inspection, run)
     is_whole = bool(fixed) and fixed[-1].left_early is False
     for stage in run[len(fixed) :]:
         takes = stage.method == "take" and stage.arguments.get("count") != INFINITE
@@ -55,9 +49,9 @@ def _cache_blocker(inspection: Inspection, context: Context) -> str | None:
 @kind(saving=0.9, blocker=_cache_blocker, has_price=True)
 def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what was computed once: in memory, on disk where it does not fit; always before the first random stage."""
-    run = _run(inspection)
-    fixed = _fixed_part(inspection, run)
-    lost = _never_full(inspection)
+    run = run_of(inspection)
+    fixed = fixed_part(inspection, run)
+    lost = never_full_caches(inspection)
     kept = [stage for stage in fixed if stage.method == "cache" and not stage_graph.in_file(stage)]
     on_disk = [stage for stage in inspection.stages if stage_graph.in_file(stage) and stage not in lost]
     if not fixed:
@@ -73,46 +67,36 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
         yield _cached(inspection, context, fixed[-1], out)
     if not kept and (smaller := _last_that_fits(inspection, fixed, context)) is not None:
         yield _cached(inspection, context, smaller, out)
-    # Those that mix files go on in front of what opens them.
-    mixes_files = functools.partial(stage_graph.shuffles_files, inspection.stages)
-    passed, moved = _movable(list(itertools.dropwhile(mixes_files, run[len(fixed) :])))
-    if moved and _has_room(inspection, context, passed, moved[-1]):
-        moves = [MoveBefore(stage=stage.id, other=passed[0].id) for stage in moved]
-        yield _cached(inspection, context, moved[-1], [*out, *moves], passed)
-    last = _mapped_between_shuffles(run[len(fixed) :])
-    # Where one call makes the shuffle and the map, as a reader of Keras' does, the map cannot move in the user's file.
-    if last is not None and (last not in moved or last.place == passed[0].place):
+    movable = cache_places.movable(inspection, run[len(fixed) :])
+    for passed, moved in movable:
+        if _has_room(inspection, context, passed, moved[-1]):
+            moves = [MoveBefore(stage=stage.id, other=passed[0].id) for stage in moved]
+            yield _cached(inspection, context, moved[-1], [*out, *moves], passed)
+    last = cache_places.mapped_between_shuffles(run[len(fixed) :])
+    if last is not None and not any(last in way.moved and _is_free(way) for way in movable):
         yield _cached(inspection, context, last, out).model_copy(update={"reorders": True})
 
 
 @kind(saving=0.85, blocker=_cache_blocker, has_price=True)
 def cache_within_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what a map computes before it draws random numbers: two maps, and a cache between them."""
-    run = _run(inspection)
-    fixed = _fixed_part(inspection, run)
-    passed = mixing(run[len(fixed) :])
-    stage = next(iter(run[len(fixed) + len(passed) :]), None)
-    if not fixed or stage is None or stage.method != "map" or stage.function is None or stage.anew:
+    found = cache_places.divided_map(inspection)
+    given = inspection if found is None else with_fixed_part(inspection, found.stage)
+    if found is None or not _has_room(given, context, found.passed, found.stage):
         return
-    if inspection.cold:
-        return  # as in `cache`
-    given = with_fixed_part(inspection, stage)
-    if stage.function.fixed_statements is None or not _has_room(given, context, passed, stage):
-        return
-    out = _left_out(inspection, _never_full(inspection))
-    divide = DivideMap(stage=stage.id, after=fixed[-1].id, statements=stage.function.fixed_statements)
-    named = short(stage)
+    after, stage, named = found.after, found.stage, short(found.stage)
+    out = _left_out(inspection, never_full_caches(inspection))
     where, arguments = _place(size_bytes_of(given, stage), context)
-    above = stage_graph.upstream(inspection, fixed[-1])
+    above = stage_graph.upstream(inspection, after)
     yield fix(
         f"cache within {stage.label}",
         f"Keep {where} what {named} computes before it draws random numbers, in a map of its own",
         *out,
-        divide,
-        InsertAfter(stage=fixed[-1].id, method="cache", arguments=arguments),
+        DivideMap(stage=stage.id, after=after.id, statements=found.statements),
+        InsertAfter(stage=after.id, method="cache", arguments=arguments),
         stages=inspection.measured(each.id for each in (*above, stage)),
-        reorders=_keeps_one_order(inspection, above, run[len(fixed) :]),
-        caveat=_price(given, above, stage, where, passed) + beside(given, fixed[-1], out) + unread(given),
+        reorders=_keeps_one_order(inspection, above, _behind(inspection, after)),
+        caveat=_price(given, above, stage, where, found.passed) + beside(given, after, out) + unread(given),
     )
 
 
@@ -122,58 +106,60 @@ def cache_samples(inspection: Inspection, context: Context) -> Iterator[Fix]:
 
     A cache of the batches would give those of the first epoch for ever.
     """
-    run = _run(inspection)
-    rest = run[len(_fixed_part(inspection, run)) :]
-
-    def goes_on(stage: Stage) -> bool:
-        known = stage.method in _UP_TO_MAPS | _OPENING and not _varies(stage)
-        return known and not stage_graph.endless(inspection, stage)
-
-    ahead = list(itertools.takewhile(goes_on, rest))
-    while ahead and ahead[-1].method != "map":
-        ahead.pop()
-    batches = [each for each in ahead if each.method == "batch"]
-    shuffles = [each for each in ahead if each.method == "shuffle"]
-    size = batches[0].arguments.get("batch_size") if len(batches) == 1 else None
-    if not shuffles or not isinstance(size, int) or inspection.cold:
+    found = cache_places.batched_samples(inspection)
+    stage = None if found is None else found.kept
+    if found is None or stage is None or inspection.cold or _has_own(inspection):
         return
-    if batches[0].arguments.get("drop_remainder") or _has_own(inspection):
-        return  # what the first epoch drops would be dropped for ever
-    stage, behind = ahead[-1], ahead[ahead.index(batches[0]) :]
-    mixing_rows = (each.function is not None and each.function.on_batches == "not" for each in behind)
-    if any(mixing_rows) or any(each.method in _OPENING for each in behind):
+    ahead = found.ahead[: found.ahead.index(stage) + 1]
+    mixing_rows = (each.function is not None and each.function.on_batches == "not" for each in found.behind(ahead))
+    if any(mixing_rows):
         return  # one that mixes the samples of a batch would do so once for ever
     size_bytes, count = size_bytes_of(inspection, stage), pass_elements(inspection, stage)
     cost = inspection.cost(stage.id)
     if size_bytes is None or count is None or cost is None or not cost.elements or not fits(size_bytes, context):
         return
-    samples = math.ceil(count * cost.elements) * size
-    asked, of_batches = shuffles[-1].arguments.get("buffer_size"), ahead.index(shuffles[-1]) > ahead.index(batches[0])
-    buffer = asked * (size if of_batches else 1) if isinstance(asked, int) and asked > 0 else samples
     above = stage_graph.upstream(inspection, stage)
     taken = price(above, size_bytes, IN_MEMORY, batch_bytes=batch_bytes_of(inspection, stage))
-    caveats = (taken, by_itself([each for each in behind if each.method == "map"]))
+    caveats = (taken, by_itself([each for each in found.behind(ahead) if each.method == "map"]))
     yield fix(
         f"cache of the samples after {stage.label}",
         f"Keep the samples that {short(stage)} gives {IN_MEMORY}, and shuffle and batch them behind that, so that "
         "only the first epoch computes them",
-        *_left_out(inspection, _never_full(inspection)),
-        KeepSamples(stage=stage.id, batch_size=size, buffer_size=min(samples, buffer)),
+        *_left_out(inspection, never_full_caches(inspection)),
+        *_keeping_samples(found, ahead, math.ceil(count * cost.elements) * found.batch_size),
         stages=inspection.measured(each.id for each in above),
         reorders=True,
         caveat="; ".join(filter(None, caveats)),
     )
 
 
-def _run(inspection: Inspection, last: Stage | None = None) -> list[Stage]:
-    """Return the trunk, or a branch up to a stage, upstream first, as it is without the caches that are never full."""
-    lost = _never_full(inspection)
-    return [each for each in reversed(stage_graph.trunk(inspection, last)) if each not in lost]
+def _keeping_samples(found: BatchedSamples, ahead: list[Stage], samples: int) -> list[Edit]:
+    """Return the edits that keep the samples of a pass behind the last of the stages `ahead`.
 
-
-def _never_full(inspection: Inspection) -> list[Stage]:
-    """Return the caches as written from which nothing is ever read: a pass is as well without them."""
-    return [each for each in inspection.stages if each.method == "cache" and never_full(inspection.stages, each)]
+    A repeat in front of the batch then repeats the samples behind the cache; one behind it comes behind the new batch.
+    """
+    repeat, batch = found.repeat, found.batch
+    edits: list[Edit] = []
+    passes: int | None = 1
+    if repeat is not None and repeat in ahead[: ahead.index(batch)]:
+        edits.append(Remove(stage=repeat.id))
+        count = repeat.arguments.get("count")
+        passes = count if isinstance(count, int) else None
+    elif repeat is not None and repeat in ahead:
+        moved = (each for each in ahead[ahead.index(repeat) :] if each.method == "map")
+        edits += [MoveBefore(stage=each.id, other=repeat.id) for each in moved]
+    drops = batch.arguments.get("drop_remainder") is True
+    if drops:  # what the first epoch drops would be dropped for ever
+        edits.append(SetArgument(stage=batch.id, argument="drop_remainder", value=False))
+    buffer = found.buffer_size(ahead)
+    keep = KeepSamples(
+        stage=ahead[-1].id,
+        batch_size=found.batch_size,
+        buffer_size=samples if buffer is None else min(samples, buffer),
+        passes=passes,
+        drop_remainder=drops,
+    )
+    return [*edits, keep]
 
 
 def _left_out(inspection: Inspection, caches: Iterable[Stage]) -> list[Edit]:
@@ -183,24 +169,16 @@ def _left_out(inspection: Inspection, caches: Iterable[Stage]) -> list[Edit]:
 
 def _has_own(inspection: Inspection, but: Sequence[Stage] = ()) -> bool:
     """Return whether the pipeline as written keeps elements of its own beside those of some stages: one may be full."""
-    known = (*but, *_never_full(inspection))
+    known = (*but, *never_full_caches(inspection))
     return any(each.method in KEEPING and each not in known for each in inspection.stages)
 
 
-def _mapped_between_shuffles(rest: Sequence[Stage]) -> Stage | None:
-    """Return the last map that is behind one shuffle and in front of another, which mixes anew in each epoch."""
-    ahead = list(itertools.takewhile(lambda each: each.method in _UP_TO_MAPS - {"batch"} and not _varies(each), rest))
-    shuffles = [number for number, each in enumerate(ahead) if each.method == "shuffle"]
-    if not shuffles[1:] or stage_graph.keeps_order(ahead[shuffles[-1]]):
-        return None
-    if any(each.arguments.get("drop_remainder") for each in rest):
-        return None  # what the first epoch's order puts last would be dropped for ever
-    return next((each for each in reversed(ahead[: shuffles[-1]]) if each.method == "map"), None)
+def _is_free(way: Movable) -> bool:
+    """Return whether stages can move in the user's file: one call makes none of them with the shuffle in front.
 
-
-def _varies(stage: Stage) -> bool:
-    """Return whether a stage behind a shuffle may make other elements of the same ones."""
-    return stage.anew or (stage.method != "shuffle" and stage.is_random)
+    A reader of Keras' makes both.
+    """
+    return all(each.place != way.passed[0].place for each in way.moved)
 
 
 def _last_that_fits(inspection: Inspection, fixed: Sequence[Stage], context: Context) -> Stage | None:
@@ -217,7 +195,6 @@ def _cached(
     """Return a cache behind a stage; `passed` are those that were behind it and now come later."""
     where, arguments = _place(size_bytes_of(inspection, stage), context)
     above = stage_graph.upstream(inspection, stage)
-    behind = itertools.takewhile(lambda each: each is not stage, stage_graph.trunk(inspection))
     instead = " in place of what is cached now" if any(isinstance(edit, Remove) for edit in edits) else ""
     ahead = f" before the {passed[0].method}" if passed else ""
     moved = {edit.stage for edit in edits if isinstance(edit, MoveBefore)}
@@ -228,7 +205,7 @@ def _cached(
         InsertAfter(stage=stage.id, method="cache", arguments=arguments),
         stages=inspection.measured(each.id for each in above if each not in passed),
         # Behind a repeat, one that reads several files at a time begins the next pass before the end of this one.
-        reorders=_keeps_one_order(inspection, above, (*behind, *passed))
+        reorders=_keeps_one_order(inspection, above, (*_behind(inspection, stage), *passed))
         or any(each.id in moved and each.method == "interleave" for each in above),
         caveat=_price(inspection, above, stage, where, passed)
         + order_caveat(inspection, stage, passed)
@@ -248,13 +225,13 @@ def _cached_in_branches(inspection: Inspection, context: Context, joins: Stage) 
     moves: dict[MoveBefore, None] = {}
     passed: dict[int, list[Stage]] = {}
     for number in joins.inputs:
-        run = _run(inspection, inspection.stage(number))
-        fixed = _fixed_part(inspection, run)
+        run = run_of(inspection, inspection.stage(number))
+        fixed = fixed_part(inspection, run)
         rest = run[len(fixed) :]
         if not fixed or not _is_read_whole(joins, fixed[-1], rest):
             continue
-        mixes, maps = _movable(rest)
-        if maps and _is_one_branch(inspection, (*mixes, *maps)) and _has_room(inspection, context, mixes, maps[-1]):
+        mixes, maps = _longest_way(inspection, context, rest)
+        if maps:
             last[maps[-1].id] = maps[-1]
             moves |= dict.fromkeys(MoveBefore(stage=each.id, other=mixes[0].id) for each in maps)
             passed[maps[-1].id] = mixes
@@ -274,7 +251,7 @@ def _cached_in_branches(inspection: Inspection, context: Context, joins: Stage) 
     yield fix(
         f"cache {where} in front of {joins.label}",
         f"Keep what {given} {where}, {ahead}, so that only the first epoch computes it",
-        *_left_out(inspection, _never_full(inspection)),
+        *_left_out(inspection, never_full_caches(inspection)),
         *moves,
         *(InsertAfter(stage=each, method="cache", arguments=arguments) for each in last),
         stages=inspection.measured(number for number, each in above.items() if each not in now_behind),
@@ -290,9 +267,14 @@ def _is_read_whole(joins: Stage, fixed: Stage, rest: Sequence[Stage]) -> bool:
     return not any(each.method in ("take", "take_while") for each in rest)
 
 
-def _is_one_branch(inspection: Inspection, stages: Sequence[Stage]) -> bool:
-    """Return whether nothing else takes of these stages."""
-    return all(len(stage_graph.consumers(inspection, each)) == 1 for each in stages)
+def _longest_way(inspection: Inspection, context: Context, rest: list[Stage]) -> Movable:
+    """Return what may move in a branch that has room for it, and of whose stages nothing else takes; as much as may."""
+    for way in reversed(cache_places.movable(inspection, rest)):
+        on_way = rest[: rest.index(way.moved[-1]) + 1]
+        is_one_branch = all(len(stage_graph.consumers(inspection, each)) == 1 for each in on_way)
+        if is_one_branch and _has_room(inspection, context, way.passed, way.moved[-1]):
+            return way
+    return Movable([], [])
 
 
 def _reads_all(inspection: Inspection, joins: Stage) -> bool:
@@ -321,33 +303,12 @@ def _price(inspection: Inspection, above: Sequence[Stage], stage: Stage, where: 
     size_bytes, held_bytes = size_bytes_of(inspection, stage), shuffled_bytes(inspection, where, passed, stage)
     kept = stage_graph.settled(inspection, above)
     text = price(above, size_bytes, where, held_bytes, batch_bytes_of(inspection, stage), kept)
-    return text + read_back(inspection, stage, where)
+    return text + of_fixed_part(stage) + read_back(inspection, stage, where)
 
 
 def _place(size_bytes: float | None, context: Context) -> tuple[str, dict[str, Value]]:
     """Return the place that has room for a cache of that size, and the arguments of `cache`."""
     return (IN_MEMORY, {}) if fits(size_bytes, context) else ("on disk", {"filename": "disk"})
-
-
-def _fixed_part(inspection: Inspection, run: list[Stage]) -> list[Stage]:
-    """Return the stages from the source on that give the same in each epoch, end, and are made once."""
-    return stage_graph.fixed_part(inspection, list(itertools.takewhile(lambda stage: not stage.anew, run)))
-
-
-def _movable(rest: list[Stage]) -> tuple[list[Stage], list[Stage]]:
-    """Return the shuffles and repeats that end the fixed part, and what behind them may as well be in front of them.
-
-    A shuffle moves the same samples in the same order whether they are mapped or not, and a repeat repeats them; what
-    makes more or fewer of them changes what a shuffle has in its buffer, and so may pass a repeat only.
-    """
-    passed = mixing(rest)
-    shuffles = any(stage.method == "shuffle" for stage in passed)
-    methods = {"map"} if shuffles else {"map", "filter", "flat_map", "interleave", *stage_graph.READERS}
-    rest = rest[len(passed) :]
-    moved = itertools.takewhile(
-        lambda stage: stage.method in methods and not stage.anew and not stage_graph.draws(stage), rest
-    )
-    return passed, list(moved) if passed else []
 
 
 def _has_room(inspection: Inspection, context: Context, passed: Sequence[Stage], stage: Stage) -> bool:
@@ -362,3 +323,8 @@ def _keeps_one_order(inspection: Inspection, above: Sequence[Stage], behind: Ite
     settled = stage_graph.settled(inspection, above)
     anew = [each for each in above if each.id not in settled]
     return any(stage_graph.shuffles_files(above, stage) for stage in anew) and not again
+
+
+def _behind(inspection: Inspection, stage: Stage) -> list[Stage]:
+    """Return the stages of the trunk behind one of them."""
+    return list(itertools.takewhile(lambda each: each is not stage, stage_graph.trunk(inspection)))

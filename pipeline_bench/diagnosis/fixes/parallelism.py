@@ -25,6 +25,7 @@ _MOST_FILES = 16
 _OTHER_ORDER = "the files' samples are mixed in another order"
 _NEEDS_THREADS = "its function must be safe to call from several threads"
 _OTHER_DRAWS = "which sample gets which random numbers then differs from run to run, also with a seed"
+_DRAW_ALIKE = "; two calls at the same time may draw the same numbers"
 _DEFAULTS = {
     "autotune.enabled": "AUTOTUNE",
     "experimental_optimization.apply_default_optimizations": "its optimizations",
@@ -59,7 +60,7 @@ def parallel_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
                 *edits,
                 reorders=alone and stage_graph.any_order(inspection, stage),
                 threads=threads,
-                caveat=_NEEDS_THREADS if threads else _OTHER_DRAWS if alone and stage_graph.draws(stage) else "",
+                caveat=_NEEDS_THREADS if threads else _of_draws(stage) * alone,
             )
 
 
@@ -299,10 +300,17 @@ def _of_interleave(inspection: Inspection, stage: Stage, files: int, context: Co
 def _needs_threads(stage: Stage) -> bool:
     """Return whether a function of the user's in it must be safe to run on several threads at once.
 
-    A table or a variable that is only read is, and an op that draws; tf.data leaves them on one thread nevertheless.
+    A table or a variable that is only read is, and an op that draws, also by a seed out of a state of Keras';
+    tf.data leaves them on one thread nevertheless.
     """
     functions = (each.function for each in stage.with_inner() if each.function is not None)
-    return any(function.python or function.changes_state for function in functions)
+    return any(each.python or (each.changes_state and not each.changes_seeds) for each in functions)
+
+
+def _of_draws(stage: Stage) -> str:
+    """Return what becomes of the random numbers of a stage on several threads; empty of one that draws none."""
+    alike = any(each.function is not None and each.function.changes_seeds for each in stage.with_inner())
+    return f"{_OTHER_DRAWS}{_DRAW_ALIKE * alike}" if stage_graph.draws(stage) else ""
 
 
 def _waits_for_its_turn(stage: Stage, inspection: Inspection) -> bool:

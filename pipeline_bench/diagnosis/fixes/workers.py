@@ -6,13 +6,20 @@ from collections.abc import Iterator
 
 from pipeline_bench.diagnosis import segments, stage_graph
 from pipeline_bench.diagnosis.fixes import Context, fix, kind, short
-from pipeline_bench.diagnosis.fixes.cache_size import fits, price, price_of_results, size_bytes_of
-from pipeline_bench.model.calls import WORKERS, Value
+from pipeline_bench.diagnosis.fixes.cache_size import (
+    fits,
+    no_room,
+    price,
+    price_of_results,
+    results_bytes,
+    size_bytes_of,
+)
+from pipeline_bench.model.calls import WORKERS, MemoizableCall, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import SetArgument
 from pipeline_bench.model.function_edits import KeepBatches, Memoize
 from pipeline_bench.model.pipeline import Inspection, Stage
-from pipeline_bench.text import one_line
+from pipeline_bench.text import joined, one_line
 
 _WAITING_A_CORE = 8
 """Threads a core for batches that mostly wait."""
@@ -49,7 +56,7 @@ def worker_threads(inspection: Inspection, context: Context) -> Iterator[Fix]:
                     f"{count} worker threads",
                     f"Have {count} threads run {short(run)}'s __getitem__",
                     *_set(stage, workers=count, use_multiprocessing=False),
-                    stages=[run.id, stage.id],
+                    stages=[run.id, stage.id, *(_queues(inspection) if processes else [])],
                     threads=workers <= 1 or processes,
                     caveat="its __getitem__ must be safe to call from several threads" if workers <= 1 else "",
                 )
@@ -99,59 +106,106 @@ def no_workers(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Make the batches one by one without a pool: worth it where handing them over costs more than making them."""
     for stage, run, workers, processes in pools(inspection):
         if workers > 1 or processes:
-            queue = [each.id for each in inspection.stages if each.method == "queue"]
             yield fix(
                 "no worker pool",
                 f"Run {short(run)}'s __getitem__ one batch at a time, without a pool",
                 *_set(stage, workers=1, use_multiprocessing=False),
-                stages=[run.id, stage.id, *queue],
+                stages=[run.id, stage.id, *_queues(inspection)],
             )
 
 
-def _not_kept(inspection: Inspection, context: Context) -> str | None:
-    """Return why nothing would be read from batches that a PyDataset keeps."""
-    if inspection.once:
-        return f"{stage_graph.one_pass(inspection)}, and no batch would be asked for again"
-    if any(processes for *_, processes in pools(inspection)):
-        return "each worker process would keep batches of its own, and ends with the epoch"
-    return None
+def _queues(inspection: Inspection) -> list[int]:
+    """Return the stage in which a pool hands its batches over, in a list; without a pool there is none."""
+    return [each.id for each in inspection.stages if each.method == "queue"]
 
 
-@kind(saving=0.9, blocker=_not_kept, apis=("PyDataset",), has_price=True)
+def _whole_bytes(inspection: Inspection, stage: Stage) -> float | None:
+    """Return the size of all batches of a PyDataset; None where it is not known, or each epoch may have others."""
+    may_differ = inspection.api != "PyDataset" or stage.draws or stage.epoch_hooks
+    return None if may_differ else size_bytes_of(inspection, stage)
+
+
+def _batches_not_kept(inspection: Inspection, context: Context) -> str | None:
+    """Return why the batches of a PyDataset are not kept."""
+    sizes = (_whole_bytes(inspection, stage) for _, stage, *_ in pools(inspection))
+    return _read_once(inspection) or no_room(next(sizes, None), context)
+
+
+@kind(saving=0.9, blocker=_batches_not_kept, apis=("PyDataset",), has_price=True)
 def keep_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
-    """Keep the batches that a PyDataset made, if each is the same in every epoch and memory has room."""
+    """Keep the batches that a PyDataset made, if each is the same in every epoch."""
+    here, edits = _without_processes(inspection)
     for workers, stage, _, _ in pools(inspection):
-        size_bytes = size_bytes_of(inspection, stage)
-        if stage.draws or stage.epoch_hooks or size_bytes is None or not fits(size_bytes, context):
+        size_bytes = _whole_bytes(inspection, stage)
+        if size_bytes is None:
             continue
         yield fix(
             f"keep what {stage.label} gives",
-            f"Keep the batches that {short(stage)}'s __getitem__ makes, so that only the first epoch makes them",
+            f"Keep the batches that {short(stage)}'s __getitem__ makes{here}, so that only the first epoch makes them",
             KeepBatches(stage=stage.id, workers=workers.id),
-            stages=[stage.id],
+            *edits,
+            stages=[stage.id, *(_queues(inspection) if edits else [])],
             caveat=f"{price([stage], size_bytes, 'in memory')}; other objects of the class keep theirs too",
         )
 
 
-@kind(saving=0.95, blocker=_not_kept, apis=("PyDataset", "generator", "tf.data"), has_price=True)
+def _results_not_kept(inspection: Inspection, context: Context) -> str | None:
+    """Return why no results of calls are kept: what is kept is of one stage, whose Python was looked into."""
+    calls = [call for stage in inspection.stages for call in _calls_of(stage, inspection, context)]
+    return _read_once(inspection) or no_room(results_bytes(calls, inspection.pass_elements), context)
+
+
+@kind(saving=0.95, blocker=_results_not_kept, apis=("PyDataset", "generator", "tf.data"), has_price=True)
 def memoize(inspection: Inspection, context: Context) -> Iterator[Fix]:
-    """Keep what a call gives, such as a decoded picture, in Python that makes something else of it in every epoch."""
+    """Keep what calls give, such as decoded pictures, in Python whose batches differ in each epoch, or are too many."""
+    here, edits = _without_processes(inspection)
     for stage in inspection.stages:
-        call, batches = stage.function.memoizable if stage.function else None, inspection.pass_elements
-        if call is None or not fits(call.kept_bytes(batches), context):
+        calls, whole_bytes = _calls_of(stage, inspection, context), _whole_bytes(inspection, stage)
+        if not calls or (whole_bytes is not None and fits(whole_bytes, context)):
             continue
-        variant = f"keep what {one_line(call.text, _CALL_CHARACTERS)} gives"
-        title = f"Keep what `{call.text}` gives, so that only the first epoch calls it"
-        if call.variable:
-            variant = f"keep {call.variable} of {call.lines}"
-            title = f"Keep the `{call.variable}` that {call.lines} make, so that only the first epoch makes it"
+        first, *others = calls
+        more = f", and {len(others)} more" if others else ""
+        variant = f"keep what {one_line(first.text, _CALL_CHARACTERS - len(more))} gives{more}"
+        then = "makes them" if others else "makes it" if first.variable else "calls it"
+        workers = next((each.id for each, *_ in pools(inspection)), None)
         yield fix(
-            variant,
-            title,
-            Memoize(stage=stage.id, workers=next((each.id for each, *_ in pools(inspection)), None), call=call),
-            stages=[stage.id],
-            caveat=price_of_results(call, batches),
+            f"keep {first.variable} of {first.lines}{more}" if first.variable else variant,
+            f"Keep {joined(map(_in_words, calls), 'and')}{here}, so that only the first epoch {then}",
+            *(Memoize(stage=stage.id, workers=workers, call=each) for each in calls),
+            *edits,
+            stages=[stage.id, *(_queues(inspection) if edits else [])],
+            caveat=price_of_results(calls, inspection.pass_elements),
         )
+
+
+def _calls_of(stage: Stage, inspection: Inspection, context: Context) -> list[MemoizableCall]:
+    """Return the calls in a stage's Python to keep: those that memory has room for together, or else the smallest."""
+    found = stage.function.memoizable_calls if stage.function is not None else ()
+    kept: list[MemoizableCall] = []
+    for each in found:
+        if fits(results_bytes([*kept, each], inspection.pass_elements), context):
+            kept.append(each)
+    return kept or sorted(found, key=lambda call: call.batch_bytes)[:1]
+
+
+def _in_words(call: MemoizableCall) -> str:
+    return f"the `{call.variable}` that {call.lines} make" if call.variable else f"what `{call.text}` gives"
+
+
+def _read_once(inspection: Inspection) -> str | None:
+    """Return why nothing would be read from what is kept, or would be compared with what the class itself keeps."""
+    if inspection.once:
+        return f"{stage_graph.one_pass(inspection)}, and no batch would be asked for again"
+    if inspection.cold and inspection.api == "PyDataset":
+        return "the class keeps what it makes, and what is measured is a first epoch, which has nothing kept yet"
+    return None
+
+
+def _without_processes(inspection: Inspection) -> tuple[str, list[SetArgument]]:
+    """Return how to keep things where processes make the batches, as words and edits: each would keep its own."""
+    of_processes = [stage for stage, _, _, processes in pools(inspection) if processes]
+    edits = [edit for stage in of_processes for edit in _set(stage, workers=1, use_multiprocessing=False)]
+    return ", in the process that trains" if of_processes else "", edits
 
 
 def _counts(*wanted: int) -> list[int]:

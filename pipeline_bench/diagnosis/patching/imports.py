@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
 from libcst.metadata import ImportAssignment
@@ -16,12 +18,10 @@ def tensorflow(file: SourceFile, call: cst.Call) -> str:
     """Return how the file calls ``tf.`` where a call stands, with an import of it where the file has none.
 
     Raises:
-        CannotPatchError: it has no name for TensorFlow itself.
+        CannotPatchError: the import would stand under a condition, or has no place.
     """
-    name = _tensorflow_data(file, call).removesuffix("data.")
-    if not name.endswith("."):
-        raise CannotPatchError("the file has no name for TensorFlow itself")
-    return name
+    names = (each.removesuffix("data.") for each in _imported_data(file, call) if each.endswith(".data."))
+    return next(names, None) or _as_tf(file, call)
 
 
 def spelled(file: SourceFile, call: cst.Call, text: str) -> str:
@@ -67,17 +67,24 @@ def require(file: SourceFile, module: str, node: cst.CSTNode) -> None:
 
 
 def _tensorflow_data(file: SourceFile, call: cst.Call) -> str:
-    if (imported := _imported_data(file, call)) is not None:
-        return imported
+    return next(_imported_data(file, call), None) or f"{_as_tf(file, call)}data."
+
+
+def _as_tf(file: SourceFile, call: cst.Call) -> str:
+    """Return ``tf.``, with an import of it where nothing makes it something where a call stands.
+
+    Raises:
+        CannotPatchError: the only import of it stands under a condition, or there is no place for one.
+    """
     if "tf" not in file.names or _is_made_elsewhere(file, "tf", call):
         add(file, "import tensorflow as tf")
     elif _is_conditional(file, "tf", call):
         raise CannotPatchError("the file has no name for tf.data itself")
-    return "tf.data."
+    return "tf."
 
 
-def _imported_data(file: SourceFile, call: cst.Call) -> str | None:
-    """Return what imports make of ``tf.data.`` where a call stands; None where they have no name for it."""
+def _imported_data(file: SourceFile, call: cst.Call) -> Iterator[str]:
+    """Yield the names that imports have for ``tf.data.`` where a call stands: ``tf_data.``, ``tf.data.``."""
     places = (file.function(call), file.module)
     for node in file.nodes:
         if not isinstance(node, cst.Import | cst.ImportFrom) or file.function(node) not in places:
@@ -91,12 +98,11 @@ def _imported_data(file: SourceFile, call: cst.Call) -> str | None:
             if not file.is_imported(used, call):
                 continue
             if whole in _TENSORFLOW:
-                return f"{used}.data."
-            if whole == "tensorflow.data" and (alias.asname or start):
-                return f"{used}."
-            if whole.startswith("tensorflow.") and not (alias.asname or start):
-                return "tensorflow.data."
-    return None
+                yield f"{used}.data."
+            elif whole == "tensorflow.data" and (alias.asname or start):
+                yield f"{used}."
+            elif whole.startswith("tensorflow.") and not (alias.asname or start):
+                yield "tensorflow.data."
 
 
 def _is_made_elsewhere(file: SourceFile, name: str, node: cst.CSTNode) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 
 from pipeline_bench.model.calls import value_text
-from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, SetArgument
+from pipeline_bench.model.edits import Edit, InsertAfter, KeepSamples, MoveBefore, SetArgument
 from pipeline_bench.model.pipeline import Location, Stage
 
 _READERS = {f"{kind}_dataset_from_directory" for kind in ("image", "text", "audio")}
@@ -19,6 +19,10 @@ _CLASS_NAMES = " A script that reads its `class_names` does so before that: what
 
 _OF_HUGGING_FACE = "to_tf_dataset"
 """The method of a `datasets.Dataset`: a map in it makes the batches in Python."""
+_OF_MODELS = frozenset({"fit", "evaluate", "predict"})
+"""The methods of a model that may map a preprocessing of their own, as those of KerasHub's tasks do."""
+_HAND_ON = frozenset({"prefetch", "with_options"})
+"""What gives the elements as they are: what is put in front of it may stand behind it as well."""
 
 
 def rewritten(
@@ -31,7 +35,7 @@ def rewritten(
         stages: of the pipeline, by id.
         edits: those of a fix, which cannot be written as a diff.
     """
-    taken = [each for each in edits if isinstance(each, InsertAfter | MoveBefore | SetArgument)]
+    taken = [each for each in edits if isinstance(each, InsertAfter | KeepSamples | MoveBefore | SetArgument)]
     places = [stages[number].place for each in taken for number in _numbers(each) if number in stages]
     place = places[0] if places else None
     name = maker(place) if place is not None else None
@@ -40,7 +44,9 @@ def rewritten(
     if place is None or not is_librarys or any(each != place for each in places):
         return [], list(edits)
     call = f"`{name}` ({PurePath(place.file).name}:{place.line})"
-    text = _behind_all(own, taken, call) or (_behind_samples(own, taken, call) if name in _READERS else None)
+    text = _behind_all(own, taken, call, name in _OF_MODELS)
+    if text is None and name in _READERS:
+        text = _behind_samples(own, taken, call)
     if text and name in _READERS:
         text += _CLASS_NAMES
     in_parallel = all(isinstance(each, SetArgument) and each.argument == "num_parallel_calls" for each in taken)
@@ -52,16 +58,31 @@ def rewritten(
     return ([text], [each for each in edits if each not in taken]) if text else ([], list(edits))
 
 
-def _numbers(edit: InsertAfter | MoveBefore | SetArgument) -> tuple[int, ...]:
+def _numbers(edit: InsertAfter | KeepSamples | MoveBefore | SetArgument) -> tuple[int, ...]:
     return (edit.stage, edit.other) if isinstance(edit, MoveBefore) else (edit.stage,)
 
 
-def _behind_all(own: Sequence[Stage], edits: Sequence[Edit], call: str) -> str | None:
-    """Return where a call goes that comes behind everything that one call makes; None where the edit is another."""
+def _behind_all(own: Sequence[Stage], edits: Sequence[Edit], call: str, of_model: bool) -> str | None:
+    """Return where a call goes that comes behind all that one call makes of the elements; None of another edit."""
     last = {each.id for each in own}.difference(*(each.inputs for each in own))
-    if len(last) != 1 or len(edits) != 1 or not isinstance(edits[0], InsertAfter):
+    if len(last) != 1 or len(edits) != 1 or not isinstance(edits[0], InsertAfter | KeepSamples):
         return None
-    return f"Write `{edits[0].call}` behind the dataset that {call} returns." if edits[0].stage in last else None
+    edit = edits[0]
+    at, handed_on = edit.stage, set[str]()
+    while at not in last:
+        after = [each for each in own if at in each.inputs]
+        if len(after) != 1 or after[0].method not in _HAND_ON or not edit.keeps:
+            return None
+        at = after[0].id
+        handed_on.add(after[0].method)
+    written = edit.call + ".prefetch(tf.data.AUTOTUNE)" * ("prefetch" in handed_on)
+    if not of_model:
+        return f"Write `{written}` behind the dataset that {call} returns."
+    return (
+        f"{call} maps the dataset itself. Map it before that call, write `{written}` behind the map, and take the map "
+        f"out of the model. In KerasHub: `.map(model.preprocessor, num_parallel_calls=tf.data.AUTOTUNE){written}`, "
+        "then `model.preprocessor = None`."
+    )
 
 
 def _behind_samples(own: Sequence[Stage], edits: Sequence[Edit], call: str) -> str | None:

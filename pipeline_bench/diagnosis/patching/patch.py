@@ -11,7 +11,15 @@ from pathlib import PurePath
 
 import libcst as cst
 
-from pipeline_bench.diagnosis.patching import imports, library_calls, memoize, same_calls, source_writer, statements
+from pipeline_bench.diagnosis.patching import (
+    imports,
+    library_calls,
+    memoize,
+    py_datasets,
+    same_calls,
+    source_writer,
+    statements,
+)
 from pipeline_bench.diagnosis.patching.source_file import (
     Chain,
     Link,
@@ -22,7 +30,7 @@ from pipeline_bench.diagnosis.patching.source_file import (
     new_call,
 )
 from pipeline_bench.diagnosis.patching.stage_calls import APPLY, StageCalls
-from pipeline_bench.model.calls import PARAMETERS, TAKE_WORKERS, WORKERS, CannotPatchError, MemoizableCall
+from pipeline_bench.model.calls import PARAMETERS, CannotPatchError, MemoizableCall
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import Edit, PrefetchToDevice, SetOptions
 from pipeline_bench.model.pipeline import Inspection, Stage
@@ -131,8 +139,8 @@ class Patch:
         """Give a stage's call a value for an argument, in place of the one that it has."""
         file, call = self.stage_calls.of(number)
         value = expression(imports.spelled(file, call, text))
-        if self._is_made_by_library(self.stages[number], call):
-            statements.set_attribute(file, call, argument, text)
+        if py_datasets.takes_attributes_alone(self.stages, number, call):
+            py_datasets.set_attribute(file, call, argument, text)
             return
         old = self._argument(call, argument)
         if old is not None:
@@ -251,14 +259,9 @@ class Patch:
         file.values[given] = cst.Name(random)
         file.behind[definition] = [split.fixed(fixed), split.random(random)]
 
-    def decorate(self, number: int, name: str, decorator: str) -> None:
-        """Put a decorator, of a module of Python's, above the definition that is a stage's place."""
-        place = self.stages[number].place
-        file = self.stage_calls.files.get(place.file) if place is not None else None
-        definition = file.definition(name, place.line) if file is not None and place is not None else None
-        if file is None or definition is None:
-            raise CannotPatchError("its class is not in a file of yours, or has changed meanwhile")
-        statements.decorate(file, definition, decorator)
+    def decorate(self, number: int, workers: int, decorator: str) -> None:
+        """Put a decorator, of a module of Python's, on the method of a PyDataset that is a stage."""
+        py_datasets.decorate(self.stage_calls, self.stages[number], self.stages[workers], decorator)
 
     def memoize(self, made: MemoizableCall, decorator: str) -> None:
         """Have a function under a decorator, of a module of Python's, make a call in the user's Python."""
@@ -322,11 +325,6 @@ class Patch:
         own = [imports.spelled(file, call, each.replace("{name}", name)) for each in lines]
         file.write_before(found[0].base if found else call, own)
         self.insert_after(None, f".with_options({name})")
-
-    def _is_made_by_library(self, stage: Stage, call: cst.Call) -> bool:
-        """Return whether a call is of a library's function that makes a PyDataset, and may not take what that takes."""
-        is_librarys = stage.method == WORKERS and self.stages[stage.inputs[0]].place == stage.place
-        return is_librarys and called_name(call) not in TAKE_WORKERS
 
     def _make_chains(self) -> None:
         links: dict[cst.CSTNode, SourceFile] = {}

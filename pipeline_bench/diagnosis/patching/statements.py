@@ -223,29 +223,6 @@ def _check_readers(file: SourceFile, first: cst.CSTNode, base: cst.Name, allowed
             raise CannotPatchError(f"{base.value} has other uses")
 
 
-def set_attribute(file: SourceFile, call: cst.Call, name: str, text: str) -> None:
-    """Set an attribute of what a call makes in a line of its own, after the statement that names it."""
-    statement = file.statement(call)
-    line = file.line_of(statement)
-    is_only = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
-    if line is not None and is_only and isinstance(statement, cst.Assign) and statement.value is call:
-        target = statement.targets[0].target
-        if isinstance(target, cst.Name) and len(statement.targets) == 1:
-            file.lines_after.setdefault(line, []).append(f"{target.value}.{name} = {text}")
-            return
-    raise CannotPatchError(f"set the attribute `{name}` of what the call makes")
-
-
-def decorate(file: SourceFile, definition: cst.FunctionDef, decorator: str) -> None:
-    """Put a decorator above a definition, and the import of its module in front of the file's first one.
-
-    Raises:
-        CannotPatchError: the module's name is something else there, or the file has no import.
-    """
-    imports.require(file, decorator.partition(".")[0], definition)
-    file.decorators[definition] = decorator
-
-
 def parse_batch(file: SourceFile, function: cst.CSTNode) -> None:
     """Parse a batch of serialized examples in a map's function; called with one, it still parses that.
 

@@ -86,6 +86,20 @@ def test_bad_input_is_exit_2_with_the_culprit_and_no_traceback(
     assert [path.name for path in script.iterdir()] == ["train.py"]
 
 
+@pytest.mark.parametrize(("workers", "code"), [(2, 2), (1, 0)])
+@pytest.mark.usefixtures("script")
+def test_a_script_is_not_run_as_one_of_several_workers_for_which_it_would_wait(
+    workers: int, code: int, found: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = {"worker": [f"host-{number}:2222" for number in range(workers)]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}))
+    assert run(["diagnose", "train.py"]) == code
+    assert ("asked" in found) is (code == 0)
+    said = " ".join(capsys.readouterr().err.split())
+    assert ("env -u TF_CONFIG pipeline-bench diagnose" in said) is (code == 2)
+    assert run(["diagnose", "train.py:make_dataset"]) == 0
+
+
 @pytest.mark.parametrize(
     ("session", "interrupted", "code"),
     [

@@ -52,6 +52,7 @@ def function(
     python: bool = False,
     stateful: bool = False,
     changes_state: bool = False,
+    changes_seeds: bool = False,
     random: bool = False,
     draws_in_python: bool | None = None,
     parses_examples: bool = False,
@@ -64,6 +65,7 @@ def function(
         python=python or draws_in_python is not None,
         stateful=stateful or python or random or changes_state or draws_in_python is not None,
         changes_state=changes_state,
+        changes_seeds=changes_seeds,
         random=random,
         draws_in_python=draws_in_python,
         parses_examples=parses_examples,
@@ -297,7 +299,7 @@ class Machine:
 def session(machine: Machine, **options: Any) -> Session:
     """A session that has not begun; `options` are what a user asks of a `Diagnosis`."""
     model = MODEL if machine.ceiling_ms is not None else None
-    asked = Diagnosis(target=TARGET, model=model, **{"budget_s": DEFAULT_BUDGET_S, **options})
+    asked = Diagnosis(model=model, **{"target": TARGET, "budget_s": DEFAULT_BUDGET_S, **options})
     return Session(
         started_at="2026-01-01T00:00:00+00:00",
         scenario=variants.scenario(asked),

@@ -150,6 +150,21 @@ def test_dividing_a_random_map_gains_what_of_its_time_is_not_random(
     )
 
 
+@pytest.mark.parametrize(
+    ("methods", "told"), [(("shuffle", "batch"), True), (("batch",), False), (("prefetch", "shuffle"), False)]
+)
+def test_a_random_map_that_could_be_divided_is_told_where_no_trial_divides_it(
+    methods: tuple[str, ...], told: bool
+) -> None:
+    stages = [stage(0, "from_tensor_slices"), *(stage(n, each, n - 1) for n, each in enumerate(methods, 1))]
+    load = function("load", random=True).model_copy(update={"fixed_statements": 2})
+    stages.append(stage(len(stages), "map", len(stages) - 1, of=load))
+    costs = [cost(each.id, 20.0 if each is stages[-1] else 0.1) for each in stages]
+    texts = idea_bounds.ideas(inspection(tuple(stages), tuple(costs)), 1, 21.0, None, 1.0)
+    assert [", draws random numbers, so nothing after it can be cached" in each for each in texts] == [True] * told
+    assert all("with a cache() behind it, in front of any shuffle or repeat: later" in each for each in texts)
+
+
 def test_what_would_help_the_inputs_of_a_zip_is_told_once_for_all_that_run_one_function() -> None:
     def texts(*, random: bool, left_early: bool = False) -> tuple[str, ...]:
         load = function("load", random=random).model_copy(update={"fixed_statements": 2 if random else None})
@@ -272,6 +287,38 @@ def test_arrays_whose_rows_a_zip_puts_together_are_to_be_cut_in_one_call(second:
     assert all(each.endswith("a step would be at most 10.5× as fast.") for each in texts)
 
 
+@pytest.mark.parametrize(
+    ("joined", "mapped", "told"),
+    [("sample_from_datasets", False, True), ("sample_from_datasets", True, False), ("zip", False, False)],
+)
+def test_arrays_whose_rows_are_drawn_one_at_a_time_are_to_be_batched(joined: str, mapped: bool, told: bool) -> None:
+    """As in TensorFlow's tutorial on classes of which one is rare."""
+    stages: list[Stage] = []
+    for start in (0, 3):
+        repeat = stage(start + 2, "map" if mapped else "repeat", start + 1)
+        stages += [stage(start, "from_tensor_slices"), stage(start + 1, "shuffle", start), repeat]
+    stages += [stage(6, joined, 2, 5), stage(7, "batch", 6, batch_size=32), stage(8, "prefetch", 7)]
+    looked = inspection(tuple(stages), tuple(cost(each.id, 3.0) for each in stages))
+    texts = idea_bounds.ideas(looked, 1, 27.0, 2.0, 1.0)
+    said = "sample_from_datasets, train.py:16, draws for each row from which array it comes. Batch each of them"
+    assert [each.startswith(said) for each in texts] == [True] * told
+    assert all(each.endswith("a step would be at most 9.00× as fast.") for each in texts)
+
+
+@pytest.mark.parametrize(("size", "told"), [(None, True), (128, False)])
+def test_rows_that_a_map_pads_to_the_longest_of_a_batch_are_to_be_padded_behind_what_is_kept(
+    size: int | None, told: bool
+) -> None:
+    padded = stage(3, "map", 2, of=function("prepare")).model_copy(update={"element": tensor("int64", None, size)})
+    stages = (stage(0, "TextLineDataset"), stage(1, "shuffle", 0), stage(2, "batch", 1, batch_size=32), padded)
+    looked = inspection(stages, (cost(0, 1.0), cost(1, 1.0), cost(2, 1.0), cost(3, 17.0)))
+    texts = idea_bounds.ideas(looked, 1, 20.0, 2.0, 1.0)
+    said = "map(prepare), train.py:13, gives rows of no known size, as where it pads each batch to its longest row"
+    assert [each.startswith(said) for each in texts] == [True] * told
+    once = ScriptTraining(line="train.py:9", model=True, epochs=1)
+    assert idea_bounds.ideas(looked.model_copy(update={"training": once}), 1, 20.0, 2.0, 1.0) == ()
+
+
 def test_of_pictures_that_are_cropped_the_crop_alone_is_to_be_decoded() -> None:
     looked = augmented(random=False)
     load = looked.stages[1]
@@ -328,7 +375,10 @@ def test_of_a_pydataset_that_draws_the_costly_line_is_to_be_kept_and_the_gain_ha
     (text,) = texts(0.7)
     assert "spends 70 % of its time in line 33" in text
     assert "at most 3.00×" in text
-    assert texts(0.2) == texts(None) == texts(0.7, random=False) == ()
+    assert texts(0.2) == texts(None) == ()
+    (steady,) = texts(0.7, random=False)  # where no attempt keeps anything of it
+    assert "spends 70 % of its time in line 33" in steady
+    assert "random" not in steady
 
 
 def test_a_pipeline_that_is_made_anew_for_each_pass_is_to_be_made_once() -> None:
@@ -546,6 +596,16 @@ def test_less_work_in_a_generator_saves_more_than_its_wait_where_the_model_wants
     assert said in (later.text or "")
     assert later.bottleneck is not None
     assert later.says_bottleneck == (later.bottleneck.text in later.text)
+
+
+def test_of_a_generator_whose_steps_wait_it_is_told_too_what_no_fix_can_change() -> None:
+    made = function("data_gen", python=True).model_copy(update={"doubles": True})
+    of_generator = inspection((stage(0, "generator", of=made),), (cost(0, 7.0),))
+    looked = of_generator.model_copy(update={"api": "generator"})
+    state = diagnose(Machine(looked, lambda edits: 10.0, ceiling_ms=3.0), budget_s=60.0)
+    assert state.diagnosis is not None
+    assert "wait 7.00 ms of 10.0 ms (70 %) for the generator: a PyDataset with workers" in state.diagnosis.text
+    assert "generator(data_gen), train.py:10, returns float64" in state.diagnosis.text
 
 
 def test_what_a_step_waits_is_never_more_than_the_step_where_the_first_rounds_were_slower() -> None:

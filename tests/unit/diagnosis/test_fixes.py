@@ -113,7 +113,8 @@ def windows(of: Element | None = ROWS, **arguments: Any) -> tuple[Stage, ...]:
 def mapped(number: int, name: str = "f", **arguments: Any) -> Stage:
     """A map of the user's function behind the stage before it; `random` and its like are the function's."""
     of_function = (
-        *("random", "draws_in_python", "python", "stateful", "changes_state", "parses_examples", "on_batches"),
+        *("random", "draws_in_python", "python", "stateful", "changes_state", "changes_seeds", "parses_examples"),
+        "on_batches",
     )
     kinds = {key: arguments.pop(key) for key in of_function if key in arguments}
     serial = arguments.pop("serial", False)
@@ -291,6 +292,7 @@ def test_the_edits_of_a_kind(kind: str, stages: tuple[Stage, ...], expected: lis
         ({"random": True}, False, "with a seed"),
         ({"changes_state": True}, True, "safe to call from several threads"),
         ({"random": True, "changes_state": True}, True, "safe to call from several threads"),
+        ({"random": True, "changes_state": True, "changes_seeds": True}, False, "may draw the same numbers"),
         ({"python": True}, True, "safe to call from several threads"),
     ],
 )
@@ -551,6 +553,27 @@ def test_names_that_nothing_fixed_opens_are_not_kept_in_one_order() -> None:
     assert [fix.kept_stages for fix in of_kind(tried(looked), "cache")] == [[0]]
 
 
+@pytest.mark.parametrize(
+    ("reader", "kept"),
+    [
+        ((stage(8, "shuffle"), stage(9, "interleave", 8)), 1),
+        ((stage(7, "prefetch"), stage(8, "shuffle", 7), stage(9, "flat_map", 8)), 1),
+        ((stage(8, "interleave"), stage(9, "shuffle", 8)), None),  # it mixes the samples
+        ((stage(7, "shuffle"), stage(8, "repeat", 7), stage(9, "interleave", 8)), None),
+    ],
+)
+def test_a_loaded_dataset_whose_reader_shuffles_its_shards_is_like_files_in_any_order(
+    reader: tuple[Stage, ...], kept: int | None
+) -> None:
+    stages = (stage(0, "load", inner=reader), mapped(1, "costly"), stage(2, "shuffle", 1), stage(3, "batch", 2))
+    found = tried(chain_of(*stages))
+    assert [fix.kept_stages for fix in of_kind(found, "cache")] == ([] if kept is None else [[kept]])
+    caveat = "; the files then keep the order of the first epoch"
+    assert all(fix.because.endswith(caveat) and not fix.reorders for fix in of_kind(found, "cache"))
+    unmixed = tried(chain_of(*stages[:2], stage(2, "batch", 1)))
+    assert ("--allow-reordering" in reason(unmixed, "cache")) if kept else not of_kind(unmixed, "cache")
+
+
 def test_a_cache_stands_before_the_first_random_stage_with_its_size() -> None:
     looked = chain_of(*augmented()).model_copy(
         update={"costs": tuple(cost(n, 5.0, elements=32, element_bytes=2**20) for n in range(5))}
@@ -583,6 +606,71 @@ def test_the_samples_of_shuffled_batches_are_kept_and_shuffled_and_batched_behin
     assert found.because == "takes about 100 MiB in memory"
     assert set(found.stages) >= {2, 5}
     assert "--allow-reordering" in reason(tried(vectorized()), "cache_samples")
+
+
+def repeated(looked: Inspection, behind: int, **count: Any) -> Inspection:
+    """The same with a repeat right behind a stage."""
+    stages = [
+        each.model_copy(update={"inputs": tuple(20 if number == behind else number for number in each.inputs)})
+        for each in looked.stages
+    ]
+    stages.insert(behind + 1, stage(20, "repeat", behind, **count))
+    return looked.model_copy(update={"stages": tuple(stages)})
+
+
+@pytest.mark.parametrize("opening", ["map", "interleave"])
+@pytest.mark.parametrize(("count", "passes"), [({}, None), ({"count": -1}, -1), ({"count": 3}, 3)])
+@pytest.mark.parametrize("behind", [0, 1, 2])
+def test_a_repeat_in_front_of_the_batch_repeats_the_samples_that_are_kept_behind_their_cache(
+    behind: int, count: dict[str, Value], passes: int | None, opening: str
+) -> None:
+    looked = vectorized()
+    stages = tuple(stage(2, opening, 1, of=function("read")) if each.id == 2 else each for each in looked.stages)
+    looked = repeated(looked.model_copy(update={"stages": stages}), behind, **count)
+    (found,) = of_kind(tried(looked, allow_reordering=True), "cache_samples")
+    assert found.edits == (Remove(stage=20), KeepSamples(stage=5, batch_size=32, buffer_size=256, passes=passes))
+
+
+def test_a_repeat_of_batches_stays_behind_the_batches_of_the_samples_that_are_kept() -> None:
+    (found,) = of_kind(tried(repeated(vectorized(mapped(6)), 3), allow_reordering=True), "cache_samples")
+    moves = [MoveBefore(stage=number, other=20) for number in (5, 6)]
+    assert list(found.edits) == [*moves, KeepSamples(stage=6, batch_size=32, buffer_size=256)]
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_what_each_epoch_drops_of_kept_samples_the_batch_behind_their_cache_drops(is_repeated: bool) -> None:
+    looked = vectorized(drop_remainder=True)
+    looked = repeated(looked, 1) if is_repeated else looked
+    (found,) = of_kind(tried(looked, allow_reordering=True), "cache_samples")
+    passes = None if is_repeated else 1
+    keep = KeepSamples(stage=5, batch_size=32, buffer_size=256, passes=passes, drop_remainder=True)
+    assert found.edits[-2:] == (SetArgument(stage=3, argument="drop_remainder", value=False), keep)
+    again = ".repeat()" * is_repeated
+    assert keep.call == f".unbatch().cache().shuffle(256){again}.batch(32, drop_remainder=True)"
+
+
+OPEN = tensor("int64", None, None)
+
+
+@pytest.mark.parametrize(
+    ("of_batch", "of_maps", "kept"),
+    [
+        (tensor("string", None), [OPEN], None),
+        (tensor("string", None), [row(OPEN, tensor("int64", None))], None),
+        (tensor("string", None), [Element(kind="ragged", dtype="int64", shape=(None, None)), OPEN], 5),
+        (tensor("string", None), [OPEN, tensor("float32", None, 100)], 6),  # such as a mean over each row
+        (tensor("uint8", None, None, None), [tensor("float32", None, None, None)], 5),  # which were batched already
+        (tensor("string", None), [Element(kind="tensor", dtype="int64")], 5),
+    ],
+)
+def test_rows_that_a_map_pads_to_the_longest_of_a_batch_are_not_kept(
+    of_batch: Element, of_maps: Sequence[Element], kept: int | None
+) -> None:
+    looked = vectorized(*(mapped(6) for _ in of_maps[1:]))
+    elements = dict(enumerate((of_batch, None, *of_maps), 3))
+    stages = tuple(each.model_copy(update={"element": elements.get(each.id)}) for each in looked.stages)
+    found = of_kind(tried(looked.model_copy(update={"stages": stages}), allow_reordering=True), "cache_samples")
+    assert [fix.kept_stages for fix in found] == ([] if kept is None else [[kept]])
 
 
 @pytest.mark.parametrize("opening", ["interleave", "flat_map", "apply"])
@@ -621,7 +709,8 @@ def beside(looked: Inspection) -> Inspection:
 @pytest.mark.parametrize(
     ("looked", "free_memory_bytes"),
     [
-        (vectorized(drop_remainder=True), 1e9),  # the first epoch's would be dropped for ever
+        (vectorized(drop_remainder="a tensor"), 1e9),
+        (repeated(vectorized(), 1, count="a tensor"), 1e9),
         (vectorized(batch_size="a tensor"), 1e9),
         (vectorized(mapped(6, "mixup", on_batches="not")), 1e9),
         (vectorized(mapped(6, "augment", random=True)).model_copy(update={"sink": 6}), 1e7),
@@ -766,21 +855,20 @@ def test_a_prefetch_in_the_middle_does_not_keep_a_cache_from_what_comes_behind_i
 
 
 @pytest.mark.parametrize("ahead", [(), ("take",), ("zip",)])
-@pytest.mark.parametrize(("again", "one_call"), [(True, False), (True, True), (False, False)])
+@pytest.mark.parametrize(("again", "mapped_behind"), [(True, True), (True, False), (False, True)])
 def test_what_is_shuffled_again_behind_its_maps_is_cached_between_the_shuffles(
-    again: bool, one_call: bool, ahead: tuple[str, ...]
+    again: bool, mapped_behind: bool, ahead: tuple[str, ...]
 ) -> None:
-    """Keras' readers of folders shuffle the names, read, and prefetch; the script maps and shuffles what they give."""
+    """A call of Keras' shuffles the names of a folder, reads, and prefetches; the script maps and shuffles again."""
     stages = [source(), *(stage(number, method, number - 1) for number, method in enumerate(ahead, 1))]
     mixed = stage(len(stages), "shuffle", len(stages) - 1, buffer_size=1024)
-    read = mapped(mixed.id + 1, "read").model_copy(update={"place": mixed.place} if one_call else {})
+    read = mapped(mixed.id + 1, "read").model_copy(update={"place": mixed.place})
     stages += [mixed, read, stage(mixed.id + 2, "prefetch", mixed.id + 1)]
-    stages += [] if one_call else [mapped(mixed.id + 3, "vectorize")]
+    stages += [mapped(mixed.id + 3, "vectorize")] if mapped_behind else []
+    last = stages[-1] if mapped_behind else read  # behind the map, not behind the prefetch
     stages += [stage(len(stages), "shuffle", len(stages) - 1, reshuffle_each_iteration=again)]
     found = [each for each in tried(chain_of(*stages), allow_reordering=True) if each.fix.kind == "cache"]
-    between = [each for each in found if each.fix.edits == (InsertAfter(stage=stages[-2].id, method="cache"),)]
-    if one_call:  # behind the map, not behind the prefetch
-        between = [each for each in found if each.fix.edits == (InsertAfter(stage=read.id, method="cache"),)]
+    between = [each for each in found if each.fix.edits == (InsertAfter(stage=last.id, method="cache"),)]
     assert [each.outcome for each in between] == ["pending"] * again
     caveat = "; the shuffle in front of the cache then takes effect only once, in the first epoch"
     assert all(each.fix.reorders and each.fix.because.endswith(caveat) for each in between)
@@ -788,7 +876,8 @@ def test_what_is_shuffled_again_behind_its_maps_is_cached_between_the_shuffles(
 
 def test_the_caveat_of_a_cache_between_two_shuffles_stays_where_a_trial_counted_its_elements() -> None:
     mixed, again = stage(1, "shuffle", 0, buffer_size=64), stage(4, "shuffle", 3, buffer_size=64)
-    stages = (source(), mixed, stage(2, "prefetch", 1), mapped(3, "slow"), again)
+    slow = mapped(3, "slow").model_copy(update={"place": mixed.place})  # it cannot move in front of the shuffle
+    stages = (source(), mixed, stage(2, "prefetch", 1), slow, again)
     looked = chain_of(*stages)
     fix = next(fix for fix in of_kind(tried(looked, allow_reordering=True), "cache") if fix.reorders)
     caveat = "; the shuffle in front of the cache then takes effect only once, in the first epoch"
@@ -855,11 +944,48 @@ def test_decoding_behind_a_shuffle_is_cached_in_front_of_it() -> None:
     assert (MoveBefore(stage=2, other=1), InsertAfter(stage=2, method="cache")) in [fix.edits for fix in found]
 
 
-def loaded_behind(shuffle_of: int, *, divided: bool = False, repeated: bool = False) -> Inspection:
+@pytest.mark.parametrize("method", ["prefetch", "with_options"])
+@pytest.mark.parametrize("place", range(1, 6))
+def test_what_hands_elements_on_does_not_keep_maps_from_moving_in_front_of_a_shuffle(method: str, place: int) -> None:
+    """`tfds.load` ends with a prefetch."""
+    methods = ["shuffle", "repeat", "map", "map", "batch"]
+    methods.insert(place - 1, method)
+    behind = [
+        mapped(number, f"f{number}") if each == "map" else stage(number, each, number - 1)
+        for number, each in enumerate(methods, 1)
+    ]
+    shuffle, *maps = (each.id for each in behind if each.method in ("shuffle", "map"))
+    edits = [fix.edits for fix in of_kind(tried(chain_of(source(shuffle=False), *behind)), "cache")]
+    moves = [MoveBefore(stage=each, other=shuffle) for each in maps]
+    assert (*moves, InsertAfter(stage=maps[-1], method="cache")) in edits
+
+
+def test_maps_behind_a_repeat_and_a_further_shuffle_move_in_front_of_both_with_what_reads_the_files() -> None:
+    """The order of files that are read at the same time is another one then; the buffer holds what was parsed."""
+    read = stage(2, "interleave", 1, of=function("read"), inner=(stage(9, "TFRecordDataset"),))
+    stages = (source(), stage(1, "repeat", 0), read, stage(3, "shuffle", 2, buffer_size=9), mapped(4, "parse"))
+    looked = chain_of(*stages, stage(5, "batch", 4))
+    costs = [each.model_copy(update={"element_bytes": 2000.0}) if each.stage == 4 else each for each in looked.costs]
+    looked = looked.model_copy(update={"costs": tuple(costs)})
+    found = of_kind(tried(looked, allow_reordering=True, free_memory_bytes=150_000), "cache")
+    moves = [MoveBefore(stage=2, other=1), MoveBefore(stage=4, other=1)]
+    disk = {"filename": "disk"}
+    edits = [fix.edits for fix in found]
+    assert (*moves, InsertAfter(stage=4, method="cache", arguments=disk)) in edits
+    assert (moves[0], InsertAfter(stage=2, method="cache")) in edits, "as what fits in memory"
+    parsed = next(fix for fix in found if 4 in fix.kept_stages)
+    assert parsed.reorders
+    assert parsed.because.startswith("takes about 195 KiB on disk, and the shuffle's buffer about 17.6 KiB of memory")
+    assert cache_size.priced(parsed, looked, 100).because == parsed.because
+
+
+def loaded_behind(
+    shuffle_of: int, *, divided: bool = False, repeated: bool = False, prefetched: bool = False
+) -> Inspection:
     """Names, a shuffle of them, and a map that makes a MiB of each, at least in its first part: 3200 in a pass."""
     of_parts = {"fixed_statements": 3, "fixed_bytes": 2.0**20} if divided else {}
     load = function("load", random=divided).model_copy(update=of_parts)
-    again = [stage(1, "repeat", 0)] if repeated else []
+    again = [stage(1, "prefetch" if prefetched else "repeat", 0)] if repeated or prefetched else []
     count = len(again)
     mixed = stage(count + 1, "shuffle", count, buffer_size=shuffle_of)
     stages = (source("from_tensor_slices"), *again, mixed, stage(count + 2, "map", count + 1, of=load))
@@ -908,15 +1034,31 @@ def test_a_cache_on_disk_says_what_reading_it_takes_which_a_short_trial_does_not
     assert not any("reading it" in fix.because for fix in in_memory)
 
 
+@pytest.mark.parametrize("prefetched", [False, True])
 @pytest.mark.parametrize("divided", [False, True])
-def test_the_price_of_a_cache_that_a_trial_filled_still_has_what_stands_behind_it(divided: bool) -> None:
-    looked = loaded_behind(1024, divided=divided).model_copy(update={"disk_bytes_per_s": 2.0**30})
+def test_the_price_of_a_cache_that_a_trial_filled_still_has_what_stands_behind_it(
+    divided: bool, prefetched: bool
+) -> None:
+    looked = loaded_behind(1024, divided=divided, prefetched=prefetched)
+    looked = looked.model_copy(update={"disk_bytes_per_s": 2.0**30})
     found = of_kind(tried(looked, free_memory_bytes=2**31), "cache_within_map" if divided else "cache")
     moved = next(fix for fix in found if isinstance(fix.edits[0], DivideMap if divided else MoveBefore))
     assert "buffer about 1.00 GiB of memory; reading it takes 31.2 ms a batch" in moved.because
     assert cache_size.priced(moved, looked, 3200).because == moved.because
     uncounted = looked.model_copy(update={"pass_elements": None})
     assert cache_size.priced(moved, uncounted, 3200).because == moved.because
+
+
+def test_the_first_part_of_a_map_that_reads_a_state_is_kept_only_if_that_stays_as_it_is() -> None:
+    looked = loaded_behind(1024, divided=True)
+    load = looked.stages[-1].function
+    assert load is not None
+    last = looked.stages[-1].model_copy(update={"function": load.model_copy(update={"fixed_reads": True})})
+    looked = looked.model_copy(update={"stages": (*looked.stages[:-1], last)})
+    (fix,) = of_kind(tried(looked, free_memory_bytes=2**33), "cache_within_map")
+    said = "takes about 3.12 GiB in memory; right only if the variables and tables that load reads stay as they are"
+    assert fix.because.startswith(said)
+    assert cache_size.priced(fix, looked, 3200).because.startswith(said)
 
 
 def test_what_a_cache_spares_the_later_epochs_is_told_with_its_part_of_the_first() -> None:
@@ -932,7 +1074,7 @@ def test_what_a_cache_spares_the_later_epochs_is_told_with_its_part_of_the_first
     looked = looked.model_copy(update={"costs": (costs[0], spared, *looked.costs[2:])})
     found = fixes.attempts(looked, Context(cores=2, as_written_ms=10.0, allow_threads=True))
     said = next(each.reason for each in found if each.fix.variant == "parallel map(decode)")
-    assert said.startswith("decode takes 67 % of the first epoch, and 0 % of the later ones, which read the cache")
+    assert said.startswith("decode takes 67 % of the first epoch, and 0 % of the later ones, which read what the first")
 
 
 def test_what_a_map_draws_in_python_is_not_cached() -> None:
@@ -1259,7 +1401,8 @@ def test_a_random_map_that_can_be_divided_is_cached_within_behind_what_does_not_
         )
 
     mixed = [stage(1, "shuffle", 0), stage(2, "repeat", 1)]
-    for ahead in ([], mixed):
+    loaded = [stage(1, "prefetch", 0), stage(2, "shuffle", 1), stage(3, "with_options", 2)]
+    for ahead in ([], mixed, loaded[:1], loaded):
         (fix,) = of_kind(tried(chained(divided, *ahead)), "cache_within_map")
         number = len(ahead) + 1
         assert fix.edits == (
@@ -1411,6 +1554,20 @@ def test_the_maps_of_what_zip_joins_move_before_its_shuffles_where_they_are_read
     assert [list(fix.edits) for fix in found] == ([[*moves, *kept]] if is_tried else [])
     title = "Keep what load gives in memory, before the shuffle of each input, so that only the first epoch computes it"
     assert all(fix.title == title and not fix.reorders for fix in found)
+
+
+def test_in_a_branch_maps_move_in_front_of_all_shuffles_and_repeats_also_behind_a_prefetch() -> None:
+    stages: list[Stage] = []
+    for start in (0, 7):
+        stages.append(source(shuffle=False).model_copy(update={"id": start}))
+        methods = ("prefetch", "repeat", "map", "shuffle", "map", "prefetch")
+        for number, method in enumerate(methods, start + 1):
+            made = mapped(number, f"f{number}") if method == "map" else stage(number, method, number - 1)
+            stages.append(made)
+    looked = chain_of(*stages, stage(14, "sample_from_datasets", 6, 13), stage(15, "batch", 14))
+    (fix,) = of_kind(tried(looked), "cache")
+    moves = [MoveBefore(stage=start + number, other=start + 2) for start in (0, 7) for number in (3, 5)]
+    assert list(fix.edits) == [*moves, *(InsertAfter(stage=number, method="cache") for number in (5, 12))]
 
 
 @pytest.mark.parametrize(

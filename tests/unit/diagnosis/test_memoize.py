@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.diagnosis import attempt_statistics, fixes, next_trial
+from pipeline_bench.diagnosis import attempt_statistics, fixes, idea_bounds, next_trial
 from pipeline_bench.diagnosis.fixes import Context, cache_size
 from pipeline_bench.diagnosis.patching import patch
 from pipeline_bench.model.calls import MemoizableCall
@@ -85,6 +85,7 @@ def offered(looked: Inspection, **context: Any) -> Attempt | None:
 
 
 CALL = call_in(HEAD + "x = load(1)\n", "load(1)", "number")
+MASK = call_in(HEAD + "x = load(2)\n", "load(2)", "number").model_copy(update={"share": 0.15, "batch_bytes": 2**19})
 
 
 @pytest.mark.parametrize("of", [of_generator, of_py_dataset, of_tf_data])
@@ -94,8 +95,122 @@ def test_it_is_offered_with_the_memory_that_it_takes(of: Any) -> None:
     assert found.outcome == "pending"
     assert found.fix.title == "Keep what `load(1)` gives, so that only the first epoch calls it"
     assert "takes about 100 MiB in memory" in found.fix.because
-    assert offered(of(CALL), free_memory_bytes=99e6) is None
     assert found.fix.keeps
+    too_many = offered(of(CALL), free_memory_bytes=99e6)
+    assert too_many is not None
+    assert too_many.outcome == "not-tried"
+    assert too_many.reason == "what is kept would take 100 MiB, and memory has room for 94.4 MiB."
+
+
+def of_two_calls() -> Inspection:
+    """A PyDataset of pictures and masks."""
+    looked = of_py_dataset(CALL)
+    first, *others = looked.stages
+    assert first.function is not None
+    made = first.function.model_copy(update={"also_memoizable": (MASK,)})
+    return looked.model_copy(update={"stages": (first.model_copy(update={"function": made}), *others)})
+
+
+def test_several_calls_are_kept_together() -> None:
+    found = offered(of_two_calls())
+    assert found is not None
+    assert [edit.call for edit in found.fix.edits if isinstance(edit, Memoize)] == [CALL, MASK]
+    assert found.fix.variant == "keep what load(1) gives, and 1 more"
+    assert found.fix.title == (
+        "Keep what `load(1)` gives and what `load(2)` gives, so that only the first epoch makes them"
+    )
+    assert found.fix.because == "takes about 150 MiB in memory; right only if each gives the same in each epoch"
+    assert cache_size.priced(found.fix, of_two_calls(), 10).because.startswith("takes about 15.0 MiB in memory")
+
+
+@pytest.mark.parametrize(("free_mib", "kept"), [(151, [CALL, MASK]), (149, [CALL]), (99, [MASK])])
+def test_of_several_calls_those_are_kept_that_memory_has_room_for(free_mib: int, kept: list[MemoizableCall]) -> None:
+    found = offered(of_two_calls(), free_memory_bytes=free_mib * 2.0**20)
+    assert found is not None
+    assert found.outcome == "pending"
+    assert [edit.call for edit in found.fix.edits if isinstance(edit, Memoize)] == kept
+
+
+def test_of_several_calls_of_which_memory_has_room_for_none_the_smallest_is_told() -> None:
+    found = offered(of_two_calls(), free_memory_bytes=49 * 2.0**20)
+    assert found is not None
+    assert found.reason == "what is kept would take 50.0 MiB, and memory has room for 49.0 MiB."
+
+
+def test_calls_of_which_each_takes_little_are_tried_for_what_they_take_together() -> None:
+    two = (CALL.model_copy(update={"share": 0.025}), MASK.model_copy(update={"share": 0.025}))
+    made = function("batches", python=True).model_copy(update={"memoizable": two[0], "also_memoizable": two[1:]})
+    looked = of_generator(CALL)
+    both = looked.model_copy(update={"stages": (stage(0, "generator", of=made), looked.stages[1])})
+    alone, together = offered(of_generator(two[0])), offered(both)
+    assert alone is not None
+    assert together is not None
+    assert (alone.outcome, together.outcome) == ("not-tried", "pending")
+
+
+def test_where_batches_are_the_same_in_each_epoch_calls_are_kept_only_if_the_batches_are_too_many() -> None:
+    looked = of_py_dataset(CALL.model_copy(update={"batch_bytes": 100.0}))
+    first, *others = looked.stages
+    assert first.function is not None
+    same = first.function.model_copy(update={"random": False})
+    looked = looked.model_copy(update={"stages": (first.model_copy(update={"function": same}), *others)})
+    assert offered(looked) is None
+    found = offered(looked, free_memory_bytes=99_000.0)  # of 100 batches of 1,000 bytes
+    assert found is not None
+    assert found.outcome == "pending"
+
+
+def with_costly_line(looked: Inspection, **changed: Any) -> Inspection:
+    first, *others = looked.stages
+    assert first.function is not None
+    made = first.function.model_copy(update={"costliest": "line 7", "costliest_share": 0.8})
+    stages = (first.model_copy(update={"function": made, **changed}), *others)
+    return looked.model_copy(update={"stages": stages})
+
+
+def ideas_of(looked: Inspection, **context: Any) -> list[str]:
+    found = fixes.attempts(looked, Context(**{"cores": 4, "as_written_ms": 10.2, **context}))
+    texts = idea_bounds.ideas(looked, 4, 10.2, None, 1.0, attempts=found)
+    return [each for each in texts if "spends 80 % of its time in line 7. If that does the same in every" in each]
+
+
+@pytest.mark.parametrize(
+    ("looked", "why"),
+    [
+        (with_costly_line(of_py_dataset(CALL)), "draws random numbers, so its batches cannot be kept, and "),
+        (with_costly_line(of_generator(CALL)), ""),
+    ],
+)
+def test_what_a_costly_line_gives_is_to_be_kept_by_hand_only_where_no_trial_keeps_it(
+    looked: Inspection, why: str
+) -> None:
+    assert ideas_of(looked) == []
+    (text,) = ideas_of(looked, free_memory_bytes=99e6)
+    assert f", train.py:10, {why}spends 80 %" in text
+
+
+def test_what_a_costly_line_gives_is_to_be_kept_by_hand_where_a_class_shuffles_between_epochs() -> None:
+    looked = with_costly_line(looked_at())
+    assert ideas_of(looked) == []
+    (text,) = ideas_of(with_costly_line(looked_at(), epoch_hooks=True))
+    assert "may give other batches in each epoch, as its class does something between them, and spends" in text
+    (text,) = ideas_of(looked, free_memory_bytes=99_000.0)
+    assert "train.py:10, spends 80 %" in text
+
+
+def test_a_diagnosis_says_what_to_keep_by_hand_where_it_keeps_nothing() -> None:
+    def beyond(call: MemoizableCall | None) -> str:
+        looked = with_costly_line(of_generator(CALL))
+        first, copy = looked.stages
+        assert first.function is not None
+        made = first.function.model_copy(update={"memoizable": call})
+        looked = looked.model_copy(update={"stages": (first.model_copy(update={"function": made}), copy)})
+        found = diagnose(Machine(looked, lambda edits: 10.2, ceiling_ms=2.0)).diagnosis
+        assert found is not None
+        return " ".join(found.beyond)
+
+    assert "spends 80 %" in beyond(None)
+    assert "spends 80 %" not in beyond(CALL)
 
 
 def test_of_a_generator_the_fix_that_gained_in_too_few_trials_is_the_most_promising() -> None:
@@ -160,11 +275,24 @@ def test_it_is_tried_as_early_as_what_the_call_takes_is_worth() -> None:
 
 
 def test_what_no_later_epoch_would_use_is_not_kept() -> None:
-    once = ScriptTraining(line="train.py:9", epochs=1)
-    for looked in (of_generator(CALL, training=once), of_py_dataset(CALL, workers=4, processes=True)):
-        found = offered(looked)
-        assert found is not None
-        assert found.outcome == "not-tried"
+    found = offered(of_generator(CALL, training=ScriptTraining(line="train.py:9", epochs=1)))
+    assert found is not None
+    assert found.outcome == "not-tried"
+
+
+def test_what_processes_call_is_kept_in_one_process() -> None:
+    found = offered(of_py_dataset(CALL, workers=4, processes=True))
+    assert found is not None
+    assert found.outcome == "pending"
+    assert found.fix.title == (
+        "Keep what `load(1)` gives, in the process that trains, so that only the first epoch calls it"
+    )
+    keeping, *others = found.fix.edits
+    assert isinstance(keeping, Memoize)
+    assert others == [
+        SetArgument(stage=1, argument="workers", value=1),
+        SetArgument(stage=1, argument="use_multiprocessing", value=False),
+    ]
 
 
 def test_it_goes_with_threads_and_not_with_processes() -> None:
@@ -254,6 +382,24 @@ def test_the_diff_makes_the_call_once_and_gives_the_same(
     after["batch"]("a").append(1)
     assert before["batch"]("a") == after["batch"]("a")
     assert len(after["made"]) == 1
+
+
+def test_several_calls_become_functions_of_their_own() -> None:
+    source = HEAD + "def batch(path):\n    return load(path) + load(path, 3)\n"
+    calls = [call_in(source, text, "path") for text in ("load(path)", "load(path, 3)")]
+    edits = tuple(Memoize(stage=0, call=call) for call in calls)
+    fix = Fix(kind="memoize", variant="v", title="t", edits=edits)
+    code = patch.change({FILE: source}, of_generator(calls[0]), fix)
+    assert code.diff is not None, code.text
+    after = patched(source, code.diff)
+    assert after == HEAD.replace("import os\n", "import functools\nimport os\n") + (
+        "@functools.lru_cache(maxsize=None)\ndef kept_load(path):\n    return load(path)\n\n\n"
+        "@functools.lru_cache(maxsize=None)\ndef kept_load_2(path):\n    return load(path, 3)\n\n\n"
+        "def batch(path):\n    return kept_load(path).copy() + kept_load_2(path).copy()\n"
+    )
+    before, kept = run(source), run(after)
+    assert before["batch"]("a") == kept["batch"]("a") == kept["batch"]("a")
+    assert len(kept["made"]) == 2
 
 
 RUN = """\

@@ -21,6 +21,7 @@ from pipeline_bench.model.edits import (
     GatherWindows,
     InsertAfter,
     Interleave,
+    KeepSamples,
     MoveBefore,
     PrefetchToDevice,
     Remove,
@@ -244,6 +245,24 @@ def test_slices_become_numbers_of_rows_that_a_map_behind_the_batch_gathers(
     assert (f"tf.data.Dataset.range({first}_tensor.shape[0]).shuffle(9).batch(2).map(lambda rows: {gathered})\n") in new
     value = "x + y" if first == "samples" else "x"
     assert f'    with tf.device("CPU:0"):\n        {first}_tensor = tf.convert_to_tensor({value})\n' in new
+
+
+@pytest.mark.parametrize(
+    ("lines", "added"),
+    [
+        (("from tensorflow import data as tf_data",), "import tensorflow as tf\n"),
+        (("from tensorflow import data",), "import tensorflow as tf\n"),
+        (("from tensorflow import data as tf_data", "import tensorflow as tf"), ""),
+    ],
+)
+def test_a_file_that_names_only_tf_data_imports_tensorflow_for_what_gathers(lines: tuple[str, ...], added: str) -> None:
+    imported = "".join(f"    {line}\n" for line in lines)
+    makes = "def make_dataset():\n    return Dataset.from_tensor_slices(x).batch(2)\n"
+    source = f"import os\ntry:\n    raise ImportError\n{imported}except ImportError:\n    x = [1] * 9\n{makes}"
+    code, new = changed(source, GatherBatches(source=0, batch=1))
+    assert code.text == ""
+    assert new.startswith(f"{added}import os\n")
+    assert "    return Dataset.range(x_tensor.shape[0]).batch(2).map(lambda rows: tf.gather(x_tensor, rows))\n" in new
 
 
 @pytest.mark.parametrize(
@@ -1067,7 +1086,7 @@ def test_what_a_librarys_function_makes_is_changed_in_words() -> None:
     assert "a library's function" in code.text
 
 
-def of_one_call(method: str, *, shuffled: bool = True) -> dict[str, Any]:
+def of_one_call(method: str, *, shuffled: bool = True, batched_last: bool = True) -> dict[str, Any]:
     """A file with one call of a library's function, and an inspection of what that made: names, map, batch, prefetch.
 
     The call is of the method in the file; the stages stand where it stands.
@@ -1076,7 +1095,8 @@ def of_one_call(method: str, *, shuffled: bool = True) -> dict[str, Any]:
     place = Location(file=FILE, line=2, end_line=3, column=11, end_column=30)
     calls: list[tuple[str, dict[str, Any]]] = [("from_tensor_slices", {})]
     calls += [("shuffle", {"buffer_size": 256})] if shuffled else []
-    calls += [("map", {}), ("batch", {"batch_size": 32}), ("prefetch", {})]
+    calls += [("map", {}), ("batch", {"batch_size": 32})] if batched_last else [("batch", {}), ("map", {})]
+    calls += [("prefetch", {})]
     stages = tuple(
         Stage(id=number, method=name, arguments=arguments, inputs=(number - 1,) if number else (), place=place)
         for number, (name, arguments) in enumerate(calls)
@@ -1118,6 +1138,27 @@ def test_what_comes_behind_all_that_a_library_made_stands_behind_its_call() -> N
     assert text == "Write `.cache()` behind the dataset that `load_pictures` (train.py:2) returns."
     inside = said_of(of_one_call("load_pictures", shuffled=False), InsertAfter(stage=1, method="cache"))
     assert "no diff: a library's function, called in line 2, makes map" in inside
+
+
+def test_what_keeps_elements_in_front_of_a_librarys_last_prefetch_stands_behind_its_call_with_a_prefetch() -> None:
+    made = of_one_call("make_csv_dataset", batched_last=False)
+    text = said_of(made, InsertAfter(stage=3, method="cache"))
+    assert text == (
+        "Write `.cache().prefetch(tf.data.AUTOTUNE)` behind the dataset that `make_csv_dataset` (train.py:2) returns."
+    )
+    kept = said_of(made, KeepSamples(stage=3, batch_size=32, buffer_size=256))
+    assert "Write `.unbatch().cache().shuffle(256).batch(32).prefetch(tf.data.AUTOTUNE)` behind the dataset" in kept
+    assert "no diff" in said_of(made, InsertAfter(stage=3, method="repeat"))
+
+
+def test_what_fit_maps_itself_is_to_be_mapped_before_it() -> None:
+    text = said_of(of_one_call("fit", batched_last=False), InsertAfter(stage=3, method="cache"))
+    assert text.startswith(
+        "`fit` (train.py:2) maps the dataset itself. Map it before that call, write "
+        "`.cache().prefetch(tf.data.AUTOTUNE)` behind the map, and take the map out of the model."
+    )
+    assert "`.map(model.preprocessor, num_parallel_calls=tf.data.AUTOTUNE).cache().prefetch(tf.data.AUTOTUNE)`" in text
+    assert text.endswith("then `model.preprocessor = None`.")
 
 
 def test_to_tf_dataset_is_given_workers_and_no_parallel_calls_which_it_does_not_take() -> None:

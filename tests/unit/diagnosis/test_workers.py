@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ from pipeline_bench.diagnosis.patching import patch
 from pipeline_bench.diagnosis.step_times import StepTimes
 from pipeline_bench.model import Series
 from pipeline_bench.model.calls import WORKERS
-from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, Bottleneck, Diagnosis
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Attempt, Bottleneck, Diagnosis
 from pipeline_bench.model.edits import SetArgument
 from pipeline_bench.model.function_edits import KeepBatches
 from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining
+from pipeline_bench.model.task import Task
 from pipeline_bench.model.trial import TrialRecord
 from tests.unit.diagnosis.recorded import FILE, fix_of, patched
 from tests.unit.diagnosis.simulated import Machine, cost, diagnose, find, function, inspection, stage
@@ -165,7 +167,10 @@ def test_batches_are_kept_where_they_are_the_same_in_every_epoch_and_memory_has_
     assert found is not None
     assert found.outcome == "pending"
     assert "takes about 97.7 KiB in memory" in found.fix.because
-    assert kept(looked_at(), free_memory_bytes=99_000.0) is None
+    too_many = kept(looked_at(), free_memory_bytes=99_000.0)
+    assert too_many is not None
+    assert too_many.outcome == "not-tried"
+    assert too_many.reason == "what is kept would take 97.7 KiB, and memory has room for 96.7 KiB."
     assert kept(drawing(looked_at())) is None
     first, *others = looked_at().stages
     stages = (first.model_copy(update={"epoch_hooks": True}), *others)
@@ -188,21 +193,109 @@ def test_processes_that_would_draw_what_the_others_draw_are_not_tried() -> None:
     assert already["worker_processes/2 worker processes"].outcome == "pending", "they do as it is written"
 
 
-@pytest.mark.parametrize(
-    ("looked", "reason"),
-    [
-        (looked_at(4, processes=True), "each worker process would keep batches of its own"),
-        (
-            looked_at().model_copy(update={"training": ScriptTraining(line="train.py:9", epochs=1)}),
-            "passes over its data once",
-        ),
-    ],
-)
-def test_batches_that_nobody_would_ask_for_again_are_not_kept(looked: Inspection, reason: str) -> None:
-    found = kept(looked)
+def test_batches_that_nobody_would_ask_for_again_are_not_kept() -> None:
+    once = ScriptTraining(line="train.py:9", epochs=1)
+    found = kept(looked_at().model_copy(update={"training": once}))
     assert found is not None
     assert found.outcome == "not-tried"
-    assert reason in found.reason
+    assert "passes over its data once" in found.reason
+
+
+def test_batches_that_processes_make_are_kept_in_one_process() -> None:
+    looked = looked_at(4, processes=True)
+    found = kept(looked)
+    assert found is not None
+    assert found.outcome == "pending"
+    assert found.fix.title == (
+        "Keep the batches that Batches's __getitem__ makes, in the process that trains, so that only the first epoch "
+        "makes them"
+    )
+    method = "    def __getitem__(self, index):\n        return load(index)\n"
+    head = f"import functools\n\n\nclass Batches(PyDataset):\n{method}\n\n"
+    source = f"{head}train = Batches(workers=4, use_multiprocessing=True)\n"
+    places = {
+        0: Location(file=FILE, line=5),
+        1: Location(file=FILE, line=9, end_line=9, column=8, end_column=52),
+    }
+    stages = tuple(each.model_copy(update={"place": places.get(each.id)}) for each in looked.stages)
+    code = patch.change({FILE: source}, looked.model_copy(update={"stages": stages}), found.fix)
+    assert code.diff is not None, code.text
+    decorated = head.replace(method, f"    @functools.lru_cache(maxsize=None)\n{method}")
+    assert patched(source, code.diff) == f"{decorated}train = Batches(workers=1, use_multiprocessing=False)\n"
+
+
+def keeping_itself() -> Inspection:
+    """A PyDataset whose class keeps what it makes: from the second epoch on a batch takes next to nothing."""
+    looked = looked_at()
+    first, *others = looked.costs
+    kept_ms = cost(0, 0.01).model_copy(update={"first_epoch_ns": first.elapsed_ns, "first_epoch_cpu_ns": first.cpu_ns})
+    return looked.model_copy(update={"costs": (kept_ms, *others)})
+
+
+def test_what_a_class_keeps_itself_is_not_kept_once_more() -> None:
+    later = kept(keeping_itself(), as_written_ms=0.4)
+    assert later is not None
+    assert later.outcome == "not-tried"
+    assert later.reason.endswith("which read what the first one kept: only the first epoch can gain.")
+    first = kept(keeping_itself().of_first_epoch())
+    assert first is not None
+    assert first.outcome == "not-tried"
+    assert first.reason.startswith("the class keeps what it makes, and what is measured is a first epoch")
+
+
+def test_the_first_epoch_of_a_class_that_keeps_what_it_makes_is_told_as_such() -> None:
+    found = find(keeping_itself().of_first_epoch(), 4, 10.2)
+    assert found.text.endswith(
+        " This is the first epoch, in which __getitem__(Batches), train.py:10 keeps what it makes: it takes less in "
+        "later ones."
+    )
+
+
+def warm(looked: Inspection) -> dict[str, set[bool]]:
+    """Of each variant, whether its trials first make a pass."""
+    ran = Machine(looked, lambda _: 0.4, ceiling_ms=0.2)
+    diagnose(ran, budget_s=60.0, allow_threads=True)
+    found = defaultdict[str, set[bool]](set)
+    for trial in ran.ran:
+        found[trial.variant.name].add(Task.model_validate(trial.variant.source.options).warm)
+    return found
+
+
+def test_trials_first_make_what_a_class_keeps_but_for_processes_that_lose_it() -> None:
+    found = warm(keeping_itself())
+    in_threads, in_processes = (
+        set().union(*(each for name, each in found.items() if what in name)) for what in ("threads", "processes")
+    )
+    assert (found[AS_WRITTEN], in_threads, in_processes) == ({True}, {True}, {False})
+    assert found[CEILING] == {False}
+    assert set().union(*warm(keeping_itself().of_first_epoch()).values()) == {False}
+
+
+def handing_over() -> Inspection:
+    """Four processes make a batch in 0.2 ms, and handing it over takes 60 ms."""
+    looked = looked_at(4, processes=True)
+    costs = (cost(0, 0.2), cost(1, 0.0), cost(2, 60.0, 0.0), cost(3, 0.1))
+    return looked.model_copy(update={"costs": costs})
+
+
+def test_handing_over_what_processes_make_is_told_and_saved_by_threads_and_by_no_pool() -> None:
+    found = find(handing_over(), 4, 61.0)
+    assert (found.stage, found.cause, found.certainty) == (2, "handing-over", "certain")
+    assert "it hands the workers' batches over, one at a time, from their processes as bytes." in found.text
+    offered = candidates(handing_over(), as_written_ms=61.0, allow_threads=True)
+    for name in ("worker_threads/4 worker threads", "no_workers/no worker pool"):
+        assert offered[name].outcome == "pending"
+    of_batches = kept(handing_over(), as_written_ms=61.0)
+    assert of_batches is not None
+    assert of_batches.outcome == "pending"
+
+
+def test_a_generator_that_keras_2_has_threads_for_is_said_to_run_on_several() -> None:
+    given: Any = {"workers": 4, "use_multiprocessing": False, "max_queue_size": 10}
+    stages = (stage(0, "generator", of=function("batches", python=True), **given), stage(3, "copy", 0))
+    looked = inspection(stages, (cost(0, 10.0), cost(3, 0.1))).model_copy(update={"api": "generator"})
+    assert "it runs Python, on several threads." in find(looked, 4, 10.2).text
+    assert segments.of(looked, 4).groups == ((3,), (0,))
 
 
 def test_batches_are_not_kept_by_processes_that_end_with_the_epoch() -> None:
@@ -285,6 +378,24 @@ def test_the_method_that_keeps_batches_is_decorated(source: str, expected: dict[
     assert patched(source, code.diff) == wanted
 
 
+@pytest.mark.parametrize(
+    ("made", "named"),
+    [("gen = Batches(d)", "Batches"), ("gen = library.of.Batches(d)", "library.of.Batches"), ("gen = flow(d)", None)],
+)
+def test_the_method_of_a_librarys_class_is_decorated_before_the_call_of_it(made: str, named: str | None) -> None:
+    source = f"import library\nif True:\n    {made}\n"
+    place = Location(file=FILE, line=3, end_line=3, column=10, end_column=4 + len(made))
+    edit = KeepBatches(stage=0, workers=1)
+    code = patch.change({FILE: source}, placed(looked_at(), place, 0, 1), fix_of(edit))
+    if named is None:
+        assert code.diff is None
+        assert "`Class.__getitem__ = functools.lru_cache(maxsize=None)(Class.__getitem__)` before the call" in code.text
+        return
+    assert code.diff is not None, code.text
+    kept = f"    {named}.__getitem__ = functools.lru_cache(maxsize=None)({named}.__getitem__)\n"
+    assert patched(source, code.diff) == f"import functools\nimport library\nif True:\n{kept}    {made}\n"
+
+
 def placed(looked: Inspection, place: Location | None, *ids: int) -> Inspection:
     """The inspection with the place of these stages, and none of the others."""
     stages = tuple(each.model_copy(update={"place": place if each.id in ids else None}) for each in looked.stages)
@@ -344,6 +455,8 @@ def test_where_nothing_is_known_of_the_call_the_words_name_the_py_dataset() -> N
     ("made", "expected"),
     [
         ("train = flow(d)", "    train.workers = 4\n    train.use_multiprocessing = True\n"),
+        ("self.train = flow(d)", "    self.train.workers = 4\n    self.train.use_multiprocessing = True\n"),
+        ("trains[0] = flow(d)", None),
         ("fit(flow(d))", None),
         ("a, b = flow(d), 1", None),
         ("train = flow(d); go()", None),
@@ -365,6 +478,17 @@ def test_what_a_library_makes_is_given_its_workers_after_its_call(made: str, exp
         return
     assert code.diff is not None, code.text
     assert patched(source, code.diff) == f"{source}{expected}"
+
+
+def test_what_is_made_without_keras_init_is_given_its_workers_after_its_call() -> None:
+    source = "train = Batches(9)\nfit(train)\n"
+    place = Location(file=FILE, line=1, end_line=1, column=8, end_column=18)
+    found = placed(looked_at(), place, 1)
+    workers = found.stages[1].model_copy(update={"by_attributes": True})
+    found = found.model_copy(update={"stages": (found.stages[0], workers, *found.stages[2:])})
+    code = patch.change({FILE: source}, found, fix_of(SetArgument(stage=1, argument="workers", value=4)))
+    assert code.diff is not None, code.text
+    assert patched(source, code.diff) == "train = Batches(9)\ntrain.workers = 4\nfit(train)\n"
 
 
 @pytest.mark.parametrize("method", ["fit", "fit_generator", "evaluate"])

@@ -117,6 +117,11 @@ def test_a_training_is_known_by_tensorflows_own_variable_too(environment: dict[s
     assert ranks.of_training(environment) == rank
 
 
+def test_what_tensorflows_own_variable_says_is_known_beside_that_of_a_launcher() -> None:
+    environment = tf_config({"worker": ["a:1", "b:1"]}, "worker", 1)
+    assert ranks.of_tf_config({**environment, "PMI_RANK": "0", "PMI_SIZE": "2"}) == Rank(1, 2, "tf-config")
+
+
 def worker(rank: int, wait_ms: float | None, collective_ms: float | None) -> WorkerFigures:
     return WorkerFigures(rank, f"rank {rank}", 50.0, wait_ms, collective_ms)
 

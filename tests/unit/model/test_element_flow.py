@@ -6,7 +6,7 @@ import pytest
 
 from pipeline_bench.model import element_flow
 from pipeline_bench.model.calls import Value
-from pipeline_bench.model.pipeline import Stage
+from pipeline_bench.model.pipeline import Stage, UserFunction
 
 
 def stage(number: int, method: str, *inputs: int, **arguments: Value) -> Stage:
@@ -55,6 +55,13 @@ def test_a_repeat_without_a_count_never_ends(method: str, arguments: dict[str, V
     stages = (stage(0, "range"), stage(1, method, 0, **arguments), stage(2, "batch", 1, batch_size=2))
     assert element_flow.endless(stages, 2) is endless
     assert not element_flow.endless(stages, 0)
+
+
+@pytest.mark.parametrize(("arguments", "endless"), [({}, True), ({"count": -1}, True), ({"count": 3}, False)])
+def test_an_older_function_for_apply_repeats_as_the_method_does(arguments: dict[str, Value], endless: bool) -> None:
+    function = UserFunction(name="shuffle_and_repeat")
+    applied = stage(1, "apply", 0, buffer_size=9, **arguments).model_copy(update={"function": function})
+    assert element_flow.endless((stage(0, "range"), applied), 1) is endless
 
 
 @pytest.mark.parametrize(

@@ -362,6 +362,10 @@ def test_what_the_modules_beside_a_script_do_is_told_with_their_files(tmp_path: 
             "tensorflow_hub.load(url); hub.load(url); tfds.load('mnist')",
             "downloads: hub.load (line 2), tfds.load (line 2)",
         ),
+        (
+            "keras_hub.models.Backbone.from_preset('tiny'); kagglehub.dataset_download('a/b')",
+            "downloads: from_preset (line 2), dataset_download (line 2)",
+        ),
         ("mlflow.start_run()", "starts runs of a tracker: mlflow.start_run (line 2)"),
         ("open('w'); open('a', 'rb'); json.load(file); options.get('a'); app.run(main)", ""),
         ("os.remove('a'); names.remove('a'); frame.rename(columns=short)", "deletes files: os.remove (line 2)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -59,6 +60,35 @@ def test_what_keras_puts_behind_the_data_is_told() -> None:
         "",
         "",
     ]
+
+
+ROWS = ["a dataset"]
+
+
+def test_the_dataset_that_a_generator_uses_is_named_with_the_option_that_measures_it() -> None:
+    other = ["another"]
+
+    def of_module() -> Iterator[str]:
+        yield from ROWS
+
+    def of_function() -> Iterator[str]:
+        yield from other
+
+    def of_neither() -> Iterator[str]:
+        yield ""
+
+    def of_argument(rows: list[str]) -> Iterator[str]:
+        yield from rows
+
+    found = []
+    for made in (of_module(), of_function(), of_neither(), of_argument(ROWS)):
+        datasets = (Named("batches", made), Named("val_rows", other), Named("train_rows", ROWS))
+        captured = CapturedTraining(made, None, "train.py:3", given={"x": made}, datasets=datasets, epochs=2)
+        training, _ = training_data.choose(captured, None, lambda data: None)
+        found.append(training.generator_uses)
+        told = " ".join(training_data.notes(training, 1e9, "train.py"))
+        assert (f"--dataset {training.generator_uses} measures them" in told) is bool(training.generator_uses)
+    assert found == ["train_rows", "val_rows", "", "train_rows"]
 
 
 @pytest.mark.parametrize(
