@@ -16,7 +16,7 @@ from pipeline_bench.analysis.gates import Limits, gates
 from pipeline_bench.analysis.thresholds import CERTAIN_CLAIM, CLAIM_CONFIDENCE, SAME_JOB_SCATTER, TIE
 from pipeline_bench.errors import UsageError
 from pipeline_bench.model.difference import Difference, Noise, Ratio, Shift, Side, VariantChange
-from pipeline_bench.model.result import Estimate, Result, Verdict
+from pipeline_bench.model.result import Estimate, Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import NAME, one_line, units
 
@@ -91,7 +91,7 @@ def _efficiencies(before: Session, after: Session) -> Iterator[str]:
         remark = ""
         if was.ci95 is not None and became.ci95 is not None:
             apart = became.ci95[0] > was.ci95[1] or became.ci95[1] < was.ci95[0]
-            remark = "; the intervals are apart" if apart else "; no difference found, the intervals overlap"
+            remark = "; the intervals are apart" if apart else "; not decided, the intervals overlap"
         yield (
             f"{now.variant} on {now.hosts} hosts: efficiency {units.with_ends(units.share, was.value, was.ci95)} → "
             f"{units.with_ends(units.share, became.value, became.ci95)}{remark}; {then.kind} → {now.kind}"
@@ -175,15 +175,10 @@ def change(
         input_wait_share=_shift(one.input_wait_share, other.input_wait_share, was.wait_shares, now.wait_shares),
         verdict_before=one.verdict.kind,
         verdict_after=other.verdict.kind,
-        verdict_words_before=_words(one.verdict),
-        verdict_words_after=_words(other.verdict),
+        verdict_words_before=verdicts.in_brief(one.verdict),
+        verdict_words_after=verdicts.in_brief(other.verdict),
         text=_sentence(name, one, other, step_time, beside),
     )
-
-
-def _words(verdict: Verdict) -> str:
-    """Return a verdict for a table: how sure it is, and its kind."""
-    return verdicts.first_words(verdict.model_copy(update={"severe": False}))
 
 
 def _missing(before: Result, after: Result) -> str:

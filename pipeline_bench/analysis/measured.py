@@ -281,13 +281,6 @@ class Measured:
         wait_ns = self._within_steps("wait_ns")
         return None if wait_ns is None else float(np.average(wait_ns, weights=self.weights)) / NS_PER_MS
 
-    @cached_property
-    def wait_share_error(self) -> float:
-        """One standard error of the wait's share of the steps' time; 0 where no wait was measured."""
-        wait_ns = self._within_steps("wait_ns")
-        many = 1 if self.weights is None else self.weights
-        return 0.0 if wait_ns is None else stats.share_error(wait_ns * many, self.step_ms * NS_PER_MS * many)
-
     def _within_steps(self, column: Literal["wait_ns", "busy_ns"]) -> Times | None:
         """Return parts of the steps that count, none below 0 or longer than its step, as where the clock was set."""
         part_ns = self.record.after_warmup(column)

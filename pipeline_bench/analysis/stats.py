@@ -37,7 +37,7 @@ PRIOR_FREEDOM = 2.0
 SOME_ROUNDS, MANY_ROUNDS = 5, 8
 """Rounds from which on the usual scatter no longer counts: if they scatter more than it says, and in any case."""
 
-_RESAMPLES, _BLOCKS = 4999, 20
+_RESAMPLES = 4999
 _FEWEST_TRIALS = 2
 _LARGEST_LOGARITHM = 700.0
 
@@ -138,24 +138,6 @@ def believe(values: Sequence[float], scatter: float, *, trimmed: bool = False) -
         variance, prior = squares / freedom, 0.0
     error = math.sqrt(variance / count) * count / kept.size
     return Belief(value=float(kept.mean()), scale=error, freedom=prior + freedom, rounds=count)
-
-
-def share_error(wait: npt.ArrayLike, time: npt.ArrayLike) -> float:
-    """Return one standard error of the share of the steps' time that they waited; 0 of fewer than two steps.
-
-    It is the linearised variance of a ratio of means (Cochran, "Sampling Techniques", 1977, section 2.11), over up to
-    `_BLOCKS` blocks of steps in a row, so that waits that come back every few steps are no scatter: 10 to 30 blocks are
-    enough (Schmeiser, "Batch size effects in the analysis of simulation output", 1982). The waits and times of the
-    steps are in one unit and in the order of their time.
-    """
-    waits, times = (np.asarray(each, dtype=np.float64) for each in (wait, time))
-    blocks = min(_BLOCKS, waits.size)
-    if blocks < _FEWEST_TRIALS:
-        return 0.0
-    begins = np.arange(blocks) * waits.size // blocks
-    waited, took = np.add.reduceat(waits, begins), np.add.reduceat(times, begins)
-    beside = waited - waited.sum() / took.sum() * took
-    return math.sqrt(blocks / (blocks - 1) * float(beside @ beside)) / float(took.sum())
 
 
 def usual_scatter(groups: Sequence[Sequence[float]], least: float) -> float:

@@ -25,9 +25,8 @@ PROBABLE_STEPS, PROBABLE_WAIT = 10, 0.5
 """From so many steps on, a watched training that waits for half of them or more probably waits for its input: of steps
 of seconds there are few, and one burst among ten makes no half."""
 WATCHED_ERROR = 0.007
-"""One standard deviation of the error of a watched job's input wait, as a share of the step, beside what its steps
-scatter: known waits are measured within 0.4 to 0.8 points in the median (docs/checks.md), and the next run of the same
-job differs by as much."""
+"""One standard deviation of the error of a watched job's input wait, as a share of the step: known waits are measured
+within 0.4 to 0.8 points in the median (docs/checks.md). What its steps scatter is no error: it is what that job did."""
 NEEDED_STEPS = 30
 """Measured steps that a verdict needs, over all trials: below, a percentile and a mean over steps say little."""
 CERTAIN = 0.975

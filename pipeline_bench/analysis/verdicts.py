@@ -275,6 +275,12 @@ def label(verdict: Verdict) -> str:
     return f"{probably}{'severely ' if verdict.severe else ''}{verdict.kind}"
 
 
+def in_brief(verdict: Verdict) -> str:
+    """Return the verdict for a narrow column: its kind, or that the input is no limit, with a ``?`` where probable."""
+    words = first_words(verdict.model_copy(update={"certainty": "certain", "severe": False}))
+    return f"{words}{'?' if verdict.certainty == 'probable' else ''}"
+
+
 def first_words(verdict: Verdict) -> str:
     """Return what a verdict's sentence begins with: its label, or of a watched job that its input is not the limit."""
     if verdict.cause not in ("only-not-input", "gpu-idle"):

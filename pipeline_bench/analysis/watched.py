@@ -35,7 +35,7 @@ def judge(
         device_waits: whether the device is idle while the loop waits; the verdict is not a severe one otherwise.
         gpu_percent: the GPU's utilization meanwhile, 0 to 100; None without one, and where it was not sampled.
         diagnosable: whether `pipeline-bench diagnose` knows what it takes its batches from.
-        wait_error: one standard error of `wait_share`.
+        wait_error: one standard deviation of the error with which `wait_share` was measured.
         taken: what others took of the CPU during those steps, 0 to 1.
     """
     if wait_share is None:
@@ -60,13 +60,13 @@ def judge(
         taken_share=taken,
     )
     if 1 - thresholds.PROBABLE < chance < thresholds.PROBABLE:
-        return verdicts.inconclusive(
-            f"{waits}; {verdicts.doubt_text(doubt)}: either side is plausible", "at-threshold", doubt
-        )
+        why = f"{waits}, which may be on either side of the threshold: {verdicts.doubt_text(doubt)}"
+        how = "; `pipeline-bench diagnose` measures it beside the model alone" * diagnosable
+        return verdicts.inconclusive(f"{why}{how}", "at-threshold", doubt)
     if chance < thresholds.PROBABLE:
         sure = chance <= 1 - thresholds.CERTAIN
         return _not_input_bound(waits, None if sure else doubt, gpu_percent, diagnosable)
-    severe = device_waits and wait_share - reach >= thresholds.SEVERE_SHARE
+    severe = device_waits and wait_share >= thresholds.SEVERE_SHARE
     caveat = "" if device_waits else ". The GPU may have been busy during the wait, so the gain can be much smaller"
     reason = (
         f"{waits}; without the wait it would be at most {verdicts.without_wait(wait_share)} as fast"

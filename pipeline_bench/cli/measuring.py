@@ -301,8 +301,8 @@ def _refuse_one_of_several_workers() -> None:
 
     if (worker := of_tf_config(os.environ)) is not None:
         raise UsageError(
-            f"TF_CONFIG names {worker.size} workers; a trial runs the script as one of them, and would wait for the "
-            "others.",
+            f"TF_CONFIG names {worker.size} workers. A trial runs the script as one of them, alone: a script that "
+            "reads it waits for the others.",
             "Unset it to measure the input of one worker: env -u TF_CONFIG pipeline-bench diagnose …",
         )
 

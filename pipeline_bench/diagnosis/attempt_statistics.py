@@ -9,6 +9,7 @@ from statistics import fmean
 from pipeline_bench.analysis.thresholds import GAINED
 from pipeline_bench.diagnosis import equality, stage_graph, variants
 from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Diagnosis, EqualityStatus, Fix
+from pipeline_bench.model.edits import SetArgument
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import Session
@@ -48,8 +49,9 @@ class AttemptStatistics:
 
     @property
     def contends(self) -> bool:
-        """Whether it gained something in what was measured of it."""
-        return self.possible and self.gain is not None and self.gain >= GAINED
+        """Whether it gained something in what was measured of it, and loses nothing over all epochs."""
+        gains = self.possible and self.gain is not None and self.gain >= GAINED
+        return gains and (self.in_all is None or self.in_all >= 1)
 
     @property
     def likely_gain(self) -> float:
@@ -91,14 +93,24 @@ def of(session: Session, diagnosis: Diagnosis) -> list[AttemptStatistics]:
 def _in_all(fix: Fix, diagnosis: Diagnosis, gains: dict[str, float | None], passes: float | None) -> float | None:
     """Return the speed-up of a fix over so many passes over the data: a cache gains nothing in the first one.
 
-    The other fixes of a combination gain there what the best of them has gained alone.
+    The other fixes of a combination gain there what the best of them has gained alone. One that keeps things in one
+    process in place of several may take as many times as long there.
     """
     gain = gains.get(fix.variant)
     if not gain or passes is None or passes < 1 or not fix.keeps:
         return gain
     others = [name for name in fix.combines if not diagnosis.attempt(name).fix.keeps]
-    first = max([1.0, *(gains.get(name) or 1.0 for name in others)])
+    first = max([1.0, *(gains.get(name) or 1.0 for name in others)]) / _processes_left_out(fix, diagnosis.inspection)
     return passes / (1 / first + (passes - 1) / gain)
+
+
+def _processes_left_out(fix: Fix, inspection: Inspection | None) -> int:
+    """Return how many worker processes make the batches that a fix has one process make; 1 where there are none."""
+    edits = [edit for edit in fix.edits if isinstance(edit, SetArgument) and edit.argument == "use_multiprocessing"]
+    if inspection is None or not edits or edits[0].value is True:
+        return 1
+    workers = inspection.stage(edits[0].stage).arguments.get("workers")
+    return workers if isinstance(workers, int) and workers > 1 else 1
 
 
 def seconds_a_trial(session: Session, diagnosis: Diagnosis) -> dict[str, float]:

@@ -309,9 +309,10 @@ def _of_joined_arrays(inspection: Inspection) -> Iterator[Idea]:
         if joins.method == "sample_from_datasets":
             yield Idea(
                 ids,
-                f"{named(joins)}, draws for each row from which array it comes. Batch each of them, by its share of a "
-                "batch, put these batches together with zip, and join their rows in a map (tf.concat): a batch then "
-                "takes a few calls, and has the same number of rows of each in every step.",
+                f"{named(joins)}, draws for each row from which array it comes. Repeat each of them, batch it by its "
+                "share of a batch, put these batches together with zip, and join their rows in a map (tf.concat): a "
+                "batch then takes a few calls, and has the same number of rows of each in every step. The zip never "
+                "ends: give fit its steps_per_epoch.",
             )
         elif all(len(branch) == 1 for branch in branches):
             yield Idea(

@@ -46,12 +46,15 @@ def of(session: Session, diagnosis: Diagnosis) -> tuple[Limit, ...]:
 
 
 def _possible(session: Session, limit: Limit) -> Limit:
-    """Return a limit of what a step does, which cannot be above the step as written; without its time where it is."""
+    """Return a limit of what a step does, which cannot be above the step as written; without its time where it is.
+
+    The machine may have been slower while it was measured, or a buffer that had filled before fed the steps.
+    """
     written = session.find_result(AS_WRITTEN)
     step_ms = None if written is None else written.step_ms.mean
     if limit.ms is None or step_ms is None or limit.ms <= step_ms * (1 + CEILING_TOLERANCE):
         return limit
-    text = f"{limit.text}: {units.milliseconds(limit.ms)}, measured while the machine was slower than during the steps"
+    text = f"{limit.text}: {units.milliseconds(limit.ms)}, more than a step as written, so it is none"
     return Limit(name=limit.name, text=text)
 
 

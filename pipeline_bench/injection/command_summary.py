@@ -163,7 +163,7 @@ def _on_shared_cores(ended: EndedCommand) -> list[tuple[ProcessRecord, WatchedTr
         (record, each)
         for record in ended.records
         for each in record.trainings
-        if busy and each.cause == "only-not-input" and each.diagnosable and each.trains
+        if busy and each.cause in ("only-not-input", "at-threshold") and each.diagnosable and each.trains
     ]
     return sorted(found, key=lambda each: -each[1].seconds)
 

@@ -265,21 +265,21 @@ class _Judging:
         """Return the line of a question whose choices depend on the outcome, by which `happened` has the words."""
         if not variant.known:
             return self.judged(key)
-        right = (
-            None if self.leave_open else self._chosen(key, variant.outcome, variant.times, *(variant.interval or ()))
-        )
+        right = self._chosen(key, variant.outcome, variant.times)
+        low, high = variant.interval or (variant.times, variant.times)
+        plausible = [
+            each.text
+            for each in self.asks[key].choices
+            if each.condition == variant.outcome and each.low <= high and each.high > low
+        ]
+        if self.leave_open or (not right and self.answers.get(key) in plausible):
+            right = None
         return self._line(key, happened[variant.outcome], right)
 
-    def _chosen(self, key: str, condition: str, *ratios: float) -> bool | None:
-        """Return whether the choice that is right was made; None where none is.
-
-        None also for one that is not right of the first ratio, but of another one: an end of its interval.
-        """
-        right, *plausible = (self.asks[key].right(condition, ratio) for ratio in ratios or (1.0,))
-        answer = self.answers.get(key)
-        if not right or (answer != right and answer in plausible):
-            return None
-        return answer == right
+    def _chosen(self, key: str, condition: str, ratio: float = 1.0) -> bool | None:
+        """Return whether the choice that is right was made; None where none is."""
+        right = self.asks[key].right(condition, ratio)
+        return self.answers.get(key) == right if right else None
 
     def _line(self, key: str, happened: str, right: bool | None) -> str:
         answer, unit = self.answers.get(key), self.asks[key].unit

@@ -48,15 +48,15 @@ class Ratio(Record):
     """A time after ÷ before: 1.05 is 5 % slower; or the reason why there is none.
 
     `difference` is what may be claimed, at `thresholds.CLAIM_CONFIDENCE`, and `certainty` how sure that is: certain
-    from `thresholds.CERTAIN_CLAIM` on. `smallest` is the least relative change that these runs could have found.
-    `difference` and `smallest` are None where there is no interval, and `reason` says why there is none. `ci95` is
-    the interval to show.
+    from `thresholds.CERTAIN_CLAIM` on; None where nothing is claimed. `smallest` is the least relative change that
+    these runs could have found. `difference` and `smallest` are None where there is no interval, and `reason` says why
+    there is none. `ci95` is the interval to show.
     """
 
     value: float | None = None
     ci95: Interval | None = None
     difference: Literal["faster", "slower", "none"] | None = None
-    certainty: Literal["certain", "probable"] = "certain"
+    certainty: Literal["certain", "probable"] | None = None
     smallest: float | None = None
     reason: Line | None = None
 
@@ -93,7 +93,7 @@ class VariantChange(Record):
     verdict_before: VerdictKind
     verdict_after: VerdictKind
     verdict_words_before: Line
-    """How sure the verdict is, and its kind: ``probably input-bound``."""
+    """The verdict in brief: ``input-bound``, with a ``?`` where it is only probable."""
     verdict_words_after: Line
     text: Line
     """All of it in one plain sentence."""

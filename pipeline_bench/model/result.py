@@ -190,11 +190,12 @@ class Verdict(Record):
 
     kind: VerdictKind
     certainty: Literal["certain", "probable"] = "certain"
+    """Of an inconclusive verdict, how sure it is that the input is no limit, where its cause says so."""
     severe: bool = False
     doubt: Doubt | None = None
     """Of a probable verdict, and of none that was given because more than one is plausible."""
     cause: InconclusiveCause | None = None
-    """Of a verdict that is inconclusive without a doubt. ``page-cache``: the files were not cached as asked.
+    """Of an inconclusive verdict, where it is not the doubt alone. ``page-cache``: the files were not cached as asked.
     ``impossible``: its wait and its ceiling together exceed its step. ``only-not-input``: a job without a ceiling,
     whose input is not the limit. ``gpu-idle``: the same, and the GPU runs no kernel for most of the time.
     ``at-threshold``: a job without a ceiling, whose input wait may lie on either side of its threshold."""

@@ -16,8 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from pipeline_bench import environment
-from pipeline_bench.analysis.stats import share_error
-from pipeline_bench.analysis.thresholds import BOUND_SHARE
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.hosts import ranks
 from pipeline_bench.model import Series
@@ -175,17 +173,12 @@ class JobRecord:
 
     def _figures(self, log: StepLog, totals: Totals, since_ns: int | None = None) -> JobSummary:
         """Return the figures of these totals, and of the device from then on, a GPU's during the log's steps alone."""
-        gpu, totals = self._device.kind == "gpu", self._judged(totals)
-        share = totals.wait_share
-        in_doubt = share is not None and BOUND_SHARE / 2 < share < 2 * BOUND_SHARE  # else it decides nothing
-        rows = log.rows(since_ns, first=False) if gpu or in_doubt else None
+        gpu = self._device.kind == "gpu"
+        rows = log.rows(since_ns, first=False) if gpu else None
         begin_ns = self._started_ns if since_ns is None else since_ns
-        used = self._readings.utilization(begin_ns, self._cores, gpu, rows if gpu else None)
-        error = 0.0
-        if in_doubt and rows is not None and rows.wait_ns is not None:
-            error = share_error(rows.wait_ns * rows.count, (rows.end_ns - rows.start_ns) * rows.count)
+        used = self._readings.utilization(begin_ns, self._cores, gpu, rows)
         reason = self.withheld or self.reason
-        return summarise(totals, used, reason, self._device_waits, self.diagnosable, error)
+        return summarise(self._judged(totals), used, reason, self._device_waits, self.diagnosable)
 
     def _judged(self, totals: Totals) -> Totals:
         """Return sums without the waits that are not the training's."""

@@ -101,7 +101,6 @@ def summarise(
     reason: str | None,
     device_waits: bool = True,
     diagnosable: bool = True,
-    wait_share_error: float = 0.0,
 ) -> JobSummary:
     """Return the figures of some steps.
 
@@ -111,7 +110,6 @@ def summarise(
         reason: why waits were not measured, where they were not.
         device_waits: whether the device is idle while the loop waits; else the rest of the step bounds nothing.
         diagnosable: as for `watched.judge`.
-        wait_share_error: one standard error of the wait's share, by how the steps scatter (`stats.share_error`).
     """
     share = totals.wait_share
     reason = None if share is not None else reason or _NO_STEP
@@ -132,7 +130,7 @@ def summarise(
             device_waits,
             utilization.of_gpu(*used),
             diagnosable,
-            wait_error=math.hypot(wait_share_error, WATCHED_ERROR),
+            wait_error=WATCHED_ERROR,
         ),
         reason=reason,
     )
@@ -205,7 +203,7 @@ def result_of(
     if run.mean_wait_ms is not None:
         share = min(1.0, run.mean_wait_ms / run.mean_ms)
         beside = measured.systematic_error("wait", run.device_kind, run.taken)
-        error = math.hypot(run.wait_share_error, WATCHED_ERROR, beside)
+        error = math.hypot(WATCHED_ERROR, beside)
         wait_ms, why = share * run.mean_ms, str(step.reason)
         bound = f"; it is at most {units.fraction(1 - share)}, 1 - input wait" if waits else ""
     on_gpu = utilization.of_gpu(used.mean_percent, used.source)

@@ -27,6 +27,7 @@ INTERVAL_NOTE = (
     "in brackets: 95 % intervals over trials, unpaired, because trials of two sessions are not neighbours; "
     f"faster and slower are claimed at {units.confidence(CERTAIN_CLAIM)}, with probably at "
     f"{units.confidence(CLAIM_CONFIDENCE)}; tie: within {units.share(TIE - 1)}; "
+    "a verdict with a question mark is probable; "
     "ms/step: geometric means of the trials' mean step times"
 )
 POINTS_NOTE = "changes of AU and input wait: percentage points"

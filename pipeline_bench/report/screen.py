@@ -49,7 +49,7 @@ _IN_FEW_WORDS: dict[InconclusiveCause, str] = {
     "impossible": "its wait and its ceiling exceed its step",
     "only-not-input": "what takes the rest is not known",
     "gpu-idle": "it waits for the host",
-    "at-threshold": "its input wait is about the threshold",
+    "at-threshold": "its input wait may be on either side of the threshold",
 }
 """Why there is no verdict, where there is no room for a sentence."""
 

@@ -60,7 +60,7 @@ MEANING = {
     HOST: "host slowdown, and AU with it, is off: 'host-bound' may be wrong here",
     LOOPS: "steps of that loop are not split correctly: compare loops by step time only",
     CEILING: "the ceiling differs from a bare step: AU and host slowdown are off for every variant",
-    DIFFERENCE: "'faster' and 'no difference found' cannot be relied on here",
+    DIFFERENCE: "'faster' and 'tie' cannot be relied on here",
     WORK: "a backend that does less work could be called the fastest",
     COST: "measuring slows short steps: figures of steps below a millisecond are too long here",
     BESIDE: "the program itself takes CPU from the trials on this machine",

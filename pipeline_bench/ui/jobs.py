@@ -84,7 +84,7 @@ def _table(width: int, job: WatchedJob | None) -> Table:
         ("host", 5, True),
         ("memory", 8, True),
         ("buffer", 9, True),
-        ("", 22, False),
+        ("", 24, False),
     ]
     if width < _NARROW:  # the buffer's fill is known of the fewest, and the history shows the host
         columns = [("steps", 7, True), *columns[1:4], columns[5], ("", 20, False)]

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline_bench.analysis import precision
+from pipeline_bench.analysis.verdicts import in_brief
 from pipeline_bench.model.result import BUSY_TIME, CPU_TIME, EMULATED_LABEL
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
@@ -184,7 +185,7 @@ def _cells(row: VariantProgress, state: SessionProgress, bar_cells: int, spark_c
     bar: RenderableType = ProgressBar(total=1.0, completed=row.fraction, width=bar_cells) if row.running else Text()
     verdict = Text()
     if row.verdict is not None:
-        verdict = Text(f"{row.verdict}{'?' * row.is_probable}", style=VERDICT_STYLES[row.verdict])
+        verdict = Text(in_brief(row.verdict), style=VERDICT_STYLES[row.verdict.kind])
     if not row.done:
         verdict.stylize("dim")  # it can still change
     return [

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pipeline_bench.model.result import BUSY_TIME, Result, VerdictKind
+from pipeline_bench.model.result import BUSY_TIME, Result, Verdict
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from pipeline_bench.model.trial import plan as planned
@@ -42,9 +42,7 @@ class VariantProgress:
     device_percent: float | None = None
     history: deque[float] = field(default_factory=lambda: deque[float](maxlen=_HISTORY))
     """The device utilization of the running trial; after it, of the last."""
-    verdict: VerdictKind | None = None
-    is_probable: bool = False
-    """Whether the verdict is given as probable."""
+    verdict: Verdict | None = None
     repeats: int | None = None
     """How many trials it will have; None where that is not known beforehand."""
 
@@ -74,8 +72,7 @@ class VariantProgress:
         self.step_ms = mean_step(result).value
         self.input_wait_share = result.input_wait_share.value
         self.device_percent = result.device_utilization.mean_percent
-        self.verdict = result.verdict.kind if judged and result.verdict.kind != "not-measured" else None
-        self.is_probable = result.verdict.certainty == "probable"
+        self.verdict = result.verdict if judged and result.verdict.kind != "not-measured" else None
 
 
 class SessionProgress:

@@ -134,7 +134,7 @@ def _batches_not_kept(inspection: Inspection, context: Context) -> str | None:
 @kind(saving=0.9, blocker=_batches_not_kept, apis=("PyDataset",), has_price=True)
 def keep_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep the batches that a PyDataset made, if each is the same in every epoch."""
-    here, edits = _without_processes(inspection)
+    here, edits, slower = _without_processes(inspection)
     for workers, stage, _, _ in pools(inspection):
         size_bytes = _whole_bytes(inspection, stage)
         if size_bytes is None:
@@ -145,7 +145,7 @@ def keep_batches(inspection: Inspection, context: Context) -> Iterator[Fix]:
             KeepBatches(stage=stage.id, workers=workers.id),
             *edits,
             stages=[stage.id, *(_queues(inspection) if edits else [])],
-            caveat=f"{price([stage], size_bytes, 'in memory')}; other objects of the class keep theirs too",
+            caveat=f"{price([stage], size_bytes, 'in memory')}; other objects of the class keep theirs too{slower}",
         )
 
 
@@ -158,7 +158,7 @@ def _results_not_kept(inspection: Inspection, context: Context) -> str | None:
 @kind(saving=0.95, blocker=_results_not_kept, apis=("PyDataset", "generator", "tf.data"), has_price=True)
 def memoize(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Keep what calls give, such as decoded pictures, in Python whose batches differ in each epoch, or are too many."""
-    here, edits = _without_processes(inspection)
+    here, edits, slower = _without_processes(inspection)
     for stage in inspection.stages:
         calls, whole_bytes = _calls_of(stage, inspection, context), _whole_bytes(inspection, stage)
         if not calls or (whole_bytes is not None and fits(whole_bytes, context)):
@@ -174,7 +174,7 @@ def memoize(inspection: Inspection, context: Context) -> Iterator[Fix]:
             *(Memoize(stage=stage.id, workers=workers, call=each) for each in calls),
             *edits,
             stages=[stage.id, *(_queues(inspection) if edits else [])],
-            caveat=price_of_results(calls, inspection.pass_elements),
+            caveat=f"{price_of_results(calls, inspection.pass_elements)}{slower}",
         )
 
 
@@ -201,11 +201,18 @@ def _read_once(inspection: Inspection) -> str | None:
     return None
 
 
-def _without_processes(inspection: Inspection) -> tuple[str, list[SetArgument]]:
-    """Return how to keep things where processes make the batches, as words and edits: each would keep its own."""
-    of_processes = [stage for stage, _, _, processes in pools(inspection) if processes]
-    edits = [edit for stage in of_processes for edit in _set(stage, workers=1, use_multiprocessing=False)]
-    return ", in the process that trains" if of_processes else "", edits
+def _without_processes(inspection: Inspection) -> tuple[str, list[SetArgument], str]:
+    """Return how to keep things where processes make the batches, as words and edits, and what it costs.
+
+    Each process would keep its own. The first epoch is then made without them.
+    """
+    counts = [(stage, workers) for stage, _, workers, processes in pools(inspection) if processes]
+    edits = [edit for stage, _ in counts for edit in _set(stage, workers=1, use_multiprocessing=False)]
+    if not counts:
+        return "", edits, ""
+    most = max(workers for _, workers in counts)
+    slower = f"; the first epoch may take up to {most} times as long" if most > 1 else ""
+    return ", in one process in place of the workers", edits, slower
 
 
 def _counts(*wanted: int) -> list[int]:

@@ -79,9 +79,10 @@ def _behind_all(own: Sequence[Stage], edits: Sequence[Edit], call: str, of_model
     if not of_model:
         return f"Write `{written}` behind the dataset that {call} returns."
     return (
-        f"{call} maps the dataset itself. Map it before that call, write `{written}` behind the map, and take the map "
-        f"out of the model. In KerasHub: `.map(model.preprocessor, num_parallel_calls=tf.data.AUTOTUNE){written}`, "
-        "then `model.preprocessor = None`."
+        f"{call} maps the dataset itself. Map it before that call, write `{written}` behind the map, and keep the "
+        "model from mapping it again. In KerasHub: "
+        f"`.map(model.preprocessor, num_parallel_calls=tf.data.AUTOTUNE){written}`, of the validation's data likewise, "
+        "and `model.preprocessor = None` during that `fit` alone."
     )
 
 

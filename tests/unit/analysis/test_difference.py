@@ -58,7 +58,7 @@ def test_a_verdict_that_is_only_probable_before_or_after_is_shown_as_that() -> N
         for each in session.results
     )
     found = change(session, session.model_copy(update={"results": results}))
-    assert found.verdict_words_after == f"probably {found.verdict_words_before}"
+    assert found.verdict_words_after == f"{found.verdict_words_before}?"
 
 
 def test_a_steady_change_as_small_as_between_two_runs_of_one_job_is_no_difference() -> None:

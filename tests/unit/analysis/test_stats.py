@@ -332,22 +332,3 @@ def test_a_weighted_percentile_is_one_of_the_values_that_each_stand_for_so_many(
     expected = np.percentile(np.repeat(values, weights), percent, method="inverted_cdf")
     assert found == expected
     assert stats.percentiles(values, None, [percent]) == [float(np.percentile(values, percent))]
-
-
-def test_the_error_of_a_share_is_that_of_its_blocks() -> None:
-    """Of independent steps it covers the truth about as often as it says; waits that come back have next to none."""
-    rng = np.random.default_rng(7)
-    held = 0
-    for _ in range(300):
-        waits, rest = rng.exponential(1.0, 200), rng.uniform(8.0, 10.0, 200)
-        share = waits.sum() / (waits + rest).sum()
-        held += abs(share - 0.1) <= 2.09 * stats.share_error(waits, waits + rest)
-    assert 0.90 <= held / 300 <= 0.98
-    regular = np.tile([5.0] + [0.0] * 9, 40)
-    shuffled = rng.permutation(regular)
-    assert stats.share_error(regular, np.full(400, 5.0)) < 0.2 * stats.share_error(shuffled, np.full(400, 5.0))
-
-
-@pytest.mark.parametrize("steps", [0, 1])
-def test_of_fewer_than_two_steps_the_error_of_a_share_is_not_known(steps: int) -> None:
-    assert stats.share_error([1.0] * steps, [10.0] * steps) == 0.0

@@ -300,7 +300,7 @@ def test_arrays_whose_rows_are_drawn_one_at_a_time_are_to_be_batched(joined: str
     stages += [stage(6, joined, 2, 5), stage(7, "batch", 6, batch_size=32), stage(8, "prefetch", 7)]
     looked = inspection(tuple(stages), tuple(cost(each.id, 3.0) for each in stages))
     texts = idea_bounds.ideas(looked, 1, 27.0, 2.0, 1.0)
-    said = "sample_from_datasets, train.py:16, draws for each row from which array it comes. Batch each of them"
+    said = "sample_from_datasets, train.py:16, draws for each row from which array it comes. Repeat each of them"
     assert [each.startswith(said) for each in texts] == [True] * told
     assert all(each.endswith("a step would be at most 9.00× as fast.") for each in texts)
 

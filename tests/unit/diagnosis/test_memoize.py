@@ -11,10 +11,10 @@ from pipeline_bench.diagnosis import attempt_statistics, fixes, idea_bounds, nex
 from pipeline_bench.diagnosis.fixes import Context, cache_size
 from pipeline_bench.diagnosis.patching import patch
 from pipeline_bench.model.calls import MemoizableCall
-from pipeline_bench.model.diagnosis import Attempt, Fix
+from pipeline_bench.model.diagnosis import Attempt, Diagnosis, Fix
 from pipeline_bench.model.edits import SetArgument
 from pipeline_bench.model.function_edits import Memoize
-from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining
+from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining, Target
 from tests.unit.diagnosis.recorded import FILE, patched
 from tests.unit.diagnosis.simulated import Machine, cost, diagnose, function, inspection, stage
 from tests.unit.diagnosis.test_workers import looked_at
@@ -285,7 +285,7 @@ def test_what_processes_call_is_kept_in_one_process() -> None:
     assert found is not None
     assert found.outcome == "pending"
     assert found.fix.title == (
-        "Keep what `load(1)` gives, in the process that trains, so that only the first epoch calls it"
+        "Keep what `load(1)` gives, in one process in place of the workers, so that only the first epoch calls it"
     )
     keeping, *others = found.fix.edits
     assert isinstance(keeping, Memoize)
@@ -305,9 +305,11 @@ def test_it_goes_with_threads_and_not_with_processes() -> None:
 
 
 def test_it_gains_nothing_in_the_first_epoch() -> None:
-    keeping = offered(of_generator(CALL))
+    looked = of_generator(CALL)
+    keeping = offered(looked)
     assert keeping is not None
-    assert attempt_statistics._in_all(keeping.fix, Any, {keeping.fix.variant: 4.0}, 2.0) == pytest.approx(1.6)  # type: ignore[arg-type]
+    asked = Diagnosis(target=Target(file="train.py", name="make"), budget_s=60, inspection=looked)
+    assert attempt_statistics._in_all(keeping.fix, asked, {keeping.fix.variant: 4.0}, 2.0) == pytest.approx(1.6)
 
 
 @pytest.mark.parametrize(

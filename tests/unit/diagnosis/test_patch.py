@@ -1155,10 +1155,10 @@ def test_what_fit_maps_itself_is_to_be_mapped_before_it() -> None:
     text = said_of(of_one_call("fit", batched_last=False), InsertAfter(stage=3, method="cache"))
     assert text.startswith(
         "`fit` (train.py:2) maps the dataset itself. Map it before that call, write "
-        "`.cache().prefetch(tf.data.AUTOTUNE)` behind the map, and take the map out of the model."
+        "`.cache().prefetch(tf.data.AUTOTUNE)` behind the map, and keep the model from mapping it again."
     )
     assert "`.map(model.preprocessor, num_parallel_calls=tf.data.AUTOTUNE).cache().prefetch(tf.data.AUTOTUNE)`" in text
-    assert text.endswith("then `model.preprocessor = None`.")
+    assert text.endswith("and `model.preprocessor = None` during that `fit` alone.")
 
 
 def test_to_tf_dataset_is_given_workers_and_no_parallel_calls_which_it_does_not_take() -> None:

@@ -225,7 +225,7 @@ def test_the_line_says_wait_bound_device_and_verdict() -> None:
 
 @pytest.mark.parametrize(
     ("wait_us", "kind", "severe"),
-    [(86, "inconclusive", False), (108, "input-bound", False), (199, "input-bound", False), (214, "input-bound", True)],
+    [(89, "inconclusive", False), (111, "input-bound", False), (199, "input-bound", False), (200, "input-bound", True)],
 )
 def test_the_thresholds_are_those_of_the_findings(wait_us: int, kind: str, severe: bool) -> None:
     verdict = summarise(totals(100, 1000, wait_us), (None, None), None).verdict
