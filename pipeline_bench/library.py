@@ -151,6 +151,7 @@ def diagnose(
     if isinstance(arguments, str):
         raise UsageError("arguments takes several values, and was given one string.", "Write ['--epochs', '3'].")
     if isinstance(make_dataset, str) and targets.is_script(make_dataset):
+        diagnosis.refuse_one_of_several_workers('del os.environ["TF_CONFIG"]')
         which = (None if each is None else str(each) for each in (dataset, training))
         given = [str(each) for each in arguments]
         target, trained = targets.parse_script(make_dataset, given, model, argument, *which), None

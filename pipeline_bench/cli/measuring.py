@@ -262,7 +262,7 @@ def diagnose(
     from pipeline_bench.cli.running import run_and_show
     from pipeline_bench.diagnosis import variants
     from pipeline_bench.model.diagnosis import Diagnosis
-    from pipeline_bench.run.diagnosis import check_budget, run_diagnosis
+    from pipeline_bench.run.diagnosis import check_budget, refuse_one_of_several_workers, run_diagnosis
     from pipeline_bench.system.files import is_python
     from pipeline_bench.tfdata.service_cluster import address
     from pipeline_bench.user_code.targets import is_script, parse, parse_script
@@ -271,7 +271,7 @@ def diagnose(
     if module and (is_python(target) or not is_script(target)):
         raise UsageError(f"-m {target}: it is not the name of a module.", "Write -m package.train, or leave out -m.")
     if is_script(target):
-        _refuse_one_of_several_workers()
+        refuse_one_of_several_workers("env -u TF_CONFIG pipeline-bench diagnose …")
         made, network = parse_script(target, arguments or (), model, batch_arg, dataset, training), None
     else:
         _refuse_script_options(target, arguments, dataset, training)
@@ -293,18 +293,6 @@ def diagnose(
         Presentation(not no_live, details, open_page, json_to),
     )
     raise typer.Exit(code)
-
-
-def _refuse_one_of_several_workers() -> None:
-    """Refuse a script where TF_CONFIG makes this process one of several workers: a trial would wait for the others."""
-    from pipeline_bench.hosts.ranks import of_tf_config
-
-    if (worker := of_tf_config(os.environ)) is not None:
-        raise UsageError(
-            f"TF_CONFIG names {worker.size} workers. A trial runs the script as one of them, alone: a script that "
-            "reads it waits for the others.",
-            "Unset it to measure the input of one worker: env -u TF_CONFIG pipeline-bench diagnose …",
-        )
 
 
 def _refuse_script_options(target: str, arguments: list[str] | None, dataset: str | None, training: str | None) -> None:

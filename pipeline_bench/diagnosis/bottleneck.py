@@ -342,9 +342,11 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
         return ""
     costliest = named(inspection.stage(max(first, key=lambda number: first[number])))
     element = "batch" if inspection.batch_size is not None else "element"
+    by_class = inspection.api == "PyDataset"  # there is no cache, its class keeps what it makes
     if inspection.once:
-        return f" {sentence(stage_graph.one_pass(inspection))}: it fills the cache and never reads from it."
-    if inspection.cold and inspection.api == "PyDataset":
+        never = "what the class keeps is never asked for" if by_class else "it fills the cache and never reads from it"
+        return f" {sentence(stage_graph.one_pass(inspection))}: {never}."
+    if inspection.cold and by_class:
         return f" This is the first epoch, in which {costliest} keeps what it makes: it takes less in later ones."
     if inspection.cold:
         later_ns = max(sum(parts.elapsed_ns.get(i, 0.0) for i in group if i not in first) for group in parts.groups)
@@ -355,9 +357,11 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
         )
     whole = segments.of(inspection.of_first_epoch(), parts.cores)
     takes = f"takes about {units.milliseconds(whole.period_ns / NS_PER_MS)} per {element}"
+    who, does = ("class", "makes") if by_class else ("cache", "fills")
     if max(whole.elapsed_ns, key=lambda number: whole.elapsed_ns[number]) not in first:
-        return f" The cache keeps nothing that takes long: the first epoch, which fills it, {takes}, too."
-    return f" This is from the second epoch on. The first epoch fills the cache and {takes}, most of it in {costliest}."
+        return f" The {who} keeps nothing that takes long: the first epoch, which {does} it, {takes}, too."
+    fills = "makes what the class keeps" if by_class else "fills the cache"
+    return f" This is from the second epoch on. The first epoch {fills} and {takes}, most of it in {costliest}."
 
 
 def _first_element(inspection: Inspection, begins: Beginning | None) -> str:

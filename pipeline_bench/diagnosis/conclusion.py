@@ -307,7 +307,7 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -
     ends = units.ends(units.ratio, result.speedup.ci95)
     first = inspection is not None and inspection.cold
     caches = chosen.attempt.fix.keeps
-    since = ", from the second epoch on" if caches else ", in the epoch that fills the cache" if first else ""
+    since = ", from the second epoch on" if caches else ", in the first epoch" if first else ""
     if caches and (passes := stage_graph.passes(inspection) if inspection is not None else None) and chosen.in_all:
         since += f" ({units.ratio(chosen.in_all)} over {_of_epochs(passes)})"
     times = units.ratio(result.speedup.value)
@@ -358,7 +358,7 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
     came = f"{best.name}, {most}{units.ratio(gain)}{over} in {units.count(best.trials, 'trial')}"
     of, then = "", f"use {_larger_budget(session, diagnosis, best)}."
     if inspection is not None and inspection.cold and not keeps and (passes or 0) > 1:
-        of, then = " of the first epoch alone", "it fills the cache."
+        of, then = " of the first epoch alone", "later ones take less."
     elif _is_of_unknown_use(diagnosis):
         of, then = " of the pipeline alone", f"if `pipeline-bench run` shows that the training waits, {then}"
     return "".join([f" The most promising is {came}{of}: {then}", *(f" {price}" for price in _prices(diagnosis, best))])

@@ -221,6 +221,8 @@ def _of_costly_line(inspection: Inspection, stage: Stage, alike: tuple[int, ...]
     share = (function.costliest_share or 0.0) if function is not None else 0.0
     if function is None or share < _COSTLY_SHARE or stage.method not in _OF_KERAS or inspection.once:
         return
+    if inspection.cold and inspection.api == "PyDataset":  # its class keeps what it makes
+        return
     differs, then = "", ""
     if function.random:
         differs = "draws random numbers, so its batches cannot be kept, and "
@@ -333,6 +335,9 @@ def _of_padded_rows(inspection: Inspection) -> Iterator[Idea]:
     found = cache_places.batched_samples(inspection)
     if found is None or found.padding is None or inspection.once or _is_cached(inspection):
         return
+    given = found.kept.element if found.kept is not None else None
+    if given is not None and any(each.kind == "ragged" for each in given.tensors()):
+        return  # which are padded behind that already
     yield Idea(
         tuple(each.id for each in stage_graph.upstream(inspection, found.padding)),
         f"{named(found.padding)}, gives rows of no known size, as where it pads each batch to its longest row: they "

@@ -37,10 +37,11 @@ def of(session: Session, diagnosis: Diagnosis) -> tuple[Limit, ...]:
     """Return how fast the pipeline could be if only one thing limited it; empty before it was inspected."""
     if diagnosis.inspection is None:
         return ()
+    of_cores = _cores_limit(diagnosis.inspection, session.environment.cores)
     return (
         _possible(session, _model_limit(session, diagnosis)),
         *_copy_limit(session),
-        _possible(session, _cores_limit(diagnosis.inspection, session.environment.cores)),
+        of_cores if _is_fed(session, diagnosis.inspection) else _possible(session, of_cores),
         _disk_limit(diagnosis.inspection),
     )
 
@@ -48,7 +49,7 @@ def of(session: Session, diagnosis: Diagnosis) -> tuple[Limit, ...]:
 def _possible(session: Session, limit: Limit) -> Limit:
     """Return a limit of what a step does, which cannot be above the step as written; without its time where it is.
 
-    The machine may have been slower while it was measured, or a buffer that had filled before fed the steps.
+    The machine may have been slower while it was measured.
     """
     written = session.find_result(AS_WRITTEN)
     step_ms = None if written is None else written.step_ms.mean
@@ -56,6 +57,19 @@ def _possible(session: Session, limit: Limit) -> Limit:
         return limit
     text = f"{limit.text}: {units.milliseconds(limit.ms)}, more than a step as written, so it is none"
     return Limit(name=limit.name, text=text)
+
+
+def _is_fed(session: Session, inspection: Inspection) -> bool:
+    """Return whether a buffer that was full before the steps explains that they are shorter than the cores allow.
+
+    Later steps are not. What stands behind the buffer is computed for each of them.
+    """
+    cores, times = session.environment.cores, step_times.of(session)
+    begins = step_times.beginning(inspection, times)
+    held = [each.id for each in inspection.stages if begins is not None and begins.holds_of(inspection, each)]
+    behind_ms = segments.without(segments.of(inspection, cores), held).cores_ns / NS_PER_MS
+    is_explained = bool(held) and behind_ms <= (times.as_written_ms or 0.0) * (1 + CEILING_TOLERANCE)
+    return is_explained or step_times.fed_by(inspection, cores, times) is not None
 
 
 def _model_limit(session: Session, diagnosis: Diagnosis) -> Limit:

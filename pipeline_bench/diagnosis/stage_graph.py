@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import PurePath
 
 from pipeline_bench.model import element_flow
-from pipeline_bench.model.calls import OPENING, WORKERS
+from pipeline_bench.model.calls import OPENING, UNCHANGED, WORKERS
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import NAME, one_line
 
@@ -15,7 +15,7 @@ READERS = frozenset(
 )
 """The methods and classes that read files."""
 _ENDS_THE_FIXED_PART = frozenset({"shuffle", "repeat", "snapshot", "sample_from_datasets", "rejection_resample"})
-_PASS_NAMES_ON = frozenset({"repeat", "prefetch", "with_options"})
+_PASS_NAMES_ON = UNCHANGED | {"repeat"}
 
 
 def named(stage: Stage) -> str:
@@ -313,7 +313,7 @@ def fixed_part(inspection: Inspection, run: Sequence[Stage]) -> list[Stage]:
             break
         fixed.append(stage)
     # What is kept need not be kept ready, nor set; and names alone are not worth one order.
-    while fixed and (fixed[-1].method in ("prefetch", "with_options") or fixed[-1] in names):
+    while fixed and (fixed[-1].method in UNCHANGED or fixed[-1] in names):
         fixed.pop()
     before = upstream(inspection, fixed[0]) if fixed and not kept else []
     return [] if any(map(_is_random, before)) else fixed

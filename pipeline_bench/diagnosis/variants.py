@@ -95,9 +95,10 @@ def inspection_trial(session: Session, diagnosis: Diagnosis, *, again: bool = Fa
     """Return the trial that looks at the pipeline; `again` with more time, where the first had too little."""
     first = session.scenario.variants[0]
     run = first.run.model_copy(update={"time_s": diagnosis.budget_s, "steps": None, "repeats": 1})
+    is_script = diagnosis.model is None or diagnosis.model.is_script
     task = Task(
         target=diagnosis.target,
-        model=diagnosis.model if diagnosis.model is not None and not diagnosis.model.is_script else None,
+        model=None if again or is_script else diagnosis.model,  # the first look has seen that it is one
         activity="inspect",
         limit_s=look_s(diagnosis, again=again),
     )

@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
 from pipeline_bench import user_code
@@ -29,7 +30,11 @@ _KEPT = 0.25
 """A batch that takes less than this part of the time and of the CPU time that it took at first is kept by the class.
 Files that are in memory by then spare the time alone: what is read is copied and decoded again."""
 _HANDS_OVER = 1.25
-"""Workers that are so many times as slow as they could make batches wait for these to be handed over."""
+"""Workers that are so many times as slow as they could make batches may wait for these to be handed over."""
+_HANDED_S = 0.2
+_THROUGH_PIPE = 4.0
+"""At most, a batch takes so many times what its bytes take to be made and read, from process to process. Of 0.4 to
+77 MB of floats it took 2.4 to 3.3 times as long, two processes on two cores."""
 _LONGEST = 10
 """Times what a measurement is given: an element that comes later is given up."""
 
@@ -54,19 +59,23 @@ def inspect(
         return
     seconds, take, is_py_dataset = limit_s * _ALONE_SHARE, read.taker(), read.kind == "PyDataset"
     end_s = time.monotonic() + seconds
-    made = _alone(take, seconds, alive, read.batches if is_py_dataset else None)
-    batch = _guarded(lambda: _as_tuple(made.batch))
-    rate, kept = made.rate, False
+    made, batch = _alone(take, seconds, alive, read.batches if is_py_dataset else None)
+    rate, keeps, is_whole = made.rate, False, made.taken == read.batches
     yield (inspection := _with(inspection, {GET_ITEM: rate}, batch))
     leaves = [leaf for _, leaf in describe.components(batch)]
     if describe.are_doubles(leaves, leaves):
         inspection = python_stages.with_function(inspection, GET_ITEM, doubles=True)
     if is_py_dataset:
+        inspection = _with_draws(inspection, batch, _guarded(lambda: _as_tuple(read.data[0])))
+        alive()
         again = _again(read.data, made.taken, max(_AGAIN_S, end_s - time.monotonic()), alive)
-        inspection = _with_draws(inspection, batch, _guarded(lambda: _as_tuple(again.batch)))
-        inspection, rate, kept = _of_later_epochs(read, inspection, made, again)
-    costs, of_first_epoch = {GET_ITEM: rate}, kept and rate is made.rate
-    told = functools.partial(_with, first_epoch=made.rate if kept and not read.in_processes else None)
+        inspection, rate, keeps = _of_later_epochs(read, inspection, made, again)
+    of_first_epoch = keeps and rate is made.rate
+    costs, calls = {GET_ITEM: rate}, 1
+    if of_first_epoch:
+        costs, calls = {GET_ITEM: _together(read, rate)}, read.pool["workers"] if read.in_processes else 1
+    first_epoch = _together(read, made.rate) if keeps and is_whole and not read.in_processes else None
+    told = functools.partial(_with, first_epoch=first_epoch, calls=calls)
     yield (inspection := told(inspection, costs, batch))
     looks = python_stages.look_into(
         inspection,
@@ -74,7 +83,7 @@ def inspect(
         lambda: _guarded(take),
         limit_s * _PYTHON_SHARE,
         alive,
-        taker=read.taker_of_next_epoch if read.can_begin_again and not of_first_epoch else None,
+        taker=read.taker_of_next_epoch if read.can_begin_again and not (of_first_epoch and is_whole) else None,
         library=read.library(),
     )
     with suppress(_EndError):
@@ -88,7 +97,8 @@ def inspect(
     alive()
     if is_py_dataset and read.pooled and not of_first_epoch:  # of which this process has made a part
         period, first_ns, _ = _whole(read, limit_s * _WHOLE_SHARE)
-        yield told(inspection, _pooled(read, costs, period, first_ns), batch, first_ns=first_ns)
+        handed_ns = _handed_ns(_guarded(lambda: read.data[0])) if read.in_processes else 0.0
+        yield told(inspection, _pooled(read, costs, period, first_ns, handed_ns), batch, first_ns=first_ns)
 
 
 def _with_draws(inspection: Inspection, batch: Any, again: Any) -> Inspection:
@@ -101,11 +111,12 @@ def _with_draws(inspection: Inspection, batch: Any, again: Any) -> Inspection:
 def _of_later_epochs(
     read: KerasInput, inspection: Inspection, made: _Taken, again: _Taken
 ) -> tuple[Inspection, Rate, bool]:
-    """Return what is known of a PyDataset, what a batch takes, and whether the class keeps what it makes.
+    """Return what is known of a PyDataset, what a batch takes, and whether the class keeps what it makes, or may.
 
     If it does, a batch takes what it takes again: in later epochs, and so in trials, which first make a pass. It takes
-    what it took at first if there is no time for such a pass, or no later epoch, or if what worker processes keep ends
-    with them.
+    what it took at first if there is no later epoch, or if what worker processes keep ends with them. If not all
+    batches were made, it takes what it took at first: the class may keep only so many, and an epoch has more of them.
+    Of a single batch nothing is said: its first call also does what is done once.
 
     Args:
         read: the PyDataset.
@@ -114,36 +125,60 @@ def _of_later_epochs(
         again: as many as were taken of the same ones.
     """
     is_whole, first, later = made.taken == read.batches, made.rate, again.rate
-    if later.elapsed_ns > _KEPT * first.elapsed_ns or later.cpu_ns > _KEPT * first.cpu_ns:
+    takes_less = later.elapsed_ns <= _KEPT * first.elapsed_ns and later.cpu_ns <= _KEPT * first.cpu_ns
+    if made.taken == 1 or not takes_less:
         return inspection, later if is_whole and again.taken >= made.taken else first, False
     took, takes = (units.milliseconds(each.elapsed_ns / NS_PER_MS) for each in (first, later))
-    is_cold = not read.in_processes and (inspection.once or not is_whole)
-    then = "What is said here is of later epochs: each trial first makes a pass."
+    is_cold = not read.in_processes and inspection.once and is_whole
+    said = "What is said here is of later epochs: each trial first makes a pass."
     if read.in_processes:
-        then = "Its worker processes end with each epoch, and what they keep with them."
+        said = "Its worker processes end with each epoch, and what they keep with them."
+    elif not is_whole:
+        said = "What is said here is of batches that it makes; if it keeps all of them, later epochs make none."
     elif is_cold:
-        then = "What is said here is of a first epoch, and later ones take less."
+        said = "What is said here is of the first epoch."
     note = (
         f"{inspection.stage(GET_ITEM).label} took {took} for a batch, and {takes} when it was asked for it again: it "
-        f"keeps what it makes. {then}"
+        f"{'keeps' if is_whole else 'may keep'} what it makes. {said}"
     )
     inspection = inspection.model_copy(update={"cold": is_cold, "notes": (*inspection.notes, note)})
-    return inspection, first if is_cold or read.in_processes else later, True
+    return inspection, later if is_whole and not is_cold and not read.in_processes else first, True
 
 
-def _pooled(read: KerasInput, costs: dict[int, Rate], period: Rate, first_ns: float) -> dict[int, Rate]:
+def _together(read: KerasInput, alone: Rate) -> Rate:
+    """Return what a batch takes at least where a pool's workers make several: it stands for a pool not measured.
+
+    Processes share the cores, and threads Python's lock.
+    """
+    if not read.pooled:
+        return alone
+    workers = read.pool["workers"]
+    at_once = min(workers, allowed_cpus()) if read.in_processes else 1
+    return alone._replace(elapsed_ns=max(alone.elapsed_ns / workers, alone.cpu_ns / at_once))
+
+
+def _pooled(
+    read: KerasInput, costs: dict[int, Rate], period: Rate, first_ns: float, handed_ns: float = 0.0
+) -> dict[int, Rate]:
     """Return the costs with a pool of workers, from the whole input's period.
 
     What it takes longer than a batch alone is handing it over. Processes make batches beside each other, and one thread
-    takes all of them over, from bytes: where these come less often than they can be made, that is what takes the time.
-    The pool's start, in each epoch anew, is shared by the epoch's batches.
+    takes all of them over, from bytes: where these come less often than they can be made, that is what takes the time,
+    if making the bytes and reading them takes so long. Else processes make them no faster than that, as where they
+    share cores with other programs. The pool's start, in each epoch anew, is shared by the epoch's batches.
     """
-    alone, workers = costs[GET_ITEM], read.pool["workers"]
+    alone = costs[GET_ITEM]
     own_ns, queue_ns = alone.elapsed_ns, max(0.0, period.elapsed_ns - alone.elapsed_ns)
     if read.in_processes:
-        own_ns = max(alone.elapsed_ns / workers, alone.cpu_ns / min(workers, allowed_cpus()))
-        hands_over = period.elapsed_ns > _HANDS_OVER * own_ns
-        queue_ns = max(0.0, period.elapsed_ns - costs[COPY].elapsed_ns) if hands_over else 0.0
+        together_ns = _together(read, alone).elapsed_ns
+        rest_ns = max(0.0, period.elapsed_ns - costs[COPY].elapsed_ns)
+        most_ns = min(_THROUGH_PIPE * handed_ns, rest_ns)
+        if period.elapsed_ns <= _HANDS_OVER * together_ns:
+            own_ns, queue_ns = together_ns, 0.0
+        elif _HANDS_OVER * most_ns >= rest_ns:
+            own_ns, queue_ns = together_ns, rest_ns
+        else:
+            queue_ns = min(most_ns, max(handed_ns, queue_ns))
     start_ns = max(0.0, first_ns - alone.elapsed_ns)
     return {
         **costs,
@@ -153,12 +188,21 @@ def _pooled(read: KerasInput, costs: dict[int, Rate], period: Rate, first_ns: fl
     }
 
 
+def _handed_ns(batch: Any) -> float:
+    """Return how long a batch takes into bytes and back, as from a worker process; 0 where it cannot be done here."""
+    try:
+        return throughput.rate(lambda: ForkingPickler.loads(ForkingPickler.dumps(batch)), _HANDED_S).elapsed_ns
+    except Exception:  # whatever a class of the user's raises, the pool has handed its batches over
+        return 0.0
+
+
 def _with(
     inspection: Inspection,
     costs: dict[int, Rate],
     batch: Any,
     first_ns: float | None = None,
     first_epoch: Rate | None = None,
+    calls: int = 1,
 ) -> Inspection:
     """Return the inspection with what the stages cost.
 
@@ -168,11 +212,14 @@ def _with(
         batch: one of them.
         first_ns: how long the first one takes; None where that is not known.
         first_epoch: what the user's Python takes for a batch in the first epoch, where it keeps what it makes.
+        calls: how many of the user's Python run at the same time in what its cost is.
     """
     size = float(describe.nbytes(batch))
     known = {
         number: StageCost(stage=number, elements=1.0, element_bytes=size, **costs[number]._asdict()) for number in costs
     }
+    if calls > 1:
+        known[GET_ITEM] = known[GET_ITEM].model_copy(update={"calls": float(calls)})
     if first_epoch is not None:
         own = {"first_epoch_ns": first_epoch.elapsed_ns, "first_epoch_cpu_ns": first_epoch.cpu_ns}
         known[GET_ITEM] = known[GET_ITEM].model_copy(update=own)
@@ -194,19 +241,22 @@ class _Taken(NamedTuple):
     """Batches that were taken one after another."""
 
     rate: Rate
-    batch: Any
-    """The first one."""
     taken: int
 
 
-def _alone(take: Callable[[], Any], seconds: float, alive: Callable[[], None], most: int | None) -> _Taken:
-    """Return how long a batch takes by itself, the first one aside, if there are more; `most` are taken at the most."""
-    first = _taken(take, 0.0, alive)
+def _alone(take: Callable[[], Any], seconds: float, alive: Callable[[], None], most: int | None) -> tuple[_Taken, Any]:
+    """Return how long a batch takes by itself, the first one aside, if there are more; and that first one as tensors.
+
+    These are made at once: the next call may fill the same arrays again. `most` batches are taken at the most.
+    """
+    batches: list[Any] = []
+    first = _taken(lambda: batches.append(take()), 0.0, alive)
+    batch = _guarded(lambda: _as_tuple(batches.pop()))
     try:
         more = _taken(take, seconds, alive, None if most is None else most - 1)
     except (_EndError, StopIteration):
-        return first
-    return _Taken(more.rate, first.batch, first.taken + more.taken)
+        return first, batch
+    return _Taken(more.rate, first.taken + more.taken), batch
 
 
 def _again(data: Any, count: int, seconds: float, alive: Callable[[], None]) -> _Taken:
@@ -222,7 +272,6 @@ def _taken(take: Callable[[], Any], seconds: float, alive: Callable[[], None], m
         StopIteration: none may be taken.
         UserCodeError: taking one fails; `_EndError` where there is none.
     """
-    batches: list[Any] = []
     count = 0
 
     def take_one() -> None:
@@ -230,17 +279,16 @@ def _taken(take: Callable[[], Any], seconds: float, alive: Callable[[], None], m
         if count == most:
             raise StopIteration
         try:
-            batch = _guarded(take)
+            _guarded(take)
         except _EndError:
             if not count:
                 raise
             raise StopIteration from None
-        batches[:] = batches or [batch]
         count += 1
         alive()
 
     rate = throughput.rate(take_one, seconds)
-    return _Taken(rate, batches[0], count)
+    return _Taken(rate, count)
 
 
 def _guarded(take: Callable[[], Any]) -> Any:

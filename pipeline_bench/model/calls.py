@@ -33,6 +33,8 @@ RANDOM = frozenset({"shuffle", "sample_from_datasets", "rejection_resample", "ra
 """Methods and labels of stages whose order or elements are random."""
 KEEPING = frozenset({"cache", "snapshot"})
 """Methods that keep what a whole pass gives: later passes run nothing in front of them."""
+UNCHANGED = frozenset({"prefetch", "with_options"})
+"""Methods that give their elements on as they are: what stands in front of one may as well stand behind it."""
 TAKE_ANY = frozenset({"shuffle", "repeat", "prefetch", "take", "skip"})
 """Methods that do the same whatever the elements are: mapped or not, or only their numbers."""
 BATCH_AS_IS = frozenset({"batch", "ragged_batch"})

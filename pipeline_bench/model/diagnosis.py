@@ -53,7 +53,7 @@ class Bottleneck(Record):
     cause: Cause | None = None
     """``python``: it runs Python, one call at a time. ``cpu``: computing. ``reading``: it waits for files.
     ``waiting``: neither computes nor reads: latency. ``filling``: it fills a buffer.
-    ``handing-over``: many small elements."""
+    ``handing-over``: many small elements, or the batches of a pool of workers."""
     limits: bool = True
     """Whether steps wait for it; else it can only take cores from the model."""
     text: Line = ""

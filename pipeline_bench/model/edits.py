@@ -87,14 +87,14 @@ class InsertAfter(EditOfCalls):
         return _written(self.method, self.arguments)
 
 
-def _written(method: str, arguments: Mapping[str, Value]) -> str:
-    """Return a call with its first argument by position, and ``repeat(-1)`` as ``repeat()``."""
+def _written(method: str, arguments: Mapping[str, Value], texts: Mapping[str, str] = {}) -> str:
+    """Return a call with its first argument by position, and ``repeat(-1)`` as ``repeat()``; `texts` replace values."""
     given: list[str] = []
     for name, value in arguments.items():
-        if method == "repeat" and value in (None, -1):
+        if method == "repeat" and value in (None, -1) and name not in texts:
             continue
-        first = name == PARAMETERS[method][0] and not given
-        given.append(value_text(name, value) if first else f"{name}={value_text(name, value)}")
+        first, text = name == PARAMETERS[method][0] and not given, texts.get(name, value_text(name, value))
+        given.append(text if first else f"{name}={text}")
     return f".{method}({', '.join(given)})"
 
 
@@ -129,7 +129,7 @@ class KeepSamples(EditOfCalls):
 
     def write(self, patch: Patch) -> None:
         for method, arguments in self._calls():
-            patch.insert_after(self.stage, _written(method, arguments))
+            patch.insert_after(self.stage, _written(method, arguments, patch.kept_arguments))
 
     def describe(self, stage: Callable[[int], str]) -> str:
         return f"Write `{self.call}` behind {stage(self.stage)}"

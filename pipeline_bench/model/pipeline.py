@@ -247,7 +247,8 @@ class StageCost(Data):
     queued_ns: float | None = None
     """For how long its threads could have run and had no core: other work had it, or the hypervisor."""
     calls: float = 1.0
-    """How many of its calls could run at the same time, on threads of their own; one of Python, for its lock."""
+    """How many of its calls could run at the same time, on threads of their own or in worker processes; one of Python's
+    in threads, for its lock."""
     elements: float | None = None
     """How many elements it gives for one of the sink's."""
     element_bytes: float | None = None
@@ -349,7 +350,8 @@ class Inspection(Data):
     default_parallelised: bool = True
     """Whether tf.data's default optimizations are on in the pipeline's options."""
     cold: bool = False
-    """Whether the figures are of a first epoch: what the pipeline itself keeps could not be made in time."""
+    """Whether the figures are of a first epoch: what the pipeline itself keeps could not be made in time, or nothing
+    reads it."""
     warnings: tuple[Line, ...] = ()
     """What makes the training another than was meant, as where it trains on validation samples; in sentences."""
     notes: tuple[Line, ...] = ()

@@ -299,9 +299,10 @@ def _remarks(session: Session) -> Iterator[Text]:
     noise = facts.other_work(session)
     if parts := [*(["equal work ✓"] if equal else []), *noise]:
         yield Text(" · ".join(parts), style="dim")
-    aus = [(each, each.accelerator_utilization) for each in checked if each.verdict.cause != "impossible"]
-    for result, au in [(result, au) for result, au in aus if au.impossible][:1]:  # its dash needs a reason
-        yield Text(f"AU of {variant_name(result.variant)} is not known: {au.reason}", style="yellow")
+    unknown = [each for each in checked if each.accelerator_utilization.impossible]
+    if session.diagnosis is None and unknown and unknown[0].verdict.cause != "impossible":  # its dash needs a reason
+        why = f"–: AU of {variant_name(unknown[0].variant)} is not known, {_IN_FEW_WORDS['impossible']}"
+        yield Text(why, style="yellow")
     failed = session.diagnosis is None or session.diagnosis.failure is not None
     if not failed and session.uncharged_s > LONG_STARTS * session.charged_s > 0:
         starts, charged = units.seconds(session.uncharged_s), units.seconds(session.charged_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ import psutil
 
 from pipeline_bench.diagnosis import search
 from pipeline_bench.errors import SessionError, UsageError
+from pipeline_bench.hosts.ranks import of_tf_config
 from pipeline_bench.model.diagnosis import DEFAULT_BUDGET_S, LEAST_BUDGET_S, MOST_BUDGET_S, PROVEN, Diagnosis
 from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.session import save
@@ -83,6 +85,23 @@ def check_budget(budget_s: float, option: str) -> None:
         raise UsageError(
             f"{option} {budget_s:g}: it is from {LEAST_BUDGET_S:g} to {MOST_BUDGET_S:g} seconds.",
             f"The default of {DEFAULT_BUDGET_S:g} tries most fixes; a slow pipeline or a large model needs more.",
+        )
+
+
+def refuse_one_of_several_workers(unset: str) -> None:
+    """Refuse a script where TF_CONFIG makes this process one of several workers: a trial would wait for the others.
+
+    Args:
+        unset: what unsets it where the diagnosis was asked for.
+
+    Raises:
+        UsageError: it does.
+    """
+    if (worker := of_tf_config(os.environ)) is not None:
+        raise UsageError(
+            f"TF_CONFIG names {worker.size} workers. A trial runs the script as one of them, alone: a script that "
+            "reads it waits for the others.",
+            f"Unset it to measure the input of one worker: {unset}",
         )
 
 

@@ -329,7 +329,11 @@ class _Watch:
         taken = legacy_keras.as_py_dataset(given.get("x"), given)
         data = self.loops.behind(taken)
         if training_data.kind(data) is None:
-            hints = _RUN_HINT.format(script=self._script), public_api.loader_hint(data)
+            hints = (
+                legacy_keras.sequence_hint(data),
+                _RUN_HINT.format(script=self._script),
+                public_api.loader_hint(data),
+            )
             return UserCodeError(
                 f"the {_METHODS[does]} of {line} takes its batches from what cannot be looked at here, "
                 f"{type(data).__name__} of {type(data).__module__}: only a tf.data.Dataset, a PyDataset, a generator "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 import re
 import sys
@@ -169,6 +170,22 @@ def is_eager_off() -> bool:
     return bool(context.default_execution_mode == context.GRAPH_MODE)
 
 
+def require_eager() -> None:
+    """See that a dataset can be taken from.
+
+    Raises:
+        UserCodeError: eager execution is switched off.
+    """
+    import tensorflow as tf
+
+    if not tf.executing_eagerly():
+        raise UserCodeError(
+            "Your code switched eager execution off (tf.compat.v1.disable_eager_execution or disable_v2_behavior), "
+            "without which a dataset cannot be taken from.",
+            "Leave it on where the dataset is made, or move what switches it off out of that file.",
+        )
+
+
 def are_batches_of(dataset: Any, given: Sequence[Any]) -> bool:
     """Return whether what a model was given is shaped as the dataset's elements are."""
     import tensorflow as tf
@@ -230,7 +247,8 @@ def _used_by(generator: Any, datasets: Sequence[Named]) -> str:
     frame = getattr(generator, "gi_frame", None)
     if frame is None:
         return ""
-    held = [*frame.f_locals.values(), *(frame.f_globals.get(name) for name in frame.f_code.co_names)]
+    loaded = (each.argval for each in dis.get_instructions(frame.f_code) if each.opname == "LOAD_GLOBAL")
+    held = [*frame.f_locals.values(), *(frame.f_globals.get(name) for name in loaded)]
     return next((each.name for each in datasets if each.name and any(each.data is value for value in held)), "")
 
 

@@ -17,14 +17,12 @@ from pipeline_bench import user_code
 from pipeline_bench.model.job import Eager
 from pipeline_bench.script import loop_step, training_calls
 from pipeline_bench.script.loop_step import LoopStep
-from pipeline_bench.tfdata import dataset_graph, public_api
+from pipeline_bench.tfdata import public_api
 from pipeline_bench.user_code import source_loops
 from pipeline_bench.user_code.source_loops import SourceLoop
 
 _LOOP_ELEMENTS = 3
 """A loop that takes so many elements trains, or has that many to take; who looks at an example takes one or two."""
-_PREVIEW_ELEMENTS = 64
-"""A loop over fewer, which no other loop begins again, may only show examples: what trains may be a library, later."""
 _BARE_STEPS, _BARE_LEAST, _BARE_S = 50, 4, 20.0
 """So many steps in a row without any loop over a dataset, or fewer that take long, are a training without a dataset."""
 _BETWEEN = ("/tensorflow/python/data/ops/", "/tensorflow/python/util/")
@@ -45,7 +43,7 @@ class DatasetLoop:
     trains: bool = False
     """Whether something that trains was run since its first element."""
     needs_training: bool = False
-    """Whether to ignore the loop until something in it trains: it may be a preview, or validate, beside a training."""
+    """Whether to ignore the loop until something in it trains: the script trains elsewhere too, and may validate."""
     within: SourceLoop | None = None
     """The innermost loop of the script's that begins it again and again."""
     taken_in: tuple[SourceLoop, ...] = ()
@@ -82,7 +80,7 @@ class Loops:
             note: called with a loop that may be the training.
             bare: called with the line of what trains without a dataset, and whether by `Session.run`; as `reach`.
             needs_training: whether of the loops in a file only one counts in which something trains, for the script
-                trains somewhere; else one of three elements does, but for what may be a preview.
+                trains somewhere; else one of three elements does.
             which: the place of the iterator that is meant, of several in a step; None: the one waited for longest.
         """
         self._reach, self._note, self._bare = reach, note, bare
@@ -284,7 +282,7 @@ class Loops:
             place = user_code.location()
             loop = self._last = self._loops[iterator] = DatasetLoop(dataset, user_code.named(place))
             loop.within = next(source_loops.around(), None)
-            loop.never_reads_again = source_loops.never_reads_again(dataset_graph.count(dataset))
+            loop.never_reads_again = source_loops.never_reads_again(_count(dataset))
             loop.needs_training = self._needs_training("" if place is None else place.file)
             return iterator
 
@@ -304,9 +302,7 @@ class Loops:
                 loop.count += 1
                 if loop.count == 1:
                     loop.taken_in = tuple(source_loops.around(body=False))
-                    may_preview = loop.within is None and _is_short(loop.dataset, _PREVIEW_ELEMENTS)
-                    is_doubtful = loop.needs_training or may_preview
-                    loop.needs_training = is_doubtful and not training_calls.takes_gradient(loop.taken_in)
+                    loop.needs_training = loop.needs_training and not training_calls.takes_gradient(loop.taken_in)
                     loop.steps = source_loops.rounds() if loop.within is None else None
                 if loop.count >= _LOOP_ELEMENTS:
                     self._note(loop)
@@ -372,9 +368,18 @@ def _by_iter(plain: Any) -> Any:
     return functools.wraps(plain)(lambda dataset: iter(dataset) if tf.executing_eagerly() else plain(dataset))
 
 
-def _is_short(dataset: Any, limit: int = _LOOP_ELEMENTS) -> bool:
-    """Return whether it has fewer elements than that: a loop over it, as over `take(1)`, may only look at examples."""
-    return 0 <= dataset_graph.most(dataset) < limit
+def _is_short(dataset: Any) -> bool:
+    """Return whether a loop over it may be one over an example or two, as over `take(1)`."""
+    return 0 <= _count(dataset) < _LOOP_ELEMENTS
+
+
+def _count(dataset: Any) -> int:
+    """Return how many elements a dataset gives; negative where it has no end or does not know."""
+    import tensorflow as tf
+
+    count = dataset.cardinality
+    with tf.init_scope():  # what trains may be inside a tf.function, where a count is a symbol
+        return int(count() if callable(count) else count)
 
 
 def _by_user() -> bool:

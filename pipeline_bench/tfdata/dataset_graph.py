@@ -51,22 +51,6 @@ def functions_in(dataset: Any) -> list[Any]:
         return []
 
 
-def count(dataset: Any) -> int:
-    """Return how many elements a dataset, also a distributed one, gives; negative if it has no end or does not know."""
-    import tensorflow as tf
-
-    found = dataset.cardinality
-    with tf.init_scope():  # in a tf.function that is traced, a count is a symbol
-        return int(found() if callable(found) else found)
-
-
-def most(dataset: Any) -> int:
-    """Return how many elements a dataset gives at most: of a `take` of files, which does not know, its number."""
-    known = count(dataset)
-    number = _number(dataset, "_count") if known == UNKNOWN and _kind(dataset) == "Take" else None
-    return known if number is None else number
-
-
 def left_early(dataset: Any) -> dict[int, bool | None]:
     """Return which datasets of a pipeline are left before their end, in every pass, by their identities.
 

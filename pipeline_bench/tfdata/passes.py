@@ -13,8 +13,9 @@ from pipeline_bench.tfdata.throughput import FlatIterator
 
 NO_ELEMENT = ("The dataset gives no element.", "Check its files and filters.")
 _USED_UP = (
-    "The dataset gave elements in its first pass and none in the next one, so it cannot be measured for long.",
-    "Does a generator go on where it ended? Have the function that from_generator calls begin anew.",
+    "The input gave elements in its first pass and none in the next one, so it cannot be measured for long.",
+    "Does a generator go on where it ended? Have it give more batches, or have the function that from_generator calls "
+    "begin anew.",
 )
 
 

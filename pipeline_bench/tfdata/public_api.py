@@ -148,13 +148,16 @@ def intercepted(handler: Handler) -> Iterator[None]:
 
 @contextmanager
 def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replace an attribute of a class until the block ends."""
-    before = inspect.getattr_static(owner, name)
+    """Replace an attribute of a class until the block ends; one that it inherits is then inherited again."""
+    before, is_own = inspect.getattr_static(owner, name), name in vars(owner)
     setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, before)
+        if is_own:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)
 
 
 def _function(entry: Entry, handler: Handler) -> Callable[..., Any]:

@@ -53,7 +53,7 @@ def as_py_dataset(data: Any, given: Mapping[str, Any]) -> Any:
     if legacy is None or not isinstance(data, legacy.utils.Sequence):
         return data
     kind = type(data)
-    if getattr(data, "num_batches", len(data)) != len(data):
+    if _means_something_else(data):
         return data
     own: dict[str, Any] = {"__module__": kind.__module__}
     if not hasattr(kind, "num_batches"):
@@ -65,6 +65,22 @@ def as_py_dataset(data: Any, given: Mapping[str, Any]) -> Any:
     pool = {name: given[name] for name in POOL if given.get(name) is not None}
     keras.utils.PyDataset.__init__(data, **pool)
     return data
+
+
+def sequence_hint(data: Any) -> str:
+    """Return what to change in a `Sequence` of Keras 2 for it to become a PyDataset; empty where that is not known."""
+    legacy = sys.modules.get(NAME)
+    if legacy is None or not isinstance(data, legacy.utils.Sequence) or not _means_something_else(data):
+        return ""
+    return (
+        f"its num_batches is not its length, {len(data)}, and Keras 3, which reads it here, takes it for that: "
+        f"give it another name in {type(data).__name__}"
+    )
+
+
+def _means_something_else(data: Any) -> bool:
+    """Return whether a `Sequence` has a `num_batches` that is not its length."""
+    return bool(getattr(data, "num_batches", len(data)) != len(data))
 
 
 def dataset(data: Any, given: Mapping[str, Any]) -> Any:

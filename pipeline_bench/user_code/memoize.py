@@ -57,7 +57,7 @@ def find(
         if search.runs_apart(call, kept):
             tried += 1
             if search.gives_the_same(call):
-                kept.append(search.smallest(call))
+                kept.append(search.smallest(call, kept))
     return [search.known[call] for call in kept]
 
 
@@ -84,6 +84,7 @@ class _Search:
         self.promising = [call for call in ranked if share[call] >= WORTH]
         self.known: dict[MemoizableCall, MemoizableCall] = {}
         """Of each call that was compared and gives the same, the same call with what is known of it."""
+        self._not_the_same: set[MemoizableCall] = set()
 
     @property
     def is_over(self) -> bool:
@@ -95,22 +96,29 @@ class _Search:
         return not any(each is look or look.ran_within(each) or each.ran_within(look) for each in beside)
 
     def gives_the_same(self, call: MemoizableCall) -> bool:
-        """Return whether a call gives the same for the same arguments, as far as it was compared."""
+        """Return whether a call gives the same for the same arguments, as far as it was compared: once."""
+        if call in self.known or call in self._not_the_same:
+            return call in self.known
         look = _Look([], compares=True)
         for _ in range(_EPOCHS_COMPARED):
             if not look.refused:
                 look.begin_anew()
                 _made_with({call: look}, self._taker, self._end_s, self._alive)
         if look.refused or not look.calls:
+            self._not_the_same.add(call)
             return False
         size, share = look.bytes / look.batches, min(1.0, self._share[call])
         self.known[call] = call.model_copy(update={"share": share, "batch_bytes": size, "gives": look.gives})
         return True
 
-    def smallest(self, call: MemoizableCall) -> MemoizableCall:
-        """Return the call, or what is around or in it and gives much less, while there is time to compare that."""
+    def smallest(self, call: MemoizableCall, kept: Sequence[MemoizableCall]) -> MemoizableCall:
+        """Return the call, or what is around or in it and gives much less, while there is time to compare that.
+
+        It runs apart from those that are kept already.
+        """
         nearly = _NEARLY * self._share[call]
-        others = [each for each in self.promising if self._share[each] >= nearly and _overlap(each, call)]
+        near = [each for each in self.promising if self._share[each] >= nearly and _overlap(each, call)]
+        others = [each for each in near if self.runs_apart(each, kept)]
         sizes = {call: self.known[call].batch_bytes}
         for each in others[:_MOST_OTHERS]:
             if not self.is_over and self.gives_the_same(each):

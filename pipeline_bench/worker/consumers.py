@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic_ns, perf_counter_ns  # by themselves: a user's code may replace those of the module
 from typing import Any
 
@@ -30,6 +30,11 @@ StepFunction = Callable[[Any], float]
 Alive = Callable[[], None]
 """Called for every element of a warm-up, as a sign of life."""
 
+
+class NoModelError(UserCodeError):
+    """What the user's function returned is no model that could be trained."""
+
+
 NO_LOSS = float("nan")
 _WINDOW_FROM_NS = 60_000
 """Elements that come faster than this are taken in windows: a call from Python for each costs about 12 us."""
@@ -46,7 +51,7 @@ _DROPPING_NS = 1e9
 """For so long at the most batches are dropped that were made while the model was traced."""
 
 
-def drain(dataset: Any, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None) -> None:
+def drain(dataset: Any, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None) -> int | None:
     """Take elements as fast as they come; a step is one element, all of it input wait.
 
     Args:
@@ -55,38 +60,62 @@ def drain(dataset: Any, record: Record, warmup_s: float = 0.0, alive: Alive = la
         warmup_s: how long to take elements before.
         alive: see `Alive`.
 
+    Returns:
+        How many elements there were, where the input ended before and cannot be begun anew, as `train` does.
+
     Raises:
         UserCodeError: it gives no element, or fails.
     """
+    edges, measured = [monotonic_ns()], 0
+
+    def taken() -> None:
+        edges.append(monotonic_ns())
+        alive()
+
+    def recorded(start_ns: int, end_ns: int, wait_ns: int, loss: float) -> bool:
+        nonlocal measured
+        measured += 1
+        return record(start_ns, end_ns, wait_ns, loss)
+
     with user_code.element_errors():
-        take = passes.flat_elements(dataset)
-        first_ns, typical_ns, size_bytes = _warm_up(take, warmup_s, alive)
-        window = window_size(typical_ns, size_bytes) if typical_ns < _WINDOW_FROM_NS else 1
-        if window > 1 and not _has_windows(dataset, window):
-            window = 1
-        if window > 1:
-            take = passes.flat_elements(dataset.window(window, drop_remainder=True))
+        try:
+            _drain(dataset, recorded, warmup_s, taken, alive)
+        except UsedUpError:
+            if measured or _record_each(edges, record):
+                return len(edges) - 1 + measured
+    return None
+
+
+def _drain(dataset: Any, record: Record, warmup_s: float, taken: Alive, alive: Alive) -> None:
+    """Do what `drain` does, and call `taken` after each element before the steps."""
+    take = passes.flat_elements(dataset)
+    first_ns, typical_ns, size_bytes = _warm_up(take, warmup_s, taken)
+    window = window_size(typical_ns, size_bytes) if typical_ns < _WINDOW_FROM_NS else 1
+    if window > 1 and not _has_windows(dataset, window):
+        window = 1
+    if window > 1:
+        take = passes.flat_elements(dataset.window(window, drop_remainder=True))
+        take()
+    at_once, count = 1, int(dataset.cardinality())
+    if count == UNKNOWN:
+        count = _counted(take, first_ns, taken)
+    pass_ns = first_ns + (count - 1) * typical_ns
+    if window == 1 and count > 1 and pass_ns < _SHORT_PASS_NS and first_ns > _SLOW_BEGINNING * pass_ns:
+        for _ in range(count - take.in_pass):
             take()
-        at_once, count = 1, int(dataset.cardinality())
-        if count == UNKNOWN:
-            count = _counted(take, first_ns, alive)
-        pass_ns = first_ns + (count - 1) * typical_ns
-        if window == 1 and count > 1 and pass_ns < _SHORT_PASS_NS and first_ns > _SLOW_BEGINNING * pass_ns:
-            for _ in range(count - take.in_pass):
-                take()
-                alive()
-            at_once = window = count
-        start_ns = monotonic_ns()
-        more = True
-        while more:
+            taken()
+        at_once = window = count
+    start_ns = monotonic_ns()
+    more = True
+    while more:
+        take()
+        for _ in range(at_once - 1):
             take()
-            for _ in range(at_once - 1):
-                take()
-                alive()
-            end_ns = monotonic_ns()
-            if at_once > 1 or take.counts():
-                more = _record_parts(start_ns, end_ns, window, record)
-            start_ns = end_ns
+            alive()
+        end_ns = monotonic_ns()
+        if at_once > 1 or take.counts():
+            more = _record_parts(start_ns, end_ns, window, record)
+        start_ns = end_ns
 
 
 def _warm_up(take: Callable[[], Any], seconds: float, alive: Alive) -> tuple[float, float, int]:
@@ -120,7 +149,11 @@ def _counted(take: Repeated, first_ns: float, alive: Alive) -> int:
 
 def _record_parts(start_ns: int, end_ns: int, count: int, record: Record) -> bool:
     """Record the elements of a window as steps of equal length; whether there are more to come."""
-    edges = [start_ns + (end_ns - start_ns) * index // count for index in range(count + 1)]
+    return _record_each([start_ns + (end_ns - start_ns) * index // count for index in range(count + 1)], record)
+
+
+def _record_each(edges: Iterable[int], record: Record) -> bool:
+    """Record the elements between some moments as steps; whether there are more to come."""
     return all(record(begin, end, end - begin, NO_LOSS) for begin, end in itertools.pairwise(edges))
 
 
@@ -192,7 +225,7 @@ def iterate(
         for _ in range(held):
             if monotonic_ns() >= end_ns:
                 break
-            next_batch()
+            next_batch()  # where the input ends here, no step can be measured
             alive()
         begun_ns = monotonic_ns()
     end_ns = begun_ns + warmup_s * 1e9  # the second step warms up as well: of a large model it is long enough
@@ -236,7 +269,7 @@ def step_of(model: Any, does: Does = "train", spec: Any = None, *, in_graph: boo
         in_graph: whether a Keras model on TensorFlow is to step as a graph though it runs as eager code.
 
     Raises:
-        UserCodeError: it is neither, or a model that was not compiled.
+        NoModelError: it is neither, or a model that was not compiled.
     """
     import keras
 
@@ -246,7 +279,7 @@ def step_of(model: Any, does: Does = "train", spec: Any = None, *, in_graph: boo
     elif callable(model):
         step = thread_state.on_device_of(model, model) if isinstance(model, LoopStep) else model
     else:
-        raise UserCodeError(
+        raise NoModelError(
             f"The model's function returned {type(model).__name__}, which is no model.",
             "Return a compiled Keras model, or a function that takes a batch and makes one training step.",
         )
@@ -261,6 +294,20 @@ def step_of(model: Any, does: Does = "train", spec: Any = None, *, in_graph: boo
             raise UserCodeError(message, traceback=user_code.traceback_of(error)) from error
 
     return guarded
+
+
+def require_model(make: Callable[[], Any]) -> None:
+    """Refuse what the user's function makes if it is no model; where it fails, the trials that train will tell.
+
+    Raises:
+        NoModelError: see `step_of`.
+    """
+    try:
+        step_of(make())
+    except NoModelError:
+        raise
+    except Exception:
+        return
 
 
 def is_traced(model: Any, does: Does) -> bool:
@@ -287,7 +334,7 @@ def why_eager(model: Any) -> Eager | None:
 def _require_compiled(model: Any, does: Does) -> None:
     # The second one is that of Keras 2.
     if does != "predict" and not (getattr(model, "compiled", False) or getattr(model, "_is_compiled", False)):
-        raise UserCodeError(
+        raise NoModelError(
             f"The Keras model {model.name} was not compiled.",
             "Call model.compile(optimizer=…, loss=…) before it is returned.",
         )

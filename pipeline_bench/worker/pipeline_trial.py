@@ -41,6 +41,7 @@ _FIRST_FILL_SHARE = 0.3
 _KEPT_SHARE = 0.9
 """Of what the first pass gave in its time, so that the second one gives it surely."""
 _NOT_ALL = "Not all batches were made within {}: measured on the first ones."
+_NOT_WARM = "Not all batches were made within {}: where the steps come to the others, they are of a first epoch."
 _LONGEST_SCRIPT_S = 3600.0
 """A script that does not train within an hour has hung: from then on the stall timeout counts."""
 
@@ -105,7 +106,7 @@ class PipelineEngine(Engine):
         if kind in ("PyDataset", "generator") or (kind == "arrays" and self._trained is not None):
             self._read = KerasInput(kind, made, self._given, legacy_keras.is_model(self._model))
             return
-        _require_eager()
+        training_data.require_eager()
         self._memos = Memos()
         self._recipe = recording.recipe(made, self._within)
 
@@ -142,8 +143,6 @@ class PipelineEngine(Engine):
             PipelineBenchError: an edit does not fit.
         """
         if self._task.activity == "inspect":
-            if self._task.model is not None:  # one that is no model is refused before the stages take their time
-                consumers.step_of(loading.call(self._task.model, "model"))
             self._inspect()
             return
         self._measure()
@@ -163,6 +162,12 @@ class PipelineEngine(Engine):
     def _send(self, inspection: Inspection) -> None:
         self.channel.send(Inspected(inspection=inspection))
 
+    def _send_first(self, inspection: Inspection) -> None:
+        """Send what is known before anything is measured, and refuse what is no model before the stages take time."""
+        self._send(inspection)
+        if (model := self._task.model) is not None:
+            consumers.require_model(lambda: loading.call(model, "model"))
+
     def _tell(self, note: str | None = None, **found: object) -> None:
         """Send what a measured trial found of its pipeline, with what it has sent before."""
         notes = self._told.notes if note is None else (*self._told.notes, note)
@@ -175,12 +180,11 @@ class PipelineEngine(Engine):
             self._inspect_read(self._read)
             return
         self.recorder.phase("inspect")
-        described = pipeline_benchmark.described(self._recipe, self._make_ns, self._folder("once"))
-        inspection = self._with_training(described)
-        self._send(inspection)
+        looked = self._with_training(pipeline_benchmark.described(self._recipe, self._make_ns, self._folder("once")))
+        self._send_first(looked)
         for found in pipeline_stages.inspect(
             self._recipe,
-            inspection,
+            looked,
             self._task.limit_s,
             self._folder,
             self.recorder.heartbeat,
@@ -192,7 +196,7 @@ class PipelineEngine(Engine):
         """Inspect what a `fit` was given that is no tf.data pipeline."""
         self.recorder.phase("inspect")
         inspection = self._with_training(read.described(self._make_ns))
-        self._send(inspection)
+        self._send_first(inspection)
         for found in keras_stages.inspect(read, inspection, self._task.limit_s, self.recorder.heartbeat):
             self._send(found)
 
@@ -212,7 +216,7 @@ class PipelineEngine(Engine):
             dataset, held = self._rebuilt().dataset if is_ceiling else self._filled(), 0
         if task.activity == "drain":
             recorder.train()
-            consumers.drain(dataset, recorder, task.warmup_s, recorder.heartbeat)
+            self._tell_end(consumers.drain(dataset, recorder, task.warmup_s, recorder.heartbeat))
             return
         if task.model is None:
             raise PipelineBenchError(f"The activity {task.activity} needs a model, and the task has none.")
@@ -226,18 +230,22 @@ class PipelineEngine(Engine):
             other = model_ceiling.other_step(model, self._does, promised) if self.trial.repeat == 0 else None
             for found in model_ceiling.run(dataset, step, recorder, task.warmup_s, recorder.heartbeat, other):
                 self.channel.send(found)
-        elif (ended := consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat, held)) is not None:
-            self._tell(f"The input ended after {units.count(ended, 'batch', 'batches')}: those are all steps.")
+        else:
+            self._tell_end(consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat, held))
         if isinstance(model, LoopStep) and model.traced_anew:
             self._tell(traced_anew=model.traced_anew, traced_anew_s=model.traced_anew_s)
+
+    def _tell_end(self, ended: int | None) -> None:
+        if ended is not None:
+            names = ("element", "elements") if self._task.activity == "drain" else ("batch", "batches")
+            self._tell(f"The input ended after {units.count(ended, *names)}: those are all steps.")
 
     def _watched_step(self, step: consumers.StepFunction, *, traces: bool) -> consumers.StepFunction:
         """Return the step, which the watch then knows from a wait for a batch; the first is a phase if it traces."""
         firsts = iter([traces])
 
         def watched(batch: Any) -> float:
-            is_first = next(firsts, False)
-            if is_first:
+            if is_first := next(firsts, False):
                 self.recorder.phase(TRACE)
             self.recorder.doing(MODEL_STEP)
             try:
@@ -272,16 +280,15 @@ class PipelineEngine(Engine):
         return made
 
     def _made_again(self, folder: Path, **how: Any) -> rebuild.Rebuilt:
-        ahead = self._task.ahead_elements
-        return rebuild.rebuild(self._recipe, self._task.edits, folder, ahead_elements=ahead, **how)
+        return rebuild.rebuild(self._recipe, self._task.edits, folder, ahead_elements=self._task.ahead_elements, **how)
 
     def _kept(self, read: KerasInput) -> Any:
         """Return the dataset of a PyDataset, with what edits keep of it, or its own class does, made first."""
-        edits, limit_s = self._task.edits, self._task.limit_s
-        if self._task.warm or any(edit.keeps for edit in edits):
+        edits, limit_s, keeps = self._task.edits, self._task.limit_s, any(edit.keeps for edit in self._task.edits)
+        if self._task.warm or keeps:
             self.recorder.phase("fill")
             if not read.keep(edits, limit_s, self.recorder.heartbeat):
-                self._tell(_NOT_ALL.format(units.seconds(limit_s)))
+                self._tell((_NOT_ALL if keeps else _NOT_WARM).format(units.seconds(limit_s)))
             elif any(edit.kept_stage is not None for edit in edits):
                 self._tell(cached_elements=read.data.num_batches)
         return read.dataset(edits, timed=self._task.activity == "train" and not edits)
@@ -389,14 +396,3 @@ class PipelineEngine(Engine):
             except Exception as error:  # whatever it is, it must not cost the steps
                 reason = line_of(error)
         return Fingerprint(complete=False, elements=0, samples=0, reason=reason)
-
-
-def _require_eager() -> None:
-    import tensorflow as tf
-
-    if not tf.executing_eagerly():
-        raise UserCodeError(
-            "Your code switched eager execution off (tf.compat.v1.disable_eager_execution or disable_v2_behavior), "
-            "without which a dataset cannot be taken from.",
-            "Leave it on where the dataset is made, or move what switches it off out of that file.",
-        )

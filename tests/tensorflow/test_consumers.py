@@ -767,6 +767,48 @@ def test_an_input_that_cannot_be_begun_anew_is_as_long_as_it_is(warmup_s: float,
     assert ended == (8 if kept == 6 else None)
 
 
+@pytest.mark.parametrize(("warmup_s", "most", "kept"), [(0.0, 1000, 10), (60.0, 1000, 100), (0.0, 3, 3)])
+def test_a_drain_of_an_input_that_cannot_be_begun_anew_is_as_long_as_it_is(
+    warmup_s: float, most: int, kept: int
+) -> None:
+    """Nothing trained on what had ended, and the whole diagnosis failed."""
+
+    def numbers() -> Any:
+        for number in range(100):
+            time.sleep(0.005)
+            yield number
+
+    left = numbers()
+    once = tf.data.Dataset.from_generator(lambda: left, output_signature=tf.TensorSpec((), tf.int32))
+    steps = Steps(most)
+    ended = consumers.drain(once, steps, warmup_s)
+    assert ended == (100 if most == 1000 else None)
+    assert kept <= len(steps.loss) <= min(most, 100)
+    assert all(end > start for start, end in zip(steps.start_ns, steps.end_ns, strict=True))
+
+
+def test_an_input_that_ends_while_what_a_queue_held_is_dropped_is_told() -> None:
+    left = iter(range(8))
+    once = tf.data.Dataset.from_generator(lambda: left, output_signature=tf.TensorSpec((), tf.int32))
+    with pytest.raises(UserCodeError, match="in its first pass and none in the next") as raised:
+        consumers.train(once, float, Steps(5), held=10)
+    assert "Have it give more batches" in raised.value.hint
+
+
+def test_only_what_is_no_model_is_refused_before_the_stages_are_measured() -> None:
+    def fails() -> Any:
+        raise UserCodeError("no room on the GPU")
+
+    def uncompiled() -> Any:
+        return keras.Sequential([keras.layers.Dense(1)])
+
+    consumers.require_model(fails)
+    consumers.require_model(compiled)
+    for make, said in ((uncompiled, "was not compiled"), (list, "which is no model")):
+        with pytest.raises(consumers.NoModelError, match=said):
+            consumers.require_model(make)
+
+
 def test_batches_that_a_queue_may_have_held_before_the_steps_are_dropped() -> None:
     steps = Steps(3)
     consumers.train(tf.data.Dataset.range(20), float, steps, held=10)

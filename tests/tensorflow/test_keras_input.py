@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import time
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline_bench.diagnosis import fixes, segments
+from pipeline_bench.diagnosis.fixes import Context
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.inspection import keras_stages
 from pipeline_bench.model.edits import InsertAfter, SetArgument
@@ -209,6 +212,19 @@ def stages_of(of: KerasInput, limit_s: float = 1.0, **given: Any) -> Any:
     return last
 
 
+class Computing(Batches):
+    """Small batches that take Python long."""
+
+    def __getitem__(self, index: int) -> Any:
+        sum(range(1_000_000))
+        return super().__getitem__(index)
+
+
+def test_processes_that_compute_are_not_said_to_hand_small_batches_over_for_as_long() -> None:
+    found = stages_of(read(Computing(workers=2, use_multiprocessing=True)))
+    assert found.cost(QUEUE).elapsed_ns < found.cost(GET_ITEM).elapsed_ns / 4
+
+
 class KeepingItself(Batches):
     """Has a cache of its own."""
 
@@ -237,28 +253,98 @@ def test_of_a_class_that_keeps_what_it_makes_later_epochs_are_measured_and_the_f
     assert any("it keeps what it makes. What is said here is of later epochs" in note for note in found.notes)
 
 
-@pytest.mark.parametrize(
-    ("limit_s", "epochs"),
-    [(0.03, 5), (1.0, 1)],  # there is no time for a pass; and no second one
-)
-def test_of_a_class_that_keeps_what_it_makes_the_first_epoch_is_measured_where_no_later_one_can_be(
-    limit_s: float, epochs: int
-) -> None:
-    training = ScriptTraining(line="train.py:9", epochs=epochs)
-    found = stages_of(read(KeepingItself(workers=2)), limit_s, training=training)
+@pytest.mark.parametrize("pool", [{}, {"workers": 4}], ids=["alone", "threads"])
+def test_of_a_class_that_keeps_what_it_makes_the_first_epoch_is_measured_where_no_later_one_is(pool: Any) -> None:
+    found = stages_of(read(KeepingItself(**pool)), training=ScriptTraining(line="train.py:9", epochs=1))
     cost = found.cost(GET_ITEM)
     assert found.cold
     assert cost.first_epoch_ns == cost.elapsed_ns > 1e6
+    assert (cost.elapsed_ns < 4.5e6) is bool(pool), "threads wait for batches beside each other"
+    assert found.cost(QUEUE) is None, "this process has made what a pool would make"
+    assert any("it keeps what it makes. What is said here is of the first epoch." in note for note in found.notes)
+
+
+class OfShards(Batches):
+    """A slow one that keeps the last of what it read."""
+
+    def __len__(self) -> int:
+        return 200
+
+    @functools.lru_cache(maxsize=32)  # noqa: B019 - as users write it
+    def shard(self, number: int) -> Any:
+        sum(range(200_000))
+        return super().__getitem__(number)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.shard(index)
+
+    def on_epoch_end(self) -> None:
+        """Does nothing."""
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_of_a_class_whose_batches_were_not_all_made_nothing_is_known_of_later_epochs(workers: int) -> None:
+    found = stages_of(read(OfShards(workers=workers)), 0.2)
+    cost = found.cost(GET_ITEM)
+    assert (found.cold, cost.first_epoch_ns, cost.calls) == (False, None, 1)
+    assert cost.elapsed_ns > 1e6
+    assert any("it may keep what it makes. What is said here is of batches that it" in note for note in found.notes)
     assert found.cost(QUEUE) is None, "this process has made a part of what a pool would make"
-    assert any("it keeps what it makes. What is said here is of a first epoch" in note for note in found.notes)
+    kept = next(each for each in fixes.attempts(found, Context(cores=4, as_written_ms=9.0)) if each.fix.keeps)
+    assert kept.outcome == "pending"
 
 
 def test_what_worker_processes_keep_ends_with_them() -> None:
-    found = stages_of(read(KeepingItself(workers=2, use_multiprocessing=True)))
+    found = stages_of(read(KeepingItself(workers=4, use_multiprocessing=True)))
     cost = found.cost(GET_ITEM)
     assert (found.cold, cost.first_epoch_ns) == (False, None)
-    assert cost.elapsed_ns > 1e6
+    assert 1e6 < cost.elapsed_ns < 4.5e6, "four wait beside each other"
+    assert cost.calls == 4
+    assert segments.waits(cost, 4)
     assert any("worker processes end with each epoch, and what they keep with them." in each for each in found.notes)
+
+
+class WithTable(Batches):
+    """Makes one batch, and reads a table first."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> Any:
+        if not hasattr(self, "table"):
+            time.sleep(0.05)
+            self.table = sum(range(500_000))
+        return np.full([4, 2], index, np.float32), np.full([4], index, np.float32)
+
+
+def test_the_only_batch_of_an_epoch_is_not_said_to_be_kept() -> None:
+    of = read(WithTable())
+    described = of.described(0.0)  # makes a batch
+    del of.data.table
+    *_, found = keras_stages.inspect(of, described, 1.0, lambda: None)
+    assert not found.cold
+    assert not any("keep what it makes" in note or "keeps what it makes" in note for note in found.notes)
+    assert found.cost(GET_ITEM).elapsed_ns < 5e6
+
+
+class Filling(Batches):
+    """Fills the same arrays for each batch."""
+
+    def __init__(self, **pool: Any) -> None:
+        super().__init__(**pool)
+        self.x, self.y = np.empty([4, 2], np.float32), np.empty([4], np.float32)
+
+    def __getitem__(self, index: int) -> Any:
+        self.x[:] = self.y[:] = index
+        time.sleep(0.001)
+        return self.x, self.y
+
+
+def test_a_class_that_fills_one_buffer_is_not_said_to_draw_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two batches are made, then the first one again."""
+    monkeypatch.setattr(keras_stages, "_AGAIN_S", 0.0)
+    stage = stages_of(read(Filling()), 0.0).stages[GET_ITEM]
+    assert not stage.draws
 
 
 def test_the_stages_of_a_py_dataset_and_its_costliest_line() -> None:
@@ -444,6 +530,8 @@ def test_a_sequence_of_keras_2_may_have_its_number_of_batches_as_an_attribute() 
     others = OfKeras2(4)
     others.num_batches = 7
     assert not isinstance(legacy_keras.as_py_dataset(others, {}), keras.utils.PyDataset), "it says something else"
+    assert "its num_batches is not its length, 5," in legacy_keras.sequence_hint(others)
+    assert not any(map(legacy_keras.sequence_hint, (Counted(), OfKeras2(4), object())))
 
 
 class Shared:

@@ -250,6 +250,41 @@ def test_of_a_call_and_what_it_calls_only_the_outer_one_is_found(tmp_path: Path)
     assert {call.text for call in calls} == {"outer(number)", "load(number + 1)"}
 
 
+def test_what_is_smaller_is_kept_only_where_it_runs_apart_from_what_is_kept_already(tmp_path: Path) -> None:
+    """The line of `one` runs within the assignments that end with `join`, which gives less than what it is given."""
+    body = """\
+def one(number):
+    return load(number)
+
+def join(small, large):
+    return float(small.sum() + large.sum())
+
+def batch(number):
+    x = [one(each) for each in range(number, number + 3)]
+    y = load(number + 1, 400)
+    y = join(one(number), y)
+    return y * x[0]
+"""
+    code = module(tmp_path, body)
+    given, first = itertools.count(3), code.one.__code__.co_firstlineno
+    places = [(code.__file__ or "", first + number) for number in (1, 8, 9)]
+    calls = memoize.find(lambda: lambda: code.batch(next(given)), places, 5.0, lambda: None)
+    assert [call.text for call in calls] == ["load(number)", "load(number + 1, 400)"]
+
+
+@pytest.mark.parametrize(("line", "is_same"), [("x = load(number)", True), ("x = drawn(number)", False)])
+def test_a_call_is_compared_once(tmp_path: Path, line: str, is_same: bool) -> None:
+    code = module(tmp_path, f"def batch(number):\n    {line}\n    return x\n")
+    given = itertools.count(3)
+    places = [(code.__file__ or "", code.batch.__code__.co_firstlineno + 1)]
+    search = memoize._Search(lambda: lambda: code.batch(next(given)), places, 2.0, lambda: None)
+    (call,) = search.promising
+    assert search.gives_the_same(call) is is_same
+    made = next(given)
+    assert search.gives_the_same(call) is is_same
+    assert next(given) == made + 1, "no batch was made"
+
+
 def test_where_the_time_is_over_no_smaller_results_are_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

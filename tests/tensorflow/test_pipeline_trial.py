@@ -49,6 +49,14 @@ def empty():
     return tf.data.Dataset.range(0).batch(2)
 
 
+def make_once():
+    return ((np.full((4, 2), number, np.float32), np.ones(4, np.float32)) for number in range(8))
+
+
+def make_failing():
+    raise MemoryError("no room on the GPU")
+
+
 def broken(number):
     raise ValueError(f"sample {number} has no label")
 
@@ -402,6 +410,29 @@ def test_what_a_py_dataset_takes_beside_the_model_is_told_of_the_trial_as_writte
 def test_what_a_py_datasets_class_keeps_is_made_before_the_steps(run_task: RunTask) -> None:
     assert phases(run_task("make_batches", "drain", warm=True)) == ["import", "build", "fill", "train"]
     assert phases(run_task("make_batches", "drain")) == ["import", "build", "train"]
+
+
+def test_where_a_class_had_no_time_to_keep_all_batches_the_steps_are_not_said_to_be_of_those_that_it_kept(
+    run_task: RunTask,
+) -> None:
+    told = of(Inspected, run_task("make_batches", "drain", warm=True, limit_s=1e-6))[-1].inspection
+    assert [note.rpartition(": ")[2] for note in told.notes] == [
+        "where the steps come to the others, they are of a first epoch."
+    ]
+
+
+def test_a_generator_that_ends_is_measured_for_as_long_as_it_lasts(run_task: RunTask) -> None:
+    events = run_task("make_once", "drain")
+    assert 0 < steps(events) <= 8
+    assert of(Inspected, events)[-1].inspection.notes == ("The input ended after 8 elements: those are all steps.",)
+
+
+def test_a_models_function_that_fails_costs_no_stages(run_task: RunTask) -> None:
+    looks = of(Inspected, run_task("make_dataset", "inspect", model="make_failing", limit_s=3.0))
+    assert any(cost.elapsed_ns is not None for cost in looks[-1].inspection.costs)
+    refused = run_task("make_dataset", "inspect", model="uncompiled", limit_s=3.0)
+    assert "not compiled" in of(Failed, refused)[0].error
+    assert [each.inspection.costs for each in of(Inspected, refused)] == [()]
 
 
 def test_the_ceiling_fills_no_shuffle_buffer_for_its_one_batch(run_task: RunTask) -> None:

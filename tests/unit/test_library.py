@@ -1,5 +1,6 @@
 """What the library refuses before it measures, and what importing it costs."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -143,6 +144,18 @@ def test_a_script_is_named_with_numbers_or_texts(tmp_path: Path, monkeypatch: py
         library.diagnose(str(script), arguments="--epochs 3")
     with pytest.raises(UsageError, match="goes with a whole script"):
         library.diagnose(f"{script}:make_dataset", arguments=["--epochs", "3"])
+
+
+def test_a_script_is_not_run_as_one_of_several_workers_for_which_it_would_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = {"worker": ["host-0:2222", "host-1:2222"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}))
+    script = tmp_path / "train.py"
+    script.write_text("def make_dataset():\n    return data\n")
+    with pytest.raises(UsageError, match="TF_CONFIG names 2 workers") as raised:
+        library.diagnose(str(script))
+    assert 'del os.environ["TF_CONFIG"]' in raised.value.hint
 
 
 @pytest.mark.parametrize(("interrupted", "raised"), [(False, SessionError), (True, KeyboardInterrupt)])

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.fixes.cache_size import MIXING
+from pipeline_bench.model.calls import UNCHANGED
 from pipeline_bench.model.element_flow import never_full
 from pipeline_bench.model.pipeline import Inspection, Stage
 
-_HANDS_ON = frozenset({"prefetch", "with_options"})
-"""Methods that give their elements on as they are: what moves may pass them."""
-_UP_TO_MAPS = _HANDS_ON | {"batch", "map", "shuffle"}
+_UP_TO_MAPS = UNCHANGED | {"batch", "map", "shuffle"}
 """What stands between what is the same in each epoch and the maps of shuffled batches."""
 _OPENING = frozenset({"apply", "flat_map", "interleave"})
 """What may stand there besides, in front of the batches: it opens files that are read in another order each time."""
@@ -75,6 +74,15 @@ class BatchedSamples(NamedTuple):
             return None
         return size * self.batch_size if shuffle in self.behind(ahead) else size
 
+    def whole_batches(self, ahead: Sequence[Stage]) -> bool:
+        """Return whether a map of the stages `ahead` may need the batch size that it is promised: none is short there.
+
+        That is so with `drop_remainder=True`, and behind a repeat; a pass of what is kept may end with a short one.
+        """
+        drops = self.batch.arguments.get("drop_remainder") is True
+        repeats = self.repeat is not None and self.repeat in ahead[: ahead.index(self.batch)]
+        return (drops or repeats) and any(_has_known_size(each) for each in self.behind(ahead) if each.method == "map")
+
     @property
     def _maps(self) -> list[Stage]:
         return [each for each in self.behind(self.ahead) if each.method == "map"]
@@ -114,7 +122,7 @@ def movable(inspection: Inspection, rest: Sequence[Stage]) -> list[Movable]:
         inspection: of the pipeline.
         rest: its stages behind the fixed part, upstream first.
     """
-    rest = [each for each in rest if each.method not in _HANDS_ON]
+    rest = [each for each in rest if each.method not in UNCHANGED]
     # Those that mix files go on in front of what opens them.
     rest = list(itertools.dropwhile(lambda each: stage_graph.shuffles_files(inspection.stages, each), rest))
     found: list[Movable] = []
@@ -140,7 +148,7 @@ def divided_map(inspection: Inspection) -> DividedMap | None:
     """Return the random map that can be divided for a cache; None of others, and while one as written is not full."""
     run = run_of(inspection)
     fixed = fixed_part(inspection, run)
-    rest = [each for each in run[len(fixed) :] if each.method not in _HANDS_ON]
+    rest = [each for each in run[len(fixed) :] if each.method not in UNCHANGED]
     passed = list(itertools.takewhile(lambda each: each.method in MIXING, rest))
     stage = next(iter(rest[len(passed) :]), None)
     if not fixed or stage is None or stage.method != "map" or stage.anew or inspection.cold:
@@ -204,6 +212,12 @@ def _varies(stage: Stage) -> bool:
 
 
 def _has_open_rows(batches: Stage) -> bool:
-    """Return whether a size is open of the rows of batches that are dense, beside how many rows they have."""
+    """Return whether a size, or how many sizes there are, is open of the rows of dense batches, beside their number."""
     parts = [] if batches.element is None else batches.element.tensors()
-    return any(each.kind == "tensor" and None in (each.shape or ())[1:] for each in parts)
+    return any(each.kind == "tensor" and (each.shape is None or None in each.shape[1:]) for each in parts)
+
+
+def _has_known_size(batches: Stage) -> bool:
+    """Return whether the number of rows is promised of a part of each batch."""
+    parts = [] if batches.element is None else batches.element.tensors()
+    return any(each.shape and each.shape[0] is not None for each in parts)

@@ -6,8 +6,9 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from pipeline_bench.diagnosis import stage_graph
-from pipeline_bench.diagnosis.fixes import Context, cache_places, fix, kind, short
+from pipeline_bench.analysis.thresholds import WORTH_A_TRY
+from pipeline_bench.diagnosis import segments, stage_graph
+from pipeline_bench.diagnosis.fixes import Context, cache_places, could_save, fix, kind, short
 from pipeline_bench.diagnosis.fixes.cache_places import BatchedSamples, Movable, fixed_part, never_full_caches, run_of
 from pipeline_bench.diagnosis.fixes.cache_size import (
     IN_MEMORY,
@@ -68,8 +69,11 @@ def cache(inspection: Inspection, context: Context) -> Iterator[Fix]:
     if not kept and (smaller := _last_that_fits(inspection, fixed, context)) is not None:
         yield _cached(inspection, context, smaller, out)
     movable = cache_places.movable(inspection, run[len(fixed) :])
+    before: list[Stage] = []
     for passed, moved in movable:
-        if _has_room(inspection, context, passed, moved[-1]):
+        needless = _spares_no_more(inspection, context, before, moved)
+        if not needless and _has_room(inspection, context, passed, moved[-1]):
+            before = moved
             moves = [MoveBefore(stage=stage.id, other=passed[0].id) for stage in moved]
             yield _cached(inspection, context, moved[-1], [*out, *moves], passed)
     last = cache_places.mapped_between_shuffles(run[len(fixed) :])
@@ -112,8 +116,8 @@ def cache_samples(inspection: Inspection, context: Context) -> Iterator[Fix]:
         return
     ahead = found.ahead[: found.ahead.index(stage) + 1]
     mixing_rows = (each.function is not None and each.function.on_batches == "not" for each in found.behind(ahead))
-    if any(mixing_rows):
-        return  # one that mixes the samples of a batch would do so once for ever
+    if any(mixing_rows) or found.whole_batches(ahead):
+        return  # one that mixes the samples of a batch would do so once for ever; one may fail on the rest of a pass
     size_bytes, count = size_bytes_of(inspection, stage), pass_elements(inspection, stage)
     cost = inspection.cost(stage.id)
     if size_bytes is None or count is None or cost is None or not cost.elements or not fits(size_bytes, context):
@@ -179,6 +183,17 @@ def _is_free(way: Movable) -> bool:
     A reader of Keras' makes both.
     """
     return all(each.place != way.passed[0].place for each in way.moved)
+
+
+def _spares_no_more(inspection: Inspection, context: Context, before: Sequence[Stage], moved: Sequence[Stage]) -> bool:
+    """Return whether a cache of what fewer stages give, `before`, has room in memory and spares about as much.
+
+    Two such caches would differ by chance alone, and the one of fewer stages is the simpler.
+    """
+    more = [each.id for each in moved[len(before) :]]
+    share = could_save(more, segments.of(inspection, context.cores), None)
+    is_little = share is not None and share < WORTH_A_TRY
+    return bool(before) and is_little and fits(size_bytes_of(inspection, before[-1]), context)
 
 
 def _last_that_fits(inspection: Inspection, fixed: Sequence[Stage], context: Context) -> Stage | None:

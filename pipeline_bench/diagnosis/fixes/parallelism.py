@@ -36,7 +36,7 @@ _DEFAULTS = {
 """What the options that are True by default do."""
 
 
-@kind(saving=1.0)
+@kind(saving=1.0, has_price=True)
 def parallel_map(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Run a map's calls beside each other. A stateless map is run so by default, which is then no fix."""
     for stage in inspection.stages:

@@ -193,12 +193,8 @@ def _in_words(call: MemoizableCall) -> str:
 
 
 def _read_once(inspection: Inspection) -> str | None:
-    """Return why nothing would be read from what is kept, or would be compared with what the class itself keeps."""
-    if inspection.once:
-        return f"{stage_graph.one_pass(inspection)}, and no batch would be asked for again"
-    if inspection.cold and inspection.api == "PyDataset":
-        return "the class keeps what it makes, and what is measured is a first epoch, which has nothing kept yet"
-    return None
+    """Return why nothing would be read from what is kept."""
+    return f"{stage_graph.one_pass(inspection)}, and no batch would be asked for again" if inspection.once else None
 
 
 def _without_processes(inspection: Inspection) -> tuple[str, list[SetArgument], str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 
-from pipeline_bench.model.calls import value_text
+from pipeline_bench.model.calls import UNCHANGED, value_text
 from pipeline_bench.model.edits import Edit, InsertAfter, KeepSamples, MoveBefore, SetArgument
 from pipeline_bench.model.pipeline import Location, Stage
 
@@ -21,8 +21,6 @@ _OF_HUGGING_FACE = "to_tf_dataset"
 """The method of a `datasets.Dataset`: a map in it makes the batches in Python."""
 _OF_MODELS = frozenset({"fit", "evaluate", "predict"})
 """The methods of a model that may map a preprocessing of their own, as those of KerasHub's tasks do."""
-_HAND_ON = frozenset({"prefetch", "with_options"})
-"""What gives the elements as they are: what is put in front of it may stand behind it as well."""
 
 
 def rewritten(
@@ -71,7 +69,7 @@ def _behind_all(own: Sequence[Stage], edits: Sequence[Edit], call: str, of_model
     at, handed_on = edit.stage, set[str]()
     while at not in last:
         after = [each for each in own if at in each.inputs]
-        if len(after) != 1 or after[0].method not in _HAND_ON or not edit.keeps:
+        if len(after) != 1 or after[0].method not in UNCHANGED or not edit.keeps:
             return None
         at = after[0].id
         handed_on.add(after[0].method)

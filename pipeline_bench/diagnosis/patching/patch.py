@@ -13,6 +13,7 @@ import libcst as cst
 
 from pipeline_bench.diagnosis.patching import (
     imports,
+    kept_samples,
     library_calls,
     memoize,
     py_datasets,
@@ -26,13 +27,12 @@ from pipeline_bench.diagnosis.patching.source_file import (
     SourceFile,
     called_name,
     expression,
-    is_unbound,
     new_call,
 )
-from pipeline_bench.diagnosis.patching.stage_calls import APPLY, StageCalls
+from pipeline_bench.diagnosis.patching.stage_calls import APPLY, StageCalls, argument_of
 from pipeline_bench.model.calls import PARAMETERS, CannotPatchError, MemoizableCall
 from pipeline_bench.model.diagnosis import CodeChange, Fix
-from pipeline_bench.model.edits import Edit, PrefetchToDevice, SetOptions
+from pipeline_bench.model.edits import Edit, KeepSamples, PrefetchToDevice, SetOptions
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.tfdata import splitting
 
@@ -72,6 +72,9 @@ def change(
     )
     try:
         for edit in patch.edits:
+            if isinstance(edit, KeepSamples):
+                patch.kept_arguments = patch.check_samples(inspection, edit)
+        for edit in patch.edits:
             edit.write(patch)
         diff = patch.diff()
     except CannotPatchError as reason:
@@ -101,8 +104,8 @@ class Patch:
     Each method that an edit calls raises `CannotPatchError` where it cannot be written; of the others is no use then.
     All text that it is given has ``tf.data.`` where TensorFlow is named.
 
-    `edits` are those to write, `stage_calls` the calls in the files, `roots` what the patches of the changed files
-    start from after `diff`.
+    `edits` are those to write, `stage_calls` the calls in the files, `kept_arguments` how arguments are written that
+    calls behind kept samples take over, `roots` what the patches of the changed files start from after `diff`.
     """
 
     def __init__(
@@ -118,6 +121,7 @@ class Patch:
         self.stages = _every_stage(inspection)
         self.stage_calls = StageCalls(texts, self.stages)
         self.edits = self.stage_calls.once(edits)
+        self.kept_arguments: dict[str, str] = {}
         self._before = {number: stage.inputs[0] for number, stage in self.stages.items() if len(stage.inputs) == 1}
         self._make_chains()
 
@@ -135,6 +139,10 @@ class Patch:
             parts.append(source_writer.diff(name, file.text, new))
         return "".join(parts)
 
+    def check_samples(self, inspection: Inspection, edit: KeepSamples) -> dict[str, str]:
+        """Check that samples can be kept before anything is written, and return `kept_samples.arguments`."""
+        return kept_samples.arguments(inspection, self.stage_calls, self._chains, self.edits, edit)
+
     def set_argument(self, number: int, argument: str, text: str) -> None:
         """Give a stage's call a value for an argument, in place of the one that it has."""
         file, call = self.stage_calls.of(number)
@@ -142,7 +150,7 @@ class Patch:
         if py_datasets.takes_attributes_alone(self.stages, number, call):
             py_datasets.set_attribute(file, call, argument, text)
             return
-        old = self._argument(call, argument)
+        old = argument_of(call, argument)
         if old is not None:
             file.values[old] = value
         else:
@@ -195,7 +203,7 @@ class Patch:
         if any(each is not chain for _, each, _ in links):
             raise CannotPatchError("the maps are in different statements")
         calls = [link.call for _, _, link in links]
-        functions = [arg for call in calls if (arg := self._argument(call, "map_func")) is not None]
+        functions = [arg for call in calls if (arg := argument_of(call, "map_func")) is not None]
         if len(functions) < len(calls):
             raise CannotPatchError("a map's function was not found")
         elements = [self.stages[each].element for each in numbers[:-1]]
@@ -207,14 +215,14 @@ class Patch:
     def parse_batch(self, number: int) -> None:
         """Parse a batch of serialized examples in a map's function."""
         file, call = self.stage_calls.of(number)
-        given = self._argument(call, "map_func")
+        given = argument_of(call, "map_func")
         is_lambda = given is not None and isinstance(given.value, cst.Lambda)
         statements.parse_batch(file, given.value if given is not None and is_lambda else self._definition(number))
 
     def vectorize(self, number: int) -> None:
         """Run a map's function on a whole batch, through `tf.vectorized_map`."""
         file, call = self.stage_calls.of(number)
-        given = self._argument(call, "map_func")
+        given = argument_of(call, "map_func")
         if given is None or "#" in file.code(given.value):
             raise CannotPatchError("its function was not found, or has a comment in it")
         element = self.stages[self.stages[number].inputs[0]].element
@@ -223,7 +231,7 @@ class Patch:
     def _definition(self, number: int) -> cst.FunctionDef:
         """Return where a map's function is defined, which its call names."""
         file, call = self.stage_calls.of(number)
-        function, given = self.stages[number].function, self._argument(call, "map_func")
+        function, given = self.stages[number].function, argument_of(call, "map_func")
         place = self.stages[number].place
         if function is None or place is None or function.file != place.file or function.line is None:
             raise CannotPatchError("its function is in another file")
@@ -239,7 +247,7 @@ class Patch:
     def divide(self, number: int, after: int, count: int) -> None:
         """Define both halves of a map's function behind it, and map the first behind an earlier stage."""
         file, call = self.stage_calls.of(number)
-        definition, given = self._definition(number), self._argument(call, "map_func")
+        definition, given = self._definition(number), argument_of(call, "map_func")
         name, line = definition.name.value, file.lines(definition)[0]
         first = self.stage_calls.of(after)[1]
         for each in statements.check_handed_on(file, first, self._chains(number, after)):
@@ -282,7 +290,7 @@ class Patch:
         """Make a `from_tensor_slices` a `range` of its rows, and put a map that gathers them behind a batch."""
         file, call = self.stage_calls.of(source)
         statements.check_handed_on(file, call, self._chains(batch, source))
-        given = self._argument(call, "tensors")
+        given = argument_of(call, "tensors")
         if given is None or given.keyword is not None or not isinstance(call.func, cst.Attribute):
             raise CannotPatchError("what it cuts into slices was not found")
         rows = file.free_name("rows", "row_numbers")
@@ -295,7 +303,7 @@ class Patch:
         """Make a `from_tensor_slices` a `range` of first rows, and of windows a map that gathers them."""
         (file, call), (_, cut), (_, behind) = map(self.stage_calls.of, (source, window, flat_map))
         statements.check_handed_on(file, call, self._chains(flat_map, source))
-        given, function = self._argument(call, "tensors"), self._argument(behind, "map_func")
+        given, function = argument_of(call, "tensors"), argument_of(behind, "map_func")
         if given is None or given.keyword is not None or function is None or not isinstance(call.func, cst.Attribute):
             raise CannotPatchError("what it cuts into slices was not found")
         if not all(statements.unchanged(file, arg.value, call, behind) for arg in cut.args):
@@ -366,29 +374,9 @@ class Patch:
                 raise CannotPatchError("the two calls are in different places")
             number = self._before[number]
 
-    def _argument(self, call: cst.Call, argument: str) -> cst.Arg | None:
-        """Return what a call gives for an argument, by name or by position; None where it gives nothing."""
-        if called_name(call) == APPLY:
-            raise CannotPatchError("a function that is given to `apply` makes it")
-        for arg in call.args:
-            if arg.keyword is not None and arg.keyword.value == argument:
-                return arg
-        if any(arg.star == "*" for arg in call.args):
-            raise CannotPatchError("its arguments are in a sequence")
-        if is_unbound(call):
-            raise CannotPatchError("it is called as a function of its class")
-        parameters = PARAMETERS.get(called_name(call), ())
-        given = [arg for arg in call.args if arg.keyword is None and not arg.star]
-        place = parameters.index(argument) if argument in parameters else len(given)
-        if place < len(given):
-            return given[place]
-        if any(arg.star == "**" for arg in call.args):
-            raise CannotPatchError("its arguments are in a dict")
-        return None
-
     def _given(self, file: SourceFile, call: cst.Call, name: str) -> str:
         """Return the text of an argument, with the edits so far; empty where the call does not give it."""
-        arg = self._argument(call, name)
+        arg = argument_of(call, name)
         value = file.added.get(call, {}).get(name) if arg is None else file.values.get(arg, arg.value)
         return file.code(value) if isinstance(value, cst.BaseExpression) else ""
 

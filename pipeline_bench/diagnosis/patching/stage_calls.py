@@ -7,8 +7,8 @@ from pathlib import PurePath
 
 import libcst as cst
 
-from pipeline_bench.diagnosis.patching.source_file import SourceFile, called_name
-from pipeline_bench.model.calls import WORKERS, CannotPatchError
+from pipeline_bench.diagnosis.patching.source_file import SourceFile, called_name, is_unbound
+from pipeline_bench.model.calls import PARAMETERS, WORKERS, CannotPatchError
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.pipeline import Location, Stage
 
@@ -72,9 +72,14 @@ class StageCalls:
 
     def maker(self, place: Location) -> str | None:
         """Return the name of the function that is called in a place of a user's file; None where it is not known."""
+        call = self.ending(place)
+        return called_name(call) if call is not None else None
+
+    def ending(self, place: Location) -> cst.Call | None:
+        """Return the call of a user's file that ends in a place; None where it is not known."""
         file = self.files.get(place.file)
-        names = [called_name(each) for each in _ending(file, place)] if file is not None else []
-        return names[0] if len(names) == 1 else None
+        calls = _ending(file, place) if file is not None else []
+        return calls[0] if len(calls) == 1 else None
 
     def file(self, name: str) -> SourceFile:
         """Return a file of the user's.
@@ -114,6 +119,31 @@ class StageCalls:
         if len(calls) != 1:
             raise CannotPatchError(f"the call of {stage.label} was not found in line {place.line}")
         return file, calls[0]
+
+
+def argument_of(call: cst.Call, argument: str) -> cst.Arg | None:
+    """Return what a call gives for an argument, by name or by position; None where it gives nothing.
+
+    Raises:
+        CannotPatchError: what it gives is not written out.
+    """
+    if called_name(call) == APPLY:
+        raise CannotPatchError("a function that is given to `apply` makes it")
+    for arg in call.args:
+        if arg.keyword is not None and arg.keyword.value == argument:
+            return arg
+    if any(arg.star == "*" for arg in call.args):
+        raise CannotPatchError("its arguments are in a sequence")
+    if is_unbound(call):
+        raise CannotPatchError("it is called as a function of its class")
+    parameters = PARAMETERS.get(called_name(call), ())
+    given = [arg for arg in call.args if arg.keyword is None and not arg.star]
+    place = parameters.index(argument) if argument in parameters else len(given)
+    if place < len(given):
+        return given[place]
+    if any(arg.star == "**" for arg in call.args):
+        raise CannotPatchError("its arguments are in a dict")
+    return None
 
 
 def _ending(file: SourceFile, place: Location) -> list[cst.Call]:

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from pipeline_bench.diagnosis.step_times import Beginning
 from pipeline_bench.model import Series
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
 from pipeline_bench.model.edits import Edit, InsertAfter, SetArgument
+from pipeline_bench.model.element import Element
 from pipeline_bench.model.fingerprint import Fingerprint
 from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining, Stage, StageCost
 from pipeline_bench.model.result import Estimate
@@ -317,6 +318,19 @@ def test_rows_that_a_map_pads_to_the_longest_of_a_batch_are_to_be_padded_behind_
     assert [each.startswith(said) for each in texts] == [True] * told
     once = ScriptTraining(line="train.py:9", model=True, epochs=1)
     assert idea_bounds.ideas(looked.model_copy(update={"training": once}), 1, 20.0, 2.0, 1.0) == ()
+
+
+@pytest.mark.parametrize(("kind", "told"), [("ragged", False), ("tensor", True)])
+def test_rows_that_are_left_ragged_and_padded_behind_that_already_are_not_to_be_so_again(
+    kind: Literal["ragged", "tensor"], told: bool
+) -> None:
+    size = None if kind == "ragged" else 100
+    kept = stage(3, "map", 2, of=function("prepare"))
+    kept = kept.model_copy(update={"element": Element(kind=kind, dtype="int64", shape=(None, size))})
+    padded = stage(4, "map", 3, of=function("pad")).model_copy(update={"element": tensor("int64", None, None)})
+    stages = (stage(0, "TextLineDataset"), stage(1, "shuffle", 0), stage(2, "batch", 1, batch_size=32), kept, padded)
+    looked = inspection(stages, (*(cost(number, 1.0) for number in range(3)), cost(3, 17.0), cost(4, 1.0)))
+    assert ["to_tensor()" in each for each in idea_bounds.ideas(looked, 1, 20.0, 2.0, 1.0)] == [True] * told
 
 
 def test_of_pictures_that_are_cropped_the_crop_alone_is_to_be_decoded() -> None:
@@ -676,6 +690,17 @@ def test_where_no_fix_was_tried_the_reason_is_said() -> None:
     advised = re.search(r"No fix was tried: the budget left no time for one\. Use --budget (\d+)\.$", text)
     assert advised is not None
     assert "Proposed: " in concluding(of_map, lambda edits: fingerprint(), budget_s=float(advised[1]))
+
+
+def test_a_proposal_of_random_maps_on_several_threads_says_what_becomes_of_their_numbers() -> None:
+    of_layer = function("augment", random=True, changes_state=True, changes_seeds=True)
+    stages = (stage(0, "range"), stage(1, "map", 0, of=of_layer), stage(2, "batch", 1, batch_size=32))
+    looked = inspection(stages, (cost(0, 0.1, elements=32), cost(1, 20.0, elements=32), cost(2, 0.5)))
+    text = concluding(looked, lambda edits: fingerprint(), budget_s=120.0)
+    assert (
+        " Which sample gets which random numbers then differs from run to run, also with a seed; two calls at the same "
+        "time may draw the same numbers." in text
+    )
 
 
 def test_of_the_only_fix_tried_it_is_said_why_it_is_refused() -> None:

@@ -649,6 +649,22 @@ def test_what_each_epoch_drops_of_kept_samples_the_batch_behind_their_cache_drop
     assert keep.call == f".unbatch().cache().shuffle(256){again}.batch(32, drop_remainder=True)"
 
 
+@pytest.mark.parametrize("behind", [5, 6])
+@pytest.mark.parametrize(
+    ("drops", "repeat", "is_tried"), [(True, None, 0), (False, 1, 0), (False, 5, 1), (False, None, 1)]
+)
+def test_samples_of_maps_that_may_need_whole_batches_are_not_kept_where_a_pass_may_end_with_a_short_one(
+    drops: bool, repeat: int | None, is_tried: bool, behind: int
+) -> None:
+    """As ``tf.reshape(batch, [32, 1])`` does, before or in the last map."""
+    looked = vectorized(mapped(6), drop_remainder=drops)
+    looked = looked if repeat is None else repeated(looked, repeat)
+    elements = {5: tensor("float32", None, 1), 6: tensor("float32", None, 1), behind: tensor("float32", 32, 1)}
+    stages = tuple(each.model_copy(update={"element": elements.get(each.id)}) for each in looked.stages)
+    found = tried(looked.model_copy(update={"stages": stages}), allow_reordering=True)
+    assert len(of_kind(found, "cache_samples")) == is_tried
+
+
 OPEN = tensor("int64", None, None)
 
 
@@ -660,7 +676,8 @@ OPEN = tensor("int64", None, None)
         (tensor("string", None), [Element(kind="ragged", dtype="int64", shape=(None, None)), OPEN], 5),
         (tensor("string", None), [OPEN, tensor("float32", None, 100)], 6),  # such as a mean over each row
         (tensor("uint8", None, None, None), [tensor("float32", None, None, None)], 5),  # which were batched already
-        (tensor("string", None), [Element(kind="tensor", dtype="int64")], 5),
+        (tensor("string", None), [Element(kind="tensor", dtype="int64")], None),  # of a NumPy function, of any rank
+        (Element(kind="tensor", dtype="string"), [Element(kind="tensor", dtype="int64")], 5),
     ],
 )
 def test_rows_that_a_map_pads_to_the_longest_of_a_batch_are_not_kept(
@@ -977,6 +994,23 @@ def test_maps_behind_a_repeat_and_a_further_shuffle_move_in_front_of_both_with_w
     assert parsed.reorders
     assert parsed.because.startswith("takes about 195 KiB on disk, and the shuffle's buffer about 17.6 KiB of memory")
     assert cache_size.priced(parsed, looked, 100).because == parsed.because
+
+
+@pytest.mark.parametrize(
+    ("last_ms", "free_bytes", "kept"),
+    [(4.0, 2**30, [3, 5]), (0.2, 2**30, [3]), (None, 2**30, [3, 5]), (0.2, 2**20, [3, 5])],
+)
+def test_a_cache_behind_a_further_map_that_takes_nothing_is_not_tried_beside_a_simpler_one(
+    last_ms: float | None, free_bytes: int, kept: list[int]
+) -> None:
+    """A shuffle, `decode`, another shuffle, and a map that takes so long; a cache on disk may be slower than one."""
+    stages = [source(shuffle=False), stage(1, "prefetch", 0), stage(2, "shuffle", 1, buffer_size=9)]
+    stages += [mapped(3, "decode"), stage(4, "shuffle", 3, buffer_size=9), mapped(5, "normalise")]
+    took = {3: 20.0, 5: last_ms}
+    costs = [cost(each.id, took.get(each.id, 0.01), elements=32, element_bytes=2**10) for each in stages]
+    found = of_kind(tried(inspection(tuple(stages), tuple(costs)), free_memory_bytes=free_bytes), "cache")
+    moved = [fix for fix in found if any(isinstance(edit, MoveBefore) for edit in fix.edits)]
+    assert sorted(fix.kept_stages[-1] for fix in moved) == kept
 
 
 def loaded_behind(

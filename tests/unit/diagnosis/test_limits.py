@@ -14,7 +14,7 @@ from pipeline_bench.model.pipeline import Inspection, ScriptTraining, Stage, Tar
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import Trial, TrialRecord
 from tests.unit.diagnoses import row, tensor
-from tests.unit.diagnosis.simulated import Machine, cost, diagnose, function, inspection, python_decode, stage
+from tests.unit.diagnosis.simulated import Machine, cost, diagnose, function, inspection, python_decode, shuffled, stage
 
 
 def limits(session: Session) -> dict[str, Limit]:
@@ -49,6 +49,36 @@ def test_cpu_time_of_stages_that_were_slowed_is_no_limit_above_the_step(cpu_ms: 
     limit = limits(diagnose(Machine(python_decode(cpu_ms), lambda edits: 20.6), budget_s=40))["all cores busy"]
     assert (limit.ms is not None) == is_known
     assert ("more than a step as written" in limit.text) == (not is_known)
+
+
+def prefetched(cpu_ms: float = 48.0, behind_ms: float = 0.1) -> Inspection:
+    """A map and a buffer of 200 batches behind it, in front of a batch."""
+    stages = (
+        stage(0, "range"),
+        stage(1, "map", 0, of=function("decode", python=True)),
+        stage(2, "prefetch", 1, buffer_size=6400),
+        stage(3, "batch", 2, batch_size=32),
+    )
+    held = cost(2, 0.1, elements=32)
+    return inspection(stages, (cost(0, 0.1), cost(1, cpu_ms), held, cost(3, behind_ms)))
+
+
+@pytest.mark.parametrize(
+    ("looked", "is_known"),
+    [
+        (shuffled(200.0), True),  # which takes the 30.7 ms of CPU time that its table says, once the buffer is empty
+        (shuffled(200.0, cardinality=None, pass_elements=None), True),
+        (shuffled(6.0), False),  # it fills its buffer in no time
+        (prefetched(), True),
+        (prefetched(0.1, 48.0), False),
+    ],
+)
+def test_cpu_time_above_a_step_that_a_full_buffer_fed_is_the_limit_of_later_steps(
+    looked: Inspection, is_known: bool
+) -> None:
+    limit = limits(diagnose(Machine(looked, lambda edits: 6.0, ceiling_ms=5.95), budget_s=40))["all cores busy"]
+    assert (limit.ms is not None) == is_known
+    assert ("so it is none" in limit.text) == (not is_known)
 
 
 def test_a_limit_that_was_not_measured_says_why() -> None:

@@ -198,6 +198,13 @@ def test_what_a_costly_line_gives_is_to_be_kept_by_hand_where_a_class_shuffles_b
     assert "train.py:10, spends 80 %" in text
 
 
+def test_a_class_that_keeps_what_it_makes_is_not_told_to_keep_it() -> None:
+    looked = with_costly_line(looked_at())
+    (first, *others) = looked.costs
+    kept = first.model_copy(update={"first_epoch_ns": first.elapsed_ns, "first_epoch_cpu_ns": first.cpu_ns})
+    assert ideas_of(looked.model_copy(update={"costs": (kept, *others), "cold": True})) == []
+
+
 def test_a_diagnosis_says_what_to_keep_by_hand_where_it_keeps_nothing() -> None:
     def beyond(call: MemoizableCall | None) -> str:
         looked = with_costly_line(of_generator(CALL))

@@ -1296,3 +1296,100 @@ def test_a_method_that_is_called_by_its_class_is_changed_in_words() -> None:
     code = change({FILE: source}, inspection.model_copy(update={"stages": tuple(stages)}), fix_of(edit))
     assert code.diff is None
     assert "it is called as a function of its class" in code.text
+
+
+TAKEN_OVER = """
+    EPOCHS, SIZE, training = 3, 2, True
+    def make_dataset():
+        ds = tf.data.Dataset.range(9).shuffle(4)
+        ds = ds.repeat(EPOCHS)
+        ds = ds.batch(SIZE, drop_remainder=True)
+        ds = ds.map(f)
+        return ds
+    """
+REPEAT, BATCHES, MAPPED = "ds = ds.repeat(EPOCHS)", "ds = ds.batch(SIZE, drop_remainder=True)", "ds = ds.map(f)"
+
+
+def keeping_samples(source: str, passes: int | None = 3) -> CodeChange:
+    repeat, batch, mapped = (number(source, each) for each in ("repeat", "batch", "map"))
+    keep = KeepSamples(stage=mapped, batch_size=2, buffer_size=4, passes=passes, drop_remainder=True)
+    whole = SetArgument(stage=batch, argument="drop_remainder", value=False)
+    return change_of(source, Remove(stage=repeat), whole, keep)
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "passes", "call"),
+    [
+        ("EPOCHS", "SIZE", 3, ".repeat(EPOCHS).batch(SIZE, drop_remainder=True)"),
+        ("count=2 * EPOCHS", "batch_size=SIZE // 1", 6, ".repeat(2 * EPOCHS).batch(SIZE // 1, drop_"),
+        ("-EPOCHS // 3", "2", -1, ".repeat(-EPOCHS // 3).batch(2, drop_remainder=True)"),
+        ("3", "2", 3, ".repeat(3).batch(2, drop_remainder=True)"),
+        ("None", "2", None, ".repeat().batch(2, drop_remainder=True)"),
+    ],
+)
+def test_behind_kept_samples_the_repeat_and_the_batch_have_the_variables_of_those_in_front(
+    count: str, size: str, passes: int | None, call: str
+) -> None:
+    source = written(TAKEN_OVER).replace("repeat(EPOCHS)", f"repeat({count})").replace("SIZE, drop", f"{size}, drop")
+    diff = keeping_samples(source, passes).diff
+    assert diff is not None
+    assert f"    ds = ds.map(f).unbatch().cache().shuffle(4){call}" in patched(source, diff)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (REPEAT, f"if training:\n        {REPEAT}", "different blocks"),
+        (BATCHES, f"if training:\n        {BATCHES}", "different blocks"),
+        ("9).shuffle(4)", "9)\n    if training:\n        ds = ds.shuffle(4)", "different blocks"),
+        (MAPPED, "train = ds.map(f)\n    other = ds.take(2)\n    ds = train", "ds has other uses"),
+        (REPEAT, f"other = ds.take(2)\n    {REPEAT}", "ds has other uses"),
+        (REPEAT, f"{REPEAT}\n    for _ in [1]:\n        other = ds", "ds has other uses"),
+        ("remainder=True", "remainder=training", "a variable decides on the drop_remainder of its batch"),
+        ("SIZE, drop_remainder=True", "SIZE, training", "a variable decides on the drop_remainder of its batch"),
+        (BATCHES, f"{BATCHES}\n    EPOCHS = 9", "the count of its call is written so that"),
+        (BATCHES, f"{BATCHES}\n    SIZE = 9", "the batch_size of its call is written so that"),
+    ],
+)
+def test_what_kept_samples_take_over_of_other_pipelines_or_of_what_varies_is_told_in_words(
+    old: str, new: str, reason: str
+) -> None:
+    source = written(TAKEN_OVER).replace(old, new)
+    if "EPOCHS = 9" in new or "SIZE = 9" in new:
+        source = source.replace("def make_dataset():", "def make_dataset(EPOCHS=3, SIZE=2):")
+    code = keeping_samples(source)
+    assert code.diff is None
+    assert "(no diff: " in code.text
+    assert reason in code.text
+    is_of_others = "other uses" in reason or "blocks" in reason
+    assert ("change the pipeline of the training alone" in code.text) == is_of_others
+
+
+def test_a_repeat_whose_variable_is_one_in_this_run_is_not_left_out_behind_kept_samples() -> None:
+    code = keeping_samples(written(TAKEN_OVER.replace("= 3, 2", "= 1, 2")), passes=1)
+    assert code.diff is None
+    assert "no diff: the count of its repeat, EPOCHS, is 1 in this run alone" in code.text
+
+
+@pytest.mark.parametrize("is_apart", [False, True])
+def test_samples_of_what_a_library_shuffles_are_kept_in_the_block_of_its_call(is_apart: bool) -> None:
+    opened = "ds = keras.utils.texts_of_folder('data')"
+    opened = f"if training:\n        {opened}" if is_apart else opened
+    source = f"training = True\ndef make_dataset():\n    {opened}\n    ds = ds.map(f)\n    return ds\n"
+    column, line = (8, 4) if is_apart else (4, 3)
+    call = opened.split("= ")[-1]
+    place = Location(file=FILE, line=line, end_line=line, column=column + 5, end_column=column + 5 + len(call))
+    behind = Location(file=FILE, line=line + 1, end_line=line + 1, column=9, end_column=18)
+    names = ("from_tensor_slices", "shuffle", "batch", "map")
+    stages = tuple(
+        Stage(id=at, method=name, inputs=(at - 1,) if at else (), place=behind if name == "map" else place)
+        for at, name in enumerate(names)
+    )
+    looked = inspected(written("def make_dataset(): return tf.data.Dataset.range(9)"))
+    looked = looked.model_copy(update={"stages": stages, "sink": 3})
+    code = change({FILE: source}, looked, fix_of(KeepSamples(stage=3, batch_size=2, buffer_size=4)))
+    if is_apart:
+        assert "no diff: the call that makes shuffle stands elsewhere, as for one of several pipelines" in code.text
+    else:
+        assert code.diff is not None
+        assert "+    ds = ds.map(f).unbatch().cache().shuffle(4).batch(2)" in code.diff

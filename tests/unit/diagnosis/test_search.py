@@ -569,6 +569,12 @@ def test_where_the_first_look_was_too_short_the_stages_are_looked_at_again_befor
     assert said(found).proposal == PARALLEL
 
 
+def test_only_the_first_look_asks_for_the_model() -> None:
+    state = session(machine({}, ceiling_ms=5.0))
+    both = [variants.inspection_trial(state, said(state), again=again) for again in (False, True)]
+    assert [Task.model_validate(each.variant.source.options).model is None for each in both] == [False, True]
+
+
 def looks(ran: Machine) -> list[int]:
     return [trial.index for trial in trials_of(ran, variants.INSPECTION)]
 
@@ -718,7 +724,7 @@ def test_where_a_cache_cannot_be_filled_every_trial_is_of_a_first_epoch() -> Non
 
 
 @pytest.mark.parametrize(
-    ("epochs", "what"), [(10, " of the first epoch alone: it fills the cache."), (None, ": use --")]
+    ("epochs", "what"), [(10, " of the first epoch alone: later ones take less."), (None, ": use --")]
 )
 def test_what_may_gain_in_the_epoch_alone_that_fills_a_cache_is_worth_no_larger_budget(
     epochs: int | None, what: str

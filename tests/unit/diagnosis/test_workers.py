@@ -256,10 +256,6 @@ def test_what_a_class_keeps_itself_is_not_kept_once_more() -> None:
     assert later is not None
     assert later.outcome == "not-tried"
     assert later.reason.endswith("which read what the first one kept: only the first epoch can gain.")
-    first = kept(keeping_itself().of_first_epoch())
-    assert first is not None
-    assert first.outcome == "not-tried"
-    assert first.reason.startswith("the class keeps what it makes, and what is measured is a first epoch")
 
 
 def test_the_first_epoch_of_a_class_that_keeps_what_it_makes_is_told_as_such() -> None:
@@ -268,6 +264,36 @@ def test_the_first_epoch_of_a_class_that_keeps_what_it_makes_is_told_as_such() -
         " This is the first epoch, in which __getitem__(Batches), train.py:10 keeps what it makes: it takes less in "
         "later ones."
     )
+
+
+@pytest.mark.parametrize(
+    ("looked", "as_written_ms", "said"),
+    [
+        (keeping_itself(), 0.4, "The first epoch makes what the class keeps and takes about 10.2 ms per"),
+        (
+            keeping_itself().of_first_epoch().model_copy(update={"training": ScriptTraining(line="a.py:9", epochs=1)}),
+            10.2,
+            " The fit passes over its data once: what the class keeps is never asked for.",
+        ),
+    ],
+)
+def test_of_a_class_that_keeps_what_it_makes_no_cache_is_told(
+    looked: Inspection, as_written_ms: float, said: str
+) -> None:
+    text = find(looked, 4, as_written_ms).text
+    assert said in text
+    assert "cache" not in text
+
+
+def test_what_is_gained_with_a_class_that_keeps_what_it_makes_is_of_the_first_epoch_and_of_no_cache() -> None:
+    training = ScriptTraining(line="train.py:9", model=True, epochs=5)
+    looked = keeping_itself().of_first_epoch().model_copy(update={"training": training})
+    found = diagnose(
+        Machine(looked, lambda edits: 5.0 if edits else 10.2, ceiling_ms=2.0), budget_s=120, allow_threads=True
+    ).diagnosis
+    assert found is not None
+    assert ", in the first epoch." in found.text
+    assert "cache" not in found.text
 
 
 def warm(looked: Inspection) -> dict[str, set[bool]]:

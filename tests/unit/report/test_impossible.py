@@ -8,7 +8,7 @@ from pipeline_bench.analysis.results import summarise
 from pipeline_bench.model.diagnosis import AS_WRITTEN
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
-from pipeline_bench.report import html, terminal
+from pipeline_bench.report import html, screen, terminal
 from tests.unit import diagnoses, records
 from tests.unit.console import printed
 from tests.unit.records import rounds, scenario
@@ -35,6 +35,15 @@ def diagnosis() -> Session:
         for each in whole.results
     )
     return whole.model_copy(update={"results": results})
+
+
+def test_the_screen_says_why_beside_a_verdict_that_stands_without_it() -> None:
+    """It waits for 60 % of its step, so that it is input-bound whatever its ceiling is."""
+    session = records.session(scenario("feed_dict"), rounds({"feed_dict": (10.0, 6.0), "ceiling": (6.0, None)}))
+    assert session.result("feed_dict").verdict.kind == "input-bound"
+    for width in (80, 160):
+        shown = " ".join(printed(screen.render(session, width), width).split())
+        assert "AU of feed_dict is not known, its wait and its ceiling exceed its step" in shown
 
 
 @pytest.mark.parametrize("session", [comparison(), diagnosis()], ids=["comparison", "diagnosis"])

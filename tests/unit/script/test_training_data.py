@@ -80,15 +80,19 @@ def test_the_dataset_that_a_generator_uses_is_named_with_the_option_that_measure
     def of_argument(rows: list[str]) -> Iterator[str]:
         yield from rows
 
+    def of_attribute(config: SimpleNamespace) -> Iterator[str]:
+        yield from config.ROWS
+
     found = []
-    for made in (of_module(), of_function(), of_neither(), of_argument(ROWS)):
+    own = SimpleNamespace(ROWS=["its own"])
+    for made in (of_module(), of_function(), of_neither(), of_argument(ROWS), of_attribute(own)):
         datasets = (Named("batches", made), Named("val_rows", other), Named("train_rows", ROWS))
         captured = CapturedTraining(made, None, "train.py:3", given={"x": made}, datasets=datasets, epochs=2)
         training, _ = training_data.choose(captured, None, lambda data: None)
         found.append(training.generator_uses)
         told = " ".join(training_data.notes(training, 1e9, "train.py"))
         assert (f"--dataset {training.generator_uses} measures them" in told) is bool(training.generator_uses)
-    assert found == ["train_rows", "val_rows", "", "train_rows"]
+    assert found == ["train_rows", "val_rows", "", "train_rows", ""]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from pipeline_bench.tfdata.public_api import after_import
+from pipeline_bench.tfdata.public_api import after_import, patched
 
 
 def test_two_that_wait_for_the_same_module_are_both_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,3 +25,26 @@ def test_two_that_wait_for_the_same_module_are_both_called(tmp_path: Path, monke
         importlib.import_module(name)
     assert sorted(called) == [("inner", 1), ("outer", 1)]
     del sys.modules[name]
+
+
+def test_what_a_class_inherits_is_inherited_again_when_its_patch_ends() -> None:
+    """It hid the method of the other base of a user's class for good."""
+
+    class Library:
+        def own(self) -> str:
+            return "own"
+
+    class Mixin:
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, f"mixin's {value}")
+
+    class Made(Library, Mixin):
+        pass
+
+    made = Made()
+    with patched(Library, "__setattr__", object.__setattr__), patched(Library, "own", lambda _: "patched"):
+        made.value = "plain"
+        assert (vars(made)["value"], made.own()) == ("plain", "patched")
+    made.value = "value"
+    assert (vars(made)["value"], made.own()) == ("mixin's value", "own")
+    assert "__setattr__" not in vars(Library)
