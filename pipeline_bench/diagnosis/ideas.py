@@ -10,7 +10,8 @@ from pipeline_bench.diagnosis import segments, stage_graph
 from pipeline_bench.diagnosis.fixes import cache_places
 from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.model.calls import BATCHING, KEEPING, TAKE_ANY
-from pipeline_bench.model.pipeline import Inspection, Stage, UserFunction
+from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.text import units
 
 _PICTURE_AXES = 3

@@ -267,11 +267,8 @@ class _Judging:
             return self.judged(key)
         right = self._chosen(key, variant.outcome, variant.times)
         low, high = variant.interval or (variant.times, variant.times)
-        plausible = [
-            each.text
-            for each in self.asks[key].choices
-            if each.condition == variant.outcome and each.low <= high and each.high > low
-        ]
+        same = [each for each in self.asks[key].choices if each.condition == variant.outcome]
+        plausible = [each.text for each in same if each.low <= high and each.high > low]
         if self.leave_open or (not right and self.answers.get(key) in plausible):
             right = None
         return self._line(key, happened[variant.outcome], right)

@@ -10,9 +10,10 @@ from typing import Literal
 from pydantic import Field
 
 from pipeline_bench.model import Data, Series
-from pipeline_bench.model.calls import RANDOM, MemoizableCall, Value
+from pipeline_bench.model.calls import RANDOM, Value
 from pipeline_bench.model.element import KnownElement
 from pipeline_bench.model.job import Eager
+from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.text import Line, Text, safe
 
 INFINITE, UNKNOWN = -1, -2
@@ -82,70 +83,6 @@ class Location(Data):
         return f"{PurePath(self.file).name}:{self.line}"
 
 
-OnBatches = Literal["as-is", "parse-example", "vectorized-map", "not"]
-"""How a map's function gets whole batches: as it is, by `tf.io.parse_example`, `tf.vectorized_map`, or not at all."""
-
-
-class UserFunction(Data):
-    """A function that the user gave to a stage."""
-
-    name: Line
-    """Its qualified name without the enclosing function: ``decode``, ``<lambda>``, ``partial of decode``."""
-    file: Text | None = None
-    line: int | None = None
-    python: bool = False
-    """Whether it leaves the graph for Python (`tf.py_function`, `tf.numpy_function`); of a generator always."""
-    stateful: bool = False
-    """Whether it holds stateful ops, random ones for example: tf.data then does not parallelise it by itself."""
-    changes_state: bool = False
-    """Whether an op of its graph may change a state: of stateful ops, all that do more than read one or draw."""
-    changes_seeds: bool = False  # whether all that it changes are states of Keras' `SeedGenerator`
-    random: bool = False
-    """Whether its ops draw random numbers, others at each call. Stateless ones do not, unless a state seeds them."""
-    draws_by_seed: bool = False
-    """Whether they draw by stateless ops alone: the same for the same seed, and so in each epoch."""
-    draws_in_python: bool | None = None
-    """Whether its Python gives something else in another call for one element, or in another pass; None: not known.
-    What draws seldom from a random generator of its own is taken to give the same."""
-    parses_examples: bool = False  # whether it parses serialized examples (`tf.io.parse_single_example`)
-    reads_files: bool = False  # whether its graph reads files (`tf.io.read_file`); of Python that is not known
-    crops_decoded: bool = False
-    """Whether it decodes whole pictures that may be JPEG files, of which it or a map behind it then cuts a part out."""
-    resizes_decoded: bool = False
-    """Whether it decodes whole pictures that may be JPEG files, which it or a map behind it resizes, at full size."""
-    decoding_share: float | None = None  # of its time, as far as it was followed: what decodes such pictures
-    endless: bool = False  # whether it is a generator whose text shows that it never ends
-    loops_over_rows: bool = False
-    """Whether its graph goes over the rows of a tensor in a loop, as `tf.map_fn` does, and decodes no pictures."""
-    doubles: bool = False  # whether it is Python that gives arrays of 64-bit floats, which then become smaller ones
-    on_batches: OnBatches | None = None
-    """How it can be given whole batches; None where that was not tried. Behind a batch `not` if its rows mix."""
-    fixed_statements: int | None = None
-    """How many statements of a random function come before it draws, where both parts were proven to do the same."""
-    fixed_bytes: float | None = None
-    """What these statements hand over for an element, on average of the few that both parts were compared on."""
-    fixed_reads: bool = False  # whether these statements read a variable or a table
-    fixed_share: float | None = None
-    """Of a random function in the graph: what of its time the ops take that depend on nothing random."""
-    undivided: Line = ""  # why a random function cannot be divided so, as the end of a sentence
-    costliest: Line = ""
-    """Where the most of its time is spent, as far as its lines were followed: ``line 33``, ``line 7 of reading.py``."""
-    costliest_share: float | None = None
-    memoizable: MemoizableCall | None = None
-    """The costliest call whose results can be kept, in Python whose elements cannot: each pass has others, or many."""
-    also_memoizable: tuple[MemoizableCall, ...] = ()  # further ones; of all of them none runs within another
-
-    @property
-    def memoizable_calls(self) -> tuple[MemoizableCall, ...]:
-        """All calls whose results can be kept."""
-        return () if self.memoizable is None else (self.memoizable, *self.also_memoizable)
-
-    @property
-    def keeps_state(self) -> bool:
-        """Whether it may go on from pass to pass where it was, whatever the seed: Python, a variable, a table."""
-        return self.python or (self.stateful and not self.random)
-
-
 class Stage(Data):
     """One call that made the pipeline: `Dataset.map`, `TFRecordDataset`, ….
 
@@ -171,7 +108,8 @@ class Stage(Data):
     """Whether the loop that goes round once for each pass over the data makes it each time: no cache lives on."""
     epoch_hooks: bool = False
     """Of a PyDataset's `__getitem__`: whether its class does something between epochs, which may change the batches."""
-    by_attributes: bool = False  # of a PyDataset's workers: whether they can be set by its attributes alone
+    by_attributes: bool = False
+    """Of a PyDataset's workers: whether they can be set by its attributes alone."""
     serial: bool = False
     """Whether TensorFlow, asked to be deterministic, makes one call of its Python at a time, whatever its arguments."""
     left_early: bool | None = False
@@ -279,7 +217,8 @@ class Tuned(Data):
 class ScriptTraining(Data):
     """Where a script began to train, and what it trains."""
 
-    line: Line  # ``train.py:31``
+    line: Line
+    """``train.py:31``."""
     model: bool = False
     """Whether the training's own step takes the batches: a Keras model's or `step`; else the pipeline is read alone."""
     step: Line = ""
@@ -287,9 +226,12 @@ class ScriptTraining(Data):
     eager: Eager | None = None
     dataset: Line = ""
     """The one that is inspected, as it is listed: ``train_ds, train.py:12``."""
-    datasets: tuple[Line, ...] = ()  # all that had a name by then, in the order of their numbers
-    generator_uses: Line = ""  # the name of the dataset that the generator of its `fit` uses: ``train_ds``
-    epochs: int | None = None  # of its `fit`; None where it is none, or does not say
+    datasets: tuple[Line, ...] = ()
+    """All that had a name by then, in the order of their numbers."""
+    generator_uses: Line = ""
+    """The name of the dataset that the generator of its `fit` uses: ``train_ds``."""
+    epochs: int | None = None
+    """Of its `fit`; None where it is none, or does not say."""
     in_loop: bool = False
     """Whether the `fit` is called in a loop of the user's code, which may train on the same data again."""
     steps: int | None = None
@@ -298,8 +240,10 @@ class ScriptTraining(Data):
     """What the training puts behind its data: ``its class weights``, ``MirroredStrategy``."""
     never_reads_again: bool = False
     """Whether no pass of the script's loop reads what another kept: it has one, or each ends early or has its own."""
-    later_fits: tuple[int, ...] = ()  # the lines further down the script that call `fit` too
-    of_loop: int | None = None  # as `Target.of_loop`, which was taken; None of a loop over one dataset
+    later_fits: tuple[int, ...] = ()
+    """The lines further down the script that call `fit` too."""
+    of_loop: int | None = None
+    """As `Target.of_loop`, which was taken; None of a loop over one dataset."""
 
     @property
     def once(self) -> bool:
@@ -324,7 +268,8 @@ class Inspection(Data):
     traced_anew: int = 0
     """Of a trial that trains by a `tf.function` of a script, how often that was traced behind the first time."""
     traced_anew_s: float = 0.0
-    beside_model_ns: float | None = None  # of a PyDataset as written: its `__getitem__` for a batch, while steps ran
+    beside_model_ns: float | None = None
+    """Of a PyDataset as written: its `__getitem__` for a batch, while steps ran."""
     element_bytes: float | None = None
     """Mean size of the sink's elements, as far as they were weighed."""
     first_ns: float | None = None

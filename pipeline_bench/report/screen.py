@@ -296,13 +296,11 @@ def _remarks(session: Session) -> Iterator[Text]:
     """Yield the equal work, the noise, how long the device took, what is open, and the first notes: a line each."""
     checked = [result for result in compared(session) if result.trials]
     equal = bool(checked) and all(result.work.status == "equal" for result in checked)
-    noise = facts.other_work(session)
-    if parts := [*(["equal work ✓"] if equal else []), *noise]:
+    if parts := [*(["equal work ✓"] if equal else []), *facts.other_work(session)]:
         yield Text(" · ".join(parts), style="dim")
-    unknown = [each for each in checked if each.accelerator_utilization.impossible]
-    if session.diagnosis is None and unknown and unknown[0].verdict.cause != "impossible":  # its dash needs a reason
-        why = f"–: AU of {variant_name(unknown[0].variant)} is not known, {_IN_FEW_WORDS['impossible']}"
-        yield Text(why, style="yellow")
+    unknown = [variant_name(each.variant) for each in checked if each.accelerator_utilization.impossible]
+    if session.diagnosis is None and unknown:  # the dash in its column needs a reason
+        yield Text(f"–: AU of {unknown[0]} is not known, {_IN_FEW_WORDS['impossible']}", style="yellow")
     failed = session.diagnosis is None or session.diagnosis.failure is not None
     if not failed and session.uncharged_s > LONG_STARTS * session.charged_s > 0:
         starts, charged = units.seconds(session.uncharged_s), units.seconds(session.charged_s)

@@ -11,7 +11,8 @@ import numpy as np
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import BATCH_AS_IS, TAKE_ANY
-from pipeline_bench.model.pipeline import OnBatches, Stage
+from pipeline_bench.model.pipeline import Stage
+from pipeline_bench.model.user_function import OnBatches
 from pipeline_bench.tfdata import dataflow, describe, public_api
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import numpy as np
 from pipeline_bench.graph_ops import PYTHON_OPS
 from pipeline_bench.model.calls import Value
 from pipeline_bench.model.element import Element, Shape
-from pipeline_bench.model.pipeline import UserFunction
+from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.tfdata import dataset_graph, pictures
 from pipeline_bench.tfdata.public_api import datasets
 from pipeline_bench.user_code import generator_call

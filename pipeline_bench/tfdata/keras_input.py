@@ -22,8 +22,9 @@ from pipeline_bench.model.calls import POOL, WORKERS
 from pipeline_bench.model.edits import Edit, SetArgument
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.function_edits import KeepBatches, Memoize
-from pipeline_bench.model.pipeline import Inspection, Location, Stage, UserFunction
+from pipeline_bench.model.pipeline import Inspection, Location, Stage
 from pipeline_bench.model.task import FINGERPRINT_BATCHES
+from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.tfdata import describe, keras_adapters, worker_places
 from pipeline_bench.user_code import legacy_keras
 from pipeline_bench.user_code.generator_call import GeneratorCall

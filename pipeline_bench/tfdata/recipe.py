@@ -10,7 +10,8 @@ from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.graph_ops import is_deterministic
 from pipeline_bench.model.calls import KEEPING, TAKE_ANY
-from pipeline_bench.model.pipeline import INFINITE, Location, Stage, UserFunction
+from pipeline_bench.model.pipeline import INFINITE, Location, Stage
+from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.tfdata import composing, dataset_graph, describe, public_api
 from pipeline_bench.tfdata.public_api import Invocation
 from pipeline_bench.user_code import source_guards

@@ -23,7 +23,8 @@ import numpy as np
 from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import KEEPING
-from pipeline_bench.model.pipeline import Stage, UserFunction
+from pipeline_bench.model.pipeline import Stage
+from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.text import REASON, one_line
 from pipeline_bench.tfdata import composing, describe, throughput
 from pipeline_bench.tfdata.recipe import Recipe, RecordedCall, upstream

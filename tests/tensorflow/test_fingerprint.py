@@ -13,7 +13,8 @@ import tensorflow as tf  # noqa: TID253
 
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
-from pipeline_bench.model.pipeline import Stage, UserFunction
+from pipeline_bench.model.pipeline import Stage
+from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.tfdata import describe, fingerprint
 
 Make = Callable[[int], Any]

@@ -13,9 +13,10 @@ from pipeline_bench.diagnosis import equality
 from pipeline_bench.model.edits import Edit, InsertAfter, KeepSamples, Remove, SetArgument
 from pipeline_bench.model.events import Device, Done, Event, Failed, Fingerprinted, Inspected, Phase, Steps
 from pipeline_bench.model.function_edits import DivideMap, Memoize
-from pipeline_bench.model.pipeline import Inspection, Target, UserFunction
+from pipeline_bench.model.pipeline import Inspection, Target
 from pipeline_bench.model.task import KIND, Activity, Task
 from pipeline_bench.model.trial import Trial
+from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.run.launcher import TrialServer
 from pipeline_bench.scenario import Component, Run, Variant
 from pipeline_bench.tfdata.keras_input import WORKERS_STAGE

@@ -18,7 +18,8 @@ import pytest
 from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.calls import AUTOTUNE
-from pipeline_bench.model.pipeline import Stage, Target, UserFunction
+from pipeline_bench.model.pipeline import Stage, Target
+from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.script import loading
 from pipeline_bench.tfdata import dataset_graph, describe, public_api
 from pipeline_bench.tfdata.recipe import Recipe, RecordedCall

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline_bench.model.edits import InsertAfter
 from pipeline_bench.model.function_edits import DivideMap
-from pipeline_bench.model.pipeline import UserFunction
+from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.tfdata import rebuild, splitting
 from tests.tensorflow.recorded import recipe_of, values
 

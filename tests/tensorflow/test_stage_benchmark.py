@@ -13,7 +13,8 @@ import tensorflow as tf  # noqa: TID253
 
 from pipeline_bench.inspection import counting, stage_benchmark
 from pipeline_bench.inspection.stage_benchmark import StageBenchmark
-from pipeline_bench.model.pipeline import Stage, StageCost, UserFunction
+from pipeline_bench.model.pipeline import Stage, StageCost
+from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.system.processes import allowed_cpus
 from pipeline_bench.tfdata import throughput
 

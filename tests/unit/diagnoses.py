@@ -19,11 +19,12 @@ from pipeline_bench.model.diagnosis import (
 )
 from pipeline_bench.model.edits import InsertAfter, Remove, SetArgument
 from pipeline_bench.model.element import Element
-from pipeline_bench.model.pipeline import Inspection, Location, Stage, StageCost, Target, Tuned, UserFunction
+from pipeline_bench.model.pipeline import Inspection, Location, Stage, StageCost, Target, Tuned
 from pipeline_bench.model.result import Estimate, Result, Speedup, StepTime, Verdict
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.task import KIND, Task
 from pipeline_bench.model.trial import TrialRecord
+from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.scenario import Component, Run, Scenario, Variant
 from tests.unit import sessions
 

@@ -12,9 +12,10 @@ from benchmarks.diagnose.planted import Planted
 from benchmarks.diagnose.scoring import EXPERT, PROPOSAL, Score
 from pipeline_bench.model.diagnosis import AS_WRITTEN, Attempt, Bottleneck, Diagnosis, Fix
 from pipeline_bench.model.edits import InsertAfter, SetArgument
-from pipeline_bench.model.pipeline import Inspection, Stage, Target, UserFunction
+from pipeline_bench.model.pipeline import Inspection, Stage, Target
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.task import KIND, Task
+from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.scenario import Component, Scenario, Variant
 from tests.unit import records
 from tests.unit.sessions import CPU

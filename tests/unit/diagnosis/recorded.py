@@ -16,7 +16,8 @@ from pipeline_bench.model.calls import PARAMETERS
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.element import Element
-from pipeline_bench.model.pipeline import Inspection, Location, Stage, UserFunction
+from pipeline_bench.model.pipeline import Inspection, Location, Stage
+from pipeline_bench.model.user_function import UserFunction
 
 FILE = "/home/user/train.py"
 METHODS = (

@@ -20,19 +20,11 @@ from pipeline_bench.model.diagnosis import AS_WRITTEN, DEFAULT_BUDGET_S, Bottlen
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.events import Copied, Device, InGraph, KnownShapes
 from pipeline_bench.model.fingerprint import ElementComponent, Fingerprint
-from pipeline_bench.model.pipeline import (
-    Inspection,
-    Location,
-    OnBatches,
-    ScriptTraining,
-    Stage,
-    StageCost,
-    Target,
-    UserFunction,
-)
+from pipeline_bench.model.pipeline import Inspection, Location, ScriptTraining, Stage, StageCost, Target
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.task import Task
 from pipeline_bench.model.trial import PhaseMark, Trial, TrialRecord, TrialSteps
+from pipeline_bench.model.user_function import OnBatches, UserFunction
 from tests.unit.sessions import CPU, GPU
 
 TARGET = Target(file="train.py", name="make_dataset")

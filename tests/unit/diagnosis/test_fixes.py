@@ -27,8 +27,9 @@ from pipeline_bench.model.edits import (
 )
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.function_edits import DivideMap, ParseBatch, Vectorize
-from pipeline_bench.model.pipeline import INFINITE, Inspection, ScriptTraining, Stage, UserFunction
+from pipeline_bench.model.pipeline import INFINITE, Inspection, ScriptTraining, Stage
 from pipeline_bench.model.service_edits import DistributeToService
+from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.text import units
 from tests.unit.diagnoses import row, tensor
 from tests.unit.diagnosis.simulated import cost, find, function, inspection, python_decode, stage

@@ -13,11 +13,12 @@ from pipeline_bench.diagnosis.search import Search
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Diagnosis
 from pipeline_bench.model.edits import Edit, InsertAfter, MoveBefore, SetArgument, SetOptions
 from pipeline_bench.model.fingerprint import Fingerprint
-from pipeline_bench.model.pipeline import Inspection, ScriptTraining, UserFunction
+from pipeline_bench.model.pipeline import Inspection, ScriptTraining
 from pipeline_bench.model.result import Disturbance
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.task import Task
 from pipeline_bench.model.trial import Trial, TrialRecord
+from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.report import diagnosis as report
 from pipeline_bench.text import units
 from tests.unit.diagnosis.simulated import (

@@ -6,7 +6,8 @@ import pytest
 
 from pipeline_bench.model import element_flow
 from pipeline_bench.model.calls import Value
-from pipeline_bench.model.pipeline import Stage, UserFunction
+from pipeline_bench.model.pipeline import Stage
+from pipeline_bench.model.user_function import UserFunction
 
 
 def stage(number: int, method: str, *inputs: int, **arguments: Value) -> Stage:

@@ -20,6 +20,7 @@ from pipeline_bench.model import session as sessions
 from pipeline_bench.model.result import Activity, DeviceCopy, Result, Verdict
 from pipeline_bench.model.session import Session
 from pipeline_bench.model.trial import TrialRecord, TrialSteps
+from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.report import screen
 from pipeline_bench.scenario.load import load as load_scenario
 from tests.unit.console import words
@@ -191,7 +192,7 @@ def test_of_an_element_that_an_older_file_has_as_text_nothing_is_known() -> None
     [
         *(diagnosis.Diagnosis, diagnosis.Bottleneck, diagnosis.Fix, diagnosis.Attempt, diagnosis.Equality),
         *(diagnosis.CodeChange, diagnosis.Limit, pipeline.Target, pipeline.Inspection, pipeline.Stage),
-        *(pipeline.Location, pipeline.UserFunction, pipeline.StageCost, pipeline.Tuned, element.Element),
+        *(pipeline.Location, UserFunction, pipeline.StageCost, pipeline.Tuned, element.Element),
         *(fingerprint.Fingerprint, fingerprint.ElementComponent, TrialRecord, Session),
         *(selftest.Selftest, selftest.Part, selftest.Check, selftest.GpuRun, selftest.Window, selftest.Copy),
         *(selftest.Checked, Activity, DeviceCopy),
