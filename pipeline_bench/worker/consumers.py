@@ -51,7 +51,9 @@ _DROPPING_NS = 1e9
 """For so long at the most batches are dropped that were made while the model was traced."""
 
 
-def drain(dataset: Any, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None) -> int | None:
+def drain(
+    dataset: Any, record: Record, warmup_s: float = 0.0, alive: Alive = lambda: None, *, may_end: bool = False
+) -> int | None:
     """Take elements as fast as they come; a step is one element, all of it input wait.
 
     Args:
@@ -59,12 +61,13 @@ def drain(dataset: Any, record: Record, warmup_s: float = 0.0, alive: Alive = la
         record: called for every step that begins after the warm-up.
         warmup_s: how long to take elements before.
         alive: see `Alive`.
+        may_end: whether the input may end before and cannot be begun anew, as a generator that `fit` was given.
 
     Returns:
-        How many elements there were, where the input ended before and cannot be begun anew, as `train` does.
+        How many elements there were, where it ended so, as `train` does.
 
     Raises:
-        UserCodeError: it gives no element, or fails.
+        UserCodeError: it gives no element, fails, or ends though it may not.
     """
     edges, measured = [monotonic_ns()], 0
 
@@ -81,8 +84,9 @@ def drain(dataset: Any, record: Record, warmup_s: float = 0.0, alive: Alive = la
         try:
             _drain(dataset, recorded, warmup_s, taken, alive)
         except UsedUpError:
-            if measured or _record_each(edges, record):
+            if may_end and (measured or _record_each(edges, record)):
                 return len(edges) - 1 + measured
+            raise
     return None
 
 

@@ -216,7 +216,8 @@ class PipelineEngine(Engine):
             dataset, held = self._rebuilt().dataset if is_ceiling else self._filled(), 0
         if task.activity == "drain":
             recorder.train()
-            self._tell_end(consumers.drain(dataset, recorder, task.warmup_s, recorder.heartbeat))
+            may_end = self._read is not None
+            self._tell_end(consumers.drain(dataset, recorder, task.warmup_s, recorder.heartbeat, may_end=may_end))
             return
         if task.model is None:
             raise PipelineBenchError(f"The activity {task.activity} needs a model, and the task has none.")

