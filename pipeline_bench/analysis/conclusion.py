@@ -7,7 +7,7 @@ from typing import Literal
 
 from pipeline_bench.analysis import thresholds
 from pipeline_bench.analysis.speedups import able_to_compare, comparable, fastest, may_gain, no_claim, tie
-from pipeline_bench.analysis.verdicts import label
+from pipeline_bench.analysis.verdicts import label, probably
 from pipeline_bench.model.hosts import Hosts
 from pipeline_bench.model.result import DeviceCopy, Result, Speedup, VerdictKind
 from pipeline_bench.model.selftest import PartStatus, Selftest
@@ -277,11 +277,11 @@ _NO_LIMIT: dict[VerdictKind, str] = {
 def _limit(baseline: Result, *, begins: bool = False) -> str:
     """Return what limits the baseline, in words that may begin a sentence or stand within one."""
     name, kind = _name(baseline), baseline.verdict.kind
-    probably = "probably " if baseline.verdict.certainty == "probable" else ""
+    maybe = probably(baseline.verdict.certainty)
     if baseline.verdict.cause == "gpu-idle":
-        return f"{name} is {probably}not input-bound, and its GPU idles for most of the time: it waits for the host"
+        return f"{name} is {maybe}not input-bound, and its GPU idles for most of the time: it waits for the host"
     if baseline.verdict.cause == "only-not-input":
-        return f"{name} is {probably}not input-bound; what takes its time is not known without a ceiling"
+        return f"{name} is {maybe}not input-bound; what takes its time is not known without a ceiling"
     if kind not in _NO_LIMIT:
         return f"{name} is {label(baseline.verdict)}"
     said = _NO_LIMIT[kind]

@@ -217,13 +217,11 @@ def _ratio(before: Sequence[float], after: Sequence[float], missing: str | None)
         return Ratio(value=value, reason=_TOO_FEW_TRIALS)
     # The intervals are of what was measured; a claim is of the job, which differs a little between two sessions anyway.
     error = math.sqrt(2) * SAME_JOB_SCATTER
-    claim, certain = (
-        stats.change_ratio_interval(before, after, confidence, error) or ci95
-        for confidence in (CLAIM_CONFIDENCE, CERTAIN_CLAIM)
-    )
+    claim = stats.change_ratio_interval(before, after, CLAIM_CONFIDENCE, error) or ci95
     smallest = stats.half_width(claim)
     if claim[0] <= 1 <= claim[1]:
         return Ratio(value=value, ci95=ci95, difference="none", smallest=smallest)
+    certain = stats.change_ratio_interval(before, after, CERTAIN_CLAIM, error) or ci95
     return Ratio(
         value=value,
         ci95=ci95,
@@ -269,7 +267,7 @@ def only_beside(step_time: Ratio, beside: Ratio) -> Literal["faster", "slower"] 
 def outcome_words(ratio: Ratio) -> str:
     """Return what may be said of a ratio that has an interval: ``probably slower``, ``tie`` or ``not decided``."""
     if ratio.difference in ("faster", "slower"):
-        return f"{'probably ' if ratio.certainty == 'probable' else ''}{ratio.difference}"
+        return f"{verdicts.probably(ratio.certainty)}{ratio.difference}"
     ends = ratio.ci95 or (0.0, math.inf)
     return "tie" if ends[0] >= 1 / TIE and ends[1] <= TIE else "not decided"
 

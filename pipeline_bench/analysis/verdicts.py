@@ -8,7 +8,7 @@ is its probability.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -269,10 +269,14 @@ def _undecided(doubt: Doubt, budget_only: bool) -> Verdict:
 # --- words -----------------------------------------------------------------------------------------------------------
 
 
+def probably(certainty: Literal["certain", "probable"] | None) -> str:
+    """Return the word before what is only probable, with a space behind it; empty before what is certain."""
+    return "probably " if certainty == "probable" else ""
+
+
 def label(verdict: Verdict) -> str:
     """Return the verdict in two words or three: ``probably severely input-bound``."""
-    probably = "probably " if verdict.certainty == "probable" else ""
-    return f"{probably}{'severely ' if verdict.severe else ''}{verdict.kind}"
+    return f"{probably(verdict.certainty)}{'severely ' if verdict.severe else ''}{verdict.kind}"
 
 
 def in_brief(verdict: Verdict) -> str:
@@ -285,8 +289,8 @@ def first_words(verdict: Verdict) -> str:
     """Return what a verdict's sentence begins with: its label, or of a watched job that its input is not the limit."""
     if verdict.cause not in ("only-not-input", "gpu-idle"):
         return label(verdict)
-    probably = "probably " if verdict.certainty == "probable" else ""
-    return f"{probably}not input-bound{', but the GPU idles' if verdict.cause == 'gpu-idle' else ''}"
+    idles = ", but the GPU idles" if verdict.cause == "gpu-idle" else ""
+    return f"{probably(verdict.certainty)}not input-bound{idles}"
 
 
 def plausible_kinds(doubt: Doubt) -> str:

@@ -8,6 +8,7 @@ from statistics import fmean
 
 from pipeline_bench.analysis.thresholds import GAINED
 from pipeline_bench.diagnosis import equality, stage_graph, variants
+from pipeline_bench.diagnosis.fixes.workers import pools
 from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Diagnosis, EqualityStatus, Fix
 from pipeline_bench.model.edits import SetArgument
 from pipeline_bench.model.fingerprint import Fingerprint
@@ -109,8 +110,7 @@ def _processes_left_out(fix: Fix, inspection: Inspection | None) -> int:
     edits = [edit for edit in fix.edits if isinstance(edit, SetArgument) and edit.argument == "use_multiprocessing"]
     if inspection is None or not edits or edits[0].value is True:
         return 1
-    workers = inspection.stage(edits[0].stage).arguments.get("workers")
-    return workers if isinstance(workers, int) and workers > 1 else 1
+    return max((workers for *_, workers, processes in pools(inspection) if processes), default=1)
 
 
 def seconds_a_trial(session: Session, diagnosis: Diagnosis) -> dict[str, float]:

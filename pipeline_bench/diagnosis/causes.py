@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from pipeline_bench.diagnosis import segments, stage_graph
 from pipeline_bench.diagnosis.segments import Segments
-from pipeline_bench.model.calls import WORKERS
+from pipeline_bench.model.calls import WORKERS, WORKERS_QUEUE
 from pipeline_bench.model.diagnosis import Cause
 from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
 from pipeline_bench.text import units
 
 MANY_ELEMENTS = 16
 """For one of the sink: fewer are handed over in less than a batch costs to make."""
-_QUEUE = "queue"
-"""The method of the stage in which a PyDataset's workers hand their batches over."""
 _COMPUTES_LITTLE = 0.2
 """The part of its time up to which a stage that waits computes little."""
 
 
 def find(inspection: Inspection, parts: Segments, stage: Stage, cost: StageCost) -> Cause:
     """Return why a stage takes its time."""
-    if stage.method == _QUEUE:
+    if stage.method == WORKERS_QUEUE:
         return "handing-over"
     parallel = stage_graph.hands_over(stage, inspection.default_parallelised)
     if segments.waits(cost, parts.cores) and not (parallel and stage.method == "prefetch"):
@@ -33,7 +31,7 @@ def find(inspection: Inspection, parts: Segments, stage: Stage, cost: StageCost)
 
 def words(inspection: Inspection, parts: Segments, stage: Stage, cause: Cause) -> str:
     """Return why a stage takes its time, as the end of a sentence on it."""
-    if stage.method == _QUEUE:
+    if stage.method == WORKERS_QUEUE:
         workers = stage_graph.before(inspection, stage)
         in_bytes = workers is not None and workers.arguments.get("use_multiprocessing") is True
         return f"it hands the workers' batches over, one at a time{', from their processes as bytes' * in_bytes}"

@@ -22,6 +22,8 @@ Value = int | float | bool | Text | None
 
 WORKERS = "workers"
 """The method of the stage in which Keras' workers make the batches of a `PyDataset`."""
+WORKERS_QUEUE = "queue"
+"""The method of the stage in which they hand their batches over."""
 TAKE_WORKERS = {f"{name}{of}" for name in ("fit", "evaluate", "predict") for of in ("", "_generator")}
 """The methods of a Keras 2 model, which take the workers of their data as arguments."""
 OPENING = frozenset({"interleave", "flat_map", "parallel_interleave"})

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError
-from pipeline_bench.model.calls import POOL, WORKERS
+from pipeline_bench.model.calls import POOL, WORKERS, WORKERS_QUEUE
 from pipeline_bench.model.edits import Edit, SetArgument
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.function_edits import KeepBatches, Memoize
@@ -299,7 +299,7 @@ class KerasInput:
             where: dict[str, Any] = {"place": self._place, "by_attributes": worker_places.by_attributes(self.data)}
             yield Stage(id=WORKERS_STAGE, method=WORKERS, inputs=(GET_ITEM,), arguments={**given, **queue}, **where)
             if self.pooled:
-                yield Stage(id=QUEUE, method="queue", inputs=(WORKERS_STAGE,), arguments=queue)
+                yield Stage(id=QUEUE, method=WORKERS_QUEUE, inputs=(WORKERS_STAGE,), arguments=queue)
             before = QUEUE if self.pooled else WORKERS_STAGE
             yield Stage(id=COPY, method="copy", inputs=(before,), element=element)
             return

@@ -285,14 +285,19 @@ def test_a_call_is_compared_once(tmp_path: Path, line: str, is_same: bool) -> No
     assert next(given) == made + 1, "no batch was made"
 
 
-def test_where_the_time_is_over_no_smaller_results_are_looked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each would be compared in two epochs; by a clock that only `sleep` moves."""
+def count_sleep_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what is kept be timed by a clock that only `sleep` moves."""
     now_s = [0.0]
     clock = SimpleNamespace(perf_counter_ns=lambda: round(now_s[0] * 1e9), monotonic=lambda: now_s[0])
     monkeypatch.setattr(memoize, "time", clock)
     monkeypatch.setattr(time, "sleep", lambda seconds: now_s.append(now_s.pop() + seconds))
+
+
+def test_where_the_time_is_over_no_smaller_results_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would be compared in two epochs; by a clock that only `sleep` moves."""
+    count_sleep_alone(monkeypatch)
     calls = all_found(tmp_path, "x = load(number, 400)\nx = np.array(x[:4])", 0.0, last=2)
     assert [call.text for call in calls] == ["load(number, 400)"]
 
@@ -307,10 +312,7 @@ def test_one_batch_that_took_long_for_another_reason_hides_no_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where another program had the core for a while; by a clock that only `sleep` moves."""
-    now_s = [0.0]
-    clock = SimpleNamespace(perf_counter_ns=lambda: round(now_s[0] * 1e9), monotonic=lambda: now_s[0])
-    monkeypatch.setattr(memoize, "time", clock)
-    monkeypatch.setattr(time, "sleep", lambda seconds: now_s.append(now_s.pop() + seconds))
+    count_sleep_alone(monkeypatch)
     call = found(tmp_path, "time.sleep(0.03 * (number == 4))\nx = load(number)")
     assert call is not None
     assert call.text == "load(number)"

@@ -397,6 +397,14 @@ def make_dataset():
 """
 
 
+def on_batches_of(file: Path) -> str | None:
+    """How the only map of a file's pipeline can be given whole batches."""
+    recipe = recorded.recipe("make_dataset", file=file)
+    (of_map,) = (each.function for each in composing.with_batches(recipe, recipe.stages) if each.method == "map")
+    assert of_map is not None
+    return of_map.on_batches
+
+
 @pytest.mark.parametrize(
     ("function", "on_batches"),
     [
@@ -450,10 +458,7 @@ def test_a_map_of_batches_in_which_samples_mix_is_told_from_one_that_treats_each
         "batches = rows.shuffle(20).batch(8).with_options(tf.data.Options())\n"
         f"def make_dataset():\n    return batches.map({function}).prefetch(1)\n"
     )
-    recipe = recorded.recipe("make_dataset", file=file)
-    (of_map,) = (each.function for each in composing.with_batches(recipe, recipe.stages) if each.method == "map")
-    assert of_map is not None
-    assert of_map.on_batches == on_batches
+    assert on_batches_of(file) == on_batches
 
 
 @pytest.mark.parametrize(
@@ -473,7 +478,4 @@ def test_a_map_that_merges_the_rows_of_a_ragged_batch_is_told_from_one_that_trea
         "rows = tf.data.Dataset.from_tensor_slices((atoms, tf.range(40)))\n"
         f"def make_dataset():\n    return rows.shuffle(20).batch(8).map({function})\n"
     )
-    recipe = recorded.recipe("make_dataset", file=file)
-    (of_map,) = (each.function for each in composing.with_batches(recipe, recipe.stages) if each.method == "map")
-    assert of_map is not None
-    assert of_map.on_batches == on_batches
+    assert on_batches_of(file) == on_batches

@@ -14,7 +14,7 @@ from pipeline_bench.diagnosis.fixes.cache_size import (
     results_bytes,
     size_bytes_of,
 )
-from pipeline_bench.model.calls import WORKERS, MemoizableCall, Value
+from pipeline_bench.model.calls import WORKERS, WORKERS_QUEUE, MemoizableCall, Value
 from pipeline_bench.model.diagnosis import Fix
 from pipeline_bench.model.edits import SetArgument
 from pipeline_bench.model.function_edits import KeepBatches, Memoize
@@ -92,7 +92,7 @@ def longer_queue(inspection: Inspection, context: Context) -> Iterator[Fix]:
     """Hold more batches ready: worth it where some take much longer than others."""
     for stage, run, _, _ in pools(inspection):
         size = stage.arguments.get("max_queue_size")
-        if isinstance(size, int) and any(each.method == "queue" for each in inspection.stages):
+        if isinstance(size, int) and any(each.method == WORKERS_QUEUE for each in inspection.stages):
             yield fix(
                 f"queue of {_LONGER_QUEUE * size}",
                 f"Hold up to {_LONGER_QUEUE * size} batches ready",
@@ -116,7 +116,7 @@ def no_workers(inspection: Inspection, context: Context) -> Iterator[Fix]:
 
 def _queues(inspection: Inspection) -> list[int]:
     """Return the stage in which a pool hands its batches over, in a list; without a pool there is none."""
-    return [each.id for each in inspection.stages if each.method == "queue"]
+    return [each.id for each in inspection.stages if each.method == WORKERS_QUEUE]
 
 
 def _whole_bytes(inspection: Inspection, stage: Stage) -> float | None:
