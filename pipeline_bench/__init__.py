@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
     from pipeline_bench.library import compare, diagnose
     from pipeline_bench.model.session import load
-    from pipeline_bench.monitoring.loop import monitor
+    from pipeline_bench.monitoring.monitor import monitor
 
     __version__: str
 
@@ -17,7 +17,7 @@ _MODULES = {
     "compare": "pipeline_bench.library",
     "diagnose": "pipeline_bench.library",
     "load": "pipeline_bench.model.session",
-    "monitor": "pipeline_bench.monitoring.loop",
+    "monitor": "pipeline_bench.monitoring.monitor",
 }
 
 

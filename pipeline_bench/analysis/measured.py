@@ -228,7 +228,8 @@ class Measured:
         return self.every.record
 
     @cached_property
-    def _counts(self) -> npt.NDArray[np.bool_]:
+    def counts(self) -> npt.NDArray[np.bool_]:
+        """Whether each of its steps, or each row of several, counts."""
         counts = self.every.taken <= self.level
         if self.during is not None:
             counts &= (self.every.start_ns >= self.during[0]) & (self.every.end_ns <= self.during[1])
@@ -237,15 +238,15 @@ class Measured:
     @property
     def enough(self) -> bool:
         """Whether enough of its steps count for a figure."""
-        return int(self._counts.sum()) >= min(thresholds.FEWEST_STEPS, self._counts.size)
+        return int(self.counts.sum()) >= min(thresholds.FEWEST_STEPS, self.counts.size)
 
     @cached_property
     def start_ns(self) -> Times:
-        return self.every.start_ns[self._counts]
+        return self.every.start_ns[self.counts]
 
     @cached_property
     def end_ns(self) -> Times:
-        return self.every.end_ns[self._counts]
+        return self.every.end_ns[self.counts]
 
     @cached_property
     def step_ms(self) -> Floats:
@@ -255,7 +256,7 @@ class Measured:
     @cached_property
     def weights(self) -> Times | None:
         """How many steps each of `step_ms` is the mean of; None: each is one."""
-        return None if self.every.steps is None else self.every.steps[self._counts]
+        return None if self.every.steps is None else self.every.steps[self.counts]
 
     @cached_property
     def steps(self) -> int:
@@ -274,7 +275,7 @@ class Measured:
     def taken(self) -> float:
         """What others took while the steps that count were under way, 0 to 1, on average over their time."""
         took_ms = np.maximum(self.step_ms, 1e-9) * (1 if self.weights is None else self.weights)
-        return float(np.average(self.every.taken[self._counts], weights=took_ms))
+        return float(np.average(self.every.taken[self.counts], weights=took_ms))
 
     @cached_property
     def mean_wait_ms(self) -> float | None:
@@ -284,7 +285,7 @@ class Measured:
     def _within_steps(self, column: Literal["wait_ns", "busy_ns"]) -> Times | None:
         """Return parts of the steps that count, none below 0 or longer than its step, as where the clock was set."""
         part_ns = self.record.after_warmup(column)
-        return None if part_ns is None else np.clip(part_ns[self._counts], 0, self.end_ns - self.start_ns)
+        return None if part_ns is None else np.clip(part_ns[self.counts], 0, self.end_ns - self.start_ns)
 
     @property
     def emulated(self) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -35,13 +36,14 @@ _MAKES_BATCHES = (
 """Calls what makes the samples of a batch: a function or a generator of a pipeline, a data set of a loader's."""
 
 
-def of_loop(through_tensorflow: bool = False) -> Line | None:
+def of_loop(through_tensorflow: bool = False, in_fit: Callable[[], None] | None = None) -> Line | None:
     """Return the line of the user's own code that iterates over a dataset, itself or by a library for it.
 
     None where there is no code of the user's, as in a worker of a loader's own, and where it makes a batch.
 
     Args:
         through_tensorflow: whether it counts also where TensorFlow or Keras iterates for it.
+        in_fit: called where a `fit` of Keras does, which then does not count.
     """
     library = ""
     for frame in user_code.outward(sys._getframe(1)):
@@ -52,6 +54,9 @@ def of_loop(through_tensorflow: bool = False) -> Line | None:
         if whose == "user":
             return None if _makes_batches(frame) else Line(_name(file), frame.f_lineno, library)
         if whose == "tensorflow" and not through_tensorflow:
+            return None
+        if whose == "tensorflow" and in_fit is not None and frame.f_code.co_name == "fit":
+            in_fit()
             return None
         if whose == "library" and not library:
             library = _by(frame)

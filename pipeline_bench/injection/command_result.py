@@ -39,6 +39,8 @@ class WatchedTraining(BaseModel):
     """Whether `pipeline-bench diagnose` knows its kind of input."""
     trains: bool = True
     """False of a loop that only reads, beside something that trains."""
+    trains_on: bool = False
+    """Whether a loop goes on with batches that the program keeps, when nothing is measured any more."""
     time: WallTime | None = None
     remarks: tuple[Text, ...] = ()
     number: int | None = None
@@ -49,6 +51,8 @@ class WatchedTraining(BaseModel):
     """Of a loop: which it is of those of its line, by what they iterate over."""
     seconds: float = 0.0
     """How long its steps took in all."""
+    device_percent: float | None = None
+    """The device's utilization meanwhile, 0 to 100: without a GPU, its process' CPU time of the usable cores."""
 
     @property
     def waited_s(self) -> float:
@@ -209,6 +213,8 @@ def _after_s(records: Sequence[ProcessRecord], ended_ns: int) -> float:
     if any(each.more or each.unwatched_loops or each.problem or not each.ended for each in records):
         return 0.0  # what was not measured may have trained on
     trainings = [each for record in records for each in record.trainings]
+    if any(each.trains_on for each in trainings):
+        return 0.0
     ends_ns = [each.time.end_ns for each in trainings if each.time is not None]
     return (ended_ns - max(ends_ns)) / 1e9 if ends_ns and len(ends_ns) == len(trainings) else 0.0
 

@@ -157,13 +157,17 @@ def _starved(ended: EndedCommand) -> list[tuple[ProcessRecord, WatchedTraining]]
 
 
 def _on_shared_cores(ended: EndedCommand) -> list[tuple[ProcessRecord, WatchedTraining]]:
-    """Return the trainings that did not wait, the longest first, where all cores were busy and no GPU was there."""
-    busy = ended.gpu_percent[0] is None and (ended.cpu_percent or 0.0) >= _BUSY_PERCENT
+    """Return the trainings that did not wait, the longest first, where all cores were busy and no GPU was there.
+
+    Either counts: the CPU time of the whole command, of which imports and its end may be most, or that of the
+    training, which lacks the processes of its workers.
+    """
     found = [
         (record, each)
         for record in ended.records
         for each in record.trainings
-        if busy and each.cause in ("only-not-input", "at-threshold") and each.diagnosable and each.trains
+        if ended.gpu_percent[0] is None and max(each.device_percent or 0.0, ended.cpu_percent or 0.0) >= _BUSY_PERCENT
+        if each.cause in ("only-not-input", "at-threshold") and each.diagnosable and each.trains
     ]
     return sorted(found, key=lambda each: -each[1].seconds)
 

@@ -282,10 +282,10 @@ class Watched:
             self._guarded(calls.leave if name is None else functools.partial(calls.other, name))
         return calls
 
-    def evaluates(self) -> None:
-        """Take in that a model evaluates or predicts: a step of a loop around that is over, unless each one does so."""
+    def see(self, event: Callable[[WatchedLoops], None]) -> None:
+        """Have the loops take in what the program itself does, and no library for it."""
         if not self._is_in_library:
-            self._guarded(self._loops.see_evaluation)
+            self._guarded(lambda: event(self._loops))
 
     def _is_fed(self, eager: bool = False) -> bool:
         """Take in a call that trains; return whether it belongs to a loop over batches, which is watched itself."""
@@ -300,7 +300,8 @@ class Watched:
         def make() -> Any:
             with no_collection():
                 from pipeline_bench.monitoring.calls import TrainingCalls
-            return TrainingCalls(batch_lines.of_user, self._watched_loop, self.problem, self._out)
+            line = functools.partial(batch_lines.of_user, in_fit=lambda: self.problem(process_records.UNPATCHED))
+            return TrainingCalls(line, self._watched_loop, self.problem, self._out)
 
         return self._guarded(make)
 

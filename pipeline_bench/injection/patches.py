@@ -4,41 +4,22 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pipeline_bench.injection import batch_lines
+from pipeline_bench.injection import batch_lines, loader_iterators
 from pipeline_bench.injection.adapting import LAYERS
 from pipeline_bench.injection.functions import Call
+from pipeline_bench.injection.replacing import Around, method_of, put_around, put_before
+from pipeline_bench.injection.watched_loops import WatchedLoops
 
 if TYPE_CHECKING:
     from pipeline_bench.injection.hooks import Watched
 
 
-_Around = Callable[[Any, Callable[[], Any]], Any]
-"""What is done in the place of a method: given the object, and what calls the method itself."""
-
-
 def apply(module: Any, watched: Watched) -> None:
     """Patch a module, which is one of those that `site/sitecustomize.py` names."""
     _PATCHES[module.__name__](module, watched)
-
-
-def _plain(owner: Any, name: str) -> Callable[..., Any]:
-    """Return a class' method as it is; where it inherits it, what a subclass with other bases has behind the class."""
-    plain: Callable[..., Any] = getattr(owner, name)
-    if name in vars(owner):
-        return plain
-
-    @functools.wraps(plain)
-    def inherited(self: Any, *arguments: Any, **named: Any) -> Any:
-        return getattr(super(owner, self), name)(*arguments, **named)
-
-    # A method is pickled by its name: that of the base would not be the patched one.
-    inherited.__module__, inherited.__qualname__ = owner.__module__, f"{owner.__qualname__}.{name}"
-    return inherited
 
 
 def _listed(callbacks: Any) -> Iterator[Any]:
@@ -53,22 +34,11 @@ def _listed(callbacks: Any) -> Iterator[Any]:
         yield callbacks
 
 
-def _put_around(owner: Any, name: str, around: _Around) -> None:
-    """Replace a class' method by one that calls `around`."""
-    plain = _plain(owner, name)
-
-    @functools.wraps(plain)
-    def method(self: Any, *arguments: Any, **named: Any) -> Any:
-        return around(self, lambda: plain(self, *arguments, **named))
-
-    setattr(owner, name, method)
-
-
 def _patch_keras(keras: Any, watched: Watched) -> None:
     if hasattr(keras.Model.fit, "_pipeline_bench"):  # the module was loaded again, which keeps its classes
         return
     own_list = keras.callbacks.CallbackList  # what has none is no Keras, and is left as it is
-    plain_fit = _plain(keras.Model, "fit")
+    plain_fit = method_of(keras.Model, "fit")
     signature = inspect.signature(plain_fit)
 
     @functools.wraps(plain_fit)
@@ -99,10 +69,10 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
     fit._pipeline_bench = True  # type: ignore[attr-defined]
     keras.Model.fit = fit
     for name in ("evaluate", "predict", "test_on_batch", "predict_on_batch"):
-        _put_around(keras.Model, name, _inside(None if name == "evaluate" else name, watched))
-    _put_around(keras.Model, "__call__", watched.model_call)
+        put_around(keras.Model, name, _inside(name, watched))
+    put_around(keras.Model, "__call__", watched.model_call)
     framework = keras.backend.backend() if keras.__name__ == "keras" else "tensorflow"
-    _put_around(keras.Model, "train_on_batch", lambda _, call: watched.trains_on_batch(framework, call))
+    put_around(keras.Model, "train_on_batch", lambda _, call: watched.trains_on_batch(framework, call))
     for layer in (getattr(keras.layers, name, None) for name in LAYERS):
         if layer is not None:
             _patch_adapt(layer, keras.__name__ == "keras", watched)
@@ -110,7 +80,7 @@ def _patch_keras(keras: Any, watched: Watched) -> None:
 
 def _patch_adapt(layer: Any, iterates: bool, watched: Watched) -> None:
     """Patch the `adapt` of a kind of layer; `iterates` where it iterates in Python, as that of Keras 3."""
-    plain = _plain(layer, "adapt")
+    plain = method_of(layer, "adapt")
 
     @functools.wraps(plain)
     def adapt(self: Any, data: Any, *arguments: Any, **named: Any) -> Any:
@@ -132,13 +102,13 @@ def _patch_adapt(layer: Any, iterates: bool, watched: Watched) -> None:
     layer.adapt = adapt
 
 
-def _inside(name: str | None, watched: Watched) -> _Around:
+def _inside(name: str, watched: Watched) -> Around:
     def around(_: Any, call: Callable[[], Any]) -> Any:
         calls = watched.ends_step(name)
-        if name in (None, "predict"):
-            watched.evaluates()
+        if name in ("evaluate", "predict"):
+            watched.see(WatchedLoops.see_evaluation)
         with watched.inside_library(), watched.between_fits.computing():
-            return call() if calls is None or name is None else calls.computes(call)
+            return call() if calls is None else calls.computes(call)
 
     return around
 
@@ -152,7 +122,7 @@ def _patch_keras_without_eager(module: Any, watched: Watched) -> None:
         with watched.inside_library():
             return call()
 
-    _put_around(module.Model, "fit", around)
+    put_around(module.Model, "fit", around)
 
 
 def _patch_functions(module: Any, watched: Watched) -> None:
@@ -166,8 +136,8 @@ def _patch_functions(module: Any, watched: Watched) -> None:
 
 
 def _put_around_calls(owner: Any, name: str, around: Callable[[Call, Callable[[], Any]], Any]) -> None:
-    """Do as `_put_around` where it matters what the method is called with."""
-    plain = _plain(owner, name)
+    """Do as `put_around` where it matters what the method is called with."""
+    plain = method_of(owner, name)
 
     @functools.wraps(plain)
     def method(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -177,7 +147,7 @@ def _put_around_calls(owner: Any, name: str, around: Callable[[Call, Callable[[]
 
 
 def _patch_concrete_functions(module: Any, watched: Watched) -> None:
-    _put_around(module.ConcreteFunction, "__call__", lambda function, call: watched.function_call(Call(function), call))
+    put_around(module.ConcreteFunction, "__call__", lambda function, call: watched.function_call(Call(function), call))
 
 
 def _patch_replicas(module: Any, watched: Watched) -> None:
@@ -191,8 +161,8 @@ def _patch_replicas(module: Any, watched: Watched) -> None:
         thread._pipeline_bench()
         call()
 
-    _put_around(module._MirroredReplicaThread, "__init__", make)
-    _put_around(module._MirroredReplicaThread, "run", run)
+    put_around(module._MirroredReplicaThread, "__init__", make)
+    put_around(module._MirroredReplicaThread, "run", run)
 
 
 def _patch_tape(module: Any, watched: Watched) -> None:
@@ -204,19 +174,19 @@ def _patch_tape(module: Any, watched: Watched) -> None:
         watched.eager_step(leaves_tape=True)
         return call()
 
-    _put_around(module.GradientTape, "__enter__", enter)
-    _put_around(module.GradientTape, "__exit__", leave)
-    _put_around(module.GradientTape, "gradient", _part_of_step(watched))
+    put_around(module.GradientTape, "__enter__", enter)
+    put_around(module.GradientTape, "__exit__", leave)
+    put_around(module.GradientTape, "gradient", _part_of_step(watched))
 
 
 def _patch_variables(module: Any, watched: Watched) -> None:
     for name in ("assign", "assign_add", "assign_sub"):
         # Not where a metric counts, or random numbers go on, which may be a part of making a batch.
         around = _part_of_step(watched, lambda variable: getattr(variable, "trainable", False))
-        _put_around(module.BaseResourceVariable, name, around)
+        put_around(module.BaseResourceVariable, name, around)
 
 
-def _part_of_step(watched: Watched, is_part: Callable[[Any], bool] = lambda _: True) -> _Around:
+def _part_of_step(watched: Watched, is_part: Callable[[Any], bool] = lambda _: True) -> Around:
     """Return what is put around a method that a step of eager code calls."""
 
     def around(owner: Any, call: Callable[[], Any]) -> Any:
@@ -238,8 +208,8 @@ def _patch_datasets(dataset_ops: Any, watched: Watched) -> None:
     def made(dataset: Any, call: Callable[[], Any]) -> Any:
         return watched.adapting.counted(call()) if watched.adapting.will_iterate else watched.iterator(dataset, call)
 
-    _put_around(dataset_ops.DatasetV2, "__iter__", made)
-    _put_around(dataset_ops.DatasetV1, "_make_one_shot_iterator", by_iter)
+    put_around(dataset_ops.DatasetV2, "__iter__", made)
+    put_around(dataset_ops.DatasetV1, "_make_one_shot_iterator", by_iter)
 
 
 def _patch_scan(dataset_autograph: Any, watched: Watched) -> None:
@@ -283,39 +253,9 @@ def _patch_sessions(module: Any, watched: Watched) -> None:
     module.BaseSession.run = run
 
 
-def _patch_data_loader(module: Any, watched: Watched) -> None:
-    _time_iterators(module.DataLoader, watched, lambda: "torch")
-
-
-def _patch_grain(module: Any, watched: Watched) -> None:
-    """Patch every kind of grain's datasets, also those that are defined later; of a pipeline the last one is timed."""
-
-    def framework() -> str:
-        return "torch" if "torch" in sys.modules else "jax"
-
-    base = module.IterDataset
-    plain = base.__init_subclass__.__func__
-
-    def __init_subclass__(cls: Any, /, **named: Any) -> None:  # noqa: N807 - it stands in the place of that method
-        plain(cls, **named)
-        _time_iterators(cls, watched, framework)
-
-    base.__init_subclass__ = classmethod(__init_subclass__)
-    kinds = [base]
-    for kind in kinds:
-        kinds += kind.__subclasses__()
-    for kind in kinds[1:]:
-        _time_iterators(kind, watched, framework)
-
-
-def _time_iterators(iterable: Any, watched: Watched, framework: Callable[[], str]) -> None:
-    def around(data: Any, call: Callable[[], Any]) -> Any:
-        begun_ns = time.monotonic_ns()
-        with watched.inside_library():
-            iterator = call()
-        return watched.batches(iterator, framework(), data, time.monotonic_ns() - begun_ns)
-
-    _put_around(iterable, "__iter__", around)
+def _patch_autograd(module: Any, watched: Watched) -> None:
+    put_before(module, "backward", functools.partial(watched.see, WatchedLoops.see_backward))
+    put_before(module, "grad", functools.partial(watched.see, WatchedLoops.see_gradient))
 
 
 _PATCHES: dict[str, Callable[[Any, Watched], None]] = {
@@ -332,7 +272,8 @@ _PATCHES: dict[str, Callable[[Any, Watched], None]] = {
     "tensorflow.python.ops.resource_variable_ops": _patch_variables,
     "tensorflow.python.eager.polymorphic_function.concrete_function": _patch_concrete_functions,
     "tensorflow.python.eager.polymorphic_function.polymorphic_function": _patch_functions,
-    "torch.utils.data.dataloader": _patch_data_loader,
-    "grain._src.python.dataset.dataset": _patch_grain,
+    "torch.autograd": _patch_autograd,
+    "torch.utils.data.dataloader": loader_iterators.patch_data_loader,
+    "grain._src.python.dataset.dataset": loader_iterators.patch_grain,
 }
 """How a module is patched, by its name; the same names as in `site/sitecustomize.py`."""

@@ -22,6 +22,7 @@ SIGNATURE = (
     "a tf.function that trains and takes its batches from an iterator that its input_signature names, or that it was "
     "traced with before: nothing in its graph tells how long each batch was waited for"
 )
+UNPATCHED = "a fit of a Keras that another library's import hook loaded: pipeline-bench could not patch it"
 DETERMINISTIC = "a loop in a tf.function: where TensorFlow's ops are to be deterministic, its graphs may read no clock"
 
 _BEGAN_NS = time.monotonic_ns()
@@ -51,6 +52,7 @@ def of_loop(where: Loop, loop: Any, only_reads: bool) -> dict[str, Any] | None:
         return None
     place = {"line_number": where.line.number, "data_number": where.data_number}
     its_own = {**place, "diagnosable": loop.record.diagnosable, "trains": not only_reads}
+    its_own["trains_on"] = getattr(loop, "is_cycled", False)
     if only_reads:  # what it took in all, and not what figures are of
         time = loop.passes.wall_time()
         spent_ns = sum(each.first_step_ns + each.steps_ns for each in time.epochs) if time is not None else 0
@@ -97,6 +99,7 @@ def _training(of: str, kept: Any, timed: bool = True) -> dict[str, Any]:
         "steps": figures.steps,
         "seconds": figures.steps * (figures.step_ms or 0.0) / 1e3,
         "input_wait_share": figures.input_wait_share,
+        "device_percent": figures.device_utilization_percent,
         "verdict": figures.verdict.kind,
         "cause": figures.verdict.cause,
         "line": figures.line,

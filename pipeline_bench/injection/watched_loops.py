@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ STEPS_OF_A_BATCH = 2
 _CALLS_A_BATCH = 50
 """Calls that train on what one batch of a dataset holds: as a critic's, or parts of the batch. After more that come
 without another batch, something else makes what they train on."""
+_CALLS_BEHIND = 2
+"""The same where all data have ended: a loop may ask for its next batch before it trains on the last one."""
 
 
 class WatchedLoops:
@@ -32,8 +35,9 @@ class WatchedLoops:
         """Lines that looked at a batch, and made room for a loop."""
         self._unwatched: dict[Loop, None] = {}
         """Lines for which there was no room, as they came."""
-        self._batch = self._calls = 0
-        """The number of the last batch of any loop at the last call that trains; such calls since that batch."""
+        self._batch, self._calls, self._may_feed = 0, 0, _CALLS_A_BATCH
+        """The number of the last batch of any loop at the last call that trains; such calls since that batch, and from
+        how many on it feeds them no more."""
         self._trains_on: Any = None
         """The loop that took it, where a call trained on it."""
         self._fits_are_long = False
@@ -42,7 +46,9 @@ class WatchedLoops:
         self._trains_in: set[int] = set()
         """The threads in which a call was."""
         self._hears = False
-        """Whether any call, or function, was seen to train: of PyTorch, JAX and others none ever is."""
+        """Whether any call, or function, was seen to train: of JAX and others none ever is."""
+        self._hears_backward = False
+        """Whether PyTorch's `backward` was called, and so is seen wherever it is."""
 
     def of(self, line: Line, begin: Callable[[str], Any], function: Any = None, data: Any = None, path: int = 0) -> Any:
         """Return what watches the loop of a line over these data; None where it is to be left alone.
@@ -115,19 +121,31 @@ class WatchedLoops:
         latest = max(loops, key=lambda loop: loop.last_taken, default=None)
         if latest is not None and latest.last_taken != self._batch:
             self._batch, self._calls = latest.last_taken, 0
+            self._may_feed = _CALLS_A_BATCH if _are_under_way(loops) else _CALLS_BEHIND
             # What graphs take is known too late to say which batch was the last.
             self._trains_on = None if any(loop.takes_in_graphs for loop in loops) else latest
             self._count_trained(1)
             if eager or user_code.functions_run_eagerly():
                 latest.see_eager_step(in_function=not eager)
-        elif self._calls == _CALLS_A_BATCH:
+        elif self._calls == self._may_feed:
             self._count_trained(-1)
             self._trains_on = None
-        return bool(loops) and self._calls < _CALLS_A_BATCH
+        feeds = self._calls < _CALLS_BEHIND or (self._calls < self._may_feed and _are_under_way(loops))
+        return bool(loops) and feeds
 
     def _count_trained(self, batches: int) -> None:
         if self._trains_on is not None:
             self._trains_on.trained_on += batches
+
+    def see_backward(self) -> None:
+        """Take in a call of PyTorch's `backward`, which trains; one within another is a part of that."""
+        self._hears_backward = True
+        if not _is_in_backward():
+            self.feed_a_call()
+
+    def see_gradient(self) -> None:
+        """Take in a call of PyTorch's `grad`: by it a program trains, or looks at a model, as an attack does."""
+        self.see_call(None)
 
     def pass_fit(self, monitor: Any) -> None:
         """Take in that a `fit` has ended: after one of many steps the next batch of a loop is not in a row with others.
@@ -154,25 +172,39 @@ class WatchedLoops:
         """Take in that something trains: perhaps on what the loops under way take."""
         self._hears = True
         self._trains_in.add(threading.get_ident())
-        for loop in list(self._by_line.values()):
-            loop.see_training()
+        loops = list(self._by_line.values())
+        if any(loop.has_new_batch for loop in loops):
+            for loop in loops:
+                loop.see_training()
         if self._by_line:
             from pipeline_bench.monitoring.steps import LoopSteps  # which the first loop has imported
 
             LoopSteps.see_training(threading.get_ident())
 
     def only_reads(self, loop: Any) -> bool:
-        """Return whether nothing trained while a loop over tf.data went on, in a process in which a call trains.
+        """Return whether nothing trained while a loop went on, in a process in which a call trains.
 
-        A count of the samples does so, or the adapting of a layer. What graphs take is known too late to tell. A call
-        of JAX or PyTorch is never seen, and one of a function that was not traced here may train. A `fit` does not
-        show that a function which the loop calls would be seen to.
+        A count of the samples does so, the adapting of a layer, or an evaluation with PyTorch. What graphs take is
+        known too late to tell. A call of JAX is never seen, and one of a function that was not traced here may train. A
+        `fit` does not show that a function which the loop calls would be seen to. PyTorch may train without a call of
+        `backward`, as by a CUDA graph: of its loops, another one must have been seen to train.
         """
         known = self._calls_train or (self._fits_train and not loop.called)
-        if not known or not loop.on_tf_data or user_code.names(user_code.UNSEEN):
+        if not (known and (loop.on_tf_data or self._is_beside_backward(loop))) or self._may_train_unseen:
             return False
         in_graphs = any(each.takes_in_graphs for each in self._by_line.values())
         return not (loop.saw_training or loop.in_training or in_graphs or loop.called - {False})
+
+    def _is_beside_backward(self, loop: Any) -> bool:
+        """Return whether a loop over a DataLoader, or grain, is beside one that was seen to train by `backward`."""
+        trains = any(each.saw_training for each in self._by_line.values())
+        return self._hears_backward and trains and not loop.by_calls
+
+    @property
+    def _may_train_unseen(self) -> bool:
+        """Whether the program uses a framework of whose calls none was seen to train."""
+        seen = {"torch"} if self._hears_backward else set[str]()
+        return user_code.names(tuple(name for name in user_code.UNSEEN if name not in seen))
 
     def shown(self, fits: bool) -> Iterator[tuple[Loop, Any]]:
         """Yield the loops with their lines, without those that only look where something else trains.
@@ -217,3 +249,14 @@ class WatchedLoops:
             self._looks.add(where)
             self._by_line.pop(where).drop()
         return bool(left)
+
+
+def _are_under_way(loops: list[Any]) -> bool:
+    """Return whether data that any of the loops takes have not ended, as far as that is known."""
+    return any(loop.takes_in_graphs or not loop.is_over for loop in loops)
+
+
+def _is_in_backward() -> bool:
+    """Return whether this thread is within PyTorch's `backward`, as that of each block of a reentrant checkpoint is."""
+    number = getattr(getattr(sys.modules.get("torch"), "_C", None), "_current_graph_task_id", None)
+    return number is not None and number() != -1

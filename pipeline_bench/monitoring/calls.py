@@ -23,6 +23,8 @@ from pipeline_bench.text import units
 
 _WORTH = 0.2
 """Of a loop's time, from which on what it did beside its steps is reported."""
+EVALUATION = "evaluate"
+"""What a call that goes over several batches, and trains on none, is called: it is a validation by itself."""
 _FED = (
     "input wait is the time between two {name}, less what a model computes: the loop makes its next batch then, and "
     "whatever else it does counts too; tf.data, or a PyDataset with workers, makes the batch during the step "
@@ -56,7 +58,7 @@ class CallMonitor(LoopMonitor):
         """
         super().__init__(name, device, out, waits_for_device=True)
         self.record.course = None  # its batches are of no data that is passed over
-        self._fed = fed
+        self._how_fed = fed
         self._under_way: dict[int, tuple[int, int, object]] = {}
         """Of each thread: when its step began, how long that has waited so far, in ns, and the thread's token."""
         self._ended_ns: dict[int, int] = {}
@@ -108,7 +110,7 @@ class CallMonitor(LoopMonitor):
         self.read(settled=True)
         if self._feeds:
             besides = _besides(self.beside_ns, self.record.log.totals.time_ns)
-            self.record.remarks += (self._fed, *self._wait_lines.remarks(), *besides)
+            self.record.remarks += (self._how_fed, *self._wait_lines.remarks(), *besides)
         return super().close(reason)
 
     def _receive(self, end_ns: int, thread: int) -> None:
@@ -151,8 +153,8 @@ class _Thread(threading.local):
         self.line: Hashable | None = None
         self.between: set[Any] = set()
         """What trains nothing and was called since the last call that trains."""
-        self.repeats, self.repeated = False, False
-        """Whether such a call came again since then; whether one had between the two calls that train before."""
+        self.repeats = self.repeats_here = self.repeated = False
+        """Whether such a call came again since then; whether one did in this iteration of the loop, and in the last."""
         self.tapes = 0
         """How many GradientTapes of eager code it is in."""
         self.by_tape = False
@@ -213,6 +215,7 @@ class TimedCalls:
             thread.line = where
             thread.monitor = self._watch(where, monitor)
         thread.ran.clear()
+        thread.repeated, thread.repeats_here = thread.repeats_here, False
         if thread.monitor is not None:
             thread.monitor.begin(at_ns, feeds)
         return True
@@ -292,7 +295,7 @@ class TrainingCalls(TimedCalls):
                 if thread.monitor is not None and thread.free_ns is not None:
                     thread.monitor.beside_ns += asked_ns - thread.free_ns
                 self.leave()
-            thread.repeats, thread.repeated = False, thread.repeats
+            thread.repeats, thread.repeats_here = False, thread.repeats_here or thread.repeats
             thread.between.clear()
             # The device was busy while a model computed, such as a GAN's pictures: the step before ends later by that.
             free_ns = asked_ns if thread.free_ns is None else thread.free_ns + thread.computed_ns
@@ -306,12 +309,12 @@ class TrainingCalls(TimedCalls):
         """Take in a call that trains nothing.
 
         Where it comes again before the loop trains, the step has ended: called once a step it may be part of making the
-        batch, and a validation calls it for each of its own. Where that is so in every step, a policy acts, and makes
-        what the loop trains on.
+        batch, and a validation calls it for each of its own, or is one call of `evaluate`. Where that is so in every
+        step, a policy acts, and makes what the loop trains on, or each step is evaluated.
         """
         thread = self._thread
         if not thread.tapes:
-            thread.repeats |= what in thread.between
+            thread.repeats |= what in thread.between or what == EVALUATION
             thread.between.add(what)
 
     def computes(self, call: Callable[[], Any], model: Any = None) -> Any:

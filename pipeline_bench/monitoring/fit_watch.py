@@ -42,33 +42,12 @@ _timings: weakref.WeakKeyDictionary[Any, GraphTiming] = weakref.WeakKeyDictionar
 
 def timing_of(model: Any) -> PlainTiming:
     """Return what times the batches of a model's steps, by the backend of its Keras."""
-    backend = _backend_of(model)
+    backend = legacy_keras.backend_of(model)
     if backend != "tensorflow":
         return BatchTiming() if backend == "torch" else PlainTiming()
     if model not in _timings:
         _timings[model] = GraphTiming()
     return _timings[model]
-
-
-def _backend_of(model: Any) -> str:
-    if legacy_keras.is_model(model):
-        return "tensorflow"
-    import keras  # the model's own, imported already
-
-    return str(keras.backend.backend())
-
-
-def _steps_a_call(model: Any) -> int:
-    """Return how many steps one call of the training function takes; Keras 2 keeps it in a variable."""
-    if legacy_keras.is_model(model):
-        variable = model._steps_per_execution
-        return 1 if variable is None else int(variable.numpy())
-    return int(getattr(model, "steps_per_execution", 1) or 1)
-
-
-def _is_tuned(model: Any) -> bool:
-    """Return whether Keras 2 changes how many steps a call takes, as with ``steps_per_execution="auto"``."""
-    return legacy_keras.is_model(model) and bool(model.autotune_steps_per_execution)
 
 
 class _StandIn(functools.partial[Any]):
@@ -97,7 +76,7 @@ class FitWatch:
     def __init__(self, model: Any, params: dict[str, Any], name: str, out: Path | None, timing: PlainTiming) -> None:
         # On TensorFlow, Keras 3 reads each step's losses for its callbacks, and so waits for the step. Keras 2 leaves
         # them on the device unless a callback asks.
-        backend = _backend_of(model)
+        backend = legacy_keras.backend_of(model)
         self._pid = os.getpid()
         self._in_epochs = self._paused = False
         # A callback of a training may train the same model: these steps are this training's alone.
@@ -136,8 +115,7 @@ class FitWatch:
         """That Keras 2 had begun before this `fit`."""
         self._epoch_ended = False
         """Whether an epoch of this `fit` has ended."""
-        in_graph = backend == "tensorflow" and not model.run_eagerly and not _is_tuned(model)
-        self.course = self.record.course = Course(self._steps_a_call if in_graph else None)
+        self.course = self.record.course = Course(legacy_keras.steps_a_graph_call(model))
         self._epoch_ns = self._read_ns = monotonic_ns()
         self._ends_of_data = timing.ends_of_data
         self.record.so_far = self.so_far
@@ -157,8 +135,8 @@ class FitWatch:
 
     def _see_size(self, model: Any) -> None:
         """Take in how many steps each call takes, as the model is compiled."""
-        is_tuned = _is_tuned(model)
-        self._steps_a_call = _steps_a_call(model)
+        is_tuned = legacy_keras.is_tuned(model)
+        self._steps_a_call = legacy_keras.steps_a_call(model)
         self._takes_several = is_tuned or self._steps_a_call > 1
         self._most_calls = _TUNED_CALLS if is_tuned else -(-_BLOCK // self._steps_a_call)
 

@@ -7,29 +7,20 @@ import shutil
 import threading
 import weakref
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from pipeline_bench.analysis import wall_time
 from pipeline_bench.analysis.thresholds import NEEDED_STEPS
-from pipeline_bench.errors import UsageError
 from pipeline_bench.model.events import Device
-from pipeline_bench.model.session import Session
-from pipeline_bench.monitoring import collectives, tell_unwatched
-from pipeline_bench.monitoring.record import LEAST_STEPS, JobRecord, SavedJob, write_line
+from pipeline_bench.monitoring import collectives
+from pipeline_bench.monitoring.record import LEAST_STEPS, JobRecord, SavedJob
 from pipeline_bench.monitoring.sampling import device_of_tf_data
-from pipeline_bench.monitoring.steps import AGAIN, LEFT, LoopSteps, Totals
-from pipeline_bench.monitoring.summary import JobSummary, summarise
-from pipeline_bench.system import interrupts
+from pipeline_bench.monitoring.steps import AGAIN, LEFT, LoopSteps
+from pipeline_bench.monitoring.summary import JobSummary
 from pipeline_bench.system.forks import ForkedLock
 from pipeline_bench.user_code import source_loops
 
-_NOTHING_TAKEN = (
-    "the loop took no batch from the monitored dataset itself; what is built upon it (a map, a prefetch, a distributed "
-    "dataset) is not measured: monitor the last dataset before the loop"
-)
 _BESIDE = (
     "a thread beside the main one takes the batches, in which nothing was seen to train: what that waits for need not "
     "be what the training waits for"
@@ -38,6 +29,8 @@ _MIXED = (
     "in some passes over its data it trains and in others not, as in a validation, and neither its line nor what it "
     "iterates over tells these apart"
 )
+_LEAST_FED = 0.1
+"""Of the times that something trains on a new batch, the share from which on a loop is a training."""
 _GRAPH = 0
 """The number of a graph's loop; an eager one has its thread's."""
 
@@ -51,8 +44,7 @@ class LoopMonitor:
         trained_on: how many of its batches a call trained on, as far as that is known.
         trained_eagerly: how many steps of eager code did, as far as that is known.
         in_training: whether it is in a `tf.function` that trains.
-        saw_training: whether anything was seen to train while it went on.
-        called: whether the functions train that were called meanwhile, and were not known to before: `see_call`.
+        called: False and None, where functions were called meanwhile that train nothing, or perhaps: `see_call`.
         trains_in: the threads in which anything was seen to train so far; None where nobody looks for that.
     """
 
@@ -74,11 +66,14 @@ class LoopMonitor:
             out: the folder in which the session's own folder is made; None keeps no file.
             waits_for_device: as of `JobRecord`.
         """
-        self._closed = self.in_training = self.saw_training = False
+        self._closed = self.in_training = False
         self.trained_on = self.trained_eagerly = 0
         self.called: set[bool | None] = set()
+        self._seen = self._fed = self._last_fed = 0
+        """How often anything was seen to train on a new batch while it went on, how often of that it had taken one, and
+        the number of the last one."""
         self._in_pass, self._before_pass = False, 0
-        """Whether anything was seen to train since its last pass began, and how many steps began before that."""
+        """Whether anything trained when it had taken a batch of its last pass, and how many steps began before that."""
         self._kinds: set[bool] = set()
         """The same, of the passes before."""
         self.record = JobRecord(name, device, out, after_poll=_poller(self), waits_for_device=waits_for_device)
@@ -145,9 +140,30 @@ class LoopMonitor:
         self._steps.interrupt()
 
     def see_training(self) -> None:
-        """Take in that something trains, perhaps on what this loop took."""
-        if not self.is_over:
-            self.saw_training = self._in_pass = True
+        """Take in that something trains on a new batch: of this loop, of another, or of both."""
+        if self.is_over:
+            return
+        self._seen += 1
+        if self._may_have_new_batch:
+            self._fed, self._last_fed, self._in_pass = self._fed + 1, self._steps.last, True
+
+    @property
+    def has_new_batch(self) -> bool:
+        """Whether it goes on, and took a batch since it was last seen to train, as far as that is known."""
+        return self._may_have_new_batch and not self.is_over
+
+    @property
+    def _may_have_new_batch(self) -> bool:
+        return self._steps.last != self._last_fed or self.takes_in_graphs
+
+    @property
+    def saw_training(self) -> bool:
+        """Whether anything trained on its batches.
+
+        What trains next after a validation whose iterator is kept seems to train on its last batch. But that is seldom
+        beside all that trains, and one of several batches.
+        """
+        return self._fed > 0 and (self._fed >= _LEAST_FED * self._seen or 2 * self._fed > self._steps.begun)
 
     def see_eager_step(self, in_function: bool) -> None:
         """Take in that a step ran as eager code, if `in_function` though a `tf.function` makes it."""
@@ -156,7 +172,9 @@ class LoopMonitor:
 
     def see_call(self, trains: bool | None) -> None:
         """Take in a call of a function, perhaps on what this loop took; None: it is not known whether that trains."""
-        if not self.is_over:
+        if trains:
+            self.see_training()
+        elif not self.is_over:
             self.called.add(trains)
 
     def begin_pass(self) -> None:
@@ -305,96 +323,3 @@ class DatasetMonitor(LoopMonitor):
             if self._steps.most_in_a_row == 1 and self.trained_on >= LEAST_STEPS:
                 wait_ns = AGAIN
         self._steps.receive(at_ns, wait_ns, threading.get_ident(), iterator)
-
-
-class Monitor:
-    """Watches what a loop takes from a dataset; see `monitor`.
-
-    Attributes:
-        session: the session, once the block has ended.
-        folder: where it was saved; None where it was not.
-    """
-
-    def __init__(self, dataset: Any, out: Path | None, quiet: bool, name: str) -> None:
-        import tensorflow as tf
-
-        if not isinstance(dataset, tf.data.Dataset):
-            raise UsageError(
-                f"pipeline_bench.monitor was given a {type(dataset).__name__}.",
-                "Give the tf.data.Dataset that the loop takes its batches from; of a strategy, the dataset before "
-                "experimental_distribute_dataset.",
-            )
-        if not tf.executing_eagerly():
-            raise UsageError(
-                "pipeline_bench.monitor was entered where TensorFlow does not execute eagerly.",
-                "Enter it around the loop, outside of any tf.function and with eager execution on.",
-            )
-        self.session: Session | None = None
-        self.folder: Path | None = None
-        self._dataset, self._out = dataset, out
-        self._quiet = quiet
-        self._name = name
-        self._watch: DatasetMonitor | None = None
-        self._failed = False
-
-    def __enter__(self) -> Any:
-        """Begin; return the dataset to loop over, a `tf.data.Dataset` with the same elements."""
-        if self._watch is not None:
-            raise UsageError("This monitor was entered before.", "Make one with pipeline_bench.monitor for each block.")
-        try:
-            self._watch = DatasetMonitor(self._name, self._out, _NOTHING_TAKEN)
-            return self._watch.probed(self._dataset)
-        except Exception as error:  # that is no reason to end a job
-            tell_unwatched(self._name, error)
-            watch, self._watch, self._failed = self._watch, None, True
-            with suppress(Exception):
-                if watch is not None:
-                    watch.record.drop()
-            return self._dataset
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End; what the block raised passes through."""
-        if self._watch is None:
-            return
-        try:
-            with interrupts.to_the_end():
-                kept = self._watch.close(None if kind is None else f"the job was ended by {kind.__name__}")
-        except Exception as failed:  # likewise
-            tell_unwatched(self._name, failed)
-            self._watch.record.drop()
-            return
-        if not self._quiet and self.session is None:
-            write_line(kept.figures, self._name, kept.folder, self._watch.record.problem)
-        self.session, self.folder = kept.session, kept.folder
-
-    @property
-    def summary(self) -> JobSummary:
-        """The figures so far, of whole steps; while the block runs they grow."""
-        if self._failed:
-            return summarise(Totals(), (None, None), "its monitor failed")
-        if self._watch is None:
-            raise UsageError("The monitor was not entered yet.", "Use it as `with pipeline_bench.monitor(...)`.")
-        return self._watch.summary
-
-
-def monitor(
-    dataset: Any, *, out: Path | str | None = "reports", quiet: bool = False, name: str = "training job"
-) -> Monitor:
-    """Watch how long a training loop of one's own waits for its batches.
-
-    Args:
-        dataset: a `tf.data.Dataset`, the last one before the loop.
-        out: the folder in which the session's own folder is made; None keeps no file.
-        quiet: write no line at the end.
-        name: of the job, for the report.
-
-    Returns:
-        A context manager that gives the dataset to loop over: in eager code, inside a `tf.function`, or by an iterator
-        that is passed to one. Its `summary` can be read at any time, its `session` when the block has ended.
-
-    Raises:
-        UsageError: `dataset` is no `tf.data.Dataset`, or TensorFlow does not execute eagerly.
-    """
-    return Monitor(dataset, None if out is None else Path(out), quiet, name)

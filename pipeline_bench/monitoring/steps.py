@@ -15,8 +15,7 @@ import numpy.typing as npt
 from pipeline_bench.monitoring.epochs import Passes
 
 MAX_ROWS = 100_000
-"""When there are more, each that is kept stands for twice as many of those that came in: from 50,000 to 100,000 stay,
-about 4 MB, however long the job is."""
+"""When there are more, each that is kept stands for twice as many that came in: 50,000 to 100,000 stay, about 4 MB."""
 _BLOCK = 1024
 _OTHERS_BETWEEN = 16
 """Steps of other loops between two of one, from which on these are not in a row: an example an epoch is shown so."""
@@ -112,9 +111,7 @@ class StepLog:
         # Blocks of start, duration, wait or NO_WAIT_NS, steps, rows that came in. Who takes steps in appends or puts
         # another list in its place, so that another thread can look at any time.
         self._blocks: list[_Integers] = []
-        self._rows = 0
-        self._width = 1
-        self._begun = False
+        self._rows, self._width, self._begun = 0, 1, False
         self.totals = Totals()
 
     def extend(
@@ -207,8 +204,10 @@ class _Asked:
     iterators: list[int]
     """Those that it has a batch of."""
     others: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By another loop of its thread: how many steps it began since something was last seen to train, and when the
-    first; an evaluation counts as several."""
+    """By another loop of its thread: how many steps it began since this step first trained, and when the first; an
+    evaluation counts as several."""
+    trained: bool = False
+    """Whether anything was seen to train since it began."""
 
     @property
     def others_ns(self) -> int | None:
@@ -313,9 +312,11 @@ class LoopSteps:
 
     @classmethod
     def see_training(cls, loop: int) -> None:
-        """Take in that a thread trains: what its loops did before that is a part of their steps."""
+        """Take in that a thread trains: where a step had not trained before, what was done in it so far is its part."""
         for asked in cls._under_way.get(loop, {}).values():
-            asked.others.clear()
+            if not asked.trained:
+                asked.trained = True
+                asked.others.clear()
 
     def _end_ns(self, asked: _Asked, at_ns: int) -> int:
         """Return when a step ended: before what other loops did, which is a part of it where each step has that."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline_bench.analysis import measured, utilization, verdicts, watched
 from pipeline_bench.analysis.results import step_time
-from pipeline_bench.analysis.thresholds import NEEDED_STEPS, WATCHED_ERROR
+from pipeline_bench.analysis.thresholds import BOUND_SHARE, NEEDED_STEPS, WATCHED_ERROR
 from pipeline_bench.model.result import DeviceCopy, DeviceUtilization, Estimate, Result, Speedup, StepTime, Verdict
 from pipeline_bench.model.selftest import Checked
 from pipeline_bench.model.trial import TrialRecord
@@ -29,6 +29,8 @@ OWN = "own"
 """The kind of every part of a watched job: none of them is a plug-in."""
 _NO_CEILING = "a job that is watched from within has no ceiling beside it"
 _NO_STEP = "no step has ended"
+_FEW_STEPS, _MOST_OF_WAIT = 0.05, 0.5
+"""The share of a job's steps that are few, and of its wait that is most, 0 to 1."""
 _MISSING = {
     "samples_per_second": "how many samples a step takes is not known of a watched job",
     "loss": "a watched job's loss is left to its own records",
@@ -197,6 +199,8 @@ def result_of(
             verdict=verdicts.not_measured(str(gone)),
         )
     (run,) = measured.of(scenario, [trial], cores)[VARIANT].values()
+    if _few_hold_the_wait(run):
+        run = measured.Measured(run.every)
     step, used = step_time([run]), utilization.of([run], cores, checked.usable_windows, steps_alone=True)
     wait_ms = share = None
     error, why, bound = 0.0, reason or "no wait was measured", ""
@@ -232,6 +236,22 @@ def result_of(
             taken=run.taken,
         ),
     )
+
+
+def _few_hold_the_wait(run: measured.Measured) -> bool:
+    """Return whether few of the steps that count have most of a job's wait, as where each epoch begins with a fill.
+
+    Then no step is left out for what other work took: which of the other steps are would decide the figure. Half of
+    them left out, and none of three epochs' first, doubles what a step waits. A wait that others caused is in steps
+    that do not count.
+    """
+    job, wait_ns = run.every, run.record.after_warmup("wait_ns")
+    if wait_ns is None:
+        return False
+    count = np.ones(wait_ns.size) if job.steps is None else job.steps
+    waited_ns, lasted_ns = np.maximum(wait_ns, 0) * count, (job.end_ns - job.start_ns) * count
+    few_ns = np.sort(waited_ns[run.counts])[-max(1, int(_FEW_STEPS * wait_ns.size)) :].sum()
+    return bool(few_ns >= max(_MOST_OF_WAIT * waited_ns.sum(), BOUND_SHARE / 2 * lasted_ns.sum()))
 
 
 def disturbed_note(trial: TrialRecord, steps: int, result: Result) -> str | None:

@@ -22,6 +22,34 @@ def is_model(value: object) -> bool:
     return keras is not None and isinstance(value, keras.Model)
 
 
+def backend_of(model: Any) -> str:
+    """Return what a model of Keras 2 or 3 runs on, as Keras names it: ``tensorflow``."""
+    if is_model(model):
+        return "tensorflow"
+    import keras  # the model's own, imported already
+
+    return str(keras.backend.backend())
+
+
+def steps_a_call(model: Any) -> int:
+    """Return how many steps one call of a model's training function takes; Keras 2 keeps it in a variable."""
+    if is_model(model):
+        variable = model._steps_per_execution
+        return 1 if variable is None else int(variable.numpy())
+    return int(getattr(model, "steps_per_execution", 1) or 1)
+
+
+def is_tuned(model: Any) -> bool:
+    """Return whether Keras 2 changes how many steps a call takes, as with ``steps_per_execution="auto"``."""
+    return is_model(model) and bool(model.autotune_steps_per_execution)
+
+
+def steps_a_graph_call(model: Any) -> int | None:
+    """Return how many steps one call of a model's training function takes; see `WallTime.steps_a_call` for None."""
+    in_graph = backend_of(model) == "tensorflow" and user_code.runs_eagerly(model) is None and not is_tuned(model)
+    return steps_a_call(model) if in_graph else None
+
+
 def queues() -> int:
     """Return how many queues Keras 2 has begun in this process, which workers fill with batches; imports nothing."""
     data_utils = sys.modules.get(f"{NAME}.src.utils.data_utils")

@@ -28,6 +28,59 @@ if __name__ == "__main__":
     next(iter(DataLoader(Slow())))
     print(isinstance(iter(loader), dataloader._MultiProcessingDataLoaderIter), len(batch))
 """
+BACKWARD = """
+import time, torch
+from torch.utils.data import DataLoader, Dataset
+class Slow(Dataset):
+    def __init__(self, size): self.size = size
+    def __len__(self): return self.size
+    def __getitem__(self, index):
+        time.sleep(0.005)
+        return torch.zeros(3)
+train, test = (DataLoader(Slow(size), batch_size=2) for size in (80, 40))
+net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for epoch in range(2):
+    for batch in train:
+        optimizer.zero_grad()
+        net(batch).sum().backward()
+        optimizer.step()
+    with torch.no_grad():
+        for batch in test:
+            net(batch)
+print(True, len(batch))
+"""
+OWN_ITER = """
+import queue, threading, time, torch
+from torch.utils.data import DataLoader, Dataset, dataloader
+class Slow(Dataset):
+    def __len__(self): return 60
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return torch.zeros(3)
+class Background(threading.Thread):
+    def __init__(self, batches):
+        super().__init__(daemon=True)
+        self.batches, self.ready = batches, queue.Queue(2)
+        self.start()
+    def run(self):
+        for batch in self.batches: self.ready.put(batch)
+        self.ready.put(None)
+    def __iter__(self): return self
+    def __next__(self):
+        batch = self.ready.get()
+        if batch is None: raise StopIteration
+        return batch
+class Own(DataLoader):
+    def __iter__(self):
+        {iterates}
+def fastai_loads(data):
+    for batch in dataloader._SingleProcessDataLoaderIter(DataLoader(data, batch_size=2)): yield batch
+for epoch in range(2):
+    for batch in {loader}:
+        batch + 1
+print(type(Own(Slow())).__name__ == "Own", len(batch))
+"""
 GRAIN = """
 import time, grain
 def slow(index):
@@ -76,8 +129,8 @@ print(True, 2)
 """
 
 
-def run(folder: Path, script: str) -> tuple[str, Session]:
-    """What was told, and the session of the one training."""
+def told_of(folder: Path, script: str) -> str:
+    """What was told."""
     (folder / "train.py").write_text(script)
     command = [sys.executable, "-m", "pipeline_bench", "run", "--", sys.executable, "train.py"]
     done = subprocess.run(
@@ -85,9 +138,15 @@ def run(folder: Path, script: str) -> tuple[str, Session]:
     )
     assert (done.returncode, done.stdout) == (0, "True 2\n"), done.stderr
     assert "not watched" not in done.stderr
+    return str(done.stderr)
+
+
+def run(folder: Path, script: str) -> tuple[str, Session]:
+    """What was told, and the session of the one training."""
+    told = told_of(folder, script)
     (session,) = (folder / "reports").iterdir()
     assert (session / "report.html").exists()
-    return done.stderr, load(session)
+    return told, load(session)
 
 
 def test_a_data_loaders_batches_are_timed_over_its_epochs_and_it_stays_what_it_is(tmp_path: Path) -> None:
@@ -96,6 +155,34 @@ def test_a_data_loaders_batches_are_timed_over_its_epochs_and_it_stays_what_it_i
     assert re.search(r"loop of train\.py:12: 54 steps[ ,]", told)  # 60, and a tenth of them is warm-up
     assert "severely input-bound" in told
     assert "diagnose" not in told  # it knows pipelines of tf.data
+    assert (session.results[0].input_wait_share.value or 0) > 0.5
+
+
+def test_a_data_loader_whose_batches_no_backward_follows_is_only_read_beside_one_that_trains(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    told = told_of(tmp_path, BACKWARD)
+    assert re.search(r"loop of train\.py:14: 72 steps[ ,].* severely input-bound", told)
+    assert re.search(r"loop of train\.py:19: 40 batches in .*; nothing was seen to train on them", told)
+    assert told.count("input-bound") == 1
+
+
+@pytest.mark.parametrize(
+    ("iterates", "loader"),
+    [
+        ("return self._get_iterator()", "Own(Slow(), batch_size=2)"),
+        ("return Background(super().__iter__())", "Own(Slow(), batch_size=2)"),
+        ("yield from super().__iter__()", "Own(Slow(), batch_size=2)"),
+        ("return map(torch.abs, super().__iter__())", "Own(Slow(), batch_size=2)"),
+        ("pass", "fastai_loads(Slow())"),
+    ],
+)
+def test_batches_that_do_not_come_by_the_data_loaders_own_iter_are_timed(
+    iterates: str, loader: str, tmp_path: Path
+) -> None:
+    """As those of torchdata's StatefulDataLoader, of a thread that reads ahead, and of fastai."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    told, session = run(tmp_path, OWN_ITER.format(iterates=iterates, loader=loader))
+    assert re.search(r"loop of train\.py:\d+: 54 steps[ ,]", told)  # 60, and a tenth of them is warm-up
     assert (session.results[0].input_wait_share.value or 0) > 0.5
 
 

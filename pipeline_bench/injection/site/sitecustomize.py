@@ -28,6 +28,7 @@ _WATCHED = (
     "tensorflow.python.ops.resource_variable_ops",
     "tensorflow.python.eager.polymorphic_function.concrete_function",
     "tensorflow.python.eager.polymorphic_function.polymorphic_function",
+    "torch.autograd",
     "torch.utils.data.dataloader",
     "grain._src.python.dataset.dataset",
 )
@@ -84,10 +85,20 @@ class _PatchingLoader:
         """Execute the module, then patch it."""
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
-        try:
-            _hooks().imported(module)
-        except Exception as error:
-            _note(f"{type(error).__name__}: {error}")
+        _patch(module)
+
+    def load_module(self, name: str) -> "Any":
+        """Do the same for a finder of the program's own that knows this old method alone, such as mlflow's."""
+        module = self._loader.load_module(name)
+        _patch(module)
+        return module
+
+
+def _patch(module: "Any") -> None:
+    try:
+        _hooks().imported(module)
+    except Exception as error:
+        _note(f"{type(error).__name__}: {error}")
 
 
 def _hooks() -> "Any":

@@ -102,6 +102,18 @@ def test_a_loop_that_a_library_has_is_called_by_the_users_line_that_calls_it() -
     assert over_dataset is None
 
 
+@pytest.mark.parametrize(("name", "unwatched"), [("fit", True), ("train_on_batch", False)])
+def test_what_a_fit_calls_that_is_not_patched_is_no_loop_of_the_program(name: str, unwatched: bool) -> None:
+    problems: list[str] = []
+    scope: dict[str, Any] = {"of_user": batch_lines.of_user, "in_fit": lambda: problems.append("not patched")}
+    trainer = f"{SITE}/keras/src/backend/tensorflow/trainer.py"
+    exec(compile("def step():\n    return of_user(in_fit=in_fit)\n", "<step>", "exec"), scope)
+    exec(compile(f"def {name}():\n    return step()\n", trainer, "exec"), scope)
+    exec(compile(f"def train():\n    return {name}()\n", "/home/you/train.py", "exec"), scope)
+    assert text(scope["train"]()) == (None if unwatched else "train.py:2")
+    assert problems == ["not patched"] * unwatched
+
+
 @pytest.mark.parametrize(
     ("file", "started", "main", "expected"),
     [

@@ -68,6 +68,34 @@ def test_a_copy_of_the_loader_that_patches_is_one(tmp_path: Path) -> None:
     assert done.stdout.split() == ["_PatchingLoader", "_PatchingLoader"]
 
 
+def test_a_module_is_patched_though_a_finder_of_the_programs_own_has_it_loaded_by_the_old_method(
+    tmp_path: Path,
+) -> None:
+    """As mlflow's, where its autologging is switched on before Keras is imported."""
+    program = (
+        "import importlib.util as util, sys\n"
+        "from pipeline_bench.injection import hooks\n"
+        "hooks.imported = lambda module: print('patched', module.__name__)\n"
+        "class Loader:\n"
+        "    def __init__(self, loader):\n"
+        "        self.load_module = loader.load_module\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'keras':\n"
+        "            sys.meta_path.remove(self)\n"
+        "            spec = util.find_spec(name)\n"
+        "            spec.loader = Loader(spec.loader)\n"
+        "            return spec\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "import keras\n"
+        "print(type(keras.__spec__.loader).__name__)\n"
+    )
+    (tmp_path / "keras.py").write_text("")
+    environment = environment_of({**os.environ, "PYTHONPATH": str(tmp_path)}, tmp_path, tmp_path)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["patched", "keras", "SourceFileLoader"]
+
+
 @pytest.mark.parametrize(("given", "reads"), [({}, 0), ({"LC_CTYPE": "C.UTF-8"}, 1)])
 def test_what_the_environment_was_is_read_once_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], reads: int

@@ -27,14 +27,21 @@ from pipeline_bench.injection.watched_loops import WATCHED_LOOPS
 from pipeline_bench.model.job import WallTime
 
 
-def ended(command: str, program: str, verdict: str = "input-bound", number: int | None = 1) -> EndedCommand:
+def ended(
+    command: str,
+    program: str,
+    verdict: str = "input-bound",
+    number: int | None = 1,
+    *,
+    device_percent: float | None = None,
+) -> EndedCommand:
     of, line = (f"{program}:31, by fast.py:7", 31) if number is None else (program, None)
     share = 0.9 if verdict == "input-bound" else 0.02
     judged = watched.judge(
         10.0, 10.0 * share, share, 3 if verdict == "too few steps" else 100, reason=None, device_waits=True
     )
     figures: dict[str, object] = {"steps": 100, "input_wait_share": share, "line": "waits", "folder": None}
-    figures |= {"verdict": judged.kind, "cause": judged.cause}
+    figures |= {"verdict": judged.kind, "cause": judged.cause, "device_percent": device_percent}
     training = WatchedTraining.model_validate({"of": of, "number": number, "line_number": line, **figures})
     record = ProcessRecord(
         pid=7,
@@ -208,23 +215,26 @@ def test_what_does_not_starve_needs_no_diagnosis() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "cpu_percent", "gpu_percent", "expected"),
+    ("verdict", "device_percent", "cpu_percent", "gpu_percent", "expected"),
     [
-        ("not input-bound", 90.0, None, True),
-        ("not input-bound", 50.0, None, False),
-        ("not input-bound", 90.0, 40.0, False),
-        ("too few steps", 90.0, None, False),
+        ("not input-bound", 90.0, 53.0, None, True),  # imports and the end are most of the command
+        ("not input-bound", 50.0, 90.0, None, True),  # it has workers in processes of their own
+        ("not input-bound", 50.0, 53.0, None, False),
+        ("not input-bound", 90.0, 53.0, 40.0, False),
+        ("too few steps", 90.0, 53.0, None, False),
     ],
 )
 def test_where_input_and_model_share_busy_cores_a_wait_is_not_all(
-    verdict: str, cpu_percent: float, gpu_percent: float | None, expected: bool
+    verdict: str, device_percent: float, cpu_percent: float, gpu_percent: float | None, expected: bool
 ) -> None:
     job = replace(
-        ended("python train.py", "train.py", verdict), cpu_percent=cpu_percent, gpu_percent=(gpu_percent, "NVML")
+        ended("python train.py", "train.py", verdict, device_percent=device_percent),
+        cpu_percent=cpu_percent,
+        gpu_percent=(gpu_percent, "NVML"),
     )
     assert next_command(job) == ("pipeline-bench diagnose train.py" if expected else None)
     assert any("take cores from the model" in line for line in lines(job, ["python"])) == expected
-    starved = replace(ended("python train.py", "train.py"), cpu_percent=90.0)
+    starved = ended("python train.py", "train.py", device_percent=90.0)
     assert not any("take cores from the model" in line for line in lines(starved, ["python"]))
 
 
@@ -380,6 +390,8 @@ def test_where_a_training_was_not_measured_it_is_not_known_what_comes_behind_the
     trainings = tuple(each.model_copy(update={"time": time}) for each in record.trainings)
     record = record.model_copy(update={"trainings": trainings, **unmeasured})
     assert command_result._after_s([record], 10 * 10**9) == after_s
+    on = tuple(each.model_copy(update={"trains_on": True}) for each in trainings)
+    assert command_result._after_s([record.model_copy(update={"trainings": on})], 10 * 10**9) == 0.0
 
 
 def test_a_session_that_could_not_be_saved_is_told() -> None:

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from pipeline_bench.injection import patches
 from pipeline_bench.injection.hooks import Watched
 from pipeline_bench.monitoring.calls import TrainingCalls
-from tests.unit.monitoring.test_calls import STEP_NS, at, loop
+from tests.unit.monitoring.test_calls import GAP_NS, STEP_NS, at, loop
 
 __all__ = ["at"]
 
@@ -58,6 +59,41 @@ def test_what_a_model_that_learns_computes_between_two_steps_is_no_input_wait(
     monitor = loop(at, calls_model)
     monitor.close()
     assert monitor.summary.input_wait_share == pytest.approx(waited, abs=0.01)
+
+
+@pytest.mark.parametrize(("every", "waited", "beside_ns"), [(1, 9 / 20, 0), (10, 9 / 10, 3 * (10 * STEP_NS + GAP_NS))])
+def test_an_evaluation_ends_a_step_and_is_a_part_of_it_where_it_comes_in_every_step(
+    every: int, waited: float, beside_ns: int, watched: Watched, at: list[int]
+) -> None:
+    class Model:
+        def fit(self, x: object = None, callbacks: object = None) -> None:
+            """Train."""
+
+        def evaluate(self) -> float:
+            at[0] += 10 * STEP_NS
+            return 0.5
+
+        predict = test_on_batch = predict_on_batch = train_on_batch = __call__ = evaluate
+
+    keras = SimpleNamespace(
+        __name__="keras",
+        Model=Model,
+        callbacks=SimpleNamespace(CallbackList=tuple),
+        backend=SimpleNamespace(backend=lambda: "tensorflow"),
+        layers=SimpleNamespace(),
+    )
+    patches.apply(keras, watched)
+
+    def evaluates(training: TrainingCalls, number: int) -> None:
+        watched.__dict__["_training_calls"] = training
+        if number % every == every - 1:
+            assert Model().evaluate() == 0.5
+
+    monitor = loop(at, evaluates)
+    monitor.close()
+    assert monitor.summary.steps >= 30
+    assert monitor.summary.input_wait_share == pytest.approx(waited, abs=0.02)
+    assert monitor.beside_ns == beside_ns
 
 
 def test_a_model_that_does_not_know_its_weights_before_its_first_call_is_no_problem(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
-from pipeline_bench.injection import patches
+from pipeline_bench.injection import replacing
 
 
 class Layer:
@@ -34,6 +35,17 @@ def test_what_is_put_around_an_inherited_method_skips_no_other_base() -> None:
         return call()
 
     models = (Model(), Mixed())
-    patches._put_around(Model, "call", around)
+    replacing.put_around(Model, "call", around)
     assert [each.call() for each in models] == [1, 2]
     assert seen == [*models]
+
+
+def test_what_is_put_before_a_function_leaves_what_it_is_given_and_gives() -> None:
+    seen: list[str] = []
+
+    def double(value: int) -> int:
+        return 2 * value
+
+    module = SimpleNamespace(double=double)
+    replacing.put_before(module, "double", lambda: seen.append("before"))
+    assert (module.double(value=2), module.double.__name__, seen) == (4, "double", ["before"])

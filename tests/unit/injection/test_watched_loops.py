@@ -97,6 +97,53 @@ def test_a_loop_that_ended_before_anything_trained_only_reads(begin: Callable[..
     assert not loops.only_reads(counts)
 
 
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_validation_whose_iterator_is_kept_only_reads(anew: bool, begin: Callable[..., Any]) -> None:
+    """Also where it makes one for each epoch, of which it takes as many batches as there are."""
+    loops = WatchedLoops()
+    training, validation = (begin(loops, f"train.py:{line}") for line in (3, 4))
+    training.on_tf_data = validation.on_tf_data = True
+    batches, held_out = training.timed(Batches(90)), validation.timed(Batches(27))
+    for _ in range(3):
+        for _ in range(30):
+            next(batches)
+            loops.feed_a_call()
+        if anew:
+            held_out = begin(loops, "train.py:4").timed(Batches(9))
+        for _ in range(9):
+            next(held_out)
+    assert [loops.only_reads(loop) for loop in (training, validation)] == [False, True]
+    ended(loops)
+
+
+def test_a_training_whose_iterator_is_kept_while_another_one_goes_on_is_not_said_to_read(
+    begin: Callable[..., Any],
+) -> None:
+    loops = WatchedLoops()
+    trainings = [begin(loops, f"train.py:{line}") for line in (3, 4)]
+    kept = []
+    for loop, batches in zip(trainings, (20, 400), strict=True):
+        loop.on_tf_data = True
+        kept.append(loop.timed(Batches(400)))
+        for _ in range(batches):
+            next(kept[-1])
+            loops.feed_a_call()
+    assert [loops.only_reads(loop) for loop in trainings] == [False, False]
+    ended(loops)
+
+
+def test_a_loop_that_collects_batches_before_it_trains_on_them_is_not_said_to_read(begin: Callable[..., Any]) -> None:
+    loops = WatchedLoops()
+    training = begin(loops, "train.py:3")
+    training.on_tf_data = True
+    for number, _ in enumerate(training.timed(Batches(90))):
+        if number % 30 == 29:
+            for _ in range(30):
+                loops.feed_a_call()
+    assert not loops.only_reads(training)
+    ended(loops)
+
+
 @pytest.mark.parametrize(
     ("calls", "by_fit", "by_call"),
     [((), True, True), ((False,), False, True), ((None,), False, False), ((False, None), False, False)],
@@ -149,6 +196,77 @@ def test_where_calls_of_jax_or_pytorch_may_train_no_loop_is_said_to_read(
     assert not loops.only_reads(loop)
 
 
+@pytest.mark.parametrize(
+    ("users", "attacks", "reads"), [("torch", False, True), ("torch", True, False), ("jax", False, False)]
+)
+def test_where_backward_is_seen_a_data_loader_that_only_evaluates_is_said_to_read(
+    users: str, attacks: bool, reads: bool, begin: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    framework = ModuleType(users)
+    vars(framework)["cuda"] = SimpleNamespace(is_initialized=lambda: False)
+    monkeypatch.setitem(sys.modules, users, framework)
+    module = ModuleType("train")
+    module.__file__ = "/home/user/train.py"
+    vars(module)["framework"] = framework
+    monkeypatch.setitem(sys.modules, "train", module)
+    loops = WatchedLoops()
+    training, validation = (begin(loops, f"train.py:{line}") for line in (3, 5))
+    for _ in range(2):
+        for _ in training.timed(Batches(20)):
+            loops.see_backward()
+        for _ in validation.timed(Batches(9)):
+            if attacks:
+                loops.see_gradient()
+    assert [loops.only_reads(loop) for loop in (training, validation)] == [False, reads]
+    assert ended(loops) == ["train.py:3", "train.py:5"]
+
+
+def test_a_data_loader_is_not_said_to_read_where_no_loop_was_seen_to_train(begin: Callable[..., Any]) -> None:
+    """As where a CUDA graph, whose `backward` was called as it was captured, trains in the loop."""
+    loops = WatchedLoops()
+    loops.see_backward()
+    loop = begin(loops, "train.py:3")
+    passed(loop, 20)
+    assert not loops.only_reads(loop)
+    ended(loops)
+
+
+@pytest.mark.parametrize(
+    ("of_torch", "trained"),
+    [
+        ({"_C": SimpleNamespace(_current_graph_task_id=lambda: 7)}, 0),
+        ({"_C": SimpleNamespace(_current_graph_task_id=lambda: -1)}, 20),
+        ({"_C": SimpleNamespace()}, 20),
+        ({}, 20),
+    ],
+)
+def test_a_backward_within_another_is_a_part_of_that(
+    of_torch: dict[str, Any], trained: int, begin: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of each block of a reentrant checkpoint, of which a model may have more than calls train on a batch."""
+    monkeypatch.setitem(
+        sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False), **of_torch)
+    )
+    loops = WatchedLoops()
+    loop = begin(loops, "train.py:3")
+    for _ in loop.timed(Batches(20)):
+        loops.see_backward()
+    assert loop.trained_on == trained
+    ended(loops)
+
+
+def test_a_data_loader_that_trains_in_some_of_its_passes_gets_no_wait(begin: Callable[..., Any]) -> None:
+    loops = WatchedLoops()
+    for trains in (True, False):
+        loop = begin(loops, "train.py:3")
+        for _ in loop.timed(Batches(40)):
+            if trains:
+                loops.see_backward()
+    begin(loops, "train.py:3")
+    assert loop.summary.input_wait_share is None
+    ended(loops)
+
+
 @pytest.mark.parametrize(("steps", "expected"), [(40, []), (1, ["train.py:3"])])
 def test_between_long_calls_of_fit_a_kept_iterator_gives_examples_and_for_those_of_a_step_batches(
     steps: int, expected: list[str], begin: Callable[..., Any]
@@ -181,9 +299,30 @@ def test_calls_that_train_go_on_to_be_watched_after_a_look_at_a_dataset(
     loop = begin(loops, "train.py:3")
     for _ in loop.timed(Batches(100)):
         assert all(loops.feed_a_call() for _ in range(5))  # a critic's
-    fed = [loops.feed_a_call() for _ in range(200)]
-    assert fed[0]
-    assert not any(fed[100:])
+    assert not any(loops.feed_a_call() for _ in range(200))
+    ended(loops)
+
+
+def test_data_that_have_ended_feed_two_calls_at_most(begin: Callable[..., Any]) -> None:
+    loops = WatchedLoops()
+    validation = begin(loops, "train.py:5")
+    for _ in range(3):
+        passed(validation, 9)
+        assert [loops.feed_a_call() for _ in range(40)] == [True, True] + 38 * [False]
+    assert validation.trained_on == 0
+    ended(loops)
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_loop_that_asks_for_its_next_batch_before_it_trains_on_the_last_one_trains_on_that_too(
+    calls: int, begin: Callable[..., Any]
+) -> None:
+    loops = WatchedLoops()
+    training = begin(loops, "train.py:3")
+    for number in range(3):
+        passed(training, 1)
+        assert all(loops.feed_a_call() for _ in range(calls))
+        assert training.trained_on == number + 1
     ended(loops)
 
 

@@ -96,6 +96,31 @@ def test_what_a_policy_does_in_every_step_is_a_part_of_the_loop(at: list[int]) -
     assert monitor.summary.input_wait_share == pytest.approx(0.9, abs=0.01)
 
 
+def test_what_a_policy_does_in_every_step_of_two_calls_that_train_is_a_part_of_the_loop(at: list[int]) -> None:
+    """As an actor's and a critic's."""
+    made: dict[str, CallMonitor] = {}
+    where = ["actor"]
+
+    def watch(line: str, begin: Callable[[str], CallMonitor]) -> CallMonitor:
+        return made.setdefault(line, begin(line))
+
+    def step() -> None:
+        at[0] += STEP_NS
+
+    problems: list[Exception] = []
+    training = TrainingCalls(lambda: where[0], watch, problems.append, None)
+    for number in range(40):
+        for where[0] in ("actor", "critic"):
+            training.on_batch("train_on_batch", "tensorflow", step)
+        acts(training, number)
+        at[0] += GAP_NS
+    (monitor,) = made.values()
+    monitor.close()
+    assert not problems
+    assert monitor.beside_ns == 0
+    assert monitor.summary.input_wait_share == pytest.approx(9 / 11, abs=0.01)
+
+
 def test_what_a_model_computes_between_two_steps_is_no_input_wait(at: list[int]) -> None:
     """As the generator's pictures, on which a GAN's discriminator is trained."""
     polled = []

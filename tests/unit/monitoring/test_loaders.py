@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import itertools
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -14,7 +19,7 @@ import numpy as np
 import pytest
 
 from pipeline_bench.analysis import wall_time
-from pipeline_bench.injection import patches
+from pipeline_bench.injection import loader_iterators
 from pipeline_bench.monitoring import loaders
 from pipeline_bench.monitoring.loaders import LoaderMonitor
 
@@ -180,13 +185,195 @@ def test_who_shows_a_batch_after_each_epoch_of_another_loop_makes_no_steps() -> 
     trains.drop()
 
 
+@pytest.mark.parametrize("cycles", [True, False])
+@pytest.mark.parametrize("around", [iter, lambda batches: (each for each in (each for each in batches))])
+def test_batches_that_itertools_cycle_repeats_are_told(
+    around: Callable[[Iterator[int]], Iterator[int]], cycles: bool
+) -> None:
+    """Also those of a generator, as of the `__iter__` of fastai's loader."""
+    monitor = LoaderMonitor("loop", "torch")
+    batches = around(monitor.timed(Batches(40)))
+    taken = list(itertools.islice(itertools.cycle(batches), 90)) if cycles else list(batches)
+    assert taken[:40] == list(range(39, -1, -1))
+    assert _tells_cycle(monitor) == (cycles, cycles)
+
+
+def _tells_cycle(monitor: LoaderMonitor) -> tuple[bool, bool]:
+    told = [remark for remark in monitor.close().remarks if "itertools.cycle keeps the batches" in remark]
+    assert len(told) <= 1
+    return bool(told), monitor.is_cycled
+
+
+def _looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return how many objects each look goes over, which grows."""
+    looked: list[int] = []
+    plain = gc.get_objects
+
+    def get_objects() -> list[Any]:
+        looked.append(len(plain()))
+        return plain()
+
+    monkeypatch.setattr(gc, "get_objects", get_objects)
+    return looked
+
+
+def test_a_cycle_of_each_epochs_batches_is_told_after_a_few_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = _looks(monkeypatch)
+    monitor = LoaderMonitor("loop", "torch")
+    for _ in range(9):
+        list(itertools.islice(itertools.cycle(monitor.timed(Batches(10))), 25))
+    assert _tells_cycle(monitor) == (True, True)
+    assert len(looked) == loaders._MOST_LOOKS
+
+
+@pytest.mark.parametrize(
+    ("others", "cycles_others", "expected"), [(60, False, False), (20, False, False), (20, True, True)]
+)
+def test_a_cycle_in_a_zip_is_told_only_where_all_of_it_is_cycled(
+    others: int, cycles_others: bool, expected: bool
+) -> None:
+    monitor = LoaderMonitor("loop", "torch")
+    for _ in range(2):
+        cycled, other = monitor.timed(Batches(20)), monitor.timed(Batches(others))
+        pairs = zip(itertools.cycle(cycled), itertools.cycle(other) if cycles_others else other, strict=False)
+        assert len(list(itertools.islice(pairs, 90))) == (90 if cycles_others else others)
+    assert _tells_cycle(monitor) == (expected, expected)
+
+
+@pytest.mark.parametrize(("names_it", "looks"), [(True, 1), (False, 0)])
+def test_who_names_no_cycle_does_not_wait_for_a_look_at_all_objects(
+    names_it: bool, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = _looks(monkeypatch)
+    monitor = LoaderMonitor("loop", "torch")
+
+    def take() -> None:
+        for _ in range(3):
+            list(monitor.timed(Batches(20)))
+
+    def take_though_it_names_it() -> None:
+        assert itertools.cycle is not None
+        take()
+
+    with ThreadPoolExecutor(1) as pool:  # pytest itself is not among what calls it
+        assert pool.submit(take_though_it_names_it if names_it else take).result() is None
+    assert len(looked) == looks
+    monitor.drop()
+
+
+class _ReadsAhead:
+    def __init__(self, batches: Iterator[int]) -> None:
+        self.batches = batches
+
+    def __next__(self) -> int:
+        return next(self.batches)
+
+
+class _Loader:
+    def __iter__(self) -> Iterator[int]:
+        return Batches(20)
+
+
+@pytest.mark.parametrize(
+    "around", [_ReadsAhead, iter, lambda batches: (each for each in batches), lambda _: Batches(20)]
+)
+def test_what_the_iter_of_a_later_subclass_returns_is_timed_or_else_what_it_is_made_of(
+    around: Callable[[Iterator[int]], Iterator[int]],
+) -> None:
+    monitor = LoaderMonitor("loop", "torch")
+
+    def batches(iterator: Any, _: str, __: Any, making_ns: int) -> Any:
+        return monitor.timed(iterator, making_ns)
+
+    base = type("Loader", (_Loader,), {"__iter__": _Loader.__iter__})
+    watched: Any = SimpleNamespace(inside_library=nullcontext, batches=batches)
+    loader_iterators.time_iterators(base, watched, lambda: "torch")
+    loader_iterators._time_later_subclasses(base, watched, lambda: "torch")
+
+    class Own(base):  # type: ignore[misc, valid-type] # it is made here
+        def __iter__(self) -> Iterator[int]:
+            return around(super().__iter__())
+
+    iterator = iter(Own())
+    for _ in range(20):
+        next(iterator)
+    assert monitor.summary.steps == 18  # whole ones, without the first
+    monitor.drop()
+
+
+class _OwnIterator:
+    left: Iterator[int]
+
+    def __next__(self) -> int:
+        return next(self.left)
+
+
+def test_a_loader_that_is_its_own_iterator_stays_of_its_class_and_what_it_takes_from_is_timed() -> None:
+    """Else it could neither be pickled nor copied."""
+    monitor = LoaderMonitor("loop", "torch")
+
+    def batches(iterator: Any, _: str, __: Any, making_ns: int) -> Any:
+        return monitor.timed(iterator, making_ns)
+
+    base = type("Loader", (_Loader,), {"__iter__": _Loader.__iter__})
+    watched: Any = SimpleNamespace(inside_library=nullcontext, batches=batches)
+    loader_iterators.time_iterators(base, watched, lambda: "torch")
+    loader_iterators._time_later_subclasses(base, watched, lambda: "torch")
+
+    class Own(_OwnIterator, base):  # type: ignore[misc, valid-type] # it is made here
+        def __iter__(self) -> Iterator[int]:
+            self.left = super().__iter__()
+            return self
+
+    loader = Own()
+    for _ in range(2):
+        assert len(list(loader)) == 20
+    loader.left = iter(())
+    assert type(loader) is Own
+    assert type(copy.deepcopy(loader)) is Own
+    assert monitor.summary.steps == 39
+    monitor.drop()
+
+
+def test_the_workers_that_an_iter_forks_keep_no_iterator_that_they_make() -> None:
+    """As of a dataset whose every sample is made of another loader's batches."""
+
+    class Loader:
+        def __init__(self, forks: bool) -> None:
+            self.forks, self.worker = forks, 0
+
+        def __iter__(self) -> Iterator[int]:
+            self.worker = os.fork() if self.forks else 0
+            if self.forks and not self.worker:
+                is_kept = True
+                try:
+                    is_kept = weakref.ref(iter(Loader(forks=False)))() is not None
+                finally:
+                    os._exit(int(is_kept))
+            return Batches(20)
+
+    watched: Any = SimpleNamespace(inside_library=nullcontext, batches=lambda iterator, *_: iterator)
+    loader_iterators.time_iterators(Loader, watched, lambda: "torch")
+    loader = Loader(forks=True)
+    assert len(list(loader)) == 20
+    assert os.waitpid(loader.worker, 0)[1] == 0
+
+
+def test_an_iterator_of_a_timed_ones_class_is_what_it_would_be_without_that() -> None:
+    monitor = LoaderMonitor("loop", "torch")
+    other = type(monitor.timed(Batches(20)))(9)
+    assert list(other) == list(range(8, -1, -1))
+    assert monitor.summary.steps == 0
+    monitor.drop()
+
+
 def test_an_iterators_workers_start_within_the_wait_for_its_first_batch_and_end_within_its_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_s = [100]
     clock = SimpleNamespace(monotonic_ns=lambda: now_s[0] * 10**9)
     monkeypatch.setattr(loaders, "time", clock)
-    monkeypatch.setattr(patches, "time", clock)
+    monkeypatch.setattr(loader_iterators, "time", clock)
 
     class Slow(Batches):
         def __next__(self) -> int:
@@ -204,7 +391,7 @@ def test_an_iterators_workers_start_within_the_wait_for_its_first_batch_and_end_
         return monitor.timed(iterator, making_ns)
 
     watched: Any = SimpleNamespace(inside_library=nullcontext, batches=batches)
-    patches._time_iterators(Loader, watched, lambda: "torch")
+    loader_iterators.time_iterators(Loader, watched, lambda: "torch")
     for _ in range(3):
         for _ in Loader():
             now_s[0] += 2

@@ -200,6 +200,25 @@ def test_a_step_with_an_evaluation_behind_it_ends_as_that_begins() -> None:
     assert log.totals.time_ns == 7 * 1000 + 2 * 10
 
 
+def test_a_validation_whose_iterator_is_kept_has_no_epoch_of_the_training_in_its_last_step() -> None:
+    logs = StepLog(), StepLog()
+    (training, validation), at_ns = map(LoopSteps, logs), 0
+    for _ in range(5):
+        for _ in range(100):
+            training.receive(at_ns, 300, loop=8)
+            LoopSteps.see_training(8)
+            at_ns += 2000
+        for _ in range(10):
+            validation.receive(at_ns, 400, loop=8)
+            at_ns += 1000
+    training.flush()
+    validation.flush()
+    trained, validated = (log.totals for log in logs)
+    assert (trained.steps, trained.time_ns) == (498, 498 * 2000)
+    # The last step of an epoch ends at the training's second one: the first may train on the batches of both.
+    assert (validated.steps, validated.time_ns) == (48, 44 * 1000 + 4 * 3000)
+
+
 def test_a_loop_that_goes_on_with_another_iterator_has_its_steps() -> None:
     log = StepLog()
     steps = LoopSteps(log)

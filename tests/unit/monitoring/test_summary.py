@@ -7,6 +7,7 @@ import pytest
 
 from pipeline_bench.analysis import measured, verdicts
 from pipeline_bench.model import Series
+from pipeline_bench.model.result import Result
 from pipeline_bench.model.selftest import Checked
 from pipeline_bench.model.trial import TrialRecord
 from pipeline_bench.monitoring import record as watched
@@ -31,6 +32,32 @@ def test_steps_that_others_disturbed_are_in_no_figure_and_told() -> None:
         "50 of the job's 150 steps had other work beside them, and no figure is of those: with them a step takes "
         "16.7 ms"
     )
+
+
+def of_waits(waits_ms: list[float], disturbed: tuple[float, float]) -> Result:
+    """Return the figures of steps of 20 ms and a wait, while others take the CPU from one time to another."""
+    log, at_ns = StepLog(), 0
+    for wait_ms in waits_ms:
+        wait_ns = int(wait_ms * 1e6)
+        log.extend([at_ns], [at_ns + wait_ns + 20_000_000], [wait_ns], 1)
+        at_ns += wait_ns + 20_000_000
+    trial = of_log(log).model_copy(update={"samples": tracks(at_ns / 1e6, disturbed)})
+    return result_of(watched._scenario("train.py"), trial, 2, Checked(), None, True)
+
+
+def test_where_few_steps_have_the_wait_none_is_left_out() -> None:
+    """The first step of each of three epochs waits 300 ms; others take the CPU in half of the steps between."""
+    result = of_waits([300.0 if index % 60 == 0 else 0.0 for index in range(180)], (400.0, 1400.0))
+    assert result.steps == 180
+    assert result.input_wait_ms.value == pytest.approx(5.0)
+    assert result.input_wait_share.value == pytest.approx(0.2)
+
+
+def test_a_wait_that_other_work_caused_in_few_steps_is_left_out_with_them() -> None:
+    """Of 300 steps, ten wait 200 ms while others have the CPU."""
+    result = of_waits([200.0 if 100 <= index < 110 else 0.0 for index in range(300)], (2000.0, 4200.0))
+    assert result.input_wait_share.value == pytest.approx(0.0)
+    assert result.steps == 290
 
 
 def test_where_nothing_disturbed_a_job_all_of_its_steps_count() -> None:
