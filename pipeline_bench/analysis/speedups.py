@@ -92,6 +92,11 @@ def is_open(speedup: Speedup) -> bool:
     return speedup.ci95[0] < 1 / thresholds.PROMISING and speedup.ci95[1] > thresholds.PROMISING
 
 
+def excludes_gain(speedup: Speedup) -> bool:
+    """Return whether there are enough trials for an interval, and it ends below a gain of `thresholds.WORTH`."""
+    return speedup.ci95 is not None and speedup.ci95[1] <= thresholds.WORTH
+
+
 def most_over_ceiling(session: Session) -> float:
     """Return how many times as fast as written the model alone is, by their mean steps; infinite if not known."""
     step_ms = {result.variant: result.step_ms.mean for result in session.results}
@@ -100,12 +105,13 @@ def most_over_ceiling(session: Session) -> float:
 
 
 def beyond_ceiling(speedup: Speedup, session: Session) -> str:
-    """Return why a fix cannot have gained so much, where its step would be shorter than the model alone; else empty."""
+    """Return that a fix cannot gain so much, where its step would be shorter than the model alone; else empty."""
     most = most_over_ceiling(session)
     if (speedup.value or 0.0) <= thresholds.WORTH * most:
         return ""
     came, bound = units.ratio(speedup.value), units.ratio(most)
-    return f"{came}, which cannot be: without any input it would be {bound}. The machine was slower in other trials"
+    more = f"{came} is more than the {bound} that no input at all would give"
+    return f"{more}: the machine's speed changed between trials"
 
 
 def smallest(speedup: Speedup) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from pipeline_bench.analysis.thresholds import GAINED
-from pipeline_bench.diagnosis import equality, stage_graph, variants
+from pipeline_bench.diagnosis import equality, stage_graph, step_times, variants
 from pipeline_bench.diagnosis.fixes.workers import pools
+from pipeline_bench.diagnosis.step_times import StepTimes
 from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Diagnosis, EqualityStatus, Fix
 from pipeline_bench.model.edits import SetArgument
 from pipeline_bench.model.fingerprint import Fingerprint
@@ -162,6 +163,19 @@ def samples_to_report(session: Session, variant: str) -> variants.Asked:
     if not wants_fingerprint(session, variant):
         return "none"
     return "own" if reproducible(session) else "beside as written"
+
+
+def over_an_epoch(found: AttemptStatistics, inspection: Inspection, times: StepTimes) -> float:
+    """Return the speed-up with what an epoch begins with, as estimated, where no measured step shows that.
+
+    What a cache keeps is spared there from the second epoch on; of any other fix it is counted as written.
+    """
+    gain, step_ms, begins = found.in_all or 0.0, times.as_written_ms, step_times.beginning(inspection, times)
+    if not gain or not step_ms or begins is None or begins.measured:
+        return gain
+    fix = found.attempt.fix
+    spared = begins.spared(inspection, fix.stages) if fix.keeps and not inspection.once else 0.0
+    return (step_ms + begins.batch_ms) / (step_ms / gain + (1 - spared) * begins.batch_ms)
 
 
 def by_gain(found: AttemptStatistics) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pipeline_bench.analysis.thresholds import DEARER_ALONE, EXPLAINED, HINTED, LEAST_CAUSE
-from pipeline_bench.diagnosis import causes, segments, stage_graph, step_times
+from pipeline_bench.diagnosis import causes, segments, stage_graph, step_times, whole_steps
 from pipeline_bench.diagnosis.segments import Segments
 from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.diagnosis.step_times import HANDS_ON, Beginning, StepTimes
@@ -33,7 +33,11 @@ def find(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
     begins = step_times.unseen_beginning(inspection, times)
     if begins is not None:
         return _of_unseen_beginning(inspection, segments.of(inspection, cores), begins, times)
-    return _of_steps_within(inspection, cores, times)
+    found, begins = _of_steps_within(inspection, cores, times), step_times.beginning_of_unknown_part(inspection, times)
+    if begins is None or (found.limits and found.stage is not None):  # of which it is said there
+        return found
+    first = _first_element(inspection, begins, "The first element of an epoch")
+    return found.model_copy(update={"text": found.text + first})
 
 
 def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bottleneck:
@@ -75,17 +79,20 @@ def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bo
     if limits and explained < EXPLAINED:
         return _probable(found, "stages", f"the stages measured alone explain only {units.share(explained)} of {of}")
     dearer = fed is not None or _dearer_alone(parts, stage, as_written_ms)
+    found, part = found.model_copy(update={"doubt": "stages" if dearer else None}), whole_steps.part(inspection)
     # What limits begins with its name, which is code and stays as it is.
-    said = {"doubt": "stages" if dearer else None, "text": text if limits else sentence(text)}
-    return _in_doubt(found, cost, times) or found.model_copy(update=said)
+    said = {"text": text if limits else sentence(text)}
+    return _in_doubt(found, cost, times, part) or found.model_copy(update=said)
 
 
-def _in_doubt(found: Bottleneck, cost: StageCost, times: StepTimes) -> Bottleneck | None:
-    """Return it as probable where few steps were measured, or a wait may be one for a core; else None."""
+def _in_doubt(found: Bottleneck, cost: StageCost, times: StepTimes, part: str) -> Bottleneck | None:
+    """Return it as probable where few steps, or parts, were measured, or a wait may be one for a core; else None."""
     if times.steps is not None and times.steps < _FEW_STEPS and (found.share or 0.0) < EXPLAINED:
         return _probable(found, "steps", f"only {units.count(times.steps, 'step')} as written could be measured")
     if found.limits and found.cause in ("waiting", "reading") and cost.queued_ns is None:
         return _probable(found, None, "here it does not show whether the stage waits for a core")
+    if found.limits and part:
+        return _probable(found, found.doubt, f"the loop calls more for each batch than {part} once")
     return None
 
 
@@ -185,7 +192,7 @@ def _of_unseen_beginning(inspection: Inspection, parts: Segments, begins: Beginn
     wait, each, step = map(units.milliseconds, (begins.wait_ms, begins.batch_ms, times.as_written_ms))
     text = (
         f"{named(begins.stage)}, {begins.does_first} anything: the first {element} of an epoch comes {wait} late, "
-        f"{units.share(share)} of the epoch. Over {units.count(begins.batches, element, elements)} that is {each} for "
+        f"{units.share(share)} of the epoch. Over {begins.of_pass(element, elements)} that is {each} for "
         f"each, beside {step} for a step; the measured steps do not include it.{_only_once(inspection)}"
     )
     return _of_epoch(inspection, parts, begins, share, text)
@@ -240,9 +247,9 @@ def _text(
     `fed` is the buffer that may have fed the measured steps.
     """
     stage, as_written_ms, begins = stages[0], times.as_written_ms, step_times.beginning(inspection, times)
-    element = "batches" if inspection.batch_size is not None else "elements"
-    head = f"{named(stage)}{_others(stages)}, takes {units.share(share)} of the time between two {element}"
-    text = f"{head}: {causes.words(inspection, parts, stage, cause)}{_costliest_line(stage)}."
+    taken, follows = whole_steps.share_of_time(share, inspection, times)
+    head = f"{named(stage)}{_others(stages)}, takes {taken}"
+    text = f"{head}: {causes.words(inspection, parts, stage, cause)}{_costliest_line(stage)}.{follows}"
     text += _alone_and_beside(inspection, parts, stage)
     text += _longer_one(inspection, parts, stages)
     text += _beside_the_model(share, times) if fed is None else _fed(fed, parts, times)
@@ -364,16 +371,16 @@ def _epochs(inspection: Inspection, parts: Segments) -> str:
     return f" This is from the second epoch on. The first epoch {fills} and {takes}, most of it in {costliest}."
 
 
-def _first_element(inspection: Inspection, begins: Beginning | None) -> str:
+def _first_element(inspection: Inspection, begins: Beginning | None, it: str = "Its first element") -> str:
     """Return a sentence on the first element if what comes ahead of it takes a good part of a pass; else empty."""
     if begins is None:
         return ""
-    first, batches = units.milliseconds(begins.first_ms), units.count(begins.batches, "batch", "batches")
-    over = f", which over an epoch of {batches} is {units.milliseconds(begins.batch_ms)} for each"
+    first = units.milliseconds(begins.first_ms)
+    over = f", which over an epoch of {begins.of_pass()} is {units.milliseconds(begins.batch_ms)} for each"
     over = over if begins.batch_ms else ", and an epoch's last batches come from that buffer"
     over = "" if begins.measured or not begins.batches else over
     ahead = f"{named(begins.stage)}, {begins.does_first} any"
-    return f" Its first element takes {first}: {ahead}{over}.{_only_once(inspection)}"
+    return f" {it} takes {first}: {ahead}{over}.{_only_once(inspection)}"
 
 
 def _unmeasured(inspection: Inspection, costliest: int | None) -> str:

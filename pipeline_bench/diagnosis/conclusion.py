@@ -6,12 +6,20 @@ import math
 from collections.abc import Iterator
 
 from pipeline_bench.analysis import speedups
-from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SHORT_STEP_MS, SIMPLER, STEPS_A_CALL, WORTH
-from pipeline_bench.diagnosis import attempt_statistics, fixes, idea_bounds, limits, stage_graph, step_times, variants
+from pipeline_bench.analysis.thresholds import NOT_THE_LIMIT, PROMISING, SIMPLER, WORTH
+from pipeline_bench.diagnosis import (
+    attempt_statistics,
+    fixes,
+    idea_bounds,
+    limits,
+    stage_graph,
+    step_times,
+    variants,
+    whole_steps,
+)
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
 from pipeline_bench.diagnosis.refusals import failure
 from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Bottleneck, Diagnosis, NotTried, Outcome
-from pipeline_bench.model.pipeline import Inspection
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
 from pipeline_bench.text import sentence, units
@@ -161,25 +169,16 @@ def _text(
     no_fix = "" if chosen is not None or nothing_to_gain(session) else _of_what_has_no_fix(session, diagnosis)
     says = not no_fix or found.stage is not None
     ending = _ended(session, diagnosis, chosen, no_fix)
+    is_said = chosen is not None or _promising(session, diagnosis)  # with a fix
     parts = (
+        whole_steps.of_a_part(session, diagnosis.inspection),
         found.text * says,
+        "" if is_said else whole_steps.whether_it_waits(diagnosis),
         *ending,
-        *_beside_the_fixes(session, diagnosis.inspection),
+        *limits.beside_the_fixes(session, diagnosis.inspection, diagnosis.proposal),
         _other_runs(session, diagnosis),
     )
     return " ".join(filter(None, parts)), says
-
-
-def _beside_the_fixes(session: Session, inspection: Inspection | None) -> Iterator[str]:
-    """Yield what matters whatever a fix gains: of the memory, the disk, random draws, and shapes."""
-    if inspection is not None:
-        yield from limits.overflows(inspection, session.environment.memory_bytes)
-        yield from limits.frozen(inspection)
-        yield from (limits.from_memory(session, inspection), limits.open_shapes(session, inspection))
-        yield limits.strings(session, inspection)
-        yield limits.eager_model(session)
-        yield limits.traced_anew(session, inspection)
-        yield limits.between_fits(session, inspection)
 
 
 def _other_runs(session: Session, diagnosis: Diagnosis) -> str:
@@ -198,10 +197,7 @@ def _other_runs(session: Session, diagnosis: Diagnosis) -> str:
 def _ended(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | None, no_fix: str) -> Iterator[str]:
     """Yield what no fix, or which one, makes faster; `no_fix` says why none can, of what has none."""
     if no_fix:
-        step_ms = step_times.mean_ms(session, AS_WRITTEN)
-        short = step_ms is not None and step_ms < SHORT_STEP_MS
-        calls = f"With steps so short, steps_per_execution={STEPS_A_CALL} in compile may be faster." if short else ""
-        yield from (no_fix, calls, _promising(session, diagnosis).strip(), *diagnosis.beyond)
+        yield from (no_fix, _promising(session, diagnosis).strip(), *diagnosis.beyond)
     elif nothing_to_gain(session):
         yield "No fix of the input makes the training step faster."
     elif chosen is None:
@@ -296,13 +292,13 @@ def _beyond(session: Session, diagnosis: Diagnosis, chosen: AttemptStatistics | 
     gained = (chosen.gain or 0.0) if chosen is not None else 1.0
     beside, begins = step_times.beside_model(inspection, times), step_times.beginning(inspection, times)
     ideas = idea_bounds.ideas(beside, cores, written_ms, ceiling_ms, gained, copy_ms, diagnosis.attempts)
-    return (*ideas, *idea_bounds.of_beginning(inspection, begins, written_ms, gained))
+    return (*ideas, *idea_bounds.of_beginning(inspection, begins, written_ms, gained, diagnosis.attempts))
 
 
 def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -> str:
     inspection = diagnosis.inspection
     what, unknown = "the pipeline" if diagnosis.model is None else "the training step", ""
-    if _is_of_unknown_use(diagnosis):
+    if whole_steps.is_of_unknown_use(diagnosis):
         what, unknown = "the pipeline alone", "; `pipeline-bench run` tells whether the training waits for it"
     ends = units.ends(units.ratio, result.speedup.ci95)
     first = inspection is not None and inspection.cold
@@ -312,18 +308,14 @@ def _proposed(result: Result, diagnosis: Diagnosis, chosen: AttemptStatistics) -
         since += f" ({units.ratio(chosen.in_all)} over {_of_epochs(passes)})"
     times = units.ratio(result.speedup.value)
     makes = "probably makes" if result.speedup.certainty == "probable" else "makes"
+    if whole_steps.part(inspection):
+        what, times = "the training", f"at most {times}"
     gain = f"Proposed: {chosen.attempt.fix.title}. It {makes} {what} {times} as fast{ends}{since}{unknown}."
     return " ".join([gain, *_prices(diagnosis, chosen)])
 
 
 def _of_epochs(passes: float) -> str:
     return f"all {passes:.0f} epochs" if passes.is_integer() else f"{passes:.1f} passes over the data"
-
-
-def _is_of_unknown_use(diagnosis: Diagnosis) -> bool:
-    """Return whether a script's pipeline was read alone, so that it is not known whether the training waits for it."""
-    inspection = diagnosis.inspection
-    return diagnosis.model is None and inspection is not None and inspection.training is not None
 
 
 def _prices(diagnosis: Diagnosis, of: AttemptStatistics) -> Iterator[str]:
@@ -345,7 +337,7 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
     able = [each for each in attempt_statistics.of(session, diagnosis) if each.contends]
     best = max(able, key=lambda each: each.likely_gain, default=None)
     room = min(headroom(session) or math.inf, speedups.most_over_ceiling(session))
-    if best is None or _none_limits(diagnosis):
+    if best is None or _none_limits(diagnosis) or whole_steps.part(diagnosis.inspection):
         return ""
     # What it gained beyond the model alone is noise: a little of it, as in the report's list of the attempts, and more.
     gain = _in_all(best) if _in_all(best) <= WORTH * room else room
@@ -359,7 +351,7 @@ def _promising(session: Session, diagnosis: Diagnosis) -> str:
     of, then = "", f"use {_larger_budget(session, diagnosis, best)}."
     if inspection is not None and inspection.cold and not keeps and (passes or 0) > 1:
         of, then = " of the first epoch alone", "later ones take less."
-    elif _is_of_unknown_use(diagnosis):
+    elif whole_steps.is_of_unknown_use(diagnosis):
         of, then = " of the pipeline alone", f"if `pipeline-bench run` shows that the training waits, {then}"
     return "".join([f" The most promising is {came}{of}: {then}", *(f" {price}" for price in _prices(diagnosis, best))])
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
-from pipeline_bench.analysis.thresholds import EXPLAINED, MOST_GAIN, WORTH_REWRITING
-from pipeline_bench.diagnosis import segments, stage_graph
+from pipeline_bench.analysis.thresholds import EXPLAINED, MOST_GAIN, WORTH, WORTH_REWRITING
+from pipeline_bench.diagnosis import reader_ideas, segments, stage_graph
 from pipeline_bench.diagnosis.fixes import short
 from pipeline_bench.diagnosis.ideas import Idea, every
 from pipeline_bench.diagnosis.segments import Segments
 from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.diagnosis.step_times import Beginning
-from pipeline_bench.model.diagnosis import Attempt
+from pipeline_bench.model.diagnosis import RULED_OUT, Attempt
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.function_edits import KeepBatches, Memoize
 from pipeline_bench.model.pipeline import Inspection
@@ -57,7 +58,8 @@ def ideas(
     unknown = f", and the {units.share(rest)} that no stage explains belonged to it" if rest > _UNEXPLAINED else ""
     bounded: set[tuple[tuple[int, ...], float]] = set()
     able = [edit for each in attempts if each.outcome != "not-tried" or each.cause for edit in each.fix.edits]
-    for idea in every(inspection, {edit.stage for edit in able if isinstance(edit, KeepBatches | Memoize)}):
+    kept = {edit.stage for edit in able if isinstance(edit, KeepBatches | Memoize)}
+    for idea in chain(every(inspection, kept), reader_ideas.every(inspection)):
         most = _most(parts, idea, as_written_ms, ceiling_ms)
         if most >= WORTH_REWRITING and most >= _MUCH_MORE * gained:
             most_text = f"more than {MOST_GAIN:.0f}×" if most > MOST_GAIN else f"at most {units.ratio(most)}"
@@ -70,25 +72,51 @@ def ideas(
 
 
 def of_beginning(
-    inspection: Inspection, begins: Beginning | None, step_ms: float | None, gained: float
+    inspection: Inspection,
+    begins: Beginning | None,
+    step_ms: float | None,
+    gained: float,
+    attempts: Sequence[Attempt] = (),
 ) -> Iterator[str]:
-    """Yield the idea to shuffle, or to skip, in front of the maps whose elements a pass begins with.
+    """Yield what a cache spares of what a pass begins with, and the idea to shuffle, or to skip, in front of the maps.
 
     Args:
         inspection: the stages.
         begins: what each pass begins with; None where that takes little.
         step_ms: of the pipeline as written, or of a step with a model, behind that.
         gained: the speed-up of what is proposed, 1 for none.
+        attempts: the fixes; a cache among them that is not ruled out is named.
     """
-    maps = [] if begins is None else stage_graph.maps_before(inspection, begins.stage)
-    if begins is None or not maps or not step_ms or begins.measured or inspection.once:
+    if begins is None or not step_ms or begins.measured or inspection.once:
         return
-    most = 1 + begins.batch_ms / step_ms
+    yield from _of_cached_beginning(inspection, begins, step_ms, attempts)
+    maps = stage_graph.maps_before(inspection, begins.stage)
+    spared_ms = begins.spared(inspection, [each.id for each in maps]) * begins.batch_ms
+    most = (step_ms + begins.batch_ms) / (step_ms + begins.batch_ms - spared_ms)
     if most >= max(WORTH_REWRITING, _MUCH_MORE * gained):
         takes = "drops what" if begins.stage.method == "skip" else "is filled with what"
         yield (
             f"{named(begins.stage)}, {takes} {short(maps[-1])} has made, in each epoch anew. Put it in front of "
             f"{short(maps[0])}: an epoch would then be at most {units.ratio(most)} as fast."
+        )
+
+
+def _of_cached_beginning(
+    inspection: Inspection, begins: Beginning, step_ms: float, attempts: Sequence[Attempt]
+) -> Iterator[str]:
+    """Yield which cache spares most of what a pass begins with: no trial of it shows that."""
+    able = [each for each in attempts if each.outcome != "not-tried" or each.cause]
+    caches = [each.fix for each in able if each.outcome not in RULED_OUT and each.fix.keeps and not each.fix.combines]
+    spared = {fix.variant: begins.spared(inspection, fix.stages) for fix in caches}
+    name = max(spared, key=spared.__getitem__, default="")
+    if spared.get(name, 0.0) < EXPLAINED:
+        return
+    most = (step_ms + begins.batch_ms) / (step_ms + (1 - spared[name]) * begins.batch_ms)
+    faster = f": it would be at most {units.ratio(most)} as fast by that alone" if begins.batches else ""
+    if not begins.batches or most >= WORTH:
+        yield (
+            f"From the second epoch on, {name} spares {units.share(spared[name])} of what an epoch begins with{faster}"
+            ". The steps of trials do not show that."
         )
 
 

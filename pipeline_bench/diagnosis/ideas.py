@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from pipeline_bench.diagnosis import segments, stage_graph
-from pipeline_bench.diagnosis.fixes import cache_places
+from pipeline_bench.diagnosis.fixes import cache_places, workers
 from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.model.calls import BATCHING, KEEPING, TAKE_ANY
+from pipeline_bench.model.element_flow import endless_by_itself
 from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.text import units
@@ -35,8 +36,6 @@ _OF_KERAS = ("__getitem__", "generator")
 """Methods of the stage in which the Python of a PyDataset, or of a generator, makes a batch."""
 _DENSE = ("batch", "padded_batch")
 """Methods whose batches have rows of one shape."""
-_WHOLE_READERS = ("make_csv_dataset", "make_batched_features_dataset")
-"""Functions of TensorFlow's whose one call reads, parses, shuffles, repeats and batches."""
 
 _DECODE_THE_CROP = (
     "crops them. Of JPEG files, tf.io.decode_and_crop_jpeg decodes the crop alone; tf.io.extract_jpeg_shape reads the "
@@ -60,12 +59,13 @@ class Idea(NamedTuple):
 
 
 def every(inspection: Inspection, kept: Collection[int] = ()) -> Iterator[Idea]:
-    """Yield every idea, in the order in which they are told; of `kept` stages trials keep what their Python makes."""
+    """Yield the ideas in the order in which they are told; of `kept` stages trials keep what their Python makes."""
     yield from _of_made_anew(inspection)
     for stage, alike in _each_once(inspection):
         yield from _of_stage(inspection, stage, alike)
         if stage.id not in kept:
             yield from _of_costly_line(inspection, stage, alike)
+    yield from _of_drawing_workers(inspection)
     yield from _of_decoding(inspection)
     yield from _of_doubles(inspection)
     yield from _of_rows(inspection)
@@ -73,7 +73,6 @@ def every(inspection: Inspection, kept: Collection[int] = ()) -> Iterator[Idea]:
     yield from _of_whole_arrays(inspection)
     yield from _of_joined_arrays(inspection)
     yield from _of_padded_rows(inspection)
-    yield from _of_whole_readers(inspection)
 
 
 def _of_made_anew(inspection: Inspection) -> Iterator[Idea]:
@@ -108,7 +107,8 @@ def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> I
             yield Idea(
                 alike,
                 f"{named(stage)}, gets one record at a time. If it only parses, batch first and parse a whole batch in "
-                "one call, with tf.io.parse_example or with tf.io.decode_csv for all lines.",
+                "one call: by tf.io.parse_example, of SequenceExamples by tf.io.parse_sequence_example, of lines by "
+                "tf.io.decode_csv.",
             )
         case "from_generator" if _hands_over_small_ones(inspection, stage):
             yield Idea(
@@ -181,11 +181,11 @@ def _is_batched(inspection: Inspection) -> bool:
 def _of_random_map(
     inspection: Inspection, stage: Stage, function: UserFunction, alike: tuple[int, ...]
 ) -> Iterator[Idea]:
-    """Yield the idea to divide a map that draws, unless a trial divides it, or no later epoch would gain."""
+    """Yield the idea to divide a map that draws, unless a trial divides it, or no cache would gain in later epochs."""
     found = cache_places.divided_map(inspection)
     divided = found is not None and found.stage.id in alike
     differs = "draws random numbers" if function.random else "gives something else at each call for the same element"
-    if not divided and not inspection.once:
+    if not divided and not inspection.once and not endless_by_itself(inspection.stages, stage.id):
         yield Idea(
             alike,
             f"{named(stage)}, {differs}, so nothing after it can be cached. If a part of it does not depend on that, "
@@ -236,6 +236,24 @@ def _of_costly_line(inspection: Inspection, stage: Stage, alike: tuple[int, ...]
         f"same in every epoch, as reading and decoding do, keep what it gives, in memory or in files{then}.",
         share,
     )
+
+
+def _of_drawing_workers(inspection: Inspection) -> Iterator[Idea]:
+    """Yield the idea to draw by epoch and batch, where Keras' processes are not tried, as each would draw the same.
+
+    What waits needs none: threads do.
+    """
+    for pool, stage, _, processes in workers.pools(inspection):
+        cost, is_users = inspection.cost(stage.id), stage.place != pool.place  # a library's method has the pool's place
+        computes = cost is not None and not segments.waits(cost, cores=1)
+        if stage.draws and computes and is_users and not processes:
+            yield Idea(
+                (stage.id,),
+                f"{named(stage)}, draws random numbers, and Keras starts its worker processes in each epoch anew from "
+                "the same random state, so that none is tried. Draw them from rng = np.random.default_rng((self.epoch, "
+                "index)), made in each call, with self.epoch counted in on_epoch_end; seed from rng what a library "
+                "draws from. Diagnose again then: processes can be tried.",
+            )
 
 
 def _of_decoding(inspection: Inspection) -> Iterator[Idea]:
@@ -345,23 +363,6 @@ def _of_padded_rows(inspection: Inspection) -> Iterator[Idea]:
         "cannot be kept and batched anew. If all have one size, promise it there (tf.ensure_shape); else leave them "
         "ragged there, and pad them (to_tensor()) in a map behind it. Diagnose again then: their samples can be kept.",
     )
-
-
-def _of_whole_readers(inspection: Inspection) -> Iterator[Idea]:
-    """Yield the idea to have a reader of TensorFlow's, which repeats in its one call, make one pass."""
-    for stage in inspection.stages:
-        if stage.method != "repeat" or stage.place is None or inspection.once or _is_cached(inspection):
-            continue
-        name = next((each for each in _WHOLE_READERS if each in stage.place.text), None)
-        here = tuple(each.id for each in inspection.stages if each.place == stage.place)
-        is_its_own = name is not None and "num_epochs=1" not in stage.place.text
-        if is_its_own and stage_graph.endless(inspection, stage):
-            yield Idea(
-                here,
-                f"{name}, {stage.place.short}, repeats by itself, and no cache can stand behind that. If its data fits "
-                "in memory, call it with num_epochs=1, and put cache(), shuffle and repeat() behind it: later epochs "
-                "then read its batches from memory. Each batch keeps its samples, and the last one of a pass is short.",
-            )
 
 
 def _takes_whole_array(inspection: Inspection, stage: Stage) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from pipeline_bench.analysis.thresholds import CEILING_TOLERANCE
-from pipeline_bench.diagnosis import segments, stage_graph, step_times
+from pipeline_bench.diagnosis import model_step, segments, stage_graph, step_times
 from pipeline_bench.diagnosis.fixes import short
 from pipeline_bench.diagnosis.fixes.cache_size import batch_bytes_of, pass_elements, size_bytes_of
 from pipeline_bench.diagnosis.stage_graph import named
@@ -126,6 +126,27 @@ def _reads_once(inspection: Inspection) -> bool:
     return not inspection.cold and all(cost is not None and cost.elements == 0 for cost in sources)
 
 
+def beside_the_fixes(session: Session, inspection: Inspection | None, proposed: str | None) -> Iterator[str]:
+    """Yield what matters whatever a fix gains: of the memory, the disk, random draws, shapes, and the model's step.
+
+    Args:
+        session: with its results.
+        inspection: the stages; None where they are not known.
+        proposed: the fix that is proposed; None where none is.
+    """
+    if inspection is not None:
+        yield from overflows(inspection, session.environment.memory_bytes)
+        yield from frozen(inspection)
+        yield from idle_shuffles(inspection)
+        yield from (from_memory(session, inspection), open_shapes(session, inspection))
+        yield model_step.strings(session, inspection)
+        yield from model_step.padding(session, inspection)
+        yield eager_model(session)
+        yield traced_anew(session, inspection)
+        yield between_fits(session, inspection)
+        yield model_step.short_steps(session, inspection, proposed)
+
+
 def stages_alone(session: Session, inspection: Inspection | None) -> str:
     """Return what the stages take where no step could be measured: the reader's own step can be held against it."""
     if inspection is None or not inspection.stages or any(cost.elapsed_ns is None for cost in inspection.costs):
@@ -209,22 +230,6 @@ def open_shapes(session: Session, inspection: Inspection) -> str:
     )
 
 
-def strings(session: Session, inspection: Inspection) -> str:
-    """Return that a model on a GPU makes numbers of strings in its own step, on the CPU; empty of any other model.
-
-    Source: Keras' guide to its preprocessing layers, which on a GPU has them in the dataset, beside the steps.
-    """
-    parts = [] if inspection.element is None else inspection.element.tensors()
-    on_gpu = session.environment.accelerator_kind == "gpu" and step_times.ceiling_ms(session) is not None
-    if not on_gpu or not any(each.dtype == "string" for each in parts):
-        return ""
-    return (
-        "The model is given strings, which no GPU takes: if a layer of it makes numbers of them, as TextVectorization "
-        "and StringLookup do, that is on the CPU, in each step. In a map of the dataset, with "
-        "num_parallel_calls=tf.data.AUTOTUNE, it runs beside the steps."
-    )
-
-
 def eager_model(session: Session) -> str:
     """Return what steps would take as graphs, of a model that runs as eager code; empty where that was not found."""
     found = next((trial.in_graph for trial in session.trials_of(CEILING) if trial.in_graph is not None), None)
@@ -282,7 +287,28 @@ def frozen(inspection: Inspection) -> Iterator[str]:
 
 def _mixes(stage: Stage) -> bool:
     """Return whether it gives its elements in another order in each epoch, unless a cache keeps that."""
-    return stage.method == "shuffle" and not stage_graph.keeps_order(stage)
+    return stage.method == "shuffle" and not stage_graph.keeps_order(stage) and not _holds_one(stage)
+
+
+def _holds_one(shuffle: Stage) -> bool:
+    return shuffle.arguments.get("buffer_size") == 1  # as is True
+
+
+def idle_shuffles(inspection: Inspection) -> Iterator[str]:
+    """Yield of each shuffle of the user's that its buffer of one element shuffles nothing.
+
+    A buffer of 1 that was counted may be for the name of a single file; a library's may be so, too.
+    """
+    for stage in inspection.stages:
+        if stage.method != "shuffle" or not _holds_one(stage) or stage_graph.is_librarys(inspection, stage):
+            continue
+        is_flag = stage.arguments["buffer_size"] is True
+        if is_flag or stage.element is None or not any(each.is_record for each in stage.element.tensors()):
+            given = "buffer_size=True counts as 1" if is_flag else "buffer_size=1"
+            yield (
+                f"{named(stage)}, shuffles nothing: its buffer holds one element ({given}). If the order is to change, "
+                "give it as many as memory has room for."
+            )
 
 
 def from_memory(session: Session, inspection: Inspection) -> str:

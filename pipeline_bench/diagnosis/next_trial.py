@@ -77,7 +77,8 @@ class NextTrial:
         # What can no longer be confirmed gets no more of the budget: something that gained less still can be.
         in_reach = (each for each in self._found if each.contends and self._can_be_confirmed(each))
         least = _LEADS if self._untried else 1.0
-        self._leaders = sorted((each for each in in_reach if (each.gain or 0.0) >= least), key=self._as_leader)
+        gained = (each for each in in_reach if max(each.gain or 0.0, self._over_an_epoch(each)) >= least)
+        self._leaders = sorted(gained, key=self._as_leader)
         self._base = self._base_of_a_round()
 
     def next(self) -> tuple[Session, Trial | None]:
@@ -181,9 +182,9 @@ class NextTrial:
         for best in self._leaders[:1]:
             if not self._screening and not best.faster and CONFIRMED_TRIALS <= best.trials < _MOST_TRIALS:
                 return best
-        most = max((each.in_all or 0.0 for each in self._leaders), default=0.0)
-        alike = [each for each in self._leaders if (each.in_all or 0.0) * _ABOUT_AS_MUCH >= most]
-        last = min(alike, key=lambda each: (-each.trials, attempt_statistics.by_gain(each)), default=None)
+        most = max(map(self._over_an_epoch, self._leaders), default=0.0)
+        alike = [each for each in self._leaders if self._over_an_epoch(each) * _ABOUT_AS_MUCH >= most]
+        last = min(alike, key=lambda each: (-each.trials, -self._over_an_epoch(each)), default=None)
         if last is None or last.trials >= CONFIRMED_TRIALS:
             return None
         rounds = self._rounds_to_confirm(last.name, last.trials)
@@ -252,7 +253,16 @@ class NextTrial:
 
     def _as_leader(self, each: AttemptStatistics) -> tuple[bool, float]:
         """Return a key that sorts by gain; a combination that gains hardly more than a part of it comes last."""
-        return conclusion.beaten(each, conclusion.best_part(each, self._found)), attempt_statistics.by_gain(each)
+        return conclusion.beaten(each, conclusion.best_part(each, self._found)), -self._over_an_epoch(each)
+
+    def _over_an_epoch(self, each: AttemptStatistics) -> float:
+        inspection = self._diagnosis.inspection
+        assert inspection is not None
+        return attempt_statistics.over_an_epoch(each, inspection, self._times)
+
+    @cached_property
+    def _times(self) -> step_times.StepTimes:
+        return step_times.of(self._session)
 
     def _can_be_confirmed(self, each: AttemptStatistics) -> bool:
         """Return whether an attempt has as many trials as a proposal needs, or the budget still allows them."""

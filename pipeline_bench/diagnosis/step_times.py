@@ -7,6 +7,7 @@ may feed them all.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from pipeline_bench.analysis.measured import AllSteps, Measured
 from pipeline_bench.analysis.thresholds import BOUND_SHARE, DEARER_ALONE, EXPLAINED, FILLING, LEAST_CAUSE, NOT_THE_LIMIT
 from pipeline_bench.diagnosis import segments, stage_graph
+from pipeline_bench.diagnosis.fixes.cache_size import pass_elements
 from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
 from pipeline_bench.model.pipeline import Inspection, Stage, StageCost
@@ -152,6 +154,8 @@ class Beginning(NamedTuple):
     measured: bool
     """Whether it is in the measured steps: a trial counts a step that begins a pass only behind a whole one, so that
     of two passes in a row one has it."""
+    estimated: bool = False
+    """Whether the number of batches follows from the size of the files."""
 
     @property
     def does_first(self) -> str:
@@ -169,13 +173,28 @@ class Beginning(NamedTuple):
         """What both come to for each batch of the pass."""
         return max(0.0, self.wait_ms - self.saved_ms) / self.batches if self.batches else 0.0
 
+    def of_pass(self, element: str = "batch", elements: str = "batches") -> str:
+        """Return how many elements of the sink a pass has, in words."""
+        return "about " * self.estimated + units.count(self.batches, element, elements)
+
+    def spared(self, inspection: Inspection, stages: Collection[int]) -> float:
+        """Return which part of it is spared if these stages compute nothing, 0 to 1; by their part of all in front."""
+        front = {each.id for each in stage_graph.upstream(inspection, self.stage)} - {self.stage.id}
+        costs_ns = {each.stage: max(each.elapsed_ns or 0.0, each.cpu_ns or 0.0) for each in inspection.costs}
+        all_ns = sum(costs_ns.get(number, 0.0) for number in front)
+        if not all_ns:
+            return float(not front.isdisjoint(stages))
+        return sum(costs_ns.get(number, 0.0) for number in front.intersection(stages)) / all_ns
+
 
 def beginning(inspection: Inspection, times: StepTimes) -> Beginning | None:
     """Return what a pass begins with, where that takes a good part of it; None where it does not, or is not known.
 
     Where a cache serves later passes, how long the first one takes to begin says nothing of them.
     """
-    batches, step_ms = max(0, of_a_pass(inspection) or 0), times.as_written_ms or 0.0
+    counted, step_ms = of_a_pass(inspection), times.as_written_ms or 0.0
+    about = pass_elements(inspection, inspection.stage(inspection.sink)) if counted is None else None
+    batches = max(0, round(about or 0.0) if counted is None else counted)
     wait_ms = (inspection.first_ns or 0.0) / NS_PER_MS - step_ms
     late = inspection.ahead_elements is not None
     if not step_ms or not (batches or late) or wait_ms < BOUND_SHARE * (batches * step_ms + wait_ms):
@@ -187,7 +206,8 @@ def beginning(inspection: Inspection, times: StepTimes) -> Beginning | None:
         return None
     measured = not late and times.in_a_row is not None and times.in_a_row >= 2 * batches
     held = min(batches, _held(inspection, stage) or batches) if stage.method == "shuffle" else 0.0
-    return Beginning(stage, batches, wait_ms + step_ms, wait_ms, held * (times.wait_ms or 0.0), measured)
+    saved_ms = held * (times.wait_ms or 0.0)
+    return Beginning(stage, batches, wait_ms + step_ms, wait_ms, saved_ms, measured, about is not None)
 
 
 def _begins_with(inspection: Inspection, stage: Stage, batches: int) -> bool:
@@ -207,6 +227,13 @@ def unseen_beginning(inspection: Inspection, times: StepTimes) -> Beginning | No
     """Return what a pass begins with, where that takes more than all that the measured steps wait and is in none."""
     begins = beginning(inspection, times)
     return begins if begins and not begins.measured and begins.batch_ms > (times.wait_ms or 0.0) else None
+
+
+def beginning_of_unknown_part(inspection: Inspection, times: StepTimes) -> Beginning | None:
+    """Return what each pass begins with, where nothing tells how many batches it has, and so what part that is."""
+    begins = beginning(inspection, times)
+    is_unknown = begins is not None and not begins.batches and of_a_pass(inspection) is None
+    return begins if begins and is_unknown and not stage_graph.endless(inspection, begins.stage) else None
 
 
 def fed_by(inspection: Inspection, cores: int, times: StepTimes) -> Stage | None:
@@ -259,7 +286,8 @@ def at_the_model(inspection: Inspection, cores: int, times: StepTimes) -> str:
     as_written_ms, ceiling_ms, wait_ms = times.as_written_ms, times.ceiling_ms, times.wait_ms
     measured = {cost.stage for cost in inspection.costs if cost.elapsed_ns is not None}
     unmeasured = any(stage.id not in measured and stage.method not in HANDS_ON for stage in inspection.stages)
-    unseen = unseen_beginning(inspection, times) or fed_by(inspection, cores, times)
+    begins = unseen_beginning(inspection, times) or beginning_of_unknown_part(inspection, times)
+    unseen = begins or fed_by(inspection, cores, times)
     if as_written_ms is None or unseen or (unmeasured and not _outlasts_buffers(inspection, times)):
         return ""
     step = units.milliseconds(as_written_ms)

@@ -84,6 +84,7 @@ def inspect(
         limit_s * _PYTHON_SHARE,
         alive,
         taker=read.taker_of_next_epoch if read.can_begin_again and not (of_first_epoch and is_whole) else None,
+        again=(lambda: lambda: read.data[0]) if is_py_dataset else None,
         library=read.library(),
     )
     with suppress(_EndError):

@@ -34,7 +34,7 @@ _LONG_FIRST = 3
 _FIRST_WITHIN_S = 2.0
 """What each trial may spend on filling the buffers of shuffles, or skipping: about as long as it then measures."""
 _AHEAD_ELEMENTS = 64
-"""What they hold, or leave out, where that takes longer: what an element then costs does not depend on it."""
+"""What they hold, or leave out, where that takes longer: what an element of the input costs does not depend on it."""
 _SETTINGS_EVERY_S, _MOST_SETTINGS = 0.05, 512
 _SETTINGS = frozenset({"parallelism", "buffer_size"})
 _VERSION = re.compile(r"V\d+$")

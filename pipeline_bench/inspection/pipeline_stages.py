@@ -23,8 +23,8 @@ _PYTHON_SHARE, _GRAPH_SHARE = 0.2, 0.1
 _DISK_S = 1.0
 _LESS_AHEAD = (
     "What comes ahead of its first element takes too long for a trial, so in the trials its shuffles hold, and its "
-    "skips leave out, {} elements at the most. That changes how long the first element of an epoch takes, and not the "
-    "others."
+    "skips leave out, {} elements at the most. As written, the first element of an epoch takes longer; and where a "
+    "shuffle holds much of an epoch, as much of its end comes from the buffer, for which nothing in front of it works."
 )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,7 +18,7 @@ from pipeline_bench.text import one_line, units
 from pipeline_bench.text.units import NS_PER_S
 from pipeline_bench.tfdata import describe, fingerprint, public_api, rebuild
 from pipeline_bench.tfdata.recipe import Recipe, RecordedCall
-from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, endless
+from pipeline_bench.tfdata.throughput import Deadline, FlatIterator, KeptElements, endless
 from pipeline_bench.user_code import installed, memoize
 from pipeline_bench.user_code.line_profile import (
     Follow,
@@ -24,6 +26,7 @@ from pipeline_bench.user_code.line_profile import (
     LineCost,
     Tracer,
     in_this_thread,
+    is_whole_function,
     line_costs,
     pools_in_this_thread,
 )
@@ -36,6 +39,8 @@ _LONGEST = 3
 """Times what it is given: an element that comes later is given up."""
 _TURN_S = 2.0
 """What waits longer for its turn goes on: the call that runs may itself wait for it, as one that takes of a dataset."""
+_ABOUT_ALL = 0.9
+"""Of a call: the only line of a function that takes so much is its whole cost."""
 _NEARLY = 2 / 3
 """Of what the costliest line takes: one that takes so much is told beside it, for another run may find it costlier."""
 _COMPARED = 2
@@ -50,6 +55,7 @@ def look_into(
     alive: Callable[[], None],
     *,
     taker: Callable[[], Callable[[], Any]] | None = None,
+    again: Callable[[], Callable[[], Any]] | None = None,
     library: str | None = None,
     follow: Follow = in_this_thread,
     alone: Callable[[], AbstractContextManager[None]] = nullcontext,
@@ -63,11 +69,13 @@ def look_into(
         seconds: about the most time.
         alive: called now and then, as a sign of life.
         taker: returns a `take` that begins anew; None where no call is looked for.
+        again: returns a `take` that gives the same element each time, but for what is random in it; None: none does.
         library: the folder whose lines are followed too where the user's take little of a call.
         follow: where the Python runs.
         alone: has it run in one thread at a time.
     """
-    lines = line_costs(take, seconds * _PROFILE_SHARE, _is_written, follow)
+    with _opening(_is_written) as opening:
+        lines = line_costs(take, seconds * _PROFILE_SHARE, _is_written, follow)
     alive()
     own = lines.own
     if library is not None and sum(each.share for each in own) < _MOSTLY:
@@ -80,13 +88,42 @@ def look_into(
     if taker is None:
         return
     places = [(each.place.file, each.place.line) for each in lines.whole if each.share >= memoize.WORTH]
+    places += [each for each in opening if each not in places]
     with alone(), pools_in_this_thread():
-        calls = memoize.find(taker, places, seconds * (1 - _PROFILE_SHARE), alive)
+        calls = memoize.find(taker, places, seconds * (1 - _PROFILE_SHARE), alive, again)
     if calls:
         cost = inspection.cost(number)
         elements = cost.elements if cost is not None and cost.elements else 1.0
         first, *others = (each.model_copy(update={"batch_bytes": each.batch_bytes * elements}) for each in calls)
         yield with_function(inspection, number, memoizable=first, also_memoizable=tuple(others))
+
+
+@contextmanager
+def _opening(follows: Callable[[str], bool]) -> Iterator[dict[Line, None]]:
+    """Give the lines that open a picture by Pillow in the block, or call a library that does.
+
+    They take little: what asks for the pixels first decodes them, in another line.
+
+    Args:
+        follows: whether the lines of a file count.
+    """
+    opening: dict[Line, None] = {}
+    pillow = sys.modules.get("PIL.Image")
+    if pillow is None:
+        yield opening
+        return
+    plain = pillow.open
+
+    def opened(*given: Any, **options: Any) -> Any:
+        frame = inspect.currentframe()
+        while frame is not None and not follows(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is not None:
+            opening[frame.f_code.co_filename, frame.f_lineno] = None
+        return plain(*given, **options)
+
+    with public_api.patched(pillow, "open", opened):
+        yield opening
 
 
 def of_tf_data(
@@ -130,9 +167,23 @@ def of_tf_data(
             take = taker()
             one, other = ([fingerprint.digests(each()) for _ in range(_COMPARED)] for each in (take, taker()))
             alive()
-            again = taker if runs_later and one != other else None
+
+            def of_one_element() -> Callable[[], Any]:
+                before = rebuild.up_to(recipe, recipe.same_kind_before(recipe.calls[stage.id]), scratch)
+                given = KeptElements(before.element_spec, [FlatIterator(before).take(deadline)]).dataset().repeat()
+                iterator = FlatIterator(rebuild.stage(recipe, stage.id, [given], scratch))
+                return lambda: iterator.take(deadline)
+
             yield from look_into(
-                inspection, stage.id, take, seconds, alive, taker=again, follow=in_graphs, alone=one_at_a_time
+                inspection,
+                stage.id,
+                take,
+                seconds,
+                alive,
+                taker=taker if runs_later and one != other else None,
+                again=of_one_element if stage.method == "map" else None,
+                follow=in_graphs,
+                alone=one_at_a_time,
             )
     except Exception:
         return
@@ -236,6 +287,8 @@ def _with_lines(
 ) -> Inspection:
     """Return the inspection with the line that takes most of a call, in the stage's function or in what it calls.
 
+    Without it where that is all of the function, and about all of its time: the stage's own figure says as much.
+
     Args:
         inspection: of the pipeline.
         number: the stage.
@@ -254,6 +307,10 @@ def _with_lines(
         return f"is in {place(line)}{f' ({op})' if op else ''}: {end_of_sentence(line.place.text)}"
 
     first, *others = lines[:2]
+    called = inspection.stage(number).function
+    is_start = called is not None and (called.file, called.line) == (first.place.file, first.place.line)
+    if is_start and first.share >= _ABOUT_ALL and is_whole_function(first.place):
+        return inspection
     of = "" if inspection.api != "tf.data" else f" of {inspection.stage(number).label}"
     note = f"Of a call{of}, {units.share(first.share)} {told(first)}"
     if others and others[0].share >= _NEARLY * first.share:

@@ -39,6 +39,8 @@ UNCHANGED = frozenset({"prefetch", "with_options"})
 """Methods that give their elements on as they are: what stands in front of one may as well stand behind it."""
 TAKE_ANY = frozenset({"shuffle", "repeat", "prefetch", "take", "skip"})
 """Methods that do the same whatever the elements are: mapped or not, or only their numbers."""
+HAND_OVER = TAKE_ANY | {"concatenate", "from_tensor_slices", "from_tensors", "range", "shard", "zip"}
+"""Methods that compute nothing: a cache behind such stages alone keeps what lies in memory already."""
 BATCH_AS_IS = frozenset({"batch", "ragged_batch"})
 """Methods that put samples together as they are: a function of whole batches may come after them. Padding is none."""
 BATCHING = frozenset({*BATCH_AS_IS, "padded_batch", "sparse_batch", "map_and_batch"})
@@ -72,11 +74,16 @@ _TUNABLE = {"num_parallel_calls", "num_parallel_reads", "cycle_length", "buffer_
 """Arguments that take AUTOTUNE."""
 
 
+Gives = Literal["array", "opened", "constant", "other"]
+"""What a call gives: what `copy()` copies (an array of NumPy's, a picture of Pillow's), such a picture that is an open
+file yet, what cannot be changed, or something of which a part may be."""
+
+
 class MemoizableCall(Data):
     """A call in the user's Python that gives the same for the same arguments, as far as it was tried.
 
-    Or some assignments in a row to one variable, of which only what it has at their end counts. Lines count from 1,
-    columns from 0 in bytes of UTF-8.
+    Or some assignments in a row, of which only what the last one's variable has at their end counts. Lines count from
+    1, columns from 0 in bytes of UTF-8.
     """
 
     file: Text
@@ -86,16 +93,21 @@ class MemoizableCall(Data):
     end_column: int
     text: Line
     variable: Line = ""
-    """The one that the assignments are to; empty of a call."""
+    """The one that the last of the assignments is to; empty of a call."""
     arguments: tuple[Text, ...]
     """The parts without a call that it depends on, as they are written: ``path``, ``self.folder``."""
+    owner: Text = ""
+    """The one of them that is the object of its own methods, as ``self``, where it stays as far as these read it."""
+    owner_reads: tuple[Text, ...] = ()
+    """The attributes that they read."""
     share: float = 0.0
     """What it takes of the stage's time, 0 to 1."""
     batch_bytes: float = 0.0
     """The size of its results for one batch."""
-    gives: Literal["array", "constant", "other"] = "other"
-    """What it gives: what `copy()` copies (an array of NumPy's, a picture of Pillow's), what cannot be changed, or
-    something of which a part may be."""
+    drawn: bool | None = False
+    """Whether its arguments are others each time that the same batch is made, as the number of a frame that is drawn:
+    what is kept then grows from epoch to epoch. None where that is not known."""
+    gives: Gives = "other"
 
     def is_around(self, call: MemoizableCall) -> bool:
         """Return whether it is assignments among which another call stands."""

@@ -86,6 +86,15 @@ def endless(stages: Sequence[Stage], number: int) -> bool:
     return found.get(number, False)
 
 
+def endless_by_itself(stages: Sequence[Stage], number: int) -> bool:
+    """Return whether a stage's elements would never end though nothing repeated them, as those of a counter.
+
+    Behind such a source no cache fills, wherever it stands; in front of a `repeat` one does.
+    """
+    once = {"arguments": {"count": 1}}
+    return endless([each.model_copy(update=once) if applied(each) in _REPEATING else each for each in stages], number)
+
+
 def never_full(stages: Sequence[Stage], cache: Stage) -> bool:
     """Return whether a cache never has all elements: behind an endless repeat, or left early in every pass."""
     return cache.left_early is True or endless(stages, cache.id)

@@ -223,6 +223,8 @@ class ScriptTraining(Data):
     """Whether the training's own step takes the batches: a Keras model's or `step`; else the pipeline is read alone."""
     step: Line = ""
     """The `tf.function` that makes the step of a loop of the script's own."""
+    part: Line = ""
+    """What a trial's step calls once, if the loop calls more for each batch, as its text shows: ``train_d``."""
     eager: Eager | None = None
     dataset: Line = ""
     """The one that is inspected, as it is listed: ``train_ds, train.py:12``."""
@@ -234,6 +236,10 @@ class ScriptTraining(Data):
     """Of its `fit`; None where it is none, or does not say."""
     in_loop: bool = False
     """Whether the `fit` is called in a loop of the user's code, which may train on the same data again."""
+    one_batch: bool = False
+    """Whether its `fit` is given arrays of no more rows than one batch."""
+    steps_a_call: int | None = None
+    """Of its `fit`, as `WallTime.steps_a_call`."""
     steps: int | None = None
     """Batches that it takes in all, where `steps_per_epoch` of its `fit`, or the `range` of its loop, says it."""
     behind: Line = ""

@@ -45,6 +45,6 @@ class Task(Data):
     warm: bool = False
     """Make a pass over a PyDataset before the steps, for its class keeps what it makes."""
     ahead_elements: int | None = None
-    """The most that a shuffle holds, or a skip leaves out; None: as written. Later elements cost the same."""
+    """The most that a shuffle holds, or a skip leaves out; None: as written. The input costs the same."""
     limit_s: float = 20.0
     """The most time for inspecting, for filling a cache, or for a fingerprint; what was found by then is sent."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pipeline_bench.analysis.speedups import beyond_ceiling, is_open, may_gain, smallest
+from pipeline_bench.analysis.speedups import beyond_ceiling, excludes_gain, is_open, may_gain, smallest
 from pipeline_bench.analysis.thresholds import PROBABLE_CLAIM
 from pipeline_bench.diagnosis import attempt_statistics
 from pipeline_bench.diagnosis.attempt_statistics import CONFIRMED_TRIALS, AttemptStatistics
@@ -114,7 +114,7 @@ def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
                 attempt,
                 one_line(fix.variant, NAME),
                 one_line(fix.variant if fix.combines else fix.title, REASON),
-                _outcome(found[fix.variant], every, speedup, maybe),
+                _outcome(found[fix.variant], every, speedup),
                 units.ratio(speedup.value),
                 "interval too wide" if ci95 is not None and too_wide(ci95) else units.ends(units.ratio, ci95, "{}"),
                 _opening(remark, labels),
@@ -123,8 +123,11 @@ def tried(session: Session, diagnosis: Diagnosis) -> list[Tried]:
     return sorted(made, key=rank)
 
 
-def _outcome(each: AttemptStatistics, every: list[AttemptStatistics], speedup: Speedup, maybe: bool) -> str:
-    """Return the outcome in words: the level that would prove a gain, and of a proven one what else it lacks."""
+def _outcome(each: AttemptStatistics, every: list[AttemptStatistics], speedup: Speedup) -> str:
+    """Return the outcome in words: the level that would prove a gain, and of a proven one what else it lacks.
+
+    It is no gain only where the trials exclude one; those that are too few for an interval do not.
+    """
     if each.attempt.outcome != "no-gain":
         return _OUTCOMES[each.attempt.outcome]
     if speedup.difference == "faster":
@@ -136,7 +139,7 @@ def _outcome(each: AttemptStatistics, every: list[AttemptStatistics], speedup: S
         return f"not proven at {units.confidence(PROBABLE_CLAIM)}"
     if is_open(speedup):
         return "not decided"
-    return "not proven" if maybe else _OUTCOMES["no-gain"]
+    return _OUTCOMES["no-gain"] if excludes_gain(speedup) else "not proven"
 
 
 def _remarks(attempt: Attempt, speedup: Speedup, maybe: bool, note: str) -> Iterator[str]:

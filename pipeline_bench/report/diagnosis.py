@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pipeline_bench.analysis.conclusion import conclude, was_interrupted
 from pipeline_bench.analysis.thresholds import FEWEST_STEPS
-from pipeline_bench.diagnosis import step_times
+from pipeline_bench.diagnosis import step_times, whole_steps
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CodeChange, Diagnosis, Limit, Outcome
 from pipeline_bench.model.result import Result
 from pipeline_bench.model.session import Session
@@ -128,8 +128,9 @@ def pace(session: Session, diagnosis: Diagnosis) -> str:
     if diagnosis.model is None or result is None or result.input_wait_share.value is None:
         return f"{takes}{_of_few(result)}"
     ceiling, wait = units.milliseconds(step_times.ceiling_ms(session)), units.share(result.input_wait_share.value)
+    most = "at most " * bool(whole_steps.part(diagnosis.inspection))
     # A narrow screen cuts the end.
-    return f"{takes}; input wait {wait}, the model alone {ceiling}{_of_few(result)}"
+    return f"{takes}; input wait {most}{wait}, the model alone {ceiling}{_of_few(result)}"
 
 
 def _of_few(result: Result | None) -> str:
@@ -141,7 +142,8 @@ def _of_few(result: Result | None) -> str:
 
 def _of_what(diagnosis: Diagnosis) -> str:
     if diagnosis.model is not None:
-        return "A training step"
+        part = whole_steps.part(diagnosis.inspection)
+        return f"A call of {part}" if part else "A training step"
     return "A batch" if element_noun(diagnosis) == "batch" else "An element"
 
 
@@ -163,14 +165,15 @@ def speed_lines(session: Session, diagnosis: Diagnosis) -> list[str]:
         ]
     if result is None:
         return lines
+    part = whole_steps.part(diagnosis.inspection)
     return [
         *lines,
-        f"Input wait {units.share(result.input_wait_share.value)}, "
+        f"Input wait {'at most ' * bool(part)}{units.share(result.input_wait_share.value)}, "
         f"host slowdown {units.share(result.host_slowdown_share.value)}, "
         f"ceiling (the model alone) {units.milliseconds(step_times.ceiling_ms(session))}, "
         f"accelerator utilization (AU) {units.fraction(result.accelerator_utilization.value)}.",
         *_why_missing(result),
-        sentence(one_line(result.verdict.text, TEXT)),
+        *([] if part else [sentence(one_line(result.verdict.text, TEXT))]),  # which is of whole steps
     ]
 
 

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.model.pipeline import Target
-from pipeline_bench.script import training_calls, training_data
+from pipeline_bench.script import batch_calls, training_calls, training_data
 from pipeline_bench.script.training_data import CapturedTraining, Does
 from pipeline_bench.script.training_loops import DatasetLoop, Loops
 from pipeline_bench.system import main_thread
@@ -316,7 +316,7 @@ class _Watch:
             and _takes_batches_of(loop, given)
             and self._is_meant(loop.line)
         ):
-            self._reach(_of_loop(loop, given["self"]))
+            self._reach(_of_loop(loop, given["self"], "fit"))
 
     def _of_keras(self, given: dict[str, Any], does: Does) -> CapturedTraining | UserCodeError:
         model, line = given.pop("self"), user_code.line()
@@ -344,7 +344,20 @@ class _Watch:
         epochs = training_data.epochs_of(given, does) if data is taken else 1  # an iterator passes once
         in_loop = any(source_loops.around(body=False)) and not source_loops.is_replaced()
         within = next(source_loops.around(), None) if epochs == 1 else None
-        return CapturedTraining(data, model, line, does, given, datasets, epochs, in_loop, within)
+        trains, is_arrays = does == "train", training_data.kind(data) == "arrays"
+        return CapturedTraining(
+            data,
+            model,
+            line,
+            does,
+            given,
+            datasets,
+            epochs,
+            in_loop,
+            within,
+            one_batch=trains and is_arrays and training_data.fit_in_one_batch(data, given),
+            steps_a_call=legacy_keras.steps_a_graph_call(model) if trains else None,
+        )
 
     def _one_batch(self, plain: Any) -> Any:
         """Return what stands in the place of a model's `train_on_batch`."""
@@ -359,7 +372,7 @@ class _Watch:
             elif loop is None:
                 self._reach_bare(line)
             elif self._is_meant(loop.line):
-                self._reach(_of_loop(loop, given["self"] if _takes_batches_of(loop, given) else None))
+                self._reach(_of_loop(loop, given["self"] if _takes_batches_of(loop, given) else None, "train_on_batch"))
             return plain(*arguments, **named)
 
         return train_on_batch
@@ -370,7 +383,7 @@ def _takes_batches_of(loop: DatasetLoop, given: Mapping[str, Any]) -> bool:
     return training_data.are_batches_of(loop.dataset, [given.get(name) for name in ("x", "y", "sample_weight")])
 
 
-def _of_loop(loop: DatasetLoop, model: Any) -> CapturedTraining:
+def _of_loop(loop: DatasetLoop, model: Any, by: str = "") -> CapturedTraining:
     return CapturedTraining(
         loop.dataset,
         model,
@@ -379,6 +392,7 @@ def _of_loop(loop: DatasetLoop, model: Any) -> CapturedTraining:
         within=loop.within,
         never_reads_again=loop.never_reads_again,
         steps=loop.steps,
+        part=batch_calls.part(by, loop.taken_in) if by else getattr(loop.step, "part", ""),
         of_loop=loop.place,
         eager=loop.eager,
     )

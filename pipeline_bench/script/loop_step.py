@@ -7,6 +7,7 @@ its place, may as well write a checkpoint or a log, and is never run.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from time import monotonic  # by itself: a user's code may replace that of the module
@@ -16,11 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline_bench.errors import UserCodeError
+from pipeline_bench.script import batch_calls
 from pipeline_bench.tfdata import describe
 from pipeline_bench.user_code import source_guards
+from pipeline_bench.user_code.source_loops import SourceLoop
 
 _COMPUTE = ("keras", "numpy", "tensorflow")
 """Packages whose functions make an array of numbers, as of a shape."""
+_KERAS = ("keras", "tf_keras")
+_BEGINNING = re.compile(r"(get_)?(init|initial|initialize|zero)(_\w*)?")
+"""What the methods are named that give a state to begin with; the state that a batch left has another name."""
 _STRUCTURES = (ast.Constant, ast.List, ast.Name, ast.Tuple, ast.expr_context)
 _COMPUTING = (ast.Attribute, ast.BinOp, ast.Call, ast.UnaryOp, ast.keyword, ast.operator, ast.unaryop)
 
@@ -36,6 +42,9 @@ class Call(NamedTuple):
 
 class LoopStep:
     """Makes a step on a batch: the parts of the loop's batch among the arguments are exchanged, others stay."""
+
+    part = ""
+    """Its name, if the loop calls more for each batch, as `batch_calls.part` says."""
 
     def __init__(self, function: Any, arguments: Sequence[Any], named: Mapping[str, Any], batch: Any) -> None:
         """Copy the function: it is being traced for the script, which never ends, and holds its lock.
@@ -109,12 +118,17 @@ class LoopStep:
         return [*map(exchanged, self._arguments)], {name: exchanged(value) for name, value in self._named.items()}
 
 
-def of(call: Call | None, batch: Any) -> LoopStep | None:
+def of(call: Call | None, batch: Any, taken_in: Sequence[SourceLoop]) -> LoopStep | None:
     """Return the step that a call of a `tf.function` makes of a batch; None where it was not given the batch.
 
     Nor is there one where it got an array that is no part of the batch: it may have been made of it, as by a cast or by
     a transposition, and would fit no other. An array that is made of no batch, as noise, is given again with each. A
     function that runs eagerly may do anything.
+
+    Args:
+        call: that trains.
+        batch: that the loop took last.
+        taken_in: the loops around what took its first batch, inner ones first.
     """
     import tensorflow as tf
 
@@ -131,7 +145,9 @@ def of(call: Call | None, batch: Any) -> LoopStep | None:
     known = of_no_batch(call.frame, len(call.arguments), [*call.named]) if arrays else arrays
     if len(others) == len(parts) or not arrays <= known:
         return None
-    return LoopStep(call.function, call.arguments, call.named, batch)
+    step = LoopStep(call.function, call.arguments, call.named, batch)
+    step.part = batch_calls.part(step.name, taken_in, call.frame)
+    return step
 
 
 def _is_array(argument: Any) -> bool:
@@ -177,7 +193,9 @@ def of_no_batch(frame: FrameType, size: int, names: Sequence[str]) -> frozenset[
     shared = {name for each in nodes if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
     code = frame.f_code
     own = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}  # a function's may be of the batch: its size
-    text = _LoopText(outermost, shared, {name: each for name, each in frame.f_globals.items() if name not in own})
+    known = {name: each for name, each in frame.f_globals.items() if name not in own}
+    known |= {name: each for name, each in frame.f_locals.items() if _is_layer(each)}  # which is of no batch
+    text = _LoopText(outermost, shared, known)
     given: Iterator[tuple[int | str, ast.expr]] = chain(
         enumerate(calls[0].args), ((str(each.arg), each.value) for each in calls[0].keywords)
     )
@@ -185,7 +203,7 @@ def of_no_batch(frame: FrameType, size: int, names: Sequence[str]) -> frozenset[
 
 
 class _LoopText:
-    """What a loop sets and reads, and its module's variables."""
+    """What a loop sets and reads, and the variables that hold nothing of a batch."""
 
     def __init__(self, loop: ast.AST, shared: set[str], known: Mapping[str, Any]) -> None:
         """Read the loop.
@@ -193,7 +211,7 @@ class _LoopText:
         Args:
             loop: that runs.
             shared: names that functions set outside of themselves.
-            known: the module's variables.
+            known: the module's variables, and those of the function that hold a layer of Keras.
         """
         nodes = [*ast.walk(loop)]
         self._shared, self._known = shared, known
@@ -213,11 +231,30 @@ class _LoopText:
         return 0 < len(made) == self._set.count(value.id) and all(map(self._is_of_numbers, made))
 
     def _is_of_numbers(self, value: ast.expr) -> bool:
+        """Return whether an expression computes of numbers alone, or of nothing but what a layer of Keras has."""
         parts = [*ast.walk(value)]
         names = {each.id for each in parts if isinstance(each, ast.Name)}
         is_plain = all(isinstance(each, (*_STRUCTURES, *_COMPUTING)) for each in parts)
         is_fixed = names.isdisjoint(self._set) and names.isdisjoint(self._shared)
-        return is_plain and is_fixed and all(name in self._known and _is_fixed(self._known[name]) for name in names)
+        values = [self._known.get(name) for name in names]
+        return is_plain and is_fixed and (all(map(_is_fixed, values)) or (_asks_alone(value) and _is_layer(values[0])))
+
+
+def _asks_alone(value: ast.expr) -> bool:
+    """Return whether an expression only asks a variable for the state that a recurrent network begins with.
+
+    As ``encoder.initialize_hidden_state()``, without arguments: ``model.last_state()`` is of a batch.
+    """
+    match value:
+        case ast.Call(func=ast.Attribute(value=ast.Name(), attr=method), args=[], keywords=[]):
+            return _BEGINNING.fullmatch(method) is not None
+    return False
+
+
+def _is_layer(value: Any) -> bool:
+    """Return whether a variable is a layer or a model of Keras."""
+    kinds = type(value).__mro__
+    return any(each.__name__ == "Layer" and each.__module__.partition(".")[0] in _KERAS for each in kinds)
 
 
 def _is_fixed(value: Any) -> bool:

@@ -23,6 +23,8 @@ from pipeline_bench.user_code import legacy_keras
 from pipeline_bench.user_code.source_loops import SourceLoop
 
 _MOST_LISTED = 12
+_KERAS_BATCH = 32
+"""Rows of a batch where a `fit` is not told how many."""
 _PART = r"(?:^|_|(?<=[a-z\d])(?=[A-Z]))(?i:{})(?i:set|ds|data|dataset|loader|gen|iter)?(?:_|\d|$|(?<=[a-z])(?=[A-Z]))"
 _TRAINING = re.compile(_PART.format("train|training|tr"))
 """In the name of a dataset: ``train_ds``, ``trainset``, ``dsTrain``."""
@@ -72,6 +74,9 @@ class CapturedTraining:
         later_fits: the lines further down the script that call `fit` too.
         of_loop: the place of its iterator among those that the loop takes from; None where it takes from one.
         eager: why its steps run as eager code, where that is known of a loop's.
+        one_batch: whether the `fit` is given arrays of no more rows than one batch.
+        steps_a_call: of the `fit`, as `WallTime.steps_a_call`.
+        part: as `ScriptTraining.part`.
     """
 
     data: Any
@@ -88,6 +93,9 @@ class CapturedTraining:
     later_fits: tuple[int, ...] = ()
     of_loop: int | None = None
     eager: Eager | None = None
+    one_batch: bool = False
+    steps_a_call: int | None = None
+    part: str = ""
 
 
 def epochs_of(given: Mapping[str, Any], does: Does) -> int | None:
@@ -109,6 +117,22 @@ def steps_of(given: Mapping[str, Any], epochs: int | None) -> int | None:
         return None if epochs is None else int(given["steps_per_epoch"]) * epochs
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def fit_in_one_batch(data: Any, given: Mapping[str, Any]) -> bool:
+    """Return whether a `fit` with these arguments only trains on arrays that have no more rows than one batch.
+
+    One that also validates, or has callbacks, does more than `train_on_batch` would in its place.
+    """
+    if any(given.get(name) for name in ("callbacks", "validation_split")) or given.get("validation_data") is not None:
+        return False
+    while isinstance(data, dict | list | tuple):
+        data = next(iter(data.values() if isinstance(data, dict) else data), None)
+    try:
+        (rows, *_), batch_size = data.shape, int(given.get("batch_size") or _KERAS_BATCH)
+        return bool(rows <= batch_size)
+    except (AttributeError, TypeError, ValueError):  # of what has no rows that are known
+        return False
 
 
 def kind(data: Any) -> Kind | None:
@@ -238,6 +262,9 @@ def choose(
         later_fits=training.later_fits,
         of_loop=training.of_loop,
         eager=training.eager,
+        one_batch=training.one_batch and is_whole,
+        steps_a_call=training.steps_a_call if alike else None,
+        part=training.part if training.model is not None and alike else "",
     )
     return trained, found.data
 
@@ -289,7 +316,13 @@ def notes(training: ScriptTraining, reached_ns: float, script: str) -> list[str]
         first, *others = training.later_fits
         lines = f"lines {joined(map(str, training.later_fits), 'and')}" if others else f"line {first}"
         sentences.append(f"It also calls fit in {lines}: --training {first} measures that.")
-    if training.model and training.step:
+    if training.part:
+        sentences.append(
+            f"A step is one call of {training.part}, and the loop calls more for each batch, which is not run here: it "
+            "takes longer for a batch, and waits for a smaller share of that, as "
+            f"`pipeline-bench run -- python {script}` tells."
+        )
+    elif training.model and training.step:
         sentences.append(
             f"The training gains at most what is said here: a step is one call of {training.step}, and what else the "
             "loop does is not run."

@@ -194,7 +194,7 @@ class Loops:
             self._reach_traced()
             for loop in self._by_wait():
                 if loop.count and loop.step is None:
-                    loop.step = loop_step.of(self._outermost_call(), loop.element)
+                    loop.step = loop_step.of(self._outermost_call(), loop.element, loop.taken_in)
                     loop.eager = self._eager() if type(next(iter(arguments), None)).__name__ == "GradientTape" else None
                 if loop.count and not _is_short(loop.dataset):
                     self._reach(loop)  # before its first step, which may take long

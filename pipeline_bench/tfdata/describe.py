@@ -163,7 +163,7 @@ def function(given: Any, dataset: Any, generator: bool = False, behind: Sequence
     ops = _ops(dataset)
     stateful, draws = any(_is_stateful(op) for op in ops - _NOT_COUNTED), any(map(RANDOM_OPS.search, ops))
     code = getattr(_plain_function(given), "__code__", None)
-    bodies = [(body, set[str]()) for body in _bodies(dataset)] if ops & pictures.JPEG_DECODERS else []
+    bodies = [(body, dict[str, str]()) for body in _bodies(dataset)] if ops & pictures.JPEG_DECODERS else []
     bodies += pictures.handed_on([dataset, *behind]) if bodies and behind else []
     return UserFunction(
         name=name(given),

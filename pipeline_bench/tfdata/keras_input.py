@@ -188,7 +188,7 @@ class KerasInput:
         return self.taker()
 
     def keep(self, edits: Iterable[Edit], limit_s: float, alive: Callable[[], None]) -> bool:
-        """Make the batches that edits keep, or keep a part of; return whether all were made.
+        """Make the batches that edits keep, or keep a part of, as a first epoch; return whether all were made.
 
         Args:
             edits: of a trial.
@@ -211,6 +211,8 @@ class KerasInput:
                     self._kept_batches = index + 1
                     self._memos.stand_in()
                     return False
+            if self.kind == "PyDataset":  # or what it sets between epochs, as a seed, would be asked for once more
+                self.data.on_epoch_end()
         return True
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -19,6 +20,8 @@ from pipeline_bench.user_code.source_loops import SourceLoop
 
 OWN_FILE_NOTE = "The dataset's own cache file was not used; a fresh one took its place."
 _KEEPS_ORDER = "shuffle(…, reshuffle_each_iteration=False)"
+_READER = re.compile(r"\b(image|text|audio)_dataset_from_directory\b")
+"""Functions of Keras' that list files and shuffle them, in one call."""
 _OF_A_GRAPH = (
     "The dataset belongs to a graph of its own, from which it cannot be taken.",
     "Make it outside of tf.Graph().as_default() and of any tf.function.",
@@ -267,9 +270,22 @@ def _mixed_divisions(calls: Mapping[int, RecordedCall], needed: Collection[int])
         yield (
             f"{' and '.join(map(_placed, both))} divide what {_placed(mixes)} gives in another order in each "
             "pass, so that samples of one part, as for validation, come in the other part too. "
-            f"{'list_files(…, shuffle=False)' if mixes.method == 'list_files' else _KEEPS_ORDER} keeps them apart, and "
-            "a cache may then stand behind them."
+            + _keeping_apart(calls, mixes)
         )
+
+
+def _keeping_apart(calls: Mapping[int, RecordedCall], mixes: RecordedCall) -> str:
+    """Return what to write to keep two parts apart of what a call mixes, which may be within a reader of Keras'."""
+    place = mixes.location
+    within = place is not None and any(each.location == place and each.method != "shuffle" for each in calls.values())
+    reader = _READER.search(place.text) if place is not None and within else None
+    if reader is not None:
+        return (
+            f'{reader[0]}(…, validation_split=…, subset="both", seed=…) returns two parts that stay apart. The second '
+            "comes in one order, and take and skip may divide it further. Diagnose again then: a cache can be tried."
+        )
+    how = "list_files(…, shuffle=False)" if mixes.method == "list_files" else _KEEPS_ORDER
+    return f"{how} keeps them apart, and a cache may then stand behind them."
 
 
 def _divide(dividing: Sequence[RecordedCall]) -> list[RecordedCall]:

@@ -26,12 +26,18 @@ from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.pipeline import Stage
 from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.text import REASON, one_line
-from pipeline_bench.tfdata import composing, describe, throughput
+from pipeline_bench.tfdata import composing, describe, map_functions, throughput, variables
+from pipeline_bench.tfdata.map_functions import CalledFunction, DefinedFunction
 from pipeline_bench.tfdata.recipe import Recipe, RecordedCall, upstream
 from pipeline_bench.user_code import function_calls, source_guards
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _LOOKS_INTO_ITSELF = frozenset({"locals", "vars", "globals", "eval", "exec", "dir", "super", "__class__"})
+_NOT_PLAIN = "its parameters are not all plain names without defaults"
+_NOT_DEFINED = (
+    "it is no plain function, or method of its own class, of one definition, and no lambda without comments that only "
+    "calls one"
+)
 _COMPARED = 2
 """Elements that both ways are run on: their random numbers come from one seed, so that one bit would show."""
 _SEED = 17
@@ -47,42 +53,64 @@ class Split:
 
     Attributes:
         statements: how many of its body belong to the first half, without the docstring.
-        parameters: of the function.
+        parameters: of the function, without those that a lambda gives the same for all elements.
         crossing: the variables that the second half takes from the first.
         bodies: the text of both halves, without indentation.
+        given: what such a lambda gives, of each half the texts by parameter.
+        owner: the parameter of a method that is its object, in a tuple; empty of any other function.
     """
 
     statements: int
     parameters: tuple[str, ...]
     crossing: tuple[str, ...]
     bodies: tuple[str, str]
+    given: tuple[dict[str, str], dict[str, str]]
+    owner: tuple[str, ...] = ()
 
     def fixed(self, name: str) -> str:
         """Return the definition of the first half, which gives what crosses."""
-        return _definition(name, self.parameters, f"{self.bodies[0]}return {', '.join(self.crossing)}\n")
+        takes = (*self.owner, *self.parameters, *self.given[0])
+        return _definition(name, takes, f"{self.bodies[0]}return {', '.join(self.crossing)}\n")
 
     def random(self, name: str) -> str:
         """Return the definition of the second half, which takes what crosses."""
-        return _definition(name, self.crossing, self.bodies[1])
+        return _definition(name, (*self.owner, *self.crossing, *self.given[1]), self.bodies[1])
+
+    def mapped(self, half: int, name: str) -> str:
+        """Return the text of what a map is given for a half that is defined under a name: that name, or a lambda."""
+        takes, given = ", ".join((self.parameters, self.crossing)[half]), self.given[half]
+        more = "".join(f", {parameter}={text}" for parameter, text in given.items())
+        return f"lambda {takes}: {name}({takes}{more})" if given else name
 
 
-def splits(text: str, name: str, line: int) -> list[Split]:
+def splits(
+    text: str, name: str, line: int, called: CalledFunction | None = None, is_method: bool = False
+) -> list[Split]:
     """Return every way to divide a function, the longest first half first.
 
     Args:
         text: of the file.
         name: of the function.
         line: where its definition begins, from 1.
+        called: how the map's lambda calls the function; None where the function is the map's own.
+        is_method: whether the map's function is a method of an object.
 
     Raises:
         CannotSplitError: there is none that is sure to do the same.
     """
-    function = _found(text, name, line)
-    _check(function)
+    function = _found(text, name, line, is_method)
+    _check(function, called is not None)
+    given = _given(function, called)
+    if private := variables.private([function, *map(ast.parse, given.values())]):
+        raise CannotSplitError(f"it uses {min(private)}, a private name, which means another one outside of its class")
     body = function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
     parameters = tuple(each.arg for each in function.args.args)
-    lines = _LINE.findall(text)
-    found = []
+    first_element = int(is_method)
+    owner, elements = parameters[:first_element], parameters[first_element : len(parameters) - len(given)]
+    if any(variables.changes(function.body, each) for each in owner):
+        raise CannotSplitError("it changes its object")
+    lines, outer = _LINE.findall(text), map_functions.names_in(given.values())
+    found, hidden = [], set[str]()
     for count in range(1, len(body)):
         first, last = body[:count], body[count:]
         if any(isinstance(each, ast.Return) for each in source_guards.own_nodes(first)):
@@ -93,10 +121,15 @@ def splits(text: str, name: str, line: int) -> list[Split]:
         imports = [ast.unparse(each) for each in first if isinstance(each, ast.Import | ast.ImportFrom)]
         again = "".join(f"{each}\n" for each in imports)  # a module is no tensor, and does not cross
         bodies = (_dedented(lines[bounds[1] : bounds[2]]), again + _dedented(lines[bounds[2] : bounds[3]]))
-        needed = _needed(last)
-        crossing = tuple(each for each in (*parameters, *_bound(first, parameters)) if each in needed)
-        if crossing and len(imports) < count:
-            found.append(Split(count, parameters, crossing, bodies))
+        needed = variables.needed(last)
+        crossing = tuple(each for each in (*elements, *variables.bound(first, parameters)) if each in needed)
+        hides = outer & {*elements, *crossing}  # as the parameters of a half's lambda
+        hidden |= hides
+        if crossing and len(imports) < count and not hides:
+            used = [{each: given[each] for each in given if each in variables.named(part)} for part in (first, last)]
+            found.append(Split(count, elements, crossing, bodies, (used[0], used[1]), owner))
+    if not found and hidden:
+        raise CannotSplitError(f"its lambda gives it {min(hidden)}, which is also the name of a variable in it")
     if not found:
         raise CannotSplitError("there is no line between two of its statements where it could be divided")
     return found[::-1]
@@ -109,12 +142,13 @@ def halves(function: Any, statements: int) -> tuple[Callable[..., Any], Callable
         PipelineBenchError: it cannot be.
     """
     try:
-        found = next((each for each in _splits_of(function) if each.statements == statements), None)
+        defined = _defined(function)
+        found = next((each for each in _splits_of(defined) if each.statements == statements), None)
     except CannotSplitError as error:
         raise PipelineBenchError(f"the map's function cannot be divided: {error}") from None
     if found is None:
         raise PipelineBenchError(f"the map's function cannot be divided behind {statements} statements")
-    return _both(function, found)
+    return _both(defined, found)
 
 
 def with_splits(recipe: Recipe) -> tuple[Stage, ...]:
@@ -147,9 +181,9 @@ def _division(recipe: Recipe, call: RecordedCall) -> dict[str, Any]:
         CannotSplitError: nowhere.
     """
     dataset = recipe.dataset(recipe.same_kind_before(call))
-    reason = ""
-    for split in _splits_of(call.function):
-        first, second = _both(call.function, split)
+    reason, defined = "", _defined(call.function)
+    for split in _splits_of(defined):
+        first, second = _both(defined, split)
         try:
             part = _fixed_part(dataset, first)
         except CannotSplitError as error:
@@ -262,23 +296,27 @@ def _bytes(tensor: Any) -> tuple[str, tuple[int, ...], Any]:
     return tensor.dtype.name, tuple(tensor.shape), plain
 
 
-def _splits_of(function: Any) -> list[Split]:
-    if type(function) is not types.FunctionType or hasattr(function, "__wrapped__"):
-        raise CannotSplitError("it is no plain function of one definition")
-    code = function.__code__
+def _splits_of(found: DefinedFunction) -> list[Split]:
+    code = found.plain.__code__
     text = "".join(linecache.getlines(code.co_filename))
-    return splits(text, function.__name__, code.co_firstlineno)
+    return splits(text, found.plain.__name__, code.co_firstlineno, found.called, found.is_method)
 
 
-def _both(function: Any, split: Split) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    name = function.__name__
-    return (
-        _compiled(function, split.fixed(f"{name}_fixed"), f"{name}_fixed", split.statements),
-        _compiled(function, split.random(f"{name}_random"), f"{name}_random", split.statements),
-    )
+def _defined(function: Any) -> DefinedFunction:
+    found = map_functions.defined(function)
+    if found is None:
+        raise CannotSplitError(_NOT_DEFINED)
+    return found
 
 
-def _compiled(function: Any, text: str, name: str, statements: int) -> Callable[..., Any]:
+def _both(found: DefinedFunction, split: Split) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    name = found.plain.__name__
+    first = _compiled(found.plain, split.fixed(f"{name}_fixed"), f"{name}_fixed", split.statements)
+    second = _compiled(found.plain, split.random(f"{name}_random"), f"{name}_random", split.statements)
+    return found.of_elements(first, split.given[0]), found.of_elements(second, split.given[1])
+
+
+def _compiled(function: Any, text: str, name: str, statements: int) -> types.FunctionType:
     """Return a definition as a function with the variables around another; its text is where AutoGraph looks for it."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     if cells:
@@ -294,7 +332,7 @@ def _compiled(function: Any, text: str, name: str, statements: int) -> Callable[
     return types.FunctionType(code, function.__globals__, name, None, closure)
 
 
-def _found(text: str, name: str, line: int) -> ast.FunctionDef:
+def _found(text: str, name: str, line: int, is_method: bool) -> ast.FunctionDef:
     try:
         tree = ast.parse(text.removeprefix("\ufeff"))
     except (SyntaxError, ValueError):
@@ -302,20 +340,32 @@ def _found(text: str, name: str, line: int) -> ast.FunctionDef:
     for node in ast.walk(tree):
         for each in ast.iter_child_nodes(node):
             if isinstance(each, ast.FunctionDef) and each.name == name and each.lineno == line:
-                if isinstance(node, ast.ClassDef):
-                    raise CannotSplitError("it is a method of a class")
+                if isinstance(node, ast.ClassDef) != is_method:
+                    raise CannotSplitError("it is a method, and not of the object that it is given by")
                 return each
     raise CannotSplitError("it has no definition of its own by def, without a decorator")
 
 
-def _check(function: ast.FunctionDef) -> None:
+def _given(function: ast.FunctionDef, called: CalledFunction | None) -> dict[str, str]:
+    """Return what a lambda gives a function beside the elements, the texts by parameter.
+
+    Raises:
+        CannotSplitError: a default is no literal, or the function sets one of these parameters anew.
+    """
+    given = {} if called is None else called.given(function)
+    if given is None:
+        raise CannotSplitError(_NOT_PLAIN)
+    if anew := variables.stored(function.body) & given.keys():
+        raise CannotSplitError(f"it sets its parameter {min(anew)} anew")
+    return given
+
+
+def _check(function: ast.FunctionDef, may_have_defaults: bool) -> None:
     """Raise `CannotSplitError` where a function may not do the same in two halves."""
     given = function.args
-    plain = not (given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs or given.defaults)
-    reasons = {
-        "it has a decorator": bool(function.decorator_list),
-        "its parameters are not all plain names without defaults": not plain or not given.args,
-    }
+    plain = not (given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs)
+    plain = plain and bool(given.args) and (may_have_defaults or not given.defaults)
+    reasons = {"it has a decorator": bool(function.decorator_list), _NOT_PLAIN: not plain}
     for node in (each for statement in function.body for each in ast.walk(statement)):
         if isinstance(node, ast.Global | ast.Nonlocal):
             reasons["it sets variables of other functions or of its module"] = True
@@ -330,32 +380,6 @@ def _check(function: ast.FunctionDef) -> None:
     reason = next((each for each, applies in reasons.items() if applies), None)
     if reason is not None:
         raise CannotSplitError(reason)
-
-
-def _bound(statements: list[ast.stmt], parameters: tuple[str, ...]) -> list[str]:
-    """Return the variables that statements set, in the order of the text, without the parameters."""
-    nodes = [node for each in statements for node in ast.walk(each)]
-    comprehensions = [each.target for each in nodes if isinstance(each, ast.comprehension)]  # which keep theirs
-    own = {id(node) for target in comprehensions for node in ast.walk(target)}
-    stored = [(each.lineno, each.col_offset, each.id) for each in nodes if isinstance(each, ast.Name)]
-    sets = (each for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
-    names = {each.id for each in sets if id(each) not in own}
-    other = {each.name for each in nodes if isinstance(each, ast.FunctionDef | ast.ClassDef)}
-    ordered = dict.fromkeys(name for *_, name in sorted(stored) if name in names)
-    return [each for each in (*ordered, *sorted(other - names)) if each not in parameters]
-
-
-def _needed(statements: list[ast.stmt]) -> set[str]:
-    """Return the variables that statements use before they set them, as far as that is sure."""
-    needed, assigned = set[str](), set[str]()
-    for each in statements:
-        read: ast.AST = each
-        plain: list[ast.Name] = []
-        if isinstance(each, ast.Assign) and all(isinstance(target, ast.Name) for target in each.targets):
-            read, plain = each.value, [target for target in each.targets if isinstance(target, ast.Name)]
-        needed |= {node.id for node in ast.walk(read) if isinstance(node, ast.Name)} - assigned
-        assigned.update(name.id for name in plain)
-    return needed
 
 
 def _dedented(lines: list[str]) -> str:

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipeline_bench.analysis.speedups import beyond_ceiling, is_open, may_gain
+from pipeline_bench.analysis.speedups import beyond_ceiling, excludes_gain
 from pipeline_bench.analysis.thresholds import LONG_STARTS
 from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING
 from pipeline_bench.model.events import TRACE, TRAIN
@@ -119,7 +119,7 @@ def outcome(session: Session, result: Result) -> str:
     said: str = outcomes.get(result.variant, "pending")
     if said in ("pending", "not-tried"):
         said = {"faster": "faster", "slower": "slower"}.get(result.speedup.difference or "", "")
-    if said == "no-gain" and (may_gain(result.speedup) or is_open(result.speedup)):
+    if said == "no-gain" and not excludes_gain(result.speedup):
         return "unproven"
     return {"no-gain": "no gain", "not-applicable": "n/a"}.get(said, said)
 

@@ -24,6 +24,10 @@ from pipeline_bench.ui.progress import stage
 _MAKING_LINES = 4
 _OPEN = 2
 """Of what is open after a round so much is named: a comparison of eight variants begins with 18 questions."""
+_BEYOND_CEILING = (
+    "This machine's speed changes so much between trials that a fix came faster than the model without any input. Such "
+    "gains are chance, and are left out here."
+)
 _LONG_TRIAL_S = 20.0
 """A trial that takes longer says how far it is: after this time, and each time after as long again."""
 
@@ -49,6 +53,8 @@ class PlainView(Observer):
         self._found: set[object] = set()
         """What was told of the limit: its stage, why, and how certainly, or a text that names none."""
         self._next_line_s = _LONG_TRIAL_S
+        self._noisy = False
+        """Whether it was told that trials seem faster than the model alone."""
 
     def preparing(self, what: str) -> None:
         self._line(f"{one_line(what, NAME)} ...")
@@ -103,6 +109,9 @@ class PlainView(Observer):
         # Why there will be no diagnosis is what the report says next.
         tried = [record.status] if diagnosis.failure is not None else _tried(trial, record, session)
         self._line(f"{self._named(trial)}: {', '.join(tried)}; {left}")
+        if not self._noisy and record.status == "ok" and _is_beyond_ceiling(trial, session):
+            self._noisy = True
+            self.note(_BEYOND_CEILING)
         found, limit = diagnosing.found(session), diagnosis.bottleneck
         if not found or limit is None:
             return
@@ -149,20 +158,32 @@ def _state_after_round(session: Session, goal: Precision) -> str:
 def _tried(trial: Trial, record: TrialRecord, session: Session) -> list[str]:
     """Return how a trial of a diagnosis ended, with the gain of its variant over all of its trials."""
     if record.status != "ok":
-        return [_ending(record)]
+        return [_why_not(trial, session) or _ending(record)]
     # A gain is a ratio of means.
     parts = [units.milliseconds(float(record.step_ns.mean()) / 1e6)] if record.step_ns.size else ["ok"]
     result = session.find_result(trial.variant.name)
     if result is None or result.speedup.value is None or result.variant == CEILING:
         return parts
-    if beyond_ceiling(result.speedup, session):
-        parts.append("faster than without any input, by chance")
-    else:
+    if not _is_beyond_ceiling(trial, session):
         ends = result.speedup.ci95
         shown = units.with_ends(units.ratio, result.speedup.value, None if ends is None or too_wide(ends) else ends)
         said = diagnosing.outcome(session, result)
         parts.append(f"{shown} so far{f', {said}' if said else ''}")
     return parts
+
+
+def _is_beyond_ceiling(trial: Trial, session: Session) -> bool:
+    """Return whether the fix of a trial came faster than the model without any input: its gain is chance."""
+    result = session.find_result(trial.variant.name)
+    return result is not None and result.variant != CEILING and bool(beyond_ceiling(result.speedup, session))
+
+
+def _why_not(trial: Trial, session: Session) -> str:
+    """Return why a fix that failed could not but fail, in place of what TensorFlow says of it; "" of others."""
+    attempts = session.diagnosis.attempts if session.diagnosis is not None else ()
+    fits = (a for a in attempts if (a.fix.variant, a.outcome) == (trial.variant.name, "not-applicable"))
+    reason = next((each.reason for each in fits), "")
+    return f"does not apply: {reason.rstrip('.')}" if reason else ""
 
 
 def _ending(record: TrialRecord) -> str:

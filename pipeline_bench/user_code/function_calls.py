@@ -1,142 +1,120 @@
 """Calls in the user's functions: found in their source, and handed to something else that makes them.
 
 Functions are compiled anew, with `maker((path,), lambda: load(path))` in the place of `load(path)`. Assignments in a
-row to one variable, `x = load(path)` and `x = resize(x)`, count as one call.
+row, `x = load(path)` and `x = resize(x)`, count as one call.
 """
 
 from __future__ import annotations
 
 import ast
-import builtins
 import gc
 import linecache
-import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from pathlib import PurePath
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any, TypeGuard
+from types import CodeType, FunctionType
+from typing import Any
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.text import one_line
-from pipeline_bench.user_code import source_guards
+from pipeline_bench.user_code import assignments, call_keys, source_guards
+from pipeline_bench.user_code.call_keys import Varies, keys_of
+from pipeline_bench.user_code.own_methods import Owner
 
 _MAKER = "_pipeline_bench_maker_{}_{}_{}_{}"
 """The name of what makes a call, by its place; with two underscores it would be another one within a class."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_OWN_NAMES = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)
-_NOT_ALWAYS = (ast.IfExp, ast.BoolOp, ast.Yield, ast.YieldFrom, ast.Await)
-"""Expressions of which a part runs sometimes only, or that hand control to somebody else."""
-_OF_FRAMES = ("super", "locals", "vars", "eval", "exec")
-"""Built-in functions that see the function that calls them."""
 
 _Functions = dict[str, list[FunctionType]]
 """Those of each file."""
+_Made = tuple[Sequence[ast.expr | ast.stmt], list[ast.expr]]
+"""A call or assignments in a row, and what they depend on."""
 Maker = Callable[[tuple[Any, ...], Callable[[], Any]], Any]
 """Gets the values of a call's arguments, and what makes the call; returns what stands for its result."""
 
 
-def calls_in(file: str, line: int, functions: _Functions) -> list[MemoizableCall]:
+def calls_in(file: str, line: int, functions: _Functions, *, through: bool = False) -> list[MemoizableCall]:
     """Return the calls in a line of a function, as far as they may depend on nothing but what they are given.
 
     Args:
         file: that the line is in.
         line: its number.
         functions: of the file, as `functions_of` finds them.
+        through: whether to return assignments in a row to several variables instead, from the nearest call on.
     """
-    around = _functions_around(source_guards.nodes(file), line)
+    nodes = source_guards.nodes(file)
+    around = _functions_around(nodes, line)
     if not around:
         return []
-    names = _bound(around[0])
     wanted = {(node.name, _first_line(node)) for node in around}
     namespace = next((each.__globals__ for each in functions[file] if _of(each) in wanted), {})
-    return list(
-        dict.fromkeys(
-            _calls_within(file, around[-1], line, lambda name: name in names or not _is_constant(name, namespace))
-        )
-    )
+    varies = call_keys.varying(file, around[0], namespace)
+    owner = Owner.of(around[0], nodes, namespace) if len(around) == 1 else None
+    found = (_runs_through if through else _calls_within)(around[-1], line, varies)
+    return list(dict.fromkeys(_call(file, made, keys, owner) for made, keys in found))
 
 
-def _calls_within(file: str, function: ast.AST, line: int, varies: Callable[[str], bool]) -> Iterator[MemoizableCall]:
+def runs_through(lines: Sequence[tuple[str, int]], functions: _Functions) -> list[MemoizableCall]:
+    """Return assignments in a row to several variables, in lines of files; none begins within others."""
+    found: list[MemoizableCall] = []
+    every = [call for file, line in lines for call in calls_in(file, line, functions, through=True)]
+    for call in sorted(every, key=lambda each: (each.file, each.line, each.column)):
+        start = (call.line, call.column)
+        if not any((each.line, each.column) < start and each.is_around(call) for each in found) and call not in found:
+            found.append(call)
+    return found
+
+
+def _runs_through(function: ast.AST, line: int, varies: Varies) -> Iterator[_Made]:
+    """Yield assignments to several variables, as `_calls_within` yields those to one."""
+    elsewhere, inner = _shared_names(function), _inner_nodes(function)
+    for statement in ast.walk(function):
+        for run in assignments.through_others(statement, line, function) if id(statement) not in inner else ():
+            if elsewhere.isdisjoint(map(assignments.variable, run)) and (keys := _keys_of_run(run, varies)):
+                yield run, keys
+
+
+def _calls_within(function: ast.AST, line: int, varies: Varies) -> Iterator[_Made]:
     """Yield the calls and the assignments in a row of a function that a line is of, without those of inner functions.
 
     Args:
-        file: that it is in.
         function: its definition.
         line: one in its body.
-        varies: whether a name may stand for something else at another call.
+        varies: whether a name or an attribute may stand for something else at another call.
     """
-    inner = {
-        id(node)
-        for each in ast.walk(function)
-        if each is not function and isinstance(each, _FUNCTIONS)
-        for node in ast.walk(each)
-    }
-    elsewhere = _shared_names(function)
+    elsewhere, inner = _shared_names(function), _inner_nodes(function)
     for statement in ast.walk(function):
         if id(statement) in inner:
             continue
         if isinstance(statement, ast.stmt) and statement.lineno <= line:
             for node in _calls_of(statement):
-                if node.lineno <= line <= (node.end_lineno or node.lineno) and (keys := _keys(node, varies)):
-                    yield _call(file, [node], keys)
-        for run in _runs(statement, line):
-            if _variable(run[0]) not in elsewhere and (keys := _keys_of_run(run, varies)):
-                yield _call(file, run, keys)
+                if node.lineno <= line <= (node.end_lineno or node.lineno) and (keys := keys_of(node, varies)):
+                    yield [node], keys
+        for run in assignments.in_a_row(statement, line, function):
+            if assignments.variable(run[0]) not in elsewhere and (keys := _keys_of_run(run, varies)):
+                yield run, keys
 
 
-def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
-    """Yield the lists of statements that a node holds."""
-    for name in ("body", "orelse", "finalbody"):
-        if isinstance(block := getattr(node, name, None), list):
-            yield block
+def _inner_nodes(function: ast.AST) -> set[int]:
+    """Return the nodes of the functions within a function, by their ids."""
+    defined = (each for each in ast.walk(function) if each is not function and isinstance(each, _FUNCTIONS))
+    return {id(node) for each in defined for node in ast.walk(each)}
 
 
-def _runs(node: ast.AST, line: int) -> Iterator[list[ast.stmt]]:
-    """Yield assignments in a row to one variable, two at least, of which one stands in a line and all read the last.
-
-    The first makes the variable of something else, so that what they make is known of it.
-    """
-    for block in _blocks(node):
-        for first, statement in enumerate(block):
-            if not _assigns(statement) or _reads(statement.value, _variable(statement)):
-                continue
-            for last in range(first + 1, len(block)):
-                then = block[last]
-                name = _variable(statement)
-                if not _assigns(then) or _variable(then) != name or not _reads(then.value, name):
-                    break
-                if any(each.lineno <= line <= (each.end_lineno or each.lineno) for each in block[first : last + 1]):
-                    yield block[first : last + 1]
-
-
-def _assigns(statement: ast.AST) -> TypeGuard[ast.Assign]:
-    return bool(_variable(statement))
-
-
-def _variable(statement: ast.AST) -> str:
-    """Return the one variable that a statement assigns to; empty of any other statement."""
-    match statement:
-        case ast.Assign(targets=[ast.Name(id=name)]):
-            return name
-    return ""
-
-
-def _reads(node: ast.AST, name: str) -> bool:
-    return any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(node))
-
-
-def _keys_of_run(run: Sequence[ast.stmt], varies: Callable[[str], bool]) -> list[ast.expr] | None:
-    """Return what assignments depend on beside their variable; None where they cannot be a function of that."""
-    own = _variable(run[0])
+def _keys_of_run(run: Sequence[ast.stmt], varies: Varies) -> list[ast.expr] | None:
+    """Return what assignments depend on beside their variables; None where they cannot be a function of that."""
+    assigned = [each for each in run if assignments.assigns(each)]
+    own = set(map(assignments.variable, assigned))
     found: list[ast.expr] = []
-    for each in run:
-        keys = _keys(each.value, lambda name: name != own and varies(name)) if _assigns(each) else None
-        if keys is None or any(_reads(key, own) for key in keys):
+    made = ""
+    for each in assigned:
+        keys = keys_of(each.value, call_keys.but(made, varies))
+        if keys is None or any(assignments.reads(key, name) for key in keys for name in own):
             return None
         found += keys
+        made = assignments.variable(each)
     return found
 
 
@@ -158,18 +136,25 @@ def _calls_of(statement: ast.stmt) -> Iterator[ast.Call]:
             yield from (node for node in ast.walk(child) if isinstance(node, ast.Call))
 
 
-def _call(file: str, nodes: Sequence[ast.expr | ast.stmt], keys: list[ast.expr]) -> MemoizableCall:
-    """Return a call, or assignments in a row, as data."""
+def _call(
+    file: str, nodes: Sequence[ast.expr | ast.stmt], keys: Sequence[ast.expr], owner: Owner | None
+) -> MemoizableCall:
+    """Return a call, or assignments in a row, as data; `owner`: the object of the method that it is in."""
     first, last = nodes[0], nodes[-1]
+    arguments = tuple(dict.fromkeys(map(ast.unparse, keys)))
+    is_named = owner is not None and owner.name in arguments and len(arguments) > 1
+    reads = owner.reads_of(nodes) if owner is not None and is_named else None
     return MemoizableCall(
         file=file,
         line=first.lineno,
         column=first.col_offset,
         end_line=_end(last)[0],
         end_column=_end(last)[1],
-        text=one_line("; ".join(map(ast.unparse, nodes)), 60),
-        variable=_variable(first),
-        arguments=tuple(dict.fromkeys(map(ast.unparse, keys))),
+        text=one_line("; ".join(ast.unparse(each) for each in nodes if not isinstance(each, ast.If)), 60),
+        variable=assignments.variable(last),
+        arguments=arguments,
+        owner="" if owner is None or reads is None else owner.name,
+        owner_reads=tuple(reads or ()),
     )
 
 
@@ -181,59 +166,6 @@ def _functions_around(nodes: Iterable[ast.AST], line: int) -> list[ast.FunctionD
         if isinstance(node, _FUNCTIONS) and node.body[0].lineno <= line <= (node.end_lineno or node.lineno)
     ]
     return sorted(found, key=lambda node: node.lineno)
-
-
-def _bound(function: ast.AST) -> set[str]:
-    """Return the names that a function, or one in it, makes something of its own."""
-    names: set[str] = set()
-    for node in ast.walk(function):
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            names.add(node.id)
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
-        elif isinstance(node, ast.alias):
-            names.add((node.asname or node.name).partition(".")[0])
-        elif isinstance(node, (*_FUNCTIONS, ast.ClassDef, ast.ExceptHandler)) and node is not function and node.name:
-            names.add(node.name)
-    return names
-
-
-def _keys(node: ast.AST, varies: Callable[[str], bool]) -> list[ast.expr] | None:
-    """Return the parts without calls that an expression depends on; None where it cannot be a function of them."""
-    if isinstance(node, (*_OWN_NAMES, *_NOT_ALWAYS)) or (isinstance(node, ast.Name) and node.id in _OF_FRAMES):
-        return None
-    if isinstance(node, ast.FormattedValue | ast.Starred | ast.keyword):
-        return _keys(node.value, varies)
-    inside = ast.walk(_tensor_of(node))
-    whole = not any(isinstance(each, (ast.Call, *_OWN_NAMES, *_NOT_ALWAYS)) for each in inside)
-    if whole and isinstance(node, ast.expr) and not isinstance(node, ast.Slice | ast.Tuple):
-        return [node] * any(isinstance(each, ast.Name) and varies(each.id) for each in ast.walk(node))
-    found: list[ast.expr] = []
-    for child in ast.iter_child_nodes(node):
-        if isinstance(node, ast.Call) and child is node.func and isinstance(child, ast.Attribute):
-            child = child.value  # noqa: PLW2901 - what a method is of
-        if isinstance(child, ast.expr | ast.keyword):
-            keys = _keys(child, varies)
-            if keys is None:
-                return None
-            found += keys
-    return found
-
-
-def _tensor_of(node: ast.AST) -> ast.AST:
-    """Return what an expression is the value of, as ``path`` of ``path.numpy()``; of another one itself."""
-    match node:
-        case ast.Call(func=ast.Attribute(value=tensor, attr="numpy"), args=[], keywords=[]):
-            return tensor
-    return node
-
-
-def _is_constant(name: str, namespace: Mapping[str, Any]) -> bool:
-    """Return whether a global name is a module, a function or a class, or a value that nothing can change."""
-    value = namespace.get(name, getattr(builtins, name, None))
-    return isinstance(value, ModuleType | FunctionType | BuiltinFunctionType | type) or (
-        value is not None and is_key(value)
-    )
 
 
 def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -308,7 +240,7 @@ class _Replace(ast.NodeTransformer):
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
-        for block in _blocks(node):
+        for block in assignments.blocks(node):
             block[:] = self._joined(block)
         return node
 
@@ -317,25 +249,34 @@ class _Replace(ast.NodeTransformer):
         return self._made(node, (node.lineno, node.col_offset), node)
 
     def _joined(self, block: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-        """Yield statements, those of a run as one: ``x = maker((path,), lambda: (lambda x: g(x))(f(path)))``."""
+        """Yield statements, those of a run as one: ``x = maker((path,), lambda: (lambda x: g(x))(f(path)))``.
+
+        Where it leaves if there is no ``x``, ``x if x is None else g(x)``; the statement that leaves comes behind it.
+        """
         index = 0
         while index < len(block):
             first = block[index]
             start = (first.lineno, first.col_offset)
             ends = [place[2:] for place, call in self._calls.items() if call.variable and place[:2] == start]
             end = max(ends, default=None)
-            value = first.value if isinstance(first, ast.Assign) else None
             last = next((n for n in range(index, len(block)) if _end(block[n]) == end), None)
-            if last is None or value is None:
+            if last is None or not isinstance(first, ast.Assign):
                 yield first
                 index += 1
                 continue
+            value, made, leaving = self._made(first.value, start, first), first, list[ast.If]()  # one at most
             for then in block[index + 1 : last + 1]:
+                if isinstance(then, ast.If):
+                    leaving.append(then)
+                    continue
                 assert isinstance(then, ast.Assign)
-                of = ast.Lambda(ast.arguments([], [ast.arg(_variable(then))], None, [], [], None, []), then.value)
-                value = self._made(_at(ast.Call(of, [value], []), then), start, then)
-            assert isinstance(first, ast.Assign)
-            yield _at(ast.Assign(first.targets, value), first)
+                name, body = assignments.variable(made), then.value
+                if leaving:
+                    body = _at(ast.IfExp(leaving[-1].test, ast.Name(name, ast.Load()), body), then)
+                of = ast.Lambda(ast.arguments([], [ast.arg(name)], None, [], [], None, []), body)
+                value, made = self._made(_at(ast.Call(of, [value], []), then), start, then), then
+            yield _at(ast.Assign(made.targets, value), first)
+            yield from leaving
             index = last + 1
 
     def _made(self, value: ast.expr, start: tuple[int, int], at: ast.expr | ast.stmt) -> ast.expr:
@@ -344,7 +285,10 @@ class _Replace(ast.NodeTransformer):
         if call is None:
             return value
         self.missing.discard(call)
-        keys = "".join(f"{each}, " for each in call.arguments)
+        named = [each for each in call.arguments if each != call.owner]
+        if call.owner:  # which cannot be a key itself, as it may change
+            named += [f"{call.owner}.__hash__()", *(f"{call.owner}.{each}" for each in call.owner_reads)]
+        keys = "".join(f"{each}, " for each in named)
         made = ast.parse(f"{_name(call)}(({keys}), lambda: _)", mode="eval").body
         for each in ast.walk(made):
             ast.copy_location(each, at)
@@ -369,12 +313,3 @@ def inner_codes(code: CodeType) -> Iterator[CodeType]:
         if isinstance(each, CodeType):
             yield each
             yield from inner_codes(each)
-
-
-def is_key(value: Any) -> bool:
-    """Return whether a value cannot change, so that it can name a result."""
-    import numpy as np
-
-    if isinstance(value, tuple):
-        return all(map(is_key, value))
-    return isinstance(value, str | bytes | numbers.Number | bool | None | PurePath | np.generic)

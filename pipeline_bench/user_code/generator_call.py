@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import ast
 import copy
+import dis
 import functools
 import gc
 import inspect
+import itertools
 import textwrap
-from types import FunctionType, GeneratorType
+from collections.abc import Iterator, Mapping
+from types import CodeType, FunctionType, GeneratorType
 from typing import Any
 
+from pipeline_bench.user_code.function_calls import inner_codes
 from pipeline_bench.user_code.source_guards import own_nodes
 
 _SMALL_BYTES = 2**20
 """An array that is no larger may be a list of files or of places, which a generator shuffles."""
+_OF_LOCALS = ("STORE_FAST", "DELETE_FAST")
+"""How the names of the instructions begin that set or delete a local variable which no other function uses."""
 
 
 class GeneratorCall:
-    """The function and the arguments of a generator that has not begun."""
+    """The function and the arguments of a generator: as it was given them, or as they are now where it has begun."""
 
     def __init__(self, function: FunctionType, arguments: dict[str, Any]) -> None:
         self._function = function
@@ -26,14 +32,21 @@ class GeneratorCall:
 
     @classmethod
     def of(cls, generator: Any) -> GeneratorCall | None:
-        """Return the call of a generator; None where it has begun, or is no function's, as another iterator."""
+        """Return the call of a generator; None of another iterator, and where it has begun and lost what it was given.
+
+        A generator has begun where a script has looked at its first batch.
+        """
         frame = getattr(generator, "gi_frame", None)
-        if frame is None or inspect.getgeneratorstate(generator) != inspect.GEN_CREATED:
+        if frame is None:
             return None
         code, known = generator.gi_code, dict(frame.f_locals)
+        begun = inspect.getgeneratorstate(generator) != inspect.GEN_CREATED
         for each in gc.get_referrers(code):
             if type(each) is FunctionType and each.__code__ is code and _encloses(each, known):
-                return cls(each, known)
+                names = inspect.signature(each, follow_wrapped=False).parameters
+                arguments = {name: known[name] for name in names if name in known}
+                known_no_more = len(arguments) < len(names) or (begun and _has_lost(code, arguments))
+                return None if known_no_more else cls(each, arguments)
         return None
 
     def again(self) -> GeneratorType[Any, Any, Any]:
@@ -61,6 +74,25 @@ def _encloses(function: FunctionType, known: dict[str, Any]) -> bool:
         return all(cell.cell_contents is known[name] for name, cell in cells)
     except (KeyError, ValueError):  # one that has no value yet
         return False
+
+
+def _has_lost(code: CodeType, arguments: Mapping[str, Any]) -> bool:
+    """Return whether a generator that has begun may have lost what it was given.
+
+    Its code, or that of a function within it, sets or deletes a parameter; or it may have read from an iterator.
+    """
+    shared = ("STORE_DEREF", "DELETE_DEREF")
+    found = [each for each in dis.get_instructions(code) if each.opname.startswith((*shared, *_OF_LOCALS))]
+    for inner in inner_codes(code):  # in which a local variable is another
+        found += [each for each in dis.get_instructions(inner) if each.opname.startswith(shared)]
+    is_set = not arguments.keys().isdisjoint(itertools.chain.from_iterable(map(_names_stored, found)))
+    return is_set or any(isinstance(value, Iterator) for value in arguments.values())
+
+
+def _names_stored(instruction: dis.Instruction) -> tuple[str, ...]:
+    """Return the names that an instruction sets or deletes: some of Python 3.13 set two, or set one and load one."""
+    names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+    return names[:1] if "LOAD" in instruction.opname else names
 
 
 def _snapshot(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import linecache
 import sys
@@ -196,6 +197,16 @@ def line_costs(
             if time.monotonic() >= end_s:
                 break
     return LineCosts(shares(tracer.own, tracer.total_ns), shares(tracer.whole, tracer.total_ns))
+
+
+def is_whole_function(place: Location) -> bool:
+    """Return whether a function that begins in a line ends there, as most lambdas do; False if that is not known."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(place.file)))
+    except (SyntaxError, ValueError):
+        return False
+    functions = (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.Lambda))
+    return any((each.lineno, each.end_lineno) == (place.line, place.line) for each in functions)
 
 
 def shares(spent: Counter[Line], total: int, most: int | None = None) -> list[LineCost]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-import hashlib
-import numbers
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Literal
+from typing import Any
 
-from pipeline_bench.model.calls import MemoizableCall
+from pipeline_bench.model.calls import Gives, MemoizableCall
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.function_edits import Memoize
-from pipeline_bench.user_code.function_calls import calls_in, compiled_with, functions_of, is_key
+from pipeline_bench.user_code import call_results, drawn_arguments
+from pipeline_bench.user_code.call_keys import is_key
+from pipeline_bench.user_code.function_calls import calls_in, compiled_with, functions_of, runs_through
+
+_Taker = Callable[[], Callable[[], Any]]
+"""Returns what makes one more batch."""
 
 _TIMES_COMPARED = 8
 """So many results are computed twice: a function may draw from a generator of its own, as a coin is thrown."""
@@ -35,20 +36,25 @@ one of them is kept in its place if its results are so many times smaller."""
 
 
 def find(
-    taker: Callable[[], Callable[[], Any]], lines: Sequence[tuple[str, int]], seconds: float, alive: Callable[[], None]
+    taker: _Taker,
+    lines: Sequence[tuple[str, int]],
+    seconds: float,
+    alive: Callable[[], None],
+    again: _Taker | None = None,
 ) -> list[MemoizableCall]:
     """Return the calls in some lines whose results can be kept, those that take most of a batch's time first.
 
     None of them runs within another. Where the assignments that one is among give much less, as of a picture that is
-    made smaller, they are kept instead.
+    made smaller, they are kept instead. Those whose arguments are drawn, or may be, come last.
 
     Args:
         taker: returns what makes a batch in this thread, from the first one of the next epoch on.
         lines: files and lines of the user's.
         seconds: about the most time.
         alive: called after each batch, as a sign of life.
+        again: returns what makes the same batch each time; None of a generator, which the taker then begins anew.
     """
-    search = _Search(taker, lines, seconds, alive)
+    search = _Search(taker, lines, seconds, alive, again)
     kept: list[MemoizableCall] = []
     tried = 0
     for call in search.promising:
@@ -66,25 +72,39 @@ class _Search:
 
     def __init__(
         self,
-        taker: Callable[[], Callable[[], Any]],
+        taker: _Taker,
         lines: Sequence[tuple[str, int]],
         seconds: float,
         alive: Callable[[], None],
+        again: _Taker | None = None,
     ) -> None:
         """Time the calls; the arguments are those of `find`."""
         self._taker, self._end_s, self._alive = taker, time.monotonic() + seconds, alive
         functions = functions_of({file for file, _ in lines})
+        promising = self._timed([call for file, line in lines for call in calls_in(file, line, functions)])
+        if not promising:  # what the calls give may be objects, which read their file when they are asked for a part
+            promising = self._timed(runs_through(lines, functions))
+        differ = drawn_arguments.in_the_same_batch if again else drawn_arguments.by_later_draws
+        self._drawn = differ(promising, again or taker, self._end_s, alive) if promising else {}
+        self.promising = sorted(promising, key=self._seldom_again)
+        self.known: dict[MemoizableCall, MemoizableCall] = {}
+        """Of each call that was compared and gives the same, the same call with what is known of it."""
+        self._not_the_same: set[MemoizableCall] = set()
+
+    def _timed(self, calls: Iterable[MemoizableCall]) -> list[MemoizableCall]:
+        """Time calls beside each other; return those that can be named and take much, the costliest first."""
         under_way: list[_Look] = []
-        self._looks = {call: _Look(under_way) for file, line in lines for call in calls_in(file, line, functions)}
-        batch_ns = _made_with(self._looks, taker, self._end_s, alive)
+        self._looks = {call: _Look(under_way) for call in calls}
+        batch_ns = _made_with(self._looks, self._taker, self._end_s, self._alive) if self._looks else 1
         timed = {call: look for call, look in self._looks.items() if look.calls and not look.refused}
         self._share = share = {call: look.spent_ns / batch_ns for call, look in timed.items()}
         # A call alone is the smaller change, where the assignments around it take little beside it.
         ranked = sorted(share, key=lambda call: share[call] * (1.0 if call.variable else _ALONE), reverse=True)
-        self.promising = [call for call in ranked if share[call] >= WORTH]
-        self.known: dict[MemoizableCall, MemoizableCall] = {}
-        """Of each call that was compared and gives the same, the same call with what is known of it."""
-        self._not_the_same: set[MemoizableCall] = set()
+        return [call for call in ranked if share[call] >= WORTH]
+
+    def _seldom_again(self, call: MemoizableCall) -> int:
+        """Return how seldom the arguments of a call may come again: of what is drawn, most seldom."""
+        return (False, None, True).index(self._drawn[call])
 
     @property
     def is_over(self) -> bool:
@@ -104,21 +124,25 @@ class _Search:
             if not look.refused:
                 look.begin_anew()
                 _made_with({call: look}, self._taker, self._end_s, self._alive)
-        if look.refused or not look.calls:
+        loses = look.gives == "opened" and call_results.asks_of_opened(call)
+        if look.refused or not look.calls or loses:
             self._not_the_same.add(call)
             return False
         size, share = look.bytes / look.batches, min(1.0, self._share[call])
-        self.known[call] = call.model_copy(update={"share": share, "batch_bytes": size, "gives": look.gives})
+        known = {"share": share, "batch_bytes": size, "gives": look.gives, "drawn": self._drawn[call]}
+        self.known[call] = call.model_copy(update=known)
         return True
 
     def smallest(self, call: MemoizableCall, kept: Sequence[MemoizableCall]) -> MemoizableCall:
         """Return the call, or what is around or in it and gives much less, while there is time to compare that.
 
-        It runs apart from those that are kept already.
+        It runs apart from those that are kept already, and its arguments are not drawn if those of the call are not:
+        a part that is drawn of a picture is smaller, and another one in each epoch.
         """
         nearly = _NEARLY * self._share[call]
         near = [each for each in self.promising if self._share[each] >= nearly and _overlap(each, call)]
-        others = [each for each in near if self.runs_apart(each, kept)]
+        as_fixed = [each for each in near if self._seldom_again(each) <= self._seldom_again(call)]
+        others = [each for each in as_fixed if self.runs_apart(each, kept)]
         sizes = {call: self.known[call].batch_bytes}
         for each in others[:_MOST_OTHERS]:
             if not self.is_over and self.gives_the_same(each):
@@ -131,12 +155,7 @@ def _overlap(one: MemoizableCall, other: MemoizableCall) -> bool:
     return one != other and (one.is_around(other) or other.is_around(one))
 
 
-def _made_with(
-    looks: Mapping[MemoizableCall, _Look],
-    taker: Callable[[], Callable[[], Any]],
-    end_s: float,
-    alive: Callable[[], None],
-) -> int:
+def _made_with(looks: Mapping[MemoizableCall, _Look], taker: _Taker, end_s: float, alive: Callable[[], None]) -> int:
     """Make batches until the time has come, or all looks have seen enough of them; return how long they took.
 
     The first is counted only if there is no time for another: it may hold what is done once, such as reading a list.
@@ -176,7 +195,7 @@ class _Look:
         self.refused = False
         self.begin_anew()
         self._digests: dict[tuple[Any, ...], Any] = {}
-        self._kinds: set[Literal["array", "constant", "other"]] = set()
+        self._kinds: set[Gives] = set()
 
     def begin_anew(self) -> None:
         """Forget what was counted."""
@@ -188,7 +207,7 @@ class _Look:
         return self.calls >= (_TIMES_COMPARED if self._compares else 1)
 
     @property
-    def gives(self) -> Literal["array", "constant", "other"]:
+    def gives(self) -> Gives:
         return next(iter(self._kinds)) if len(self._kinds) == 1 else "other"
 
     def ran_within(self, other: _Look) -> bool:
@@ -202,22 +221,25 @@ class _Look:
         start_ns = time.perf_counter_ns()
         try:
             made = make()
+            gives = call_results.gives(made)
+            call_results.loaded(made)  # what decodes it is part of what keeping it spares
         finally:
             self.spent_ns += time.perf_counter_ns() - start_ns
             self._under_way.pop()
         self.calls += 1
         if self._compares and random_states() != before:  # it drew, though it may seldom use that
             self.refused = True
-        size = _kept_bytes(made)
+        size = call_results.memory_bytes(made)
         if self.refused or size is None or not all(map(is_key, key)):
             self.refused = True
             return made
         self.bytes += size
-        self._kinds.add(_kind(made))
+        self._kinds.add(gives)
         if self._compares and self.calls <= _TIMES_COMPARED:
             try:
-                digest = _digest(made)
-                self.refused = not (digest == _digest(make()) == self._digests.setdefault(key, digest))
+                digest = call_results.digest(made)
+                again = call_results.digest(make())
+                self.refused = not (digest == again == self._digests.setdefault(key, digest))
             except Exception:  # as of a file that was read to its end
                 self.refused = True
         return made
@@ -238,13 +260,13 @@ class Memo:
 
     def __call__(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         if key in self._kept:
-            return _copied(self._kept[key])
+            return call_results.copied(self._kept[key])
         if self._in_place:
             with self._lock:
                 self._next += 1
-                return _copied(self._in_place[self._next % len(self._in_place)])
-        self._kept[key] = make()
-        return _copied(self._kept[key])
+                return call_results.copied(self._in_place[self._next % len(self._in_place)])
+        self._kept[key] = call_results.loaded(make())
+        return call_results.copied(self._kept[key])
 
 
 class Memos:
@@ -270,9 +292,15 @@ class Memos:
         self._in_use.enter_context(compiled_with({call: memos.setdefault(call, Memo()) for call in calls}))
 
     def stand_in(self) -> None:
-        """As `Memo.stand_in`, of each."""
-        for memo in self._memos.values():
-            memo.stand_in()
+        """As `Memo.stand_in`, of each whose arguments come again: what is drawn anew hits none of those kept so far."""
+        for call, memo in self._memos.items():
+            if call.drawn is False:
+                memo.stand_in()
+
+
+def stand_for_all(edits: Iterable[Edit]) -> bool:
+    """Return whether what a trial with these edits keeps may stand for what it had no time to make."""
+    return all(edit.call.drawn is False for edit in edits if isinstance(edit, Memoize))
 
 
 def random_states() -> tuple[Any, ...]:
@@ -299,66 +327,3 @@ def _plain(state: Any) -> Any:
     if isinstance(state, dict):
         return {name: _plain(part) for name, part in state.items()}
     return state.tobytes() if isinstance(state, np.ndarray) else state
-
-
-def _kept_bytes(value: Any) -> float | None:
-    """Return the memory that a result takes; None where it is nothing to keep, such as an iterator."""
-    if isinstance(value, tuple | list):
-        sizes = [_kept_bytes(each) for each in value]
-        return None if None in sizes else sum(each for each in sizes if each is not None)
-    if isinstance(value, dict):
-        return _kept_bytes(tuple(value.values()))
-    return _picture_bytes(value) if _is_picture(value) else _part_bytes(value)
-
-
-def _picture_bytes(picture: Any) -> float | None:
-    """Return the memory of a picture of Pillow's; None of an open file, which decodes when its pixels are asked for."""
-    pixel_bytes = 1 if picture.mode in ("1", "L", "P") else 4
-    return None if getattr(picture, "tile", None) else float(picture.width * picture.height * pixel_bytes)
-
-
-def _part_bytes(value: Any) -> float | None:
-    """Return the memory of a value that has no parts."""
-    import numpy as np
-    import tensorflow as tf
-
-    if isinstance(value, np.ndarray):
-        return None if value.dtype.hasobject else float(value.nbytes)
-    if isinstance(value, tf.Tensor) and tf.executing_eagerly() and value.dtype != tf.string:
-        return float(value.dtype.size * value.shape.num_elements())
-    if isinstance(value, str | bytes):
-        return float(len(value))
-    return 8.0 if isinstance(value, numbers.Number | np.generic) else None
-
-
-def _digest(value: Any) -> Any:
-    """Return what two results have in common only where they are the same to the last bit."""
-    import numpy as np
-
-    if isinstance(value, tuple | list):
-        return type(value), tuple(map(_digest, value))
-    if isinstance(value, dict):
-        return frozenset((key, _digest(each)) for key, each in value.items())
-    array = np.asarray(value)
-    return array.dtype, array.shape, hashlib.sha256(array.tobytes()).digest()
-
-
-def _kind(value: Any) -> Literal["array", "constant", "other"]:
-    import numpy as np
-    import tensorflow as tf
-
-    if isinstance(value, np.ndarray) or _is_picture(value):
-        return "array"
-    return "constant" if isinstance(value, str | bytes | numbers.Number | np.generic | tf.Tensor) else "other"
-
-
-def _is_picture(value: Any) -> bool:
-    """Return whether a value is a picture of Pillow's, which the user's code has imported then."""
-    pillow = sys.modules.get("PIL.Image")
-    return pillow is not None and isinstance(value, pillow.Image)
-
-
-def _copied(value: Any) -> Any:
-    """Return a value as the diff has it handed out."""
-    kind = _kind(value)
-    return value if kind == "constant" else value.copy() if kind == "array" else copy.deepcopy(value)

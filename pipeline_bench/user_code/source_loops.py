@@ -44,14 +44,15 @@ class _Lines(NamedTuple):
     """The lines of what it goes over; a generator there runs on each time that the loop goes round."""
 
 
-def around(*, body: bool = True) -> Iterator[SourceLoop]:
+def around(*, body: bool = True, innermost: FrameType | None = None) -> Iterator[SourceLoop]:
     """Yield the loops of the user's code, or of a library, that a call which led here stands in, the innermost first.
 
     Args:
         body: only those that repeat the call. What a `for` goes over is evaluated once; where all of a loop is in one
             line, that cannot be told from what it repeats.
+        innermost: the frame that makes the call; None: the caller's.
     """
-    for frame, line in _around(sys._getframe(1), body):
+    for frame, line in _around(innermost or sys._getframe(1), body):
         yield SourceLoop(id(frame), frame.f_code.co_filename, line)
 
 

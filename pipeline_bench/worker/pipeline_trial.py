@@ -31,7 +31,7 @@ from pipeline_bench.tfdata.keras_input import KerasInput
 from pipeline_bench.tfdata.record import Recording
 from pipeline_bench.tfdata.static_shapes import traceable_spec
 from pipeline_bench.user_code import legacy_keras
-from pipeline_bench.user_code.memoize import Memos
+from pipeline_bench.user_code.memoize import Memos, stand_for_all
 from pipeline_bench.user_code.source_loops import SourceLoop
 from pipeline_bench.worker import consumers, model_ceiling, runtime
 from pipeline_bench.worker.engine import Engine
@@ -289,7 +289,7 @@ class PipelineEngine(Engine):
         if self._task.warm or keeps:
             self.recorder.phase("fill")
             if not read.keep(edits, limit_s, self.recorder.heartbeat):
-                self._tell((_NOT_ALL if keeps else _NOT_WARM).format(units.seconds(limit_s)))
+                self._tell((_NOT_ALL if keeps and stand_for_all(edits) else _NOT_WARM).format(units.seconds(limit_s)))
             elif any(edit.kept_stage is not None for edit in edits):
                 self._tell(cached_elements=read.data.num_batches)
         return read.dataset(edits, timed=self._task.activity == "train" and not edits)
@@ -345,7 +345,7 @@ class PipelineEngine(Engine):
             self._tell(cached_elements=made.elements)
         else:
             self._memos.stand_in()
-            self._tell(_NOT_ALL.format(units.seconds(limit_s)))
+            self._tell((_NOT_ALL if stand_for_all(self._task.edits) else _NOT_WARM).format(units.seconds(limit_s)))
 
     def _partly_filled(self, elements: int, first_s: float) -> Any:
         """Return the pipeline with only so many elements in its inserted caches as a short pass gave.

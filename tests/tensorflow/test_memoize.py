@@ -20,7 +20,7 @@ from pipeline_bench.model.calls import MemoizableCall
 from pipeline_bench.model.function_edits import Memoize
 from pipeline_bench.tfdata import keras_input
 from pipeline_bench.tfdata.keras_input import GET_ITEM, KerasInput
-from pipeline_bench.user_code import function_calls, line_profile, memoize
+from pipeline_bench.user_code import drawn_arguments, function_calls, line_profile, memoize
 from tests.tensorflow.recorded import recipe_of
 from tests.unit.diagnosis.simulated import cost, function, inspection, stage
 
@@ -49,6 +49,19 @@ def load(number, size=SIZE):
 def halves(picture, size=SIZE):
     time.sleep(0.002)
     return picture[::2] / size
+
+def pair(number):
+    return load(number), object()
+
+class Held:
+    def __init__(self, number):
+        self.number = number
+    @property
+    def picture(self):
+        return load(self.number)
+
+def maybe(number):
+    return None if number is None else load(number)
 
 def drawn(number):
     time.sleep(0.002)
@@ -166,9 +179,18 @@ def found(folder: Path, lines: str, seconds: float = 1.0, last: int = 1) -> Memo
             ("number",),
             "array",
         ),
+        ("x = pair(number)[0]", "x = pair(number)[0]", ("number",), "array"),
+        ("held = Held(number)\nx = held.picture", "held = Held(number); x = held.picture", ("number",), "array"),
+        (
+            "held = Held(number)\nx = held.picture\nx = halves(x)",
+            "held = Held(number); x = held.picture; x = halves(x)",
+            ("number",),
+            "array",
+        ),
         ("x = random.choice([1, 2]) * load(\n    number,\n    SIZE)", "load(number, SIZE)", ("number",), "array"),
         ("x = opened(number)", "opened(number)", ("number",), "array"),
         ("x = [opened(number), number]", "opened(number)", ("number",), "array"),
+        ("x = lazily(number)", "lazily(number)", ("number",), "opened"),
     ],
 )  # fmt: skip
 def test_a_call_that_gives_the_same_for_the_same_is_found(
@@ -209,11 +231,13 @@ def test_what_is_made_smaller_right_behind_a_call_is_kept_small(tmp_path: Path, 
         "x = seeds_anew(number)",
         "picture = load(number)\nx = np.abs(picture)",
         "x = drawn(number)\nx = halves(x)",
+        "held = Held(number)\nx = held.picture\nx = x + held.number",
+        "held = Held(number)\nif held is None:\n    return 0\nx = held.picture",
+        "x = maybe(number)\nif x is None:\n    x = 0\nx = halves(x) * random.random()",
         "global shared\nshared = drawn(number)\nshared = halves(shared)\nx = shared",
         "x = load(number) if number > 100 or drawn(number) is None else time.sleep(0.002)",
         "x = (each for each in [number])",
         "x = time.sleep(0.002)",
-        "x = lazily(number)",
     ],
 )
 def test_no_other_call_is(tmp_path: Path, lines: str) -> None:
@@ -232,6 +256,35 @@ def test_a_kept_picture_is_handed_out_as_a_copy() -> None:
     first = memo((1,), lambda: image.new("RGB", (4, 4)))
     first.putpixel((0, 0), (9, 9, 9))
     assert memo((1,), lambda: None).getpixel((0, 0)) == (0, 0, 0)
+
+
+def test_a_picture_that_is_opened_is_decoded_once_and_handed_out_as_a_copy(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (4, 4)).save(tmp_path / "one.png")
+    memo = memoize.Memo()
+    first = memo((1,), lambda: image.open(tmp_path / "one.png"))
+    (tmp_path / "one.png").unlink()
+    first.putpixel((0, 0), (9, 9, 9))
+    assert memo((1,), lambda: None).getpixel((0, 0)) == (0, 0, 0)
+
+
+def test_the_line_that_opens_a_picture_is_looked_at_where_another_one_decodes_it(tmp_path: Path) -> None:
+    """Pillow decodes a picture when its pixels are asked for: opening it takes almost nothing."""
+    image = pytest.importorskip("PIL.Image")
+    noise = np.random.default_rng(0).integers(0, 255, (400, 400, 3), np.uint8)
+    for number in range(2):
+        image.fromarray(noise).save(tmp_path / f"{number}.png")
+    body = f"NUMBERS = iter(range(10**6))\nFOLDER = {str(tmp_path)!r}\n"
+    body += "def batch():\n    path = f'{FOLDER}/{next(NUMBERS) % 2}.png'\n    picture = PIL.Image.open(path)\n"
+    body += "    picture = picture.resize((2, 2), random.choice([0, 1]))\n    return np.asarray(picture)\n"
+    code = module(tmp_path, body)
+    looked = inspection((stage(0, "map", of=function("batch")),), (cost(0, 5.0),))
+    *_, last = python_stages.look_into(looked, 0, code.batch, 3.0, lambda: None, taker=lambda: code.batch)
+    seen = last.stage(0).function
+    assert seen is not None
+    assert seen.costliest.startswith(f"line {code.batch.__code__.co_firstlineno + 3} of ")
+    assert seen.memoizable is not None
+    assert (seen.memoizable.text, seen.memoizable.gives) == ("PIL.Image.open(path)", "opened")
 
 
 def test_calls_beside_each_other_are_all_found(tmp_path: Path) -> None:
@@ -359,6 +412,24 @@ def test_calls_of_a_parallel_map_do_not_draw_what_others_draw_beside_them(tmp_pa
     assert function is not None
     assert function.memoizable is not None
     assert function.memoizable.text == "load(number)"
+    assert not function.memoizable.drawn
+
+
+def test_a_call_of_a_map_whose_arguments_are_drawn_is_known_as_such(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    code = module(tmp_path, "def sample(_):\n    place = random.randrange(10**6)\n    return load(place)\n")
+
+    def make() -> Any:
+        return tf.data.Dataset.range(40).map(lambda n: tf.numpy_function(code.sample, [n], tf.float32))
+
+    recipe = recipe_of(make)
+    looked = inspection(recipe.stages, (cost(0, 0.1), cost(1, 2.5, 0.1)))
+    *_, last = python_stages.of_tf_data(recipe, looked, tmp_path, 3.0, lambda: None)
+    function = last.stage(1).function
+    assert function is not None
+    assert function.memoizable is not None
+    assert (function.memoizable.text, function.memoizable.drawn) == ("load(place)", True)
 
 
 @pytest.mark.parametrize(
@@ -426,6 +497,112 @@ def test_assignments_in_a_row_are_made_once_and_give_what_they_gave(tmp_path: Pa
                 assert kept[0] is kept[1]
                 assert np.array_equal(kept[0], plain[0])
         assert code.made == [3]
+
+
+def test_assignments_that_leave_without_a_result_go_on_leaving(tmp_path: Path) -> None:
+    body = "def some(*numbers):\n    found = []\n    for number in numbers:\n        x = maybe(number)\n"
+    body += "        if x is None:\n            continue\n        x = halves(x)\n        x = -x\n"
+    code = module(tmp_path, body + "        found.append(x)\n    return found\n")
+    plain = code.some(3, None, 4)
+    code.made.clear()
+    line = code.some.__code__.co_firstlineno + 3
+    runs = [call for call in calls_in(code, line) if call.variable]
+    both = "x = maybe(number); x = halves(x)"
+    assert [call.text for call in runs] == [both, f"{both}; x = -x"]
+    with function_calls.compiled_with({call: memoize.Memo() for call in runs}):
+        for kept in (code.some(3, None, 4), code.some(3, None, 4)):
+            assert [each.tolist() for each in kept] == [each.tolist() for each in plain]
+    assert code.made == [3, 4]
+
+
+@pytest.mark.parametrize("then", ["if x is None:\n        return 0", "y = 0 if not x else 1", "if x: pass", "return x"])
+def test_assignments_that_leave_end_where_it_is_asked_again_whether_there_is_none(tmp_path: Path, then: str) -> None:
+    """What leaves first stands behind the function, and would leave also where a later assignment gives none."""
+    body = "def one(number):\n    x = load(number)\n    if x is None:\n        raise ValueError\n    x = maybe(x)\n"
+    code = module(tmp_path, f"{body}    {then}\n    return x + 1\n")
+    calls = calls_in(code, code.one.__code__.co_firstlineno + 1)
+    assert [call.text for call in calls] == ["load(number)"]
+    code = module(tmp_path, f"{body}    return x + 1\n")
+    calls = calls_in(code, code.one.__code__.co_firstlineno + 1)
+    assert [call.text for call in calls] == ["x = load(number); x = maybe(x)", "load(number)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("Of.__read(number, 2)", None),
+        ("Of.read(number, Of.__SIZE)", None),
+        ("Of.read(number, __size=2)", None),
+        ("Of.read(number, Of.__SIZE + number)", ("number", "Of.__SIZE + number")),
+        ("Of.read(number, __file__)", ("number",)),
+    ],
+)
+def test_a_private_name_of_a_class_is_a_key_or_stays_within_it(
+    tmp_path: Path, text: str, arguments: tuple[str, ...] | None
+) -> None:
+    """A function outside of the class that is handed `Of` finds no `__read` in it."""
+    code = module(tmp_path, f"class Of:\n    def one(self, number):\n        return {text}\n")
+    found = calls_in(code, code.Of.one.__code__.co_firstlineno + 1)
+    assert [call.arguments for call in found] == ([] if arguments is None else [arguments])
+
+
+SET_ANEW = """
+WIDTH = ONCE = 4
+class Config:
+    SIZE, FIXED = 4, 4
+    def __init__(self):
+        self.FIXED = 4
+for EPOCH in range(2):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "sets", "is_key"),
+    [
+        ("WIDTH", "def train():\n    global WIDTH\n    WIDTH = 8\n", True),
+        ("WIDTH", "WIDTH = 8\n", True),
+        ("WIDTH", "WIDTH += 1\n", True),
+        ("WIDTH", "def train():\n    WIDTH = 8\n    return WIDTH\n", False),
+        ("EPOCH", "", True),
+        ("ONCE", "", False),
+        ("Config.SIZE", "def train():\n    Config.SIZE = 8\n", True),
+        ("Config.SIZE", "", False),
+        ("Config.FIXED", "", False),
+    ],
+)
+def test_a_global_value_that_the_file_sets_anew_is_a_key(tmp_path: Path, value: str, sets: str, is_key: bool) -> None:
+    """A first epoch with `WIDTH = 4` stood for one with 8."""
+    code = module(tmp_path, f"{SET_ANEW}{sets}def one(number):\n    return load(number, {value})\n")
+    (call,) = calls_in(code, code.one.__code__.co_firstlineno + 1)
+    assert call.arguments == (("number", value) if is_key else ("number",))
+
+
+def test_a_function_that_an_object_gets_in_its_init_is_called_and_one_that_is_set_elsewhere_is_none(
+    tmp_path: Path,
+) -> None:
+    body = "class Of:\n    def __init__(self):\n        self.read = load\n    def one(self, number):\n"
+    body += "        return self.read(number)\n"
+    code = module(tmp_path, body)
+    (call,) = calls_in(code, code.Of.one.__code__.co_firstlineno + 1)
+    assert call.arguments == ("self", "number")
+    code = module(tmp_path, f"{body}def train(of):\n    of.read = halves\n")
+    (call,) = calls_in(code, code.Of.one.__code__.co_firstlineno + 1)
+    assert call.arguments == ("self.read", "number"), "no value that can be a key"
+
+
+def test_assignments_to_several_variables_are_made_once_and_none_begin_within_others(tmp_path: Path) -> None:
+    body = "def one(number):\n    held = Held(number)\n    x = held.picture\n    y = halves(x)\n    y = -y\n"
+    code: Any = module(tmp_path, f"{body}    return y\n")
+    plain, first = code.one(3), code.one.__code__.co_firstlineno
+    functions = function_calls.functions_of({code.__file__})
+    runs = function_calls.runs_through([(code.__file__, first + number) for number in (3, 2, 4)], functions)
+    held = "held = Held(number); x = held.picture"
+    assert [call.text for call in runs] == [held, f"{held}; y = halves(x)", f"{held}; y = halves(x); y = -y"]
+    code.made.clear()
+    with function_calls.compiled_with({call: memoize.Memo() for call in runs}):
+        assert code.one(3).tolist() == code.one(3).tolist() == plain.tolist()
+    assert code.made == [3]
 
 
 def calls_in(code: Any, line: int) -> list[MemoizableCall]:
@@ -512,6 +689,62 @@ def test_a_place_in_a_list_that_is_shuffled_between_epochs_names_no_result(
     assert (None if call is None else call.text) == text
 
 
+OWN = """
+class Own(keras.utils.PyDataset):
+    def __init__(self):
+        super().__init__()
+        self.size, self.calls, self.places = SIZE, 0, [3, 4, 5, 6, 7, 8]
+    def __len__(self):
+        return 3
+    def __getitem__(self, index):
+        x = [self.one(self.places[place]) for place in (2 * index, 2 * index + 1)]
+        return np.stack(x) * random.random(), np.zeros([2])
+    def one(self, number):
+        {does}
+        return self.loaded(number + 1)
+    def loaded(self, number):
+        return load(number, self.size)
+"""
+WITHIN, INNER = "self.loaded(number + 1)", "load(number, self.size)"
+
+
+@pytest.mark.parametrize(
+    ("does", "behind", "text"),
+    [
+        ("pass", "", "self.one(self.places[place])"),
+        ("self.calls += 1", "", WITHIN),
+        ("number += len(self.places) - 6", "", WITHIN),
+        ("print(self, file=io.StringIO())", "", WITHIN),
+        ("pass", "class Others(Own):\n    def loaded(self, number):\n        return load(number)\n", INNER),
+        ("pass", "class Others(Own):\n    def __hash__(self):\n        return 0\n", INNER),
+        ("pass", "def later(data):\n    data.size = 8\n", INNER),
+    ],
+)
+def test_a_method_of_the_same_object_is_kept_by_what_it_reads_of_it(
+    tmp_path: Path, does: str, behind: str, text: str
+) -> None:
+    code = module(tmp_path, OWN.replace("{does}", does) + behind)
+    call = looked_for(KerasInput("PyDataset", code.Own(), {"shuffle": False}), seconds=3.0)
+    assert call is not None
+    assert call.text == text
+    if text != INNER:
+        assert call.arguments[0] == call.owner == "self"
+        assert call.owner_reads == ("size",)
+
+
+def test_what_a_method_gives_is_kept_for_each_object_and_for_what_it_reads_of_it(tmp_path: Path) -> None:
+    code = module(tmp_path, OWN.replace("{does}", "pass"))
+    one, other = code.Own(), code.Own()
+    (call, *_) = calls_in(code, code.Own.__getitem__.__code__.co_firstlineno + 1)
+    assert call.text == "self.one(self.places[place])"
+    with function_calls.compiled_with({call: memoize.Memo()}):
+        for data in (one, one, other):
+            data[0]
+        assert code.made == [4, 5, 4, 5]
+        one.size = 8
+        assert one[0][0].shape == (2, 8, 2)
+
+
 def test_a_call_is_found_also_where_each_epoch_has_the_same_batches(tmp_path: Path) -> None:
     """These may be too many for the memory, where what they are made of is not."""
     body = "class Batches(keras.utils.PyDataset):\n    def __len__(self):\n        return 3\n"
@@ -534,6 +767,7 @@ def test_a_trial_computes_each_once_and_trains_on_the_same_samples(tmp_path: Pat
     given = {"shuffle": False, "steps_per_epoch": 3}
     call = inspected(KerasInput(kind, of_kind(), given))
     assert call.text.startswith("load(number")
+    assert not call.drawn
     edits = [Memoize(stage=GET_ITEM, call=call)]
     read = KerasInput(kind, of_kind(), given)
     code.made.clear()
@@ -556,15 +790,193 @@ def test_where_the_time_is_short_what_was_kept_stands_for_the_rest(tmp_path: Pat
     assert not read.keep(edits, 0.0, lambda: None)
     assert len(labels(read.dataset(edits), 3)) == 6
     assert len(code.made) == 2
+    assert memoize.stand_for_all(edits)
     samples = [[part.numpy().tolist() for part in batch] for batch in read.subsampled(edits, 7)]
     assert samples == [[part.numpy().tolist() for part in batch] for batch in read.subsampled([], 7)], "as they are"
 
 
-def test_a_generator_that_has_begun_cannot_begin_again(tmp_path: Path) -> None:
-    code = module(tmp_path, GENERATOR)
-    begun = code.batches([1, 2])
+FRAMES = """
+def cut(picture, place):
+    return np.array(picture[place : place + 4])
+class Frames(keras.utils.PyDataset):
+    def __len__(self):
+        return 3
+    def __getitem__(self, index):
+        x = []
+        for number in (2 * index, 2 * index + 1):
+            place = random.randrange(10**6)
+            x.append({one})
+        return np.stack(x), np.zeros([2])
+def frames():
+    while True:
+        x = []
+        for number in range(2):
+            place = random.randrange(10**6)
+            x.append({one})
+        yield np.stack(x), np.zeros([2])
+"""
+
+
+@pytest.mark.parametrize("kind", ["PyDataset", "generator"])
+def test_what_is_kept_of_drawn_arguments_stands_for_no_others(tmp_path: Path, kind: Any) -> None:
+    """Of one frame of each video that is drawn anew, hardly any comes again in the next epoch."""
+    code = module(tmp_path, FRAMES.replace("{one}", "load(place)"))
+    data = {"PyDataset": code.Frames, "generator": code.frames}[kind]()
+    read = KerasInput(kind, data, {"shuffle": False, "steps_per_epoch": 3})
+    call = inspected(read)
+    assert (call.text, call.drawn) == ("load(place)", True)
+    edits = [Memoize(stage=GET_ITEM, call=call)]
+    assert not read.keep(edits, 0.0, lambda: None)
+    assert not memoize.stand_for_all(edits)
+    code.made.clear()
+    labels(read.dataset(edits), 3)
+    assert len(code.made) >= 4, "of three batches; Keras has taken a generator's first one before"
+
+
+@pytest.mark.parametrize("draws", ["shuffles", "draws"])
+def test_of_a_generator_that_draws_from_its_own_it_is_not_known_whether_arguments_come_again(
+    tmp_path: Path, draws: str
+) -> None:
+    """Each frame that it draws anew would be one of those kept so far, where not all could be made in the time."""
+    body = """
+def shuffles():
+    rng = np.random.default_rng()
+    while True:
+        for number in map(int, rng.permutation(1000)):
+            yield load(number) * random.random(), np.zeros([4])
+def draws():
+    rng = np.random.default_rng()
+    while True:
+        number = int(rng.integers(10**6))
+        yield load(number) * random.random(), np.zeros([4])
+"""
+    code = module(tmp_path, body)
+    read = KerasInput("generator", getattr(code, draws)(), {"shuffle": False, "steps_per_epoch": 3})
+    call = inspected(read)
+    assert (call.text, call.drawn) == ("load(number)", None)
+    edits = [Memoize(stage=GET_ITEM, call=call)]
+    assert not read.keep(edits, 0.0, lambda: None)
+    assert not memoize.stand_for_all(edits)
+    code.made.clear()
+    labels(read.dataset(edits), 3)
+    assert len(code.made) >= 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "drawn"),
+    [
+        ([1, 2, 3], [1, 3, 2], False),
+        ([1, 2, 3], [1, 2], False),
+        ([1, 2, 3], [1, 2, 4], True),
+        ([1, 2, 3], [2, 1, 3], None),
+        ([1], [1, 2], None),
+        ([], [1], None),
+    ],
+)
+def test_whether_arguments_are_drawn_is_known_of_two_calls_from_the_same_first_one_on(
+    one: list[int], other: list[int], drawn: bool | None
+) -> None:
+    assert drawn_arguments._differ([(each,) for each in one], [(each,) for each in other]) is drawn
+
+
+def test_what_fails_where_it_is_made_again_is_not_known_to_be_drawn(tmp_path: Path) -> None:
+    code = module(tmp_path, "def one(number):\n    return load(number)\n")
+    (call,) = calls_in(code, code.one.__code__.co_firstlineno + 1)
+
+    def fails() -> Any:
+        raise ValueError
+
+    for look in (drawn_arguments.in_the_same_batch, drawn_arguments.by_later_draws):
+        assert look([call], fails, 0.0, lambda: None) == {call: None}
+
+
+def test_an_epoch_that_is_made_first_ends_as_keras_ends_it(tmp_path: Path) -> None:
+    """What is seeded by the number of the epoch was found in what was kept of the same number."""
+    body = """
+class Frames(keras.utils.PyDataset):
+    epoch = 0
+    def __len__(self):
+        return 3
+    def __getitem__(self, index):
+        number = int(np.random.default_rng((self.epoch, index)).integers(10**6))
+        return load(number)[None], np.zeros([1])
+    def on_epoch_end(self):
+        self.epoch += 1
+"""
+    code = module(tmp_path, body)
+    line = code.Frames.__getitem__.__code__.co_firstlineno + 2
+    call = next(each for each in calls_in(code, line) if each.text == "load(number)")
+    edits = [Memoize(stage=GET_ITEM, call=call)]
+    read = KerasInput("PyDataset", code.Frames(), {"shuffle": False})
+    assert read.keep(edits, 60.0, lambda: None)
+    code.made.clear()
+    labels(read.dataset(edits), 3)
+    assert len(code.made) == 3
+
+
+@pytest.mark.parametrize(
+    ("names", "is_found"),
+    [
+        ("", True),
+        ("kind = '{}'.format(1)", True),
+        ("kind = x.format", False),
+        ("kind = x.getexif()", False),
+        ("x.draft('RGB', (2, 2))", False),
+    ],
+)
+def test_a_picture_that_is_opened_is_not_kept_where_the_file_asks_for_what_a_copy_has_not(
+    tmp_path: Path, names: str, is_found: bool
+) -> None:
+    code = module(tmp_path, f"def batch(number):\n    x = lazily(number)\n    {names or 'pass'}\n    return x\n")
+    given = itertools.count(3)
+    places = [(code.__file__ or "", code.batch.__code__.co_firstlineno + 1)]
+    calls = memoize.find(lambda: lambda: code.batch(next(given)), places, 1.0, lambda: None)
+    assert [call.text for call in calls] == ["lazily(number)"] * is_found
+
+
+def test_a_picture_is_kept_rather_than_the_smaller_part_that_is_drawn_of_it(tmp_path: Path) -> None:
+    lines = "one(number, place % 300)"
+    body = "def one(number, place):\n    x = load(number, 400)\n    x = cut(x, place)\n    return x\n"
+    code = module(tmp_path, body + FRAMES.replace("{one}", lines))
+    call = looked_for(KerasInput("PyDataset", code.Frames(), {"shuffle": False}), seconds=3.0)
+    assert call is not None
+    assert (call.text, call.drawn) == ("load(number, 400)", False)
+
+
+@pytest.mark.parametrize(
+    ("first", "can"),
+    [
+        ("", True),
+        ("other = list(numbers)", True),
+        ("def looks(numbers): numbers = numbers[:2]", True),
+        ("numbers = numbers[:2]", False),
+        ("times += 1", False),
+        ("def looks():\n        nonlocal times\n        times = 2", False),
+        ("for times in range(3): pass", False),
+        ("x = [times for number in numbers]", True),
+    ],
+)
+def test_a_generator_that_has_begun_begins_again_unless_it_sets_a_parameter_anew(
+    first: str, can: bool, tmp_path: Path
+) -> None:
+    code = module(tmp_path, GENERATOR.replace("    while True:", f"    {first}\n    while True:"))
+    begun = code.batches([1, 2, 3, 4])
+    next(begun)
+    read = KerasInput("generator", begun, {})
+    assert read.can_begin_again == can
+    if can:
+        assert sorted(label for _, labels in itertools.islice(read.again(), 2) for label in labels) == [1, 2, 3, 4]
+
+
+def test_a_generator_that_may_have_read_from_an_iterator_cannot_begin_again(tmp_path: Path) -> None:
+    begun = module(tmp_path, GENERATOR).batches([1, 2], iter([3]))
+    assert KerasInput("generator", begun, {}).can_begin_again
     next(begun)
     assert not KerasInput("generator", begun, {}).can_begin_again
+
+
+def test_a_generator_begins_again_with_what_it_was_given(tmp_path: Path) -> None:
+    code = module(tmp_path, GENERATOR)
     numbers = [1, 2, 3, 4, 5, 6]
     read = KerasInput("generator", code.batches(numbers), {})
     np.random.default_rng(0).shuffle(numbers)

@@ -297,7 +297,11 @@ def test_rows_are_gathered_in_place_of_a_cache_of_the_slices(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "given", ["images", "(images, labels + 1)", "(labels,)", '{"image": images, "label": [*range(150)]}']
+    "given",
+    [
+        *("images", "(images, labels + 1)", "(labels,)", '{"image": images, "label": [*range(150)]}'),
+        *('({"image": images}, (labels, [*range(150)]))', "(dict(image=images, size=labels), labels)"),
+    ],
 )
 def test_gathered_rows_are_the_same_in_a_trial_and_as_it_is_written(given: str, tmp_path: Path) -> None:
     file = tmp_path / "arrays.py"

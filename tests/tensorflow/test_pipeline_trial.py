@@ -449,7 +449,8 @@ def test_a_pipeline_whose_shuffle_takes_minutes_to_fill_is_looked_at_and_measure
     assert held == 64
     assert looked.first_ns is not None
     assert looked.first_ns > 100e9, "10,000 batches of ten elements of 2 ms, on two threads at the most"
-    assert any("64 elements at the most" in note for note in looked.notes)
+    (told,) = (note for note in looked.notes if "64 elements at the most" in note)
+    assert told.endswith("as much of its end comes from the buffer, for which nothing in front of it works.")
     assert [cost.reason for cost in looked.costs] == [None] * 4
     edits = (InsertAfter(stage=1, method="cache"),)
     for changed in ((), edits):

@@ -202,6 +202,9 @@ def test_what_crops_the_pictures_that_it_decodes_is_told() -> None:
     assert not crops(whole, lambda picture: picture[..., ::-1])
     assert not crops(whole, lambda picture: picture[:, :, 0])
     assert not crops(whole, lambda picture: tf.image.resize_with_crop_or_pad(picture, 8, 8)), "it may only pad"
+    assert not crops(whole, lambda picture: (picture[:, :4], picture[:, 4:])), "both halves are the whole picture"
+    assert not crops(whole, lambda picture: (picture[:, :4], as_floats(picture)[:, 4:])), "and as bytes and floats"
+    assert crops(lambda x: (whole(x), whole(x)), lambda both: (both[0][:4, :4], both[1][:4, :4])), "of two pictures"
 
 
 def test_what_resizes_the_pictures_that_it_decodes_at_full_size_is_told() -> None:
@@ -244,6 +247,12 @@ def test_a_later_map_that_crops_or_resizes_counts_for_the_map_that_decodes() -> 
     assert does(decode, lambda _, picture: tf.image.resize(picture, [8, 8])) == [(False, True), neither]
     assert does(decode, as_floats, lambda picture, _: picture[:4, :4]) == [(True, False), neither, neither]
     assert does(decode, lambda label, picture: (label, picture)) == [neither, neither]
+    halves = does(
+        decode,
+        lambda _, picture: (picture, tf.cast(picture, tf.float32)),
+        lambda picture, floats: (picture[:, :4], floats[:, 4:]),
+    )
+    assert halves == [neither] * 3, "both are of one picture"
     made = does(decode, lambda label, _: tf.image.resize(tf.ones([4, 4, 3]) * tf.cast(label, tf.float32), [8, 8]))
     assert made == [neither, neither], "of another picture"
 
@@ -898,6 +907,27 @@ def test_a_division_into_parts_that_change_from_pass_to_pass_is_told(
         file = Path(__file__).name
         assert re.match(rf"(take, {file}:\d+, and skip|skip, {file}:\d+, and take), {file}:\d+, divide what ", note)
         assert f"{keeps} keeps them apart" in note
+
+
+@pytest.mark.parametrize("shuffled_again", [False, True])
+def test_parts_of_what_keras_reads_from_a_folder_are_made_by_its_own_arguments(
+    shuffled_again: bool, tmp_path: Path
+) -> None:
+    import keras
+
+    for name in ("cat/1.txt", "cat/2.txt", "dog/1.txt", "dog/2.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("a text")
+
+    def parts() -> tuple[Any, Any]:
+        texts = keras.utils.text_dataset_from_directory(tmp_path, batch_size=1, verbose=False)
+        texts = texts.shuffle(4) if shuffled_again else texts.map(lambda text, label: (text, label))
+        return texts.take(3), texts.skip(3)
+
+    (note,) = recorded.recipe_of(lambda: parts()[0]).warnings
+    own = 'text_dataset_from_directory(…, validation_split=…, subset="both", seed=…) returns two parts that stay apart'
+    assert (own in note) != shuffled_again
+    assert ("shuffle(…, reshuffle_each_iteration=False) keeps them apart" in note) == shuffled_again
 
 
 @pytest.mark.parametrize(

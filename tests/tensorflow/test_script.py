@@ -32,6 +32,10 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "goes_on": ("for _ in range(2): pass\nmodel.fit(data, epochs=9, initial_epoch=4)", [10, True, 8, 5, False]),
     "in_a_loop": ("from beside import train\nfor fold in range(3):\n    train(model, data)", [10, True, 2, 1, True]),
     "fit_by_name": ("model.fit(x=data.take(os.get_terminal_size().lines), verbose=0)", [10, True, 7]),
+    "several_a_call": (
+        "model.compile('sgd', 'mse', steps_per_execution=4)\nmodel.fit(np.zeros([99, 1]), np.zeros(99))",
+        ["arrays", True, 8],
+    ),
     "main": ("if __name__ == '__main__':\n    model.fit(data)", [10, True, 8]),
     "guarded": (
         "try:\n    model.fit(data)\nexcept Exception:\n    sys.exit(5)\nfinally:\n    open('after', 'w')",
@@ -242,6 +246,22 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "for epoch in range(2):\n    for x, y in data.take(5):\n        noise = tf.random.normal([1, SIZE])\n"
         "        step(x, noise, scale=np.ones([SIZE], 'float32'))",
         [5, True, 12, [6.0, 22.0]],
+    ),
+    "step_among_others": (
+        "class Gan:\n    @tf.function\n    def critic(self, x):\n        with tf.GradientTape(): return x\n"
+        "    @tf.function\n    def generator(self): return 1\n"
+        "    def train(self, batches):\n        for x, y in batches:\n            self.critic(x)\n"
+        "            self.generator()\nGan().train(data)",
+        [10, True, 14],
+    ),
+    "step_again": (
+        "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x\n"
+        "for x, y in data:\n    for _ in range(3):\n        step(x)",
+        [10, True, 10],
+    ),
+    "train_on_batch_again": (
+        "for x, y in data:\n    model.train_on_batch(x, y)\n    model.train_on_batch(x, y)",
+        [10, True, 7],
     ),
     "step_of_noise_for_the_batch": (
         "@tf.function\ndef step(x, noise):\n    with tf.GradientTape(): return x + noise\n"
@@ -554,6 +574,12 @@ def reach(name):
             found.append(trained.dataset)
         eager = {"step_that_runs_eagerly": "functions", "preview": "no-function", "flax": None, "distributed": None}
         assert name not in eager or training.eager == eager[name], training.eager
+        parts = {"step_among_others": "critic", "step_again": "step", "train_on_batch_again": "train_on_batch"}
+        assert training.model is None or training.part == parts.get(name, ""), training.part
+        calls = {"fit": 1, "several_a_call": 4, "in_scopes": None, "keras_2": 1, "fit_on_each_batch": None}
+        assert name not in calls or training.steps_a_call == calls[name], training.steps_a_call
+        one = {"fit": False, "several_a_call": False, "fit_on_one_batch_again": True, "keras_2_arrays": True}
+        assert name not in one or training.one_batch == one[name], training.one_batch
         if name.startswith("zipped"):
             found += [training.of_loop, len({each.name for each in training.datasets})]
         if name == "one_step":

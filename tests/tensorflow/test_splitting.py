@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +14,11 @@ import pytest
 from pipeline_bench.model.edits import InsertAfter
 from pipeline_bench.model.function_edits import DivideMap
 from pipeline_bench.model.user_function import UserFunction
-from pipeline_bench.tfdata import rebuild, splitting
+from pipeline_bench.tfdata import map_functions, rebuild, splitting
 from tests.tensorflow.recorded import recipe_of, values
 
 NOISE = 0.25
+AUGMENT = True
 
 
 def flip(x: Any) -> Any:
@@ -106,6 +108,42 @@ def counts(x: Any) -> Any:
     return number, tf.random.uniform([])
 
 
+def augments(x: Any, augment: bool, scale: float = 2.0) -> Any:
+    import tensorflow as tf
+
+    y = tf.cast(x, tf.float32) * scale
+    if augment:
+        y += tf.random.uniform([])
+    return y, x
+
+
+class Loader:
+    """Its method is the function of a map."""
+
+    scale = 2.0
+
+    def load(self, x: Any) -> Any:
+        import tensorflow as tf
+
+        y = tf.cast(x, tf.float32) * self.scale
+        if self.scale > 1.0:
+            y += tf.random.uniform([])
+        return y, x
+
+
+class Scaled:
+    """Its method uses a private attribute, which has another name in the class."""
+
+    def __init__(self) -> None:
+        self.__scale = 2.0
+
+    def load(self, x: Any) -> Any:
+        import tensorflow as tf
+
+        y = tf.cast(x, tf.float32) * self.__scale
+        return y + tf.random.uniform([]), x
+
+
 HELD: dict[str, Any] = {}
 """What has a state."""
 
@@ -130,11 +168,26 @@ def found(function: Callable[[Any], Any]) -> UserFunction:
         pytest.param(branches, 3, marks=pytest.mark.slow),
         pytest.param(from_a_dict, 3, marks=pytest.mark.slow),
         (around(0.5), 2),
+        (lambda x: augments(x, True), 2),
+        (Loader().load, 2),
     ],
 )
 def test_a_function_is_divided_right_before_it_draws(function: Callable[[Any], Any], statements: int) -> None:
     of_map = found(function)
     assert (of_map.fixed_statements, of_map.undivided) == (statements, "")
+
+
+def test_the_file_of_a_lambda_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Any] = []
+    defined = map_functions.defined
+
+    def counted(function: Any) -> map_functions.DefinedFunction | None:
+        looked.append(function)
+        return defined(function)
+
+    monkeypatch.setattr(map_functions, "defined", counted)
+    assert found(lambda x: augments(x, True)).fixed_statements == 2
+    assert len(looked) == 1
 
 
 def test_what_a_table_gives_is_kept_and_told_as_read() -> None:
@@ -208,7 +261,10 @@ def test_a_map_behind_a_cache_is_divided_and_one_that_is_cached_is_not() -> None
         (python_first, "its first line runs Python already"),
         (counts, "its first line changes a state already"),
         (own_generator, "a seed does not repeat"),
-        (lambda x: (flip([x, x, x, x]), x), "no definition of its own"),
+        (Scaled().load, "it uses __scale, a private name"),
+        (lambda x: (flip([x, x, x, x]), x), "no plain function"),
+        (lambda x: augments(x + 1, True), "no plain function"),
+        (functools.partial(augments, augment=True), "no plain function"),
     ],
 )
 def test_what_is_not_proven_to_be_the_same_is_not_divided(function: Callable[[Any], Any], reason: str) -> None:
@@ -229,3 +285,24 @@ def test_the_first_half_runs_once_and_the_second_in_each_epoch(tmp_path: Path) -
     assert first.tolist() != second.tolist(), "each epoch draws anew"
     assert made.dataset.element_spec == recipe.dataset(recipe.sink).element_spec
     assert tf.executing_eagerly()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: augments(x, augment=AUGMENT),
+        Loader().load,
+    ],
+)
+def test_the_halves_get_what_is_the_same_for_all_elements(function: Callable[[Any], Any], tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    recipe = recipe_of(lambda: tf.data.Dataset.range(6).shuffle(6, seed=1).map(function).batch(6))
+    edits = (DivideMap(stage=2, after=0, statements=2), InsertAfter(stage=0, method="cache"))
+    made = rebuild.rebuild(recipe, edits, tmp_path)
+    (cached,) = made.caches
+    assert values(cached) == [(x, 2.0 * x) for x in range(6)]
+    (drawn, x), (again, _) = (next(iter(made.dataset)) for _ in range(2))
+    assert sorted(x.numpy()) == list(range(6))
+    assert all(0.0 <= more < 1.0 for more in drawn.numpy() - 2.0 * x.numpy())
+    assert drawn.numpy().tolist() != again.numpy().tolist()

@@ -77,6 +77,11 @@ BUDGET = [
     f"`--budget {DEFAULT_BUDGET_S:.0f}` is the default: the program measures for at most {DEFAULT_BUDGET_S:.0f} s",
     f"{MOST_BUDGET_S:,.0f} s",
 ]
+MODEL_STEP = [
+    f"if without it steps could be {limit.WORTH_REWRITING} times as fast",
+    f"steps of a `fit` that take less than {limit.SHORT_STEP_MS:.0f} ms, as written or with the proposed fix, and wait "
+    f"for less than {percent(limit.BOUND_SHARE)} of that",
+]
 JOB = [
     f"from a wait of {percent(limit.BOUND_SHARE)} of the step, *severely* from {percent(limit.SEVERE_SHARE)}",
     f"From {limit.NEEDED_STEPS} steps there is a verdict; from {limit.PROBABLE_STEPS} steps only",
@@ -116,7 +121,7 @@ HOSTS = [
         *(("method.md", text) for text in METHOD),
         *(("run.md", text) for text in RUN),
         *(("diagnose-details.md", text) for text in DIAGNOSE),
-        *(("diagnose.md", text) for text in BUDGET),
+        *(("diagnose.md", text) for text in (*BUDGET, *MODEL_STEP)),
         *(("in_the_job.md", text) for text in JOB),
     ],
 )

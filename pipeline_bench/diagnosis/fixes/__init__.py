@@ -15,7 +15,7 @@ from functools import cache
 from pipeline_bench.analysis.thresholds import EXPLAINED, WORTH_A_TRY
 from pipeline_bench.diagnosis import segments, stage_graph
 from pipeline_bench.diagnosis.segments import Segments
-from pipeline_bench.model.calls import MemoizableCall
+from pipeline_bench.model.calls import HAND_OVER, MemoizableCall
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
 from pipeline_bench.model.edits import Edit, InsertAfter, KeepSamples, MoveBefore
 from pipeline_bench.model.function_edits import Memoize
@@ -215,7 +215,8 @@ def _hopeless(kind: FixKind, fix: Fix, inspection: Inspection, context: Context,
     if (slow := _read_slower(fix, inspection, context.as_written_ms)) is not None:
         return slow
     share = _part(fix, could_save(fix.stages, parts, context.as_written_ms))
-    if _is_explained(parts, context) and share is not None and share < WORTH_A_TRY:
+    keeps_names = bool(fix.kept_stages) and all(inspection.stage(each).method in HAND_OVER for each in fix.stages)
+    if (keeps_names or _is_explained(parts, context)) and share is not None and share < WORTH_A_TRY:
         named = [f"`{call.text}`" for call in _memoized(fix)] or [
             short(inspection.stage(number)) for number in fix.stages
         ]
@@ -248,8 +249,10 @@ def _read_slower(fix: Fix, inspection: Inspection, as_written_ms: float | None) 
 
 
 def _is_explained(parts: Segments, context: Context) -> bool:
-    """Return whether the stages' costs make up enough of the time, so that a stage of little cost is no gain."""
-    return context.as_written_ms is None or parts.explained(context.as_written_ms) >= EXPLAINED
+    """Return whether the stages' costs, or a model, make up enough of the time: then what costs little gains little."""
+    if context.as_written_ms is None or not context.bottleneck.limits:
+        return True
+    return parts.explained(context.as_written_ms) >= EXPLAINED
 
 
 def _spoils(fix: Fix, inspection: Inspection) -> str | None:

@@ -148,7 +148,13 @@ def results_bytes(calls: Iterable[MemoizableCall], batches: float | None) -> flo
 def price_of_results(calls: Sequence[MemoizableCall], batches: float | None) -> str:
     """Return what keeping the results of calls for so many batches takes, and when it is right, as `price` does."""
     gives = "it gives" if len(calls) == 1 else "each gives"
-    return f"{price([], results_bytes(calls, batches), IN_MEMORY)}; right only if {gives} the same in each epoch"
+    drawn, more = [call.drawn for call in calls], ""
+    whose = "its" if len(calls) == 1 else "all" if all(drawn) else "some"
+    if any(drawn):
+        more = f", and more with each epoch, as {whose} arguments are drawn anew"
+    elif None in drawn:
+        more = f", and may take more with each epoch: whether {whose} arguments are drawn anew is not known"
+    return f"{price([], results_bytes(calls, batches), IN_MEMORY)}{more}; right only if {gives} the same in each epoch"
 
 
 def priced(fix: Fix, inspection: Inspection, elements: int, parts: Sequence[Fix] = ()) -> Fix:

@@ -213,9 +213,14 @@ def _cached(
     instead = " in place of what is cached now" if any(isinstance(edit, Remove) for edit in edits) else ""
     ahead = f" before the {passed[0].method}" if passed else ""
     moved = {edit.stage for edit in edits if isinstance(edit, MoveBefore)}
+    name = f"cache {where} after {stage.label}"
+    title = f"Keep what {short(stage)} gives {where}{ahead}{instead}, so that only the first epoch computes it"
+    if stage_graph.in_file(stage):  # whose elements are computed once as it is
+        name = f"cache {where} behind the cache in a file"
+        title = f"Keep what the cache in a file gives {where} too, so that only the first epoch reads it from the file"
     return fix(
-        f"cache {where} after {stage.label}",
-        f"Keep what {short(stage)} gives {where}{ahead}{instead}, so that only the first epoch computes it",
+        name,
+        title,
         *edits,
         InsertAfter(stage=stage.id, method="cache", arguments=arguments),
         stages=inspection.measured(each.id for each in above if each not in passed),

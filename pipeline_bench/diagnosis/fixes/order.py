@@ -242,6 +242,8 @@ def _filters(inspection: Inspection) -> Iterator[Fix]:
         run = stage_graph.maps_before(inspection, stage) if stage.method == "filter" else []
         for first in run[-1:] + (run[:1] if len(run) > 1 else []):
             part = run[run.index(first) :]
+            if not _takes_alike(inspection, first, stage):
+                continue
             yield fix(
                 f"{stage.label} before {first.label}",
                 f"Leave elements out before {short(first)} works on them",
@@ -249,6 +251,25 @@ def _filters(inspection: Inspection) -> Iterator[Fix]:
                 stages=[each.id for each in part],
                 reorders=any(stage_graph.may_differ(each) for each in part),
             )
+
+
+def _takes_alike(inspection: Inspection, first: Stage, filters: Stage) -> bool:
+    """Return whether a filter may take what the first of the maps in front of it takes: true too where not known.
+
+    Its function got as many parts, or of a dict one with the same key at the least; a tensor it cannot take as a
+    record, or as a name, before that is read or parsed.
+    """
+    source = stage_graph.before(inspection, first)
+    given, taken = source.element if source is not None else None, filters.element
+    if given is None or taken is None:
+        return True
+    if given.kind != taken.kind:
+        return False
+    if given.kind == "dict":
+        return not {each.name for each in given.parts}.isdisjoint(each.name for each in taken.parts)
+    if given.kind == "tensor":
+        return (given.dtype == "string") == (taken.dtype == "string")
+    return len(given.parts) == len(taken.parts)
 
 
 def _alike_from(inspection: Inspection, first: Stage) -> list[Stage]:

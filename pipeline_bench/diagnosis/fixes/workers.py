@@ -189,7 +189,9 @@ def _calls_of(stage: Stage, inspection: Inspection, context: Context) -> list[Me
 
 
 def _in_words(call: MemoizableCall) -> str:
-    return f"the `{call.variable}` that {call.lines} make" if call.variable else f"what `{call.text}` gives"
+    if not call.variable:
+        return f"what `{call.text}` gives"
+    return f"the `{call.variable}` that {call.lines} {'makes' if call.line == call.end_line else 'make'}"
 
 
 def _read_once(inspection: Inspection) -> str | None:

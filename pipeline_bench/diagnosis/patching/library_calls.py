@@ -17,8 +17,12 @@ _READERS = {f"{kind}_dataset_from_directory" for kind in ("image", "text", "audi
 """Each takes ``batch_size=None``, from TensorFlow 2.7 on, and then gives samples: shuffle (of names), map, prefetch."""
 _CLASS_NAMES = " A script that reads its `class_names` does so before that: what these calls give has none."
 
-_OF_HUGGING_FACE = "to_tf_dataset"
-"""The method of a `datasets.Dataset`: a map in it makes the batches in Python."""
+_OF_HUGGING_FACE = {
+    "to_tf_dataset": "What it takes is",
+    "prepare_tf_dataset": "What the data's own `to_tf_dataset` takes, which it calls, is",
+}
+"""The methods of a `datasets.Dataset` and of a model of transformers in which a map makes the batches in Python, each
+with the words for the argument that takes the place of `num_parallel_calls`."""
 _OF_MODELS = frozenset({"fit", "evaluate", "predict"})
 """The methods of a model that may map a preprocessing of their own, as those of KerasHub's tasks do."""
 
@@ -48,9 +52,9 @@ def rewritten(
     if text and name in _READERS:
         text += _CLASS_NAMES
     in_parallel = all(isinstance(each, SetArgument) and each.argument == "num_parallel_calls" for each in taken)
-    if name == _OF_HUGGING_FACE and in_parallel:
+    if name in _OF_HUGGING_FACE and in_parallel:
         text = (
-            f"{call} makes these stages in one call, which takes no `num_parallel_calls`. What it takes is "
+            f"{call} makes these stages in one call, which takes no `num_parallel_calls`. {_OF_HUGGING_FACE[name]} "
             "`num_workers`: so many processes then make the batches, which no trial has tried."
         )
     return ([text], [each for each in edits if each not in taken]) if text else ([], list(edits))

@@ -12,12 +12,14 @@ from pathlib import PurePath
 import libcst as cst
 
 from pipeline_bench.diagnosis.patching import (
+    definitions,
     imports,
     kept_samples,
     library_calls,
     memoize,
     py_datasets,
     same_calls,
+    slices,
     source_writer,
     statements,
 )
@@ -34,7 +36,7 @@ from pipeline_bench.model.calls import PARAMETERS, CannotPatchError, MemoizableC
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import Edit, KeepSamples, PrefetchToDevice, SetOptions
 from pipeline_bench.model.pipeline import Inspection, Stage
-from pipeline_bench.tfdata import splitting
+from pipeline_bench.tfdata import map_functions, splitting
 
 _STATIC = {"zip", "sample_from_datasets", "choose_from_datasets"}
 """Calls on the class, with their inputs as arguments: a chain can only begin with one."""
@@ -229,20 +231,9 @@ class Patch:
         file.values[given] = statements.vectorized(file, call, given.value, element)
 
     def _definition(self, number: int) -> cst.FunctionDef:
-        """Return where a map's function is defined, which its call names."""
+        """Return where a map's function is defined."""
         file, call = self.stage_calls.of(number)
-        function, given = self.stages[number].function, argument_of(call, "map_func")
-        place = self.stages[number].place
-        if function is None or place is None or function.file != place.file or function.line is None:
-            raise CannotPatchError("its function is in another file")
-        if given is None or not isinstance(given.value, cst.Name) or given.value.value != function.name:
-            raise CannotPatchError("its function is not given by its name")
-        definition = file.definition(function.name, function.line)
-        if definition is None:
-            raise CannotPatchError("its function has changed")
-        if [getattr(each, "node", None) for each in file.made(function.name, given.value)] != [definition]:
-            raise CannotPatchError(f"{function.name} may be another function where it is given")
-        return definition
+        return definitions.of_map(file, self.stages[number], argument_of(call, "map_func"))
 
     def divide(self, number: int, after: int, count: int) -> None:
         """Define both halves of a map's function behind it, and map the first behind an earlier stage."""
@@ -250,21 +241,25 @@ class Patch:
         definition, given = self._definition(number), argument_of(call, "map_func")
         name, line = definition.name.value, file.lines(definition)[0]
         first = self.stage_calls.of(after)[1]
-        for each in statements.check_handed_on(file, first, self._chains(number, after)):
-            if stored := statements.stored_and_used(file, each)[0]:
-                raise CannotPatchError(f"{min(stored)} is set between the two calls")
+        others = statements.check_handed_on(file, first, self._chains(number, after))
+        if stored := {name for each in others for name in statements.stored_and_used(file, each)[0]}:
+            raise CannotPatchError(f"{min(stored)} is set between the two calls")
+        statements.check_calls(file, self._link(number)[2], others)
         if file.function(definition) is file.function(call) and file.start(definition) > file.start(first):
             raise CannotPatchError("its function is defined behind the first of the two calls")
+        called = map_functions.read(file.code(given.value)) if given is not None else None
+        owner = given.value.value if given is not None and isinstance(given.value, cst.Attribute) else None
         try:
-            ways = splitting.splits(file.text, name, line)
+            ways = splitting.splits(file.text, name, line, called, owner is not None)
         except splitting.CannotSplitError as reason:
             raise CannotPatchError(str(reason)) from None
         split = next((each for each in ways if each.statements == count), None)
         if split is None or given is None:
             raise CannotPatchError("its function has changed")
         fixed, random = file.free_names(*((f"{name}{one}", f"{name}{other}") for one, other in _HALVES))
-        self.insert_after(after, f".map({fixed}, num_parallel_calls=tf.data.AUTOTUNE)")
-        file.values[given] = cst.Name(random)
+        its = f"{file.code(owner)}." if owner is not None else ""
+        self.insert_after(after, f".map({its}{split.mapped(0, fixed)}, num_parallel_calls=tf.data.AUTOTUNE)")
+        file.values[given] = expression(f"{its}{split.mapped(1, random)}")
         file.behind[definition] = [split.fixed(fixed), split.random(random)]
 
     def decorate(self, number: int, workers: int, decorator: str) -> None:
@@ -289,12 +284,12 @@ class Patch:
     def gather_batches(self, source: int, batch: int) -> None:
         """Make a `from_tensor_slices` a `range` of its rows, and put a map that gathers them behind a batch."""
         file, call = self.stage_calls.of(source)
-        statements.check_handed_on(file, call, self._chains(batch, source))
+        statements.check_read_once(file, call, self._chains(batch, source))
         given = argument_of(call, "tensors")
         if given is None or given.keyword is not None or not isinstance(call.func, cst.Attribute):
             raise CannotPatchError("what it cuts into slices was not found")
         rows = file.free_name("rows", "row_numbers")
-        count, made = statements.gather(file, call, given.value, self.stages[source].element, rows)
+        count, made = slices.gather(file, call, given.value, self.stages[source].element, rows)
         self.insert_after(batch, f".map(lambda {rows}: {made})")
         file.renamed[call] = "range"
         file.values[given] = expression(count)
@@ -315,7 +310,7 @@ class Patch:
         rows = (
             f"{start}[..., {tensorflow}newaxis] + {stride}{tensorflow}range({texts['size']}, dtype={tensorflow}int64)"
         )
-        count, made = statements.gather(file, call, given.value, self.stages[source].element, rows)
+        count, made = slices.gather(file, call, given.value, self.stages[source].element, rows)
         shift = texts["size"] if self.stages[window].arguments.get("shift") is None else texts["shift"]
         end = f"{count} - {sizes['size']} + 1" if not stride else f"{count} - {stride}({texts['size']} - 1)"
         self._link(flat_map)

@@ -132,6 +132,8 @@ class SourceFile:
         self.decorators: dict[cst.CSTNode, str] = {}
         """What to put above a definition and the decorators that it has."""
         self.dropped: set[cst.CSTNode] = set()
+        self.moved: set[cst.CSTNode] = set()
+        """Lines of which all is dropped, and the comments above them stand elsewhere."""
         encoded = text.removeprefix(self.mark).encode()
         self._lines = [0, *(found.end() for found in _LINE_END.finditer(encoded))]
         self.names = {node.value for node in self.nodes if isinstance(node, cst.Name)}
@@ -273,8 +275,13 @@ class SourceFile:
 
     def made(self, name: str, node: cst.CSTNode) -> list[BaseAssignment]:
         """Return what makes a name something where a node stands."""
-        scope = self._wrapper.resolve(ScopeProvider)[node]
+        scope = self._wrapper.resolve(ScopeProvider).get(node)  # a class's block has none
         return [] if scope is None else list(scope[name])
+
+    def only_definition(self, name: str, node: cst.CSTNode) -> cst.FunctionDef | None:
+        """Return the function that a name is where a node stands; None where it may be anything else."""
+        nodes = [getattr(each, "node", None) for each in self.made(name, node)]
+        return nodes[0] if len(nodes) == 1 and isinstance(nodes[0], cst.FunctionDef) else None
 
     def is_imported(self, name: str, node: cst.CSTNode) -> bool:
         """Return whether a name is nothing but what an import makes it, where a node stands."""

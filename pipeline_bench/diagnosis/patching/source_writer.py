@@ -80,6 +80,9 @@ class _Writer(cst.CSTTransformer):
         return self._call(original, updated) if isinstance(original, cst.Call) else updated
 
     def _statement(self, original: Any, updated: Any) -> Any:
+        if original in self.file.moved:
+            left = [each for each in updated.leading_lines if each.comment is None]
+            updated = updated.with_changes(leading_lines=left)
         if original in self.adopted:
             updated = updated.with_changes(leading_lines=[*self.adopted[original], *updated.leading_lines])
         if isinstance(original, cst.SimpleStatementLine) and not updated.body:

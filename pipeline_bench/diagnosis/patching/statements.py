@@ -1,4 +1,4 @@
-"""Changes of more than one call: calls that move between statements, whole batches in a function, arrays as tensors."""
+"""Changes of more than one call: calls that move between statements, whole batches in a function."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
-from libcst.helpers import get_full_name_for_node
 
 from pipeline_bench.diagnosis.patching import imports
 from pipeline_bench.diagnosis.patching.source_file import Chain, Composed, Link, SourceFile, called_name, expression
@@ -18,7 +17,6 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _TAKE_FUNCTIONS = ("filter", "map", "flat_map", "interleave")
 _ONLY_SHOW = ("print", "summary")
 """Calls that change nothing which another function may use."""
-_NOT_WRITTEN_OUT = "what it cuts into slices is not an array, or a tuple or a dict of arrays that is written out"
 
 
 def drop_if_idle(file: SourceFile, chain: Chain) -> None:
@@ -55,7 +53,7 @@ def move_between(file: SourceFile, steps: Sequence[Chain], link: Link, before: L
         needed = stored
     if needed:
         raise CannotPatchError(f"it needs {min(needed)}, which is set between the two calls")
-    _check_calls(file, link, others)
+    check_calls(file, link, others)
     if target.links[0] is before and not others and all(len(each.links) == 1 for each in steps):
         moved = [link, *(each.links[0] for each in steps[:-1])]
         for place, call in zip(steps, moved, strict=True):
@@ -87,13 +85,61 @@ def move_across(file: SourceFile, place: Chain, steps: Sequence[Chain], link: Li
     Raises:
         CannotPatchError: the dataset has other uses in between, or the call needs what is set there.
     """
+    chain = steps[-1]
+    if chain.links[0] is not link or steps[0].links[0] is not before:
+        raise CannotPatchError("the two calls are in different places")
+    between = check_across(file, place.top, steps)
+    stored = {each for statement in between for each in stored_and_used(file, statement)[0]}
+    stored -= {chain.base.value} if isinstance(chain.base, cst.Name) else set()
+    if called_name(link.call) not in _TAKE_FUNCTIONS:  # which may use any of it
+        stored &= {each for arg in link.call.args for each in stored_and_used(file, arg.value)[1]}
+    if stored:
+        raise CannotPatchError(f"it needs {min(stored)}, which is set between the two calls")
+    check_calls(file, link, between)
+    chain.remove(link)
+    place.insert(len(place.links), link)
+    drop_if_idle(file, chain)
+
+
+def check_read_once(file: SourceFile, first: cst.Call, chains: Sequence[Chain]) -> None:
+    """Check that chains alone read each dataset from a call to the last one; those between may be under an ``if``.
+
+    Args:
+        file: that they are in.
+        first: the call that makes the first dataset.
+        chains: upstream first.
+
+    Raises:
+        CannotPatchError: a dataset has another use, to which it must stay what it is.
+    """
+    if not any(is_in_branch(file, each, chains[-1]) for each in chains[:-1]):
+        check_handed_on(file, first, chains)
+    elif chains[0].base is first:
+        check_across(file, chains[0].top, chains[1:])
+    else:
+        check_across(file, first, chains)
+
+
+def check_across(file: SourceFile, made: cst.CSTNode, steps: Sequence[Chain]) -> list[cst.CSTNode]:
+    """Check that a dataset goes through some chains, each under an ``if`` or under none, and is read by nothing else.
+
+    Args:
+        file: that all are in.
+        made: what sets the dataset's variable first, in the block of the last chain.
+        steps: the chains that read the variable behind that, upstream first; all but the last set it again.
+
+    Returns:
+        The statements between the first of them and the last.
+
+    Raises:
+        CannotPatchError: the dataset has other uses in between.
+    """
     chain, crossed = steps[-1], steps[:-1]
-    first, last = file.statement(place.top), file.statement(chain.top)
+    first, last = file.statement(made), file.statement(chain.top)
     block, name = file.block(last), chain.base
-    if first not in block or not isinstance(name, cst.Name) or not _sets(first, name.value, place.top):
+    if first not in block or not isinstance(name, cst.Name) or not _sets(first, name.value, made):
         raise CannotPatchError("the two calls are in different places")
     between = block[block.index(first) + 1 : block.index(last)]
-    whole = chain.links[0] is link and steps[0].links[0] is before
     ends = 2 if _sets(last, name.value, chain.top) else 1 if isinstance(last, cst.Return) else 0
     in_turn = all(
         isinstance(each.base, cst.Name)
@@ -105,20 +151,12 @@ def move_across(file: SourceFile, place: Chain, steps: Sequence[Chain], link: Li
     mentioned = sum(_mentions(file, each, name.value) for each in between)
     alone = mentioned == 2 * len(crossed) and _mentions(file, last, name.value) == ends
     elsewhere = any(_called_later(file, each) is not _called_later(file, name) for each in file.readers(name))
-    if not whole or not in_turn or not alone or elsewhere:
+    if not in_turn or not alone or elsewhere:
         raise CannotPatchError(f"{name.value} has other uses between the two calls, or in another branch")
-    stored = {each for statement in between for each in stored_and_used(file, statement)[0]} - {name.value}
-    if called_name(link.call) not in _TAKE_FUNCTIONS:  # which may use any of it
-        stored &= {each for arg in link.call.args for each in stored_and_used(file, arg.value)[1]}
-    if stored:
-        raise CannotPatchError(f"it needs {min(stored)}, which is set between the two calls")
-    _check_calls(file, link, between)
-    chain.remove(link)
-    place.insert(len(place.links), link)
-    drop_if_idle(file, chain)
+    return between
 
 
-def _check_calls(file: SourceFile, link: Link, between: Sequence[cst.CSTNode]) -> None:
+def check_calls(file: SourceFile, link: Link, between: Sequence[cst.CSTNode]) -> None:
     """Check that no statement that a call moves above calls anything that may change what the call uses.
 
     Raises:
@@ -285,58 +323,6 @@ def vectorized(
         return expression(f"lambda {batch}: {name}({text}, {batch})")
     text = text if isinstance(function, cst.Name | cst.Attribute) else f"({text})"
     return expression(f"lambda *{batch}: {name}(lambda {sample}: {text}(*{sample}), {batch})")
-
-
-def gather(
-    file: SourceFile, call: cst.Call, value: cst.BaseExpression, element: Element | None, rows: str
-) -> tuple[str, str]:
-    """Write lines that make tensors of what `from_tensor_slices` cuts, in front of its statement.
-
-    Of an array in a function TensorFlow keeps a copy in its graph, which is slow and must be less than 2 GB.
-
-    Args:
-        file: that it is in.
-        call: of `from_tensor_slices`.
-        value: what it is given: one array, or a tuple or a dict of arrays that is written out.
-        element: of what it gives.
-        rows: the variable that holds numbers of rows.
-
-    Returns:
-        The text of how many rows there are, and the text that gathers some.
-
-    Raises:
-        CannotPatchError: it is anything else.
-    """
-    tensorflow = imports.tensorflow(file, call)
-    tensors: dict[str, str] = {}
-
-    def of(part: cst.BaseExpression) -> str:
-        text, named = file.code(part), get_full_name_for_node(part)
-        if any(mark in text for mark in "#\r\n"):
-            raise CannotPatchError("an array that it cuts into slices is written on several lines")
-        is_name = isinstance(part, cst.Name | cst.Attribute) and named
-        name = file.free_name(f"{named.split('.')[-1] if is_name and named else 'samples'}_tensor")
-        tensors[name] = f"{tensorflow}convert_to_tensor({text})"
-        return f"{tensorflow}gather({name}, {rows})"
-
-    kind = element.kind if element is not None and all(part.kind == "tensor" for part in element.parts) else "other"
-    if kind == "tensor":
-        made = of(value)
-    elif kind == "tuple" and isinstance(value, cst.Tuple):
-        parts = [each.value for each in value.elements if isinstance(each, cst.Element)]
-        made = f"({', '.join(map(of, parts))}{',' if len(parts) == 1 else ''})"
-        if len(parts) < len(value.elements):
-            raise CannotPatchError(_NOT_WRITTEN_OUT)
-    elif kind == "dict" and isinstance(value, cst.Dict):
-        keyed = [(each.key, each.value) for each in value.elements if isinstance(each, cst.DictElement)]
-        made = f"{{{', '.join(f'{file.code(key)}: {of(part)}' for key, part in keyed)}}}"
-        if len(keyed) < len(value.elements):
-            raise CannotPatchError(_NOT_WRITTEN_OUT)
-    else:
-        raise CannotPatchError(_NOT_WRITTEN_OUT)
-    lines = [f"    {name} = {text}\n" for name, text in tensors.items()]
-    file.write_before(call, [f'with {tensorflow}device("CPU:0"):\n{"".join(lines)}'])
-    return f"{next(iter(tensors))}.shape[0]", made
 
 
 def unchanged(file: SourceFile, value: cst.BaseExpression, call: cst.Call, later: cst.Call) -> bool:

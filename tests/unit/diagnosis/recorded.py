@@ -153,7 +153,8 @@ def _element(tensors: Any) -> Element:
     if isinstance(tensors, tuple):
         return Element(kind="tuple", parts=tuple(map(_element, tensors)))
     if isinstance(tensors, dict):
-        return Element(kind="dict", parts=tuple(map(_element, tensors.values())))
+        parts = tuple(_element(value).model_copy(update={"name": key}) for key, value in tensors.items())
+        return Element(kind="dict", parts=parts)
     return Element(kind="tensor", dtype="int32", shape=())
 
 

@@ -570,6 +570,27 @@ def test_a_buffer_that_is_filled_between_the_measured_steps_limits_the_epoch_wit
     assert found(shuffled(6015.0, epochs=1, cache=True)).stage == 1, "nothing is read from the cache"
 
 
+def test_what_an_epoch_begins_with_is_told_behind_a_filter_too_with_the_part_that_the_size_of_the_files_gives() -> None:
+    def found(source_bytes: float | None, wait_ms: float = 0.4, **given: Any) -> Bottleneck:
+        looked = shuffled(6015.0, cardinality=None, pass_elements=None, ahead_elements=64, **given)
+        reader, *others = looked.stages
+        stages = (reader.model_copy(update={"method": "TFRecordDataset"}), *others)
+        looked = looked.model_copy(update={"stages": stages, "source_bytes": source_bytes})  # 1,000 bytes a batch
+        return find(looked, 2, 15.0, 15.5, wait_ms, 0.3, 120, trains=True, in_a_row=60)
+
+    of_files = found(100_200.0)
+    assert (of_files.stage, of_files.limits) == (1, True)
+    assert "comes 6.00 s late, 80 % of the epoch. Over about 100 batches that is 59.6 ms for each" in of_files.text
+    unknown = found(None)
+    assert (unknown.stage, unknown.limits) == (1, False)
+    assert unknown.text.startswith("The training hardly waits for its input (3 % of a step of 15.0 ms)")
+    assert unknown.text.endswith(
+        " The first element of an epoch takes 6.01 s: shuffle, train.py:13, fills its buffer before it gives any."
+    )
+    assert found(None, epochs=1).text.endswith("This training has one epoch, so this happens only once.")
+    assert found(None, wait_ms=8.0).text.count("fills its buffer before it gives any") == 1
+
+
 def test_a_buffer_whose_filling_is_among_the_measured_steps_is_named_with_what_costs_most_in_front_of_it() -> None:
     looked = shuffled(1500.0, cardinality=None, pass_elements=100)
     costs = tuple(

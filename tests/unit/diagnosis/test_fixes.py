@@ -10,7 +10,7 @@ import pytest
 from pipeline_bench.diagnosis import fixes
 from pipeline_bench.diagnosis.fixes import Context, cache_size
 from pipeline_bench.model.calls import AUTOTUNE, Value
-from pipeline_bench.model.diagnosis import Attempt, Fix
+from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
 from pipeline_bench.model.edits import (
     BatchInGenerator,
     Edit,
@@ -1260,6 +1260,21 @@ def test_where_the_costs_do_not_explain_the_time_a_fix_is_ranked_by_what_its_kin
     assert named[-1] == "service", "it has the same cores here"
 
 
+@pytest.mark.parametrize(
+    ("cost_ms", "limits", "expected"),
+    [(0.0, True, "not-tried"), (20.0, True, "pending"), (0.01, False, "not-tried")],
+)
+def test_no_cache_of_names_is_tried_though_the_stages_explain_little(
+    cost_ms: float, limits: bool, expected: str
+) -> None:
+    """Nor where it is the model that takes the rest."""
+    draws = stage(1, "shuffle", 0), mapped(2, "load", random=True), stage(3, "batch", 2)
+    looked = chain_of(source("from_tensor_slices"), *draws, costs_ms=(cost_ms, 0.0, 5.0, 0.1))
+    context = Context(cores=2, model=True, as_written_ms=100.0, bottleneck=Bottleneck(limits=limits))
+    found = next(each for each in fixes.attempts(looked, context) if each.fix.kind == "cache")
+    assert (found.fix.variant, found.outcome) == ("cache in memory after from_tensor_slices", expected)
+
+
 @pytest.mark.parametrize(("size", "expected"), [(8, 32), (500, 500)])
 def test_a_private_pool_of_the_users_grows_with_the_calls_that_wait(size: int, expected: int) -> None:
     stages = (
@@ -1360,6 +1375,50 @@ def test_the_shuffle_goes_before_maps_and_before_a_repeat() -> None:
     )
     found = of_kind(tried(chain_of(*stages)), "order")
     assert [(fix.edits, fix.reorders) for fix in found] == [((MoveBefore(stage=3, other=2),), True)]
+
+
+NAME, PICTURE = tensor("string"), tensor("uint8", None, None, 3)
+
+
+def keyed(*names: str) -> Element:
+    return Element(kind="dict", parts=tuple(NAME.model_copy(update={"name": each}) for each in names))
+
+
+@pytest.mark.parametrize(
+    ("given", "made", "moves"),
+    [
+        (None, keyed("image", "label"), True),
+        (NAME, keyed("image", "label"), False),
+        (keyed("bytes"), keyed("image"), False),
+        (keyed("bytes", "label"), keyed("image", "label"), True),
+        (row(NAME, NAME), row(PICTURE, NAME), True),
+        (row(NAME), row(PICTURE, NAME), False),
+        (NAME, PICTURE, False),
+        (PICTURE, tensor("float32", 8), True),
+    ],
+)
+def test_a_filter_goes_before_a_map_only_where_it_may_take_what_that_takes(
+    given: Element | None, made: Element, moves: bool
+) -> None:
+    """A filter by a key of parsed records can only fail in front of the map that parses them."""
+    stages = (
+        source("TFRecordDataset").model_copy(update={"element": given}),
+        mapped(1, "parse").model_copy(update={"element": made}),
+        stage(2, "filter", 1, of=function("wanted")).model_copy(update={"element": made}),
+        stage(3, "batch", 2, batch_size=8),
+    )
+    found = [each.edits for each in of_kind(tried(chain_of(*stages)), "order")]
+    assert found == [(MoveBefore(stage=2, other=1),)] * moves
+
+
+def test_a_cache_behind_one_in_a_file_is_named_for_what_it_spares() -> None:
+    """Its elements are computed once as it is: "cache in memory after cache" said nothing of that."""
+    stages = (source(shuffle=False), mapped(1, "decode"), stage(2, "cache", 1, filename="/data/kept"))
+    (kept,) = of_kind(tried(chain_of(*stages)), "cache")
+    assert kept.variant == "cache in memory behind the cache in a file"
+    assert kept.title == (
+        "Keep what the cache in a file gives in memory too, so that only the first epoch reads it from the file"
+    )
 
 
 def test_a_shard_goes_before_the_maps_in_front_of_it_whatever_they_give() -> None:

@@ -286,16 +286,31 @@ def test_a_cache_behind_a_shuffle_that_keeps_the_order_of_the_first_epoch_is_tol
 
 
 @pytest.mark.parametrize(
-    ("dtype", "gpu", "told"), [("string", True, True), ("string", False, False), ("int64", True, False)]
+    ("buffer_size", "dtype", "told"),
+    [
+        (True, "uint8", "(buffer_size=True counts as 1)"),
+        (1, "uint8", "(buffer_size=1)"),
+        (2, "uint8", ""),
+        (True, "string", "(buffer_size=True counts as 1)"),
+        (1, "string", ""),  # the names of files, of which there may be one
+    ],
 )
-def test_strings_of_which_a_model_on_a_gpu_makes_numbers_in_its_step_are_told(
-    dtype: str, gpu: bool, told: bool
+def test_a_shuffle_whose_buffer_holds_one_element_is_told_to_shuffle_nothing(
+    buffer_size: int, dtype: str, told: str
 ) -> None:
-    looked = python_decode(2.0).model_copy(update={"element": row(tensor(dtype, None), tensor("int64", None))})
-    copied = Copied(size_bytes=2**20, ms=0.1) if gpu else None
-    found = diagnose(Machine(looked, lambda edits: 2.0, ceiling_ms=90.0, copied=copied), budget_s=40)
+    """`ds.shuffle(shuffle)` of a public script got the flag that asks for it."""
+    stages = (
+        stage(0, "range"),
+        stage(1, "shuffle", 0, buffer_size=buffer_size).model_copy(update={"element": tensor(dtype)}),
+        stage(2, "cache", 1),
+    )
+    looked = inspection(stages, tuple(cost(number, 1.0) for number in range(3)))
+    found = diagnose(Machine(looked, lambda edits: 5.0), budget_s=40)
     assert found.diagnosis is not None
-    assert ("The model is given strings, which no GPU takes" in found.diagnosis.text) == told
+    said = f"shuffle, train.py:11, shuffles nothing: its buffer holds one element {told}."
+    assert (said in found.diagnosis.text) is bool(told)
+    if told:
+        assert not list(limits_of.frozen(looked)), "there is no order to keep"
 
 
 @pytest.mark.parametrize(

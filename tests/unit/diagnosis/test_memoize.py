@@ -102,6 +102,33 @@ def test_it_is_offered_with_the_memory_that_it_takes(of: Any) -> None:
     assert too_many.reason == "what is kept would take 100 MiB, and memory has room for 94.4 MiB."
 
 
+def test_of_arguments_that_are_drawn_the_memory_grows() -> None:
+    found = offered(of_py_dataset(CALL.model_copy(update={"drawn": True})))
+    assert found is not None
+    assert found.fix.because == (
+        "takes about 100 MiB in memory, and more with each epoch, as its arguments are drawn anew; "
+        "right only if it gives the same in each epoch"
+    )
+
+
+@pytest.mark.parametrize(
+    ("drawn", "more"),
+    [
+        ([None], ", and may take more with each epoch: whether its arguments are drawn anew is not known"),
+        ([False, None], ", and may take more with each epoch: whether some arguments are drawn anew is not known"),
+        ([True, None], ", and more with each epoch, as some arguments are drawn anew"),
+        ([True, True], ", and more with each epoch, as all arguments are drawn anew"),
+        ([False, False], ""),
+    ],
+)
+def test_of_several_calls_it_is_said_whether_some_or_all_arguments_are_drawn(
+    drawn: list[bool | None], more: str
+) -> None:
+    calls = [CALL.model_copy(update={"drawn": each}) for each in drawn]
+    because = cache_size.price_of_results(calls, 1.0)
+    assert because.rpartition("; right only if ")[0].endswith(f"memory{more}")
+
+
 def of_two_calls() -> Inspection:
     """A PyDataset of pictures and masks."""
     looked = of_py_dataset(CALL)
@@ -331,6 +358,26 @@ def test_it_gains_nothing_in_the_first_epoch() -> None:
             "def batch(path):\n    return kept_load(path).copy()\n",
         ),
         (
+            "def batch(path):\n    return load(\n        path)\n",
+            "load(path)",
+            ("path",),
+            "opened",
+            "@functools.lru_cache(maxsize=None)\ndef kept_load(path):\n    return (load(\n    path)).copy()\n\n\n"
+            "def batch(path):\n    return kept_load(path).copy()\n",
+        ),
+        (
+            "class Of:\n    size = 3\n    def load(self, path):\n        return load(path, self.size)\n"
+            "    def make(self, path):\n        return self.load(path)\n\n\n"
+            "OF = Of()\n\n\ndef batch(path):\n    return OF.make(path)\n",
+            "self.load(path)",
+            ("self", "path"),
+            "array",
+            "@functools.lru_cache(maxsize=None)\ndef kept_load(self, path):\n    return self.load(path)\n\n\n"
+            "class Of:\n    size = 3\n    def load(self, path):\n        return load(path, self.size)\n"
+            "    def make(self, path):\n        return kept_load(self, path).copy()\n\n\n"
+            "OF = Of()\n\n\ndef batch(path):\n    return OF.make(path)\n",
+        ),
+        (
             "# Of one.\n@staticmethod\ndef batch(path):\n    return [load(each, SIZE) for each in (path, path)]\n",
             "load(each, SIZE)",
             ("each",),
@@ -391,6 +438,42 @@ def test_the_diff_makes_the_call_once_and_gives_the_same(
     after["batch"]("a").append(1)
     assert before["batch"]("a") == after["batch"]("a")
     assert len(after["made"]) == 1
+
+
+NONE = """\
+def read(path, size=None):
+    return None if path == "b" else load(path, SIZE if size is None else size)
+
+
+def batch(paths):
+    found = []
+    for path in paths:
+        x = read(path)
+        if x is None:
+            continue
+        found.append(x)
+    return found
+"""
+
+
+@pytest.mark.parametrize("gives", ["array", "opened"])
+def test_where_a_file_asks_for_none_what_may_be_none_is_copied(gives: Any) -> None:
+    """`cv2.imread` gives None of a file that it cannot read, and none of those looked at need be one."""
+    source = HEAD + NONE
+    made = call_in(source, "read(path)", "path", gives=gives)
+    code = patch.change({FILE: source}, of_generator(made), fix_of(made))
+    assert code.diff is not None, code.text
+    after = patched(source, code.diff)
+    assert "def kept_read(path):\n    return read(path)\n" in after
+    assert "        x = copy.deepcopy(kept_read(path))\n" in after
+    before, kept = run(source), run(after)
+    assert before["batch"]("abc") == kept["batch"]("abc") == kept["batch"]("abc")
+    assert len(kept["made"]) == 2
+    without = source.replace("        if x is None:\n            continue\n", "")
+    made = call_in(without, "read(path)", "path", gives=gives)
+    code = patch.change({FILE: without}, of_generator(made), fix_of(made))
+    assert code.diff is not None, code.text
+    assert "        x = kept_read(path).copy()\n" in patched(without, code.diff), "a parameter that is not given"
 
 
 def test_several_calls_become_functions_of_their_own() -> None:
@@ -455,6 +538,7 @@ def test_assignments_in_a_row_become_a_function_of_their_own() -> None:
         + """\
 @functools.lru_cache(maxsize=None)
 def kept_x(path, size):
+    # The picture.
     x = load(path, size)  # as it lies there
     x = resized(x,
             size)
@@ -466,7 +550,6 @@ def kept_x(path, size):
 def batch(path):
     size = SIZE
     if path:
-        # The picture.
         # Its half.
         x = (kept_x(path, size).copy())  # cut
         x = Array(x + [1])
@@ -487,6 +570,99 @@ def resized(x, size):
     assert offer.fix.title == f"Keep the `x` that {lines} make, so that only the first epoch makes it"
     moved = source.replace("x = resized(x,", "y = resized(x,")
     assert patch.change({FILE: moved}, of_generator(made), fix_of(made)).diff is None
+
+
+def assignments_in(source: str, first: str, last: str, **known: Any) -> MemoizableCall:
+    """Return the assignments from a line of a source to another one, without their blanks."""
+    lines = source.splitlines()
+    begins, ends = (next(n for n, line in enumerate(lines) if line.strip() == text) for text in (first, last))
+    column = len(lines[begins]) - len(first)
+    code = lines[ends].partition("#")[0].rstrip()
+    return MemoizableCall(
+        file=FILE, line=begins + 1, column=column, end_line=ends + 1, end_column=len(code), text="x = …", **known
+    )
+
+
+LEAVES = """\
+def maybe(path):
+    return None if path == "b" else load(path)
+
+
+def batch(paths):
+    found = []
+    for path in paths:
+        x = maybe(path)  # as it lies there
+        # Of some files there is none.
+        if x is None:
+            continue
+        # Its half.
+        x = x[:1]  # cut
+        found.append(x)
+    return found
+"""
+
+
+def test_what_leaves_without_a_result_stays_behind_the_function_of_assignments() -> None:
+    source = HEAD + LEAVES
+    first = "x = maybe(path)  # as it lies there"
+    made = assignments_in(source, first, "x = x[:1]  # cut", variable="x", arguments=("path",), gives="array")
+    code = patch.change({FILE: source}, of_generator(made), fix_of(made))
+    assert code.diff is not None, code.text
+    after = patched(source, code.diff)
+    kept = "    x = maybe(path)\n    if x is None:\n        return x\n    # Its half.\n    x = x[:1]  # cut\n"
+    assert f"@functools.lru_cache(maxsize=None)\ndef kept_x(path):\n{kept}    return x\n" in after
+    assert after.endswith("""\
+    for path in paths:
+        x = copy.deepcopy(kept_x(path))  # as it lies there
+        # Of some files there is none.
+        if x is None:
+            continue
+        found.append(x)
+    return found
+""")
+    before, changed = run(source), run(after)
+    assert before["batch"]("abc") == changed["batch"]("abc") == changed["batch"]("abc")
+    assert len(changed["made"]) == 2
+
+
+def test_assignments_that_leave_in_two_places_stay_as_they_are() -> None:
+    """Of what the function gives it is not known which of them left: the first one raised where the other goes on."""
+    two = "raise FileNotFoundError(path)\n        x = maybe(x[0])\n        if x is None:\n            continue\n"
+    source = HEAD + LEAVES.replace("x = maybe(path)", "x = load(path)").replace("continue\n", two, 1)
+    first = "x = load(path)  # as it lies there"
+    made = assignments_in(source, first, "x = x[:1]  # cut", variable="x", arguments=("path",), gives="array")
+    assert run(source)["batch"]("abc") == [["a"], ["c"]]
+    assert patch.change({FILE: source}, of_generator(made), fix_of(made)).diff is None
+
+
+def test_assignments_to_several_variables_become_one_function() -> None:
+    body = "class Held:\n    def __init__(self, path):\n        self.array = load(path)\n\n\n"
+    body += "def batch(path):\n    held = Held(path)\n    x = held.array\n    x = Array([*x, 1])\n    return x\n"
+    source = HEAD + body
+    known = {"variable": "x", "arguments": ("path",), "gives": "array"}
+    made = assignments_in(source, "held = Held(path)", "x = Array([*x, 1])", **known)
+    code = patch.change({FILE: source}, of_generator(made), fix_of(made))
+    assert code.diff is not None, code.text
+    after = patched(source, code.diff)
+    kept = "    held = Held(path)\n    x = held.array\n    x = Array([*x, 1])\n    return x\n"
+    assert f"def kept_x(path):\n{kept}\n\ndef batch(path):\n    x = kept_x(path).copy()\n    return x\n" in after
+    before, changed = run(source), run(after)
+    assert before["batch"]("a") == changed["batch"]("a") == changed["batch"]("a")
+    assert len(changed["made"]) == 1
+
+
+def test_one_assignment_that_takes_a_part_of_what_a_call_gives_becomes_a_function() -> None:
+    source = HEAD + "def batch(path):\n    x = load(path)[:1]\n    return x\n"
+    known = {"variable": "x", "arguments": ("path",), "gives": "array"}
+    made = assignments_in(source, "x = load(path)[:1]", "x = load(path)[:1]", **known)
+    code = patch.change({FILE: source}, of_generator(made), fix_of(made))
+    assert code.diff is not None, code.text
+    after = patched(source, code.diff)
+    assert "def kept_x(path):\n    x = load(path)[:1]\n    return x\n" in after
+    assert after.endswith("def batch(path):\n    x = kept_x(path).copy()\n    return x\n")
+    offer = offered(of_generator(made.model_copy(update={"share": 0.8})))
+    assert offer is not None
+    assert offer.fix.title == f"Keep the `x` that line {made.line} makes, so that only the first epoch makes it"
 
 
 def test_a_parameter_is_no_name_that_its_function_assigns_to() -> None:
@@ -528,6 +704,24 @@ def run(source: str) -> dict[str, Any]:
     space: dict[str, Any] = {}
     exec(compile(source, FILE, "exec"), space)
     return space
+
+
+def test_what_methods_read_of_their_object_is_a_parameter_too() -> None:
+    """Code in another file may set it, as a class does that is derived from this one."""
+    body = "class Of:\n    size = 3\n    def load(self, path):\n        return load(path, self.size)\n"
+    body += "    def make(self, path):\n        return self.load(path)\n"
+    source = HEAD + body
+    made = call_in(source, "self.load(path)", "self", "path")
+    made = made.model_copy(update={"owner": "self", "owner_reads": ("size",)})
+    code = patch.change({FILE: source}, of_generator(made), fix_of(made))
+    assert code.diff is not None, code.text
+    after = patched(source, code.diff)
+    assert "def kept_load(self, path, size):\n    return self.load(path)\n" in after
+    assert "        return kept_load(self, path, self.size).copy()\n" in after
+    one = run(after)["Of"]()
+    assert one.make("a") == ["a", 3]
+    one.size = 4
+    assert one.make("a") == ["a", 4]
 
 
 def test_a_call_that_is_not_there_any_more_is_told_in_words() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
 from pipeline_bench.diagnosis import next_trial
-from pipeline_bench.model.diagnosis import Fix
+from pipeline_bench.model.diagnosis import AS_WRITTEN, CEILING, Fix
 from pipeline_bench.model.edits import Edit, Fuse, InsertAfter, MoveBefore, Remove, SetArgument, SetOptions
 from pipeline_bench.model.service_edits import OffloadToService
-from tests.unit.diagnosis.simulated import inspection, stage
+from tests.unit.diagnosis.simulated import Machine, diagnose, function, inspection, shuffled, stage
 
 LOOKED = inspection(
     (
@@ -98,3 +103,25 @@ def test_a_combination_reorders_when_a_part_does() -> None:
     reorders = PARALLEL.model_copy(update={"reorders": True})
     assert combined([reorders, POOL], set()).reorders
     assert not combined([PARALLEL, POOL], set()).reorders
+
+
+@pytest.mark.parametrize(("first_ms", "cache_first"), [(1_500.0, True), (20.0, False)])
+def test_what_spares_the_beginning_of_an_epoch_is_tried_again_before_what_gained_more_in_a_step(
+    first_ms: float, cache_first: bool
+) -> None:
+    looked = shuffled(first_ms)
+    stages = (each if each.id != 1 else stage(1, "map", 0, of=function("load")) for each in looked.stages)
+
+    def period_ms(edits: Sequence[Edit]) -> float:
+        if any(edit.keeps for edit in edits):
+            return 12.0
+        return 11.0 if any(isinstance(edit, InsertAfter) for edit in edits) else 14.0
+
+    machine = Machine(looked.model_copy(update={"stages": tuple(stages)}), period_ms, ceiling_ms=8.0)
+    diagnose(machine)
+    tried: Counter[str] = Counter()
+    for trial in machine.ran:
+        tried[trial.variant.name] += trial.variant.name not in (AS_WRITTEN, CEILING)
+        if tried[trial.variant.name] == 2:
+            break
+    assert trial.variant.name.startswith("cache") == cache_first, tried

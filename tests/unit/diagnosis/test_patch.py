@@ -235,6 +235,13 @@ ARRAYS = """
         ('{"a": x, "b": y}', "x", '{"a": tf.gather(x_tensor, rows), "b": tf.gather(y_tensor, rows)}'),
         ("(x + y, y)", "samples", "(tf.gather(samples_tensor, rows), tf.gather(y_tensor, rows))"),
         ("(x, x)", "x", "(tf.gather(x_tensor, rows), tf.gather(x_tensor_2, rows))"),
+        ('({"a": x}, y)', "x", '({"a": tf.gather(x_tensor, rows)}, tf.gather(y_tensor, rows))'),
+        ('{"a": x, "b": (y,)}', "x", '{"a": tf.gather(x_tensor, rows), "b": (tf.gather(y_tensor, rows),)}'),
+        (
+            "((x, y), x + y)",
+            "x",
+            "((tf.gather(x_tensor, rows), tf.gather(y_tensor, rows)), tf.gather(samples_tensor, rows))",
+        ),
     ],
 )
 def test_slices_become_numbers_of_rows_that_a_map_behind_the_batch_gathers(
@@ -245,6 +252,24 @@ def test_slices_become_numbers_of_rows_that_a_map_behind_the_batch_gathers(
     assert (f"tf.data.Dataset.range({first}_tensor.shape[0]).shuffle(9).batch(2).map(lambda rows: {gathered})\n") in new
     value = "x + y" if first == "samples" else "x"
     assert f'    with tf.device("CPU:0"):\n        {first}_tensor = tf.convert_to_tensor({value})\n' in new
+
+
+def test_a_dict_of_a_tables_columns_is_made_of_tensors_once() -> None:
+    named = "table = dict(a=x, b=y)\n    def make_dataset"
+    (code, new), (alone, newer) = (
+        changed(written((ARRAYS % given).replace("def make_dataset", named)), GatherBatches(source=0, batch=2))
+        for given in ("(dict(table), y)", "dict(table)")
+    )
+    assert code.text == alone.text == ""
+    assert (
+        "        table_tensors = {name: tf.convert_to_tensor(column) for name, column in dict(table).items()}\n"
+        "        y_tensor = tf.convert_to_tensor(y)\n"
+    ) in new
+    gathered = "{name: tf.gather(column, rows) for name, column in table_tensors.items()}"
+    assert "tf.data.Dataset.range(y_tensor.shape[0])" in new
+    assert f".batch(2).map(lambda rows: ({gathered}, tf.gather(y_tensor, rows)))\n" in new
+    assert "tf.data.Dataset.range(next(iter(table_tensors.values())).shape[0])" in newer
+    assert f".batch(2).map(lambda rows: {gathered})\n" in newer
 
 
 @pytest.mark.parametrize(
@@ -267,10 +292,14 @@ def test_a_file_that_names_only_tf_data_imports_tensorflow_for_what_gathers(line
 
 @pytest.mark.parametrize(
     "given",
-    ["load()", "both", "tensors=(x, y)", "(x, *y)", "{**named}", "({'a': x}, y)", "(named, y)", "([\n    1, 2], y)"],
+    [
+        *("load()", "both", "tensors=(x, y)", "(x, *y)", "{**named}", "(named, y)", "([\n    1, 2], y)"),
+        *("{key: x}", "{'a': both, key: x}", "{key: both, 'a': x}", "{key: x, 'a': (x, y)}"),
+        *("(dict(a=(x, y)), y)", "(both, y)"),
+    ],
 )
 def test_slices_of_what_is_not_written_out_are_changed_in_words(given: str) -> None:
-    others = "load = lambda: (x, x)\n    both = (x, x)\n    named = dict(a=x)\n    def make_dataset"
+    others = "load = lambda: (x, x)\n    both = (x, x)\n    named = dict(a=x)\n    key = 'k'\n    def make_dataset"
     source = written((ARRAYS % given).replace("def make_dataset", others))
     code, _ = changed(source, GatherBatches(source=0, batch=2))
     assert code.diff is None
@@ -294,7 +323,10 @@ SLICES = "ds = tf.data.Dataset.from_tensor_slices((x, y))"
         (SLICES, "later = lambda: ds.take(2)", "train = ds.batch(2)", "return train"),
         (SLICES, "ds = ds.shuffle(9)", "print(ds)", "ds = ds.batch(2)", "return ds"),
         (SLICES, "if none: ds = tf.data.Dataset.from_tensor_slices((y, y))", "ds = ds.batch(2)", "return ds"),
-        (SLICES, "if size:", "    ds = ds.shuffle(9)", "return ds.batch(2)"),
+        (SLICES, "if size:", "    ds = ds.shuffle(9)", "total = ds.take(2)", "return ds.batch(2)"),
+        (SLICES, "if size:", "    ds = ds.shuffle(9)", "else:", "    ds = ds.map(f)", "return ds.batch(2)"),
+        (SLICES, "for _ in (1,):", "    ds = ds.shuffle(9)", "return ds.batch(2)"),
+        (SLICES, "if size:", "    ds = ds.shuffle(9)", "    ds = ds.batch(2)", "return ds"),
         (f"made = [each for each in [{SLICES[5:]}]]", "return made[0].batch(2)"),
         (f"ds = {SLICES[5:]} if size else None", "return ds.batch(2)"),
         ("if size:", f"    {SLICES}", "return ds.batch(2)"),
@@ -318,6 +350,18 @@ def test_rows_are_gathered_from_what_the_array_was_where_it_was_cut() -> None:
     assert code.text == ""
     assert new.index("x_tensor = tf.convert_to_tensor(x)") < new.index("x = None")
     assert "ds = ds.batch(2).map(lambda rows: (tf.gather(x_tensor, rows), tf.gather(y_tensor, rows)))" in new
+
+
+@pytest.mark.parametrize("ahead", ["", ".take(8)"])
+def test_rows_are_gathered_across_a_shuffle_that_a_condition_decides_on(ahead: str) -> None:
+    lines = (f"{SLICES}{ahead}", "if size:", "    ds = ds.shuffle(9)", "ds = ds.batch(2)", "return ds.prefetch(1)")
+    source = in_function(*lines)
+    code, new = changed(source, GatherBatches(source=0, batch=number(source, "batch")))
+    assert code.text == ""
+    taken = [("take", 8)] if ahead else []
+    behind = [("batch", 2), ("map", "<lambda>"), ("prefetch", 1)]
+    assert calls(new)[1:] == [*taken, ("shuffle", 9), *behind]
+    assert calls(new.replace("[2] * 9, 3,", "[2] * 9, 0,"))[1:] == [*taken, *behind]
 
 
 WINDOWS = "ds = tf.data.Dataset.from_tensor_slices(x)"
@@ -954,6 +998,83 @@ def make_dataset():
     ]
 
 
+def test_lambdas_give_the_halves_of_what_a_lambda_calls_what_is_the_same_for_all_elements() -> None:
+    source = AUGMENTED.format("lambda path: load(path, 2)")
+    source = source.replace("def load(path)", "def load(path, times, flips=False)").replace("path * 2", "path * times")
+    code, new = changed(source.replace("return image, os.sep", "return image, flips"), *DIVIDED)
+    assert code.text == ""
+    assert "def load_fixed(path, times):\n    image = path * times  # decoded\n    return image\n" in new
+    assert "def load_random(image, flips):\n    # and flipped\n    return image, flips\n" in new
+    first = ".map(lambda path: load_fixed(path, times=2), num_parallel_calls=tf.data.AUTOTUNE).cache().shuffle(9)\n"
+    assert f"    ds = tf.data.Dataset.range(9){first}" in new
+    assert "    ds = ds.map(lambda image: load_random(image, flips=False))  # dear\n" in new
+
+
+LOADER = """
+class Loader:
+    times = 2
+
+    def load(self, path):
+        image = path * self.times
+        return image, 1
+
+    def make(self):
+        ds = tf.data.Dataset.range(9).shuffle(9)
+        return ds.map(self.load).batch(2)
+
+
+def make_dataset():
+    return Loader().make()
+"""
+
+
+def test_a_method_gets_two_more_beside_it() -> None:
+    code, new = changed(LOADER, *DIVIDED)
+    assert code.text == ""
+    halves = """
+    def load_fixed(self, path):
+        image = path * self.times
+        return image
+
+    def load_random(self, image):
+        return image, 1
+"""
+    expected = LOADER.replace("        return image, 1\n", f"        return image, 1\n{halves}")
+    mapped = ".map(self.load_fixed, num_parallel_calls=tf.data.AUTOTUNE).cache().shuffle(9)"
+    assert new == expected.replace(".shuffle(9)", mapped).replace(".map(self.load)", ".map(self.load_random)")
+    assert [each[1] for each in calls(new) if each[0] == "map"] == ["load_fixed", "load_random"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "made", "reason"),
+    [
+        (
+            "def make_dataset",
+            "class Other(Loader):\n    def load(self, path): return path\n\n\ndef make_dataset",
+            "Loader().make()",
+            "may be another one",
+        ),
+        ("def make(self)", "def make(loader, self)", "Loader().make(Loader())", "not given by another one of the same"),
+        (
+            "    def make(self)",
+            "    times = 3\n\n\nclass Maker(Loader):\n    def make(self)",
+            "Maker().make()",
+            "not given by another one of the same",
+        ),
+        (
+            "image = path * self.times",
+            "self.image = path\n        image = self.image",
+            "Loader().make()",
+            "it changes its object",
+        ),
+    ],
+)
+def test_a_method_that_another_object_may_have_is_not_divided(old: str, new: str, made: str, reason: str) -> None:
+    code, _ = changed(LOADER.replace(old, new).replace("Loader().make()", made), *DIVIDED)
+    assert code.diff is None
+    assert reason in code.text
+
+
 def test_a_map_is_not_divided_in_front_of_what_others_read() -> None:
     for reader in ("", "    val = files.map(print)\n"):
         pipeline = f"    files = tf.data.Dataset.range(9)\n{reader}    return files.shuffle(3).map(load)\n"
@@ -984,9 +1105,18 @@ def test_a_definition_within_a_function_has_its_halves_there_under_names_that_ar
 
 @pytest.mark.parametrize(
     ("given", "reason"),
-    [("lambda path: load(path)", "not given by its name"), ("(load)", ""), ("other", "not given by its name")],
+    [
+        ("lambda path: load(path)", ""),
+        ("lambda path: load(path + 1)", "does more than call one function"),
+        ("lambda path: print(path)", "does more than call one function"),
+        ("lambda path: load(  # slow\n        path)", "its lambda has a comment in it"),
+        ("(load)", ""),
+        ("other", "not given by its name"),
+    ],
 )
-def test_only_a_function_that_is_given_by_its_name_is_divided(given: str, reason: str) -> None:
+def test_only_a_function_that_is_given_by_its_name_or_that_a_lambda_only_calls_is_divided(
+    given: str, reason: str
+) -> None:
     source = AUGMENTED.replace("import os", "import os\nother = lambda path: path").format(given)
     code, _ = changed(source, DivideMap(stage=2, after=0, statements=1))
     assert (code.diff is None) == bool(reason)
@@ -1161,12 +1291,18 @@ def test_what_fit_maps_itself_is_to_be_mapped_before_it() -> None:
     assert text.endswith("and `model.preprocessor = None` during that `fit` alone.")
 
 
-def test_to_tf_dataset_is_given_workers_and_no_parallel_calls_which_it_does_not_take() -> None:
-    made = of_one_call("to_tf_dataset")
+@pytest.mark.parametrize(
+    ("name", "takes"),
+    [
+        ("to_tf_dataset", "What it takes is `num_workers`"),
+        ("prepare_tf_dataset", "What the data's own `to_tf_dataset` takes, which it calls, is `num_workers`"),
+    ],
+)
+def test_to_tf_dataset_is_given_workers_and_no_parallel_calls_which_it_does_not_take(name: str, takes: str) -> None:
+    made = of_one_call(name)
     text = said_of(made, SetArgument(stage=2, argument="num_parallel_calls", value=AUTOTUNE))
     assert text.startswith(
-        "`to_tf_dataset` (train.py:2) makes these stages in one call, which takes no `num_parallel_calls`. What it "
-        "takes is `num_workers`"
+        f"`{name}` (train.py:2) makes these stages in one call, which takes no `num_parallel_calls`. {takes}"
     )
     assert "no diff: a library's function" in said_of(made, Remove(stage=1))
 
@@ -1206,6 +1342,38 @@ NOT_DIVIDED = {
                 image = path * size
                 return image, 1
             ds = ds.map(load)
+            return ds.batch(2)
+        """,
+    "what it uses is prepared between the two calls": """
+        class Loader:
+            def configure(self):
+                self.times = 3
+            def load(self, path):
+                image = path * self.times
+                return image, 1
+            def make(self):
+                ds = tf.data.Dataset.range(9)
+                ds = ds.shuffle(9)
+                self.configure()
+                ds = ds.map(self.load)
+                return ds.batch(2)
+
+        def make_dataset():
+            return Loader().make()
+        """,
+    "what its lambda gives is prepared between the two calls": """
+        class Sizes: pass
+        sizes = Sizes()
+        def setup():
+            sizes.own = 3
+        def load(path, size):
+            image = path * size
+            return image, 1
+        def make_dataset():
+            ds = tf.data.Dataset.range(9)
+            ds = ds.shuffle(9)
+            setup()
+            ds = ds.map(lambda path: load(path, sizes.own))
             return ds.batch(2)
         """,
     "another one for each caller": PARTS

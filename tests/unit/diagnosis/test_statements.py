@@ -138,6 +138,12 @@ READ_LATER = f"""{HEAD}    a = tf.data.Dataset.range(9)
 """
 
 
+IN_A_BRANCH_ALONE = f"""{HEAD}    a = tf.data.Dataset.from_tensor_slices((x, y))
+    if yes: a = a.shuffle(3)
+    a = a.batch(2)
+    return a
+"""
+
 IN_A_BRANCH = f"""{HEAD}    a = tf.data.Dataset.range(9)
     if yes: a = a.shuffle(3)
     a = a.map(load)
@@ -147,6 +153,7 @@ IN_A_BRANCH = f"""{HEAD}    a = tf.data.Dataset.range(9)
 
 @example(READ_LATER, 0)
 @example(IN_A_BRANCH, 0)
+@example(IN_A_BRANCH_ALONE, 0)
 @given(programs() | branched(), st.integers(0, 1000))
 def test_a_diff_changes_the_pipeline_as_it_is_meant_and_nothing_that_others_read(source: str, which: int) -> None:
     recorder, made, others = run(source)
@@ -167,17 +174,30 @@ def test_a_diff_changes_the_pipeline_as_it_is_meant_and_nothing_that_others_read
     match chosen[0]:
         case GatherBatches():
             assert [call[0] for call in after.calls][:1] == ["range"]
+            assert ungathered(after.calls) == ungathered(calls), new
+            assert ungathered(otherwise(new)) == ungathered(otherwise(source)), new
         case DivideMap():
             assert ("map", "load_fixed", ("num_parallel_calls", -1)) in after.calls
         case _:
             assert after.calls == meant(chosen, calls, stages), new
             if isinstance(chosen[0], MoveBefore):
-                assert sorted(otherwise(new)) == sorted(otherwise(source)), new
+                assert sorted(map(repr, otherwise(new))) == sorted(map(repr, otherwise(source))), new
 
 
-def otherwise(source: str) -> list[str]:
+def otherwise(source: str) -> list[Any]:
     """What the program's dataset is made of where its conditions come out otherwise; nothing if it fails then."""
     try:
-        return [repr(call) for call in run(source.replace(" True,", " False,", 1))[1].calls]
+        return run(source.replace(" True,", " False,", 1))[1].calls
     except (NameError, AssertionError, AttributeError):
         return []
+
+
+def ungathered(calls: list[Any]) -> list[Any]:
+    """The calls with slices in place of numbers of rows, which are gathered right behind a batch."""
+    made = [call[:1] if call[0] in ("range", "from_tensor_slices") else call for call in calls]
+    if ("map", "<lambda>") in made:
+        at = made.index(("map", "<lambda>"))
+        assert made[at - 1][0] == "batch"
+        assert {call[0] for call in made[1 : at - 1]} <= {"shuffle", "repeat", "take"}
+        made = [("from_tensor_slices",), *made[1:at], *made[at + 1 :]]
+    return made

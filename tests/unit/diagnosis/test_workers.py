@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.diagnosis import bottleneck, fixes, next_trial, segments, step_times
+from pipeline_bench.diagnosis import bottleneck, fixes, idea_bounds, next_trial, segments, step_times
 from pipeline_bench.diagnosis.fixes import Context
 from pipeline_bench.diagnosis.patching import patch
 from pipeline_bench.diagnosis.step_times import StepTimes
@@ -191,6 +191,27 @@ def test_processes_that_would_draw_what_the_others_draw_are_not_tried() -> None:
     assert candidates(drawing(looked_at()), allow_threads=True)["worker_threads/4 worker threads"].outcome == "pending"
     already = candidates(drawing(looked_at(4, processes=True)))
     assert already["worker_processes/2 worker processes"].outcome == "pending", "they do as it is written"
+
+
+@pytest.mark.parametrize(
+    ("looked", "is_told"),
+    [
+        (drawing(looked_at()), True),
+        (drawing(looked_at(4)), True),
+        (drawing(looked_at(cpu_ms=0.5)), False),
+        (drawing(looked_at(4, processes=True)), False),
+        (looked_at(), False),
+    ],
+)
+def test_where_it_computes_and_draws_it_is_said_how_processes_can_be_tried(looked: Inspection, is_told: bool) -> None:
+    def told(given: Inspection) -> list[str]:
+        return [
+            each for each in idea_bounds.ideas(given, 4, 10.2, 2.0, 1.0) if "default_rng((self.epoch, index))" in each
+        ]
+
+    assert len(told(looked)) == is_told
+    library = tuple(each.model_copy(update={"place": looked.stages[1].place}) for each in looked.stages)
+    assert not told(looked.model_copy(update={"stages": library})), "nobody edits a library's method"
 
 
 def test_batches_that_nobody_would_ask_for_again_are_not_kept() -> None:

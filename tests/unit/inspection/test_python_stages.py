@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pipeline_bench.inspection import python_stages
@@ -35,6 +37,25 @@ def test_a_line_of_code_ends_a_sentence(code: str, shown: str) -> None:
 )
 def test_a_file_is_named_with_its_package_and_as_few_folders_as_tell_which_it_is(file: str, name: str) -> None:
     assert python_stages.file_name(file, beside="/home/user/train.py") == name
+
+
+@pytest.mark.parametrize(
+    ("code", "share", "told"),
+    [
+        ("ds = ds.map(\n    lambda x: f(x)\n)", 0.997, False),
+        ("ds = ds.map(\n    lambda x: f(x)\n)", 0.6, True),  # the rest is in lines of what it calls
+        ("ds = ds.map(\n    lambda x: (\n        f(x), x))", 0.997, True),
+        ("ds = 0\ndef decode(x): return f(x)", 0.997, False),
+        ("ds = 0\ndef decode(x):\n    return f(x)", 0.997, True),
+    ],
+)
+def test_a_line_that_is_the_whole_function_is_not_told(tmp_path: Path, code: str, share: float, told: bool) -> None:
+    """Of a lambda of one line it was "Of a call of map(<lambda>), 100 % is in line 67"."""
+    file = tmp_path / "train.py"
+    file.write_text(code)
+    looked = python_stages.with_function(diagnoses.inspection(), 2, file=str(file), line=2)
+    found = python_stages._with_lines(looked, 2, [LineCost(Location(file=str(file), line=2), share)])
+    assert (found != looked) is told
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,20 @@ import pytest
 
 from pipeline_bench.script import loop_step
 
-HEAD = "import numpy as np\nSIZE, mask, batches = 4, np.ones(3), [np.zeros(2)]\ndef make(): return np.ones(3)\n"
+HEAD = """\
+import numpy as np
+SIZE, mask, batches = 4, np.ones(3), [np.zeros(2)]
+def make(): return np.ones(3)
+class Layer: last = mask
+Layer.__module__ = "keras.src.layers.layer"
+class Encoder(Layer):
+    def init_state(self, size=2): return np.zeros(size)
+    def last_state(self): return np.zeros(2)
+    initialize_hidden_state = get_initial_state = zero_state = init_state
+class Samples:
+    def get_next(self): return np.zeros(2)
+encoder, samples = Encoder(), Samples()
+"""
 
 
 @pytest.mark.parametrize(
@@ -48,6 +61,21 @@ HEAD = "import numpy as np\nSIZE, mask, batches = 4, np.ones(3), [np.zeros(2)]\n
         ("for x in batches:\n    step(x, mask), step(mask, x)", set()),
         ("for x in batches:\n    step(*[x, mask])", set()),
         ("step(batches, mask)", set()),
+        (
+            "for epoch in range(1):\n    state = encoder.init_state()\n    for x in batches:\n        step(x, state)",
+            {1},
+        ),
+        ("def run(own):\n    for x in batches: step(x, own.init_state())\nrun(encoder)", {1}),
+        ("for x in batches:\n    state = encoder.init_state(len(x))\n    step(x, state)", set()),
+        ("for x in batches:\n    encoder = Encoder()\n    step(x, encoder.init_state())", set()),
+        ("state = encoder.init_state()\nfor x in batches:\n    str(step(x, state))\n    state = x", set()),
+        ("for x in batches:\n    step(x, encoder.last)", set()),
+        ("for x in batches:\n    step(x, encoder.last_state())", set()),
+        *(
+            (f"for x in batches:\n    step(x, encoder.{name}())", {1})
+            for name in ("initialize_hidden_state", "get_initial_state", "zero_state")
+        ),
+        ("for x in batches:\n    step(x, samples.get_next())", set()),
     ],
 )
 def test_an_argument_is_of_no_batch_that_is_there_before_the_loop_or_made_of_numbers(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,44 @@ def test_a_fit_that_tells_its_steps_takes_them_in_each_epoch() -> None:
     assert training_data.steps_of({"steps_per_epoch": 40}, 2) == 80
     assert training_data.steps_of({"steps_per_epoch": None}, 2) is None
     assert training_data.steps_of({}, 2) is training_data.steps_of({"steps_per_epoch": 40}, None) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "given", "expected"),
+    [
+        ((1, 4), {}, True),
+        ((33, 4), {}, False),  # Keras takes 32 rows
+        ((33, 4), {"batch_size": 64}, True),
+        ((64,), {"batch_size": None}, False),
+        ((20, 4), {"validation_split": 0.2}, False),
+        ((20, 4), {"callbacks": [object()]}, False),
+        ((20, 4), {"validation_data": (SimpleNamespace(shape=(20, 4)),)}, False),
+        ((20, 4), {"callbacks": [], "validation_data": None}, True),
+        ((), {}, False),
+        ((None, 4), {}, False),
+    ],
+)
+def test_arrays_of_no_more_rows_than_a_batch_are_one(
+    shape: tuple[int | None, ...], given: dict[str, Any], expected: bool
+) -> None:
+    array = SimpleNamespace(shape=shape)
+    for data in (array, [array, array], {"a": (array,)}):
+        assert training_data.fit_in_one_batch(data, given) is expected
+    assert not training_data.fit_in_one_batch([], given)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_how_a_fit_trains_is_told_of_the_data_that_it_is_given_alone(
+    monkeypatch: pytest.MonkeyPatch, other: bool
+) -> None:
+    monkeypatch.setattr(training_data, "kind", lambda data: "tf.data")
+    data, validation = SimpleNamespace(element_spec=1), SimpleNamespace(element_spec=2)
+    model, datasets = SimpleNamespace(), (Named("train", data), Named("val", validation))
+    captured = CapturedTraining(
+        data, model, "train.py:3", given={"x": data}, datasets=datasets, one_batch=True, steps_a_call=1
+    )
+    training, _ = training_data.choose(captured, "val" if other else None, lambda data: None)
+    assert (training.one_batch, training.steps_a_call) == ((False, None) if other else (True, 1))
 
 
 def test_where_no_line_of_the_users_calls_fit_none_is_named() -> None:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from inspect import getsource
 from textwrap import dedent
 from typing import Any
 
 import pytest
 
-from pipeline_bench.tfdata import splitting
+from pipeline_bench.tfdata import map_functions, splitting
 from pipeline_bench.tfdata.splitting import CannotSplitError
 
 AROUND = "SCALE = 3\ndef outside(x): return x + SCALE\n"
 
 
-def ways(source: str, name: str = "f") -> list[splitting.Split]:
+def ways(source: str, name: str = "f", called: str = "f", is_method: bool = False) -> list[splitting.Split]:
     text = AROUND + dedent(source).strip("\n") + "\n"
     lines = [line.strip() for line in text.splitlines()]
     line = next(number for number, each in enumerate(lines, 1) if each.startswith((f"def {name}(", f"{name} =")))
-    return splitting.splits(text, name, line)
+    return splitting.splits(text, name, line, map_functions.read(called), is_method)
 
 
 def ran(text: str, name: str, *args: Any) -> Any:
@@ -147,6 +148,7 @@ REFUSED = {
     "a generator": ("def f(x):\n    a = x\n    yield a", "a generator"),
     "locals": ("def f(x):\n    a = x\n    return locals()", "it uses locals"),
     "a text of lines": ("def f(x):\n    a = '''1\n2'''\n    return a", "several lines"),
+    "a private name": ("def f(x):\n    a = x.__scale\n    return a", "uses __scale, a private name"),
     "nothing crosses": ("def f(x):\n    x\n    return 3", "no line between"),
 }
 
@@ -155,6 +157,162 @@ REFUSED = {
 def test_what_may_not_do_the_same_in_two_halves_is_refused(source: str, reason: str) -> None:
     with pytest.raises(CannotSplitError, match=reason):
         ways(source)
+
+
+def test_what_a_lambda_gives_for_all_elements_goes_to_the_halves_that_use_it() -> None:
+    source = """
+        def f(x, y, scale, back=False, size=(2, 3)):
+            a = x * scale
+            b = a + y
+            if back:
+                b = -b * size[0]
+            return b
+        """
+    called = "lambda x, y: f(x, y, SCALE, back=True)"
+    found = ways(source, called=called)
+    assert [each.statements for each in found] == [3, 2, 1]
+    for split in found:
+        names: dict[str, Any] = {}
+        exec(AROUND + dedent(source) + split.fixed("f_fixed") + "\n" + split.random("f_random"), names)
+        whole, first, second = (
+            eval(each, names) for each in (called, split.mapped(0, "f_fixed"), split.mapped(1, "f_random"))
+        )
+        crossing = first(5, 4)
+        assert second(*(crossing if len(split.crossing) > 1 else (crossing,))) == whole(5, 4), split
+    two = found[1]
+    assert two.mapped(0, "f_fixed") == "lambda x, y: f_fixed(x, y, scale=SCALE)"
+    assert two.mapped(1, "f_random") == "lambda b: f_random(b, back=True, size=(2, 3))"
+
+
+def test_a_lambda_that_only_passes_its_parameters_on_leaves_the_halves_their_names() -> None:
+    (split,) = ways("def f(x, y):\n    a = x * 2\n    return a + y", called="lambda a, b: f(a, b)")
+    assert (split.mapped(0, "f_fixed"), split.mapped(1, "f_random")) == ("f_fixed", "f_random")
+
+
+@pytest.mark.parametrize(
+    ("source", "called", "reason"),
+    [
+        ("def f(x, n=SCALE):\n    a = x\n    return a * n", "lambda x: f(x)", "plain names"),
+        ("def f(x, n):\n    n = n + x\n    return n", "lambda x: f(x, 2)", "sets its parameter n anew"),
+        ("def f(x, n):\n    a = [n for n in x]\n    return a", "lambda x: f(x, 2)", "sets its parameter n anew"),
+        ("def f(x, n):\n    a = x\n    return a * n", "lambda y: f(y, x)", "its lambda gives it x, which is also"),
+        ("def f(x, n):\n    a = x\n    return a * n", "lambda y: f(y, a)", "its lambda gives it a, which is also"),
+        ("def f(x, n):\n    a = x\n    return a * n", "lambda x: f(x, own.__n)", "uses __n, a private name"),
+    ],
+)
+def test_what_a_lambda_gives_has_to_mean_the_same_in_both_halves(source: str, called: str, reason: str) -> None:
+    with pytest.raises(CannotSplitError, match=reason):
+        ways(source, called=called)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lambda x: f(x + 1)",
+        "lambda x: f(x, g())",
+        "lambda x: f(x, x)",
+        "lambda x: f(x, n=x)",
+        "lambda x: f(n=x)",
+        "lambda x, y: f(y, x)",
+        "lambda x: x.f(x)",
+        "lambda x: (f(x), x)",
+        "lambda x: f(x, *more)",
+        "lambda x: f(x, **more)",
+        "lambda *x: f(*x)",
+        "lambda x, n=2: f(x, n)",
+        "lambda f: f(f)",
+        "lambda: f()",
+        "lambda x: f(x,  # the path\n 2)",
+        "f",
+    ],
+)
+def test_a_lambda_that_does_more_than_call_a_function_is_no_such_call(text: str) -> None:
+    assert map_functions.read(text) is None
+
+
+def test_a_text_with_the_sign_of_a_comment_is_none() -> None:
+    """The trial divided it, and the patch, which reads the lambda's text, said that it does more than one call."""
+    assert map_functions.read("lambda x: f(x, '#')") == map_functions.CalledFunction("f", ("x",), ("'#'",), {})
+
+
+def test_both_halves_of_a_method_get_its_object() -> None:
+    source = "class A:\n    scale = 2\n    def f(self, x, y):\n        a = x * self.scale\n        return a + y"
+    (split,) = ways(source, is_method=True)
+    assert split.fixed("f_fixed") == "def f_fixed(self, x, y):\n    a = x * self.scale\n    return y, a\n"
+    assert split.random("f_random") == "def f_random(self, y, a):\n    return a + y\n"
+    assert (split.mapped(0, "f_fixed"), split.mapped(1, "f_random")) == ("f_fixed", "f_random")
+
+
+@pytest.mark.parametrize(
+    "statement", ["self.last = x", "self.seen[0] = x", "self.count.all += 1", "del self.last", "self = x"]
+)
+def test_a_method_that_changes_its_object_is_not_divided(statement: str) -> None:
+    source = f"class A:\n    def f(self, x):\n        {statement}\n        a = x\n        return a"
+    with pytest.raises(CannotSplitError, match="changes its object"):
+        ways(source, is_method=True)
+
+
+class Loader:
+    """Its methods are what a map may be given."""
+
+    def load(self, path: str) -> str:
+        return path
+
+    @staticmethod
+    def read(path: str) -> str:
+        return path
+
+    @classmethod
+    def made(cls, path: str) -> str:
+        return path
+
+
+class Base:
+    """What another class is derived from."""
+
+    def load(self, path: str) -> str:
+        return path
+
+
+class Derived(Base):
+    """One that has its method from that."""
+
+
+def test_only_a_method_of_an_objects_own_class_from_which_no_other_is_derived_is_divided() -> None:
+    loader = Loader()
+    found = map_functions.defined(loader.load)
+    assert found is not None
+    assert (found.plain, found.is_method) == (Loader.load, True)
+    half: Any = Loader.load
+    assert found.of_elements(half, {})("a path") == "a path"
+    static = map_functions.defined(loader.read)
+    assert static is not None
+    assert not static.is_method
+    for other in (loader.made, Base().load, Derived().load, loader, len):
+        assert map_functions.defined(other) is None
+
+
+def test_only_a_plain_function_of_the_same_file_counts_as_what_a_lambda_calls() -> None:
+    found = map_functions.defined(lambda source: ways(source, "g"))
+    assert found is not None
+    assert (found.plain, found.called) == (ways, map_functions.CalledFunction("ways", ("source",), ("'g'",), {}))
+    assert map_functions.defined(lambda text: dedent(text, *())) is None
+    assert map_functions.defined(lambda name: map_functions.read(name)) is None  # noqa: PLW0108 - it is looked at
+    signed, commented = (
+        (lambda source: ways(source, "#")),
+        (
+            lambda source: ways(
+                source,
+                "g",  # it is looked at
+            )
+        ),
+    )
+    assert map_functions.defined(signed) is not None
+    assert map_functions.defined(commented) is None
+    one_of_two, _ = (lambda source: ways(source, "g")), (lambda source: ways(source, "h"))
+    assert map_functions.defined(one_of_two) is None
+    elsewhere = lambda text: getsource(text)  # noqa: E731, PLW0108 - likewise
+    assert map_functions.defined(elsewhere) is None
 
 
 def test_statements_on_one_line_stay_together() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import functools
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,6 +149,24 @@ def test_a_generator_is_endless_if_its_values_come_from_a_loop_without_an_end(
     generator: Callable[..., Any], expected: bool
 ) -> None:
     assert generator_call.never_ends(generator) is expected
+
+
+@pytest.mark.parametrize(
+    ("instruction", "names", "is_lost"),
+    [
+        ("STORE_FAST", "rows", True),
+        ("STORE_FAST_STORE_FAST", ("first", "rows"), True),
+        ("STORE_FAST_LOAD_FAST", ("rows", "first"), True),
+        ("STORE_FAST_LOAD_FAST", ("first", "rows"), False),
+    ],
+)
+def test_an_instruction_that_sets_one_name_and_loads_a_parameter_loses_none(
+    monkeypatch: pytest.MonkeyPatch, instruction: str, names: Any, is_lost: bool
+) -> None:
+    """As Python 3.13 has them, of ``[rows for first in range(3)]``."""
+    found = [SimpleNamespace(opname=instruction, argval=names)]
+    monkeypatch.setattr(dis, "get_instructions", lambda _: found)
+    assert generator_call._has_lost(ends.__code__, {"rows": [1]}) is is_lost
 
 
 def test_of_a_lambda_the_function_that_it_calls_counts() -> None:

@@ -1,0 +1,106 @@
+"""What makes the model's own step longer than it need be: strings, padding, and what Keras does for each call of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipeline_bench.analysis.thresholds import BOUND_SHARE, SHORT_STEP_MS, STEPS_A_CALL, WORTH_REWRITING
+from pipeline_bench.diagnosis import stage_graph, step_times
+from pipeline_bench.diagnosis.fixes.cache_size import batch_bytes_of
+from pipeline_bench.diagnosis.stage_graph import named
+from pipeline_bench.model.diagnosis import AS_WRITTEN
+from pipeline_bench.model.pipeline import Inspection
+from pipeline_bench.model.session import Session
+from pipeline_bench.text import units
+
+_ONE_BATCH = (
+    "Each call of fit in the loop trains on one batch, and makes an iterator, callbacks and a history for it. With "
+    "steps so short, train_on_batch in its place, which takes the step alone, may be much faster."
+)
+_MOST_OF_STEP = 0.5
+"""From this share of the step on that the model takes, what it makes of strings may be worth a cache."""
+
+
+def strings(session: Session, inspection: Inspection) -> str:
+    """Return that a model makes numbers of strings in its own step, where a map can do that; empty of any other model.
+
+    On a GPU it does so on the CPU, in each step. On a CPU a map gains nothing by itself, but a cache behind it does, in
+    later epochs. How much of a step it takes is not measured.
+
+    Source: Keras' guide to its preprocessing layers, which on a GPU has them in the dataset, beside the steps.
+    """
+    parts = [] if inspection.element is None else inspection.element.tensors()
+    ceiling_ms, step_ms = step_times.ceiling_ms(session), step_times.mean_ms(session, AS_WRITTEN)
+    if ceiling_ms is None or not any(each.dtype == "string" for each in parts):
+        return ""
+    if session.environment.accelerator_kind == "gpu":
+        return (
+            "The model is given strings, which no GPU takes: if a layer of it makes numbers of them, as "
+            "TextVectorization and StringLookup do, that is on the CPU, in each step. In a map of the dataset, with "
+            "num_parallel_calls=tf.data.AUTOTUNE, it runs beside the steps."
+        )
+    reads_again = not inspection.once and (stage_graph.passes(inspection) or 0.0) > 1
+    if not reads_again or step_ms is None or ceiling_ms < _MOST_OF_STEP * step_ms:
+        return ""
+    cache = next((each for each in inspection.stages if each.method == "cache"), None)
+    behind = "with a cache() behind it, both in front of any shuffle or repeat"
+    where = behind if cache is None else f"in front of {named(cache)}"
+    return (
+        "The model is given strings: if a layer of it makes numbers of them, as TextVectorization and StringLookup do, "
+        f"that is done anew in each epoch. In a map of the dataset, {where}, it is done in the first epoch only. How "
+        "much of a step it takes is not measured here."
+    )
+
+
+def padding(session: Session, inspection: Inspection) -> Iterator[str]:
+    """Yield how much of what a `padded_batch` gives is padding, where the model takes long for it."""
+    ceiling_ms, step_ms = step_times.ceiling_ms(session), step_times.mean_ms(session, AS_WRITTEN)
+    if ceiling_ms is None or not step_ms:
+        return
+    for stage in inspection.stages:
+        before = stage_graph.before(inspection, stage)
+        if stage.method != "padded_batch" or before is None:
+            continue
+        samples_bytes, batch_bytes = batch_bytes_of(inspection, before), batch_bytes_of(inspection, stage)
+        if not samples_bytes or not batch_bytes:
+            continue
+        share = 1 - samples_bytes / batch_bytes
+        # What the model takes for it goes with its size at least.
+        if step_ms / (step_ms - share * min(ceiling_ms, step_ms)) >= WORTH_REWRITING:
+            yield (
+                f"Of the first batches of {named(stage)}, {units.share(share)} of the bytes are padding, for which the "
+                "model computes too. If it takes batches of any length, bucket_by_sequence_length in place of "
+                "padded_batch puts samples of like length together, with less padding."
+            )
+
+
+def short_steps(session: Session, inspection: Inspection, proposed: str | None) -> str:
+    """Return what has Keras do less for each of a `fit`'s short steps; empty where they are long, or wait for input.
+
+    Keras works for a step while the input makes the next batch, so that less work shortens no step that waits. Of
+    arrays, that wait is Keras' own as well.
+
+    Args:
+        session: with its results.
+        inspection: the stages.
+        proposed: the fix that is proposed; None where none is.
+    """
+    training, found = inspection.training, session.find_result(proposed or AS_WRITTEN)
+    if training is None or found is None or found.step_ms.mean is None:
+        return ""
+    if training.one_batch:
+        own_ms = step_times.ceiling_ms(session) or found.step_ms.mean
+        return _ONE_BATCH if training.in_loop and training.epochs == 1 and own_ms < SHORT_STEP_MS else ""
+    wait_share = found.input_wait_share.value
+    waits = inspection.api != "arrays" and (wait_share is None or wait_share >= BOUND_SHARE)
+    has_several = training.steps_a_call == 1 and inspection.cardinality != 1
+    if waits or not has_several or found.step_ms.mean >= SHORT_STEP_MS:
+        return ""
+    steps = "With steps so short" if proposed is None else "With steps as short as this fix makes them"
+    # Keras runs whole calls: of ten steps an epoch, it would take sixteen.
+    uneven = training.steps is not None and training.steps % (STEPS_A_CALL * (training.epochs or 1)) != 0
+    even = ", with a steps_per_epoch that is a multiple of it," * uneven
+    return (
+        f"{steps}, steps_per_execution={STEPS_A_CALL} in compile{even} may be faster; callbacks of a batch are then "
+        f"called once for {STEPS_A_CALL}."
+    )

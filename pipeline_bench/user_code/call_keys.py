@@ -1,0 +1,176 @@
+"""What a call in the user's Python depends on: the parts of its text that may stand for something else another time.
+
+Only values that cannot change can name a result. A global name is one for good where its file sets it once.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import numbers
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import PurePath
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+from pipeline_bench.user_code import source_guards
+
+_OWN_NAMES = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)
+_NOT_ALWAYS = (ast.IfExp, ast.BoolOp, ast.Yield, ast.YieldFrom, ast.Await)
+"""Expressions of which a part runs sometimes only, or that hand control to somebody else."""
+_OF_FRAMES = ("super", "locals", "vars", "eval", "exec")
+"""Built-in functions that see the function that calls them."""
+_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler)
+
+Varies = Callable[[ast.AST], bool]
+"""Whether a name, or an attribute whatever it is of, may stand for something else at another call."""
+
+
+def varying(file: str, function: ast.AST, namespace: Mapping[str, Any]) -> Varies:
+    """Return what tells of the names and attributes in a function whether they may vary.
+
+    Args:
+        file: that the function is in.
+        function: its definition, the outermost of those that hold the call.
+        namespace: the global names there.
+    """
+    names = _bound(function) | _set_anew(file)
+
+    def varies(node: ast.AST) -> bool:
+        match node:
+            case ast.Name(id=name):
+                return name in names or not _is_constant(name, namespace)
+            case ast.Attribute(attr=name):
+                return name in _attributes_set(file)
+        return False
+
+    return varies
+
+
+def but(made: str, varies: Varies) -> Varies:
+    """Return `varies`, without a variable that is known."""
+    return lambda node: not (isinstance(node, ast.Name) and node.id == made) and varies(node)
+
+
+@functools.lru_cache(maxsize=16)
+def _set_anew(file: str) -> frozenset[str]:
+    """Return the global names that a file sets more than once, in a loop, or in a function."""
+    nodes = source_guards.nodes(file)
+    own = list(source_guards.own_nodes(nodes[0].body)) if nodes else []
+    found = {name for name, count in Counter(_stored(own)).items() if count > 1}
+    found.update(name for each in nodes if isinstance(each, ast.Global) for name in each.names)
+    for each in own:
+        if isinstance(each, ast.For | ast.While):
+            found.update(_stored(source_guards.own_nodes([each])))
+    return frozenset(found)
+
+
+def _stored(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    return (each.id for each in nodes if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load))
+
+
+@functools.lru_cache(maxsize=16)
+def _attributes_set(file: str) -> frozenset[str]:
+    """Return the names of the attributes that a file sets, but for what an `__init__` sets of its object."""
+    nodes = source_guards.nodes(file)
+    first = [each for each in nodes if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+    own = {
+        id(each)
+        for method in first
+        for each in ast.walk(method)
+        if isinstance(each, ast.Attribute) and method.args.args and _is_name(each.value, method.args.args[0].arg)
+    }
+    setting = (each for each in nodes if isinstance(each, ast.Attribute) and not isinstance(each.ctx, ast.Load))
+    return frozenset(each.attr for each in setting if id(each) not in own)
+
+
+def _is_name(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _bound(function: ast.AST) -> set[str]:
+    """Return the names that a function, or one in it, makes something of its own."""
+    names: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.alias):
+            names.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, _NAMED) and node is not function and node.name:
+            names.add(node.name)
+    return names
+
+
+def keys_of(node: ast.AST, varies: Varies) -> list[ast.expr] | None:
+    """Return the parts without calls that an expression depends on; None where it cannot be a function of them."""
+    if isinstance(node, ast.FormattedValue | ast.Starred | ast.keyword) and not _is_private(node):
+        return keys_of(node.value, varies)
+    if isinstance(node, ast.expr) and _has_no_call(node) and any(map(varies, ast.walk(node))):
+        return [node]
+    if isinstance(node, (*_OWN_NAMES, *_NOT_ALWAYS)) or _is_private(node) or _is_of_frames(node):
+        return None
+    found: list[ast.expr] = []
+    for part in _parts(node, varies):
+        keys = keys_of(part, varies)
+        if keys is None:
+            return None
+        found += keys
+    return found
+
+
+def _parts(node: ast.AST, varies: Varies) -> Iterator[ast.AST]:
+    """Yield the expressions in one; of a method that is called, what it is of."""
+    for child in ast.iter_child_nodes(node):
+        is_method = isinstance(node, ast.Call) and child is node.func
+        if is_method and isinstance(child, ast.Attribute) and not varies(child) and not _is_private(child):
+            yield child.value
+        elif isinstance(child, ast.expr | ast.keyword):
+            yield child
+
+
+def _is_of_frames(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id in _OF_FRAMES
+
+
+def _has_no_call(node: ast.AST) -> bool:
+    """Return whether an expression can be a key as it is, once its value is known to be one."""
+    inside = ast.walk(_tensor_of(node))
+    calls = any(isinstance(each, (ast.Call, *_OWN_NAMES, *_NOT_ALWAYS)) for each in inside)
+    return not calls and not isinstance(node, ast.Slice | ast.Tuple)
+
+
+def _tensor_of(node: ast.AST) -> ast.AST:
+    """Return what an expression is the value of, as ``path`` of ``path.numpy()``; of another one itself."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=tensor, attr="numpy"), args=[], keywords=[]):
+            return tensor
+    return node
+
+
+def _is_constant(name: str, namespace: Mapping[str, Any]) -> bool:
+    """Return whether a global name is a module, a function or a class, or a value that nothing can change."""
+    value = namespace.get(name, getattr(builtins, name, None))
+    return isinstance(value, ModuleType | FunctionType | BuiltinFunctionType | type) or (
+        value is not None and is_key(value)
+    )
+
+
+def _is_private(node: ast.AST) -> bool:
+    """Return whether a name is one within its class alone, as ``__read``: a function elsewhere has no such."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=str(name)):
+            return name.startswith("__") and not name.endswith("__")
+    return False
+
+
+def is_key(value: Any) -> bool:
+    """Return whether a value cannot change, so that it can name a result."""
+    import numpy as np
+
+    if isinstance(value, tuple):
+        return all(map(is_key, value))
+    return isinstance(value, str | bytes | numbers.Number | bool | None | PurePath | np.generic)

@@ -1,0 +1,109 @@
+"""What calls in the user's Python gave: the size of it, what two results have in common, and copies of them."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import hashlib
+import numbers
+import sys
+from typing import Any
+
+from pipeline_bench.model.calls import Gives, MemoizableCall
+from pipeline_bench.user_code import source_guards
+
+_HAS_OPENED = {"filename", "format", "info", "n_frames", "tile"}
+_DOES_OPENED = {"_getexif", "draft", "getexif", "seek"}
+"""What a picture of Pillow's that is an open file has and does, and its copy has not, or others of."""
+
+
+def memory_bytes(value: Any) -> float | None:
+    """Return the memory that a result takes; None where it is nothing to keep, such as an iterator."""
+    if isinstance(value, tuple | list):
+        sizes = [memory_bytes(each) for each in value]
+        return None if None in sizes else sum(each for each in sizes if each is not None)
+    if isinstance(value, dict):
+        return memory_bytes(tuple(value.values()))
+    return _picture_bytes(value) if _is_picture(value) else _part_bytes(value)
+
+
+def _picture_bytes(picture: Any) -> float | None:
+    """Return the memory of a picture of Pillow's; None of an open file, as one in a list of them is."""
+    pixel_bytes = 1 if picture.mode in ("1", "L", "P") else 4
+    return None if is_opened(picture) else float(picture.width * picture.height * pixel_bytes)
+
+
+def _part_bytes(value: Any) -> float | None:
+    """Return the memory of a value that has no parts."""
+    import numpy as np
+    import tensorflow as tf
+
+    if isinstance(value, np.ndarray):
+        return None if value.dtype.hasobject else float(value.nbytes)
+    if isinstance(value, tf.Tensor) and tf.executing_eagerly() and value.dtype != tf.string:
+        return float(value.dtype.size * value.shape.num_elements())
+    if isinstance(value, str | bytes):
+        return float(len(value))
+    return 8.0 if isinstance(value, numbers.Number | np.generic) else None
+
+
+def digest(value: Any) -> Any:
+    """Return what two results have in common only where they are the same to the last bit."""
+    import numpy as np
+
+    if isinstance(value, tuple | list):
+        return type(value), tuple(map(digest, value))
+    if isinstance(value, dict):
+        return frozenset((key, digest(each)) for key, each in value.items())
+    array = np.asarray(value)
+    return array.dtype, array.shape, hashlib.sha256(array.tobytes()).digest()
+
+
+def gives(value: Any) -> Gives:
+    """Return what a result is, for who hands out copies of it; of a picture before it is `loaded`."""
+    import numpy as np
+    import tensorflow as tf
+
+    if is_opened(value):
+        return "opened"
+    if isinstance(value, np.ndarray) or _is_picture(value):
+        return "array"
+    return "constant" if isinstance(value, str | bytes | numbers.Number | np.generic | tf.Tensor) else "other"
+
+
+def is_opened(value: Any) -> bool:
+    """Return whether a value is a picture of Pillow's that is an open file yet: what asks for its pixels decodes it."""
+    return _is_picture(value) and bool(getattr(value, "tile", None))
+
+
+def asks_of_opened(call: MemoizableCall) -> bool:
+    """Return whether the file of a call names what a picture that is an open file has, and a copy of it has not.
+
+    What stands in the call itself does not count, nor a method by the name of such a value, as `str.format` is one.
+    """
+    nodes, end = source_guards.nodes(call.file), (call.end_line, call.end_column)
+    methods = {id(each.func) for each in nodes if isinstance(each, ast.Call)}
+    return any(
+        each.attr in _DOES_OPENED or (each.attr in _HAS_OPENED and id(each) not in methods)
+        for each in nodes
+        if isinstance(each, ast.Attribute) and not (call.line, call.column) <= (each.lineno, each.col_offset) < end
+    )
+
+
+def loaded(value: Any) -> Any:
+    """Return a value, with the pixels decoded of a picture that is an open file."""
+    if is_opened(value):
+        value.load()
+    return value
+
+
+def _is_picture(value: Any) -> bool:
+    """Return whether a value is a picture of Pillow's, which the user's code has imported then."""
+    pillow = sys.modules.get("PIL.Image")
+    return pillow is not None and isinstance(value, pillow.Image)
+
+
+def copied(value: Any) -> Any:
+    """Return a value as the diff has it handed out."""
+    kind = gives(value)
+    return value if kind == "constant" else value.copy() if kind == "array" else copy.deepcopy(value)

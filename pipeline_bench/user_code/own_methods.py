@@ -1,0 +1,122 @@
+"""What methods read of their object, by which it is known that a call of one gives the same: ``self.load(path)``.
+
+It is so where they are the class's own, and its `__init__` alone sets what they read.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+
+class Owner:
+    """The object of the method that a line is in."""
+
+    def __init__(self, name: str, definition: ast.ClassDef, nodes: Sequence[ast.AST], kind: type) -> None:
+        """Look at an object.
+
+        Args:
+            name: by which the method has it: ``self``.
+            definition: of its class.
+            nodes: of the file that this is in.
+            kind: that class, or one that it inherits from.
+        """
+        self.name, self._nodes, self._kind = name, nodes, kind
+        self._methods = {each.name: each for each in definition.body if isinstance(each, ast.FunctionDef)}
+
+    @classmethod
+    def of(cls, method: ast.AST, nodes: Sequence[ast.AST], namespace: Mapping[str, Any]) -> Owner | None:
+        """Return the object of a method; None of a function that is none, or whose class is no global name.
+
+        Args:
+            method: its definition.
+            nodes: of its file.
+            namespace: the global names there.
+        """
+        found = next((each for each in nodes if isinstance(each, ast.ClassDef) and method in each.body), None)
+        kind = namespace.get(found.name) if found is not None else None
+        name = _object_of(method)
+        return Owner(name, found, nodes, kind) if found is not None and name and isinstance(kind, type) else None
+
+    def reads_of(self, nodes: Iterable[ast.AST]) -> list[str] | None:
+        """Return the attributes that the methods read which some nodes call of it, and those that these call.
+
+        None where they may do more than read what stays as it is: set one, or hand the object on; and where objects of
+        the class may have other methods, or are told apart by other things than which they are.
+        """
+        called: dict[str, ast.FunctionDef] = {}
+        read: dict[str, None] = {}
+        # What the nodes read themselves is among what their calls depend on.
+        if not all(self._collects(each, self.name, {}, called) for each in nodes):
+            return None
+        if any(name.startswith("__") for name in called):  # it has that name within its class alone
+            return None
+        looked_at: set[str] = set()
+        while names := called.keys() - looked_at:
+            looked_at |= names
+            lines = [(line, _object_of(called[name])) for name in names for line in called[name].body]
+            if not all(self._collects(line, name, read, called) for line, name in lines):
+                return None
+        computed = (isinstance(inspect.getattr_static(self._kind, name, None), property) for name in read)
+        stays = not any(computed) and not any(self._sets(name, name in called) for name in (*read, *called))
+        return sorted(read) if stays and self._are_own(called) else None
+
+    def _collects(self, node: ast.AST, name: str, read: dict[str, None], called: dict[str, ast.FunctionDef]) -> bool:
+        """Add what a node reads of the object by a name, and the methods that it calls; return whether that is all."""
+        inside = list(ast.walk(node))
+        attributes = [each for each in inside if isinstance(each, ast.Attribute) and _is_name(each.value, name)]
+        known = {id(each.value) for each in attributes}
+        functions = {id(each.func) for each in inside if isinstance(each, ast.Call)}
+        for each in attributes:
+            method = self._methods.get(each.attr)
+            if method is None:
+                read[each.attr] = None
+            elif id(each) in functions and _object_of(method):
+                called[each.attr] = method
+            else:
+                return False
+        handed_on = any((_is_name(each, name) and id(each) not in known) or _is_name(each, "super") for each in inside)
+        return not handed_on and all(isinstance(each.ctx, ast.Load) for each in attributes)
+
+    def _are_own(self, called: Mapping[str, ast.FunctionDef]) -> bool:
+        """Return whether objects of its class, and of those that inherit from it, have these methods as defined."""
+        for name, method in called.items():
+            own = vars(self._kind).get(name)
+            if not isinstance(own, FunctionType) or own.__code__.co_firstlineno != method.lineno:
+                return False
+        others = list(_inheriting(self._kind))
+        plain: object = object.__hash__
+        by_identity = all(each.__hash__ is plain for each in (self._kind, *others))
+        return by_identity and not any(name in vars(each) for each in others for name in called)
+
+    def _sets(self, name: str, always: bool) -> bool:
+        """Return whether the file sets an attribute of that name, outside of an `__init__` or anywhere."""
+        setting = {
+            id(each)
+            for each in self._nodes
+            if isinstance(each, ast.Attribute) and each.attr == name and not isinstance(each.ctx, ast.Load)
+        }
+        first = [each for each in self._nodes if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+        return bool(setting if always else setting - {id(each) for method in first for each in ast.walk(method)})
+
+
+def _object_of(method: ast.AST) -> str:
+    """Return the name by which a method has its object; empty of a function that has none, or has a decorator."""
+    match method:
+        case ast.FunctionDef(decorator_list=[], args=ast.arguments(posonlyargs=[], args=[first, *_])):
+            return first.arg
+    return ""
+
+
+def _is_name(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _inheriting(kind: type) -> Iterator[type]:
+    subclasses: list[type] = type.__subclasses__(kind)
+    for each in subclasses:
+        yield each
+        yield from _inheriting(each)
