@@ -55,7 +55,7 @@ def test_a_fit_on_another_backend_is_measured_and_what_its_wait_means_is_said(tm
     for name in ("py_dataset", "tf_data"):
         steps, wait_ms, share, _ = found[name]
         assert steps == 36, f"{name}: all but the warm-up, in which the step is traced"
-        assert wait_ms > 900 * DELAY_S, f"{name}: each batch is waited for"
+        assert wait_ms > 500 * DELAY_S, f"{name}: each batch is waited for, but while the step before it runs"
         assert share > 0.2
     assert found["fast"][1] < found["py_dataset"][1]
     # On PyTorch a step of a CPU's has ended as the next batch is asked for.
