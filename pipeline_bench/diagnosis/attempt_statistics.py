@@ -175,7 +175,7 @@ def over_an_epoch(found: AttemptStatistics, inspection: Inspection, times: StepT
         return gain
     fix = found.attempt.fix
     spared = begins.spared(inspection, fix.stages) if fix.keeps and not inspection.once else 0.0
-    return (step_ms + begins.batch_ms) / (step_ms / gain + (1 - spared) * begins.batch_ms)
+    return begins.speedup(step_ms, spared, gain)
 
 
 def by_gain(found: AttemptStatistics) -> float:

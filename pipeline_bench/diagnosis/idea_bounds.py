@@ -91,8 +91,7 @@ def of_beginning(
         return
     yield from _of_cached_beginning(inspection, begins, step_ms, attempts)
     maps = stage_graph.maps_before(inspection, begins.stage)
-    spared_ms = begins.spared(inspection, [each.id for each in maps]) * begins.batch_ms
-    most = (step_ms + begins.batch_ms) / (step_ms + begins.batch_ms - spared_ms)
+    most = begins.speedup(step_ms, begins.spared(inspection, [each.id for each in maps]))
     if most >= max(WORTH_REWRITING, _MUCH_MORE * gained):
         takes = "drops what" if begins.stage.method == "skip" else "is filled with what"
         yield (
@@ -111,7 +110,7 @@ def _of_cached_beginning(
     name = max(spared, key=spared.__getitem__, default="")
     if spared.get(name, 0.0) < EXPLAINED:
         return
-    most = (step_ms + begins.batch_ms) / (step_ms + (1 - spared[name]) * begins.batch_ms)
+    most = begins.speedup(step_ms, spared[name])
     faster = f": it would be at most {units.ratio(most)} as fast by that alone" if begins.batches else ""
     if not begins.batches or most >= WORTH:
         yield (

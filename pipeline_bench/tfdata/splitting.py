@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import linecache
-import random
 import re
 import textwrap
 import types
@@ -17,8 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError
@@ -261,8 +258,7 @@ def _traced_anew(whole: Any) -> Iterator[None]:
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
     kept = {name: each for name, each in whole.__globals__.items() if isinstance(each, Function)}
-    random.seed(_SEED)
-    np.random.seed(_SEED)
+    user_code.seed_python(_SEED)
     whole.__globals__.update({name: each._clone(each.python_function) for name, each in kept.items()})
     try:
         yield

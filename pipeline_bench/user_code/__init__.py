@@ -280,12 +280,18 @@ _kept_modules: dict[str, ModuleType] = {}
 
 def seed(number: int) -> None:
     """Seed the generators of random numbers, alike in every trial; the user's code may seed them again."""
-    import numpy as np
     import tensorflow as tf
+
+    seed_python(number)
+    tf.random.set_seed(number)
+
+
+def seed_python(number: int) -> None:
+    """Seed what Python code draws from; TensorFlow's own seed would change its graphs for good."""
+    import numpy as np
 
     random.seed(number)
     np.random.seed(number)
-    tf.random.set_seed(number)
 
 
 def keep_imports() -> None:

@@ -80,13 +80,14 @@ def _attributes_set(file: str) -> frozenset[str]:
         id(each)
         for method in first
         for each in ast.walk(method)
-        if isinstance(each, ast.Attribute) and method.args.args and _is_name(each.value, method.args.args[0].arg)
+        if isinstance(each, ast.Attribute) and method.args.args and is_name(each.value, method.args.args[0].arg)
     }
     setting = (each for each in nodes if isinstance(each, ast.Attribute) and not isinstance(each.ctx, ast.Load))
     return frozenset(each.attr for each in setting if id(each) not in own)
 
 
-def _is_name(node: ast.AST, name: str) -> bool:
+def is_name(node: ast.AST, name: str) -> bool:
+    """Return whether an expression is a variable of this name."""
     return isinstance(node, ast.Name) and node.id == name
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pipeline_bench.model.calls import MemoizableCall
+from pipeline_bench.user_code import seed_python
 from pipeline_bench.user_code.function_calls import Maker, compiled_with
 
 _TIMES_AGAIN = 3
@@ -70,7 +71,7 @@ def by_later_draws(calls: Sequence[MemoizableCall], taker: _Taker, end_s: float,
                 seeds = itertools.chain([0], itertools.count(later))
                 given: _Given = {call: [] for call in calls}
                 passes.append(given)
-                _seed(next(seeds))
+                seed_python(next(seeds))
                 with compiled_with({call: _noting(keys, seeds) for call, keys in given.items()}):
                     take = taker()
                     for _ in range(_CALLS_COMPARED):
@@ -101,18 +102,10 @@ def _noting(keys: list[tuple[Any, ...]], seeds: Iterator[int] | None = None) -> 
         keys.append(key)
         made = make()
         if seeds is not None:
-            _seed(next(seeds))
+            seed_python(next(seeds))
         return made
 
     return note
-
-
-def _seed(number: int) -> None:
-    """Seed what Python that makes batches draws from; TensorFlow's own seed would change its graphs for good."""
-    import numpy as np
-
-    random.seed(number)
-    np.random.seed(number)
 
 
 @contextmanager

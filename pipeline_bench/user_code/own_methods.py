@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
+from pipeline_bench.user_code.call_keys import is_name
+
 
 class Owner:
     """The object of the method that a line is in."""
@@ -67,7 +69,7 @@ class Owner:
     def _collects(self, node: ast.AST, name: str, read: dict[str, None], called: dict[str, ast.FunctionDef]) -> bool:
         """Add what a node reads of the object by a name, and the methods that it calls; return whether that is all."""
         inside = list(ast.walk(node))
-        attributes = [each for each in inside if isinstance(each, ast.Attribute) and _is_name(each.value, name)]
+        attributes = [each for each in inside if isinstance(each, ast.Attribute) and is_name(each.value, name)]
         known = {id(each.value) for each in attributes}
         functions = {id(each.func) for each in inside if isinstance(each, ast.Call)}
         for each in attributes:
@@ -78,7 +80,7 @@ class Owner:
                 called[each.attr] = method
             else:
                 return False
-        handed_on = any((_is_name(each, name) and id(each) not in known) or _is_name(each, "super") for each in inside)
+        handed_on = any((is_name(each, name) and id(each) not in known) or is_name(each, "super") for each in inside)
         return not handed_on and all(isinstance(each.ctx, ast.Load) for each in attributes)
 
     def _are_own(self, called: Mapping[str, ast.FunctionDef]) -> bool:
@@ -109,10 +111,6 @@ def _object_of(method: ast.AST) -> str:
         case ast.FunctionDef(decorator_list=[], args=ast.arguments(posonlyargs=[], args=[first, *_])):
             return first.arg
     return ""
-
-
-def _is_name(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
 
 
 def _inheriting(kind: type) -> Iterator[type]:
