@@ -17,7 +17,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
-from types import FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from pipeline_bench import user_code
@@ -64,7 +64,7 @@ def _makes_more(step: FrameType, taken_in: Sequence[SourceLoop]) -> bool:
         return True
     loop, frame = around[0], step
     while id(frame) != loop.frame:
-        if _calls_more(_function(frame.f_code.co_filename, frame.f_code.co_firstlineno), _scope(frame), frame.f_lineno):
+        if _calls_more(_body(frame.f_code), _scope(frame), frame.f_lineno):
             return True
         if frame.f_back is None:
             return False
@@ -78,16 +78,12 @@ def _scope(frame: FrameType) -> Mapping[str, Any]:
     return {**frame.f_globals, **frame.f_locals}
 
 
-def _function(file: str, first_line: int) -> list[ast.stmt]:
+def _body(code: CodeType) -> list[ast.stmt]:
     """Return the statements of a function of the user's; none of another, nor of what is not found."""
-    if user_code.origin(file) != "user":
+    if user_code.origin(code.co_filename) != "user":
         return []
-    for node in source_guards.nodes(file):
-        if isinstance(node, ast.FunctionDef):
-            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-            if first == first_line:
-                return node.body
-    return []
+    found = source_guards.function_of(code.co_filename, code.co_name, code.co_firstlineno)
+    return found.body if isinstance(found, ast.FunctionDef) else []
 
 
 def _calls_more(body: list[ast.stmt], scope: Mapping[str, Any], line: int, depth: int = 0) -> bool:
@@ -105,8 +101,7 @@ def _calls_more(body: list[ast.stmt], scope: Mapping[str, Any], line: int, depth
         elif isinstance(value, FunctionType) and depth < _DEEPEST and not found.at_times:
             code = value.__code__
             own = {code.co_varnames[0]: owner} if owner is not None and code.co_argcount else {}
-            statements = _function(code.co_filename, code.co_firstlineno)
-            if _calls_more(statements, {**value.__globals__, **own}, 0, depth + 1):
+            if _calls_more(_body(code), {**value.__globals__, **own}, 0, depth + 1):
                 return True
     return False
 
@@ -169,5 +164,5 @@ def _is_tf_function(value: Any) -> bool:
 def _trains(function: Callable[..., Any]) -> bool:
     """Return whether the text of a function calls what trains."""
     code = getattr(function, "__code__", None)
-    body = [] if code is None else _function(code.co_filename, code.co_firstlineno)
+    body = [] if code is None else _body(code)
     return training_calls.trains(ast.Module(body=body, type_ignores=[]))

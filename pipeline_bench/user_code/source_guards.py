@@ -113,7 +113,7 @@ def _number(node: ast.expr, known: Mapping[str, Any]) -> int | None:
 
 @functools.lru_cache(maxsize=4096)
 def _is_kept(file: str, name: str, first_line: int, line: int) -> bool:
-    function = _function(file, name, first_line)
+    function = function_of(file, name, first_line)
     if function is None:
         return False
     names = (ast.unparse(each).casefold() for each in function.decorator_list)
@@ -184,7 +184,7 @@ def _is_loop(node: Any) -> bool:
     return isinstance(node, ast.For | ast.AsyncFor | ast.While)
 
 
-def _function(file: str, name: str, first_line: int) -> Any:
+def function_of(file: str, name: str, first_line: int) -> Any:
     """Return the function of a name whose code begins in a line, which is that of its first decorator."""
     for node in nodes(file):
         is_named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
