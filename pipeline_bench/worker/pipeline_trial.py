@@ -232,7 +232,7 @@ class PipelineEngine(Engine):
             for found in model_ceiling.run(dataset, step, recorder, task.warmup_s, recorder.heartbeat, other):
                 self.channel.send(found)
         else:
-            self._tell_end(consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat, held))
+            self._tell_end(consumers.train(dataset, step, recorder, task.warmup_s, recorder.heartbeat, held, spec))
         if isinstance(model, LoopStep) and model.traced_anew:
             self._tell(traced_anew=model.traced_anew, traced_anew_s=model.traced_anew_s)
 

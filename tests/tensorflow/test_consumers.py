@@ -205,6 +205,34 @@ def test_a_keras_model_trains(package: Any, options: dict[str, Any]) -> None:
     )
 
 
+def test_what_makes_a_batch_of_its_tensors_is_no_wait_where_fit_takes_them_in_a_graph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tensorflow.python.data.util import structure
+
+    now_ns, made = iter(range(10**6)), structure.from_compatible_tensor_list
+
+    def slowly(spec: Any, tensors: Any) -> Any:
+        for _ in range(1000):
+            next(now_ns)
+        return made(spec, tensors)
+
+    monkeypatch.setattr(consumers, "monotonic_ns", lambda: next(now_ns))
+    monkeypatch.setattr(structure, "from_compatible_tensor_list", slowly)
+    ragged = tf.ragged.constant([[[1, 2], [3]]])
+    data = tf.data.Dataset.from_tensor_slices({"x": ragged, "y": [0.5]}).repeat()
+    seen: list[Any] = []
+
+    def step(batch: Any) -> float:
+        seen.append((batch["x"].to_list(), float(batch["y"])))
+        return 0.0
+
+    steps = Steps(3)
+    consumers.train(data, step, steps, spec=data.element_spec)
+    assert seen[-1] == ([[1, 2], [3]], 0.5)
+    assert max(steps.wait_ns) < 1000 < steps.end_ns[0] - steps.start_ns[0]
+
+
 @pytest.mark.parametrize("package", [keras, tf_keras])
 def test_sample_weights_are_the_third_of_a_tuple(package: Any) -> None:
     weightless = pairs().map(lambda x, y: (x, y, tf.zeros(4)))
