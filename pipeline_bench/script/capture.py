@@ -59,7 +59,7 @@ def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) 
     if not file.is_file():
         raise UserCodeError(f"there is no file {file}", "was it moved, or has the working folder changed?")
     tree = ast.parse(file.read_bytes(), filename=str(file))
-    watch = _Watch(target, training_calls.trains(tree), training_calls.may_fit(tree))
+    watch = _Watch(target, file.name, tree)
     name_a_function = f"name the function that makes the dataset: {target.module or file}:FUNCTION"
     with watch.watching():
         main_thread.run(lambda: watch.run(lambda: _execute(file, tree, target.arguments or (), spec)))
@@ -82,8 +82,7 @@ def run_to_training(target: Target, waiting: Callable[[], None] = lambda: None) 
         raise found
     here, line = found.line.rpartition(":")[::2]
     if found.epochs is not None and here == file.name:
-        lines = training_calls.fit_lines(tree)
-        return replace(found, later_fits=tuple(each for each in lines if each > int(line)))
+        return replace(found, later_fits=training_calls.fit_lines(tree, after=int(line)))
     return found
 
 
@@ -127,14 +126,9 @@ def _execute(file: Path, tree: ast.Module, arguments: tuple[str, ...], spec: Mod
 class _Watch:
     """Waits for the first training, and has the code that begins it wait for ever."""
 
-    def __init__(self, script: Target, trains: bool, fits: bool) -> None:
-        """Prepare.
-
-        Args:
-            script: that is run.
-            trains: whether the script's own text calls what trains.
-            fits: whether it calls `fit`.
-        """
+    def __init__(self, script: Target, file: str, tree: ast.Module) -> None:
+        """Prepare to run a script, whose file has this name and this text."""
+        self._file, self._tree = file, tree
         self._outcomes: queue.SimpleQueue[CapturedTraining | BaseException | None] = queue.SimpleQueue()
         """What was found, or what the script raised; None at its end. The first one counts."""
         self._state: ThreadState | None = None
@@ -148,7 +142,8 @@ class _Watch:
             lambda file: training_calls.trains_in(file) or self._trains_elsewhere(),
             script.of_loop,
         )
-        self._script, self._meant, self._trains, self._fits = script.text, script.training, trains, fits
+        self._script, self._meant = script.text, script.training
+        self._trains, self._fits = training_calls.trains(tree), training_calls.may_fit(tree)
         self._calls = 0
         """Of `fit`."""
         self.passed: dict[str, None] = {}
@@ -274,8 +269,10 @@ class _Watch:
             hint = f"{source_loops.ONE_ITERATOR.capitalize()}, and diagnose again"
             self._reach(UserCodeError(f"{made} {source_loops.AN_ITERATOR_A_BATCH}", hint))
         lines = "and, if it waits for some seconds in all, in which line of yours most of the wait lies"
-        hint = f"{_RUN_HINT.format(script=self._script)}, {lines}"
-        self._reach(UserCodeError(message, hint))
+        here, number = line.rpartition(":")[::2]
+        fits = training_calls.fit_lines(self._tree, after=int(number)) if here == self._file else ()
+        later = f"it also calls fit in line {fits[0]}: --training {fits[0]} measures that; " if fits else ""
+        self._reach(UserCodeError(message, f"{later}{_RUN_HINT.format(script=self._script)}, {lines}"))
 
     def _whole(self, does: Does) -> Callable[[Any], Any]:
         """Return what stands in the place of a model's `fit`, `evaluate` or `predict`."""

@@ -28,9 +28,10 @@ _OTHERS = ("lightgbm", "scipy", "sklearn", "xgboost")
 """Libraries whose `fit` and `minimize` take no batches, as that of a scaler."""
 
 
-def fit_lines(tree: ast.AST) -> tuple[int, ...]:
-    """Return the lines in which a script's own text calls a Keras model's `fit`."""
-    return tuple(sorted({call.lineno for call in _calls(tree) if _called(call) == "fit" and _is_of_keras(call)}))
+def fit_lines(tree: ast.AST, after: int = 0) -> tuple[int, ...]:
+    """Return the lines in which a script's own text calls a Keras model's `fit`, of those further down than one."""
+    lines = {call.lineno for call in _calls(tree) if _called(call) == "fit" and _is_of_keras(call)}
+    return tuple(sorted(line for line in lines if line > after))
 
 
 def may_fit(tree: ast.AST) -> bool:

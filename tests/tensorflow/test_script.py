@@ -459,6 +459,12 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "    tape.gradient(y, x)",
         "The training of bare.py:10 takes its batches from no tf.data pipeline",
     ),
+    "bare_before_fit": (
+        "x = tf.Variable(1.0)\nfor step in range(200):\n    with tf.GradientTape() as tape: y = x * x\n"
+        "    tape.gradient(y, x)\nmodel.fit(data, epochs=2)",
+        "takes its batches from no tf.data pipeline, which is what could be changed "
+        "it also calls fit in line 11: --training 11 measures that; `pipeline-bench run",
+    ),
     "bare_graph": (
         "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x\nwhile True:\n    step(tf.zeros([]))",
         "The training of bare_graph.py:11 takes its batches from no tf.data pipeline",
