@@ -53,7 +53,6 @@ def screen(state: SessionProgress, elapsed_s: float, width: int, height: int, no
     """
     diagnosis = state.session.diagnosis
     assert diagnosis is not None
-    elapsed_s -= state.session.uncharged_s
     rows = max(1, min(_MOST_ROWS, height - _FIXED_LINES))
     spare = max(0, height - _FIXED_LINES - rows)
     found_lines = min(_FOUND_LINES[1], _FOUND_LINES[0] + (spare + 1) // 2)
@@ -64,7 +63,9 @@ def screen(state: SessionProgress, elapsed_s: float, width: int, height: int, no
         filled(f"→ {sentence}", width, found_lines),
         Text(),
         _gains(state, rows, width),
-        overall_bar(elapsed_s, diagnosis.budget_s, _time_left(state, elapsed_s, diagnosis.budget_s), width),
+        overall_bar(
+            elapsed_s - state.session.uncharged_s, diagnosis.budget_s, _time_left(state, elapsed_s, width), width
+        ),
         cut(Text(now(state)), width),
         filled(note, width, note_lines, style="dim"),
     )
@@ -72,12 +73,24 @@ def screen(state: SessionProgress, elapsed_s: float, width: int, height: int, no
 
 def left(session: Session, elapsed_s: float) -> str:
     """Return how much of the budget of a diagnosis is left, and about how long that takes if the starts take long."""
+    left_s = _left_s(session, elapsed_s)
+    starts = _with_starts(session, elapsed_s, left_s)
+    left = f"{units.clock(left_s)} left"
+    return f"{left}, about {starts} with the trials' starts" if starts else left
+
+
+def _left_s(session: Session, elapsed_s: float) -> float:
+    """Return the seconds that are left of the budget."""
     assert session.diagnosis is not None
+    return max(0.0, session.diagnosis.budget_s - (elapsed_s - session.uncharged_s))
+
+
+def _with_starts(session: Session, elapsed_s: float, left_s: float) -> str:
+    """Return how long the rest of the budget takes about, if the trials' starts take long; else an empty string."""
     charged_s = elapsed_s - session.uncharged_s
-    left_s = max(0.0, session.diagnosis.budget_s - charged_s)
     if session.uncharged_s <= LONG_STARTS * charged_s or charged_s < _TELLING_S or not left_s:
-        return f"{units.clock(left_s)} left"
-    return f"{units.clock(left_s)} left, about {units.clock(left_s * elapsed_s / charged_s)} with the trials' starts"
+        return ""
+    return units.clock(left_s * elapsed_s / charged_s)
 
 
 def named(trial: Trial) -> str:
@@ -165,6 +178,10 @@ def _cells(result: Result, said: str, *, possible: bool) -> Sequence[Text]:
     ]
 
 
-def _time_left(state: SessionProgress, elapsed_s: float, budget_s: float) -> str:
-    left = units.clock(max(0.0, budget_s - elapsed_s))
-    return f"{units.count(state.finished, 'trial'):>10} {left:>7} of {units.clock(budget_s)} left"
+def _time_left(state: SessionProgress, elapsed_s: float, width: int) -> str:
+    session, left_s = state.session, _left_s(state.session, elapsed_s)
+    assert session.diagnosis is not None
+    starts = _with_starts(session, elapsed_s, left_s) if width >= _NARROW else ""
+    left = f"{units.count(state.finished, 'trial'):>10} {units.clock(left_s):>7} of "
+    left += f"{units.clock(session.diagnosis.budget_s)} left"
+    return f"{left}, about {starts} with starts" if starts else left

@@ -235,6 +235,17 @@ def test_what_is_left_says_how_long_that_takes_where_the_starts_of_trials_do() -
     assert diagnosing.left(slow, 200.0) == "0:00 left"
 
 
+@pytest.mark.parametrize(("width", "told"), [(60, False), (64, True), (80, True)])
+def test_the_screen_says_so_where_it_has_the_width(width: int, told: bool) -> None:
+    started = {"started_ns": 0, "ended_ns": 60 * 10**9, "phases": (PhaseMark(name="build", at_ns=30 * 10**9),)}
+    session = diagnoses.session()
+    screen = Screen(width)
+    screen.finish("inspection", session.model_copy(update={"trials": (session.trials[0].model_copy(update=started),)}))
+    screen.clock.now = 60.0
+    assert "1:30 of 2:00 left" in screen.text
+    assert ("left, about 3:00 with starts\n" in screen.text) is told
+
+
 def test_with_a_model_nothing_is_found_before_its_ceiling_was_measured() -> None:
     whole, stream, screen = diagnoses.with_model(), io.StringIO(), Screen()
     view = PlainView(stream, clock=Clock())
