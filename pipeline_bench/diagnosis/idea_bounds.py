@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from pipeline_bench.analysis.thresholds import EXPLAINED, MOST_GAIN, WORTH, WORTH_REWRITING
 from pipeline_bench.diagnosis import reader_ideas, segments, stage_graph
 from pipeline_bench.diagnosis.fixes import short
-from pipeline_bench.diagnosis.ideas import Idea, every
+from pipeline_bench.diagnosis.ideas import SAVED_BY_HALF, Idea, every
 from pipeline_bench.diagnosis.segments import Segments
 from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.diagnosis.step_times import Beginning
+from pipeline_bench.model.calls import BATCHING, UNCHANGED
 from pipeline_bench.model.diagnosis import RULED_OUT, Attempt
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.function_edits import KeepBatches, Memoize
-from pipeline_bench.model.pipeline import Inspection
+from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.text import units
 from pipeline_bench.text.units import NS_PER_MS
 
@@ -25,6 +26,15 @@ _UNEXPLAINED = 0.1
 """So much of a step, if no stage's cost explains it, is mentioned beside a bound that counts it as a stage's."""
 _SAVED_BY_BYTES = 0.75
 """How much of the copy of 32-bit floats is saved if bytes are copied in their place."""
+_GIVE_ARRAYS = ("__getitem__", "generator")
+"""Methods of the stages in which Python makes arrays that keep their type: `from_generator` casts them."""
+_MOST_OF_BYTES = 0.5
+"""Pictures that take less of a batch are not what its time goes into."""
+_PICTURE_AXES = (4, 5)
+"""So many has a batch of pictures, or of videos."""
+_COLOURS, _GREY = 3, 1
+_PUT_TOGETHER = ("batch", "padded_batch")
+"""Methods in front of which a shuffle, or a skip, takes samples in place of their batches."""
 
 
 def ideas(
@@ -59,7 +69,7 @@ def ideas(
     bounded: set[tuple[tuple[int, ...], float]] = set()
     able = [edit for each in attempts if each.outcome != "not-tried" or each.cause for edit in each.fix.edits]
     kept = {edit.stage for edit in able if isinstance(edit, KeepBatches | Memoize)}
-    for idea in chain(every(inspection, kept), reader_ideas.every(inspection)):
+    for idea in chain(every(inspection, kept), _of_whole_numbers(inspection), reader_ideas.every(inspection)):
         most = _most(parts, idea, as_written_ms, ceiling_ms)
         if most >= WORTH_REWRITING and most >= _MUCH_MORE * gained:
             most_text = f"more than {MOST_GAIN:.0f}×" if most > MOST_GAIN else f"at most {units.ratio(most)}"
@@ -90,14 +100,42 @@ def of_beginning(
     if begins is None or not step_ms or begins.measured or inspection.once:
         return
     yield from _of_cached_beginning(inspection, begins, step_ms, attempts)
-    maps = stage_graph.maps_before(inspection, begins.stage)
+    run = _passable(inspection, begins.stage)
+    maps = [each for each in run if each.method == "map"]
     most = begins.speedup(step_ms, begins.spared(inspection, [each.id for each in maps]))
     if most >= max(WORTH_REWRITING, _MUCH_MORE * gained):
         takes = "drops what" if begins.stage.method == "skip" else "is filled with what"
         yield (
             f"{named(begins.stage)}, {takes} {short(maps[-1])} has made, in each epoch anew. Put it in front of "
-            f"{short(maps[0])}: an epoch would then be at most {units.ratio(most)} as fast."
+            f"{short(maps[0])}{_in_samples(begins.stage, run[run.index(maps[0]) :])}: an epoch would then be at most "
+            f"{units.ratio(most)} as fast."
         )
+
+
+def _passable(inspection: Inspection, stage: Stage) -> list[Stage]:
+    """Return the maps, and one batch at most, in front of which a shuffle or a skip may stand as well, upstream first.
+
+    A shuffle passes no batch if another one stands behind it: the rows of the first are then parts of a sequence.
+    """
+    is_of_sequences = stage.method == "shuffle" and stage.id in stage_graph.in_front_of(inspection, *BATCHING)
+    run: list[Stage] = []
+    for each in reversed(stage_graph.run_before(inspection, stage, {"map", *_PUT_TOGETHER, *UNCHANGED})):
+        is_second = is_of_sequences or any(one.method in _PUT_TOGETHER for one in run)
+        if stage_graph.is_librarys(inspection, each) or (is_second and each.method in _PUT_TOGETHER):
+            break
+        run.insert(0, each)
+    return run
+
+
+def _in_samples(stage: Stage, passed: Sequence[Stage]) -> str:
+    """Return how many samples a shuffle or a skip counts in front of the stages that it passed; "" without a batch."""
+    batch = next((each for each in passed if each.method in _PUT_TOGETHER), None)
+    if batch is None:
+        return ""
+    number, size = stage.ahead, batch.arguments.get("batch_size")
+    each = f"{size} samples" if isinstance(size, int) else "the samples of a batch"
+    counted = "a count" if stage.method == "skip" else "a buffer"
+    return f", with {counted} of {f'{number:,} × {each}' if number is not None else 'as many samples'}"
 
 
 def _of_cached_beginning(
@@ -123,23 +161,57 @@ def _of_copies(
     inspection: Inspection, as_written_ms: float | None, copy_ms: float | None, gained: float
 ) -> Iterator[str]:
     """Yield the idea to copy pictures as bytes, where they are copied as floats and that takes much of the step."""
-    if as_written_ms is None or copy_ms is None or not _has_float_pictures(inspection.element):
+    if as_written_ms is None or copy_ms is None:
         return
-    most = as_written_ms / (as_written_ms - min(copy_ms, as_written_ms) * _SAVED_BY_BYTES)
+    saved = _share_of_bytes(inspection.element, _are_float_pictures) * _SAVED_BY_BYTES
+    most = as_written_ms / (as_written_ms - min(copy_ms, as_written_ms) * saved)
     if most >= WORTH_REWRITING and most >= _MUCH_MORE * gained:
         yield (
             f"The copy of a batch to the GPU takes {units.milliseconds(copy_ms)}, of a step of "
-            f"{units.milliseconds(as_written_ms)}, and its pictures are floats. If they were bytes before, as decoded "
-            "pictures are, leave them as uint8 and have the model convert them, in a first layer such as "
-            "keras.layers.Rescaling: a quarter is then copied, and a step would be at most "
-            f"{units.ratio(most)} as fast."
+            f"{units.milliseconds(as_written_ms)}, and it has arrays of floats in the shape of pictures. If they are "
+            "pictures that were bytes before, as decoded ones are, leave them as uint8 and have the model convert "
+            "them, in a first layer such as keras.layers.Rescaling: a quarter of their bytes is then copied, and a "
+            f"step would be at most {units.ratio(most)} as fast."
         )
 
 
-def _has_float_pictures(batch: Element | None) -> bool:
-    """Return whether a batch holds coloured pictures as 32-bit floats: four axes, of which the last is of colours."""
-    arrays = [] if batch is None else batch.tensors()
-    return any(each.dtype == "float32" and (each.shape or ())[3:] == (3,) for each in arrays)
+def _of_whole_numbers(inspection: Inspection) -> Iterator[Idea]:
+    """Yield the idea to give bytes, where Python gives batches of pictures as 64-bit whole numbers."""
+    for stage in inspection.stages:
+        given = inspection.element if stage.method in _GIVE_ARRAYS else None
+        if _share_of_bytes(given, _are_whole_pictures) >= _MOST_OF_BYTES:
+            yield Idea(
+                (stage.id,),
+                f"{named(stage)}, returns int64, which NumPy makes of dtype=int, in arrays of four axes or more. As "
+                "uint8, if they are pictures, they have an eighth of the memory to go through.",
+                SAVED_BY_HALF,
+                "took half the time",
+            )
+
+
+def _are_whole_pictures(array: Element) -> bool:
+    return array.kind == "tensor" and array.dtype == "int64" and len(array.shape or ()) >= min(_PICTURE_AXES)
+
+
+def _share_of_bytes(batch: Element | None, are_meant: Callable[[Element], bool]) -> float:
+    """Return the most that some of its tensors can be of a batch's bytes, 0 to 1."""
+    arrays = [] if batch is None else list(batch.tensors())
+    sizes = [each.row_bytes for each in arrays if are_meant(each)]
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes):
+        return 1.0
+    return sum(known) / max(1, sum(each.row_bytes or 0 for each in arrays))
+
+
+def _are_float_pictures(array: Element) -> bool:
+    """Return whether an array may hold pictures, or videos, as 32-bit floats: its last axis is then of colours.
+
+    So is the one behind that of the batch, if the others are of a square, as channels-first pictures mostly are.
+    """
+    shape = array.shape or ()
+    is_first = len(shape) == min(_PICTURE_AXES) and shape[1] == _COLOURS and shape[2] == shape[3]
+    is_picture = len(shape) in _PICTURE_AXES and (shape[-1] in (_COLOURS, _GREY) or is_first)
+    return array.kind == "tensor" and array.dtype == "float32" and is_picture
 
 
 def _most(parts: Segments, idea: Idea, as_written_ms: float, ceiling_ms: float | None) -> float:

@@ -30,7 +30,7 @@ _HANDED_OVER_SHARE = 4
 """An element that takes more than so many times as long is made slowly, rather than handed over slowly."""
 _FEW_CALLS = 2
 """A stage of fewer calls at the same time leaves cores idle."""
-_SAVED_BY_HALF = 0.5
+SAVED_BY_HALF = 0.5
 """At most, of the time of what goes through half the memory."""
 _OF_KERAS = ("__getitem__", "generator")
 """Methods of the stage in which the Python of a PyDataset, or of a generator, makes a batch."""
@@ -281,7 +281,7 @@ def _of_doubles(inspection: Inspection) -> Iterator[Idea]:
                 f"{named(stage)}, returns float64, which NumPy makes of uint8 (image / 255.), and which is cast to a "
                 "smaller type later. With float32 from the start (image.astype(np.float32) / 255) it has half the "
                 "memory to go through.",
-                _SAVED_BY_HALF,
+                SAVED_BY_HALF,
                 "took half the time",
             )
 

@@ -29,6 +29,8 @@ _TRACED_ANEW, _TRACED_SHARE = 3, 0.05
 `reduce_retracing` too), and from that part of the steps' time on."""
 _SLOWER_DISK = 1.25
 """The disk limits what reads from it if reading takes so many times as long as a step that does not."""
+_COUNTING = ("counter", "range")
+"""Methods whose numbers begin anew in each epoch."""
 _NAMED = 3
 """Of tensors whose shapes are open, so many are named."""
 
@@ -137,6 +139,7 @@ def beside_the_fixes(session: Session, inspection: Inspection | None, proposed: 
     if inspection is not None:
         yield from overflows(inspection, session.environment.memory_bytes)
         yield from frozen(inspection)
+        yield from repeated_draws(inspection)
         yield from idle_shuffles(inspection)
         yield from (from_memory(session, inspection), open_shapes(session, inspection))
         yield model_step.strings(session, inspection)
@@ -283,6 +286,31 @@ def frozen(inspection: Inspection) -> Iterator[str]:
                 f"{', and its batches' if batched else ''}, for all others. If each epoch is to have its own, shuffle"
                 f"{' and batch' if batched else ''} behind the cache."
             )
+
+
+def repeated_draws(inspection: Inspection) -> Iterator[str]:
+    """Yield of each map that draws by seeds counted anew in each epoch that each sample gets the same in all epochs."""
+    alike = stage_graph.promises_order(inspection) and not inspection.once
+    for stage in inspection.stages if alike else ():
+        draws_by_seed = stage.method == "map" and stage.function is not None and stage.function.draws_by_seed
+        above = stage_graph.upstream(inspection, stage) if draws_by_seed else []
+        joined = next((each for each in reversed(above) if each.method == "zip"), None)
+        paired = [] if joined is None else stage_graph.upstream(inspection, joined)
+        # A shuffle behind the zip mixes samples together with their seeds.
+        goes_on = any(each.method == "repeat" or (each.varies and _mixes(each)) for each in paired)
+        varies = any(stage_graph.may_differ(each) or (each.varies and not _mixes(each)) for each in above)
+        if joined is not None and not goes_on and not varies and any(_counts_for_zip(inspection, e) for e in paired):
+            yield (
+                f"{named(joined)}, pairs each sample with a number, and the numbers begin anew in each epoch. If they "
+                f"are the seeds of {named(stage)}, each sample gets the same random numbers in all epochs. Shuffle the "
+                "samples in front of the zip, or have the map take its seeds from a tf.random.Generator (make_seeds)."
+            )
+
+
+def _counts_for_zip(inspection: Inspection, stage: Stage) -> bool:
+    """Return whether a stage gives the same numbers in each epoch, and nothing but a zip takes them."""
+    takers = stage_graph.consumers(inspection, stage)
+    return stage.method in _COUNTING and all(each.method == "zip" for each in takers)
 
 
 def _mixes(stage: Stage) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -50,6 +52,15 @@ class Element(Data):
                 yield from part.tensors()
         elif self.kind != "none":
             yield self
+
+    @property
+    def row_bytes(self) -> int | None:
+        """The bytes of one row of it, as of a sample in a batch; None where that is not known, as of strings."""
+        bits = re.search(r"\d+", self.dtype.replace("bool", "bool8"))
+        if self.kind != "tensor" or bits is None or self.shape is None:
+            return None
+        sizes = [size for size in self.shape[1:] if size is not None]
+        return math.prod(sizes) * int(bits[0]) // 8 if len(sizes) == len(self.shape[1:]) else None
 
     @property
     def text(self) -> str:

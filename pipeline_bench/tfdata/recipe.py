@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -10,18 +9,15 @@ from typing import Any, Protocol
 from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.graph_ops import is_deterministic
-from pipeline_bench.model.calls import KEEPING, TAKE_ANY
+from pipeline_bench.model.calls import TAKE_ANY
 from pipeline_bench.model.pipeline import INFINITE, Location, Stage
 from pipeline_bench.model.user_function import UserFunction
-from pipeline_bench.tfdata import composing, dataset_graph, describe, public_api
+from pipeline_bench.tfdata import composing, dataset_graph, describe, divisions, public_api
 from pipeline_bench.tfdata.public_api import Invocation
 from pipeline_bench.user_code import source_guards
 from pipeline_bench.user_code.source_loops import SourceLoop
 
 OWN_FILE_NOTE = "The dataset's own cache file was not used; a fresh one took its place."
-_KEEPS_ORDER = "shuffle(…, reshuffle_each_iteration=False)"
-_READER = re.compile(r"\b(image|text|audio)_dataset_from_directory\b")
-"""Functions of Keras' that list files and shuffle them, in one call."""
 _OF_A_GRAPH = (
     "The dataset belongs to a graph of its own, from which it cannot be taken.",
     "Make it outside of tf.Graph().as_default() and of any tf.function.",
@@ -78,6 +74,16 @@ class RecordedCall(Invocation):
         """As `Stage.label`."""
         return self.method if self.function is None else f"{self.method}({describe.name(self.function)})"
 
+    @property
+    def placed(self) -> str:
+        """Its method with its place, as the subject of a sentence: ``take, train.py:12,``."""
+        return self.method if self.location is None else f"{self.method}, {self.location.short},"
+
+    @property
+    def lists_anew(self) -> bool:
+        """Whether it lists files in another order in each pass."""
+        return self.method == "list_files" and self.given().get("shuffle") is not False
+
 
 def writes_files(method: str, given: Mapping[str, Any]) -> bool:
     """Return whether a call with these arguments keeps elements in files: `cache` with a file name, `snapshot`."""
@@ -127,7 +133,7 @@ class Recipe:
         }
         self.sink = numbers[sink]
         own_files = any(call.needs_own_files() for call in self.calls.values())
-        kinds = _mixed_divisions, _listed_apart, _dropped_results
+        kinds = divisions.mixed, divisions.behind_maps, _listed_apart, _dropped_results
         self.warnings = tuple(warning for kind in kinds for warning in kind(calls, needed))
         self.notes = (*notes, *[OWN_FILE_NOTE] * own_files)
         behind = _maps_behind(calls, needed)
@@ -254,75 +260,17 @@ def _check_captured(calls: Mapping[int, RecordedCall], needed: Collection[int]) 
             )
 
 
-def _mixed_divisions(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> Iterator[str]:
-    """Yield, as warnings, which `take` and `skip` divide elements that come in another order in each pass.
-
-    Of a shuffle each iterator has an order of its own, so that either part has elements of the other in other passes.
-    """
-    parts: dict[int, list[RecordedCall]] = {}
-    for call in calls.values():
-        if call.method in ("take", "skip") and call.inputs:  # in a function, what it is given has no call
-            parts.setdefault(call.inputs[0], []).append(call)
-    for number, dividing in sorted(parts.items()):
-        mixes, both = _mixing_before(calls, number), _divide(dividing)
-        if mixes is None or not any(each.id in needed for each in both):
-            continue
-        yield (
-            f"{' and '.join(map(_placed, both))} divide what {_placed(mixes)} gives in another order in each "
-            "pass, so that samples of one part, as for validation, come in the other part too. "
-            + _keeping_apart(calls, mixes)
-        )
-
-
-def _keeping_apart(calls: Mapping[int, RecordedCall], mixes: RecordedCall) -> str:
-    """Return what to write to keep two parts apart of what a call mixes, which may be within a reader of Keras'."""
-    place = mixes.location
-    within = place is not None and any(each.location == place and each.method != "shuffle" for each in calls.values())
-    reader = _READER.search(place.text) if place is not None and within else None
-    if reader is not None:
-        return (
-            f'{reader[0]}(…, validation_split=…, subset="both", seed=…) returns two parts that stay apart. The second '
-            "comes in one order, and take and skip may divide it further. Diagnose again then: a cache can be tried."
-        )
-    how = "list_files(…, shuffle=False)" if mixes.method == "list_files" else _KEEPS_ORDER
-    return f"{how} keeps them apart, and a cache may then stand behind them."
-
-
-def _divide(dividing: Sequence[RecordedCall]) -> list[RecordedCall]:
-    """Return a `take` and a `skip` of as many elements among these calls; nothing where there are none."""
-    for one in dividing:
-        for other in dividing:
-            if one.method == "take" and other.method == "skip":
-                counts = [describe.arguments(each.given()).get("count") for each in (one, other)]
-                if counts[0] == counts[1] is not None:
-                    return sorted((one, other), key=lambda each: each.id)
-    return []
-
-
-def _mixing_before(calls: Mapping[int, RecordedCall], number: int) -> RecordedCall | None:
-    """Return what mixes anew in each pass in front of a call, which is among it; None where a cache keeps the order."""
-    while True:
-        call = calls[number]
-        if call.method == "shuffle" and call.given().get("reshuffle_each_iteration") is not False:
-            return call
-        if _lists_anew(call):
-            return call
-        if call.method in KEEPING or len(call.inputs) != 1:
-            return None
-        number = call.inputs[0]
-
-
 def _listed_apart(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> Iterator[str]:
     """Yield, as warnings, which `zip` joins files that are listed twice, in two orders."""
     for joining in (calls[number] for number in sorted(needed) if calls[number].method == "zip"):
         above = [upstream(calls, [number]) for number in joining.inputs]
         listed = [[number for number in sorted(branch) if calls[number].method == "list_files"] for branch in above]
         first = [calls[numbers[0]] for numbers in listed if numbers]
-        orders = {describe.arguments(each.given()).get("seed") if _lists_anew(each) else "sorted" for each in first}
+        orders = {describe.arguments(each.given()).get("seed") if each.lists_anew else "sorted" for each in first}
         if len({each.id for each in first}) > 1 and (None in orders or len(orders) > 1):
             yield (
-                f"{_placed(joining)} joins the files that {' and '.join(map(_placed, first))} list, each in an order "
-                "of its own: those that belong together, such as pictures and their masks, do not meet. "
+                f"{joining.placed} joins the files that {' and '.join(each.placed for each in first)} list, each in an "
+                "order of its own: those that belong together, such as pictures and their masks, do not meet. "
                 "list_files(…, shuffle=False) keeps them together; what mixes them stands behind the zip."
             )
 
@@ -341,18 +289,9 @@ def _dropped_results(calls: Mapping[int, RecordedCall], needed: Collection[int])
         if is_dropped and not upstream(calls, [number]).isdisjoint(needed):
             told.add(place)
             yield (
-                f"{_placed(call)} does nothing: it returns a new dataset, which that statement drops. Assign it, as in "
+                f"{call.placed} does nothing: it returns a new dataset, which that statement drops. Assign it, as in "
                 f"`dataset = dataset.{call.method}(…)`, if it was meant to be part of the pipeline."
             )
-
-
-def _lists_anew(call: RecordedCall) -> bool:
-    """Return whether it lists files in another order in each pass."""
-    return call.method == "list_files" and call.given().get("shuffle") is not False
-
-
-def _placed(call: RecordedCall) -> str:
-    return call.method if call.location is None else f"{call.method}, {call.location.short},"
 
 
 def _with_inner(call: RecordedCall) -> Iterator[RecordedCall]:

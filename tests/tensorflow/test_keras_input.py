@@ -131,6 +131,17 @@ def test_batches_of_64_bit_floats_are_told_from_others(data: type[Batches], doub
     assert function.doubles is doubles
 
 
+class Whole(Batches):
+    def __getitem__(self, index: int) -> Any:
+        return np.full([4, 8, 8, 3], index, dtype=int), np.full([4], index, np.float32)
+
+
+def test_64_bit_whole_numbers_stay_so_in_keras_and_are_known_from_its_batches_unlike_64_bit_floats() -> None:
+    found = stages_of(read(Whole())).element
+    assert found is not None
+    assert [each.dtype for each in found.tensors()] == ["int64", "float32"]
+
+
 class Counting(Batches):
     """Counts how often each batch is made."""
 

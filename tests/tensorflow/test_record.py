@@ -909,6 +909,46 @@ def test_a_division_into_parts_that_change_from_pass_to_pass_is_told(
         assert f"{keeps} keeps them apart" in note
 
 
+def read(path: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.strings.length(tf.io.read_file(path))
+
+
+@pytest.mark.parametrize(
+    ("mapped", "told"),
+    [
+        (lambda paths: paths.map(read), "Put take and skip in front of map(read)."),
+        (lambda paths: paths.map(lambda path: path + "").map(read).prefetch(1), "skip in front of map(read)."),
+        (lambda paths: paths.map(read).batch(2), "in front of map(read), and count samples there in place of batches."),
+        (lambda paths: paths.batch(2).unbatch().map(read), "Put take and skip in front of map(read)."),
+        (lambda paths: paths.map(lambda path: path + "x"), None),
+        (lambda paths: paths.map(read).cache(), None),
+        (lambda paths: paths.map(read).filter(lambda length: length > 0), None),
+    ],
+)
+def test_parts_that_are_divided_behind_a_map_that_reads_files_are_to_be_divided_in_front_of_it(
+    mapped: Callable[[Any], Any], told: str | None
+) -> None:
+    import tensorflow as tf
+
+    def parts() -> tuple[Any, Any]:
+        files = mapped(tf.data.Dataset.list_files(str(Path(__file__).parent / "*.py"), shuffle=False))
+        return files.take(3), files.skip(3)
+
+    notes = recorded.recipe_of(lambda: parts()[0]).warnings
+    assert recorded.recipe_of(lambda: (parts()[0].take(0), parts()[0].skip(0))[0]).warnings == (), "of nothing"
+    assert len(notes) == (told is not None)
+    assert all(told is not None and note.endswith(told) for note in notes)
+    assert recorded.recipe_of(lambda: parts()[1]).warnings == (), "what training drops is told with what it takes"
+
+    def keeping() -> tuple[Any, Any]:
+        training, validation = parts()
+        return training, validation.cache()
+
+    assert recorded.recipe_of(lambda: keeping()[0]).warnings == ()
+
+
 @pytest.mark.parametrize("shuffled_again", [False, True])
 def test_parts_of_what_keras_reads_from_a_folder_are_made_by_its_own_arguments(
     shuffled_again: bool, tmp_path: Path

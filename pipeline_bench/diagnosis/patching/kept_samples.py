@@ -73,7 +73,9 @@ def _check_block(calls: StageCalls, stage: Stage, file: SourceFile, last: cst.Ca
         CannotPatchError: it may make one of several pipelines' elements.
     """
     call = calls.ending(stage.place) if stage.place is not None and stage.place.file in calls.files else None
-    if call is None or call not in file.nodes or file.statement(call) not in file.block(file.statement(last)):
+    around = file.around(call) if call is not None and call in file.nodes else []
+    is_conditional = any(isinstance(each, cst.IfExp) and each not in file.around(last) for each in around)
+    if call is None or not around or is_conditional or file.statement(call) not in file.block(file.statement(last)):
         raise CannotPatchError(f"the call that makes {stage.label} stands elsewhere, as for one of several pipelines")
 
 

@@ -108,6 +108,6 @@ def _behind_samples(own: Sequence[Stage], edits: Sequence[Edit], call: str) -> s
     arguments += [f"{each.argument}={value_text(each.argument, each.value)}" for each in given]
     behind = "".join([*calls, f".batch({', '.join(arguments)})", ".prefetch(tf.data.AUTOTUNE)"])
     return (
-        f"{call} makes these stages in one call: give it `batch_size=None`, and write `{behind}` behind the dataset to "
-        "train on. If the call returns two, the other one needs a `.batch` of its own."
+        f"{call} makes these stages in one call: give it `batch_size=None`, and write `{behind}` directly behind that "
+        "call. If the call returns two, write it behind the one to train on; the other one needs a `.batch` of its own."
     )

@@ -241,8 +241,10 @@ class Patch:
         definition, given = self._definition(number), argument_of(call, "map_func")
         name, line = definition.name.value, file.lines(definition)[0]
         first = self.stage_calls.of(after)[1]
-        others = statements.check_handed_on(file, first, self._chains(number, after))
-        if stored := {name for each in others for name in statements.stored_and_used(file, each)[0]}:
+        chains = self._chains(number, after)
+        others = statements.check_read_once(file, first, chains)
+        own = {each.base.value for each in chains if isinstance(each.base, cst.Name)}  # what they set is handed on
+        if stored := {name for each in others for name in statements.stored_and_used(file, each)[0]} - own:
             raise CannotPatchError(f"{min(stored)} is set between the two calls")
         statements.check_calls(file, self._link(number)[2], others)
         if file.function(definition) is file.function(call) and file.start(definition) > file.start(first):

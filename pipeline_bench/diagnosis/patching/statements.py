@@ -22,11 +22,11 @@ _ONLY_SHOW = ("print", "summary")
 def drop_if_idle(file: SourceFile, chain: Chain) -> None:
     """Leave a statement out that says no more than ``ds = ds``, once its chain has lost its last call."""
     statement = file.statement(chain.top)
-    if chain.links or not isinstance(statement, cst.Assign) or len(file.block(statement)) == 1:
+    if chain.links or not isinstance(chain.base, cst.Name) or len(file.block(statement)) == 1:
         return
-    target = statement.targets[0].target
-    same = isinstance(target, cst.Name) and isinstance(chain.base, cst.Name) and target.value == chain.base.value
-    if same and len(statement.targets) == 1 and statement.value is chain.top:
+    either = _sets_or_keeps(statement, chain.base.value, chain.top)
+    has_effect = either and (stored_and_used(file, either.test)[0] or next(_calls(file, either.test), None))
+    if _sets(statement, chain.base.value, chain.top) or (either and not has_effect):
         file.dropped.add(statement)
 
 
@@ -65,15 +65,23 @@ def move_between(file: SourceFile, steps: Sequence[Chain], link: Link, before: L
 
 
 def is_in_branch(file: SourceFile, earlier: Chain, later: Chain) -> bool:
-    """Return whether a chain stands in an ``if`` of the block, in front of the statement of a later chain."""
-    statement, block = file.statement(earlier.top), file.block(file.statement(later.top))
-    return statement not in block and any(each in block for each in file.around(statement))
+    """Return whether a condition decides on a chain, in front of a later chain's statement and in its block.
+
+    It is an ``if``, or that of ``ds = ds.shuffle(8) if training else ds``.
+    """
+    statement, last = file.statement(earlier.top), file.statement(later.top)
+    block, base = file.block(last), earlier.base
+    if statement in block:
+        either = _sets_or_keeps(statement, base.value, earlier.top) if isinstance(base, cst.Name) else None
+        return either is not None and statement is not last
+    return any(each in block for each in file.around(statement))
 
 
 def move_across(file: SourceFile, place: Chain, steps: Sequence[Chain], link: Link, before: Link) -> None:
     """Move a call to the end of an earlier statement of the same block, across calls that a branch in between makes.
 
     As in ``ds = made()``, ``if shuffle: ds = ds.shuffle(8)``, ``ds = ds.map(f)``: the map comes first in both cases.
+    So it does with ``ds = ds.shuffle(8) if shuffle else ds``.
 
     Args:
         file: that all are in.
@@ -101,23 +109,25 @@ def move_across(file: SourceFile, place: Chain, steps: Sequence[Chain], link: Li
     drop_if_idle(file, chain)
 
 
-def check_read_once(file: SourceFile, first: cst.Call, chains: Sequence[Chain]) -> None:
-    """Check that chains alone read each dataset from a call to the last one; those between may be under an ``if``.
+def check_read_once(file: SourceFile, first: cst.Call, chains: Sequence[Chain]) -> list[cst.CSTNode]:
+    """Check that chains alone read each dataset from a call to the last one; a condition may decide on those between.
 
     Args:
         file: that they are in.
-        first: the call that makes the first dataset.
+        first: the call that makes the first dataset; the first chain may hold it.
         chains: upstream first.
+
+    Returns:
+        The statements between the first of them and the last; where a condition decides on one, also their own.
 
     Raises:
         CannotPatchError: a dataset has another use, to which it must stay what it is.
     """
     if not any(is_in_branch(file, each, chains[-1]) for each in chains[:-1]):
-        check_handed_on(file, first, chains)
-    elif chains[0].base is first:
-        check_across(file, chains[0].top, chains[1:])
-    else:
-        check_across(file, first, chains)
+        return check_handed_on(file, first, chains)
+    if chains[0].base is first or any(link.call is first for link in chains[0].links):
+        return check_across(file, chains[0].top, chains[1:])
+    return check_across(file, first, chains)
 
 
 def check_across(file: SourceFile, made: cst.CSTNode, steps: Sequence[Chain]) -> list[cst.CSTNode]:
@@ -139,17 +149,18 @@ def check_across(file: SourceFile, made: cst.CSTNode, steps: Sequence[Chain]) ->
     block, name = file.block(last), chain.base
     if first not in block or not isinstance(name, cst.Name) or not _sets(first, name.value, made):
         raise CannotPatchError("the two calls are in different places")
-    between = block[block.index(first) + 1 : block.index(last)]
+    between = [each for each in block[block.index(first) + 1 : block.index(last)] if each not in file.dropped]
     ends = 2 if _sets(last, name.value, chain.top) else 1 if isinstance(last, cst.Return) else 0
+    kept = [_sets_or_keeps(file.statement(each.top), name.value, each.top) for each in crossed]
     in_turn = all(
         isinstance(each.base, cst.Name)
         and each.base.value == name.value
-        and _sets(file.statement(each.top), name.value, each.top)
+        and (either or _sets(file.statement(each.top), name.value, each.top))
         and _is_in_ifs(file, file.statement(each.top), between)
-        for each in crossed
+        for each, either in zip(crossed, kept, strict=True)
     )
     mentioned = sum(_mentions(file, each, name.value) for each in between)
-    alone = mentioned == 2 * len(crossed) and _mentions(file, last, name.value) == ends
+    alone = mentioned == sum(3 if each else 2 for each in kept) and _mentions(file, last, name.value) == ends
     elsewhere = any(_called_later(file, each) is not _called_later(file, name) for each in file.readers(name))
     if not in_turn or not alone or elsewhere:
         raise CannotPatchError(f"{name.value} has other uses between the two calls, or in another branch")
@@ -230,14 +241,32 @@ def check_handed_on(file: SourceFile, first: cst.Call, chains: Sequence[Chain]) 
 
 def _sets(statement: cst.CSTNode, variable: str, value: cst.CSTNode | None = None) -> bool:
     """Return whether a statement is ``variable = value``."""
+    made = _assigned(statement, variable)
+    return made is not None and value in (None, made)
+
+
+def _sets_or_keeps(statement: cst.CSTNode, variable: str, value: cst.CSTNode) -> cst.IfExp | None:
+    """Return the ``value if … else variable``, or the same with its sides swapped, that a statement sets a variable to.
+
+    None of any other statement.
+    """
+    made = _assigned(statement, variable)
+    if not isinstance(made, cst.IfExp) or value not in (made.body, made.orelse):
+        return None
+    other = made.orelse if made.body is value else made.body
+    return made if isinstance(other, cst.Name) and other.value == variable else None
+
+
+def _assigned(statement: cst.CSTNode, variable: str) -> cst.BaseExpression | None:
+    """Return what a statement sets a variable to, and nothing else to; None of any other statement."""
     if isinstance(statement, cst.Assign):
         targets = [each.target for each in statement.targets]
-    elif isinstance(statement, cst.AnnAssign) and statement.value is not None:
+    elif isinstance(statement, cst.AnnAssign):
         targets = [statement.target]
     else:
-        return False
+        return None
     names = [each.value for each in targets if isinstance(each, cst.Name)]
-    return names == [variable] and len(targets) == 1 and value in (None, statement.value)
+    return statement.value if names == [variable] and len(targets) == 1 else None
 
 
 def _called_later(file: SourceFile, node: cst.CSTNode) -> cst.CSTNode | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -137,7 +138,53 @@ def test_a_shuffle_or_a_skip_that_a_pass_begins_with_is_to_stand_in_front_of_the
         f"{method}, train.py:12, {takes}, in each epoch anew. Put it in front of load: an epoch would then be at most "
         "1.56× as fast."
     ), "what reads the records, which takes as long as the map, stays in front of it"
-    assert told(measured=True) == told(gained=3.0) == told(passes=1) == told("batch") == []
+    assert told(measured=True) == told(gained=3.0) == told(passes=1) == told("filter") == []
+
+
+@pytest.mark.parametrize(
+    ("method", "number", "with_samples"),
+    [
+        ("shuffle", {"buffer_size": 1_000}, "a buffer of 1,000 × 32 samples"),
+        ("shuffle", {}, "a buffer of as many samples"),
+        ("skip", {"count": 50}, "a count of 50 × 32 samples"),
+    ],
+)
+def test_a_shuffle_of_whole_batches_is_to_stand_in_front_of_the_maps_with_as_many_samples(
+    method: str, number: dict[str, Any], with_samples: str
+) -> None:
+    stages = (
+        stage(0, "list_files", shuffle=False),
+        stage(1, "map", 0, of=function("load")),
+        stage(2, "padded_batch", 1, batch_size=32),
+        stage(3, "prefetch", 2),
+        stage(4, method, 3, **number),
+    )
+    looked = inspection(stages, (cost(0, 1.0), cost(1, 9.0)))
+    begins = Beginning(looked.stages[-1], 100, 6_020.0, 6_000.0, 1_000.0, measured=False)
+    (text,) = idea_bounds.of_beginning(looked, begins, 20.0, 1.0)
+    assert f"Put it in front of load, with {with_samples}: an epoch would then be at most" in text
+
+
+@pytest.mark.parametrize(
+    ("first", "behind", "told"),
+    [
+        ({}, "prefetch", True),
+        ({}, "batch", False),  # the first batch cuts sequences, whose parts a shuffle in front would mix
+        ({"place": "one call"}, "prefetch", False),  # nobody can write in front of a library's map
+        ({"method": "batch"}, "prefetch", False),  # of two batches, the first one's are no samples
+    ],
+)
+def test_a_shuffle_goes_in_front_of_no_batch_that_makes_sequences_and_of_no_librarys_map(
+    first: dict[str, Any], behind: str, told: bool
+) -> None:
+    load = stage(1, first.get("method", "map"), 0, of=None if "method" in first else function("load"))
+    batch = stage(2, "batch", 1, batch_size=32)
+    if "place" in first:
+        load = load.model_copy(update={"place": batch.place})
+    stages = (stage(0, "list_files", shuffle=False), load, batch, stage(3, "shuffle", 2), stage(4, behind, 3))
+    looked = inspection(stages, (cost(0, 1.0), cost(1, 9.0)))
+    begins = Beginning(looked.stages[3], 100, 6_020.0, 6_000.0, 1_000.0, measured=False)
+    assert bool(list(idea_bounds.of_beginning(looked, begins, 20.0, 1.0))) is told
 
 
 @pytest.mark.parametrize("batches", [100, 0])
@@ -302,6 +349,33 @@ def test_python_that_gives_64_bit_floats_is_to_compute_with_32() -> None:
     first, second = texts("from_generator", doubles=True)
     assert "If that took no time, " in first
     assert "If that took half the time, " in second
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "labels", "told"),
+    [
+        ("int64", (None, 224, 224, 3), 1, True),
+        ("int64", (None, None, None, 3), 1, True),
+        ("int64", (None, 4096), 1, False),
+        ("int64", (None, 8, 8, 3), 4096, False),
+        ("uint8", (None, 224, 224, 3), 1, False),
+    ],
+)
+def test_python_that_gives_pictures_as_64_bit_whole_numbers_is_to_give_bytes(
+    dtype: str, shape: tuple[int | None, ...], labels: int, told: bool
+) -> None:
+    batch = row(tensor(dtype, *shape), tensor("float32", None, labels))
+
+    def texts(method: str, behind: str, **more: Any) -> tuple[str, ...]:
+        made = stage(0, method, of=function("Batches", python=True)).model_copy(update=more)
+        looked = inspection((made, stage(1, behind, 0)), (cost(0, 20.0), cost(1, 1.0)))
+        return idea_bounds.ideas(looked.model_copy(update={"element": batch}), 2, 21.0, 2.0, 1.0)
+
+    found = texts("__getitem__", "copy")
+    assert len(found) == told
+    assert all("train.py:10, returns int64" in each and "As uint8, if they are pictures" in each for each in found)
+    assert all("If that took half the time, a step would be at most 1.91× as fast." in each for each in found)
+    assert not any("int64" in each for each in texts("from_generator", "prefetch")), "its signature may have cast them"
 
 
 @pytest.mark.parametrize(("before", "loops", "told"), [("batch", True, 1), ("batch", False, 0), ("prefetch", True, 0)])
@@ -486,8 +560,23 @@ def test_pictures_that_are_copied_to_the_gpu_as_floats_are_to_be_copied_as_bytes
     assert "at most 2.50×" in text
     assert texts("uint8", 224, 224, 3) == ()
     assert texts("float32", 4096) == ()
+    assert texts("float32", 224, 224, 16) == ()
+    assert texts("float32", 3, 50, 20) == (), "windows of three sensors"
     assert texts("float32", 224, 224, 3, copy_ms=2.0) == ()
     assert texts("float32", 224, 224, 3, copy_ms=None) == ()
+
+
+@pytest.mark.parametrize("shape", [(224, 224, 1), (3, 224, 224), (16, 112, 112, 3), (None, None, 3)])
+def test_what_copying_floats_as_bytes_gains_goes_with_the_share_of_pictures_in_a_batch(shape: tuple[int, ...]) -> None:
+    def texts(*others: Element) -> tuple[str, ...]:
+        looked = augmented(random=False).model_copy(update={"element": row(tensor("float32", 64, *shape), *others)})
+        return idea_bounds.ideas(looked, 1, as_written_ms=25.0, ceiling_ms=None, gained=1.0, copy_ms=20.0)
+
+    (text,) = texts(tensor("int64", 64), tensor("string", 64), tensor("bool", 64))
+    assert "at most 2.50×" in text
+    if None not in shape:
+        assert "at most 1.43×" in texts(tensor("float32", 64, math.prod(shape)))[0], "half of its bytes are pictures"
+        assert texts(tensor("float32", 64, 9, math.prod(shape))) == (), "most is something else, as rays are"
 
 
 def test_what_the_model_takes_by_itself_bounds_the_gain() -> None:

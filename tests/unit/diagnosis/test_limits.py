@@ -286,6 +286,47 @@ def test_a_cache_behind_a_shuffle_that_keeps_the_order_of_the_first_epoch_is_tol
 
 
 @pytest.mark.parametrize(
+    ("seeds", "given", "behind", "by_seed", "told"),
+    [
+        ("counter", {"method": "map"}, {"method": "shuffle"}, True, True),
+        ("range", {"method": "map"}, {"method": "batch"}, True, True),
+        ("counter", {"method": "map"}, {"method": "repeat"}, True, True),  # which begins both anew
+        ("random", {"method": "map"}, {"method": "shuffle"}, True, False),
+        ("counter", {"method": "shuffle"}, {"method": "batch"}, True, False),  # a sample meets another number each time
+        ("counter", {"method": "repeat"}, {"method": "shuffle"}, True, False),  # the counter goes on
+        ("counter", {"method": "map"}, {"method": "shuffle"}, False, False),
+        ("counter", {"method": "map"}, {"method": "map", "of": function("seeds", stateful=True)}, True, False),
+        ("counter", {"method": "map"}, {"method": "map", "of": function("seeds", python=True)}, True, False),
+        (
+            "counter",
+            {"method": "map", "num_parallel_calls": 4, "deterministic": False},
+            {"method": "batch"},
+            True,
+            False,
+        ),
+    ],
+)
+def test_a_map_whose_seeds_are_counted_anew_in_each_epoch_is_told_to_draw_the_same_for_each_sample(
+    seeds: str, given: dict[str, Any], behind: dict[str, Any], by_seed: bool, told: bool
+) -> None:
+    augment = function("augment").model_copy(update={"draws_by_seed": by_seed})
+    stages = (
+        stage(0, "list_files", shuffle=False),
+        stage(1, given["method"], 0, **{key: value for key, value in given.items() if key != "method"}),
+        stage(2, seeds),
+        stage(3, "zip", 1, 2),
+        stage(4, behind["method"], 3, of=behind.get("of")),
+        stage(5, "map", 4, of=augment),
+    )
+    looked = inspection(stages, tuple(cost(number, 1.0) for number in range(6)))
+    found = list(limits_of.repeated_draws(looked))
+    said = "zip, train.py:13, pairs each sample with a number, and the numbers begin anew in each epoch. If they are "
+    assert [each.startswith(f"{said}the seeds of map(augment), train.py:15, ") for each in found] == [True] * told
+    once = looked.model_copy(update={"training": ScriptTraining(line="train.py:9", model=True, epochs=1)})
+    assert list(limits_of.repeated_draws(once)) == []
+
+
+@pytest.mark.parametrize(
     ("buffer_size", "dtype", "told"),
     [
         (True, "uint8", "(buffer_size=True counts as 1)"),

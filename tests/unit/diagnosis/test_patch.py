@@ -327,6 +327,12 @@ SLICES = "ds = tf.data.Dataset.from_tensor_slices((x, y))"
         (SLICES, "if size:", "    ds = ds.shuffle(9)", "else:", "    ds = ds.map(f)", "return ds.batch(2)"),
         (SLICES, "for _ in (1,):", "    ds = ds.shuffle(9)", "return ds.batch(2)"),
         (SLICES, "if size:", "    ds = ds.shuffle(9)", "    ds = ds.batch(2)", "return ds"),
+        (SLICES, "ds = ds.shuffle(9) if size else ds.take(2)", "return ds.batch(2)"),
+        (SLICES, "ds = ds.shuffle(9) if ds else ds", "return ds.batch(2)"),
+        (SLICES, "ds = ds.shuffle(9) if size else ds", "total = ds.take(2)", "return ds.batch(2)"),
+        (SLICES, "ds = ds.shuffle(9) if size else ds", "ds = ds.batch(2) if size else ds", "return ds"),
+        (SLICES, "val = ds", "ds = val.shuffle(9) if size else val", "return ds.batch(2)"),
+        (SLICES, "ds = ds.batch(2) if size else ds", "return ds"),
         (f"made = [each for each in [{SLICES[5:]}]]", "return made[0].batch(2)"),
         (f"ds = {SLICES[5:]} if size else None", "return ds.batch(2)"),
         ("if size:", f"    {SLICES}", "return ds.batch(2)"),
@@ -352,9 +358,18 @@ def test_rows_are_gathered_from_what_the_array_was_where_it_was_cut() -> None:
     assert "ds = ds.batch(2).map(lambda rows: (tf.gather(x_tensor, rows), tf.gather(y_tensor, rows)))" in new
 
 
+SHUFFLED_IF = [
+    "if size:\n        ds = ds.shuffle(9)",
+    "ds = ds.shuffle(9) if size else ds",
+    "ds = ds if not size else ds.shuffle(9)  # in epochs",
+    "ds: object = (\n        ds.shuffle(9)\n        if size else ds)",
+]
+
+
+@pytest.mark.parametrize("shuffled", SHUFFLED_IF)
 @pytest.mark.parametrize("ahead", ["", ".take(8)"])
-def test_rows_are_gathered_across_a_shuffle_that_a_condition_decides_on(ahead: str) -> None:
-    lines = (f"{SLICES}{ahead}", "if size:", "    ds = ds.shuffle(9)", "ds = ds.batch(2)", "return ds.prefetch(1)")
+def test_rows_are_gathered_across_a_shuffle_that_a_condition_decides_on(ahead: str, shuffled: str) -> None:
+    lines = (f"{SLICES}{ahead}", shuffled, "ds = ds.batch(2)", "return ds.prefetch(1)")
     source = in_function(*lines)
     code, new = changed(source, GatherBatches(source=0, batch=number(source, "batch")))
     assert code.text == ""
@@ -362,6 +377,64 @@ def test_rows_are_gathered_across_a_shuffle_that_a_condition_decides_on(ahead: s
     behind = [("batch", 2), ("map", "<lambda>"), ("prefetch", 1)]
     assert calls(new)[1:] == [*taken, ("shuffle", 9), *behind]
     assert calls(new.replace("[2] * 9, 3,", "[2] * 9, 0,"))[1:] == [*taken, *behind]
+
+
+@pytest.mark.parametrize("shuffled", [*SHUFFLED_IF, "if size:\n        ds = ds.shuffle(9) if x else ds"])
+def test_maps_and_a_cache_come_in_front_of_a_shuffle_that_a_condition_decides_on(shuffled: str) -> None:
+    source = in_function("ds = tf.data.Dataset.range(9)", shuffled, "ds = ds.map(f)", "ds = ds.map(g)", "return ds")
+    moves = [MoveBefore(stage=stage, other=1) for stage in (2, 3)]
+    code, new = changed(source, *moves, InsertAfter(stage=3, method="cache"))
+    assert code.text == ""
+    assert f"    ds = tf.data.Dataset.range(9).map(f).map(g).cache()\n    {shuffled}\n    return ds\n" in new
+    mapped = [SOURCE, MAP, ("map", "g"), ("cache",)]
+    assert calls(new) == [*mapped, ("shuffle", 9)]
+    assert calls(new.replace("[2] * 9, 3,", "[2] * 9, 0,")) == mapped
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (("ds = ds.shuffle(9)", "ds = ds.map(f) if size else ds"), "ds has other uses"),
+        (("ds = ds.shuffle(9) if size else ds", "ds = ds.map(f) if size else ds"), "in another branch"),
+        (("ds = ds.shuffle(9) if size else ds.take(3)", "ds = ds.map(f)"), "in different places"),
+        (("ds = ds.shuffle(9) if y.sort() is none else ds", "ds = ds.map(f)"), "y.sort is called between"),
+        (("ds = ds.shuffle(9) if (rows := size) else ds", "ds = ds.map(f)"), "it needs rows"),
+    ],
+)
+def test_a_map_that_one_side_lacks_or_what_decides_may_change_does_not_move_in_front(
+    lines: tuple[str, str], reason: str
+) -> None:
+    source = in_function("ds = tf.data.Dataset.range(9)", *lines, "return ds")
+    code, _ = changed(source, MoveBefore(stage=2, other=1))
+    assert code.diff is None
+    assert reason in code.text
+
+
+@pytest.mark.parametrize("ternary", ["ds = ds.map(f) if size else ds", "ds = ds if not size else ds.map(f)"])
+def test_what_stands_behind_a_call_of_one_side_is_of_that_side_alone(ternary: str) -> None:
+    source = in_function("ds = tf.data.Dataset.range(9)", ternary, "return ds")
+    prefetch = InsertAfter(stage=1, method="prefetch", arguments={"buffer_size": 1})
+    for edits, behind in (
+        ((InsertAfter(stage=1, method="cache"),), [("cache",)]),
+        ((prefetch,), [("prefetch", 1)]),
+        ((PrefetchToDevice(),), [("apply", ("to", "/GPU:0"))]),
+    ):
+        _, new = changed(source, *edits)
+        assert calls(new) == [SOURCE, MAP, *behind]
+        assert calls(new.replace("[2] * 9, 3,", "[2] * 9, 0,")) == [SOURCE]
+    code, _ = changed(source, SetOptions(options={"deterministic": False}))
+    assert "there is no line for it of its own" in code.text
+
+
+@pytest.mark.parametrize(
+    "mapped",
+    ["if size:\n        ds = ds.map(f)", "ds = ds.map(f) if size else ds", "ds = ds if not size else ds.map(f)"],
+)
+def test_a_shuffle_and_a_batch_move_in_front_of_a_map_that_a_condition_decides_on(mapped: str) -> None:
+    lines = ("ds = tf.data.Dataset.range(9)", mapped, "ds = ds.shuffle(3)", "return ds.batch(2)")
+    _, new = changed(in_function(*lines), MoveBefore(stage=2, other=1), MoveBefore(stage=3, other=1))
+    assert calls(new) == [SOURCE, ("shuffle", 3), BATCH, MAP]
+    assert calls(new.replace("[2] * 9, 3,", "[2] * 9, 0,")) == [SOURCE, ("shuffle", 3), BATCH]
 
 
 WINDOWS = "ds = tf.data.Dataset.from_tensor_slices(x)"
@@ -911,8 +984,11 @@ def test_only_the_statement_that_says_nothing_any_more_is_left_out() -> None:
     _, new = changed(source, Remove(stage=2), Remove(stage=3))
     assert "    ds = tf.data.Dataset.range(9); ds = ds.map(f)\n" in new
     assert calls(new) == [SOURCE, MAP, BATCH]
+    assert "if some" not in new
     _, new = changed(source, Remove(stage=1))
     assert calls(new) == [SOURCE, ("cache",), ("shuffle", 3), BATCH]
+    _, new = changed(source.replace("if some", "if print or next(some)"), Remove(stage=3))
+    assert "    ds = ds if print or next(some) else ds\n" in new
 
 
 def test_what_does_not_change_keeps_its_blank_lines_and_comments() -> None:
@@ -996,6 +1072,30 @@ def make_dataset():
         ("map", "load_random"),
         ("batch", 2),
     ]
+
+
+@pytest.mark.parametrize("shuffled", SHUFFLED_IF)
+@pytest.mark.parametrize("ahead", ["", ".take(8)"])
+def test_a_map_is_divided_across_a_shuffle_that_a_condition_decides_on(shuffled: str, ahead: str) -> None:
+    lines = (f"ds = tf.data.Dataset.range(9){ahead}", shuffled, "ds = ds.map(load)", "return ds.batch(2)")
+    functions = f"size = 3\n{FUNCTIONS}{AUGMENTED.partition('    ds =')[0]}"
+    source = functions + "".join(f"    {line}\n" for line in lines)
+    after = 1 if ahead else 0
+    divided = DivideMap(stage=after + 2, after=after, statements=1), InsertAfter(stage=after, method="cache")
+    code, new = changed(source, *divided)
+    assert code.text == ""
+    front = [SOURCE, *([("take", 8)] if ahead else []), ("map", "load_fixed", ("num_parallel_calls", -1)), ("cache",)]
+    assert calls(new) == [*front, ("shuffle", 9), ("map", "load_random"), BATCH]
+    assert calls(new.replace("size = 3", "size = 0")) == [*front, ("map", "load_random"), BATCH]
+    for between, reason in (
+        ("total = ds.reduce(0, f)", "ds has other uses"),
+        ("rows = 4", "rows is set between"),
+        ("sorted([])", "sorted is called between"),
+    ):
+        other = source.replace("    ds = ds.map", f"    {between}\n    ds = ds.map")
+        code, _ = changed(other, DivideMap(stage=number(other, "map"), after=after, statements=1))
+        assert code.diff is None
+        assert reason in code.text
 
 
 def test_lambdas_give_the_halves_of_what_a_lambda_calls_what_is_the_same_for_all_elements() -> None:
@@ -1248,7 +1348,7 @@ def test_within_a_reader_of_a_folder_the_words_say_what_stands_behind_its_sample
     assert (
         "`image_dataset_from_directory` (train.py:2) makes these stages in one call: give it `batch_size=None`" in text
     )
-    assert "`.cache().shuffle(256).batch(32).prefetch(tf.data.AUTOTUNE)`" in text
+    assert "`.cache().shuffle(256).batch(32).prefetch(tf.data.AUTOTUNE)` directly behind that call" in text
     assert "options.threading.max_intra_op_parallelism = 1" in text
     assert "Move" not in text
     assert "A script that reads its `class_names` does so before that" in text
@@ -1510,6 +1610,10 @@ def test_behind_kept_samples_the_repeat_and_the_batch_have_the_variables_of_thos
         (REPEAT, f"if training:\n        {REPEAT}", "different blocks"),
         (BATCHES, f"if training:\n        {BATCHES}", "different blocks"),
         ("9).shuffle(4)", "9)\n    if training:\n        ds = ds.shuffle(4)", "different blocks"),
+        (REPEAT, f"{REPEAT} if training else ds", "ds has other uses"),
+        (BATCHES, f"{BATCHES} if training else ds", "ds has other uses"),
+        ("9).shuffle(4)", "9)\n    ds = ds.shuffle(4) if training else ds", "different places"),
+        (MAPPED, f"{MAPPED} if training else ds", "ds has other uses"),
         (MAPPED, "train = ds.map(f)\n    other = ds.take(2)\n    ds = train", "ds has other uses"),
         (REPEAT, f"other = ds.take(2)\n    {REPEAT}", "ds has other uses"),
         (REPEAT, f"{REPEAT}\n    for _ in [1]:\n        other = ds", "ds has other uses"),
@@ -1529,7 +1633,7 @@ def test_what_kept_samples_take_over_of_other_pipelines_or_of_what_varies_is_tol
     assert code.diff is None
     assert "(no diff: " in code.text
     assert reason in code.text
-    is_of_others = "other uses" in reason or "blocks" in reason
+    is_of_others = any(each in reason for each in ("other uses", "blocks", "places"))
     assert ("change the pipeline of the training alone" in code.text) == is_of_others
 
 
@@ -1539,13 +1643,14 @@ def test_a_repeat_whose_variable_is_one_in_this_run_is_not_left_out_behind_kept_
     assert "no diff: the count of its repeat, EPOCHS, is 1 in this run alone" in code.text
 
 
-@pytest.mark.parametrize("is_apart", [False, True])
-def test_samples_of_what_a_library_shuffles_are_kept_in_the_block_of_its_call(is_apart: bool) -> None:
-    opened = "ds = keras.utils.texts_of_folder('data')"
-    opened = f"if training:\n        {opened}" if is_apart else opened
+@pytest.mark.parametrize("apart", ["", "if", "else"])
+def test_samples_of_what_a_library_shuffles_are_kept_in_the_block_of_its_call(apart: str) -> None:
+    call = "keras.utils.texts_of_folder('data')"
+    opened = {"if": f"if training:\n        ds = {call}", "else": f"ds = {call} if training else val"}.get(
+        apart, f"ds = {call}"
+    )
     source = f"training = True\ndef make_dataset():\n    {opened}\n    ds = ds.map(f)\n    return ds\n"
-    column, line = (8, 4) if is_apart else (4, 3)
-    call = opened.split("= ")[-1]
+    column, line = (8, 4) if apart == "if" else (4, 3)
     place = Location(file=FILE, line=line, end_line=line, column=column + 5, end_column=column + 5 + len(call))
     behind = Location(file=FILE, line=line + 1, end_line=line + 1, column=9, end_column=18)
     names = ("from_tensor_slices", "shuffle", "batch", "map")
@@ -1556,7 +1661,7 @@ def test_samples_of_what_a_library_shuffles_are_kept_in_the_block_of_its_call(is
     looked = inspected(written("def make_dataset(): return tf.data.Dataset.range(9)"))
     looked = looked.model_copy(update={"stages": stages, "sink": 3})
     code = change({FILE: source}, looked, fix_of(KeepSamples(stage=3, batch_size=2, buffer_size=4)))
-    if is_apart:
+    if apart:
         assert "no diff: the call that makes shuffle stands elsewhere, as for one of several pipelines" in code.text
     else:
         assert code.diff is not None

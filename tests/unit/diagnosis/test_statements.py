@@ -71,6 +71,7 @@ def branched(draw: st.DrawFn) -> str:
         made = f"a = a{draw(CALLS)}"
         kinds = [made] * 4 + [f"if yes: {made}"] * 4 + [f"if yes:\n        if yes: {made}"]
         kinds += [f"if yes: {made}\n    else: a = a{draw(CALLS)}", f"for _ in (1,): {made}", f"with w: {made}"]
+        kinds += [f"{made} if yes else a", f"a = a if not yes else a{draw(CALLS)}", f"{made} if yes else a.take(3)"] * 2
         kinds += ["others.append(a)", "if yes: others.append(a)", "if yes: others.append(lambda: a)", "b = len(others)"]
         lines.append(f"    {draw(st.sampled_from(kinds))}")
     last = draw(st.sampled_from(["", ".batch(2)", ".map(load)", ".map(load).take(others.append(a) or 4)"]))
@@ -151,7 +152,15 @@ IN_A_BRANCH = f"""{HEAD}    a = tf.data.Dataset.range(9)
 """
 
 
+IN_A_TERNARY = f"""{HEAD}    a = tf.data.Dataset.range(9)
+    a = a.shuffle(3) if yes else a
+    a = a.map(load)
+    return a.batch(2)
+"""
+
+
 @example(READ_LATER, 0)
+@example(IN_A_TERNARY, 0)
 @example(IN_A_BRANCH, 0)
 @example(IN_A_BRANCH_ALONE, 0)
 @given(programs() | branched(), st.integers(0, 1000))
