@@ -271,8 +271,11 @@ class _Watch:
         lines = "and, if it waits for some seconds in all, in which line of yours most of the wait lies"
         here, number = line.rpartition(":")[::2]
         fits = training_calls.fit_lines(self._tree, after=int(number)) if here == self._file else ()
-        later = f"it also calls fit in line {fits[0]}: --training {fits[0]} measures that; " if fits else ""
-        self._reach(UserCodeError(message, f"{later}{_RUN_HINT.format(script=self._script)}, {lines}"))
+        run_hint = f"{_RUN_HINT.format(script=self._script)}, {lines}"
+        if fits:
+            run_hint += f"; --training {fits[0]} measures the fit of that line, if the script comes to it: each trial "
+            run_hint += "then runs this loop to its end first"
+        self._reach(UserCodeError(message, run_hint))
 
     def _whole(self, does: Does) -> Callable[[Any], Any]:
         """Return what stands in the place of a model's `fit`, `evaluate` or `predict`."""

@@ -30,8 +30,9 @@ _OTHERS = ("lightgbm", "scipy", "sklearn", "xgboost")
 
 def fit_lines(tree: ast.AST, after: int = 0) -> tuple[int, ...]:
     """Return the lines in which a script's own text calls a Keras model's `fit`, of those further down than one."""
-    lines = {call.lineno for call in _calls(tree) if _called(call) == "fit" and _is_of_keras(call)}
-    return tuple(sorted(line for line in lines if line > after))
+    others = _of_others(tree)
+    fits = (call for call in _calls(tree) if _called(call) == "fit" and _is_of_keras(call))
+    return tuple(sorted({call.lineno for call in fits if call.lineno > after and not _comes_from(call.func, others)}))
 
 
 def may_fit(tree: ast.AST) -> bool:

@@ -30,6 +30,8 @@ _TELLING_S = 2.0
 """How much of the budget must be used before what the starts take is estimated from it."""
 _FIGURES = (("ms", 8), ("gain", 7), ("95 % interval", 16), ("", 9))
 _NARROW = 64
+_BAR_CELLS = 6
+"""The least that the bar of the budget takes, with the blanks around it."""
 _PHASES = {
     "import": "starting",
     "build": "making the pipeline",
@@ -181,7 +183,8 @@ def _cells(result: Result, said: str, *, possible: bool) -> Sequence[Text]:
 def _time_left(state: SessionProgress, elapsed_s: float, width: int) -> str:
     session, left_s = state.session, _left_s(state.session, elapsed_s)
     assert session.diagnosis is not None
-    starts = _with_starts(session, elapsed_s, left_s) if width >= _NARROW else ""
+    starts = _with_starts(session, elapsed_s, left_s)
     left = f"{units.count(state.finished, 'trial'):>10} {units.clock(left_s):>7} of "
     left += f"{units.clock(session.diagnosis.budget_s)} left"
-    return f"{left}, about {starts} with starts" if starts else left
+    longer = f"{left}, about {starts} with starts"
+    return longer if starts and len(longer) + _BAR_CELLS <= width else left

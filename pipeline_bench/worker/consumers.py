@@ -187,8 +187,8 @@ def train(
         held: how many batches a queue may hold. It fills while the model is traced, and would feed a short trial for
             all its steps, however slowly batches are made: so many are dropped first.
         spec: of the elements, where it stands for a `fit` that takes them in a graph. Python's `next` spends 0.1 to 0.3
-            ms on a batch that is ready, for which no such `fit` waits: what makes a batch of its tensors is then part
-            of the step, and no wait.
+            ms on a batch that is ready, most of it on making a batch of its tensors. Such a `fit` does not wait for
+            that: it is then no part of a step.
 
     Returns:
         How many batches there were, where the input is so short that it ended before and cannot be begun anew; the
@@ -198,17 +198,18 @@ def train(
         UserCodeError: the dataset gives no element, or none after the first steps; or it or the model fails.
     """
     with user_code.element_errors():
-        batches = passes.batches(dataset) if spec is None else passes.flat_elements(dataset)
-        if spec is not None:
-            step = _of_tensors(step, spec)
-        return iterate(batches, step, record, warmup_s, alive, batches.counts, held)
+        if spec is None:
+            batches = passes.batches(dataset)
+            return iterate(batches, step, record, warmup_s, alive, batches.counts, held)
+        tensors = passes.flat_elements(dataset)
+        return iterate(tensors, step, record, warmup_s, alive, tensors.counts, held, _maker_of_batches(spec))
 
 
-def _of_tensors(step: StepFunction, spec: Any) -> StepFunction:
-    """Return a step that takes the tensors of a batch as tf.data moves them."""
+def _maker_of_batches(spec: Any) -> Callable[[Any], Any]:
+    """Return a function that makes an element of its tensors as tf.data moves them."""
     from tensorflow.python.data.util import structure
 
-    return lambda tensors: step(structure.from_compatible_tensor_list(spec, tensors))
+    return lambda tensors: structure.from_compatible_tensor_list(spec, tensors)
 
 
 def iterate(
@@ -219,6 +220,7 @@ def iterate(
     alive: Alive,
     counts: Callable[[], bool] = lambda: True,
     held: int = 0,
+    made: Callable[[Any], Any] = lambda batch: batch,
 ) -> int | None:
     """Train on what `next_batch` gives; return what `train` does.
 
@@ -230,10 +232,11 @@ def iterate(
         alive: see `Alive`.
         counts: whether the step that has just ended is one to be recorded.
         held: as of `train`.
+        made: makes a batch of what `next_batch` gives; the time that it takes belongs to no step.
     """
     for _ in range(_FIRST_STEPS):
         begun_ns = monotonic_ns()
-        batch = next_batch()
+        batch = made(next_batch())
         alive()
         step(batch)
         alive()
@@ -259,8 +262,10 @@ def iterate(
                 record(*taken)
             return count
         have_ns = monotonic_ns()
+        batch = made(batch)
+        making_ns = monotonic_ns() - have_ns
         loss = step(batch)
-        done_ns = monotonic_ns()
+        done_ns = monotonic_ns() - making_ns
         count += 1
         if start_ns >= end_ns:
             warm_up = []

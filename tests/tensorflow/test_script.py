@@ -462,8 +462,8 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
     "bare_before_fit": (
         "x = tf.Variable(1.0)\nfor step in range(200):\n    with tf.GradientTape() as tape: y = x * x\n"
         "    tape.gradient(y, x)\nmodel.fit(data, epochs=2)",
-        "takes its batches from no tf.data pipeline, which is what could be changed "
-        "it also calls fit in line 11: --training 11 measures that; `pipeline-bench run",
+        "most of the wait lies; --training 11 measures the fit of that line, if the script comes to it: each trial "
+        "then runs this loop to its end first",
     ),
     "bare_graph": (
         "@tf.function\ndef step(x):\n    with tf.GradientTape(): return x\nwhile True:\n    step(tf.zeros([]))",

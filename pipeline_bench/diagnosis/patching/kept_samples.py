@@ -8,7 +8,7 @@ import libcst as cst
 
 from pipeline_bench.diagnosis import stage_graph
 from pipeline_bench.diagnosis.patching import statements
-from pipeline_bench.diagnosis.patching.source_file import Chain, SourceFile
+from pipeline_bench.diagnosis.patching.source_file import NOT_AT_ONCE, Chain, SourceFile
 from pipeline_bench.diagnosis.patching.stage_calls import StageCalls, argument_of
 from pipeline_bench.model.calls import CannotPatchError
 from pipeline_bench.model.edits import Edit, KeepSamples, Remove
@@ -73,10 +73,30 @@ def _check_block(calls: StageCalls, stage: Stage, file: SourceFile, last: cst.Ca
         CannotPatchError: it may make one of several pipelines' elements.
     """
     call = calls.ending(stage.place) if stage.place is not None and stage.place.file in calls.files else None
-    around = file.around(call) if call is not None and call in file.nodes else []
-    is_conditional = any(isinstance(each, cst.IfExp) and each not in file.around(last) for each in around)
-    if call is None or not around or is_conditional or file.statement(call) not in file.block(file.statement(last)):
+    if call is None or call not in file.nodes or not _is_of_one(file, call, last):
         raise CannotPatchError(f"the call that makes {stage.label} stands elsewhere, as for one of several pipelines")
+
+
+def _is_of_one(file: SourceFile, call: cst.Call, last: cst.Call) -> bool:
+    """Return whether a call of the same block is handed on to another one, and nothing else can be in its place."""
+    first, end = file.statement(call), file.statement(last)
+    block, around_last = file.block(end), file.around(last)
+    if any(isinstance(each, NOT_AT_ONCE) and each not in around_last for each in file.around(call)):
+        return False
+    if first is end or first not in block:
+        return first is end
+    names = statements.stored_and_used(file, first)[0]
+    between = block[block.index(first) + 1 : block.index(end)]
+    setting = [each for each in between if names & statements.stored_and_used(file, each)[0]]
+    return _is_made_of(first, call) and all(any(_is_made_of(each, name) for name in names) for each in setting)
+
+
+def _is_made_of(statement: cst.CSTNode, base: cst.Call | str) -> bool:
+    """Return whether a statement sets variables to a call, or to a variable, with at most methods called on it."""
+    value = statement.value if isinstance(statement, cst.Assign | cst.AnnAssign) else None
+    while value is not base and isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute):
+        value = value.func.value
+    return value is base or (isinstance(value, cst.Name) and value.value == base)
 
 
 def _text(file: SourceFile, call: cst.Call, name: str, last: cst.Call) -> dict[str, str]:

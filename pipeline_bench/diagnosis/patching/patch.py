@@ -243,7 +243,8 @@ class Patch:
         first = self.stage_calls.of(after)[1]
         chains = self._chains(number, after)
         others = statements.check_read_once(file, first, chains)
-        own = {each.base.value for each in chains if isinstance(each.base, cst.Name)}  # what they set is handed on
+        base = chains[-1].base
+        own = {base.value} if isinstance(base, cst.Name) else set()  # which the calls between hand on
         if stored := {name for each in others for name in statements.stored_and_used(file, each)[0]} - own:
             raise CannotPatchError(f"{min(stored)} is set between the two calls")
         statements.check_calls(file, self._link(number)[2], others)

@@ -22,7 +22,7 @@ from pipeline_bench.model.calls import PARAMETERS, CannotPatchError
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 BLOCKS = (cst.IndentedBlock, cst.Module)
-_NOT_AT_ONCE = (cst.Lambda, cst.BaseComp, cst.IfExp, cst.BooleanOperation)
+NOT_AT_ONCE = (cst.Lambda, cst.BaseComp, cst.IfExp, cst.BooleanOperation)
 """Expressions whose parts do not run just once, whenever their statement does."""
 
 
@@ -219,7 +219,7 @@ class SourceFile:
         """
         statement, around = self.statement(node), self.around(node)
         line = self.line_of(statement)
-        if line is None or any(isinstance(each, _NOT_AT_ONCE) for each in around[: around.index(statement)]):
+        if line is None or any(isinstance(each, NOT_AT_ONCE) for each in around[: around.index(statement)]):
             raise CannotPatchError("there is no line for it of its own")
         self.lines_before.setdefault(line, []).extend(statements)
 

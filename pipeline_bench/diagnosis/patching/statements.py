@@ -22,7 +22,7 @@ _ONLY_SHOW = ("print", "summary")
 def drop_if_idle(file: SourceFile, chain: Chain) -> None:
     """Leave a statement out that says no more than ``ds = ds``, once its chain has lost its last call."""
     statement = file.statement(chain.top)
-    if chain.links or not isinstance(chain.base, cst.Name) or len(file.block(statement)) == 1:
+    if chain.links or not isinstance(chain.base, cst.Name):
         return
     either = _sets_or_keeps(statement, chain.base.value, chain.top)
     has_effect = either and (stored_and_used(file, either.test)[0] or next(_calls(file, either.test), None))

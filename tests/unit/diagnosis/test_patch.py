@@ -366,6 +366,15 @@ SHUFFLED_IF = [
 ]
 
 
+def test_what_has_nothing_left_to_say_is_left_out_of_a_branch_too() -> None:
+    source = in_function(
+        "ds = tf.data.Dataset.range(9)", "if size: ds = ds.batch(2) if size else ds", "return ds.map(f)"
+    )
+    _, new = changed(source, Remove(stage=1))
+    assert calls(new) == [SOURCE, MAP]
+    assert "if size: pass" in new
+
+
 @pytest.mark.parametrize("shuffled", SHUFFLED_IF)
 @pytest.mark.parametrize("ahead", ["", ".take(8)"])
 def test_rows_are_gathered_across_a_shuffle_that_a_condition_decides_on(ahead: str, shuffled: str) -> None:
@@ -1223,6 +1232,20 @@ def test_only_a_function_that_is_given_by_its_name_or_that_a_lambda_only_calls_i
     assert reason in code.text
 
 
+def test_a_map_is_not_divided_across_what_sets_a_variable_of_its_lambda() -> None:
+    lines = (
+        "raw = tf.data.Dataset.range(9)",
+        "ds = raw.take(8)",
+        "raw = 5",
+        "ds = ds.map(lambda path: load(path, raw))",
+    )
+    source = AUGMENTED.partition("    ds =")[0].replace("def load(path)", "def load(path, times)")
+    source += "".join(f"    {line}\n" for line in (*lines, "return ds"))
+    code, _ = changed(source.replace("path * 2", "path * times"), DivideMap(stage=2, after=1, statements=1))
+    assert code.diff is None
+    assert "raw is set between the two calls" in code.text
+
+
 def test_what_is_put_behind_one_stage_stands_in_the_order_of_the_edits() -> None:
     edits = [InsertAfter(stage=1, method=method) for method in ("cache", "prefetch", "repeat")]
     _, new = changed(written(WAYS["one line"]), *edits)
@@ -1643,16 +1666,25 @@ def test_a_repeat_whose_variable_is_one_in_this_run_is_not_left_out_behind_kept_
     assert "no diff: the count of its repeat, EPOCHS, is 1 in this run alone" in code.text
 
 
-@pytest.mark.parametrize("apart", ["", "if", "else"])
+@pytest.mark.parametrize("apart", ["", "passed", "if", "else", "or", "chosen", "replaced", "later"])
 def test_samples_of_what_a_library_shuffles_are_kept_in_the_block_of_its_call(apart: str) -> None:
     call = "keras.utils.texts_of_folder('data')"
-    opened = {"if": f"if training:\n        ds = {call}", "else": f"ds = {call} if training else val"}.get(
-        apart, f"ds = {call}"
-    )
+    opened = {
+        "passed": f"ds = {call}\n    ds = ds.prefetch(2)",
+        "if": f"if training:\n        ds = {call}",
+        "else": f"ds = {call} if training else val",
+        "or": f"ds = val or {call}",
+        "chosen": f"ds = (val, {call})[training]",
+        "replaced": f"ds = {call}\n    if not training: ds = val",
+        "later": f"ds = {call}\n    ds = ds if training else val",
+    }.get(apart, f"ds = {call}")
     source = f"training = True\ndef make_dataset():\n    {opened}\n    ds = ds.map(f)\n    return ds\n"
-    column, line = (8, 4) if apart == "if" else (4, 3)
-    place = Location(file=FILE, line=line, end_line=line, column=column + 5, end_column=column + 5 + len(call))
-    behind = Location(file=FILE, line=line + 1, end_line=line + 1, column=9, end_column=18)
+    lines = source.splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if call in text)
+    column = lines[line - 1].index(call)
+    place = Location(file=FILE, line=line, end_line=line, column=column, end_column=column + len(call))
+    line = lines.index("    ds = ds.map(f)") + 1
+    behind = Location(file=FILE, line=line, end_line=line, column=9, end_column=18)
     names = ("from_tensor_slices", "shuffle", "batch", "map")
     stages = tuple(
         Stage(id=at, method=name, inputs=(at - 1,) if at else (), place=behind if name == "map" else place)
@@ -1661,7 +1693,7 @@ def test_samples_of_what_a_library_shuffles_are_kept_in_the_block_of_its_call(ap
     looked = inspected(written("def make_dataset(): return tf.data.Dataset.range(9)"))
     looked = looked.model_copy(update={"stages": stages, "sink": 3})
     code = change({FILE: source}, looked, fix_of(KeepSamples(stage=3, batch_size=2, buffer_size=4)))
-    if apart:
+    if apart not in ("", "passed"):
         assert "no diff: the call that makes shuffle stands elsewhere, as for one of several pipelines" in code.text
     else:
         assert code.diff is not None

@@ -18,6 +18,8 @@ from pipeline_bench.user_code.source_loops import SourceLoop
 def test_the_fits_of_a_script_are_those_of_models() -> None:
     text = "scaler.fit(x)\nmodel.fit(\n    x, epochs=3)\nif again:\n    build().fit(x, callbacks=[])\nfit(x, epochs=2)"
     assert training_calls.fit_lines(ast.parse(text)) == (2, 5)
+    others = "import lightgbm as lgb\nrows = lgb.LGBMClassifier()\nrows.fit(x, y, callbacks=[])"
+    assert training_calls.fit_lines(ast.parse(others)) == ()
 
 
 @pytest.mark.parametrize(
