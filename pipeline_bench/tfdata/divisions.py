@@ -45,10 +45,9 @@ def behind_maps(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> I
         costly, is_batched = _costly_map_before(calls, number)
         if costly is None or taken.id not in needed or skipped.id in needed or _is_kept_behind(calls, skipped.id):
             continue
-        place = "" if costly.location is None else f", {costly.location.short},"
         counted = ", and count samples there in place of batches" if is_batched else ""
         yield (
-            f"{_subject(both)} divide what {costly.label}{place} makes: a pass over the part of the skip, as for "
+            f"{_subject(both)} divide what {costly.named} makes: a pass over the part of the skip, as for "
             "validation, also makes all elements of the take, and drops them. Put take and skip in front of "
             f"{costly.label}{counted}."
         )

@@ -36,6 +36,8 @@ class RecordedCall(Invocation):
     location: Location | None = None
     loops: frozenset[SourceLoop] = frozenset()
     """The loops of the script's that made it and make another each time they go round."""
+    draws_traced: bool = False
+    """Whether its function drew from Python's or NumPy's random numbers while TensorFlow traced it."""
 
     def stage(self, behind: Sequence[Any] = ()) -> Stage:
         """Return the call as plain data; `behind` as of `describe.function`."""
@@ -78,6 +80,11 @@ class RecordedCall(Invocation):
     def placed(self) -> str:
         """Its method with its place, as the subject of a sentence: ``take, train.py:12,``."""
         return self.method if self.location is None else f"{self.method}, {self.location.short},"
+
+    @property
+    def named(self) -> str:
+        """Its label with its place, as the subject of a sentence: ``map(decode), train.py:12,``."""
+        return self.label if self.location is None else f"{self.label}, {self.location.short},"
 
     @property
     def lists_anew(self) -> bool:
@@ -133,7 +140,7 @@ class Recipe:
         }
         self.sink = numbers[sink]
         own_files = any(call.needs_own_files() for call in self.calls.values())
-        kinds = divisions.mixed, divisions.behind_maps, _listed_apart, _dropped_results
+        kinds = divisions.mixed, divisions.behind_maps, _listed_apart, _drawn_once, _dropped_results
         self.warnings = tuple(warning for kind in kinds for warning in kind(calls, needed))
         self.notes = (*notes, *[OWN_FILE_NOTE] * own_files)
         behind = _maps_behind(calls, needed)
@@ -272,6 +279,20 @@ def _listed_apart(calls: Mapping[int, RecordedCall], needed: Collection[int]) ->
                 f"{joining.placed} joins the files that {' and '.join(each.placed for each in first)} list, each in an "
                 "order of its own: those that belong together, such as pictures and their masks, do not meet. "
                 "list_files(…, shuffle=False) keeps them together; what mixes them stands behind the zip."
+            )
+
+
+def _drawn_once(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> Iterator[str]:
+    """Yield, as warnings, which maps draw in Python while TensorFlow traces them.
+
+    Not of seeds that Keras draws so for itself, of which its layers make others in the graph.
+    """
+    for call in (calls[number] for number in sorted(needed) if calls[number].draws_traced):
+        function = call.stage().function
+        if function is not None and not function.changes_seeds:
+            yield (
+                f"{call.named} draws random numbers by Python or NumPy while TensorFlow traces it, which is once: all "
+                "samples of all epochs get the same. Draw by tf.random in their place, and diagnose again."
             )
 
 

@@ -27,7 +27,7 @@ from pipeline_bench.tfdata import describe, public_api
 from pipeline_bench.tfdata.dataset_graph import unwrapped
 from pipeline_bench.tfdata.public_api import Entry, Run, is_dataset
 from pipeline_bench.tfdata.recipe import Recipe, RecordedCall, outside_of_graph
-from pipeline_bench.user_code import source_loops
+from pipeline_bench.user_code import memoize, source_loops
 from pipeline_bench.user_code.source_loops import SourceLoop
 
 _DISTRIBUTED_NOTE = (
@@ -173,11 +173,13 @@ class Recording:
             return run(args, kwargs)
         given = entry.given(args, kwargs)
         under_way.append(_Open(given.get(public_api.function_name(given) or "")))
+        states = _states_of_python() if entry.method == "map" else None
         try:
             result = run(args, kwargs)
         finally:
             within = under_way.pop()
-        self._note(entry, args, kwargs, result, tuple(within.inner))
+        draws_traced = states is not None and states != _states_of_python()
+        self._note(entry, args, kwargs, result, tuple(within.inner), draws_traced)
         return result
 
     def _is_users(self, entry: Entry) -> bool:
@@ -187,15 +189,21 @@ class Recording:
         return by_itself or user_code.called_by_other_code(3, {Recording._handle.__code__})
 
     def _note(
-        self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, inner: tuple[RecordedCall, ...]
+        self,
+        entry: Entry,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        inner: tuple[RecordedCall, ...],
+        draws_traced: bool = False,
     ) -> None:
         inputs = public_api.datasets(args, kwargs)
         if self._thread.open:  # within a traced function, where the datasets of the function's arguments have no maker
             numbers = [self._makers[id(unwrapped(each))] for each in inputs if id(unwrapped(each)) in self._makers]
         else:
             numbers = [self._maker(each) for each in inputs]
-        place = user_code.location(3), frozenset(source_loops.repeating())
-        call = self._keep(RecordedCall(next(self._numbers), entry, args, kwargs, result, tuple(numbers), inner, *place))
+        seen = user_code.location(3), frozenset(source_loops.repeating()), draws_traced
+        call = self._keep(RecordedCall(next(self._numbers), entry, args, kwargs, result, tuple(numbers), inner, *seen))
         if self._thread.open:
             self._thread.open[-1].inner.append(call)
 
@@ -208,6 +216,11 @@ class Recording:
         self._makers[id(unwrapped(call.result))] = call.id
         self._calls[call.id] = call
         return call
+
+
+def _states_of_python() -> tuple[Any, ...]:
+    """Return the states of Python's and NumPy's random generators that all code shares."""
+    return memoize.random_states()[:2]
 
 
 def _opening(given: Mapping[str, Any]) -> _Open | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -445,3 +446,14 @@ def test_a_shuffle_within_a_users_function_holds_no_more_than_is_asked_for_eithe
     came = values(rebuild.rebuild(recipe, (), tmp_path, ahead_elements=8).dataset)
     assert sorted(came) == list(range(900))
     assert max(number - at for at, number in enumerate(came)) <= 8
+
+
+def test_what_a_map_draws_in_python_while_it_is_traced_follows_from_the_seed(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    def drawing(number: Any) -> Any:
+        return number + np.random.randint(10**9) + random.randint(0, 10**9)
+
+    recipe = recipe_of(lambda: tf.data.Dataset.range(3).map(drawing))
+    first, again, other = (values(rebuild.subsampled(recipe, (), tmp_path, seed=seed)) for seed in (1, 1, 2))
+    assert first == again != other

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import os
+import random
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipeline_bench.diagnosis import stage_graph
@@ -907,6 +909,44 @@ def test_a_division_into_parts_that_change_from_pass_to_pass_is_told(
         file = Path(__file__).name
         assert re.match(rf"(take, {file}:\d+, and skip|skip, {file}:\d+, and take), {file}:\d+, divide what ", note)
         assert f"{keeps} keeps them apart" in note
+
+
+def by_python(number: Any) -> Any:
+    return number * random.randint(1, 9)
+
+
+def by_numpy(number: Any) -> Any:
+    return number * np.random.randint(1, 9)
+
+
+def in_graph(number: Any) -> Any:
+    import tensorflow as tf
+
+    return number + tf.random.uniform([], 0, 9, tf.int64)
+
+
+def in_each_call(number: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.numpy_function(by_numpy, [number], tf.int64)
+
+
+def by_keras(number: Any) -> Any:
+    import keras
+
+    return keras.random.uniform([]) + keras.ops.cast(number, "float32")
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [(by_python, True), (by_numpy, True), (in_graph, False), (in_each_call, False), (by_keras, False)],
+)
+def test_random_numbers_that_are_drawn_while_a_map_is_traced_are_told(function: Any, told: bool) -> None:
+    import tensorflow as tf
+
+    warnings = recorded.recipe_of(lambda: tf.data.Dataset.range(9).map(function).batch(3)).warnings
+    assert [each.partition(", test_record")[0] for each in warnings] == [f"map({function.__name__})"] * told
+    assert all("traces it, which is once: all samples of all epochs get the same." in each for each in warnings)
 
 
 def read(path: Any) -> Any:
