@@ -27,7 +27,7 @@ from pipeline_bench.tfdata import describe, public_api
 from pipeline_bench.tfdata.dataset_graph import unwrapped
 from pipeline_bench.tfdata.public_api import Entry, Run, is_dataset
 from pipeline_bench.tfdata.recipe import Recipe, RecordedCall, outside_of_graph
-from pipeline_bench.user_code import memoize, source_loops
+from pipeline_bench.user_code import source_loops
 from pipeline_bench.user_code.source_loops import SourceLoop
 
 _DISTRIBUTED_NOTE = (
@@ -173,12 +173,12 @@ class Recording:
             return run(args, kwargs)
         given = entry.given(args, kwargs)
         under_way.append(_Open(given.get(public_api.function_name(given) or "")))
-        states = _states_of_python() if entry.method == "map" else None
+        states = user_code.python_random_states() if entry.method == "map" else None
         try:
             result = run(args, kwargs)
         finally:
             within = under_way.pop()
-        draws_traced = states is not None and states != _states_of_python()
+        draws_traced = states is not None and states != user_code.python_random_states()
         self._note(entry, args, kwargs, result, tuple(within.inner), draws_traced)
         return result
 
@@ -216,11 +216,6 @@ class Recording:
         self._makers[id(unwrapped(call.result))] = call.id
         self._calls[call.id] = call
         return call
-
-
-def _states_of_python() -> tuple[Any, ...]:
-    """Return the states of Python's and NumPy's random generators that all code shares."""
-    return memoize.random_states()[:2]
 
 
 def _opening(given: Mapping[str, Any]) -> _Open | None:

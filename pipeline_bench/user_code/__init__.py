@@ -294,6 +294,22 @@ def seed_python(number: int) -> None:
     np.random.seed(number)
 
 
+def python_random_states() -> tuple[Any, Any]:
+    """Return the states of Python's and NumPy's random generators that all code shares, which can be compared."""
+    import numpy as np
+
+    return random.getstate(), _plain(np.random.get_state(legacy=False))
+
+
+def _plain(state: Any) -> Any:
+    """Return a state of NumPy's as values that can be compared."""
+    import numpy as np
+
+    if isinstance(state, dict):
+        return {name: _plain(part) for name, part in state.items()}
+    return state.tobytes() if isinstance(state, np.ndarray) else state
+
+
 def keep_imports() -> None:
     """Remember what is imported, and from where more can be, before code of the user's runs."""
     _kept_path[:] = sys.path

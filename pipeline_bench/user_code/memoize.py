@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from pipeline_bench import user_code
 from pipeline_bench.model.calls import Gives, MemoizableCall
 from pipeline_bench.model.edits import Edit
 from pipeline_bench.model.function_edits import Memoize
@@ -305,25 +305,13 @@ def stand_for_all(edits: Iterable[Edit]) -> bool:
 
 def random_states() -> tuple[Any, ...]:
     """Return the states of the random generators that all code shares: a draw changes one, and so does a seed."""
-    import numpy as np
     from tensorflow.python.eager import context
     from tensorflow.python.ops import stateful_random_ops
 
-    of_numpy = np.random.get_state(legacy=False)
     seeds = getattr(context.context(), "_rng", None)  # of what is drawn eagerly, once a seed was set for all
     shared = stateful_random_ops.global_generator  # None before it is asked for: asking makes it
     return (
-        random.getstate(),
-        _plain(of_numpy),
+        *user_code.python_random_states(),
         None if seeds is None else seeds.getstate(),
         None if shared is None else shared.state.numpy().tobytes(),
     )
-
-
-def _plain(state: Any) -> Any:
-    """Return a state as values that can be compared."""
-    import numpy as np
-
-    if isinstance(state, dict):
-        return {name: _plain(part) for name, part in state.items()}
-    return state.tobytes() if isinstance(state, np.ndarray) else state
