@@ -949,6 +949,18 @@ def test_random_numbers_that_are_drawn_while_a_map_is_traced_are_told(function: 
     assert all("traces it, which is once: all samples of all epochs get the same." in each for each in warnings)
 
 
+def test_a_map_within_a_function_of_the_graph_is_recorded_beside_a_generator_of_tensorflows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import tensorflow as tf
+    from tensorflow.python.ops import stateful_random_ops
+
+    monkeypatch.setattr(stateful_random_ops, "global_generator", tf.random.Generator.from_seed(1))
+    files = tf.data.Dataset.range(2)
+    recipe = recorded.recipe_of(lambda: files.interleave(lambda n: tf.data.Dataset.range(3).map(lambda x: x + n)))
+    assert [each.method for each in recipe.stages[-1].inner] == ["range", "map"]
+
+
 def read(path: Any) -> Any:
     import tensorflow as tf
 
