@@ -246,12 +246,13 @@ class _Maker:
     def make(self, node: Node, inputs: Sequence[Any]) -> Any:
         """Call a node's function with datasets in the places of its inputs, in their order."""
         try:
-            if self._seed is not None:
-                import tensorflow as tf
+            if self._seed is None:
+                return self._called(node, inputs)
+            import tensorflow as tf
 
-                tf.random.set_seed(_ORDER_SEED if node.method in _DECIDE_ORDER else self._seed)
-                user_code.seed_python(self._seed)  # for what a function draws while it is traced
-            return self._called(node, inputs)
+            tf.random.set_seed(_ORDER_SEED if node.method in _DECIDE_ORDER else self._seed)
+            with user_code.python_seeded(self._seed):  # for what a function draws while it is traced
+                return self._called(node, inputs)
         except PipelineBenchError:
             raise
         except Exception as error:

@@ -294,6 +294,20 @@ def seed_python(number: int) -> None:
     np.random.seed(number)
 
 
+@contextmanager
+def python_seeded(number: int) -> Iterator[None]:
+    """Have Python code draw by a seed in the block; behind it, it draws on from where it was."""
+    import numpy as np
+
+    states = random.getstate(), np.random.get_state(legacy=False)
+    seed_python(number)
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+
+
 def python_random_states() -> tuple[Any, Any]:
     """Return the states of Python's and NumPy's random generators that all code shares, which can be compared."""
     import numpy as np
