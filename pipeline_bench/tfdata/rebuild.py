@@ -251,7 +251,8 @@ class _Maker:
             import tensorflow as tf
 
             tf.random.set_seed(_ORDER_SEED if node.method in _DECIDE_ORDER else self._seed)
-            with user_code.python_seeded(self._seed):  # for what a function draws while it is traced
+            with user_code.python_draws_as_before():
+                user_code.seed_python(self._seed)  # for what a function draws while it is traced
                 return self._called(node, inputs)
         except PipelineBenchError:
             raise

@@ -295,12 +295,11 @@ def seed_python(number: int) -> None:
 
 
 @contextmanager
-def python_seeded(number: int) -> Iterator[None]:
-    """Have Python code draw by a seed in the block; behind it, it draws on from where it was."""
+def python_draws_as_before() -> Iterator[None]:
+    """Have what Python code draws behind the block go on from where it was in front of it."""
     import numpy as np
 
     states = random.getstate(), np.random.get_state(legacy=False)
-    seed_python(number)
     try:
         yield
     finally:

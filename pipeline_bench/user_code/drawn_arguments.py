@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from pipeline_bench.model.calls import MemoizableCall
-from pipeline_bench.user_code import seed_python
+from pipeline_bench.user_code import python_draws_as_before, seed_python
 from pipeline_bench.user_code.function_calls import Maker, compiled_with
 
 _TIMES_AGAIN = 3
@@ -66,7 +64,7 @@ def by_later_draws(calls: Sequence[MemoizableCall], taker: _Taker, end_s: float,
     """
     passes: list[_Given] = []
     try:
-        with _draws_as_before():
+        with python_draws_as_before():
             for later in _LATER_SEEDS:
                 seeds = itertools.chain([0], itertools.count(later))
                 given: _Given = {call: [] for call in calls}
@@ -106,16 +104,3 @@ def _noting(keys: list[tuple[Any, ...]], seeds: Iterator[int] | None = None) -> 
         return made
 
     return note
-
-
-@contextmanager
-def _draws_as_before() -> Iterator[None]:
-    """Have what is drawn behind the block go on from where it was in front of it."""
-    import numpy as np
-
-    of_python, of_numpy = random.getstate(), np.random.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)
