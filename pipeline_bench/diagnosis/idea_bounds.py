@@ -8,7 +8,7 @@ from itertools import chain
 from pipeline_bench.analysis.thresholds import EXPLAINED, MOST_GAIN, WORTH, WORTH_REWRITING
 from pipeline_bench.diagnosis import reader_ideas, segments, stage_graph
 from pipeline_bench.diagnosis.fixes import short
-from pipeline_bench.diagnosis.ideas import SAVED_BY_HALF, Idea, every
+from pipeline_bench.diagnosis.ideas import DENSE, SAVED_BY_HALF, Idea, every
 from pipeline_bench.diagnosis.segments import Segments
 from pipeline_bench.diagnosis.stage_graph import named
 from pipeline_bench.diagnosis.step_times import Beginning
@@ -33,8 +33,6 @@ _MOST_OF_BYTES = 0.5
 _PICTURE_AXES = (4, 5)
 """So many has a batch of pictures, or of videos."""
 _COLOURS, _GREY = 3, 1
-_PUT_TOGETHER = ("batch", "padded_batch")
-"""Methods in front of which a shuffle, or a skip, takes samples in place of their batches."""
 
 
 def ideas(
@@ -119,9 +117,9 @@ def _passable(inspection: Inspection, stage: Stage) -> list[Stage]:
     """
     is_of_sequences = stage.method == "shuffle" and stage.id in stage_graph.in_front_of(inspection, *BATCHING)
     run: list[Stage] = []
-    for each in reversed(stage_graph.run_before(inspection, stage, {"map", *_PUT_TOGETHER, *UNCHANGED})):
-        is_second = is_of_sequences or any(one.method in _PUT_TOGETHER for one in run)
-        if stage_graph.is_librarys(inspection, each) or (is_second and each.method in _PUT_TOGETHER):
+    for each in reversed(stage_graph.run_before(inspection, stage, {"map", *DENSE, *UNCHANGED})):
+        is_second = is_of_sequences or any(one.method in DENSE for one in run)
+        if stage_graph.is_librarys(inspection, each) or (is_second and each.method in DENSE):
             break
         run.insert(0, each)
     return run
@@ -129,7 +127,7 @@ def _passable(inspection: Inspection, stage: Stage) -> list[Stage]:
 
 def _in_samples(stage: Stage, passed: Sequence[Stage]) -> str:
     """Return how many samples a shuffle or a skip counts in front of the stages that it passed; "" without a batch."""
-    batch = next((each for each in passed if each.method in _PUT_TOGETHER), None)
+    batch = next((each for each in passed if each.method in DENSE), None)
     if batch is None:
         return ""
     number, size = stage.ahead, batch.arguments.get("batch_size")

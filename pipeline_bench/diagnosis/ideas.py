@@ -34,7 +34,7 @@ SAVED_BY_HALF = 0.5
 """At most, of the time of what goes through half the memory."""
 _OF_KERAS = ("__getitem__", "generator")
 """Methods of the stage in which the Python of a PyDataset, or of a generator, makes a batch."""
-_DENSE = ("batch", "padded_batch")
+DENSE = ("batch", "padded_batch")
 """Methods whose batches have rows of one shape."""
 
 _DECODE_THE_CROP = (
@@ -294,7 +294,7 @@ def _of_rows(inspection: Inspection) -> Iterator[Idea]:
     for stage, alike in _each_once(inspection):
         given = stage_graph.first_before(inspection, stage, TAKE_ANY | {"map", "cache"})
         loops = stage.method == "map" and stage.function is not None and stage.function.loops_over_rows
-        if loops and given is not None and given.method in _DENSE:
+        if loops and given is not None and given.method in DENSE:
             yield Idea(
                 alike,
                 f"{named(stage)}, goes over the rows of a batch in a loop, as tf.map_fn does. tf.vectorized_map in its "
@@ -304,7 +304,7 @@ def _of_rows(inspection: Inspection) -> Iterator[Idea]:
 
 def _of_whole_arrays(inspection: Inspection) -> Iterator[Idea]:
     """Yield the idea to gather whole batches, where a map cuts each sample from an array (Keras' time series do)."""
-    batches = (stage for stage in stage_graph.trunk(inspection) if stage.method in _DENSE)
+    batches = (stage for stage in stage_graph.trunk(inspection) if stage.method in DENSE)
     batch = next(batches, None)
     above = [] if batch is None else stage_graph.upstream(inspection, batch)
     cutting = [stage for stage in above if stage.method == "map" and _takes_whole_array(inspection, stage)]
