@@ -72,7 +72,7 @@ def _of_steps_within(inspection: Inspection, cores: int, times: StepTimes) -> Bo
     share = min(1.0, segments.without(parts, others).period_ns / period_ns)
     if ceiling_ms is not None and share < LEAST_CAUSE:
         takes = f"the costliest, {named(stage)}, takes {units.share(share)} of it"
-        return Bottleneck(share=share, text=f"No stage limits the training step: {takes}.")
+        return Bottleneck(share=share, limits=False, text=f"No stage limits the training step: {takes}.")
     cause = "handing-over" if passing else causes.find(inspection, parts, stage, cost)
     text = _text(inspection, parts, limiting_ones, share, cause, times, fed) if limits else _beside(stage, cost, times)
     found = Bottleneck(stage=stage.id, share=share, cause=cause, limits=limits, text=text)

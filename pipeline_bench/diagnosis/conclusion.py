@@ -18,6 +18,7 @@ from pipeline_bench.diagnosis import (
     whole_steps,
 )
 from pipeline_bench.diagnosis.attempt_statistics import AttemptStatistics
+from pipeline_bench.diagnosis.fixes.order import elsewhere
 from pipeline_bench.diagnosis.refusals import failure
 from pipeline_bench.model.diagnosis import AS_WRITTEN, RULED_OUT, Attempt, Bottleneck, Diagnosis, NotTried, Outcome
 from pipeline_bench.model.result import Result
@@ -319,11 +320,14 @@ def _of_epochs(passes: float) -> str:
 
 
 def _prices(diagnosis: Diagnosis, of: AttemptStatistics) -> Iterator[str]:
-    """Yield what short trials do not show of an attempt's fixes, a sentence each: the memory that a cache takes."""
+    """Yield what trials do not show of an attempt's fixes, a sentence each: the memory that a cache takes."""
     priced = {each.name for each in fixes.kinds() if each.has_price}
-    for fix in (diagnosis.attempt(name).fix for name in of.attempt.fix.combines or (of.name,)):
+    found = [diagnosis.attempt(name).fix for name in of.attempt.fix.combines or (of.name,)]
+    for fix in found:
         if fix.because and fix.kind in priced:
             yield f"It {fix.because}." if fix.keeps else f"{sentence(fix.because)}."
+    if diagnosis.inspection is not None and (other := elsewhere(found, diagnosis.inspection)):
+        yield other
 
 
 def _none_limits(diagnosis: Diagnosis) -> bool:

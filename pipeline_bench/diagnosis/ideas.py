@@ -15,6 +15,8 @@ from pipeline_bench.model.pipeline import Inspection, Stage
 from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.text import units
 
+_PARSE_EXAMPLES = "by tf.io.parse_example, of SequenceExamples by tf.io.parse_sequence_example"
+_PARSE_LINES = "by tf.strings, or by tf.io.decode_csv, with use_quote_delim=False where quotes are part of the text"
 _PICTURE_AXES = 3
 """An array of as many or more is a picture, whose decoding takes one at a time."""
 _COSTLY_SHARE = 0.3
@@ -103,12 +105,12 @@ def _of_stage(inspection: Inspection, stage: Stage, alike: tuple[int, ...]) -> I
             yield from _of_random_map(inspection, stage, function, alike)
         case "map" if stage.runs_python:
             yield from _of_parallel_python(inspection, stage, alike)
-        case "map" if not _tried_on_batches(function) and _is_batched(inspection) and _on_records(inspection, stage):
+        case "map" if (reader := _read_singly(inspection, stage)) is not None:
+            of_lines = any(each.method == "TextLineDataset" for each in reader.with_inner())
             yield Idea(
                 alike,
                 f"{named(stage)}, gets one record at a time. If it only parses, batch first and parse a whole batch in "
-                "one call: by tf.io.parse_example, of SequenceExamples by tf.io.parse_sequence_example, of lines by "
-                "tf.io.decode_csv.",
+                f"one call: {_PARSE_LINES if of_lines else _PARSE_EXAMPLES}.",
             )
         case "from_generator" if _hands_over_small_ones(inspection, stage):
             yield Idea(
@@ -191,7 +193,8 @@ def _of_random_map(
             f"{named(stage)}, {differs}, so nothing after it can be cached. If a part of it does not depend on that, "
             "such as decoding, make it a map of its own, with a cache() behind it, in front of any shuffle or repeat: "
             "later epochs then compute only the rest."
-            + (f" No trial divided it: {function.undivided}." if function.undivided else ""),
+            + (f" No trial divided it: {function.undivided}." if function.undivided else "")
+            + (f" Up to {function.fixed_up_to} it draws none." if function.fixed_up_to else ""),
             1.0 if function.fixed_share is None else function.fixed_share,
         )
 
@@ -382,12 +385,14 @@ def _tried_on_batches(function: UserFunction | None) -> bool:
     return function.on_batches is not None or function.parses_examples
 
 
-def _on_records(inspection: Inspection, stage: Stage) -> bool:
-    """Return whether the records of files come to a map as they are, and it makes no pictures of them."""
-    if stage.element is not None and any(len(each.shape or ()) >= _PICTURE_AXES for each in stage.element.tensors()):
-        return False
+def _read_singly(inspection: Inspection, stage: Stage) -> Stage | None:
+    """Return what reads the records that a map, which could get batches, gets one by one; None of any other."""
+    made = [] if stage.element is None else stage.element.tensors()
+    pictures = any(len(each.shape or ()) >= _PICTURE_AXES for each in made)
+    if pictures or _tried_on_batches(stage.function) or not _is_batched(inspection):
+        return None
     before = stage_graph.first_before(inspection, stage, TAKE_ANY | {"ignore_errors"})
     # What Dataset.load or CsvDataset gives is parsed already.
-    return (
-        before is not None and stage_graph.reads_files(before) and (before.element is None or before.element.is_record)
-    )
+    if before is None or not stage_graph.reads_files(before):
+        return None
+    return before if before.element is None or before.element.is_record else None

@@ -93,6 +93,8 @@ def short_steps(session: Session, inspection: Inspection, proposed: str | None) 
         return _ONE_BATCH if training.in_loop and training.epochs == 1 and own_ms < SHORT_STEP_MS else ""
     wait_share = found.input_wait_share.value
     waits = inspection.api != "arrays" and (wait_share is None or wait_share >= BOUND_SHARE)
+    if proposed is None and waits and session.diagnosis is not None and session.diagnosis.bottleneck is not None:
+        waits = session.diagnosis.bottleneck.limits  # else a step waits for what Keras does around the input
     has_several = training.steps_a_call == 1 and inspection.cardinality != 1
     if waits or not has_several or found.step_ms.mean >= SHORT_STEP_MS:
         return ""

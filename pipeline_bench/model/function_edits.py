@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import WHOLE, EditOfCalls, MemoizableCall
-from pipeline_bench.text import units
+from pipeline_bench.text import Line, units
 
 if TYPE_CHECKING:
     from pipeline_bench.diagnosis.patching.patch import Patch
@@ -69,19 +69,25 @@ class DivideMap(EditOfCalls):
     after: int
     statements: int
     """Of the function's body without its docstring; see `UserFunction.fixed_statements`."""
+    within: Line = ""
+    """See `UserFunction.fixed_within`."""
+    up_to: Line = ""
+    """See `UserFunction.fixed_up_to`."""
 
     def apply(self, plan: CallPlan) -> None:
-        plan.divide(self.stage, self.after, self.statements)
+        plan.divide(self.stage, self.after, self.statements, self.within)
 
     def claims(self) -> list[tuple[int | str, str]]:
         return [(self.stage, "map_func"), (self.after, "map")]
 
     def write(self, patch: Patch) -> None:
-        patch.divide(self.stage, self.after, self.statements)
+        patch.divide(self.stage, self.after, self.statements, self.within)
 
     def describe(self, stage: Callable[[int], str]) -> str:
+        whole = f"the function of {stage(self.stage)}"
+        divided = f"{self.within}, which {whole} calls," if self.within else whole
         return (
-            f"Divide the function of {stage(self.stage)} behind {units.count(self.statements, 'statement')}, before it "
+            f"Divide {divided} behind {self.up_to or units.count(self.statements, 'statement')}, before it "
             f"draws random numbers, and map the first part behind {stage(self.after)}"
         )
 

@@ -20,6 +20,16 @@ INFINITE, UNKNOWN = -1, -2
 """`tf.data.INFINITE_CARDINALITY`, where a pipeline never ends, and `tf.data.UNKNOWN_CARDINALITY`."""
 
 
+Shared = Literal["alike", "fixed", "varying"]
+"""How like a stage that of another dataset is which the same call makes.
+
+``alike``: it has the same function, and in front of it nothing may give something else in each epoch, or never ends,
+unless the same stands in front of this one. ``fixed``: it has another function, and in both datasets nothing may give
+something else. ``varying``: something may; its function is the same, or it runs no Python, keeps no state and draws no
+random numbers.
+"""
+
+
 class Target(Data):
     """Where a function of the user's is: in a file, in an importable module, or pickled by value; or a whole script.
 
@@ -100,8 +110,8 @@ class Stage(Data):
     element: KnownElement = None
     inner: tuple[Stage, ...] = ()
     """What the function itself builds for each element (`interleave`, `flat_map`); listed, not measured one by one."""
-    shared: bool = False
-    """Whether its call also makes a stage of another pipeline that is not alike: of another function, or random."""
+    shared: bool | Shared = False
+    """Whether its call also makes a stage of another dataset, and how like this one; True: as none of `Shared`."""
     input_shares: tuple[float, ...] = ()
     """Of a `concatenate`, which part of its elements comes from each input, by their counts; empty if not known."""
     anew: bool = False

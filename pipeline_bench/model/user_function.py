@@ -54,6 +54,10 @@ class UserFunction(Data):
     """How it can be given whole batches; None where that was not tried. Behind a batch `not` if its rows mix."""
     fixed_statements: int | None = None
     """How many statements of a random function come before it draws, where both parts were proven to do the same."""
+    fixed_within: Line = ""
+    """The function that it calls and of which these statements are, as of a wrapper; empty where they are its own."""
+    fixed_up_to: Line = ""
+    """The last line of these statements, ``line 7 of train.py``."""
     fixed_bytes: float | None = None
     """What these statements hand over for an element, on average of the few that both parts were compared on."""
     fixed_reads: bool = False

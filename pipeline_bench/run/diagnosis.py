@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from pipeline_bench import user_code
 from pipeline_bench.diagnosis import search
 from pipeline_bench.errors import SessionError, UsageError
 from pipeline_bench.hosts.ranks import of_tf_config
@@ -137,14 +138,16 @@ def _with_code(outcome: Outcome, observer: Observer) -> Outcome:
 
 
 def source_texts(inspection: Inspection, began: datetime) -> dict[str, str]:
-    """Return what the files hold that the pipeline's stages stand in, and the calls whose results can be kept.
+    """Return what the files hold that the pipeline's stages and functions stand in, and the calls that can be kept.
 
-    One that cannot be read, or that was written since then, has no code to change: it is not what was measured.
+    One that cannot be read, or that was written since then, has no code to change: it is not what was measured. Nor
+    has the file of a library's function.
     """
     texts = {}
-    functions = (stage.function for stage in inspection.stages)
+    functions = [stage.function for stage in inspection.stages if stage.function is not None]
     files = {stage.place.file for stage in inspection.stages if stage.place is not None}
-    for file in files | {call.file for each in functions if each is not None for call in each.memoizable_calls}:
+    files |= {each.file for each in functions if each.file is not None and user_code.origin(each.file) == "user"}
+    for file in files | {call.file for each in functions for call in each.memoizable_calls}:
         try:
             if int(Path(file).stat().st_mtime) <= int(began.timestamp()):
                 texts[file] = Path(file).read_bytes().decode("utf-8")  # as it is: line ends belong to the diff

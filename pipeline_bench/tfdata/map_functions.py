@@ -1,7 +1,7 @@
 """Which function of one definition a map runs: a plain one, a method, or the one that its lambda only calls.
 
-Of ``lambda path: load(path, True)`` that is `load`: it gets the lambda's own parameters, and then what is the same for
-all elements.
+Of ``lambda path: load(path, True)`` that is `load`: it gets the lambda's own parameters, and what is the same for all
+elements.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import functools
 import io
 import linecache
 import tokenize
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
@@ -25,18 +25,20 @@ class CalledFunction:
 
     Attributes:
         name: of the function.
-        elements: the lambda's parameters, which are the first arguments.
-        positional: the texts of the arguments behind them, each of which is the same for all elements.
-        named: the texts of the arguments that are given by name, likewise.
+        elements: the lambda's parameters, each of which is one argument.
+        positional: the texts of the arguments by position. Those that are no elements are the same for all elements.
+        named: the texts of the arguments by name, likewise.
+        owner: the variable whose method it is; empty of a plain function.
     """
 
     name: str
     elements: tuple[str, ...]
     positional: tuple[str, ...]
     named: dict[str, str]
+    owner: str = ""
 
     def given(self, function: ast.FunctionDef) -> dict[str, str] | None:
-        """Return the texts of what each element is called with, by parameter of the function, beside the element.
+        """Return the texts of what the function is called with, by parameter, without its object.
 
         A default is among them. None where one is no literal, or where the call does not fit the parameters.
         """
@@ -44,12 +46,11 @@ class CalledFunction:
         defaults = function.args.defaults
         with_default = zip(parameters[len(parameters) - len(defaults) :], defaults, strict=True)
         literals = {name: ast.unparse(value) for name, value in with_default if _is_literal(value)}
-        rest = parameters[len(self.elements) :]
+        rest = parameters[bool(self.owner) :]
         if len(self.positional) > len(rest) or not self.named.keys() <= {*rest[len(self.positional) :]}:
             return None
         known = {**literals, **dict(zip(rest, self.positional, strict=False)), **self.named}
-        fits = len(parameters) >= len(self.elements) and known.keys() >= {*rest}
-        return {name: known[name] for name in rest} if fits else None
+        return {name: known[name] for name in rest} if known.keys() >= {*rest} else None
 
 
 def read(text: str) -> CalledFunction | None:
@@ -74,18 +75,15 @@ class DefinedFunction(NamedTuple):
 
     Attributes:
         plain: the function.
-        given: the map's function.
-        called: how that calls `plain`, where it is a lambda.
+        caller: the lambda that calls it, or itself.
+        called: how the lambda calls it.
+        owner: the object that it gets in front of the elements, in a tuple; empty where it is no method.
     """
 
     plain: FunctionType
-    given: FunctionType | MethodType
+    caller: FunctionType
     called: CalledFunction | None = None
-
-    @property
-    def is_method(self) -> bool:
-        """Whether it gets an object in front of the elements."""
-        return isinstance(self.given, MethodType)
+    owner: tuple[Any, ...] = ()
 
     def of_elements(self, half: FunctionType, given: dict[str, str]) -> Callable[..., Any]:
         """Return a part of it as a function of the elements alone.
@@ -94,11 +92,8 @@ class DefinedFunction(NamedTuple):
             half: the part, with the variables around it.
             given: what it gets besides, the texts by parameter.
         """
-        if isinstance(self.given, MethodType):
-            return functools.partial(half, self.given.__self__)
-        caller = self.given
-        values = {name: _value(caller, text) for name, text in given.items()}
-        return functools.partial(half, **values) if values else half
+        values = {name: value(self.caller, text) for name, text in given.items()}
+        return functools.partial(half, *self.owner, **values) if values or self.owner else half
 
 
 def defined(function: Any) -> DefinedFunction | None:
@@ -117,11 +112,11 @@ def _method(method: MethodType) -> DefinedFunction | None:
     plain, kind = method.__func__, type(method.__self__)
     if not isinstance(plain, FunctionType) or vars(kind).get(plain.__name__) is not plain:
         return None
-    return None if kind.__subclasses__() else DefinedFunction(plain, method)
+    return None if kind.__subclasses__() else DefinedFunction(plain, plain, owner=(method.__self__,))
 
 
 def _called_function(function: FunctionType) -> DefinedFunction | None:
-    """Return the plain function of the same file that a lambda only calls, as `read` says; None of any other lambda.
+    """Return the function or method of the same file that a lambda only calls, as `read` says; None of any other.
 
     Of several lambdas in one line it is not known which of them it is.
     """
@@ -135,12 +130,16 @@ def _called_function(function: FunctionType) -> DefinedFunction | None:
     called = read(ast.get_source_segment(text, lambdas[0]) or "") if len(lambdas) == 1 else None
     if called is None:
         return None
-    plain = _value(function, called.name)
-    is_its_own = isinstance(plain, FunctionType) and plain.__code__.co_filename == code.co_filename
-    return DefinedFunction(plain, function, called) if is_its_own and plain.__name__ == called.name else None
+    given = getattr(value(function, called.owner), called.name, None) if called.owner else value(function, called.name)
+    found = _method(given) if isinstance(given, MethodType) else None
+    if isinstance(given, FunctionType) and not called.owner:
+        found = DefinedFunction(given, given)
+    if found is None or (found.plain.__code__.co_filename, found.plain.__name__) != (code.co_filename, called.name):
+        return None
+    return found._replace(caller=function, called=called) if bool(found.owner) == bool(called.owner) else None
 
 
-def _value(function: FunctionType, text: str) -> Any:
+def value(function: Any, text: str) -> Any:
     """Return what a name, or another text of a `CalledFunction`, stands for in a lambda."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return eval(text, function.__globals__, {name: cell.cell_contents for name, cell in cells})  # noqa: S307 - theirs
@@ -153,22 +152,36 @@ def names_in(texts: Iterable[str]) -> set[str]:
 
 
 def _called_by(node: ast.expr) -> CalledFunction | None:
-    if not (isinstance(node, ast.Lambda) and isinstance(node.body, ast.Call) and isinstance(node.body.func, ast.Name)):
+    if not (isinstance(node, ast.Lambda) and isinstance(node.body, ast.Call)):
         return None
-    own, call = node.args, node.body
-    elements = tuple(each.arg for each in own.args)
-    first, more = call.args[: len(elements)], call.args[len(elements) :]
-    passed_on = tuple(each.id for each in first if isinstance(each, ast.Name))
-    values = [*more, *(each.value for each in call.keywords)]
+    own = node.args
+    parameters, called = tuple(each.arg for each in own.args), call_of(node.body, [each.arg for each in own.args])
     is_plain = not (own.vararg or own.kwarg or own.kwonlyargs or own.posonlyargs or own.defaults)
-    if not elements or passed_on != elements or not is_plain or not all(map(_is_same, values)):
+    if not parameters or not is_plain or called is None or {*called.elements} != {*parameters}:
         return None
-    positional = tuple(map(ast.unparse, more))
+    return replace(called, elements=parameters)
+
+
+def call_of(call: ast.Call, varying: Collection[str]) -> CalledFunction | None:
+    """Return what is called with elements, each of which is one argument, and else with what only reads what is there.
+
+    None of any other call.
+
+    Args:
+        call: of a function or of a variable's method.
+        varying: the variables that are others for each element. Those that are given are `elements`, in that order.
+    """
+    function, values = call.func, [*call.args, *(each.value for each in call.keywords)]
+    owner, _, name = ast.unparse(function).rpartition(".")
+    positional = tuple(map(ast.unparse, call.args))
     named = {each.arg: ast.unparse(each.value) for each in call.keywords if each.arg is not None}
-    used = {node.body.func.id, *names_in([*positional, *named.values()])}
-    if len(named) < len(call.keywords) or not used.isdisjoint(elements):
+    used = [each.id for part in (function, *values) for each in ast.walk(part) if isinstance(each, ast.Name)]
+    elements = tuple(each for each in (*positional, *named.values()) if each in varying)
+    is_named = name.isidentifier() and (not owner or owner.isidentifier()) and len(named) == len(call.keywords)
+    is_each_once = sorted({*elements}) == sorted(each for each in used if each in varying)
+    if not is_named or not is_each_once or not all(map(_is_same, values)):
         return None
-    return CalledFunction(node.body.func.id, elements, positional, named)
+    return CalledFunction(name, elements, positional, named, owner)
 
 
 def _is_same(node: ast.expr) -> bool:

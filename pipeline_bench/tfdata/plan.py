@@ -224,9 +224,9 @@ class CallPlan:
             raise PipelineBenchError(f"{node.label} is no map")
         self.put(node.setting(map_func=change(node.function)))
 
-    def divide(self, number: int, after: int, statements: int) -> None:
+    def divide(self, number: int, after: int, statements: int, within: str) -> None:
         """Divide a map: one behind an earlier node runs its function's first statements, and it the others."""
-        fixed, random = splitting.halves(self.node(number).function, statements)
+        fixed, random = splitting.halves(self.node(number).function, statements, within)
         self._change_map(number, lambda _: random)
         self.insert_after(after, "map", {"map_func": fixed, "num_parallel_calls": AUTOTUNE})
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.graph_ops import is_deterministic
+from pipeline_bench.model import element_flow
 from pipeline_bench.model.calls import TAKE_ANY
-from pipeline_bench.model.pipeline import INFINITE, Location, Stage
+from pipeline_bench.model.pipeline import INFINITE, Location, Shared, Stage
 from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.tfdata import composing, dataset_graph, describe, divisions, public_api
 from pipeline_bench.tfdata.public_api import Invocation
@@ -157,7 +158,7 @@ class Recipe:
             .stage(behind.get(each, ()))
             .model_copy(
                 update={
-                    "shared": each in shared,
+                    "shared": shared.get(each, False),
                     "left_early": left.get(id(calls[each].result), False),
                     "anew": each in anew,
                     "input_shares": _input_shares(calls, calls[each]),
@@ -326,28 +327,62 @@ def _numbered(call: RecordedCall, numbers: Mapping[int, int]) -> RecordedCall:
     return replace(call, id=numbers[call.id], inputs=tuple(inputs), inner=tuple(inner))
 
 
-def _shared(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> set[int]:
-    """Return those of the calls needed from whose place in the source others that are not needed come, unlike them.
+_VARIES, _ENDLESS = "varies", "endless"
+_LIKENESS: tuple[Shared, ...] = "alike", "fixed", "varying"
+"""The most like first."""
 
-    Another one is unlike that has another function, or that is random or mixes, itself or by what is before it, where
-    the one that is needed is not: a cache would keep its draws.
+
+class _Made(NamedTuple):
+    """What decides whether an edit of a call is right for another dataset, which the same call makes.
+
+    Attributes:
+        method: of the call.
+        function: that it is given.
+        own: what in it may give something else in each epoch: `_VARIES`, `_ENDLESS`, a function that keeps a state.
+        varying: the same of it and of all in front.
     """
+
+    method: str
+    function: UserFunction | None
+    own: frozenset[UserFunction | str]
+    varying: frozenset[UserFunction | str]
+
+    def likeness(self, other: _Made) -> Shared | None:
+        """Return how like this stage that of another dataset is; None where it is as none of `Shared`."""
+        more = other.varying - self.varying
+        if (self.method, self.function) == (other.method, other.function):
+            return "varying" if more else "alike"
+        if self.method != other.method or other.own or not more <= {_VARIES, _ENDLESS}:
+            return None
+        return "varying" if self.varying or other.varying else "fixed"
+
+
+def _shared(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> dict[int, bool | Shared]:
+    """Return `Stage.shared` of those of the calls needed from whose place in the source others not needed come."""
     places = {calls[number].location for number in needed} - {None}
     # `interleave(tf.data.TFRecordDataset)` has the files' datasets made in its own place.
     own = {inner.id for call in calls.values() for inner in call.inner if inner.location == call.location}
     others = [each for each in calls.keys() - own - set(needed) if calls[each].location in places]
     if not others:
-        return set()
-    kinds: dict[int, tuple[UserFunction | None, bool]] = {}
+        return {}
+    made: dict[int, _Made] = {}
     for number in sorted(upstream(calls, [*needed, *others])):  # each once: there may be a call for each of many files
         stage = calls[number].stage()
-        kinds[number] = stage.function, stage.varies or any(kinds[each][1] for each in stage.inputs)
-    elsewhere: dict[Location | None, set[tuple[UserFunction | None, bool]]] = {}
+        own_varying = _varying(stage)
+        varying = own_varying.union(*(made[each].varying for each in stage.inputs))
+        made[number] = _Made(stage.method, stage.function, own_varying, varying)
+    elsewhere: dict[Location | None, set[_Made]] = {}
     for number in others:
-        elsewhere.setdefault(calls[number].location, set()).add(kinds[number])
-    return {
-        number
-        for number in needed
-        for function, varies in elsewhere.get(calls[number].location, ())
-        if function != kinds[number][0] or (varies and not kinds[number][1])
-    }
+        elsewhere.setdefault(calls[number].location, set()).add(made[number])
+    found: dict[int, bool | Shared] = {}
+    for number in needed:
+        if like := {made[number].likeness(other) for other in elsewhere.get(calls[number].location, ())}:
+            found[number] = None in like or max(filter(None, like), key=_LIKENESS.index)
+    return found
+
+
+def _varying(stage: Stage) -> frozenset[UserFunction | str]:
+    """Return what in a stage may give something else in each epoch, by its graph and method; or that it never ends."""
+    states = (each.function for each in stage.with_inner() if each.function is not None and each.keeps_state)
+    endless = element_flow.endless([stage], stage.id)
+    return frozenset([*states, *[_VARIES] * stage.varies, *[_ENDLESS] * endless])

@@ -1,20 +1,18 @@
 """A map's function in two: the statements before it draws random numbers, which a cache may keep, and the others.
 
-`splits` is pure text, for the patch. `halves` compiles the same text for a trial: what is tried is what is written.
+`halves` compiles for a trial the text that the patch writes (`function_halves`): what is tried is what is written.
 `with_splits` finds out where a function can be divided, by tracing: before the division no op may change a state, and
 with one seed both halves, one after the other, must give bit for bit what the function gives.
 """
 
 from __future__ import annotations
 
-import ast
 import linecache
-import re
 import textwrap
-import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from pathlib import PurePath
+from types import CellType, FunctionType
 from typing import Any
 
 from pipeline_bench import user_code
@@ -23,14 +21,12 @@ from pipeline_bench.model.calls import KEEPING
 from pipeline_bench.model.pipeline import Stage
 from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.text import REASON, one_line
-from pipeline_bench.tfdata import composing, describe, map_functions, throughput, variables
-from pipeline_bench.tfdata.map_functions import CalledFunction, DefinedFunction
+from pipeline_bench.tfdata import composing, describe, function_halves, map_functions, throughput
+from pipeline_bench.tfdata.function_halves import CannotSplitError, Split, Within
+from pipeline_bench.tfdata.map_functions import DefinedFunction
 from pipeline_bench.tfdata.recipe import Recipe, RecordedCall, upstream
-from pipeline_bench.user_code import function_calls, source_guards
+from pipeline_bench.user_code import function_calls
 
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-_LOOKS_INTO_ITSELF = frozenset({"locals", "vars", "globals", "eval", "exec", "dir", "super", "__class__"})
-_NOT_PLAIN = "its parameters are not all plain names without defaults"
 _NOT_DEFINED = (
     "it is no plain function, or method of its own class, of one definition, and no lambda without comments that only "
     "calls one"
@@ -40,112 +36,25 @@ _COMPARED = 2
 _SEED = 17
 
 
-class CannotSplitError(Exception):
-    """A function cannot be divided; the message says why, as the end of a sentence."""
-
-
-@dataclass(frozen=True)
-class Split:
-    """A function divided behind some of its statements.
-
-    Attributes:
-        statements: how many of its body belong to the first half, without the docstring.
-        parameters: of the function, without those that a lambda gives the same for all elements.
-        crossing: the variables that the second half takes from the first.
-        bodies: the text of both halves, without indentation.
-        given: what such a lambda gives, of each half the texts by parameter.
-        owner: the parameter of a method that is its object, in a tuple; empty of any other function.
-    """
-
-    statements: int
-    parameters: tuple[str, ...]
-    crossing: tuple[str, ...]
-    bodies: tuple[str, str]
-    given: tuple[dict[str, str], dict[str, str]]
-    owner: tuple[str, ...] = ()
-
-    def fixed(self, name: str) -> str:
-        """Return the definition of the first half, which gives what crosses."""
-        takes = (*self.owner, *self.parameters, *self.given[0])
-        return _definition(name, takes, f"{self.bodies[0]}return {', '.join(self.crossing)}\n")
-
-    def random(self, name: str) -> str:
-        """Return the definition of the second half, which takes what crosses."""
-        return _definition(name, (*self.owner, *self.crossing, *self.given[1]), self.bodies[1])
-
-    def mapped(self, half: int, name: str) -> str:
-        """Return the text of what a map is given for a half that is defined under a name: that name, or a lambda."""
-        takes, given = ", ".join((self.parameters, self.crossing)[half]), self.given[half]
-        more = "".join(f", {parameter}={text}" for parameter, text in given.items())
-        return f"lambda {takes}: {name}({takes}{more})" if given else name
-
-
-def splits(
-    text: str, name: str, line: int, called: CalledFunction | None = None, is_method: bool = False
-) -> list[Split]:
-    """Return every way to divide a function, the longest first half first.
+def halves(function: Any, statements: int, within: str = "") -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return a user's function as two, divided behind so many statements.
 
     Args:
-        text: of the file.
-        name: of the function.
-        line: where its definition begins, from 1.
-        called: how the map's lambda calls the function; None where the function is the map's own.
-        is_method: whether the map's function is a method of an object.
-
-    Raises:
-        CannotSplitError: there is none that is sure to do the same.
-    """
-    function = _found(text, name, line, is_method)
-    _check(function, called is not None)
-    given = _given(function, called)
-    if private := variables.private([function, *map(ast.parse, given.values())]):
-        raise CannotSplitError(f"it uses {min(private)}, a private name, which means another one outside of its class")
-    body = function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
-    parameters = tuple(each.arg for each in function.args.args)
-    first_element = int(is_method)
-    owner, elements = parameters[:first_element], parameters[first_element : len(parameters) - len(given)]
-    if any(variables.changes(function.body, each) for each in owner):
-        raise CannotSplitError("it changes its object")
-    lines, outer = _LINE.findall(text), map_functions.names_in(given.values())
-    found, hidden = [], set[str]()
-    for count in range(1, len(body)):
-        first, last = body[:count], body[count:]
-        if any(isinstance(each, ast.Return) for each in source_guards.own_nodes(first)):
-            break
-        bounds = (function.lineno, body[0].lineno - 1, first[-1].end_lineno or 0, last[-1].end_lineno or 0)
-        if bounds[0] > bounds[1] or bounds[2] >= last[0].lineno:
-            continue  # a line holds both
-        imports = [ast.unparse(each) for each in first if isinstance(each, ast.Import | ast.ImportFrom)]
-        again = "".join(f"{each}\n" for each in imports)  # a module is no tensor, and does not cross
-        bodies = (_dedented(lines[bounds[1] : bounds[2]]), again + _dedented(lines[bounds[2] : bounds[3]]))
-        needed = variables.needed(last)
-        crossing = tuple(each for each in (*elements, *variables.bound(first, parameters)) if each in needed)
-        hides = outer & {*elements, *crossing}  # as the parameters of a half's lambda
-        hidden |= hides
-        if crossing and len(imports) < count and not hides:
-            used = [{each: given[each] for each in given if each in variables.named(part)} for part in (first, last)]
-            found.append(Split(count, elements, crossing, bodies, (used[0], used[1]), owner))
-    if not found and hidden:
-        raise CannotSplitError(f"its lambda gives it {min(hidden)}, which is also the name of a variable in it")
-    if not found:
-        raise CannotSplitError("there is no line between two of its statements where it could be divided")
-    return found[::-1]
-
-
-def halves(function: Any, statements: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return a user's function as two, divided behind so many statements.
+        function: of the map.
+        statements: of it, or of the function that it calls.
+        within: the name of that function; empty where it is divided itself.
 
     Raises:
         PipelineBenchError: it cannot be.
     """
     try:
         defined = _defined(function)
-        found = next((each for each in _splits_of(defined) if each.statements == statements), None)
+        ways = _splits_of(defined, function_halves.splits_within if within else function_halves.splits)
+        if (found := function_halves.chosen(ways, statements, within)) is not None:
+            return _both(defined, found)
     except CannotSplitError as error:
         raise PipelineBenchError(f"the map's function cannot be divided: {error}") from None
-    if found is None:
-        raise PipelineBenchError(f"the map's function cannot be divided behind {statements} statements")
-    return _both(defined, found)
+    raise PipelineBenchError(f"the map's function cannot be divided behind {statements} statements")
 
 
 def with_splits(recipe: Recipe) -> tuple[Stage, ...]:
@@ -177,20 +86,68 @@ def _division(recipe: Recipe, call: RecordedCall) -> dict[str, Any]:
     Raises:
         CannotSplitError: nowhere.
     """
-    dataset = recipe.dataset(recipe.same_kind_before(call))
-    reason, defined = "", _defined(call.function)
-    for split in _splits_of(defined):
-        first, second = _both(defined, split)
+    dataset, defined = recipe.dataset(recipe.same_kind_before(call)), _defined(call.function)
+    try:
+        whole, reason = _longest(dataset, defined, _splits_of(defined, function_halves.splits)), ""
+    except CannotSplitError as error:
+        whole, reason = None, str(error)
+    within = _splits_of(defined, function_halves.splits_within)
+    of_call = (
+        next(map(_ahead, within), 0) if whole is None else whole[0].statements
+    )  # which the first drawing one makes
+    ways = [each for each in within if _ahead(each) == of_call]
+    try:
+        return _proven(dataset, call.function, defined, *_longest(dataset, defined, ways))
+    except Exception:  # of the user's code, or it is not proven
+        if whole is None:
+            raise CannotSplitError(reason) from None
+    return _proven(dataset, call.function, defined, *whole)
+
+
+def _ahead(split: Split) -> int | None:
+    return None if split.within is None else split.within.ahead
+
+
+def _longest(dataset: Any, defined: DefinedFunction, ways: Iterable[Split]) -> tuple[Split, UserFunction]:
+    """Return the first division of which the fixed part does the same whenever it runs, and what is known of that part.
+
+    Raises:
+        CannotSplitError: there is none.
+    """
+    reason = ""
+    for split in ways:
         try:
-            part = _fixed_part(dataset, first)
+            part = _fixed_part(dataset, _both(defined, split)[0])
         except CannotSplitError as error:
             reason = str(error)
         except Exception as error:  # of the user's code: what crosses is no tensor, or has no value yet
             reason = f"its fixed part alone fails: {user_code.summary(error)}"
         else:
-            size_bytes = _prove(dataset, call.function, first, second)
-            return {"fixed_statements": split.statements, "fixed_bytes": size_bytes, "fixed_reads": part.stateful}
+            return split, part
     raise CannotSplitError(reason)
+
+
+def _proven(dataset: Any, whole: Any, defined: DefinedFunction, split: Split, part: UserFunction) -> dict[str, Any]:
+    """Return the fields of a `UserFunction` for a division, where both parts give what the whole gives.
+
+    Args:
+        dataset: in front of the map.
+        whole: the map's function.
+        defined: its definition.
+        split: the division.
+        part: what is known of its fixed part.
+
+    Raises:
+        CannotSplitError: they give something else.
+    """
+    size_bytes = _prove(dataset, whole, *_both(defined, split))
+    return {
+        "fixed_statements": split.statements,
+        "fixed_within": "" if split.within is None else split.within.name,
+        "fixed_up_to": f"line {split.line} of {PurePath(defined.plain.__code__.co_filename).name}",
+        "fixed_bytes": size_bytes,
+        "fixed_reads": part.stateful,
+    }
 
 
 def _fixed_part(dataset: Any, first: Callable[..., Any]) -> UserFunction:
@@ -292,10 +249,11 @@ def _bytes(tensor: Any) -> tuple[str, tuple[int, ...], Any]:
     return tensor.dtype.name, tuple(tensor.shape), plain
 
 
-def _splits_of(found: DefinedFunction) -> list[Split]:
+def _splits_of(found: DefinedFunction, ways: Callable[..., list[Split]]) -> list[Split]:
+    """Return the divisions of a function, by one of the functions of `function_halves`."""
     code = found.plain.__code__
     text = "".join(linecache.getlines(code.co_filename))
-    return splits(text, found.plain.__name__, code.co_firstlineno, found.called, found.is_method)
+    return ways(text, found.plain.__name__, code.co_firstlineno, found.called, bool(found.owner))
 
 
 def _defined(function: Any) -> DefinedFunction:
@@ -307,14 +265,41 @@ def _defined(function: Any) -> DefinedFunction:
 
 def _both(found: DefinedFunction, split: Split) -> tuple[Callable[..., Any], Callable[..., Any]]:
     name = found.plain.__name__
-    first = _compiled(found.plain, split.fixed(f"{name}_fixed"), f"{name}_fixed", split.statements)
-    second = _compiled(found.plain, split.random(f"{name}_random"), f"{name}_random", split.statements)
+    called = {} if split.within is None else _called_halves(found.plain, split.within)
+    one, other = [*called, "", ""][:2]
+    first = _compiled(found.plain, split.fixed(f"{name}_fixed", one), f"{name}_fixed", split.statements, called)
+    second = _compiled(found.plain, split.random(f"{name}_random", other), f"{name}_random", split.statements, called)
     return found.of_elements(first, split.given[0]), found.of_elements(second, split.given[1])
 
 
-def _compiled(function: Any, text: str, name: str, statements: int) -> types.FunctionType:
-    """Return a definition as a function with the variables around another; its text is where AutoGraph looks for it."""
+def _called_halves(function: Any, within: Within) -> dict[str, FunctionType]:
+    """Return both halves of the function that another one calls, by name.
+
+    Raises:
+        CannotSplitError: what it calls by that name is not the function of that definition.
+    """
+    plain, name, split = map_functions.value(function, within.name), within.name, within.split
+    place = function.__code__.co_filename, within.line
+    if not isinstance(plain, FunctionType) or (plain.__code__.co_filename, plain.__code__.co_firstlineno) != place:
+        raise CannotSplitError(f"{name}, which it calls, is another function than the one of its file")
+    return {
+        f"{name}_fixed": _compiled(plain, split.fixed(f"{name}_fixed"), f"{name}_fixed", split.statements, {}),
+        f"{name}_random": _compiled(plain, split.random(f"{name}_random"), f"{name}_random", split.statements, {}),
+    }
+
+
+def _compiled(function: Any, text: str, name: str, statements: int, around: Mapping[str, FunctionType]) -> FunctionType:
+    """Return a definition as a function with the variables around another; its text is where AutoGraph looks for it.
+
+    Args:
+        function: the other one.
+        text: of the definition.
+        name: that it defines.
+        statements: behind how many the other one is divided.
+        around: functions that it gets as variables around it, besides.
+    """
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    cells |= {each: CellType(half) for each, half in around.items()}
     if cells:
         text = f"def _around({', '.join(cells)}):\n{textwrap.indent(text, '    ')}"
     file = f"<{name} {statements} of {function.__code__.co_filename}:{function.__code__.co_firstlineno}>"
@@ -325,67 +310,4 @@ def _compiled(function: Any, text: str, name: str, statements: int) -> types.Fun
         if each.co_name == name
     )
     closure = tuple(cells[each] for each in code.co_freevars)
-    return types.FunctionType(code, function.__globals__, name, None, closure)
-
-
-def _found(text: str, name: str, line: int, is_method: bool) -> ast.FunctionDef:
-    try:
-        tree = ast.parse(text.removeprefix("\ufeff"))
-    except (SyntaxError, ValueError):
-        raise CannotSplitError("its file cannot be read as Python") from None
-    for node in ast.walk(tree):
-        for each in ast.iter_child_nodes(node):
-            if isinstance(each, ast.FunctionDef) and each.name == name and each.lineno == line:
-                if isinstance(node, ast.ClassDef) != is_method:
-                    raise CannotSplitError("it is a method, and not of the object that it is given by")
-                return each
-    raise CannotSplitError("it has no definition of its own by def, without a decorator")
-
-
-def _given(function: ast.FunctionDef, called: CalledFunction | None) -> dict[str, str]:
-    """Return what a lambda gives a function beside the elements, the texts by parameter.
-
-    Raises:
-        CannotSplitError: a default is no literal, or the function sets one of these parameters anew.
-    """
-    given = {} if called is None else called.given(function)
-    if given is None:
-        raise CannotSplitError(_NOT_PLAIN)
-    if anew := variables.stored(function.body) & given.keys():
-        raise CannotSplitError(f"it sets its parameter {min(anew)} anew")
-    return given
-
-
-def _check(function: ast.FunctionDef, may_have_defaults: bool) -> None:
-    """Raise `CannotSplitError` where a function may not do the same in two halves."""
-    given = function.args
-    plain = not (given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs)
-    plain = plain and bool(given.args) and (may_have_defaults or not given.defaults)
-    reasons = {"it has a decorator": bool(function.decorator_list), _NOT_PLAIN: not plain}
-    for node in (each for statement in function.body for each in ast.walk(statement)):
-        if isinstance(node, ast.Global | ast.Nonlocal):
-            reasons["it sets variables of other functions or of its module"] = True
-        elif isinstance(node, ast.Yield | ast.YieldFrom | ast.Await):
-            reasons["it is a generator or a coroutine"] = True
-        elif isinstance(node, ast.Name) and node.id in _LOOKS_INTO_ITSELF:
-            reasons[f"it uses {node.id}"] = True
-        elif isinstance(node, ast.Constant | ast.JoinedStr) and node.lineno != node.end_lineno:
-            own = function.body[0]
-            if not (isinstance(own, ast.Expr) and node is own.value):
-                reasons["a text in it has several lines"] = True
-    reason = next((each for each, applies in reasons.items() if applies), None)
-    if reason is not None:
-        raise CannotSplitError(reason)
-
-
-def _dedented(lines: list[str]) -> str:
-    """Return statements from the first column on; a comment, or what is in brackets, may begin left of them."""
-    rows = "".join(lines).replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    code = (row for row in rows if row.strip() and not row.lstrip().startswith("#"))
-    column = next((len(row) - len(row.lstrip()) for row in code), 0)
-    moved = [row.lstrip() if row[:column].strip() or not row.strip() else row[column:] for row in rows]
-    return "\n".join(moved).strip("\n") + "\n"
-
-
-def _definition(name: str, parameters: tuple[str, ...], body: str) -> str:
-    return f"def {name}({', '.join(parameters)}):\n{textwrap.indent(body, '    ')}"
+    return FunctionType(code, function.__globals__, name, None, closure)

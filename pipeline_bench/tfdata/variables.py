@@ -25,11 +25,16 @@ def needed(statements: list[ast.stmt]) -> set[str]:
     for each in statements:
         read: ast.AST = each
         plain: list[ast.Name] = []
-        if isinstance(each, ast.Assign) and all(isinstance(target, ast.Name) for target in each.targets):
-            read, plain = each.value, [target for target in each.targets if isinstance(target, ast.Name)]
+        targets = [part for target in each.targets for part in _parts(target)] if isinstance(each, ast.Assign) else []
+        if isinstance(each, ast.Assign) and all(isinstance(target, ast.Name) for target in targets):
+            read, plain = each.value, [target for target in targets if isinstance(target, ast.Name)]
         found |= {node.id for node in ast.walk(read) if isinstance(node, ast.Name)} - assigned
         assigned.update(name.id for name in plain)
     return found
+
+
+def _parts(target: ast.expr) -> list[ast.expr]:
+    return target.elts if isinstance(target, ast.Tuple) else [target]
 
 
 def stored(statements: list[ast.stmt]) -> set[str]:

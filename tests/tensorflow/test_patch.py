@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,9 @@ from pipeline_bench.model.edits import (
     SetArgument,
     SetOptions,
 )
-from pipeline_bench.model.function_edits import ParseBatch, Vectorize
+from pipeline_bench.model.function_edits import DivideMap, ParseBatch, Vectorize
 from pipeline_bench.model.pipeline import Inspection, Location, Stage
-from pipeline_bench.tfdata import composing, rebuild
+from pipeline_bench.tfdata import composing, rebuild, splitting
 from pipeline_bench.tfdata.recipe import Recipe
 from tests.tensorflow import recorded
 from tests.unit.diagnosis.recorded import patched
@@ -228,6 +230,158 @@ def test_examples_are_parsed_by_whole_batches_in_a_trial_and_as_it_is_written(
     exec(new, space)
     if "validation" in space:
         assert recorded.values(space["validation"]) == [2]
+
+
+PARSING = """\
+import tensorflow as tf
+
+KEYS = {"n": tf.io.FixedLenFeature([], tf.int64)}
+
+
+def parse(record):
+    n = tf.io.parse_single_example(record, KEYS)["n"]
+    return n + 1
+
+
+def example(n):
+    feature = {"n": tf.train.Feature(int64_list=tf.train.Int64List(value=[n]))}
+    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+"""
+PARSED_ELSEWHERE = """\
+import tensorflow as tf
+from parsing_of_records import example
+IMPORT
+
+
+def make_dataset():
+    records = tf.data.Dataset.from_tensor_slices([example(n) for n in range(9)])
+    records = records.shuffle(9, seed=3)
+    return records.map(FUNCTION).batch(4)
+"""
+
+
+def patched_in_two_files(folder: Path, recipe: Recipe, edits: tuple[Edit, ...]) -> tuple[str, str]:
+    """Return the texts that git makes by a diff with the edits, of the module and of the file that imports it.
+
+    The pipeline gives the same as before, in a trial as well.
+    """
+    module, file = folder / "parsing_of_records.py", folder / "train.py"
+    as_written = recorded.values(recorded.call("make_dataset", file=file))
+    assert recorded.values(rebuild.rebuild(recipe, edits, folder).dataset) == as_written
+    texts = {str(each): each.read_text() for each in (module, file)}
+    names = {name: (str(folder), Path(name).name) for name in texts}
+    fix = Fix(kind="k", variant="v", title="t", edits=edits)
+    code = change(texts, Inspection(stages=recipe.stages, sink=recipe.sink), fix, names)
+    assert (code.root, code.text) == (str(folder), "")
+    (folder / "fix.patch").write_text(code.diff or "")
+    subprocess.run(["git", "apply", "fix.patch"], cwd=folder, check=True)
+    sys.modules.pop("parsing_of_records", None)
+    assert recorded.values(recorded.call("make_dataset", file=file)) == as_written
+    return module.read_text(), file.read_text()
+
+
+def recipe_of_two_files(folder: Path, monkeypatch: pytest.MonkeyPatch, imported: str, given: str) -> Recipe:
+    """Return the recipe of `PARSED_ELSEWHERE`, with this import and this function, beside the module."""
+    sys.modules.pop("parsing_of_records", None)  # of another test
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # the changed module may be as long, and of the same second
+    (folder / "parsing_of_records.py").write_text(PARSING)
+    (folder / "train.py").write_text(PARSED_ELSEWHERE.replace("IMPORT", imported).replace("FUNCTION", given))
+    return recorded.recipe("make_dataset", file=folder / "train.py")
+
+
+FROM_MODULE = ("from parsing_of_records import parse as parse_one", "parse_one")
+MODULE = ("import parsing_of_records as records_of", "records_of.parse")
+
+
+@pytest.mark.parametrize(("imported", "given"), [FROM_MODULE, MODULE])
+def test_a_parser_in_another_file_is_changed_there(
+    imported: str, given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of_two_files(tmp_path, monkeypatch, imported, given)
+    parse, batch = (stage.id for stage in recipe.stages[-2:])
+    module, train = patched_in_two_files(
+        tmp_path, recipe, (MoveBefore(stage=batch, other=parse), ParseBatch(stage=parse))
+    )
+    assert module == PARSING.replace("parse_single_example", "parse_example")
+    assert f".batch(4).map({given})\n" in train
+
+
+@pytest.mark.parametrize(
+    ("imported", "given", "prefix", "added"),
+    [(*FROM_MODULE, "", "from parsing_of_records import parse_fixed, parse_random\n"), (*MODULE, "records_of.", "")],
+)
+def test_a_function_of_another_file_is_divided_there(
+    imported: str, given: str, prefix: str, added: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of_two_files(tmp_path, monkeypatch, imported, given)
+    source, _, parse, _ = (stage.id for stage in recipe.stages)
+    edits = (DivideMap(stage=parse, after=source, statements=1), InsertAfter(stage=source, method="cache"))
+    module, train = patched_in_two_files(tmp_path, recipe, edits)
+    halves = """
+
+def parse_fixed(record):
+    n = tf.io.parse_single_example(record, KEYS)["n"]
+    return n
+
+
+def parse_random(n):
+    return n + 1
+"""
+    assert module == PARSING.replace("    return n + 1\n", f"    return n + 1\n{halves}")
+    assert f"{imported}\n{added}\n" in train
+    assert f".map({prefix}parse_fixed, num_parallel_calls=tf.data.AUTOTUNE).cache()\n" in train
+    assert f".shuffle(9, seed=3)\n    return records.map({prefix}parse_random).batch(4)\n" in train
+
+
+FLAGGED = """
+import tensorflow as tf
+
+def load(value, training):
+    value = value * 2
+    if training:
+        value += tf.random.uniform([], 0, 9, tf.int64)
+    return value
+
+def make(count, training):
+    ds = tf.data.Dataset.range(count)
+    ds = ds.map(lambda value: load(value, training))
+    return ds.batch(2)
+
+def make_dataset():
+    made = make(8, True)
+    validation()
+    return made
+
+def validation():
+    return make(4, False)
+"""
+
+
+def test_a_line_that_makes_the_validation_data_without_draws_is_changed_so_that_these_stay_the_same(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "flagged.py"
+    file.write_text(FLAGGED)
+    recipe = recorded.recipe("make_dataset", file=file)
+    (source, mapped, batch) = splitting.with_splits(recipe)
+    assert (source.shared, mapped.shared, batch.shared) == ("alike", "varying", "alike")
+    assert mapped.function is not None
+    assert mapped.function.fixed_statements == 1
+    divided = (DivideMap(stage=mapped.id, after=source.id, statements=1), InsertAfter(stage=source.id, method="cache"))
+    threads = SetArgument(stage=mapped.id, argument="num_parallel_calls", value=2)
+    looked = Inspection(stages=(source, mapped, batch), sink=batch.id)
+    for number, edits in enumerate((divided, (threads,), (*divided, threads))):
+        code = change({str(file): FLAGGED}, looked, Fix(kind="k", variant="v", title="t", edits=edits))
+        assert code.diff is not None, code.text
+        changed = file.with_stem(f"changed_{number}")  # a file: AutoGraph reads the source
+        changed.write_text(patched(FLAGGED, code.diff))
+        made = recorded.call("validation", file=changed)
+        assert recorded.values(made) == recorded.values(made) == [[0, 2], [4, 6]]
+        trained = recorded.values(recorded.call("make_dataset", file=changed))
+        assert trained != [[0, 2], [4, 6], [8, 10], [12, 14]]
+    frozen = InsertAfter(stage=mapped.id, method="cache")
+    code = change({str(file): FLAGGED}, looked, Fix(kind="k", variant="v", title="t", edits=(frozen,)))
+    assert code.diff is None
 
 
 WORDS = """

@@ -113,6 +113,19 @@ class Data:
 def make_dataset():
     return Data().batches.prefetch(1)
 """,
+    "attribute": """
+class Data:
+    def build(self, training=True):
+        self.ds = tf.data.Dataset.from_tensor_slices((x, y))
+        if training:
+            self.ds = self.ds.shuffle(20, seed=1)
+        self.ds = self.ds.map(h)
+        self.size = 4
+        self.ds = self.ds.batch(4)
+        return self.ds
+def make_dataset():
+    return Data().build().prefetch(1)
+""",
     "calls of other kinds": """
 def make_dataset():
     args, named = (4,), {"drop_remainder": True}

@@ -595,6 +595,12 @@ import tensorflow as tf
 def double(x):
     return x * 2
 
+def triple(x):
+    return x * 3
+
+def in_python(x):
+    return tf.py_function(lambda x: x * 3, [x], tf.int64)
+
 def augment(x):
     return x + tf.random.uniform([], 0, 9, tf.int64)
 
@@ -606,31 +612,55 @@ def prepare(ds, function, training):
     return ds.batch(2)
 
 def make_dataset():
-    training = prepare(tf.data.Dataset.range(9), double, True)
-    validation = {}
+    training = prepare(tf.data.Dataset.range(9), {trained})
+    validation = {validated}
     return training
 """
 
 
 @pytest.mark.parametrize(
-    ("validation", "shared"),
+    ("trained", "validated", "shared"),
     [
-        ("prepare(tf.data.Dataset.range(4), double, True)", []),
-        ("tf.data.Dataset.range(4).map(augment).batch(2)", []),
-        ("prepare(tf.data.Dataset.range(4), double, False)", []),
-        ("(training := prepare(tf.data.Dataset.range(4), double, False))", [2, 3]),
-        ("prepare(tf.data.Dataset.range(4), augment, True)", [3]),
-        ("prepare(tf.data.Dataset.range(4).map(augment), double, True)", [1]),
+        ("double, True", "tf.data.Dataset.range(4).map(augment).batch(2)", {}),
+        ("double, True", "prepare(tf.data.Dataset.range(4), double, True)", dict.fromkeys([1, 2, 3, 4], "alike")),
+        ("double, True", "prepare(tf.data.Dataset.range(4), double, False)", dict.fromkeys([1, 3, 4], "alike")),
+        ("double, False", "prepare(tf.data.Dataset.range(4), double, True)", {1: "alike", 2: "varying", 3: "varying"}),
+        ("double, True", "prepare(tf.data.Dataset.range(4).map(augment), double, True)", {1: "varying", 2: "alike"}),
+        (
+            "double, False",
+            "prepare(tf.data.Dataset.range(4).repeat(), double, False)",
+            dict.fromkeys([1, 2, 3], "varying"),
+        ),
+        ("double, False", "prepare(tf.data.Dataset.range(4), triple, False)", {1: "alike", 2: "fixed", 3: "alike"}),
+        (
+            "double, False",
+            "prepare(tf.data.Dataset.range(4).repeat(), triple, False)",
+            dict.fromkeys([1, 2, 3], "varying"),
+        ),
+        ("augment, True", "prepare(tf.data.Dataset.range(4), triple, False)", {1: "alike", 3: "varying", 4: "alike"}),
+        ("double, True", "prepare(tf.data.Dataset.range(4), augment, True)", {1: "alike", 2: "alike", 3: True}),
+        ("double, False", "prepare(tf.data.Dataset.range(4), in_python, False)", {1: "alike", 2: True, 3: "varying"}),
+        (
+            "in_python, False",
+            "prepare(tf.data.Dataset.range(4), double, False)",
+            {1: "alike", 2: "varying", 3: "alike"},
+        ),
+        (
+            "augment, False",
+            "[prepare(tf.data.Dataset.range(4), each, False) for each in (triple, in_python)]",
+            {1: "alike", 2: True, 3: "varying"},
+        ),
     ],
-    ids=["the same", "other lines", "not shuffled", "shuffled", "another function", "random in front"],
 )
-def test_a_call_that_makes_a_stage_of_another_pipeline_otherwise_is_told(
-    validation: str, shared: list[int], tmp_path: Path
+def test_how_like_another_datasets_stage_is_which_the_same_call_makes(
+    trained: str, validated: str, shared: dict[int, object], tmp_path: Path
 ) -> None:
     file = tmp_path / "shared.py"
-    file.write_text(SHARED.format(validation))
+    file.write_text(SHARED.format(trained=trained, validated=validated))
     recipe = recorded.recipe("make_dataset", file=file)
-    assert [number for number, stage in enumerate(recipe.stages) if stage.shared] == shared
+    found = {number: stage.shared for number, stage in enumerate(recipe.stages) if stage.shared}
+    assert {number: found.get(number) for number in shared} == shared
+    assert shared or not found
 
 
 def test_the_datasets_of_tensorflow_1s_interface_are_looked_through() -> None:
@@ -828,7 +858,7 @@ def test_each_of_many_calls_of_one_line_is_described_once_or_twice(monkeypatch: 
     monkeypatch.setattr(RecordedCall, "stage", counted)
     recipe = recording.recipe(training)
     assert described[0] <= 3 * len(recipe.stages), "with one for each pair of calls, and what is before it, thousands"
-    assert not any(stage.shared for stage in recipe.stages)
+    assert {stage.shared for stage in recipe.stages} == {"alike"}
 
 
 def test_a_class_of_datasets_that_interleave_is_given_makes_no_other_pipeline(tmp_path: Path) -> None:

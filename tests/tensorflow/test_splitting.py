@@ -117,6 +117,36 @@ def augments(x: Any, augment: bool, scale: float = 2.0) -> Any:
     return y, x
 
 
+def wraps(x: Any) -> Any:
+    return augments(x, augment=AUGMENT)
+
+
+def wraps_behind_an_import(x: Any) -> Any:
+    import tensorflow as tf
+
+    y, x = augments(x, AUGMENT)
+    return tf.identity(y), x
+
+
+def wraps_behind_a_label(x: Any) -> Any:
+    label = x * 3
+    y, x = augments(x, AUGMENT)
+    return y + 1.0, label
+
+
+def around_a_wrapper(scale: float) -> Callable[[Any], Any]:
+    def scaled(x: Any) -> Any:
+        import tensorflow as tf
+
+        y = tf.cast(x, tf.float32) * scale
+        return y + tf.random.uniform([])
+
+    def wraps_scaled(x: Any) -> Any:
+        return scaled(x), x
+
+    return wraps_scaled
+
+
 class Loader:
     """Its method is the function of a map."""
 
@@ -129,6 +159,9 @@ class Loader:
         if self.scale > 1.0:
             y += tf.random.uniform([])
         return y, x
+
+
+LOADER = Loader()
 
 
 class Scaled:
@@ -169,12 +202,40 @@ def found(function: Callable[[Any], Any]) -> UserFunction:
         pytest.param(from_a_dict, 3, marks=pytest.mark.slow),
         (around(0.5), 2),
         (lambda x: augments(x, True), 2),
+        (lambda x: augments(augment=True, x=x), 2),
         (Loader().load, 2),
+        (lambda x: LOADER.load(x), 2),  # noqa: PLW0108 - it is looked at
     ],
 )
 def test_a_function_is_divided_right_before_it_draws(function: Callable[[Any], Any], statements: int) -> None:
     of_map = found(function)
     assert (of_map.fixed_statements, of_map.undivided) == (statements, "")
+
+
+@pytest.mark.parametrize(
+    ("function", "within"),
+    [
+        (wraps, "augments"),
+        (lambda x: wraps(x), "augments"),  # noqa: PLW0108 - it is looked at
+        (wraps_behind_an_import, "augments"),
+        (wraps_behind_a_label, "augments"),
+        pytest.param(around_a_wrapper(0.5), "scaled", marks=pytest.mark.slow),
+    ],
+)
+def test_a_wrapper_is_divided_within_the_function_that_it_calls(
+    function: Callable[[Any], Any], within: str, tmp_path: Path
+) -> None:
+    import tensorflow as tf
+
+    of_map = found(function)
+    assert (of_map.fixed_statements, of_map.fixed_within, of_map.undivided) == (2, within, "")
+    recipe = recipe_of(lambda: tf.data.Dataset.range(6).shuffle(6, seed=1).map(function).batch(6))
+    edits = (DivideMap(stage=2, after=0, statements=2, within=within), InsertAfter(stage=0, method="cache"))
+    made = rebuild.rebuild(recipe, edits, tmp_path).dataset
+    (drawn, x), (again, _) = (next(iter(made)) for _ in range(2))
+    assert made.element_spec == recipe.dataset(recipe.sink).element_spec
+    assert sorted(x.numpy()) in (list(range(6)), list(range(0, 18, 3)))
+    assert drawn.numpy().tolist() != again.numpy().tolist()
 
 
 def test_the_file_of_a_lambda_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +249,12 @@ def test_the_file_of_a_lambda_is_looked_through_once(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(map_functions, "defined", counted)
     assert found(lambda x: augments(x, True)).fixed_statements == 2
     assert len(looked) == 1
+
+
+def test_the_line_up_to_which_a_function_that_a_call_makes_draws_nothing_is_told() -> None:
+    function = around(0.5)
+    line = function.__code__.co_firstlineno + 3
+    assert found(function).fixed_up_to == f"line {line} of test_splitting.py"
 
 
 def test_what_a_table_gives_is_kept_and_told_as_read() -> None:
@@ -291,7 +358,9 @@ def test_the_first_half_runs_once_and_the_second_in_each_epoch(tmp_path: Path) -
     "function",
     [
         lambda x: augments(x, augment=AUGMENT),
+        lambda x: augments(augment=AUGMENT, x=x),
         Loader().load,
+        lambda x: LOADER.load(x),  # noqa: PLW0108 - likewise
     ],
 )
 def test_the_halves_get_what_is_the_same_for_all_elements(function: Callable[[Any], Any], tmp_path: Path) -> None:

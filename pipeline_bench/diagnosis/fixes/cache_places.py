@@ -12,6 +12,7 @@ from pipeline_bench.diagnosis.fixes.cache_size import MIXING
 from pipeline_bench.model.calls import UNCHANGED
 from pipeline_bench.model.element_flow import never_full
 from pipeline_bench.model.pipeline import Inspection, Stage
+from pipeline_bench.model.user_function import UserFunction
 
 _UP_TO_MAPS = UNCHANGED | {"batch", "map", "shuffle"}
 """What stands between what is the same in each epoch and the maps of shuffled batches."""
@@ -39,6 +40,8 @@ class DividedMap(NamedTuple):
     stage: Stage
     statements: int
     """How many of its function's statements that part has."""
+    function: UserFunction
+    """The stage's."""
 
 
 class BatchedSamples(NamedTuple):
@@ -153,8 +156,10 @@ def divided_map(inspection: Inspection) -> DividedMap | None:
     stage = next(iter(rest[len(passed) :]), None)
     if not fixed or stage is None or stage.method != "map" or stage.anew or inspection.cold:
         return None
-    statements = stage.function.fixed_statements if stage.function is not None else None
-    return None if statements is None else DividedMap(fixed[-1], passed, stage, statements)
+    function = stage.function
+    if function is None or function.fixed_statements is None:
+        return None
+    return DividedMap(fixed[-1], passed, stage, function.fixed_statements, function)
 
 
 def mapped_between_shuffles(rest: Sequence[Stage]) -> Stage | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from pipeline_bench.diagnosis import stage_graph
@@ -15,6 +15,21 @@ from pipeline_bench.model.pipeline import Inspection, Stage
 
 _GROWN = 4
 """Elements so many times as large as before the maps make a shuffle dear in what its own time does not show."""
+
+
+def elsewhere(fixes: Iterable[Fix], inspection: Inspection) -> str:
+    """Return what fixes do to another dataset that a call which they change also makes, as a sentence; or ""."""
+    shared = {stage.id for stage in inspection.stages if stage.shared}
+    found = [each for each in fixes if not shared.isdisjoint(_changed(each, inspection))]
+    does = ["may have another order too"] * any(each.reorders for each in found)
+    does += ["is kept too"] * any(each.kept_stages for each in found)
+    return f"A changed line also makes another dataset, which {' and '.join(does)}." if does else ""
+
+
+def _changed(fix: Fix, inspection: Inspection) -> set[int | str]:
+    """Return the stages whose calls a fix changes; options stand behind the last one."""
+    numbers = {number for edit in fix.edits for number, _ in edit.claims()}
+    return numbers | {inspection.sink} if numbers & {"options", "sink"} else numbers
 
 
 @kind(saving=0.85, has_price=True)

@@ -12,6 +12,7 @@ from pathlib import PurePath
 import libcst as cst
 
 from pipeline_bench.diagnosis.patching import (
+    assignments,
     definitions,
     imports,
     kept_samples,
@@ -31,20 +32,18 @@ from pipeline_bench.diagnosis.patching.source_file import (
     expression,
     new_call,
 )
-from pipeline_bench.diagnosis.patching.stage_calls import APPLY, StageCalls, argument_of
+from pipeline_bench.diagnosis.patching.stage_calls import APPLY, StageCalls, argument_of, check_divided
 from pipeline_bench.model.calls import PARAMETERS, CannotPatchError, MemoizableCall
 from pipeline_bench.model.diagnosis import CodeChange, Fix
 from pipeline_bench.model.edits import Edit, KeepSamples, PrefetchToDevice, SetOptions
 from pipeline_bench.model.pipeline import Inspection, Stage
-from pipeline_bench.tfdata import map_functions, splitting
+from pipeline_bench.tfdata import function_halves, map_functions
 
 _STATIC = {"zip", "sample_from_datasets", "choose_from_datasets"}
 """Calls on the class, with their inputs as arguments: a chain can only begin with one."""
 _UNDONE = {"batch", "unbatch"}
 """A `batch` and the `unbatch` that undoes it: taking only one out changes what every call between them gets."""
 _OF_CACHE_FILES = "Its path must be no other pipeline's, even of the same lines; delete its files when the data change."
-_HALVES = [("_fixed", "_random"), ("_fixed_part", "_random_part"), ("_before_random", "_from_random_on")]
-"""What the names of a function's halves end with; the first ones that are free."""
 
 
 def change(
@@ -121,7 +120,7 @@ class Patch:
         self.roots: set[str | None] = set()
         self.sink = inspection.sink
         self.stages = _every_stage(inspection)
-        self.stage_calls = StageCalls(texts, self.stages)
+        self.stage_calls = StageCalls(texts, self.stages, edits, self.sink)
         self.edits = self.stage_calls.once(edits)
         self.kept_arguments: dict[str, str] = {}
         self._before = {number: stage.inputs[0] for number, stage in self.stages.items() if len(stage.inputs) == 1}
@@ -218,8 +217,11 @@ class Patch:
         """Parse a batch of serialized examples in a map's function."""
         file, call = self.stage_calls.of(number)
         given = argument_of(call, "map_func")
-        is_lambda = given is not None and isinstance(given.value, cst.Lambda)
-        statements.parse_batch(file, given.value if given is not None and is_lambda else self._definition(number))
+        if given is not None and isinstance(given.value, cst.Lambda):
+            statements.parse_batch(file, given.value)
+        else:
+            definition = self._definition(number)
+            statements.parse_batch(definition.file, definition.node)
 
     def vectorize(self, number: int) -> None:
         """Run a map's function on a whole batch, through `tf.vectorized_map`."""
@@ -230,40 +232,46 @@ class Patch:
         element = self.stages[self.stages[number].inputs[0]].element
         file.values[given] = statements.vectorized(file, call, given.value, element)
 
-    def _definition(self, number: int) -> cst.FunctionDef:
+    def _definition(self, number: int) -> definitions.Definition:
         """Return where a map's function is defined."""
-        file, call = self.stage_calls.of(number)
-        return definitions.of_map(file, self.stages[number], argument_of(call, "map_func"))
+        call = self.stage_calls.of(number)[1]
+        return definitions.of_map(self.stage_calls, self.stages[number], argument_of(call, "map_func"))
 
-    def divide(self, number: int, after: int, count: int) -> None:
-        """Define both halves of a map's function behind it, and map the first behind an earlier stage."""
+    def divide(self, number: int, after: int, count: int, within: str) -> None:
+        """Define both halves of a map's function behind it, and map the first behind an earlier stage.
+
+        With `within`, likewise those of the function of that name that it calls.
+        """
         file, call = self.stage_calls.of(number)
         definition, given = self._definition(number), argument_of(call, "map_func")
-        name, line = definition.name.value, file.lines(definition)[0]
+        name, line = definition.node.name.value, definition.file.lines(definition.node)[0]
         first = self.stage_calls.of(after)[1]
         chains = self._chains(number, after)
         others = statements.check_read_once(file, first, chains)
-        base = chains[-1].base
-        own = {base.value} if isinstance(base, cst.Name) else set()  # which the calls between hand on
-        if stored := {name for each in others for name in statements.stored_and_used(file, each)[0]} - own:
+        own = {assignments.variable(chains[-1].base)}  # which the calls between hand on
+        if stored := {name for each in others for name in assignments.stored_and_used(file, each)[0]} - own:
             raise CannotPatchError(f"{min(stored)} is set between the two calls")
         statements.check_calls(file, self._link(number)[2], others)
-        if file.function(definition) is file.function(call) and file.start(definition) > file.start(first):
-            raise CannotPatchError("its function is defined behind the first of the two calls")
+        definition.check_before(first, call)
         called = map_functions.read(file.code(given.value)) if given is not None else None
-        owner = given.value.value if given is not None and isinstance(given.value, cst.Attribute) else None
+        ways = function_halves.splits_within if within else function_halves.splits
         try:
-            ways = splitting.splits(file.text, name, line, called, owner is not None)
-        except splitting.CannotSplitError as reason:
+            found = ways(definition.file.text, name, line, called, definition.is_method)
+        except function_halves.CannotSplitError as reason:
             raise CannotPatchError(str(reason)) from None
-        split = next((each for each in ways if each.statements == count), None)
+        split = function_halves.chosen(found, count, within)
         if split is None or given is None:
             raise CannotPatchError("its function has changed")
-        fixed, random = file.free_names(*((f"{name}{one}", f"{name}{other}") for one, other in _HALVES))
-        its = f"{file.code(owner)}." if owner is not None else ""
-        self.insert_after(after, f".map({its}{split.mapped(0, fixed)}, num_parallel_calls=tf.data.AUTOTUNE)")
-        file.values[given] = expression(f"{its}{split.mapped(1, random)}")
-        file.behind[definition] = [split.fixed(fixed), split.random(random)]
+        check_divided(self.stages[number], split.given, is_of_module=definition.is_of_module)
+        of_called = ("", "") if split.within is None else definition.write_called(split.within, first, call)
+        fixed, random = definition.free_names()
+        first_half, second_half = (
+            split.mapped(0, definition.prefix + fixed),
+            split.mapped(1, definition.prefix + random),
+        )
+        self.insert_after(after, f".map({first_half}, num_parallel_calls=tf.data.AUTOTUNE)")
+        file.values[given] = expression(second_half)
+        definition.write_behind({fixed: split.fixed(fixed, of_called[0]), random: split.random(random, of_called[1])})
 
     def decorate(self, number: int, workers: int, decorator: str) -> None:
         """Put a decorator, of a module of Python's, on the method of a PyDataset that is a stage."""
@@ -304,7 +312,7 @@ class Patch:
         given, function = argument_of(call, "tensors"), argument_of(behind, "map_func")
         if given is None or given.keyword is not None or function is None or not isinstance(call.func, cst.Attribute):
             raise CannotPatchError("what it cuts into slices was not found")
-        if not all(statements.unchanged(file, arg.value, call, behind) for arg in cut.args):
+        if not all(assignments.unchanged(file, arg.value, call, behind) for arg in cut.args):
             raise CannotPatchError("the calls are in different places")
         texts = {name: self._given(file, cut, name) for name in PARAMETERS["window"]}
         sizes = {name: text if text.isidentifier() or text.isdigit() else f"({text})" for name, text in texts.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
@@ -9,10 +10,13 @@ import libcst as cst
 
 from pipeline_bench.diagnosis.patching.source_file import SourceFile, called_name, is_unbound
 from pipeline_bench.model.calls import PARAMETERS, WORKERS, CannotPatchError
-from pipeline_bench.model.edits import Edit
+from pipeline_bench.model.edits import Edit, InsertAfter, PrefetchToDevice, SetArgument, SetOptions
+from pipeline_bench.model.function_edits import DivideMap, Memoize
 from pipeline_bench.model.pipeline import Location, Stage
 
 APPLY = "apply"
+_NOT_TRIED = "also makes another dataset, with which it was not tried"
+_PARALLEL_FILTERS = "experimental_optimization.filter_parallelization"
 
 
 class StageCalls:
@@ -23,8 +27,16 @@ class StageCalls:
         calls: of the stages, by id.
     """
 
-    def __init__(self, texts: Mapping[str, str], stages: Mapping[int, Stage]) -> None:
-        """Find every stage's call; one that made several stages cannot be changed for one of them."""
+    def __init__(self, texts: Mapping[str, str], stages: Mapping[int, Stage], edits: Sequence[Edit], sink: int) -> None:
+        """Find every stage's call; one that made several stages cannot be changed for one of them.
+
+        Args:
+            texts: of the user's files, by the names that the stages' places have.
+            stages: by id.
+            edits: that are to be written: a call that also makes another dataset may allow some of them.
+            sink: the last stage's id.
+        """
+        self._edits, self._sink = edits, sink
         self.files: dict[str, SourceFile] = {}
         self.calls: dict[int, tuple[SourceFile, cst.Call]] = {}
         self._texts = texts
@@ -109,8 +121,8 @@ class StageCalls:
         calls += _applying(file, stage.method, place)
         if not any(place.line in file.lines(call) for call in calls):
             raise CannotPatchError(f"a library's function, called in line {place.line}, makes {stage.label}")
-        if stage.shared:
-            raise CannotPatchError(f"the call of {stage.label} also makes another dataset, with which it was not tried")
+        if not all(_suits_another(edit, stage, is_sink=stage.id == self._sink) for edit in self._edits):
+            raise CannotPatchError(f"the call of {stage.label} {_NOT_TRIED}")
         if place.end_line is not None and place.end_column is not None:
             end = file.at(place.end_line, place.end_column)
             calls = [call for call in calls if file.end(call) == end]
@@ -119,6 +131,59 @@ class StageCalls:
         if len(calls) != 1:
             raise CannotPatchError(f"the call of {stage.label} was not found in line {place.line}")
         return file, calls[0]
+
+
+def check_divided(stage: Stage, given: Sequence[Mapping[str, str]], *, is_of_module: bool) -> None:
+    """Check that the first half of a divided function is the same for another dataset that the call makes.
+
+    It is where only the second half gets what may differ, as `training` in ``lambda path: load(path, training)``.
+
+    Args:
+        stage: that the call makes.
+        given: what the lambda of the call gives each half beside the element, as `Split.given`.
+        is_of_module: whether the function is defined at module level, where no other variables are around it.
+
+    Raises:
+        CannotPatchError: it may be another one, in which a variable that it hands over has no value.
+    """
+    first, second = (all(map(_is_literal, each.values())) for each in given)
+    if stage.shared == "varying" and not (is_of_module and first and not second):
+        raise CannotPatchError(f"the call of {stage.label} {_NOT_TRIED}")
+
+
+def _is_literal(text: str) -> bool:
+    try:
+        ast.literal_eval(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _suits_another(edit: Edit, stage: Stage, *, is_sink: bool) -> bool:
+    """Return whether an edit leaves a stage's call alone, or is surely right for another dataset that the call makes.
+
+    What moves, leaves out or changes calls is not: it takes for granted what stands in front of them and behind. To run
+    calls beside each other is, since the other one's function needs no threads of its own; to keep elements only where
+    they are the same in each epoch.
+    """
+    if stage.shared in (False, "alike") or _leaves_alone(edit, stage, is_sink=is_sink):
+        return True
+    match edit:
+        case InsertAfter(method="cache"):
+            return stage.shared == "fixed"
+        case SetOptions(options=options) if _PARALLEL_FILTERS in options:
+            return False  # those in front may be others, which are not safe to call from several threads
+        case SetArgument() | SetOptions() | InsertAfter(method="prefetch") | DivideMap():
+            return stage.shared is not True
+    return False
+
+
+def _leaves_alone(edit: Edit, stage: Stage, *, is_sink: bool) -> bool:
+    """Return whether an edit changes other calls alone, whatever stands between them and this one."""
+    if isinstance(edit, PrefetchToDevice | SetOptions):
+        return not is_sink
+    changed = {number for number, _ in edit.claims()}
+    return isinstance(edit, InsertAfter | Memoize | SetArgument) and stage.id not in changed
 
 
 def argument_of(call: cst.Call, argument: str) -> cst.Arg | None:

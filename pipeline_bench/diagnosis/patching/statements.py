@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
 from pipeline_bench.diagnosis.patching import imports
+from pipeline_bench.diagnosis.patching.assignments import (
+    mentions,
+    overlapping,
+    readers,
+    sets,
+    sets_or_keeps,
+    stored_and_used,
+    that_change,
+    variable,
+)
 from pipeline_bench.diagnosis.patching.source_file import Chain, Composed, Link, SourceFile, called_name, expression
 from pipeline_bench.model.calls import CannotPatchError
 from pipeline_bench.model.element import Element
 
 _PARSE_ONE, _PARSE_BATCH = "parse_single_example", "parse_example"
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _TAKE_FUNCTIONS = ("filter", "map", "flat_map", "interleave")
 _ONLY_SHOW = ("print", "summary")
 """Calls that change nothing which another function may use."""
@@ -21,12 +29,12 @@ _ONLY_SHOW = ("print", "summary")
 
 def drop_if_idle(file: SourceFile, chain: Chain) -> None:
     """Leave a statement out that says no more than ``ds = ds``, once its chain has lost its last call."""
-    statement = file.statement(chain.top)
-    if chain.links or not isinstance(chain.base, cst.Name):
+    statement, name = file.statement(chain.top), variable(chain.base)
+    if chain.links or name is None:
         return
-    either = _sets_or_keeps(statement, chain.base.value, chain.top)
+    either = sets_or_keeps(statement, name, chain.top)
     has_effect = either and (stored_and_used(file, either.test)[0] or next(_calls(file, either.test), None))
-    if _sets(statement, chain.base.value, chain.top) or (either and not has_effect):
+    if sets(statement, name, chain.top) or (either and not has_effect):
         file.dropped.add(statement)
 
 
@@ -48,11 +56,7 @@ def move_between(file: SourceFile, steps: Sequence[Chain], link: Link, before: L
         raise CannotPatchError("the two calls are in different places")
     others = check_handed_on(file, before.call, steps)
     stored = {name for each in others for name in stored_and_used(file, each)[0]}
-    needed = stored & {name for arg in link.call.args for name in stored_and_used(file, arg.value)[1]}
-    if called_name(link.call) in _TAKE_FUNCTIONS:  # which may use any of it
-        needed = stored
-    if needed:
-        raise CannotPatchError(f"it needs {min(needed)}, which is set between the two calls")
+    _check_needed(file, link, stored)
     check_calls(file, link, others)
     if target.links[0] is before and not others and all(len(each.links) == 1 for each in steps):
         moved = [link, *(each.links[0] for each in steps[:-1])]
@@ -70,9 +74,9 @@ def is_in_branch(file: SourceFile, earlier: Chain, later: Chain) -> bool:
     It is an ``if``, or that of ``ds = ds.shuffle(8) if training else ds``.
     """
     statement, last = file.statement(earlier.top), file.statement(later.top)
-    block, base = file.block(last), earlier.base
+    block, name = file.block(last), variable(earlier.base)
     if statement in block:
-        either = _sets_or_keeps(statement, base.value, earlier.top) if isinstance(base, cst.Name) else None
+        either = sets_or_keeps(statement, name, earlier.top) if name is not None else None
         return either is not None and statement is not last
     return any(each in block for each in file.around(statement))
 
@@ -98,15 +102,23 @@ def move_across(file: SourceFile, place: Chain, steps: Sequence[Chain], link: Li
         raise CannotPatchError("the two calls are in different places")
     between = check_across(file, place.top, steps)
     stored = {each for statement in between for each in stored_and_used(file, statement)[0]}
-    stored -= {chain.base.value} if isinstance(chain.base, cst.Name) else set()
-    if called_name(link.call) not in _TAKE_FUNCTIONS:  # which may use any of it
-        stored &= {each for arg in link.call.args for each in stored_and_used(file, arg.value)[1]}
-    if stored:
-        raise CannotPatchError(f"it needs {min(stored)}, which is set between the two calls")
+    _check_needed(file, link, stored - {variable(chain.base) or ""})
     check_calls(file, link, between)
     chain.remove(link)
     place.insert(len(place.links), link)
     drop_if_idle(file, chain)
+
+
+def _check_needed(file: SourceFile, link: Link, stored: set[str]) -> None:
+    """Check that a call that moves above what sets some variables needs none of them.
+
+    Raises:
+        CannotPatchError: it does, or takes a function, which may use any of them.
+    """
+    used = {name for arg in link.call.args for name in stored_and_used(file, arg.value)[1]}
+    needed = stored if called_name(link.call) in _TAKE_FUNCTIONS else that_change(stored, used)
+    if needed:
+        raise CannotPatchError(f"it needs {min(needed)}, which is set between the two calls")
 
 
 def check_read_once(file: SourceFile, first: cst.Call, chains: Sequence[Chain]) -> list[cst.CSTNode]:
@@ -146,24 +158,26 @@ def check_across(file: SourceFile, made: cst.CSTNode, steps: Sequence[Chain]) ->
     """
     chain, crossed = steps[-1], steps[:-1]
     first, last = file.statement(made), file.statement(chain.top)
-    block, name = file.block(last), chain.base
-    if first not in block or not isinstance(name, cst.Name) or not _sets(first, name.value, made):
+    block, name = file.block(last), variable(chain.base)
+    if first not in block or name is None or not sets(first, name, made):
         raise CannotPatchError("the two calls are in different places")
     between = [each for each in block[block.index(first) + 1 : block.index(last)] if each not in file.dropped]
-    ends = 2 if _sets(last, name.value, chain.top) else 1 if isinstance(last, cst.Return) else 0
-    kept = [_sets_or_keeps(file.statement(each.top), name.value, each.top) for each in crossed]
+    ends = 2 if sets(last, name, chain.top) else 1 if isinstance(last, cst.Return) else 0
+    kept = [sets_or_keeps(file.statement(each.top), name, each.top) for each in crossed]
     in_turn = all(
-        isinstance(each.base, cst.Name)
-        and each.base.value == name.value
-        and (either or _sets(file.statement(each.top), name.value, each.top))
+        variable(each.base) == name
+        and (either or sets(file.statement(each.top), name, each.top))
         and _is_in_ifs(file, file.statement(each.top), between)
         for each, either in zip(crossed, kept, strict=True)
     )
-    mentioned = sum(_mentions(file, each, name.value) for each in between)
-    alone = mentioned == sum(3 if each else 2 for each in kept) and _mentions(file, last, name.value) == ends
-    elsewhere = any(_called_later(file, each) is not _called_later(file, name) for each in file.readers(name))
+    mentioned = sum(mentions(file, each, name) for each in between)
+    alone = mentioned == sum(3 if each else 2 for each in kept) and mentions(file, last, name) == ends
+    elsewhere = any(
+        _called_later(file, each) is not _called_later(file, chain.base) for each in readers(file, chain.base)
+    )
     if not in_turn or not alone or elsewhere:
-        raise CannotPatchError(f"{name.value} has other uses between the two calls, or in another branch")
+        raise CannotPatchError(f"{name} has other uses between the two calls, or in another branch")
+    _check_attribute(file, chain, between)
     return between
 
 
@@ -190,12 +204,6 @@ def _calls(file: SourceFile, node: cst.CSTNode) -> Iterator[cst.Call]:
             inside = around[: around.index(node) + 1] if node in around else []
             if inside and not any(one in known or isinstance(one, cst.FunctionDef | cst.Lambda) for one in inside):
                 yield each
-
-
-def _mentions(file: SourceFile, statement: cst.CSTNode, variable: str) -> int:
-    """Return how often a statement sets or reads a variable."""
-    tree = ast.parse(_bare(file, statement))
-    return sum(isinstance(each, ast.Name) and each.id == variable for each in ast.walk(tree))
 
 
 def _is_in_ifs(file: SourceFile, statement: cst.CSTNode, block: Sequence[cst.CSTNode]) -> bool:
@@ -225,7 +233,8 @@ def check_handed_on(file: SourceFile, first: cst.Call, chains: Sequence[Chain]) 
     own = dict.fromkeys(map(file.statement, made))
     for value, chain in zip(made, later, strict=False):
         statement = file.statement(value)
-        if not isinstance(chain.base, cst.Name) or not _sets(statement, chain.base.value, value):
+        name = variable(chain.base)
+        if name is None or not sets(statement, name, value):
             raise CannotPatchError("the two calls are in different places")
         _check_readers(file, made[0], chain.base, {file.start(each.base) for each in later})
     *before, last = own
@@ -233,40 +242,29 @@ def check_handed_on(file: SourceFile, first: cst.Call, chains: Sequence[Chain]) 
     if any(each not in block for each in own):
         raise CannotPatchError("the two calls stand in different blocks, such as one in an if")
     others = [each for each in block[block.index(next(iter(own))) : block.index(last)] if each not in before]
-    variables = {chain.base.value for chain in later if isinstance(chain.base, cst.Name)}
-    if set_between := variables & {name for each in others for name in stored_and_used(file, each)[0]}:
+    variables = {name for chain in later if (name := variable(chain.base)) is not None}
+    stored = {name for each in others for name in stored_and_used(file, each)[0]}
+    if set_between := overlapping(stored, variables):
         raise CannotPatchError(f"{min(set_between)} is set between the two calls")
+    for chain in later:
+        _check_attribute(file, chain, others)
     return others
 
 
-def _sets(statement: cst.CSTNode, variable: str, value: cst.CSTNode | None = None) -> bool:
-    """Return whether a statement is ``variable = value``."""
-    made = _assigned(statement, variable)
-    return made is not None and value in (None, made)
+def _check_attribute(file: SourceFile, chain: Chain, between: Sequence[cst.CSTNode]) -> None:
+    """Check, where a chain reads an attribute such as ``self.ds``, that nothing else can see it meanwhile.
 
-
-def _sets_or_keeps(statement: cst.CSTNode, variable: str, value: cst.CSTNode) -> cst.IfExp | None:
-    """Return the ``value if … else variable``, or the same with its sides swapped, that a statement sets a variable to.
-
-    None of any other statement.
+    Raises:
+        CannotPatchError: the chain does not set it anew, or something is called that may read it.
     """
-    made = _assigned(statement, variable)
-    if not isinstance(made, cst.IfExp) or value not in (made.body, made.orelse):
-        return None
-    other = made.orelse if made.body is value else made.body
-    return made if isinstance(other, cst.Name) and other.value == variable else None
-
-
-def _assigned(statement: cst.CSTNode, variable: str) -> cst.BaseExpression | None:
-    """Return what a statement sets a variable to, and nothing else to; None of any other statement."""
-    if isinstance(statement, cst.Assign):
-        targets = [each.target for each in statement.targets]
-    elif isinstance(statement, cst.AnnAssign):
-        targets = [statement.target]
-    else:
-        return None
-    names = [each.value for each in targets if isinstance(each, cst.Name)]
-    return statement.value if names == [variable] and len(targets) == 1 else None
+    if not isinstance(chain.base, cst.Attribute):
+        return
+    name = variable(chain.base) or ""
+    if (found := next((call for each in between for call in _calls(file, each)), None)) is not None:
+        raise CannotPatchError(f"{file.code(found.func)}, which may read {name}, is called between the two calls")
+    statement = file.statement(chain.top)
+    if not sets(statement, name, chain.top) and not sets_or_keeps(statement, name, chain.top):
+        raise CannotPatchError(f"{name} may have other uses")
 
 
 def _called_later(file: SourceFile, node: cst.CSTNode) -> cst.CSTNode | None:
@@ -274,20 +272,20 @@ def _called_later(file: SourceFile, node: cst.CSTNode) -> cst.CSTNode | None:
     return next((each for each in file.around(node) if isinstance(each, cst.FunctionDef | cst.Lambda)), None)
 
 
-def _check_readers(file: SourceFile, first: cst.CSTNode, base: cst.Name, allowed: set[int]) -> None:
+def _check_readers(file: SourceFile, first: cst.CSTNode, base: cst.BaseExpression, allowed: set[int]) -> None:
     """Check that what a variable is from an expression on, until it is set anew, is only read where it may be."""
-    used = file.statement(base)
+    used, name = file.statement(base), variable(base) or ""
     block = file.block(used)
-    until = next((file.end(each) for each in block[block.index(used) :] if _sets(each, base.value)), None)
+    until = next((file.end(each) for each in block[block.index(used) :] if sets(each, name)), None)
     begun = file.statement(first)
     between = block[block.index(begun) + 1 : block.index(used)] if begun in block else []
     is_called = any(next(_calls(file, each), None) for each in between)  # which may be what reads it
-    for reader in file.readers(base):
+    for reader in readers(file, base):
         at = file.start(reader)
         after = file.start(first) < at and (until is None or at < until)
         elsewhere = (until is None or is_called) and _called_later(file, reader) is not _called_later(file, base)
         if at not in allowed and (after or elsewhere):
-            raise CannotPatchError(f"{base.value} has other uses")
+            raise CannotPatchError(f"{name} has other uses")
 
 
 def parse_batch(file: SourceFile, function: cst.CSTNode) -> None:
@@ -352,37 +350,3 @@ def vectorized(
         return expression(f"lambda {batch}: {name}({text}, {batch})")
     text = text if isinstance(function, cst.Name | cst.Attribute) else f"({text})"
     return expression(f"lambda *{batch}: {name}(lambda {sample}: {text}(*{sample}), {batch})")
-
-
-def unchanged(file: SourceFile, value: cst.BaseExpression, call: cst.Call, later: cst.Call) -> bool:
-    """Return whether no variable in a value is set between a call and a later one of the same block."""
-    first, last = file.statement(call), file.statement(later)
-    block = file.block(last)
-    if first not in block:
-        return False
-    between = block[block.index(first) : block.index(last)]
-    used = stored_and_used(file, value)[1]
-    return not any(stored_and_used(file, each)[0] & used for each in between)
-
-
-def stored_and_used(file: SourceFile, node: cst.CSTNode) -> tuple[set[str], set[str]]:
-    """Return the variables that a statement or an expression sets, or sets a part of, and all that are in it."""
-    code = _bare(file, node)
-    nodes = list(ast.walk(ast.parse(f"({code}\n)" if isinstance(node, cst.BaseExpression) else code)))
-    used = {each.id for each in nodes if isinstance(each, ast.Name)}
-    targets = (each for each in nodes if isinstance(getattr(each, "ctx", None), ast.Store | ast.Del))
-    stored = {name for each in targets if (name := _variable(each))}
-    stored |= {each.name for each in nodes if isinstance(each, _DEFINITIONS)}
-    imported = (alias for each in nodes if isinstance(each, ast.Import | ast.ImportFrom) for alias in each.names)
-    return stored | {(alias.asname or alias.name).split(".")[0] for alias in imported}, used
-
-
-def _bare(file: SourceFile, node: cst.CSTNode) -> str:
-    return file.code(node).strip().rstrip(";")
-
-
-def _variable(target: ast.AST) -> str | None:
-    """Return the variable of a target: ``self`` of ``self.size`` and of ``self.sizes[0]``."""
-    while isinstance(target, ast.Attribute | ast.Subscript):
-        target = target.value
-    return target.id if isinstance(target, ast.Name) else None

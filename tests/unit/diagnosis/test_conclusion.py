@@ -247,12 +247,15 @@ def test_a_random_map_that_could_be_divided_is_told_where_no_trial_divides_it(
     methods: tuple[str, ...], told: bool
 ) -> None:
     stages = [stage(0, "from_tensor_slices"), *(stage(n, each, n - 1) for n, each in enumerate(methods, 1))]
-    load = function("load", random=True).model_copy(update={"fixed_statements": 2})
+    load = function("load", random=True).model_copy(
+        update={"fixed_statements": 2, "fixed_up_to": "line 7 of loading.py"}
+    )
     stages.append(stage(len(stages), "map", len(stages) - 1, of=load))
     costs = [cost(each.id, 20.0 if each is stages[-1] else 0.1) for each in stages]
     texts = idea_bounds.ideas(inspection(tuple(stages), tuple(costs)), 1, 21.0, None, 1.0)
     assert [", draws random numbers, so nothing after it can be cached" in each for each in texts] == [True] * told
     assert all("with a cache() behind it, in front of any shuffle or repeat: later" in each for each in texts)
+    assert all("Up to line 7 of loading.py it draws none." in each for each in texts)
 
 
 def test_what_would_help_the_inputs_of_a_zip_is_told_once_for_all_that_run_one_function() -> None:
@@ -664,6 +667,11 @@ def test_a_map_on_records_and_windows_are_told_how_to_take_whole_batches(batch: 
         inspection(stages, (cost(0, 1.0), cost(1, 1.0), cost(2, 20.0), cost(3, 1.0))), 1, 23.0, None, 1.0
     )
     assert "tf.io.parse_example, of SequenceExamples by tf.io.parse_sequence_example" in text
+    of_lines = (stage(0, "TextLineDataset"), *stages[1:])
+    costs = (cost(0, 1.0), cost(1, 1.0), cost(2, 20.0), cost(3, 1.0))
+    (text,) = idea_bounds.ideas(inspection(of_lines, costs), 1, 23.0, None, 1.0)
+    assert "by tf.strings, or by tf.io.decode_csv, with use_quote_delim=False where quotes" in text
+    assert "parse_example" not in text
     stages = (
         stage(0, "from_tensor_slices"),
         stage(1, "window", 0, size=20, shift=1),
@@ -863,6 +871,26 @@ def test_a_proposal_of_random_maps_on_several_threads_says_what_becomes_of_their
         " Which sample gets which random numbers then differs from run to run, also with a seed; two calls at the same "
         "time may draw the same numbers." in text
     )
+
+
+@pytest.mark.parametrize("shared", [False, "alike"])
+def test_a_proposal_says_that_another_dataset_of_its_line_has_another_order_too(shared: Any) -> None:
+    stages = (stage(0, "TFRecordDataset", filenames=8), stage(1, "batch", 0, batch_size=32))
+    reader = stages[0].model_copy(update={"shared": shared})
+    looked = inspection((reader, stages[1]), (cost(0, 20.0, elements=32), cost(1, 0.5)))
+    state = diagnose(
+        Machine(looked, lambda edits: 5.0 if any(map(reads_more, edits)) else 20.6),
+        budget_s=120.0,
+        allow_reordering=True,
+    )
+    assert state.diagnosis is not None
+    assert "Proposed: " in state.diagnosis.text
+    said = "A changed line also makes another dataset, which may have another order too." in state.diagnosis.text
+    assert said == bool(shared)
+
+
+def reads_more(edit: Edit) -> bool:
+    return isinstance(edit, SetArgument) and edit.argument == "num_parallel_reads"
 
 
 def test_of_the_only_fix_tried_it_is_said_why_it_is_refused() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from pipeline_bench.diagnosis import fixes
 from pipeline_bench.diagnosis.fixes import Context, cache_size
+from pipeline_bench.diagnosis.fixes.order import elsewhere
 from pipeline_bench.model.calls import AUTOTUNE, Value
 from pipeline_bench.model.diagnosis import Attempt, Bottleneck, Fix
 from pipeline_bench.model.edits import (
@@ -1585,6 +1586,27 @@ def test_any_order_is_tried_where_the_options_do_not_ask_for_it(deterministic: b
     stages = (source(), stage(1, "with_options", 0, **given), mapped(2, "decode", num_parallel_calls=AUTOTUNE))
     found = of_kind(tried(chain_of(*stages), allow_reordering=True), "deterministic")
     assert len(found) == (deterministic is not False)
+
+
+@pytest.mark.parametrize("shared", [False, "alike", "varying"])
+def test_what_a_fix_does_to_another_dataset_of_the_same_line_is_said(shared: Any) -> None:
+    def sunk(*stages: Stage) -> Inspection:
+        last = stage(len(stages), "batch", len(stages) - 1).model_copy(update={"shared": shared})
+        return chain_of(*stages, last)
+
+    def said(looked: Inspection, kind: str) -> str:
+        return elsewhere(of_kind(tried(looked, allow_reordering=True), kind)[:1], looked)
+
+    order = "A changed line also makes another dataset, which may have another order too." if shared else ""
+    maps = sunk(source(), mapped(1, "decode", num_parallel_calls=AUTOTUNE))
+    assert said(maps, "deterministic") == order
+    assert said(maps, "prefetch") == ""
+    reader = source("TFRecordDataset", filenames=8)
+    assert said(sunk(reader, mapped(1)), "parallel_interleave") == ""
+    assert said(sunk(reader.model_copy(update={"shared": shared}), mapped(1)), "parallel_interleave") == order
+    cache = of_kind(tried(maps), "cache")[0].model_copy(update={"reorders": True})
+    kept = maps.model_copy(update={"stages": tuple(each.model_copy(update={"shared": shared}) for each in maps.stages)})
+    assert elsewhere([cache], kept) == (order.replace("too.", "too and is kept too.") if shared else "")
 
 
 def test_what_one_call_makes_for_several_inputs_is_changed_together() -> None:

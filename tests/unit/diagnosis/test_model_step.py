@@ -110,6 +110,17 @@ def test_more_steps_a_call_are_told_of_short_steps_that_hardly_wait(
     assert ("steps_per_execution" in text) == told
 
 
+def test_more_steps_a_call_are_told_of_a_wait_that_no_stage_accounts_for_and_no_fix_is_tried() -> None:
+    looked = trained(python_decode(0.1), steps_a_call=1)
+    found = said(Machine(looked, lambda edits: 8.0, ceiling_ms=6.8))
+    assert "No stage limits the training step" in found.text
+    assert "With steps so short, steps_per_execution=16" in found.text
+    of_the_map = [each for each in found.attempts if each.fix.stages == (1,)]
+    assert of_the_map
+    assert {each.outcome for each in of_the_map} == {"not-tried"}
+    assert all("there is almost nothing to gain" in each.reason for each in of_the_map)
+
+
 @pytest.mark.parametrize(("steps", "told"), [(32 * 3, False), (30, True), (None, False)])
 def test_where_an_epoch_has_no_whole_number_of_calls_that_is_told(steps: int | None, told: bool) -> None:
     looked = trained(python_decode(2.0), steps_a_call=1, epochs=3, steps=steps)

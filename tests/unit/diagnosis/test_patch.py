@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
 from textwrap import dedent
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -30,8 +33,9 @@ from pipeline_bench.model.edits import (
 )
 from pipeline_bench.model.element import Element
 from pipeline_bench.model.function_edits import DivideMap, ParseBatch, Vectorize
-from pipeline_bench.model.pipeline import Location, Stage
+from pipeline_bench.model.pipeline import Inspection, Location, Stage
 from pipeline_bench.model.service_edits import DistributeToService, OffloadToService
+from pipeline_bench.model.user_function import UserFunction
 from tests.unit.diagnoses import tensor
 from tests.unit.diagnosis.recorded import FILE, Recorder, change_of, fix_of, inspected, patched
 
@@ -158,6 +162,16 @@ WAYS = {
         """,
     "walrus and lambda": """
         make_dataset = lambda: (ds := tf.data.Dataset.range(9)).map(f).batch(2)
+        """,
+    "an attribute": """
+        class Data:
+            def build(self):
+                self.ds = tf.data.Dataset.range(9)
+                self.ds = self.ds.map(f)  # decode
+                self.ds = self.ds.batch(2)
+                return self.ds
+        def make_dataset():
+            return Data().build()
         """,
     "aug in a with and an if": """
         import contextlib
@@ -444,6 +458,60 @@ def test_a_shuffle_and_a_batch_move_in_front_of_a_map_that_a_condition_decides_o
     _, new = changed(in_function(*lines), MoveBefore(stage=2, other=1), MoveBefore(stage=3, other=1))
     assert calls(new) == [SOURCE, ("shuffle", 3), BATCH, MAP]
     assert calls(new.replace("[2] * 9, 3,", "[2] * 9, 0,")) == [SOURCE, ("shuffle", 3), BATCH]
+
+
+HOLDER = ("from types import SimpleNamespace", "self = SimpleNamespace(rows=3)")
+
+
+@pytest.mark.parametrize(
+    ("lines", "edits"),
+    [
+        ((SLICES, SHUFFLED_IF[0], "ds = ds.batch(2)"), [GatherBatches(source=0, batch=2)]),
+        ((SLICES, SHUFFLED_IF[1], "ds = ds.batch(2)"), [GatherBatches(source=0, batch=2)]),
+        (("ds = tf.data.Dataset.range(9)", SHUFFLED_IF[2], "ds = ds.map(f)"), [MoveBefore(stage=2, other=1)]),
+        (("ds = tf.data.Dataset.range(9)", "ds = ds.map(f)", "ds = ds.cache()"), [Remove(stage=2)]),
+        (
+            ("ds = tf.data.Dataset.range(9)", "ds = ds.map(f)", "rows = 3", "ds = ds.batch(2)"),
+            [MoveBefore(stage=2, other=1)],
+        ),
+        (
+            ("ds = tf.data.Dataset.range(9)", "ds = ds.batch(2)", "ds = ds.unbatch().map(f)"),
+            [Remove(stage=1), Remove(stage=2)],
+        ),
+    ],
+)
+def test_a_dataset_that_is_an_attribute_is_changed_like_a_variable(lines: tuple[str, ...], edits: list[Edit]) -> None:
+    name = re.compile(r"\bds\b")
+    source = in_function(*HOLDER, *lines, "return ds")
+    code, new = changed(source, *edits)
+    assert code.diff is not None, code.text
+    code, of_attribute = changed(
+        in_function(*HOLDER, *(name.sub("self.ds", each) for each in lines), "return self.ds"), *edits
+    )
+    assert of_attribute == name.sub("self.ds", new), code.text
+    assert calls(of_attribute) == calls(new)
+
+
+@pytest.mark.parametrize(
+    ("between", "last", "reason"),
+    [
+        ("peek = lambda: self.ds.take(3)", "self.ds = self.ds.batch(2)", "self.ds has other uses"),
+        ("val = self.ds.take(3)", "self.ds = self.ds.batch(2)", "self.ds has other uses"),
+        ("same = self; val = same.ds", "self.ds = self.ds.batch(2)", "self.ds has other uses"),
+        ("str(self)", "self.ds = self.ds.batch(2)", "str, which may read self.ds, is called between the two calls"),
+        ("self.rows = 2", "self.ds = self.ds.batch(self.rows)", "it needs self.rows, which is set between"),
+        ("self.ds.name = 'x'", "self.ds = self.ds.batch(2)", "self.ds"),
+        ("rows = 2", "return self.ds.batch(2)", "self.ds may have other uses"),
+        ("rows = 2", "train = self.ds.batch(2)", "self.ds may have other uses"),
+    ],
+)
+def test_an_attribute_that_others_may_read_meanwhile_stays_what_it_is(between: str, last: str, reason: str) -> None:
+    lines = ("self.ds = tf.data.Dataset.range(9)", "self.ds = self.ds.map(f)", between, last)
+    end = [] if "return" in last else ["return train" if "train" in last else "return self.ds"]
+    source = in_function(*HOLDER, *lines, *end)
+    code, _ = changed(source, MoveBefore(stage=number(source, "batch"), other=number(source, "map")))
+    assert code.diff is None
+    assert reason in code.text
 
 
 WINDOWS = "ds = tf.data.Dataset.from_tensor_slices(x)"
@@ -1154,6 +1222,26 @@ def test_a_method_gets_two_more_beside_it() -> None:
     assert [each[1] for each in calls(new) if each[0] == "map"] == ["load_fixed", "load_random"]
 
 
+@pytest.mark.parametrize("given", ["self.load(path)", "self.load(path=path)"])
+def test_a_method_that_a_lambda_only_calls_gets_two_more_beside_it(given: str) -> None:
+    code, new = changed(LOADER.replace(".map(self.load)", f".map(lambda path: {given})"), *DIVIDED)
+    assert code.text == ""
+    assert new == changed(LOADER, *DIVIDED)[1]
+
+
+def test_the_halves_of_a_method_that_a_lambda_calls_get_what_is_the_same_for_all_elements() -> None:
+    source = LOADER.replace("def load(self, path)", "def load(self, path, times, flips=False)")
+    source = source.replace("path * self.times", "path * times").replace("return image, 1", "return image, flips")
+    code, new = changed(source.replace(".map(self.load)", ".map(lambda path: self.load(path, self.times))"), *DIVIDED)
+    assert code.text == ""
+    assert "    def load_fixed(self, path, times):\n        image = path * times\n        return image\n" in new
+    assert "    def load_random(self, image, flips):\n        return image, flips\n" in new
+    first = ".map(lambda path: self.load_fixed(path, times=self.times), num_parallel_calls=tf.data.AUTOTUNE).cache()"
+    assert f"range(9){first}.shuffle(9)\n" in new
+    assert "ds.map(lambda image: self.load_random(image, flips=False)).batch(2)\n" in new
+
+
+@pytest.mark.parametrize("given", ["self.load", "lambda path: self.load(path)"])
 @pytest.mark.parametrize(
     ("old", "new", "made", "reason"),
     [
@@ -1178,8 +1266,11 @@ def test_a_method_gets_two_more_beside_it() -> None:
         ),
     ],
 )
-def test_a_method_that_another_object_may_have_is_not_divided(old: str, new: str, made: str, reason: str) -> None:
-    code, _ = changed(LOADER.replace(old, new).replace("Loader().make()", made), *DIVIDED)
+def test_a_method_that_another_object_may_have_is_not_divided(
+    old: str, new: str, made: str, reason: str, given: str
+) -> None:
+    source = LOADER.replace(old, new).replace("Loader().make()", made).replace("self.load)", f"{given})")
+    code, _ = changed(source, *DIVIDED)
     assert code.diff is None
     assert reason in code.text
 
@@ -1232,6 +1323,139 @@ def test_only_a_function_that_is_given_by_its_name_or_that_a_lambda_only_calls_i
     assert reason in code.text
 
 
+WRAPPED = AUGMENTED.replace(
+    "def make_dataset", "def load_all(path):\n    # all\n    return load(path), 1\n\n\ndef make_dataset"
+)
+WITHIN = (DivideMap(stage=2, after=0, statements=1, within="load"), DIVIDED[1])
+
+
+@pytest.mark.parametrize("given", ["load_all", "lambda path: load_all(path)"])
+def test_a_map_of_a_wrapper_is_divided_within_the_function_that_it_calls(given: str) -> None:
+    code, new = changed(WRAPPED.format(given), *WITHIN)
+    assert code.text == ""
+    assert (
+        """
+def load_fixed(path):
+    image = path * 2  # decoded
+    return image
+
+
+def load_random(image):
+    # and flipped
+    return image, os.sep
+
+
+def load_all(path):
+    # all
+    return load(path), 1
+
+
+def load_all_fixed(path):
+    image = load_fixed(path)
+    return image
+
+
+def load_all_random(image):
+    return load_random(image), 1
+
+
+def make_dataset():
+    ds = tf.data.Dataset.range(9).map(load_all_fixed, num_parallel_calls=tf.data.AUTOTUNE).cache().shuffle(9)
+    ds = ds.map(load_all_random)  # dear
+"""
+        in new
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("import os", "import os\nload = print", "its function has changed"),
+        ("def load_all(path):", "def load_all(path, load=load):", "its parameters are not all plain names"),
+        ("load(path), 1", "load(path + 1), 1", "its function has changed"),
+    ],
+)
+def test_a_map_of_a_wrapper_of_anything_else_is_not_divided(old: str, new: str, reason: str) -> None:
+    code, _ = changed(WRAPPED.format("load_all").replace(old, new), *WITHIN)
+    assert code.diff is None
+    assert reason in code.text
+
+
+MADE = """
+def loader(times):
+    def load(path):
+        image = path * times
+        return image, 1
+    return load
+
+
+def make_dataset():
+    return tf.data.Dataset.range(9).shuffle(9).map(loader(2)).batch(2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("within", "divided"),
+    [
+        ("", "the function of `map(load)` (train.py:10)"),
+        ("decode", "decode, which the function of `map(load)` (train.py:10) calls,"),
+    ],
+)
+def test_what_to_divide_of_a_function_that_a_call_makes_and_behind_which_line_is_told(
+    within: str, divided: str
+) -> None:
+    edit = DivideMap(stage=2, after=0, statements=1, within=within, up_to="line 4 of train.py")
+    code, _ = changed(MADE, edit)
+    assert code.diff is None
+    assert code.text == (
+        f"Divide {divided} behind line 4 of train.py, before it draws random numbers, and map the first part behind "
+        "`range` (train.py:10) (no diff: its function is not given by its name)."
+    )
+
+
+LOADING = """
+def load(path):
+    image = path * 2
+    return image, 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("imported", "given", "loading", "reason"),
+    [
+        ("from loading import load", "load", LOADING, ""),
+        ("from loading import load as decode", "decode", LOADING, ""),
+        ("import loading", "loading.load", LOADING, ""),
+        ("from package import load", "load", LOADING, "imported from another module than loading.py"),
+        ("import package", "package.load", LOADING, "imported from another module than loading.py"),
+        ("from loading import load\nmade = load", "made", LOADING, "not given as an import names it"),
+        ("from loading import load\nload = load", "load", LOADING, "not given as an import names it"),
+        ("from loading import load; x = 1", "(load if x else 0)", LOADING, "not given as an import names it"),
+        ("from loading import load", "load", f"load = 1\n{LOADING}", "not the only load of loading.py"),
+        ("import loading; from loading import load", "load", LOADING, "does not begin a line"),
+        ("from loading import load", "load", None, "loading.py is not yours or has changed"),
+    ],
+)
+def test_a_function_of_another_file_is_divided_where_an_import_alone_names_it(
+    imported: str, given: str, loading: str | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, file = ModuleType("loading"), "/home/user/loading.py"
+    exec(compile(loading or LOADING, file, "exec"), vars(module))
+    for name in ("loading", "package"):
+        monkeypatch.setitem(sys.modules, name, module)
+    source = f"{imported}\n{AUGMENTED.partition('def load')[0]}def make_dataset():\n"
+    source += f"    return tf.data.Dataset.range(9).shuffle(9).map({given}).batch(2)\n"
+    inspection = inspected(source, functions=True)
+    stages = list(inspection.stages)
+    function = UserFunction(name="load", file=file, line=module.__dict__["load"].__code__.co_firstlineno)
+    stages[2] = stages[2].model_copy(update={"function": function})
+    texts = {FILE: source} if loading is None else {FILE: source, file: loading}
+    code = change(texts, Inspection(stages=tuple(stages), sink=inspection.sink), fix_of(*DIVIDED))
+    assert (code.diff is None) == bool(reason), code
+    assert reason in code.text
+    assert reason or "+++ b/loading.py\n" in (code.diff or "")
+
+
 def test_a_map_is_not_divided_across_what_sets_a_variable_of_its_lambda() -> None:
     lines = (
         "raw = tf.data.Dataset.range(9)",
@@ -1259,15 +1483,78 @@ def test_a_function_that_parses_nothing_itself_is_changed_in_words() -> None:
     assert "write `tf.io.parse_example` for `tf.io.parse_single_example` (no diff: " in code.text
 
 
-def test_a_call_that_makes_another_dataset_otherwise_too_is_changed_in_words() -> None:
+CACHE, PREFETCH = (InsertAfter(stage=1, method=method) for method in ("cache", "prefetch"))
+THREADS = SetArgument(stage=1, argument="num_parallel_calls", value=8)
+UNSHARED_CACHE = CACHE.model_copy(update={"stage": 0})
+
+
+@pytest.mark.parametrize(
+    ("shared", "written_out", "in_words"),
+    [
+        ("alike", [THREADS, PREFETCH, CACHE, MoveBefore(stage=2, other=1)], []),
+        ("fixed", [THREADS, PREFETCH, CACHE, UNSHARED_CACHE], [MoveBefore(stage=2, other=1), Remove(stage=1)]),
+        ("varying", [THREADS, PREFETCH, UNSHARED_CACHE], [CACHE, MoveBefore(stage=2, other=1), Vectorize(stage=1)]),
+        (True, [UNSHARED_CACHE], [THREADS, PREFETCH, CACHE, Interleave(stage=1, cycle_length=4)]),
+    ],
+)
+def test_a_call_that_makes_another_dataset_otherwise_too_is_changed_only_by_what_is_right_for_both(
+    shared: Any, written_out: list[Edit], in_words: list[Edit]
+) -> None:
     source = written("def make_dataset():\n    return tf.data.Dataset.range(9).map(f).batch(2)\n")
     inspection = inspected(source)
-    shared = inspection.stages[2].model_copy(update={"shared": True})
-    inspection = inspection.model_copy(update={"stages": (*inspection.stages[:2], shared)})
-    for stage, is_diff in ((2, False), (1, True)):
-        code = change({FILE: source}, inspection, fix_of(InsertAfter(stage=stage, method="cache")))
-        assert (code.diff is not None) == is_diff
-        assert is_diff or "the call of batch also makes another dataset, with which it was not tried" in code.text
+    stage = inspection.stages[1].model_copy(update={"shared": shared})
+    inspection = inspection.model_copy(update={"stages": (inspection.stages[0], stage, inspection.stages[2])})
+    for edit in (*written_out, *in_words):
+        code = change({FILE: source}, inspection, fix_of(edit))
+        assert (code.diff is not None) == (edit in written_out), edit
+        assert edit in written_out or "the call of map also makes another dataset, with which it was not" in code.text
+
+
+@pytest.mark.parametrize("shared", ["varying", True])
+def test_options_are_written_behind_a_call_that_makes_another_dataset_too_if_they_are_right_for_both(
+    shared: Any,
+) -> None:
+    source = written("def make_dataset():\n    return tf.data.Dataset.range(9).batch(2)\n")
+    inspection = inspected(source)
+    sink = inspection.stages[1].model_copy(update={"shared": shared})
+    inspection = inspection.model_copy(update={"stages": (inspection.stages[0], sink)})
+    threads = SetOptions(options={"threading.private_threadpool_size": 8})
+    filters = SetOptions(options={"experimental_optimization.filter_parallelization": True})
+    for edit, is_diff in ((threads, shared == "varying"), (filters, False), (PrefetchToDevice(), False)):
+        assert (change({FILE: source}, inspection, fix_of(edit)).diff is not None) == is_diff
+
+
+@pytest.mark.parametrize(
+    ("given", "body", "reason"),
+    [
+        ("lambda path: load(path, training)", "image = path * 2", ""),
+        ("lambda path: load(path, training=training)", "image = path * 2", ""),
+        ("lambda path: load(path, training)", "image = path * 2 if training else path", "not tried"),
+        ("lambda path: load(path, True)", "image = path * 2", "not tried"),
+        ("lambda path: load(path, training, SIZE)", "image = path * size", "not tried"),
+    ],
+)
+def test_a_map_whose_call_makes_another_dataset_too_is_divided_only_if_its_first_half_is_the_same_there(
+    given: str, body: str, reason: str
+) -> None:
+    source = (
+        AUGMENTED.format(given).replace("image = path * 2 ", f"{body} ").replace("(path):", "(path, training, size=2):")
+    )
+    source = source.replace("return image, os.sep", "return image, training").replace(
+        "make_dataset()", "make(training)"
+    )
+    source = source.replace("import os", "SIZE = 3") + "\ndef make_dataset():\n    return make(True)\n"
+    looked = inspected(source, functions=True)
+    stage = looked.stages[2].model_copy(update={"shared": "varying"})
+    looked = looked.model_copy(update={"stages": (*looked.stages[:2], stage, *looked.stages[3:])})
+    code = change({FILE: source}, looked, fix_of(*DIVIDED))
+    assert (code.diff is None) == bool(reason)
+    assert reason in code.text
+    behind = stage.model_copy(update={"id": 0, "method": "range", "inputs": (), "place": looked.stages[0].place})
+    looked = looked.model_copy(update={"stages": (behind, *looked.stages[1:])})
+    assert change({FILE: source}, looked, fix_of(*DIVIDED)).diff is None, (
+        "the cache would keep what varies in the other"
+    )
 
 
 def test_the_same_calls_for_another_pipeline_are_named() -> None:
@@ -1666,11 +1953,12 @@ def test_a_repeat_whose_variable_is_one_in_this_run_is_not_left_out_behind_kept_
     assert "no diff: the count of its repeat, EPOCHS, is 1 in this run alone" in code.text
 
 
-@pytest.mark.parametrize("apart", ["", "passed", "if", "else", "or", "chosen", "replaced", "later"])
+@pytest.mark.parametrize("apart", ["", "passed", "attribute", "if", "else", "or", "chosen", "replaced", "later"])
 def test_samples_of_what_a_library_shuffles_are_kept_in_the_block_of_its_call(apart: str) -> None:
     call = "keras.utils.texts_of_folder('data')"
     opened = {
         "passed": f"ds = {call}\n    ds = ds.prefetch(2)",
+        "attribute": f"self.ds = {call}",
         "if": f"if training:\n        ds = {call}",
         "else": f"ds = {call} if training else val",
         "or": f"ds = val or {call}",
@@ -1678,13 +1966,15 @@ def test_samples_of_what_a_library_shuffles_are_kept_in_the_block_of_its_call(ap
         "replaced": f"ds = {call}\n    if not training: ds = val",
         "later": f"ds = {call}\n    ds = ds if training else val",
     }.get(apart, f"ds = {call}")
-    source = f"training = True\ndef make_dataset():\n    {opened}\n    ds = ds.map(f)\n    return ds\n"
+    ds = "self.ds" if apart == "attribute" else "ds"
+    source = f"training = True\ndef make_dataset():\n    {opened}\n    {ds} = {ds}.map(f)\n    return {ds}\n"
     lines = source.splitlines()
     line = next(number for number, text in enumerate(lines, 1) if call in text)
     column = lines[line - 1].index(call)
     place = Location(file=FILE, line=line, end_line=line, column=column, end_column=column + len(call))
-    line = lines.index("    ds = ds.map(f)") + 1
-    behind = Location(file=FILE, line=line, end_line=line, column=9, end_column=18)
+    line = lines.index(f"    {ds} = {ds}.map(f)") + 1
+    column = lines[line - 1].index(f"{ds}.map")
+    behind = Location(file=FILE, line=line, end_line=line, column=column, end_column=len(lines[line - 1]))
     names = ("from_tensor_slices", "shuffle", "batch", "map")
     stages = tuple(
         Stage(id=at, method=name, inputs=(at - 1,) if at else (), place=behind if name == "map" else place)
@@ -1693,8 +1983,8 @@ def test_samples_of_what_a_library_shuffles_are_kept_in_the_block_of_its_call(ap
     looked = inspected(written("def make_dataset(): return tf.data.Dataset.range(9)"))
     looked = looked.model_copy(update={"stages": stages, "sink": 3})
     code = change({FILE: source}, looked, fix_of(KeepSamples(stage=3, batch_size=2, buffer_size=4)))
-    if apart not in ("", "passed"):
+    if apart not in ("", "passed", "attribute"):
         assert "no diff: the call that makes shuffle stands elsewhere, as for one of several pipelines" in code.text
     else:
         assert code.diff is not None
-        assert "+    ds = ds.map(f).unbatch().cache().shuffle(4).batch(2)" in code.diff
+        assert f"+    {ds} = {ds}.map(f).unbatch().cache().shuffle(4).batch(2)" in code.diff

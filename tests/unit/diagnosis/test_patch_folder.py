@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from pipeline_bench.diagnosis.patching.patch import change
 from pipeline_bench.model.diagnosis import CodeChange
 from pipeline_bench.model.edits import InsertAfter
 from pipeline_bench.model.pipeline import Inspection, Location, Stage
+from pipeline_bench.model.user_function import UserFunction
 from pipeline_bench.run.diagnosis import patched_from, source_texts
 from tests.unit.diagnosis.recorded import FILE, change_of, fix_of, inspected
 
@@ -83,3 +84,13 @@ def test_a_file_that_was_written_while_it_was_measured_is_not_changed(
     os.utime(file, (0, began.timestamp() + seconds))
     stage = Stage(id=0, method="range", place=Location(file=str(file), line=4))
     assert source_texts(Inspection(stages=(stage,)), began) == ({str(file): SOURCE} if is_known else {})
+
+
+def test_the_file_of_a_function_is_read_and_that_of_a_library_is_not(tmp_path: Path) -> None:
+    own, librarys = tmp_path / "loading.py", tmp_path / "site-packages" / "loading.py"
+    librarys.parent.mkdir()
+    for file in (own, librarys):
+        file.write_text(SOURCE)
+    functions = (UserFunction(name="load", file=str(file), line=3) for file in (own, librarys))
+    stages = tuple(Stage(id=number, method="map", function=each) for number, each in enumerate(functions))
+    assert source_texts(Inspection(stages=stages), datetime.now(UTC)) == {str(own): SOURCE}

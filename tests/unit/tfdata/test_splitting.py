@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from pipeline_bench.tfdata import map_functions, splitting
-from pipeline_bench.tfdata.splitting import CannotSplitError
+from pipeline_bench.tfdata import function_halves, map_functions
+from pipeline_bench.tfdata.function_halves import CannotSplitError
 
 AROUND = "SCALE = 3\ndef outside(x): return x + SCALE\n"
 
 
-def ways(source: str, name: str = "f", called: str = "f", is_method: bool = False) -> list[splitting.Split]:
+def ways(source: str, name: str = "f", called: str = "f", is_method: bool = False) -> list[function_halves.Split]:
     text = AROUND + dedent(source).strip("\n") + "\n"
     lines = [line.strip() for line in text.splitlines()]
     line = next(number for number, each in enumerate(lines, 1) if each.startswith((f"def {name}(", f"{name} =")))
-    return splitting.splits(text, name, line, map_functions.read(called), is_method)
+    return function_halves.splits(text, name, line, map_functions.read(called), is_method)
 
 
 def ran(text: str, name: str, *args: Any) -> Any:
@@ -212,9 +212,11 @@ def test_what_a_lambda_gives_has_to_mean_the_same_in_both_halves(source: str, ca
         "lambda x: f(x, g())",
         "lambda x: f(x, x)",
         "lambda x: f(x, n=x)",
-        "lambda x: f(n=x)",
-        "lambda x, y: f(y, x)",
+        "lambda x, y: f(x)",
+        "lambda x: f(x.path)",
         "lambda x: x.f(x)",
+        "lambda x: a.b.f(x)",
+        "lambda x: a.b[c](x)",
         "lambda x: (f(x), x)",
         "lambda x: f(x, *more)",
         "lambda x: f(x, **more)",
@@ -232,7 +234,27 @@ def test_a_lambda_that_does_more_than_call_a_function_is_no_such_call(text: str)
 
 def test_a_text_with_the_sign_of_a_comment_is_none() -> None:
     """The trial divided it, and the patch, which reads the lambda's text, said that it does more than one call."""
-    assert map_functions.read("lambda x: f(x, '#')") == map_functions.CalledFunction("f", ("x",), ("'#'",), {})
+    assert map_functions.read("lambda x: f(x, '#')") == map_functions.CalledFunction("f", ("x",), ("x", "'#'"), {})
+
+
+@pytest.mark.parametrize("called", ["lambda p, y: f(label=y, path=p)", "lambda p, y: f(y, path=p)"])
+def test_elements_that_a_lambda_gives_by_name_or_in_another_order_keep_the_order_of_the_map(called: str) -> None:
+    """What a map gives is spread over the parameters of the halves by position."""
+    source = "def f(label, path, times=2):\n    a = path * times\n    return a + label"
+    (split,) = ways(source, called=called)
+    assert split.fixed("f_fixed").startswith("def f_fixed(path, label, times):\n")
+    assert split.mapped(0, "f_fixed") == "lambda path, label: f_fixed(path, label, times=2)"
+    assert split.random("f_random") == "def f_random(label, a):\n    return a + label\n"
+
+
+def test_a_method_that_a_lambda_calls_gets_its_object_and_what_is_the_same_for_all_elements() -> None:
+    source = "class A:\n    def f(self, x, y, n, flips=False):\n        a = x * n\n        return a + y, flips"
+    (split,) = ways(source, called="lambda p, y: self.f(p, y=y, n=SCALE)", is_method=True)
+    assert split.fixed("f_fixed") == "def f_fixed(self, x, y, n):\n    a = x * n\n    return y, a\n"
+    assert split.mapped(0, "self.f_fixed") == "lambda x, y: self.f_fixed(x, y, n=SCALE)"
+    assert split.mapped(1, "self.f_random") == "lambda y, a: self.f_random(y, a, flips=False)"
+    with pytest.raises(CannotSplitError, match="its lambda gives it a, which is also"):
+        ways(source, called="lambda p, y: a.f(p, y=y, n=SCALE)", is_method=True)
 
 
 def test_both_halves_of_a_method_get_its_object() -> None:
@@ -282,12 +304,12 @@ def test_only_a_method_of_an_objects_own_class_from_which_no_other_is_derived_is
     loader = Loader()
     found = map_functions.defined(loader.load)
     assert found is not None
-    assert (found.plain, found.is_method) == (Loader.load, True)
+    assert (found.plain, found.owner) == (Loader.load, (loader,))
     half: Any = Loader.load
     assert found.of_elements(half, {})("a path") == "a path"
     static = map_functions.defined(loader.read)
     assert static is not None
-    assert not static.is_method
+    assert not static.owner
     for other in (loader.made, Base().load, Derived().load, loader, len):
         assert map_functions.defined(other) is None
 
@@ -295,7 +317,8 @@ def test_only_a_method_of_an_objects_own_class_from_which_no_other_is_derived_is
 def test_only_a_plain_function_of_the_same_file_counts_as_what_a_lambda_calls() -> None:
     found = map_functions.defined(lambda source: ways(source, "g"))
     assert found is not None
-    assert (found.plain, found.called) == (ways, map_functions.CalledFunction("ways", ("source",), ("'g'",), {}))
+    called = map_functions.CalledFunction("ways", ("source",), ("source", "'g'"), {})
+    assert (found.plain, found.called) == (ways, called)
     assert map_functions.defined(lambda text: dedent(text, *())) is None
     assert map_functions.defined(lambda name: map_functions.read(name)) is None  # noqa: PLW0108 - it is looked at
     signed, commented = (
@@ -309,10 +332,110 @@ def test_only_a_plain_function_of_the_same_file_counts_as_what_a_lambda_calls() 
     )
     assert map_functions.defined(signed) is not None
     assert map_functions.defined(commented) is None
+    loader = Loader()
+    by_object = map_functions.defined(lambda one: loader.load(path=one))
+    assert by_object is not None
+    assert (by_object.plain, by_object.owner) == (Loader.load, (loader,))
+    derived = Derived()
+    assert map_functions.defined(lambda one: derived.load(one)) is None  # noqa: PLW0108 - it is looked at
+    assert map_functions.defined(lambda one: loader.read(one)) is None  # noqa: PLW0108 - likewise
     one_of_two, _ = (lambda source: ways(source, "g")), (lambda source: ways(source, "h"))
     assert map_functions.defined(one_of_two) is None
     elsewhere = lambda text: getsource(text)  # noqa: E731, PLW0108 - likewise
     assert map_functions.defined(elsewhere) is None
+
+
+WRAPPED = """
+    def load(path, label, training=False):
+        image = path * 2
+        label = label + 1
+        if training:
+            image = -image
+        return image, label
+"""
+
+
+def ways_within(source: str, called: str = "f") -> list[function_halves.Split]:
+    text = AROUND + dedent(WRAPPED) + dedent(source).strip("\n") + "\n"
+    line = next(number for number, each in enumerate(text.splitlines(), 1) if each.startswith("def f("))
+    return function_halves.splits_within(text, "f", line, map_functions.read(called))
+
+
+WRAPPERS = {
+    "all that it does": "def f(x, y):\n    return load(x, y, True)",
+    "by name": "def f(x, y):\n    return load(label=y, training=True, path=x)",
+    "a variable": "def f(x, y):\n    image = load(x, y, training=SCALE)\n    return image, y",
+    "several variables": "def f(x, y):\n    image, label = load(x, y)\n    # both\n    return label, image",
+    "within a tuple": "def f(x, y):\n    '''Load.'''\n    return x, load(x, y, True), y * 2",
+    "behind other statements": """
+        def f(x, y):
+            z = outside(y)
+            import math
+            a = load(x, y)
+            return math.ceil(z), a
+        """,
+    "on several lines": "def f(x, y):\n    a = (3, load(\n        x,\n        y,\n    ))  # two\n    return a",
+    "its names are taken": "def f(image, label):\n    found = load(image, label, True)\n    return found, image, label",
+}
+
+
+@pytest.mark.parametrize("source", WRAPPERS.values(), ids=WRAPPERS)
+def test_a_function_that_calls_another_one_is_divided_within_that(source: str) -> None:
+    found = ways_within(source)
+    assert [each.statements for each in found] == [3, 2, 1]
+    text, source = AROUND + dedent(WRAPPED), dedent(source)
+    for split in found:
+        assert split.within is not None
+        of_called = split.within.split
+        names: dict[str, Any] = {}
+        halves = (of_called.fixed("load_1"), of_called.random("load_2"), split.fixed("f_1", "load_1"))
+        exec("\n".join((text, source, *halves, split.random("f_2", "load_2"))), names)
+        for x, y in ((5, 3), (0, 7)):
+            crossing = names["f_1"](x, y)
+            args = crossing if len(split.crossing) > 1 else (crossing,)
+            assert names["f_2"](*args) == names["f"](x, y), split
+
+
+def test_a_function_is_divided_within_another_one_as_one_would_write_it() -> None:
+    one = ways_within("def f(x, y):\n    # decode\n    image, y = load(x, y, True)\n    return image, y")[-1]
+    assert one.fixed("f_fixed", "load_fixed") == (
+        "def f_fixed(x, y):\n    label, image = load_fixed(x, y)\n    return label, image\n"
+    )
+    assert one.random("f_random", "load_random").endswith(
+        "    image, y = load_random(label, image, training=True)\n    return image, y\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(x, y):\n    x = x + 1\n    return load(x, y)",  # what is computed before
+        "def f(x, y):\n    a = load(x, y)\n    return a, load(x, y, True)",
+        "def f(x, y):\n    return load(x + 1, y)",
+        "def f(x, y):\n    return load(x, x)",
+        "def f(x, y):\n    return load(x, outside(y))",
+        "def f(x, y):\n    return load(x, y)[0]",
+        "def f(x, y):\n    return load(x, y) if y else x",
+        "def f(x, y):\n    return load(x,  # the path\n        y)",
+        "def f(x, y):\n    return load(*(x, y))",
+        "def f(x, y):\n    return load(x, y, z=1)",
+        "def f(x, y):\n    return outside(x), load(x, y)",
+        "def f(x, y): return load(x, y)",
+        "load = outside\ndef f(x, y):\n    return load(x, y)",
+        "def f(load, y):\n    return load(y, y)",
+        "def f(x, y):\n    if y:\n        return x\n    return load(x, y)",
+    ],
+)
+def test_a_call_that_is_no_plain_one_of_one_function_divides_nothing(source: str) -> None:
+    assert ways_within(source) == []
+
+
+def test_what_a_lambda_gives_a_wrapper_reaches_the_halves_of_what_that_calls() -> None:
+    source = "def f(x, y, training):\n    return load(x, y, training)"
+    one = ways_within(source, "lambda a, b: f(a, b, training=True)")[-1]
+    assert one.mapped(0, "f_fixed") == "f_fixed"
+    assert one.mapped(1, "f_random") == "lambda label, image: f_random(label, image, training=True)"
+    assert "    return load_random(label, image, training=training)\n" in one.random("f_random", "load_random")
 
 
 def test_statements_on_one_line_stay_together() -> None:
@@ -323,6 +446,11 @@ def test_what_a_comprehension_has_for_itself_or_is_set_anew_does_not_cross() -> 
     """`p` had no value in the first half, whose `return` then failed; a cache kept `parts` for nothing."""
     two = next(each for each in ways(DIVIDED["comprehensions, and a name that is set anew"]) if each.statements == 2)
     assert two.crossing == ("y", "a")
+
+
+def test_a_variable_that_the_second_half_sets_with_others_at_once_does_not_cross() -> None:
+    one = ways("def f(x, y):\n    z = x + y\n    x, y = z, 2 * z\n    return x, y")[-1]
+    assert one.crossing == ("z",)
 
 
 def test_only_what_the_second_half_needs_crosses() -> None:
