@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from pipeline_bench.injection.adapting import LAYERS
 from pipeline_bench.injection.functions import Call
 from pipeline_bench.injection.replacing import Around, method_of, put_around, put_before
 from pipeline_bench.injection.watched_loops import WatchedLoops
+from pipeline_bench.user_code import legacy_keras
 
 if TYPE_CHECKING:
     from pipeline_bench.injection.hooks import Watched
@@ -167,7 +169,8 @@ def _patch_replicas(module: Any, watched: Watched) -> None:
 
 def _patch_tape(module: Any, watched: Watched) -> None:
     def enter(_: Any, call: Callable[[], Any]) -> Any:
-        watched.enters_tape()
+        if not legacy_keras.calls_taped_layer(sys._getframe(2)):
+            watched.enters_tape()
         return call()
 
     def leave(_: Any, call: Callable[[], Any]) -> Any:

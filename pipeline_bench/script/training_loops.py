@@ -18,7 +18,7 @@ from pipeline_bench.model.job import Eager
 from pipeline_bench.script import loop_step, training_calls
 from pipeline_bench.script.loop_step import LoopStep
 from pipeline_bench.tfdata import public_api
-from pipeline_bench.user_code import source_loops
+from pipeline_bench.user_code import legacy_keras, source_loops
 from pipeline_bench.user_code.source_loops import SourceLoop
 
 _LOOP_ELEMENTS = 3
@@ -185,11 +185,11 @@ class Loops:
     def _tape(self, plain: Any) -> Any:
         """Return what stands in the place of something with which a step may begin.
 
-        It alone is no sign of a training: with a tape Keras 2 looks for the variables of each op in a functional model.
+        It alone is no sign of a training: a tape may also show an attack on a model, or a penalty on its inputs.
         """
 
         def note(*arguments: Any) -> None:
-            if self.is_paused:
+            if self.is_paused or legacy_keras.calls_taped_layer(sys._getframe(2)):
                 return
             self._reach_traced()
             for loop in self._by_wait():

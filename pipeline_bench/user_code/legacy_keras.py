@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 from pipeline_bench import user_code
@@ -14,12 +15,19 @@ from pipeline_bench.model.calls import POOL
 NAME = "tf_keras"
 WITHOUT_EAGER = "tf_keras.src.engine.training_v1"
 """The module whose `Model` it takes where eager execution is switched off."""
+_TAPED_LAYERS = ("/layers/core/lambda_layer.py", "/layers/core/tf_op_layer.py")
+"""Its layers that enter a `GradientTape` in each call: it shows them which variables their function reads."""
 
 
 def is_model(value: object) -> bool:
     """Return whether it is a model of Keras 2; imports nothing."""
     keras = sys.modules.get(NAME)
     return keras is not None and isinstance(value, keras.Model)
+
+
+def calls_taped_layer(frame: FrameType) -> bool:
+    """Return whether a layer of Keras 2 enters a tape there, which is no sign of a training."""
+    return frame.f_code.co_filename.endswith(_TAPED_LAYERS)
 
 
 def backend_of(model: Any) -> str:

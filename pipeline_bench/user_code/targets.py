@@ -312,7 +312,8 @@ def _source_of_module(where: str) -> Path | None:
     spec = None
     for depth in range(1, len(parts) + 1):
         full = ".".join(parts[:depth])
-        spec = importlib.machinery.PathFinder.find_spec(full, folders)
+        # By its last name: with a dot, a folder without __init__.py asks for the package around it, as of an import.
+        spec = importlib.machinery.PathFinder.find_spec(parts[depth - 1], folders)
         if spec is None:
             if full in sys.builtin_module_names:
                 return None

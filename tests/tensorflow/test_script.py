@@ -137,6 +137,12 @@ SCRIPTS: dict[str, tuple[str, Any]] = {
         "import loop_beside\nmodel.evaluate(data.take(4), verbose=0)\nmodel.evaluate(data, verbose=0)",
         [4, True, 8],
     ),
+    "keras_2_layers_enter_tapes": (
+        "import tf_keras\ninputs = tf_keras.Input([1])\n"
+        "scores = tf_keras.Model(inputs, tf_keras.layers.Lambda(lambda x: x * 2)(inputs))\n"
+        "for x, y in data.take(9): scores(x)\nfor x, y in data:\n    with tf.GradientTape(): pass",
+        [10, False, 11],
+    ),
     "prepares": ("for x, y in data: x.numpy()\nmodel.fit(data.take(2))", [2, True, 8]),
     "neighbour": ("from beside import train\ntrain(model, data)", [10, True, 2, 1, False]),
     "counted_loop": (

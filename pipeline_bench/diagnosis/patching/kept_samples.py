@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import libcst as cst
 
 from pipeline_bench.diagnosis import stage_graph
-from pipeline_bench.diagnosis.patching import assignments, statements
+from pipeline_bench.diagnosis.patching import bindings, statements
 from pipeline_bench.diagnosis.patching.source_file import NOT_AT_ONCE, Chain, SourceFile
 from pipeline_bench.diagnosis.patching.stage_calls import StageCalls, argument_of
 from pipeline_bench.model.calls import CannotPatchError
@@ -85,9 +85,9 @@ def _is_of_one(file: SourceFile, call: cst.Call, last: cst.Call) -> bool:
         return False
     if first is end or first not in block:
         return first is end
-    names = assignments.stored_and_used(file, first)[0]
+    names = bindings.stored_and_used(file, first)[0]
     between = block[block.index(first) + 1 : block.index(end)]
-    setting = [each for each in between if assignments.overlapping(assignments.stored_and_used(file, each)[0], names)]
+    setting = [each for each in between if bindings.overlapping(bindings.stored_and_used(file, each)[0], names)]
     return _is_made_of(first, call) and all(any(_is_made_of(each, name) for name in names) for each in setting)
 
 
@@ -96,7 +96,7 @@ def _is_made_of(statement: cst.CSTNode, base: cst.Call | str) -> bool:
     value = statement.value if isinstance(statement, cst.Assign | cst.AnnAssign) else None
     while value is not base and isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute):
         value = value.func.value
-    return value is base or (value is not None and assignments.variable(value) == base)
+    return value is base or (value is not None and bindings.variable(value) == base)
 
 
 def _text(file: SourceFile, call: cst.Call, name: str, last: cst.Call) -> dict[str, str]:
@@ -109,10 +109,10 @@ def _text(file: SourceFile, call: cst.Call, name: str, last: cst.Call) -> dict[s
     if arg is None or not _has_variables(file, arg):
         return {}
     text = file.code(arg.value)
-    if not assignments.unchanged(file, arg.value, call, last) or any(mark in text for mark in "#\r\n"):
+    if not bindings.unchanged(file, arg.value, call, last) or any(mark in text for mark in "#\r\n"):
         raise CannotPatchError(f"the {name} of its call is written so that it cannot be written again")
     return {name: text}
 
 
 def _has_variables(file: SourceFile, arg: cst.Arg | None) -> bool:
-    return arg is not None and bool(assignments.stored_and_used(file, arg.value)[1])
+    return arg is not None and bool(bindings.stored_and_used(file, arg.value)[1])

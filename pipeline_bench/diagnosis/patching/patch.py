@@ -12,7 +12,7 @@ from pathlib import PurePath
 import libcst as cst
 
 from pipeline_bench.diagnosis.patching import (
-    assignments,
+    bindings,
     definitions,
     imports,
     kept_samples,
@@ -248,8 +248,8 @@ class Patch:
         first = self.stage_calls.of(after)[1]
         chains = self._chains(number, after)
         others = statements.check_read_once(file, first, chains)
-        own = {assignments.variable(chains[-1].base)}  # which the calls between hand on
-        if stored := {name for each in others for name in assignments.stored_and_used(file, each)[0]} - own:
+        own = {bindings.variable(chains[-1].base)}  # which the calls between hand on
+        if stored := {name for each in others for name in bindings.stored_and_used(file, each)[0]} - own:
             raise CannotPatchError(f"{min(stored)} is set between the two calls")
         statements.check_calls(file, self._link(number)[2], others)
         definition.check_before(first, call)
@@ -312,7 +312,7 @@ class Patch:
         given, function = argument_of(call, "tensors"), argument_of(behind, "map_func")
         if given is None or given.keyword is not None or function is None or not isinstance(call.func, cst.Attribute):
             raise CannotPatchError("what it cuts into slices was not found")
-        if not all(assignments.unchanged(file, arg.value, call, behind) for arg in cut.args):
+        if not all(bindings.unchanged(file, arg.value, call, behind) for arg in cut.args):
             raise CannotPatchError("the calls are in different places")
         texts = {name: self._given(file, cut, name) for name in PARAMETERS["window"]}
         sizes = {name: text if text.isidentifier() or text.isdigit() else f"({text})" for name, text in texts.items()}

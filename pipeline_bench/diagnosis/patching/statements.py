@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from pipeline_bench.diagnosis.patching import imports
-from pipeline_bench.diagnosis.patching.assignments import (
+from pipeline_bench.diagnosis.patching.bindings import (
     mentions,
     overlapping,
     readers,
     sets,
     sets_or_keeps,
+    shows,
     stored_and_used,
     that_change,
     variable,
@@ -255,13 +256,16 @@ def _check_attribute(file: SourceFile, chain: Chain, between: Sequence[cst.CSTNo
     """Check, where a chain reads an attribute such as ``self.ds``, that nothing else can see it meanwhile.
 
     Raises:
-        CannotPatchError: the chain does not set it anew, or something is called that may read it.
+        CannotPatchError: the chain does not set it anew, what is called or read may read it, or its object is another.
     """
     if not isinstance(chain.base, cst.Attribute):
         return
     name = variable(chain.base) or ""
     if (found := next((call for each in between for call in _calls(file, each)), None)) is not None:
         raise CannotPatchError(f"{file.code(found.func)}, which may read {name}, is called between the two calls")
+    stored = {each for statement in between for each in stored_and_used(file, statement)[0]} - {name}
+    if overlapping(stored, [name]) or any(shows(file, each, name) for each in between):
+        raise CannotPatchError(f"{name} may be read, or be another, between the two calls")
     statement = file.statement(chain.top)
     if not sets(statement, name, chain.top) and not sets_or_keeps(statement, name, chain.top):
         raise CannotPatchError(f"{name} may have other uses")

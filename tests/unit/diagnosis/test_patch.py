@@ -500,18 +500,33 @@ def test_a_dataset_that_is_an_attribute_is_changed_like_a_variable(lines: tuple[
         ("same = self; val = same.ds", "self.ds = self.ds.batch(2)", "self.ds has other uses"),
         ("str(self)", "self.ds = self.ds.batch(2)", "str, which may read self.ds, is called between the two calls"),
         ("self.rows = 2", "self.ds = self.ds.batch(self.rows)", "it needs self.rows, which is set between"),
-        ("self.ds.name = 'x'", "self.ds = self.ds.batch(2)", "self.ds"),
+        ("self.ds.name = 'x'", "self.ds = self.ds.batch(2)", "self.ds has other uses"),
+        ("if not size: return", "self.ds = self.ds.batch(2)", "self.ds may be read, or be another, between"),
+        ("if not size: raise none", "self.ds = self.ds.batch(2)", "self.ds may be read, or be another, between"),
+        ("if not size: self = none", "self.ds = self.ds.batch(2)", "self is set between the two calls"),
+        ("for each in (self,): pass", "self.ds = self.ds.batch(2)", "self.ds may be read, or be another, between"),
+        ("rows = self.shape", "self.ds = self.ds.batch(2)", "self.ds may be read, or be another, between"),
         ("rows = 2", "return self.ds.batch(2)", "self.ds may have other uses"),
         ("rows = 2", "train = self.ds.batch(2)", "self.ds may have other uses"),
     ],
 )
 def test_an_attribute_that_others_may_read_meanwhile_stays_what_it_is(between: str, last: str, reason: str) -> None:
+    shape = "\nclass Data:\n    @property\n    def shape(self): return self.ds\n"
     lines = ("self.ds = tf.data.Dataset.range(9)", "self.ds = self.ds.map(f)", between, last)
     end = [] if "return" in last else ["return train" if "train" in last else "return self.ds"]
-    source = in_function(*HOLDER, *lines, *end)
+    source = in_function(HOLDER[0], "self = SimpleNamespace(rows=3, shape=2)", *lines, *end) + shape
     code, _ = changed(source, MoveBefore(stage=number(source, "batch"), other=number(source, "map")))
     assert code.diff is None
     assert reason in code.text
+
+
+@pytest.mark.parametrize("between", ["if not size: return", "if not size: self = none", "if not size: self.ds = none"])
+def test_an_attribute_across_a_condition_stays_what_it_is_where_another_may_have_it(between: str) -> None:
+    shuffled = ("if size:", "    self.ds = self.ds.shuffle(9)")
+    lines = ("self.ds = tf.data.Dataset.range(9)", *shuffled, between, "self.ds = self.ds.map(f)", "return self.ds")
+    move = MoveBefore(stage=2, other=1)
+    assert changed(in_function(*HOLDER, *lines), move)[0].diff is None
+    assert changed(in_function(*HOLDER, *(each for each in lines if each != between)), move)[0].diff is not None
 
 
 WINDOWS = "ds = tf.data.Dataset.from_tensor_slices(x)"

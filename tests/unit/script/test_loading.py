@@ -139,6 +139,16 @@ def test_a_module_of_a_package_is_found_without_importing_it(script: Path) -> No
     assert "my_package" not in sys.modules
 
 
+def test_a_module_of_folders_that_are_no_packages_is_found(script: Path) -> None:
+    folder = script.parent / "outer" / "inner" / "pipes"
+    folder.mkdir(parents=True)
+    (folder / "made.py").write_text(SCRIPT)
+    name = "outer.inner.pipes.made"
+    assert targets.script_file(Target(module=name, name="")) == folder / "made.py"
+    with pytest.raises(UsageError, match=r"there is no module outer\.inner\.nothing"):
+        targets.script_file(Target(module="outer.inner.nothing", name=""))
+
+
 def test_arguments_are_held_against_the_function(script: Path) -> None:
     script.write_text("def make(path, *, size, seed=0): yield 1\ndef any_of(**options): yield 1")
 

@@ -11,6 +11,7 @@ from pipeline_bench.diagnosis.patching.source_file import SourceFile
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _TARGETS = (cst.AssignTarget, cst.AnnAssign)
+_LEAVING = (cst.Return, cst.Raise, cst.Break, cst.Continue, cst.Yield, cst.Await)
 
 
 def variable(expression: cst.CSTNode) -> str | None:
@@ -72,6 +73,22 @@ def readers(file: SourceFile, read: cst.BaseExpression) -> list[cst.CSTNode]:
         if function in file.around(each)
         and not (isinstance(parent := file.parents[each], _TARGETS) and parent.target is each)
     ]
+
+
+def shows(file: SourceFile, statement: cst.CSTNode, name: str) -> bool:
+    """Return whether a statement may show an attribute to other code without its name: it leaves, or reads its object.
+
+    As ``return`` and ``raise`` do, ``for each in self``, and a property of the file.
+    """
+    inside = [each for each in file.nodes if statement in file.around(each)]
+    properties = {each.name.value for each in file.nodes if isinstance(each, cst.FunctionDef) and each.decorators}
+    owner = name.partition(".")[0]
+    return any(
+        isinstance(each, _LEAVING)
+        or (isinstance(each, cst.Attribute) and each.attr.value in properties)
+        or (isinstance(each, cst.Name) and each.value == owner and not isinstance(file.parents[each], cst.Attribute))
+        for each in inside
+    )
 
 
 def stored_and_used(file: SourceFile, node: cst.CSTNode) -> tuple[set[str], set[str]]:
