@@ -260,17 +260,19 @@ def _of_what_has_no_fix(session: Session, diagnosis: Diagnosis) -> str:
         return f"{waits}{': Keras makes an iterator for each' if begins else rest}."
     if api == "arrays":
         return f"{waits}, which Keras cuts into batches; no argument of fit changes that."
-    return f"{waits}: a PyDataset with workers instead would save at most that{_less_work(step_ms, wait_ms, times)}."
+    kept = " No call in it was found to give the same in each epoch, so none was kept." * (not diagnosis.attempts)
+    return f"{waits}. In a PyDataset with workers, {_at_best(step_ms, wait_ms, times)}.{kept}"
 
 
-def _less_work(step_ms: float, wait_ms: float, times: step_times.StepTimes) -> str:
-    """Return what less work in a generator would save, as the end of a sentence on what hiding it would."""
+def _at_best(step_ms: float, wait_ms: float, times: step_times.StepTimes) -> str:
+    """Return what a step would take at best without the wait for a generator, and with less work in it."""
+    hidden = units.milliseconds(step_ms - wait_ms)
     saves_ms = step_ms - (times.ceiling_ms or step_ms)
     if times.ceiling_ms is None or saves_ms <= _MORE_THAN_THE_WAIT * wait_ms:
-        return ", and so would less work in it"
+        return f"or with less work, a step would take {hidden} at best"
     return (
-        f"; less work in it leaves the model its cores too, and would save at most {units.milliseconds(saves_ms)}, as "
-        f"the model alone takes {units.milliseconds(times.ceiling_ms)}"
+        f"a step would take {hidden} at best; with less work, which leaves the model its cores too, "
+        f"{units.milliseconds(times.ceiling_ms)}, as the model alone does"
     )
 
 

@@ -253,7 +253,7 @@ def test_of_a_generator_the_fix_that_gained_in_too_few_trials_is_the_most_promis
     state = diagnose(machine, budget_s=20.0)
     assert state.diagnosis is not None
     assert state.diagnosis.proposal is None
-    assert "a PyDataset with workers instead would save at most that" in state.diagnosis.text
+    assert "In a PyDataset with workers, " in state.diagnosis.text
     assert "The most promising is keep what load(1) gives" in state.diagnosis.text
     assert "use --budget" in state.diagnosis.text
 
