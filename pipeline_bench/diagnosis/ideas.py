@@ -187,6 +187,7 @@ def _of_random_map(
     found = cache_places.divided_map(inspection)
     divided = found is not None and found.stage.id in alike
     differs = "draws random numbers" if function.random else "gives something else at each call for the same element"
+    drawing = function.fixed_within or function.name
     if not divided and not inspection.once and not endless_by_itself(inspection.stages, stage.id):
         yield Idea(
             alike,
@@ -194,7 +195,7 @@ def _of_random_map(
             "such as decoding, make it a map of its own, with a cache() behind it, in front of any shuffle or repeat: "
             "later epochs then compute only the rest."
             + (f" No trial divided it: {function.undivided}." if function.undivided else "")
-            + (f" Up to {function.fixed_up_to} it draws none." if function.fixed_up_to else ""),
+            + (f" The function {drawing} draws none up to {function.fixed_up_to}." if function.fixed_up_to else ""),
             1.0 if function.fixed_share is None else function.fixed_share,
         )
 

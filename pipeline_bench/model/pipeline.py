@@ -23,10 +23,9 @@ INFINITE, UNKNOWN = -1, -2
 Shared = Literal["alike", "fixed", "varying"]
 """How like a stage that of another dataset is which the same call makes.
 
-``alike``: it has the same function, and in front of it nothing may give something else in each epoch, or never ends,
-unless the same stands in front of this one. ``fixed``: it has another function, and in both datasets nothing may give
-something else. ``varying``: something may; its function is the same, or it runs no Python, keeps no state and draws no
-random numbers.
+``alike``: its function does the same, and all that varies from epoch to epoch there, up to that stage, or never ends,
+does so here too. ``fixed``: its function does something else, and nothing varies in either dataset. ``varying``:
+something varies; its function does the same, or it runs no Python, keeps no state and draws no random numbers.
 """
 
 
@@ -112,6 +111,8 @@ class Stage(Data):
     """What the function itself builds for each element (`interleave`, `flat_map`); listed, not measured one by one."""
     shared: bool | Shared = False
     """Whether its call also makes a stage of another dataset, and how like this one; True: as none of `Shared`."""
+    others_go_on: bool = False
+    """Whether such another dataset has further stages behind that one."""
     input_shares: tuple[float, ...] = ()
     """Of a `concatenate`, which part of its elements comes from each input, by their counts; empty if not known."""
     anew: bool = False

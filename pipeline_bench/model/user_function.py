@@ -19,6 +19,8 @@ class UserFunction(Data):
     """Its qualified name without the enclosing function: ``decode``, ``<lambda>``, ``partial of decode``."""
     file: Text | None = None
     line: int | None = None
+    module: Line | None = None
+    """The module that defines it, as Python names it: ``data.loading``; None in older files."""
     python: bool = False
     """Whether it leaves the graph for Python (`tf.py_function`, `tf.numpy_function`); of a generator always."""
     stateful: bool = False

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline_bench import user_code
 from pipeline_bench.errors import PipelineBenchError
 from pipeline_bench.model.calls import BATCH_AS_IS, TAKE_ANY
-from pipeline_bench.model.pipeline import Stage
+from pipeline_bench.model.pipeline import Location, Stage
 from pipeline_bench.model.user_function import OnBatches
 from pipeline_bench.tfdata import dataflow, describe, public_api
+from pipeline_bench.user_code import function_calls
 
 if TYPE_CHECKING:
     from pipeline_bench.tfdata.recipe import Recipe
@@ -53,14 +55,36 @@ def _check_tensors(value: Any) -> None:
 
 
 def parsing_batches(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a map's function with `tf.io.parse_example` in place of `tf.io.parse_single_example`."""
+    """Return a map's function with `tf.io.parse_example` in place of `tf.io.parse_single_example`.
+
+    It raises `PipelineBenchError` where both the function itself and another one that it calls parse: the code that is
+    written changes the function alone.
+    """
     import tensorflow as tf
 
     def parsing(*args: Any) -> Any:
-        with public_api.patched(tf.io, "parse_single_example", tf.io.parse_example):
+        are_own = set[bool]()
+
+        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator] # TensorFlow has no types
+        def parse_example(*given: Any, **named: Any) -> Any:
+            are_own.add(_is_in(describe.plain_function(function), user_code.location()))
+            if len(are_own) > 1:
+                raise PipelineBenchError("a map's function parses examples, and so does another one that it calls")
+            return tf.io.parse_example(*given, **named)
+
+        with public_api.patched(tf.io, "parse_single_example", parse_example):
             return function(*args)
 
     return parsing
+
+
+def _is_in(function: Any, place: Location | None) -> bool:
+    """Return whether a place is in the definition of a function."""
+    code = getattr(function, "__code__", None)
+    if code is None or place is None or place.file != code.co_filename:
+        return False
+    codes = (code, *function_calls.inner_codes(code))
+    return place.line in {line for each in codes for *_, line in each.co_lines()}
 
 
 def vectorized(function: Callable[..., Any], fallback: bool = True) -> Callable[..., Any]:

@@ -162,13 +162,15 @@ def function(given: Any, dataset: Any, generator: bool = False, behind: Sequence
     """
     ops = _ops(dataset)
     stateful, draws = any(_is_stateful(op) for op in ops - _NOT_COUNTED), any(map(RANDOM_OPS.search, ops))
-    code = getattr(_plain_function(given), "__code__", None)
+    plain = plain_function(given)
+    code = getattr(plain, "__code__", None)
     bodies = [(body, dict[str, str]()) for body in _bodies(dataset)] if ops & pictures.JPEG_DECODERS else []
     bodies += pictures.handed_on([dataset, *behind]) if bodies and behind else []
     return UserFunction(
         name=name(given),
         file=getattr(code, "co_filename", None),
         line=getattr(code, "co_firstlineno", None),
+        module=getattr(plain, "__globals__", {}).get("__name__"),
         python=generator or bool(ops & PYTHON_OPS),
         stateful=generator or stateful,
         changes_state=changes_state(dataset),
@@ -235,7 +237,7 @@ def name(given: Any) -> str:
     return outer.rpartition(".")[-1] if own in _FOR_APPLY else own
 
 
-def _plain_function(given: Any) -> Any:
+def plain_function(given: Any) -> Any:
     """Return the Python function behind a partial, tf.function, bound or decorated method, or callable object."""
     while isinstance(given, functools.partial):
         given = given.func

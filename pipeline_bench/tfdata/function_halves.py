@@ -19,6 +19,8 @@ from pipeline_bench.user_code import source_guards
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _LOOKS_INTO_ITSELF = frozenset({"locals", "vars", "globals", "eval", "exec", "dir", "super", "__class__"})
 _NOT_PLAIN = "its parameters are not all plain names without defaults"
+NAME_ENDS = [("_fixed", "_random"), ("_fixed_part", "_random_part"), ("_before_random", "_from_random_on")]
+"""What the names of both halves of a function end with; a patch takes the first pair that is free."""
 _HALF = "the_half_of_what_it_calls"
 """Stands in the text of a half for the name of the called function's half."""
 
@@ -231,16 +233,10 @@ def _wrapped_call(statement: ast.stmt) -> ast.Call | None:
 
 
 def _only_definition(text: str, name: str) -> ast.FunctionDef | None:
-    """Return the function of a name that nothing else in a file is; None where there is none."""
-    nodes = [*ast.walk(ast.parse(text.removeprefix("\ufeff")))]
+    """Return the only definition of a name in a file; None where there is none, or it is a class."""
+    nodes = ast.walk(ast.parse(text.removeprefix("\ufeff")))
     found = [each for each in nodes if isinstance(each, ast.FunctionDef | ast.ClassDef) and each.name == name]
-    others = (
-        (isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load) and each.id == name)
-        or (isinstance(each, ast.arg) and each.arg == name)
-        or (isinstance(each, ast.alias) and (each.asname or each.name) == name)
-        for each in nodes
-    )
-    return found[0] if len(found) == 1 and isinstance(found[0], ast.FunctionDef) and not any(others) else None
+    return found[0] if len(found) == 1 and isinstance(found[0], ast.FunctionDef) else None
 
 
 def _names(statements: list[ast.stmt]) -> Iterator[ast.Name]:

@@ -130,8 +130,10 @@ def _called_function(function: FunctionType) -> DefinedFunction | None:
     called = read(ast.get_source_segment(text, lambdas[0]) or "") if len(lambdas) == 1 else None
     if called is None:
         return None
-    given = getattr(value(function, called.owner), called.name, None) if called.owner else value(function, called.name)
-    found = _method(given) if isinstance(given, MethodType) else None
+    owner = value(function, called.owner) if called.owner else None
+    given = getattr(owner, called.name, None) if called.owner else value(function, called.name)
+    # An object may have another one's method: its own class would then get the halves.
+    found = _method(given) if isinstance(given, MethodType) and given.__self__ is owner else None
     if isinstance(given, FunctionType) and not called.owner:
         found = DefinedFunction(given, given)
     if found is None or (found.plain.__code__.co_filename, found.plain.__name__) != (code.co_filename, called.name):

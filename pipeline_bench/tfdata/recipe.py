@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from pipeline_bench import user_code
 from pipeline_bench.errors import UserCodeError
 from pipeline_bench.graph_ops import is_deterministic
-from pipeline_bench.model import element_flow
 from pipeline_bench.model.calls import TAKE_ANY
 from pipeline_bench.model.pipeline import INFINITE, Location, Shared, Stage
 from pipeline_bench.model.user_function import UserFunction
-from pipeline_bench.tfdata import composing, dataset_graph, describe, divisions, public_api
+from pipeline_bench.tfdata import composing, dataset_graph, describe, divisions, function_digest, likeness, public_api
+from pipeline_bench.tfdata.likeness import Made
 from pipeline_bench.tfdata.public_api import Invocation
 from pipeline_bench.user_code import source_guards
 from pipeline_bench.user_code.source_loops import SourceLoop
@@ -145,7 +145,8 @@ class Recipe:
         self.warnings = tuple(warning for kind in kinds for warning in kind(calls, needed))
         self.notes = (*notes, *[OWN_FILE_NOTE] * own_files)
         behind = _maps_behind(calls, needed)
-        shared, left = _shared(calls, needed), dataset_graph.left_early(calls[sink].result)
+        elsewhere, left = _elsewhere(calls, needed), dataset_graph.left_early(calls[sink].result)
+        shared, taken = _shared(calls, elsewhere), {before for call in calls.values() for before in call.inputs}
         # What is passed over again before it is made anew, or keeps its elements in files, is read more than once.
         again = {before for each in needed if calls[each].method == "repeat" for before in calls[each].inputs}
         lasting = upstream(calls, again | {each for each in needed if calls[each].writes_files()})
@@ -159,6 +160,7 @@ class Recipe:
             .model_copy(
                 update={
                     "shared": shared.get(each, False),
+                    "others_go_on": not taken.isdisjoint(elsewhere.get(each, ())),
                     "left_early": left.get(id(calls[each].result), False),
                     "anew": each in anew,
                     "input_shares": _input_shares(calls, calls[each]),
@@ -327,62 +329,25 @@ def _numbered(call: RecordedCall, numbers: Mapping[int, int]) -> RecordedCall:
     return replace(call, id=numbers[call.id], inputs=tuple(inputs), inner=tuple(inner))
 
 
-_VARIES, _ENDLESS = "varies", "endless"
-_LIKENESS: tuple[Shared, ...] = "alike", "fixed", "varying"
-"""The most like first."""
-
-
-class _Made(NamedTuple):
-    """What decides whether an edit of a call is right for another dataset, which the same call makes.
-
-    Attributes:
-        method: of the call.
-        function: that it is given.
-        own: what in it may give something else in each epoch: `_VARIES`, `_ENDLESS`, a function that keeps a state.
-        varying: the same of it and of all in front.
-    """
-
-    method: str
-    function: UserFunction | None
-    own: frozenset[UserFunction | str]
-    varying: frozenset[UserFunction | str]
-
-    def likeness(self, other: _Made) -> Shared | None:
-        """Return how like this stage that of another dataset is; None where it is as none of `Shared`."""
-        more = other.varying - self.varying
-        if (self.method, self.function) == (other.method, other.function):
-            return "varying" if more else "alike"
-        if self.method != other.method or other.own or not more <= {_VARIES, _ENDLESS}:
-            return None
-        return "varying" if self.varying or other.varying else "fixed"
-
-
-def _shared(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> dict[int, bool | Shared]:
-    """Return `Stage.shared` of those of the calls needed from whose place in the source others not needed come."""
+def _elsewhere(calls: Mapping[int, RecordedCall], needed: Collection[int]) -> dict[int, list[int]]:
+    """Return the calls not needed that come from the place of one needed, by that one; of others nothing."""
     places = {calls[number].location for number in needed} - {None}
     # `interleave(tf.data.TFRecordDataset)` has the files' datasets made in its own place.
     own = {inner.id for call in calls.values() for inner in call.inner if inner.location == call.location}
-    others = [each for each in calls.keys() - own - set(needed) if calls[each].location in places]
-    if not others:
-        return {}
-    made: dict[int, _Made] = {}
-    for number in sorted(upstream(calls, [*needed, *others])):  # each once: there may be a call for each of many files
-        stage = calls[number].stage()
-        own_varying = _varying(stage)
-        varying = own_varying.union(*(made[each].varying for each in stage.inputs))
-        made[number] = _Made(stage.method, stage.function, own_varying, varying)
-    elsewhere: dict[Location | None, set[_Made]] = {}
-    for number in others:
-        elsewhere.setdefault(calls[number].location, set()).add(made[number])
-    found: dict[int, bool | Shared] = {}
-    for number in needed:
-        if like := {made[number].likeness(other) for other in elsewhere.get(calls[number].location, ())}:
-            found[number] = None in like or max(filter(None, like), key=_LIKENESS.index)
-    return found
+    others: dict[Location | None, list[int]] = {}
+    for each in calls.keys() - own - set(needed):
+        if calls[each].location in places:
+            others.setdefault(calls[each].location, []).append(each)
+    return {number: others[calls[number].location] for number in needed if calls[number].location in others}
 
 
-def _varying(stage: Stage) -> frozenset[UserFunction | str]:
-    """Return what in a stage may give something else in each epoch, by its graph and method; or that it never ends."""
-    states = (each.function for each in stage.with_inner() if each.function is not None and each.keeps_state)
-    endless = element_flow.endless([stage], stage.id)
-    return frozenset([*states, *[_VARIES] * stage.varies, *[_ENDLESS] * endless])
+def _shared(calls: Mapping[int, RecordedCall], elsewhere: Mapping[int, Collection[int]]) -> dict[int, bool | Shared]:
+    """Return `Stage.shared` of the calls whose line makes others too, as of `_elsewhere`."""
+    made: dict[int, Made] = {}
+    others = {each for numbers in elsewhere.values() for each in numbers}
+    # Each is looked at once: a line may make one for each of many files.
+    for number in sorted(upstream(calls, [*elsewhere, *others])):
+        call, stage = calls[number], calls[number].stage()
+        digest = function_digest.of(call.function, call.result, call.method)
+        made[number] = likeness.made(stage, digest, [made[each] for each in stage.inputs])
+    return {number: made[number].shared({made[each] for each in numbers}) for number, numbers in elsewhere.items()}

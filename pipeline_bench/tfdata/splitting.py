@@ -87,8 +87,10 @@ def _division(recipe: Recipe, call: RecordedCall) -> dict[str, Any]:
         CannotSplitError: nowhere.
     """
     dataset, defined = recipe.dataset(recipe.same_kind_before(call)), _defined(call.function)
+    _check_names(defined.plain, defined.owner)
+    wanted = call.result.element_spec
     try:
-        whole, reason = _longest(dataset, defined, _splits_of(defined, function_halves.splits)), ""
+        whole, reason = _longest(dataset, wanted, defined, _splits_of(defined, function_halves.splits)), ""
     except CannotSplitError as error:
         whole, reason = None, str(error)
     within = _splits_of(defined, function_halves.splits_within)
@@ -97,7 +99,7 @@ def _division(recipe: Recipe, call: RecordedCall) -> dict[str, Any]:
     )  # which the first drawing one makes
     ways = [each for each in within if _ahead(each) == of_call]
     try:
-        return _proven(dataset, call.function, defined, *_longest(dataset, defined, ways))
+        return _proven(dataset, call.function, defined, *_longest(dataset, wanted, defined, ways))
     except Exception:  # of the user's code, or it is not proven
         if whole is None:
             raise CannotSplitError(reason) from None
@@ -108,8 +110,14 @@ def _ahead(split: Split) -> int | None:
     return None if split.within is None else split.within.ahead
 
 
-def _longest(dataset: Any, defined: DefinedFunction, ways: Iterable[Split]) -> tuple[Split, UserFunction]:
+def _longest(dataset: Any, wanted: Any, defined: DefinedFunction, ways: Iterable[Split]) -> tuple[Split, UserFunction]:
     """Return the first division of which the fixed part does the same whenever it runs, and what is known of that part.
+
+    Args:
+        dataset: in front of the map.
+        wanted: the spec of what the map gives.
+        defined: the definition of the map's function.
+        ways: the divisions, the best first.
 
     Raises:
         CannotSplitError: there is none.
@@ -117,11 +125,11 @@ def _longest(dataset: Any, defined: DefinedFunction, ways: Iterable[Split]) -> t
     reason = ""
     for split in ways:
         try:
-            part = _fixed_part(dataset, _both(defined, split)[0])
+            part = _fixed_part(dataset, wanted, *_both(defined, split), len(split.crossing))
         except CannotSplitError as error:
             reason = str(error)
         except Exception as error:  # of the user's code: what crosses is no tensor, or has no value yet
-            reason = f"its fixed part alone fails: {user_code.summary(error)}"
+            reason = f"its two parts fail: {user_code.summary(error)}"
         else:
             return split, part
     raise CannotSplitError(reason)
@@ -150,12 +158,21 @@ def _proven(dataset: Any, whole: Any, defined: DefinedFunction, split: Split, pa
     }
 
 
-def _fixed_part(dataset: Any, first: Callable[..., Any]) -> UserFunction:
+def _fixed_part(
+    dataset: Any, wanted: Any, first: Callable[..., Any], second: Callable[..., Any], crossing_count: int
+) -> UserFunction:
     """Return what the graph of a first half tells of it.
 
+    Args:
+        dataset: in front of the map.
+        wanted: the spec of what the map gives.
+        first: the first half.
+        second: the second half.
+        crossing_count: how many variables the second half takes from the first.
+
     Raises:
-        CannotSplitError: it draws random numbers, runs Python or changes a state; or what it hands over is no tensor,
-            and would be one behind a map.
+        CannotSplitError: it draws random numbers, runs Python or changes a state; what it hands over is no tensor, and
+            would be one behind a map, or one dict twice; or both maps give other static shapes than the whole.
     """
     seen: list[Any] = []
 
@@ -164,13 +181,18 @@ def _fixed_part(dataset: Any, first: Callable[..., Any]) -> UserFunction:
         seen.append(value)
         return value
 
-    found = describe.function(first, dataset.map(traced))
+    fixed = dataset.map(traced)
+    found = describe.function(first, fixed)
     never = {"draws random numbers": found.random, "runs Python": found.python, "changes a state": found.changes_state}
     if does := next((does for does, applies in never.items() if applies), ""):
         raise CannotSplitError(f"its first line {does} already")
-    crossing = seen[-1] if isinstance(seen[-1], tuple) and type(seen[-1]) is tuple else (seen[-1],)
+    crossing = seen[-1] if crossing_count > 1 else (seen[-1],)  # else a map would spread a tuple that crosses alone
     if not all(map(_stays_as_it_is, crossing)):
         raise CannotSplitError("what crosses from its fixed part to its random one is not all tensors")
+    if len({*(dicts := [*_dicts(crossing)])}) < len(dicts):  # behind a map these are two, and a change of one is lost
+        raise CannotSplitError("one dict crosses from its fixed part to its random one twice")
+    if fixed.map(second).element_spec != wanted:
+        raise CannotSplitError("its two parts give other static shapes than the whole")
     return found
 
 
@@ -180,6 +202,14 @@ def _stays_as_it_is(value: Any) -> bool:
     if type(value) is dict:
         return all(map(_stays_as_it_is, value.values()))
     return isinstance(value, tf.Tensor | tf.RaggedTensor | tf.SparseTensor)
+
+
+def _dicts(values: Iterable[Any]) -> Iterator[int]:
+    """Yield the identity of each dict among values, and within these."""
+    for each in values:
+        if isinstance(each, dict):
+            yield id(each)
+            yield from _dicts(each.values())
 
 
 def _prove(dataset: Any, whole: Any, first: Callable[..., Any], second: Callable[..., Any]) -> float:
@@ -263,6 +293,19 @@ def _defined(function: Any) -> DefinedFunction:
     return found
 
 
+def _check_names(function: Any, owner: tuple[Any, ...] = ()) -> None:
+    """Raise `CannotSplitError` where a name for a half is taken, as by a base class in another file.
+
+    Args:
+        function: that is divided.
+        owner: the object whose method it is, in a tuple; empty of any other function.
+    """
+    names = [f"{function.__name__}{end}" for ends in function_halves.NAME_ENDS for end in ends]
+    taken = [each for each in names if (hasattr(owner[0], each) if owner else each in function.__globals__)]
+    if taken:
+        raise CannotSplitError(f"{taken[0]}, a name for one of its two parts, is taken")
+
+
 def _both(found: DefinedFunction, split: Split) -> tuple[Callable[..., Any], Callable[..., Any]]:
     name = found.plain.__name__
     called = {} if split.within is None else _called_halves(found.plain, split.within)
@@ -282,6 +325,7 @@ def _called_halves(function: Any, within: Within) -> dict[str, FunctionType]:
     place = function.__code__.co_filename, within.line
     if not isinstance(plain, FunctionType) or (plain.__code__.co_filename, plain.__code__.co_firstlineno) != place:
         raise CannotSplitError(f"{name}, which it calls, is another function than the one of its file")
+    _check_names(plain)
     return {
         f"{name}_fixed": _compiled(plain, split.fixed(f"{name}_fixed"), f"{name}_fixed", split.statements, {}),
         f"{name}_random": _compiled(plain, split.random(f"{name}_random"), f"{name}_random", split.statements, {}),

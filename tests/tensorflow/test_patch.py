@@ -232,6 +232,23 @@ def test_examples_are_parsed_by_whole_batches_in_a_trial_and_as_it_is_written(
         assert recorded.values(space["validation"]) == [2]
 
 
+@pytest.mark.parametrize(
+    ("parsed", "parses_batches"),
+    [('tf.io.parse_single_example(record, KEYS)["n"]', False), ("tf.strings.length(record)", True)],
+    ids=["both parse", "one parses"],
+)
+def test_a_parser_of_batches_is_tried_where_one_function_alone_parses(
+    parsed: str, parses_batches: bool, tmp_path: Path
+) -> None:
+    """The code that is written changes the map's own function: what that calls would be given a batch."""
+    source = EXAMPLES.replace("FUNCTION", "parse").replace('["n"] + 1', '["n"], size(record)')
+    (tmp_path / "examples.py").write_text(f"{source}\ndef size(record):\n    return {parsed}\n")
+    recipe = recorded.recipe("make_dataset", file=tmp_path / "examples.py")
+    parse = composing.with_batches(recipe, recipe.stages)[1].function
+    assert parse is not None
+    assert (parse.on_batches == "parse-example") == parses_batches, parse.on_batches
+
+
 PARSING = """\
 import tensorflow as tf
 

@@ -625,7 +625,16 @@ def make_dataset():
         ("double, True", "prepare(tf.data.Dataset.range(4), double, True)", dict.fromkeys([1, 2, 3, 4], "alike")),
         ("double, True", "prepare(tf.data.Dataset.range(4), double, False)", dict.fromkeys([1, 3, 4], "alike")),
         ("double, False", "prepare(tf.data.Dataset.range(4), double, True)", {1: "alike", 2: "varying", 3: "varying"}),
-        ("double, True", "prepare(tf.data.Dataset.range(4).map(augment), double, True)", {1: "varying", 2: "alike"}),
+        (
+            "double, True",
+            "prepare(tf.data.Dataset.range(4).map(augment), double, True)",
+            dict.fromkeys([1, 2, 3, 4], "varying"),
+        ),
+        (
+            "double, True",
+            "prepare(tf.data.Dataset.range(4).shuffle(4), double, True)",
+            {1: "varying", 2: "alike", 3: "alike"},
+        ),
         (
             "double, False",
             "prepare(tf.data.Dataset.range(4).repeat(), double, False)",
@@ -661,6 +670,155 @@ def test_how_like_another_datasets_stage_is_which_the_same_call_makes(
     found = {number: stage.shared for number, stage in enumerate(recipe.stages) if stage.shared}
     assert {number: found.get(number) for number in shared} == shared
     assert shared or not found
+
+
+FLAGS = """
+import functools
+import random
+import tensorflow as tf
+
+def load(value, training):
+    return value * 2 if training else value * 3
+
+def load_in_python(value, training):
+    return tf.py_function(lambda value: load(value, training), [value], tf.int64)
+
+def unused(value, training):
+    return value * 2
+
+def drawn(value, training):
+    return load(value, training) + tf.random.uniform([], 0, 9, tf.int64)
+
+def in_branches(value, training):
+    return tf.cond(value > 2, lambda: value * 2, lambda: value * (2 if training else 3))
+
+class Loader:
+    def __init__(self, training):
+        self.training, self.name, self.scale = training, f"loader {{training}}", tf.constant(2 + training, tf.int64)
+
+    def load(self, value):
+        return load(value, self.training)
+
+    def scaled(self, value):
+        return value * self.scale
+
+    def read(self, value):
+        return load(value, self.training)
+
+    def load_in_python(self, value):
+        return tf.py_function(self.read, [value], tf.int64)
+
+    def unused_in_python(self, value):
+        return tf.py_function(lambda value: value * 2, [value], tf.int64)
+
+def make(training):
+    def nested(value):
+        return unused(value, training)
+
+    return tf.data.Dataset.range(4).map({function}).batch(2)
+
+def make_dataset():
+    made = make(True)
+    make(False)
+    return made
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "shared"),
+    [
+        ("lambda value: load(value, training)", "fixed"),
+        ("functools.partial(load, training=training)", "fixed"),
+        ("Loader(training).load", "fixed"),
+        ("Loader(training).scaled", "fixed"),
+        ("lambda value: in_branches(value, training)", "fixed"),
+        ("lambda value: drawn(value, training)", True),
+        ("lambda value: load_in_python(value, training)", True),
+        ("functools.partial(load_in_python, training=training)", True),
+        ("Loader(training).load_in_python", True),
+        ("lambda value: load(value, True)", "alike"),
+        ("lambda value: unused(value, training)", "alike"),
+        ("nested", "alike"),
+        ("Loader(True).load", "alike"),
+        ("Loader(training).unused_in_python", "alike"),
+        ("lambda value: drawn(value, True)", "alike"),
+        ("lambda value: in_branches(value, True)", "alike"),
+        ("lambda value: load_in_python(value, True)", "alike"),
+        ("lambda value: value + random.randrange(1) + tf.random.uniform([], 0, 9, tf.int64)", "alike"),
+    ],
+)
+def test_a_function_that_a_flag_makes_another_one_is_not_alike(function: str, shared: object, tmp_path: Path) -> None:
+    file = tmp_path / "flags.py"
+    file.write_text(FLAGS.format(function=function))
+    stages = recorded.recipe("make_dataset", file=file).stages
+    assert stages[1].shared == shared
+
+
+@pytest.mark.parametrize(
+    ("given", "shared"),
+    [
+        ("functools.partial(read, 'train' if training else 'val', True)", "alike"),
+        ("functools.partial(read, 'train', training)", True),
+    ],
+)
+def test_generators_are_alike_whatever_they_read(given: str, shared: object, tmp_path: Path) -> None:
+    file = tmp_path / "generators.py"
+    file.write_text(f"""
+import functools
+import tensorflow as tf
+
+def read(folder, flips):
+    yield 0
+
+def make(training):
+    return tf.data.Dataset.from_generator({given}, output_signature=tf.TensorSpec([], tf.int64))
+
+def make_dataset():
+    made = make(True)
+    make(False)
+    return made
+""")
+    assert [each.shared for each in recorded.recipe("make_dataset", file=file).stages] == [shared]
+
+
+def test_files_in_another_order_are_not_as_values_that_are_drawn(tmp_path: Path) -> None:
+    (tmp_path / "some.txt").write_text("a\nb\n")
+    file = tmp_path / "orders.py"
+    file.write_text(f"""
+import tensorflow as tf
+
+def draw(line):
+    return tf.strings.join([line, tf.strings.as_string(tf.random.uniform([]))])
+
+def prepare(ds):
+    return ds.map(tf.strings.lower)
+
+def make_dataset():
+    made = prepare(tf.data.TextLineDataset(tf.data.Dataset.list_files({str(tmp_path / "*.txt")!r})))
+    prepare(tf.data.Dataset.from_tensor_slices(["A"]).map(draw))
+    return made
+""")
+    assert recorded.recipe("make_dataset", file=file).stages[-1].shared == "varying"
+
+
+@pytest.mark.parametrize(("behind", "others_go_on"), [("", False), (".take(2)", True)])
+def test_whether_another_dataset_of_the_same_line_goes_on_behind_it_is_told(
+    behind: str, others_go_on: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "ends.py"
+    file.write_text(f"""
+import tensorflow as tf
+
+def make(count):
+    return tf.data.Dataset.range(count).batch(2)
+
+def make_dataset():
+    made = make(9)
+    validation = make(8){behind}
+    return made
+""")
+    stages = recorded.recipe("make_dataset", file=file).stages
+    assert [(each.shared, each.others_go_on) for each in stages] == [("alike", True), ("alike", others_go_on)]
 
 
 def test_the_datasets_of_tensorflow_1s_interface_are_looked_through() -> None:

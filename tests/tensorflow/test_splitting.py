@@ -57,6 +57,52 @@ def from_a_dict(x: Any) -> Any:
     return parts
 
 
+def two_names(x: Any) -> Any:
+    import tensorflow as tf
+
+    parts = {"y": tf.cast(x, tf.float32)}
+    out = parts
+    out["y"] += tf.random.uniform([])
+    return parts
+
+
+def name_of_an_inner_dict(x: Any) -> Any:
+    import tensorflow as tf
+
+    parts = {"a": {"y": tf.cast(x, tf.float32)}}
+    inner = parts["a"]
+    inner["y"] += tf.random.uniform([])
+    return parts
+
+
+def changes_its_dict(parts: Any) -> Any:
+    import tensorflow as tf
+
+    parts["y"] = tf.cast(parts["x"], tf.float32)
+    parts["y"] += tf.random.uniform([])
+
+
+def goes_on_with_its_dict(parts: Any) -> Any:
+    _ = changes_its_dict(parts)
+    return parts
+
+
+def pair_crosses(x: Any) -> Any:
+    import tensorflow as tf
+
+    y = tf.cast(x, tf.float32)
+    pair = (y, y + 1.0)
+    return pair[0] + tf.random.uniform([]), pair[1]
+
+
+def crops_by_a_tensor(x: Any) -> Any:
+    import tensorflow as tf
+
+    picture = tf.fill([8, 8, 3], tf.cast(x, tf.float32))
+    size = tf.concat([tf.shape(picture)[:2] // 2, [3]], 0)
+    return tf.image.random_crop(picture, size)
+
+
 def around(scale: float) -> Callable[[Any], Any]:
     def closes_over(x: Any) -> Any:
         import tensorflow as tf
@@ -164,6 +210,12 @@ class Loader:
 LOADER = Loader()
 
 
+def with_names_of_halves() -> Loader:
+    loader = Loader()
+    vars(loader)["load_random"] = 3
+    return loader
+
+
 class Scaled:
     """Its method uses a private attribute, which has another name in the class."""
 
@@ -200,6 +252,10 @@ def found(function: Callable[[Any], Any]) -> UserFunction:
         (helper_draws, 3),
         pytest.param(branches, 3, marks=pytest.mark.slow),
         pytest.param(from_a_dict, 3, marks=pytest.mark.slow),
+        (two_names, 2),
+        (name_of_an_inner_dict, 2),
+        (pair_crosses, 2),
+        (crops_by_a_tensor, 2),
         (around(0.5), 2),
         (lambda x: augments(x, True), 2),
         (lambda x: augments(augment=True, x=x), 2),
@@ -328,6 +384,7 @@ def test_a_map_behind_a_cache_is_divided_and_one_that_is_cached_is_not() -> None
         (python_first, "its first line runs Python already"),
         (counts, "its first line changes a state already"),
         (own_generator, "a seed does not repeat"),
+        (with_names_of_halves().load, "load_random, a name for one of its two parts, is taken"),
         (Scaled().load, "it uses __scale, a private name"),
         (lambda x: (flip([x, x, x, x]), x), "no plain function"),
         (lambda x: augments(x + 1, True), "no plain function"),
@@ -338,6 +395,28 @@ def test_what_is_not_proven_to_be_the_same_is_not_divided(function: Callable[[An
     of_map = found(function)
     assert of_map.fixed_statements is None
     assert re.search(reason, of_map.undivided), of_map.undivided
+
+
+def test_a_dict_that_a_called_function_changes_and_the_caller_goes_on_with_is_not_divided() -> None:
+    """Behind a map these are two dicts: what the second half draws into one of them was lost."""
+    import tensorflow as tf
+
+    recipe = recipe_of(lambda: tf.data.Dataset.range(8).map(lambda x: {"x": x}).shuffle(8).map(goes_on_with_its_dict))
+    of_map = splitting.with_splits(recipe)[-1].function
+    assert of_map is not None
+    assert of_map.fixed_statements is None
+
+
+def test_a_function_of_a_name_for_a_half_stays_the_one_of_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "helper_draws_fixed", flip)
+    assert "helper_draws_fixed, a name for one" in found(helper_draws).undivided
+
+
+def test_a_function_that_is_no_longer_the_one_of_its_definition_is_not_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tensorflow as tf
+
+    monkeypatch.setitem(globals(), "augments", lambda x, augment: (tf.random.uniform([]), x))
+    assert found(wraps).fixed_statements is None
 
 
 def test_the_first_half_runs_once_and_the_second_in_each_epoch(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def elsewhere(fixes: Iterable[Fix], inspection: Inspection) -> str:
     shared = {stage.id for stage in inspection.stages if stage.shared}
     found = [each for each in fixes if not shared.isdisjoint(_changed(each, inspection))]
     does = ["may have another order too"] * any(each.reorders for each in found)
-    does += ["is kept too"] * any(each.kept_stages for each in found)
+    does += ["is kept too"] * any(not shared.isdisjoint(each.kept_stages) for each in found)
     return f"A changed line also makes another dataset, which {' and '.join(does)}." if does else ""
 
 

@@ -10,16 +10,16 @@ import libcst as cst
 from libcst.helpers import get_full_name_for_node
 from libcst.metadata import ImportAssignment
 
+from pipeline_bench.diagnosis.patching.bindings import stored_and_used
 from pipeline_bench.diagnosis.patching.source_file import SourceFile
 from pipeline_bench.diagnosis.patching.stage_calls import StageCalls
 from pipeline_bench.model.calls import CannotPatchError
 from pipeline_bench.model.pipeline import Stage
 from pipeline_bench.model.user_function import UserFunction
-from pipeline_bench.tfdata import map_functions
+from pipeline_bench.tfdata import function_halves, map_functions
 from pipeline_bench.tfdata.function_halves import Within
 
-_HALVES = [("_fixed", "_random"), ("_fixed_part", "_random_part"), ("_before_random", "_from_random_on")]
-"""What the names of a function's halves end with; the first ones that are free."""
+_WITH_VARIABLES = (cst.FunctionDef, cst.ClassDef, cst.Module)
 
 
 class Imported(NamedTuple):
@@ -29,11 +29,13 @@ class Imported(NamedTuple):
         calling: the file of the call.
         statement: the import of the function or of its module.
         module: that the function is taken from, as the import names it: ``data.loading``.
+        is_direct: whether that is the module that defines the function, and no other one that imports it.
     """
 
     calling: SourceFile
     statement: cst.Import | cst.ImportFrom
     module: str
+    is_direct: bool
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class Definition:
             CannotPatchError: of two files, one has a name of each pair.
         """
         name = self.node.name.value
-        wanted = [(f"{name}{one}", f"{name}{other}") for one, other in _HALVES]
+        wanted = [(f"{name}{one}", f"{name}{other}") for one, other in function_halves.NAME_ENDS]
         if self.imported is not None:
             wanted = [each for each in wanted if (self.file.names | self.imported.calling.names).isdisjoint(each)]
         if not wanted:
@@ -111,17 +113,18 @@ class Definition:
         """Write the parts of the function, the texts by name, behind it, and import them where it is imported.
 
         Raises:
-            CannotPatchError: the import is not of the file itself, or does not begin a line.
+            CannotPatchError: the import is not of the file itself, or does not begin a line, or names may be taken.
         """
         self.file.behind[self.node] = [*parts.values()]
         if self.imported is None:
             return
-        calling, statement, module = self.imported
-        path = PurePath(self.path)
-        if module.rpartition(".")[2] != (path.parent.name if path.stem == "__init__" else path.stem):
-            raise CannotPatchError(f"its function is imported from another module than {path.name}")
+        calling, statement, module, is_direct = self.imported
+        if not is_direct:
+            raise CannotPatchError(f"its function is imported from another module than {PurePath(self.path).name}")
         if self.prefix or not isinstance(statement, cst.ImportFrom):
             return
+        if any(isinstance(each, cst.ImportStar) for each in calling.nodes):
+            raise CannotPatchError("an import of all names (*) may set the names for the two parts of its function")
         line = calling.line_of(statement)
         if line is None:
             raise CannotPatchError("the import of its function does not begin a line")
@@ -144,7 +147,7 @@ def of_map(calls: StageCalls, stage: Stage, given: cst.Arg | None) -> Definition
     if function is None or stage.place is None or function.file is None or function.line is None or given is None:
         raise CannotPatchError("where its function is defined is not known")
     if function.file != stage.place.file:
-        return _imported(calls, file, function, given.value)
+        return _imported(calls, stage.place.file, function, given.value)
     method = _attribute(given.value)
     prefix = "" if method is None else f"{file.code(method.value)}."
     if isinstance(given.value, cst.Lambda):
@@ -161,15 +164,29 @@ def of_map(calls: StageCalls, stage: Stage, given: cst.Arg | None) -> Definition
     return Definition(file, definition)
 
 
-def _imported(calls: StageCalls, calling: SourceFile, function: UserFunction, given: cst.BaseExpression) -> Definition:
-    """Return the definition of a function of another file's module that an import gives a name, or gives its module."""
+def _imported(calls: StageCalls, path: str, function: UserFunction, given: cst.BaseExpression) -> Definition:
+    """Return the definition of a function of another file's module that an import gives a name, or gives its module.
+
+    Args:
+        calls: in the user's files.
+        path: of the file with the map's call.
+        function: the map's.
+        given: what the call is given for it.
+
+    Raises:
+        CannotPatchError: there is none.
+    """
     assert function.file is not None
     assert function.line is not None
+    calling = calls.file(path)
     variable = given.value if isinstance(given, cst.Attribute) else given
     made = calling.made(variable.value, variable) if isinstance(variable, cst.Name) else []
     statement = made[0].node if len(made) == 1 and isinstance(made[0], ImportAssignment) else None
     if not isinstance(variable, cst.Name) or not isinstance(statement, cst.Import | cst.ImportFrom):
         raise CannotPatchError("its function is in another file, and not given as an import names it")
+    around = next(each for each in calling.around(statement)[1:] if isinstance(each, _WITH_VARIABLES))
+    if getattr(made[0].scope, "node", calling.module) is not around:
+        raise CannotPatchError("the import of its function sets a variable of another function or of the module")
     module, _, name = f"{_whole_name(statement, variable.value)}{_behind(given)}".rpartition(".")
     file = calls.file(function.file)
     definition = file.definition(function.name, function.line)
@@ -177,7 +194,17 @@ def _imported(calls: StageCalls, calling: SourceFile, function: UserFunction, gi
     if definition is None or name != function.name or not is_of_module or len(file.made(name, definition)) > 1:
         raise CannotPatchError(f"its function is not the only {name or 'one'} of {PurePath(function.file).name}")
     prefix = f"{variable.value}." if variable is not given else ""
-    return Definition(file, definition, prefix, Imported(calling, statement, module), function.file)
+    imported = Imported(calling, statement, module, _is_direct(function, statement, module, PurePath(path)))
+    return Definition(file, definition, prefix, imported, function.file)
+
+
+def _is_direct(function: UserFunction, statement: cst.Import | cst.ImportFrom, module: str, calling: PurePath) -> bool:
+    """Return whether the module that an import in a file names is the one that a function is defined in."""
+    dots = len(statement.relative) if isinstance(statement, cst.ImportFrom) else 0
+    if not dots:
+        return module == function.module
+    named = PurePath(*list(calling.parents)[dots - 1 : dots], *filter(None, module.split(".")))
+    return function.file in (str(named.parent / f"{named.name}.py"), str(named / "__init__.py"))
 
 
 def _whole_name(statement: cst.Import | cst.ImportFrom, variable: str) -> str:
@@ -226,7 +253,8 @@ def _method(file: SourceFile, given: cst.Attribute, line: int | None = None) -> 
     name, around = given.attr.value, file.function(given)
     alike = [each for each in file.nodes if isinstance(each, cst.FunctionDef) and each.name.value == name]
     definition = alike[0] if line is None and alike else file.definition(name, line or 0)
-    if definition is None or alike != [definition] or not isinstance(around, cst.FunctionDef):
+    is_set = any(each.endswith(f".{name}") for each in stored_and_used(file, file.module)[0])  # self.load = other.load
+    if definition is None or alike != [definition] or is_set or not isinstance(around, cst.FunctionDef):
         raise CannotPatchError("its function is not given by its name, or may be another one")
     owners = [each.name.value for each in around.params.params[:1]]
     is_own = isinstance(given.value, cst.Name) and [given.value.value] == owners

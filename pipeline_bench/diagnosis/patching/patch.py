@@ -263,14 +263,13 @@ class Patch:
         if split is None or given is None:
             raise CannotPatchError("its function has changed")
         check_divided(self.stages[number], split.given, is_of_module=definition.is_of_module)
+        if map_functions.names_in(split.given[0].values()):  # which may be set in between: `shuffle(self.size())`
+            statements.check_calls(file, self._link(number)[2], self._arguments_between(number, after))
         of_called = ("", "") if split.within is None else definition.write_called(split.within, first, call)
         fixed, random = definition.free_names()
-        first_half, second_half = (
-            split.mapped(0, definition.prefix + fixed),
-            split.mapped(1, definition.prefix + random),
-        )
-        self.insert_after(after, f".map({first_half}, num_parallel_calls=tf.data.AUTOTUNE)")
-        file.values[given] = expression(second_half)
+        mapped = [split.mapped(half, definition.prefix + name) for half, name in enumerate((fixed, random))]
+        self.insert_after(after, f".map({mapped[0]}, num_parallel_calls=tf.data.AUTOTUNE)")
+        file.values[given] = expression(mapped[1])
         definition.write_behind({fixed: split.fixed(fixed, of_called[0]), random: split.random(random, of_called[1])})
 
     def decorate(self, number: int, workers: int, decorator: str) -> None:
@@ -379,6 +378,13 @@ class Patch:
             if own is not file or link is None or number not in self._before:
                 raise CannotPatchError("the two calls are in different places")
             number = self._before[number]
+
+    def _arguments_between(self, number: int, other: int) -> list[cst.BaseExpression]:
+        """Return what the calls between a stage and an earlier one, the other, are given."""
+        found: list[cst.BaseExpression] = []
+        while (number := self._before[number]) != other:
+            found += [arg.value for arg in self.stage_calls.of(number)[1].args]
+        return found
 
     def _given(self, file: SourceFile, call: cst.Call, name: str) -> str:
         """Return the text of an argument, with the edits so far; empty where the call does not give it."""

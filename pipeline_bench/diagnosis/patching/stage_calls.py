@@ -10,7 +10,7 @@ import libcst as cst
 
 from pipeline_bench.diagnosis.patching.source_file import SourceFile, called_name, is_unbound
 from pipeline_bench.model.calls import PARAMETERS, WORKERS, CannotPatchError
-from pipeline_bench.model.edits import Edit, InsertAfter, PrefetchToDevice, SetArgument, SetOptions
+from pipeline_bench.model.edits import Edit, InsertAfter, KeepSamples, PrefetchToDevice, SetArgument, SetOptions
 from pipeline_bench.model.function_edits import DivideMap, Memoize
 from pipeline_bench.model.pipeline import Location, Stage
 
@@ -166,8 +166,12 @@ def _suits_another(edit: Edit, stage: Stage, *, is_sink: bool) -> bool:
     calls beside each other is, since the other one's function needs no threads of its own; to keep elements only where
     they are the same in each epoch.
     """
-    if stage.shared in (False, "alike") or _leaves_alone(edit, stage, is_sink=is_sink):
+    if stage.shared is False or _leaves_alone(edit, stage, is_sink=is_sink):
         return True
+    if stage.shared == "alike":
+        # Of the samples that are kept the order varies: the other's may be the same in each epoch, as of a validation.
+        is_kept = isinstance(edit, KeepSamples) and edit.stage == stage.id
+        return not is_kept and not (isinstance(edit, PrefetchToDevice) and stage.others_go_on)
     match edit:
         case InsertAfter(method="cache"):
             return stage.shared == "fixed"

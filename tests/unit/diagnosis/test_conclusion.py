@@ -248,14 +248,14 @@ def test_a_random_map_that_could_be_divided_is_told_where_no_trial_divides_it(
 ) -> None:
     stages = [stage(0, "from_tensor_slices"), *(stage(n, each, n - 1) for n, each in enumerate(methods, 1))]
     load = function("load", random=True).model_copy(
-        update={"fixed_statements": 2, "fixed_up_to": "line 7 of loading.py"}
+        update={"fixed_statements": 2, "fixed_within": "decode", "fixed_up_to": "line 7 of loading.py"}
     )
     stages.append(stage(len(stages), "map", len(stages) - 1, of=load))
     costs = [cost(each.id, 20.0 if each is stages[-1] else 0.1) for each in stages]
     texts = idea_bounds.ideas(inspection(tuple(stages), tuple(costs)), 1, 21.0, None, 1.0)
     assert [", draws random numbers, so nothing after it can be cached" in each for each in texts] == [True] * told
     assert all("with a cache() behind it, in front of any shuffle or repeat: later" in each for each in texts)
-    assert all("Up to line 7 of loading.py it draws none." in each for each in texts)
+    assert all("The function decode draws none up to line 7 of loading.py." in each for each in texts)
 
 
 def test_what_would_help_the_inputs_of_a_zip_is_told_once_for_all_that_run_one_function() -> None:

@@ -1607,6 +1607,9 @@ def test_what_a_fix_does_to_another_dataset_of_the_same_line_is_said(shared: Any
     cache = of_kind(tried(maps), "cache")[0].model_copy(update={"reorders": True})
     kept = maps.model_copy(update={"stages": tuple(each.model_copy(update={"shared": shared}) for each in maps.stages)})
     assert elsewhere([cache], kept) == (order.replace("too.", "too and is kept too.") if shared else "")
+    threads = SetArgument(stage=2, argument="num_parallel_calls", value=2)
+    both = cache.model_copy(update={"edits": (InsertAfter(stage=1, method="cache"), threads)})
+    assert elsewhere([both], maps) == order
 
 
 def test_what_one_call_makes_for_several_inputs_is_changed_together() -> None:

@@ -1274,6 +1274,12 @@ def test_the_halves_of_a_method_that_a_lambda_calls_get_what_is_the_same_for_all
             "not given by another one of the same",
         ),
         (
+            "    def make(self)",
+            "    def take(self, other):\n        self.load = other.load\n\n    def make(self)",
+            "Loader().make()",
+            "may be another one",
+        ),
+        (
             "image = path * self.times",
             "self.image = path\n        image = self.image",
             "Loader().make()",
@@ -1287,6 +1293,18 @@ def test_a_method_that_another_object_may_have_is_not_divided(
     source = LOADER.replace(old, new).replace("Loader().make()", made).replace("self.load)", f"{given})")
     code, _ = changed(source, *DIVIDED)
     assert code.diff is None
+    assert reason in code.text
+
+
+@pytest.mark.parametrize(("times", "reason"), [("self.times", "self.size is called between"), ("2", "")])
+def test_what_a_lambda_gives_the_first_half_may_not_change_in_calls_that_it_moves_above(
+    times: str, reason: str
+) -> None:
+    source = LOADER.replace("load(self, path)", "load(self, path, times)").replace("path * self.times", "path * times")
+    source = source.replace(".map(self.load)", f".map(lambda path: self.load(path, {times}))")
+    size = "    def size(self):\n        self.times = 3\n        return 9\n\n    def make"
+    code, _ = changed(source.replace("shuffle(9)", "shuffle(self.size())").replace("    def make", size), *DIVIDED)
+    assert (code.diff is None) == bool(reason), code
     assert reason in code.text
 
 
@@ -1385,7 +1403,7 @@ def make_dataset():
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("import os", "import os\nload = print", "its function has changed"),
+        ("import os", "import os\nload = print", "load, which its function calls, may be another function"),
         ("def load_all(path):", "def load_all(path, load=load):", "its parameters are not all plain names"),
         ("load(path), 1", "load(path + 1), 1", "its function has changed"),
     ],
@@ -1443,6 +1461,12 @@ def load(path):
         ("import loading", "loading.load", LOADING, ""),
         ("from package import load", "load", LOADING, "imported from another module than loading.py"),
         ("import package", "package.load", LOADING, "imported from another module than loading.py"),
+        ("from package.loading import load", "load", LOADING, "imported from another module than loading.py"),
+        ("__package__ = 'package'\nfrom .loading import load", "load", LOADING, ""),
+        ("__package__ = 'package'\nfrom . import loading", "loading.load", LOADING, ""),
+        ("__package__ = 'package'\nfrom . import load", "load", LOADING, "imported from another module than"),
+        ("def setup():\n    global load\n    from loading import load\nsetup()", "load", LOADING, "sets a variable of"),
+        ("from loading import load\nfrom package import *", "load", LOADING, "an import of all names"),
         ("from loading import load\nmade = load", "made", LOADING, "not given as an import names it"),
         ("from loading import load\nload = load", "load", LOADING, "not given as an import names it"),
         ("from loading import load; x = 1", "(load if x else 0)", LOADING, "not given as an import names it"),
@@ -1456,13 +1480,15 @@ def test_a_function_of_another_file_is_divided_where_an_import_alone_names_it(
 ) -> None:
     module, file = ModuleType("loading"), "/home/user/loading.py"
     exec(compile(loading or LOADING, file, "exec"), vars(module))
-    for name in ("loading", "package"):
+    vars(module)["loading"] = module
+    for name in ("loading", "package", "package.loading"):
         monkeypatch.setitem(sys.modules, name, module)
     source = f"{imported}\n{AUGMENTED.partition('def load')[0]}def make_dataset():\n"
     source += f"    return tf.data.Dataset.range(9).shuffle(9).map({given}).batch(2)\n"
     inspection = inspected(source, functions=True)
     stages = list(inspection.stages)
-    function = UserFunction(name="load", file=file, line=module.__dict__["load"].__code__.co_firstlineno)
+    line = module.__dict__["load"].__code__.co_firstlineno
+    function = UserFunction(name="load", file=file, line=line, module="loading")
     stages[2] = stages[2].model_copy(update={"function": function})
     texts = {FILE: source} if loading is None else {FILE: source, file: loading}
     code = change(texts, Inspection(stages=tuple(stages), sink=inspection.sink), fix_of(*DIVIDED))
@@ -1506,7 +1532,11 @@ UNSHARED_CACHE = CACHE.model_copy(update={"stage": 0})
 @pytest.mark.parametrize(
     ("shared", "written_out", "in_words"),
     [
-        ("alike", [THREADS, PREFETCH, CACHE, MoveBefore(stage=2, other=1)], []),
+        (
+            "alike",
+            [THREADS, PREFETCH, CACHE, MoveBefore(stage=2, other=1)],
+            [KeepSamples(stage=1, batch_size=2, buffer_size=9)],
+        ),
         ("fixed", [THREADS, PREFETCH, CACHE, UNSHARED_CACHE], [MoveBefore(stage=2, other=1), Remove(stage=1)]),
         ("varying", [THREADS, PREFETCH, UNSHARED_CACHE], [CACHE, MoveBefore(stage=2, other=1), Vectorize(stage=1)]),
         (True, [UNSHARED_CACHE], [THREADS, PREFETCH, CACHE, Interleave(stage=1, cycle_length=4)]),
@@ -1539,6 +1569,16 @@ def test_options_are_written_behind_a_call_that_makes_another_dataset_too_if_the
         assert (change({FILE: source}, inspection, fix_of(edit)).diff is not None) == is_diff
 
 
+@pytest.mark.parametrize("others_go_on", [False, True])
+def test_batches_are_put_onto_the_device_by_a_line_that_ends_all_of_its_datasets(others_go_on: bool) -> None:
+    source = written("def make_dataset():\n    return tf.data.Dataset.range(9).batch(2)\n")
+    inspection = inspected(source)
+    sink = inspection.stages[1].model_copy(update={"shared": "alike", "others_go_on": others_go_on})
+    inspection = inspection.model_copy(update={"stages": (inspection.stages[0], sink)})
+    code = change({FILE: source}, inspection, fix_of(PrefetchToDevice()))
+    assert (code.diff is None) == others_go_on
+
+
 @pytest.mark.parametrize(
     ("given", "body", "reason"),
     [
@@ -1565,11 +1605,18 @@ def test_a_map_whose_call_makes_another_dataset_too_is_divided_only_if_its_first
     code = change({FILE: source}, looked, fix_of(*DIVIDED))
     assert (code.diff is None) == bool(reason)
     assert reason in code.text
-    behind = stage.model_copy(update={"id": 0, "method": "range", "inputs": (), "place": looked.stages[0].place})
-    looked = looked.model_copy(update={"stages": (behind, *looked.stages[1:])})
-    assert change({FILE: source}, looked, fix_of(*DIVIDED)).diff is None, (
-        "the cache would keep what varies in the other"
-    )
+
+
+@pytest.mark.parametrize(("shared", "is_diff"), [("alike", True), ("fixed", True), ("varying", False)])
+def test_the_first_half_of_a_function_is_kept_only_where_nothing_in_front_of_it_varies_in_the_other_dataset(
+    shared: Any, is_diff: bool
+) -> None:
+    source = AUGMENTED.format("load")
+    looked = inspected(source, functions=True)
+    first = looked.stages[0].model_copy(update={"shared": shared})
+    looked = looked.model_copy(update={"stages": (first, *looked.stages[1:])})
+    code = change({FILE: source}, looked, fix_of(*DIVIDED))
+    assert (code.diff is not None) == is_diff, code.text
 
 
 def test_the_same_calls_for_another_pipeline_are_named() -> None:

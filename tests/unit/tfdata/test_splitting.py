@@ -336,6 +336,9 @@ def test_only_a_plain_function_of_the_same_file_counts_as_what_a_lambda_calls() 
     by_object = map_functions.defined(lambda one: loader.load(path=one))
     assert by_object is not None
     assert (by_object.plain, by_object.owner) == (Loader.load, (loader,))
+    other = Loader()
+    vars(other)["load"] = loader.load
+    assert map_functions.defined(lambda one: other.load(one)) is None  # noqa: PLW0108 - likewise
     derived = Derived()
     assert map_functions.defined(lambda one: derived.load(one)) is None  # noqa: PLW0108 - it is looked at
     assert map_functions.defined(lambda one: loader.read(one)) is None  # noqa: PLW0108 - likewise
@@ -421,8 +424,6 @@ def test_a_function_is_divided_within_another_one_as_one_would_write_it() -> Non
         "def f(x, y):\n    return load(x, y, z=1)",
         "def f(x, y):\n    return outside(x), load(x, y)",
         "def f(x, y): return load(x, y)",
-        "load = outside\ndef f(x, y):\n    return load(x, y)",
-        "def f(load, y):\n    return load(y, y)",
         "def f(x, y):\n    if y:\n        return x\n    return load(x, y)",
     ],
 )
