@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
+import numpy as np
+
 from pipeline_bench.graph_ops import PYTHON_OPS
 from pipeline_bench.tfdata import dataset_graph
 
@@ -97,8 +99,10 @@ def _value(tensor: Any) -> str:
         return str(tensor.dtype.name)
     if tensor.dtype.size * (tensor.shape.num_elements() or 0) > _MOST_BYTES:
         return str(id(tensor))
-    values = tensor.numpy()
-    return f"{tensor.dtype.name} {tensor.shape} {_digest([repr(values.tolist())])}"
+    values = np.asarray(tensor)
+    # The bytes of an array of texts are the places where they are.
+    data = repr(values.tolist()).encode() if values.dtype == object else values.tobytes()
+    return f"{tensor.dtype.name} {tensor.shape} {hashlib.blake2b(data, digest_size=16).hexdigest()}"
 
 
 def _around(function: Any, kinds: tuple[type, ...], seen: set[CodeType]) -> Iterator[str]:
