@@ -81,7 +81,8 @@ def shows(file: SourceFile, statement: cst.CSTNode, name: str) -> bool:
     As ``return`` and ``raise`` do, ``for each in self``, and a property of the file.
     """
     inside = [each for each in file.nodes if statement in file.around(each)]
-    properties = {each.name.value for each in file.nodes if isinstance(each, cst.FunctionDef) and each.decorators}
+    functions = [each for each in file.nodes if isinstance(each, cst.FunctionDef)]
+    properties = {each.name.value for each in functions if any("property" in file.code(one) for one in each.decorators)}
     owner = name.partition(".")[0]
     return any(
         isinstance(each, _LEAVING)
