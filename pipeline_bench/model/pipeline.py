@@ -154,7 +154,12 @@ class Stage(Data):
     @property
     def is_random(self) -> bool:
         """Whether it, or what its function builds for each element, draws random numbers or mixes the order."""
-        return any(each.draws or not RANDOM.isdisjoint((each.method, each.label)) for each in self.with_inner())
+        return bool(self.random_methods) or any(each.draws for each in self.with_inner())
+
+    @property
+    def random_methods(self) -> frozenset[str]:
+        """Those of `RANDOM` that it is, or that its function builds for each element."""
+        return RANDOM & {name for each in self.with_inner() for name in (each.method, each.label)}
 
     @property
     def varies(self) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 
 from pipeline_bench.graph_ops import PYTHON_OPS
 from pipeline_bench.tfdata import dataset_graph
+from pipeline_bench.user_code import function_calls
 
 _BY_CHANCE = frozenset({"token", "metadata", "shared_name", "container", "seed", "seed2", "shape", "output_shapes"})
 """Attributes of ops that number what was traced, or tell the seeds and the shapes that it was traced with."""
@@ -122,7 +123,8 @@ def _around(function: Any, kinds: tuple[type, ...], seen: set[CodeType]) -> Iter
     if not isinstance(plain, FunctionType) or plain.__code__ in seen:
         return
     seen.add(plain.__code__)
-    used = _attributes_used(plain.__code__)
+    codes = (plain.__code__, *function_calls.inner_codes(plain.__code__))
+    used = sorted({name for each in codes for name in each.co_names})  # globals and attributes
     for name, value in [("self", owner), *_closure(plain)]:
         if isinstance(value, kinds):
             yield f"{name}={value!r}"
@@ -142,12 +144,6 @@ def _closure(function: FunctionType) -> Iterator[tuple[str, Any]]:
             yield name, cell.cell_contents
         except ValueError:  # it is not set yet
             continue
-
-
-def _attributes_used(code: CodeType) -> list[str]:
-    """Return the names of globals and of attributes that a function's code uses, with those of the functions in it."""
-    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
-    return sorted({*code.co_names, *(name for each in inner for name in _attributes_used(each))})
 
 
 def _digest(parts: Iterator[str] | Sequence[str]) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from pipeline_bench.model import element_flow
-from pipeline_bench.model.calls import RANDOM
 from pipeline_bench.model.pipeline import Shared, Stage
 from pipeline_bench.model.user_function import UserFunction
 
@@ -60,10 +59,9 @@ def made(stage: Stage, digest: str, inputs: Iterable[Made]) -> Made:
     """
     within = [*stage.with_inner()]
     own: set[_Digested | str] = {(each.function, digest) for each in within if each.function and each.keeps_state}
-    random = RANDOM & {name for each in within for name in (each.method, each.label)}
     marks = {
-        _ORDER: stage.shuffles_files or not random.isdisjoint(_SHUFFLES),
-        _DRAWS: any(each.draws for each in within) or not random <= _SHUFFLES,
+        _ORDER: stage.shuffles_files or not stage.random_methods.isdisjoint(_SHUFFLES),
+        _DRAWS: any(each.draws for each in within) or not stage.random_methods <= _SHUFFLES,
         _ENDLESS: element_flow.endless([stage], stage.id),
     }
     own |= {mark for mark, is_so in marks.items() if is_so}

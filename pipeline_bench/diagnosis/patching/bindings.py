@@ -107,6 +107,11 @@ def stored_and_used(file: SourceFile, node: cst.CSTNode) -> tuple[set[str], set[
     return stored | {(alias.asname or alias.name).split(".")[0] for alias in imported}, used
 
 
+def stored_in(file: SourceFile, statements: Iterable[cst.CSTNode]) -> set[str]:
+    """Return the variables that any of some statements sets, or sets a part of."""
+    return {name for each in statements for name in stored_and_used(file, each)[0]}
+
+
 def overlapping(stored: Iterable[str], names: Iterable[str]) -> set[str]:
     """Return those of some variables that are others, or have a part that is: ``self.data`` and ``self.data.ds``."""
     dotted = [f"{each}." for each in names]
@@ -127,7 +132,7 @@ def unchanged(file: SourceFile, value: cst.BaseExpression, call: cst.Call, later
         return False
     between = block[block.index(first) : block.index(last)]
     used = stored_and_used(file, value)[1]
-    return not any(that_change(stored_and_used(file, each)[0], used) for each in between)
+    return not that_change(stored_in(file, between), used)
 
 
 def _bare(file: SourceFile, node: cst.CSTNode) -> str:

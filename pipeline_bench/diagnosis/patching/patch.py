@@ -249,7 +249,7 @@ class Patch:
         chains = self._chains(number, after)
         others = statements.check_read_once(file, first, chains)
         own = {bindings.variable(chains[-1].base)}  # which the calls between hand on
-        if stored := {name for each in others for name in bindings.stored_and_used(file, each)[0]} - own:
+        if stored := bindings.stored_in(file, others) - own:
             raise CannotPatchError(f"{min(stored)} is set between the two calls")
         statements.check_calls(file, self._link(number)[2], others)
         definition.check_before(first, call)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
 
@@ -15,6 +15,7 @@ from pipeline_bench.diagnosis.patching.bindings import (
     sets_or_keeps,
     shows,
     stored_and_used,
+    stored_in,
     that_change,
     variable,
 )
@@ -56,8 +57,7 @@ def move_between(file: SourceFile, steps: Sequence[Chain], link: Link, before: L
     if chain.links[0] is not link:
         raise CannotPatchError("the two calls are in different places")
     others = check_handed_on(file, before.call, steps)
-    stored = {name for each in others for name in stored_and_used(file, each)[0]}
-    _check_needed(file, link, stored)
+    _check_needed(file, link, stored_in(file, others))
     check_calls(file, link, others)
     if target.links[0] is before and not others and all(len(each.links) == 1 for each in steps):
         moved = [link, *(each.links[0] for each in steps[:-1])]
@@ -102,8 +102,7 @@ def move_across(file: SourceFile, place: Chain, steps: Sequence[Chain], link: Li
     if chain.links[0] is not link or steps[0].links[0] is not before:
         raise CannotPatchError("the two calls are in different places")
     between = check_across(file, place.top, steps)
-    stored = {each for statement in between for each in stored_and_used(file, statement)[0]}
-    _check_needed(file, link, stored - {variable(chain.base) or ""})
+    _check_needed(file, link, stored_in(file, between) - {variable(chain.base) or ""})
     check_calls(file, link, between)
     chain.remove(link)
     place.insert(len(place.links), link)
@@ -189,8 +188,12 @@ def check_calls(file: SourceFile, link: Link, between: Sequence[cst.CSTNode]) ->
         CannotPatchError: one does, as ``vectorize.adapt(texts)`` in front of ``ds.map(vectorize)``.
     """
     uses = called_name(link.call) in _TAKE_FUNCTIONS or any(_calls(file, arg.value) for arg in link.call.args)
-    if uses and (found := next((call for each in between for call in _calls(file, each)), None)) is not None:
+    if uses and (found := _first_call(file, between)) is not None:
         raise CannotPatchError(f"{file.code(found.func)} is called between the two calls")
+
+
+def _first_call(file: SourceFile, nodes: Iterable[cst.CSTNode]) -> cst.Call | None:
+    return next((call for each in nodes for call in _calls(file, each)), None)
 
 
 def _calls(file: SourceFile, node: cst.CSTNode) -> Iterator[cst.Call]:
@@ -244,8 +247,7 @@ def check_handed_on(file: SourceFile, first: cst.Call, chains: Sequence[Chain]) 
         raise CannotPatchError("the two calls stand in different blocks, such as one in an if")
     others = [each for each in block[block.index(next(iter(own))) : block.index(last)] if each not in before]
     variables = {name for chain in later if (name := variable(chain.base)) is not None}
-    stored = {name for each in others for name in stored_and_used(file, each)[0]}
-    if set_between := overlapping(stored, variables):
+    if set_between := overlapping(stored_in(file, others), variables):
         raise CannotPatchError(f"{min(set_between)} is set between the two calls")
     for chain in later:
         _check_attribute(file, chain, others)
@@ -261,10 +263,9 @@ def _check_attribute(file: SourceFile, chain: Chain, between: Sequence[cst.CSTNo
     if not isinstance(chain.base, cst.Attribute):
         return
     name = variable(chain.base) or ""
-    if (found := next((call for each in between for call in _calls(file, each)), None)) is not None:
+    if (found := _first_call(file, between)) is not None:
         raise CannotPatchError(f"{file.code(found.func)}, which may read {name}, is called between the two calls")
-    stored = {each for statement in between for each in stored_and_used(file, statement)[0]} - {name}
-    if overlapping(stored, [name]) or any(shows(file, each, name) for each in between):
+    if overlapping(stored_in(file, between) - {name}, [name]) or any(shows(file, each, name) for each in between):
         raise CannotPatchError(f"{name} may be read, or be another, between the two calls")
     statement = file.statement(chain.top)
     if not sets(statement, name, chain.top) and not sets_or_keeps(statement, name, chain.top):
@@ -283,7 +284,7 @@ def _check_readers(file: SourceFile, first: cst.CSTNode, base: cst.BaseExpressio
     until = next((file.end(each) for each in block[block.index(used) :] if sets(each, name)), None)
     begun = file.statement(first)
     between = block[block.index(begun) + 1 : block.index(used)] if begun in block else []
-    is_called = any(next(_calls(file, each), None) for each in between)  # which may be what reads it
+    is_called = _first_call(file, between) is not None  # which may be what reads it
     for reader in readers(file, base):
         at = file.start(reader)
         after = file.start(first) < at and (until is None or at < until)
