@@ -242,6 +242,7 @@ def test_a_parser_of_batches_is_tried_where_one_function_alone_parses(
 ) -> None:
     """The code that is written changes the map's own function: what that calls would be given a batch."""
     source = EXAMPLES.replace("FUNCTION", "parse").replace('["n"] + 1', '["n"], size(record)')
+    source = "\n" * parses_batches + source  # AutoGraph takes equal functions on equal lines for one, of whichever file
     (tmp_path / "examples.py").write_text(f"{source}\ndef size(record):\n    return {parsed}\n")
     recipe = recorded.recipe("make_dataset", file=tmp_path / "examples.py")
     parse = composing.with_batches(recipe, recipe.stages)[1].function
