@@ -300,11 +300,15 @@ class NextTrial:
 
         One that was never tried may take as long as the longest. Only in its first trial does one tell its samples.
         """
-        telling_s = max((trial.phase_s("fingerprint") for trial in self._timed), default=0.0)
         longest_s = max(self._own_s.values(), default=variants.expected_s(self._diagnosis))
         tell = [name for name in set(names) - {CEILING} if attempt_statistics.wants_fingerprint(self._session, name)]
-        needed_s = sum(self._own_s.get(name, longest_s) for name in names) + telling_s * len(tell)
+        needed_s = sum(self._own_s.get(name, longest_s) for name in names) + self._telling_s * len(tell)
         return self._charged_s + needed_s <= self._diagnosis.budget_s
+
+    @cached_property
+    def _telling_s(self) -> float:
+        """What telling the samples took a trial at most."""
+        return max((trial.phase_s("fingerprint") for trial in self._timed), default=0.0)
 
     @cached_property
     def _own_s(self) -> dict[str, float]:

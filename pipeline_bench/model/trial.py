@@ -233,9 +233,12 @@ class TrialRecord(Record):
 
         0 where no other step ended.
         """
+        trace_s = self.phase_s(TRACE)
+        if not trace_s:  # its steps need not be unpacked for that
+            return 0.0
         steps_ns = self.step_ns
-        own_s = 2 * float(steps_ns.mean()) / 1e9 if steps_ns.size else self.phase_s(TRACE)
-        return min(_MOST_TRACE_S, max(0.0, self.phase_s(TRACE) - own_s))
+        own_s = 2 * float(steps_ns.mean()) / 1e9 if steps_ns.size else trace_s
+        return min(_MOST_TRACE_S, max(0.0, trace_s - own_s))
 
     @property
     def step_ns(self) -> npt.NDArray[Any]:
